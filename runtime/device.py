@@ -1,0 +1,83 @@
+"""What the engine asks of a device: memory, kernels, and plans run on streams joined by events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from .plan import Plan
+from .program import Kernel
+
+
+class Memory(Protocol):
+    """Bytes on a device. They go back to the device's pool when the object dies and no launched work needs them."""
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Event(Protocol):
+    """The moment when some launched work is done."""
+
+    def query(self) -> bool:
+        """Whether it has happened; never blocks."""
+        ...
+
+    def wait(self) -> None:
+        """Block until it has happened. Raises what the work raised."""
+        ...
+
+
+class Executable(Protocol):
+    """A plan made ready: kernels loaded, argument blocks laid out."""
+
+    def run(
+        self,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Event]],
+    ) -> tuple[Event, ...]:
+        """Start the plan once and return one completion event for each of the program's outputs.
+
+        memories[b] is the address (int) of input or output buffer `b` (None for temporaries, which live in `arena`,
+        an address). scalars are Python or NumPy numbers. after: (buffer, event) pairs; work that touches the buffer
+        starts only after its event. The caller keeps all memory alive until the completion events have happened.
+        """
+        ...
+
+
+class Device(Protocol):
+    """A device is a value: kind and index. There is no current device."""
+
+    kind: str
+    index: int
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Uninitialised memory, aligned to 64 bytes or more. Raises OutOfMemory."""
+        ...
+
+    def upload(self, host: np.ndarray[Any, Any], memory: Memory) -> Event:
+        """Copy a C-contiguous host array into the start of `memory`. The host array has been read on return."""
+        ...
+
+    def download(self, memory: Memory, host: np.ndarray[Any, Any]) -> None:
+        """Copy the start of `memory` into a C-contiguous host array; done on return."""
+        ...
+
+    def load(self, kernels: Sequence[Kernel]) -> None:
+        """Compile what neither this process nor the disk cache has, in parallel where that pays."""
+        ...
+
+    def prepare(self, plan: Plan) -> Executable:
+        """Everything about a plan that can be decided before its calls."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for all work launched on the device."""
+        ...

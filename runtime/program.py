@@ -1,0 +1,201 @@
+"""A Program: buffers, tasks and who reads and writes what; right when its tasks run in order. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A run of bytes. `kind` is `input` (given by the caller), `output` (returned) or `temp` (lives inside a call)."""
+
+    nbytes: int
+    kind: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The elements of `buffer` at byte `offset + sum(index[i] * strides[i])`, each `itemsize` bytes long."""
+
+    buffer: int
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+    dtype: str = ""
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The smallest byte interval [low, high) of the buffer that holds the region; empty regions give (0, 0)."""
+        if 0 in self.shape:
+            return (0, 0)
+        low = self.offset + sum(min(0, s * (n - 1)) for n, s in zip(self.shape, self.strides, strict=True))
+        high = self.offset + sum(max(0, s * (n - 1)) for n, s in zip(self.shape, self.strides, strict=True))
+        return (low, high + self.itemsize)
+
+    def __str__(self) -> str:
+        dims = "x".join(map(str, self.shape)) or "scalar"
+        return f"b{self.buffer}[{self.dtype or self.itemsize}:{dims}@{self.offset}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Kernel source text for one target. Equal text is the same kernel: it is compiled once and cached on disk.
+
+    `signature` names the parameters in order: `ptr`, `i64`, or a scalar type such as `f32`.
+    `form` is the structured form that the text was printed from, kept for audits; it takes no part in equality.
+    """
+
+    name: str
+    target: str
+    source: str
+    signature: tuple[str, ...]
+    options: tuple[tuple[str, Any], ...] = ()
+    form: Any = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A call into a library, e.g. `matmul`. It takes the task's `reads` and `writes` regions, in order."""
+
+    name: str
+    attrs: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The address of byte `offset` of `buffer`."""
+
+    buffer: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Int:
+    """A 64-bit integer (a size or a stride in elements)."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """The caller's number `index` of the program's scalars, passed by value as `dtype`."""
+
+    index: int
+    dtype: str
+
+
+Argument = Pointer | Int | Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One launch. Everything that it touches is in `reads` and `writes`; a buffer that is in both is either listed in
+    `same_element` (each element is read only by the iteration that writes it) or may be touched in any order.
+
+    units: parallel iterations of a kernel; `units` is cut into chunks of `grain` on the CPU.
+    grid, block: the launch shape on a GPU. cost: estimated microseconds of the whole task on the target device.
+    line: the user's source lines, `file:line`, that the task computes.
+    """
+
+    name: str
+    kernel: Kernel | Library
+    arguments: tuple[Argument, ...]
+    reads: tuple[Region, ...]
+    writes: tuple[Region, ...]
+    same_element: frozenset[int] = frozenset()
+    units: int = 1
+    grain: int = 1
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (1, 1, 1)
+    cost: float = 1.0
+    line: str = ""
+
+    def __str__(self) -> str:
+        out = ", ".join(map(str, self.writes))
+        args = ", ".join(map(str, self.reads))
+        return f"{self.name}: {out} <- {args}"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Tasks over buffers. `inputs[i]` and `outputs[i]` are buffer numbers, in the order of the call's arrays;
+    `scalars` are the dtypes of the numbers that a call passes."""
+
+    buffers: tuple[Buffer, ...]
+    tasks: tuple[Task, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    scalars: tuple[str, ...] = ()
+    target: str = "cpu"
+    name: str = "program"
+
+    def lines(self) -> Iterator[str]:
+        yield f"program {self.name} on {self.target}: {len(self.tasks)} tasks, {len(self.buffers)} buffers"
+        for i, b in enumerate(self.buffers):
+            yield f"  b{i} {b.kind} {b.nbytes} bytes{' ' + b.name if b.name else ''}"
+        for i, t in enumerate(self.tasks):
+            yield f"  t{i} {t}" + (f"    # {t.line}" if t.line else "")
+        yield "  return " + ", ".join(f"b{o}" for o in self.outputs)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def dependences(program: Program) -> tuple[frozenset[int], ...]:
+    """For each task the earlier tasks that it must follow: true, anti- and output dependences on overlapping bytes."""
+    touched: dict[int, list[tuple[int, bool, tuple[int, int], Region]]] = {}
+    result: list[frozenset[int]] = []
+    for number, task in enumerate(program.tasks):
+        found: set[int] = set()
+        accesses = [(r, False) for r in task.reads] + [(w, True) for w in task.writes]
+        for region, writes in accesses:
+            low, high = region.span
+            for other, other_writes, (other_low, other_high), other_region in touched.get(region.buffer, ()):
+                if (writes or other_writes) and low < other_high and other_low < high and overlaps(region, other_region):
+                    found.add(other)
+        for region, writes in accesses:
+            touched.setdefault(region.buffer, []).append((number, writes, region.span, region))
+        result.append(frozenset(found))
+    return tuple(result)
+
+
+def overlaps(a: Region, b: Region) -> bool:
+    """Whether two regions of one buffer may share a byte. Exact for equal strides, else by their spans."""
+    (alow, ahigh), (blow, bhigh) = a.span, b.span
+    if a.buffer != b.buffer or not (alow < bhigh and blow < ahigh):
+        return False
+    if a.strides == b.strides and a.itemsize == b.itemsize and len(a.shape) == len(b.shape):
+        return _boxes_overlap(a, b)
+    return True
+
+
+def _boxes_overlap(a: Region, b: Region) -> bool:
+    """Whether some difference of indices lands within an item of the distance between the origins.
+
+    Splits that distance into grid steps, largest stride first; gives up (True) past 64 open possibilities.
+    """
+    dims = sorted(range(len(a.shape)), key=lambda i: -abs(a.strides[i]))
+    states = {b.offset - a.offset}
+    for i in dims:
+        stride, low, high = a.strides[i], -(b.shape[i] - 1), a.shape[i] - 1
+        rest = sum(abs(a.strides[j]) * (max(a.shape[j], b.shape[j]) - 1) for j in dims[dims.index(i) + 1 :])
+        reach = rest + a.itemsize - 1
+        following: set[int] = set()
+        for distance in states:
+            if stride == 0:
+                following.add(distance)
+                continue
+            first, last = sorted(((distance - reach) / stride, (distance + reach) / stride))
+            for step in range(max(low, int(first) - 1), min(high, int(last) + 1) + 1):
+                if abs(distance - step * stride) <= reach:
+                    following.add(distance - step * stride)
+        states = following
+        if not states:
+            return False
+        if len(states) > 64:
+            return True
+    return any(abs(distance) < a.itemsize for distance in states)
