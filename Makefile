@@ -1,0 +1,66 @@
+# `make demo` and `make test` need Python 3.11+ and make, nothing else: each makes .venv and installs into it.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest
+ARGS ?=
+
+.PHONY: help demo test lint format test-gpu golden bench bench-gpu bench-peers wheel-test clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 14
+
+demo: $(VENV)/demo.stamp  ## run the demo on a photograph and an elevation model: PNGs go to demo-output/
+	$(BIN)/python examples/demo.py $(ARGS)
+
+test: lint  ## lint, type-check, and run every test that needs no GPU
+	$(PYTEST) -n $(WORKERS) --dist worksteal $(ARGS)
+
+lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/dev.stamp  ## let ruff lay out the code and fix what it can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test-gpu: $(VENV)/cuda.stamp  ## the tests that need an NVIDIA GPU
+	$(PYTEST) tests/gpu $(ARGS)
+
+golden: $(VENV)/dev.stamp  ## write the golden files anew: read the diff before you commit it
+	$(PYTEST) tests/golden --update-golden $(ARGS)
+
+bench: $(VENV)/dev.stamp  ## CPU benchmarks, beside the peers that are installed
+	$(BIN)/python benchmarks/cpu.py $(ARGS)
+
+bench-gpu: $(VENV)/cuda.stamp  ## GPU benchmarks
+	$(BIN)/python benchmarks/gpu.py $(ARGS)
+
+bench-peers: $(VENV)/peers.stamp  ## install the peers (numexpr, torch, jax), then run the CPU benchmarks
+	$(BIN)/python benchmarks/cpu.py $(ARGS)
+
+wheel-test: $(VENV)/dev.stamp  ## build sdist and wheel, install each into a fresh venv, run tests against what was installed
+	.ci/wheel-test $(BIN)/python
+
+clean:  ## remove everything that git does not track here
+	rm -rf $(VENV) build dist demo-output *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "kernelgraph needs Python 3.11 or newer; try: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "on Debian: apt install python3-venv" >&2; exit 1; }
+
+# One stamp for each set of extras; a change to pyproject.toml installs again.
+$(VENV)/demo.stamp: EXTRAS := demo
+$(VENV)/dev.stamp: EXTRAS := dev
+$(VENV)/cuda.stamp: EXTRAS := cuda,dev
+$(VENV)/peers.stamp: EXTRAS := dev,peers
+$(VENV)/%.stamp: pyproject.toml | $(BIN)/python
+	$(PIP) --editable ".[$(EXTRAS)]"
+	@touch $@
