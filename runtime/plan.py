@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .program import Program, Task
+from .report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Plan:
 
     offsets[b] is the byte of the arena where temporary buffer `b` lives; inputs and outputs have None, they live in
     memory of their own. completion[i] is the event that output `i` is ready at (recorded last on its stream).
-    high_priority: streams that hold the critical path.
+    high_priority: streams that hold the critical path. report: why the plan is as it is; it takes no part in equality.
     """
 
     program: Program
@@ -62,6 +63,7 @@ class Plan:
     completion: tuple[int, ...] = ()
     high_priority: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
+    report: Report | None = field(default=None, compare=False, repr=False)
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -69,12 +71,12 @@ class Plan:
 
     @property
     def waits(self) -> int:
-        """The number of inner waits."""
+        """The number of waits between streams, those of join points and of the outputs' completion included."""
         return sum(isinstance(s, Wait) for s in self.steps)
 
     @property
     def records(self) -> int:
-        """The number of event records that an inner wait needs (completion events are not counted)."""
+        """The number of event records that a wait of the plan needs (others only complete outputs)."""
         waited = {s.event for s in self.steps if isinstance(s, Wait)}
         return sum(isinstance(s, Record) and s.event in waited for s in self.steps)
 

@@ -1,0 +1,23 @@
+"""The errors of the project: everything raised on purpose that is not a plain ValueError or TypeError."""
+
+from __future__ import annotations
+
+
+class KernelGraphError(Exception):
+    """The base of the errors below."""
+
+
+class PlanError(KernelGraphError):
+    """A plan that could give wrong results; it is never run."""
+
+
+class OutOfMemory(KernelGraphError, MemoryError):
+    """A device has no room for an allocation; the device stays usable."""
+
+
+class DeviceLost(KernelGraphError):
+    """A device failed in a way that only a new process mends; other devices go on."""
+
+
+class CompileError(KernelGraphError):
+    """A kernel's text could not be compiled or loaded."""
