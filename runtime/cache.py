@@ -1,0 +1,190 @@
+"""The disk cache: a key (from `digest`) and bytes in, the same bytes out in a later process, or None; never an error.
+
+An entry is one file, `<cache_dir>/<kind>/<key>`: a line of JSON (format, kind, key, size, SHA-256 of the payload and
+the caller's description), then the payload. A damaged object file would end the process inside LLVM or a driver, so:
+
+- it is read through one descriptor opened without following links; file and folder must be ours and writable by us
+  alone (the permissions guard against people), and the payload's digest must hold (that guards against damage);
+- it is written to a temporary file, synced, then renamed: a reader sees all of an entry or nothing.
+
+Whatever is wrong with an entry or with the folder, the answer is None and the caller compiles again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .settings import settings
+
+FORMAT = 1
+_HEADER_LIMIT = 1 << 16
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW
+_HAS_DIR_FD = os.open in os.supports_dir_fd  # not on Windows, whose permissions are no modes either
+
+
+def digest(*parts: object) -> str:
+    """The SHA-256, in hexadecimal, of parts given as text or bytes (anything else by its repr); unambiguous."""
+    h = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else part.encode() if isinstance(part, str) else repr(part).encode()
+        h.update(b"%d:" % len(data))
+        h.update(data)
+    return h.hexdigest()
+
+
+class Cache:
+    """Entries of one kind (`cpu`, `cuda`, `tune`, ...), under the cache_dir that is in force at each call."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.hits = self.misses = 0
+        self._written = 0
+
+    def get(self, key: str) -> bytes | None:
+        """The payload that was put under `key`, or None: absent, damaged, foreign, older, or no cache at all."""
+        payload = None
+        with contextlib.suppress(OSError, ValueError), self._folder(create=False) as folder:
+            payload = self._parse(key, _read_ours(folder, key))
+        if payload is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return payload
+
+    def put(self, key: str, payload: bytes, description: Mapping[str, Any] | None = None) -> bool:
+        """Keep `payload`; description is JSON for people to read. False where the folder cannot be written."""
+        header = {
+            "format": FORMAT,
+            "kind": self.kind,
+            "key": key,
+            "size": len(payload),
+            "sha256": hashlib.sha256(payload).hexdigest(),
+            "description": dict(description or {}),
+        }
+        try:
+            with self._folder(create=True) as folder:
+                _write(folder, key, json.dumps(header).encode() + b"\n" + payload)
+                self._written += len(payload)
+                if self._written > settings.cache_bytes // 16 or self._written == len(payload):
+                    self._written = len(payload)
+                    _drop_oldest(folder, settings.cache_bytes)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def description(self, key: str) -> dict[str, Any] | None:
+        """What was written beside the payload of a valid entry."""
+        with contextlib.suppress(OSError, ValueError), self._folder(create=False) as folder:
+            raw = _read_ours(folder, key)
+            if self._parse(key, raw) is not None:
+                found = json.loads(raw[: raw.index(b"\n")])["description"]
+                return found if isinstance(found, dict) else None
+        return None
+
+    def _parse(self, key: str, raw: bytes) -> bytes | None:
+        end = raw.find(b"\n", 0, _HEADER_LIMIT)
+        if end < 0:
+            return None
+        header = json.loads(raw[:end])
+        payload = raw[end + 1 :]
+        right = (
+            isinstance(header, dict)
+            and (header.get("format"), header.get("kind"), header.get("key")) == (FORMAT, self.kind, key)
+            and header.get("size") == len(payload)
+            and header.get("sha256") == hashlib.sha256(payload).hexdigest()
+        )
+        return payload if right else None
+
+    @contextlib.contextmanager
+    def _folder(self, create: bool) -> Iterator[int | str]:
+        """The kind's folder, as a descriptor where the system can open files relative to one."""
+        if not settings.cache_dir:
+            raise OSError("no disk cache")
+        base = Path(settings.cache_dir)
+        path = base / self.kind
+        if create:
+            base.mkdir(parents=True, mode=0o700, exist_ok=True)
+            path.mkdir(mode=0o700, exist_ok=True)
+        if not _HAS_DIR_FD:
+            yield str(path)
+            return
+        outer = os.open(base, _FOLDER)
+        try:
+            _check_ours(os.fstat(outer), stat.S_ISDIR)
+            inner = os.open(self.kind, _FOLDER, dir_fd=outer)
+        finally:
+            os.close(outer)
+        try:
+            _check_ours(os.fstat(inner), stat.S_ISDIR)
+            yield inner
+        finally:
+            os.close(inner)
+
+
+def _check_ours(found: os.stat_result, kind: Any) -> None:
+    if not kind(found.st_mode):
+        raise OSError("not a plain entry")
+    if _HAS_DIR_FD and (found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+        raise OSError("not ours alone")
+
+
+def _open(folder: int | str, name: str, flags: int, mode: int = 0o600) -> int:
+    if os.path.basename(name) != name:
+        raise ValueError(f"{name!r} is no key")
+    if isinstance(folder, int):
+        return os.open(name, flags | _NOFOLLOW, mode, dir_fd=folder)
+    return os.open(os.path.join(folder, name), flags | _NOFOLLOW, mode)
+
+
+def _read_ours(folder: int | str, name: str) -> bytes:
+    descriptor = _open(folder, name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        _check_ours(os.fstat(descriptor), stat.S_ISREG)
+        return file.read()
+
+
+def _write(folder: int | str, name: str, data: bytes) -> None:
+    temporary = f".{name[:16]}.{os.urandom(8).hex()}"
+    descriptor = _open(folder, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if isinstance(folder, int):
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        else:
+            os.replace(os.path.join(folder, temporary), os.path.join(folder, name))
+    except BaseException:
+        _remove(folder, temporary)
+        raise
+
+
+def _remove(folder: int | str, name: str) -> None:
+    with contextlib.suppress(OSError):
+        if isinstance(folder, int):
+            os.unlink(name, dir_fd=folder)
+        else:
+            os.unlink(os.path.join(folder, name))
+
+
+def _drop_oldest(folder: int | str, limit: int) -> None:
+    """Remove entries, oldest first, until the rest fit three quarters of `limit`, if all don't fit `limit`."""
+    with os.scandir(folder) as found:
+        entries = [(e.stat(follow_symlinks=False), e.name) for e in found]
+    total = sum(status.st_size for status, _ in entries)
+    if total <= limit:
+        return
+    for status, name in sorted(entries, key=lambda entry: entry[0].st_mtime):
+        _remove(folder, name)
+        total -= status.st_size
+        if total <= limit * 3 // 4:
+            return
