@@ -1,0 +1,98 @@
+"""Directed acyclic graphs of tasks as bit sets: in go each task's predecessors, out come orders, closures, matchings.
+
+Tasks are numbered 0, 1, ... and predecessors have smaller numbers. A set of tasks is an int whose bit `v` is task `v`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The members of a set, smallest first."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def mask_of(members: Collection[int]) -> int:
+    mask = 0
+    for member in members:
+        mask |= 1 << member
+    return mask
+
+
+def ancestors(preds: Sequence[Collection[int]]) -> list[int]:
+    """For each task all that must come before it."""
+    above: list[int] = []
+    for sources in preds:
+        mask = 0
+        for p in sources:
+            mask |= above[p] | 1 << p
+        above.append(mask)
+    return above
+
+
+def reduction(preds: Sequence[Collection[int]], above: Sequence[int]) -> list[list[int]]:
+    """The transitive reduction: each task's predecessors that no other predecessor implies. `above`: its ancestors."""
+    reduced: list[list[int]] = []
+    for sources in preds:
+        covered, kept = 0, []
+        for p in sorted(sources, reverse=True):
+            if not covered >> p & 1:
+                kept.append(p)
+                covered |= above[p]
+        reduced.append(kept)
+    return reduced
+
+
+def ranks(preds: Sequence[Collection[int]], costs: Sequence[float]) -> list[float]:
+    """For each task the cost of the longest path from its start to an exit."""
+    rank = [0.0] * len(preds)
+    for v in range(len(preds) - 1, -1, -1):
+        rank[v] += costs[v]
+        for p in preds[v]:
+            if rank[p] < rank[v]:
+                rank[p] = rank[v]
+    return rank
+
+
+def maximum_matching(adjacent: Sequence[int], order: Sequence[int]) -> list[int]:
+    """A maximum matching of a bipartite graph; -1 for left vertices without a partner.
+
+    adjacent[u]: the set of right vertices beside left vertex `u`. Left vertices are augmented in `order`, and one that
+    is matched stays matched, so that a prefix of the order gets as many partners as it can have (matching matroid).
+    Augmenting paths by breadth-first search (Kuhn, 1955; the tree of a failed search is never searched again).
+    """
+    partner = [-1] * len(adjacent)
+    owner: dict[int, int] = {}
+    free = usable = -1
+    for root in order:
+        reached, queue, tree, end = 0, [root], dict[int, int](), -1
+        for left in queue:
+            hit = adjacent[left] & free & usable
+            if hit:
+                end = (hit & -hit).bit_length() - 1
+                tree[end] = left
+                break
+            fresh = adjacent[left] & usable & ~reached
+            reached |= fresh
+            for right in bits(fresh):
+                tree[right] = left
+                queue.append(owner[right])
+        if end < 0:
+            usable &= ~reached
+            continue
+        free &= ~(1 << end)
+        while end >= 0:
+            left = tree[end]
+            owner[end] = left
+            partner[left], end = end, partner[left]
+    return partner
+
+
+def width(above: Sequence[int]) -> int:
+    """The most tasks of which none must come before another (Dilworth, 1950), by a minimum path cover of the closure."""
+    partner = maximum_matching(above, range(len(above)))
+    return sum(p < 0 for p in partner)
