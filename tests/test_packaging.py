@@ -1,0 +1,105 @@
+"""The repository as a package: links, the list of packages, what an import costs, and which layer may import which."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import kernelgraph
+
+ROOT = Path(__file__).parent.parent
+LAYERS = ("runtime", "compiler", "dsl")  # each may import itself and what stands before it
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SOURCES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(("kernelgraph", *parts)).removesuffix(".__init__")
+
+
+def imported(path: Path) -> list[str]:
+    """The absolute names of the modules that a file imports, at any depth; relative ones resolved."""
+    package = module_name(path).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+    names = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            stem = ".".join(base + (node.module.split(".") if node.module else []))
+            names += [f"{stem}.{alias.name}" for alias in node.names]
+    return names
+
+
+def test_the_links_lead_to_the_layers() -> None:
+    for layer in LAYERS:
+        assert (ROOT / "src" / "kernelgraph" / layer).resolve() == ROOT / layer
+
+
+def test_every_package_is_listed() -> None:
+    found = {module_name(path) for path in SOURCES if path.name == "__init__.py"}
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == found | {"kernelgraph"}
+
+
+def test_what_is_installed_is_what_is_here() -> None:
+    """Every module of the checkout is in the package that the tests import (a wheel, in `make wheel-test`)."""
+    home = Path(kernelgraph.__file__).parent
+    expected = os.environ.get("KERNELGRAPH_EXPECT_INSTALLED")
+    if expected:
+        assert home.is_relative_to(Path(expected).resolve()), f"tested {home}, not the wheel in {expected}"
+    for path in [*SOURCES, ROOT / "src" / "kernelgraph" / "py.typed"]:
+        base = ROOT if path in SOURCES else ROOT / "src" / "kernelgraph"
+        assert (home / path.relative_to(base)).is_file(), path
+
+
+def test_the_version_is_said_once() -> None:
+    assert kernelgraph.__version__ == PROJECT["project"]["version"]
+
+
+def test_import_is_light() -> None:
+    """Only NumPy and ml_dtypes come with `import kernelgraph`; numba, llvmlite and CUDA load at first use."""
+    code = "import sys; import kernelgraph; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    heavy = {"numba", "llvmlite", "numba_cuda", "cuda", "nvmath", "torch", "jax", "scipy", "matplotlib"}
+    assert not heavy & set(shown.stdout.split())
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_imports_point_down(path: Path) -> None:
+    layer = path.relative_to(ROOT).parts[0]
+    above = LAYERS[LAYERS.index(layer) + 1 :]
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] == "kernelgraph":
+            assert len(parts) < 2 or parts[1] not in above, f"{layer}/ may not import {name}"
+        assert parts[0] not in LAYERS, f"{name}: relative imports, please"
+        assert layer != "compiler" or parts[0] not in {"numba", "llvmlite", "cuda", "nvmath"}, (
+            f"compiler/ imports {name}"
+        )
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_imports_inside_the_package_are_relative(path: Path) -> None:
+    """An absolute import shows each file to type checkers under two names."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            modules = [node.module or ""]
+        assert not any(module.split(".")[0] == "kernelgraph" for module in modules)
+
+
+def test_examples_are_short() -> None:
+    examples = sorted((ROOT / "examples").glob("[0-9]*.py"))
+    assert examples
+    for path in examples:
+        assert len(path.read_text(encoding="utf-8").splitlines()) < 60, path.name
