@@ -1,0 +1,168 @@
+"""LLVM IR text in, addresses of its functions in this process out; compiled once per machine, kept on disk.
+
+A warm start reads the object file from the disk cache and loads it without LLVM. The text carries neither triple nor
+data layout: it is compiled for this CPU, or for the one that the settings `cpu_name` and `cpu_features` describe.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from . import elf, symbols
+from .cache import Cache, digest
+from .errors import CompileError
+from .settings import settings
+
+_CACHE = Cache("cpu")
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Loaded machine code: address of each function; `keep` owns the memory."""
+
+    functions: dict[str, int]
+    keep: Any
+
+    def function(self, name: str, result: Any, *arguments: Any, gil: bool = False) -> Any:
+        """A ctypes function; the interpreter lock is kept during the call only if `gil`."""
+        kind = ctypes.PYFUNCTYPE if gil else ctypes.CFUNCTYPE
+        return kind(result, *arguments)(self.functions[name])
+
+
+@cache
+def _this_machine() -> tuple[str, ...]:
+    """What tells this machine's CPU and libraries from another's, without LLVM."""
+    cpu = ""
+    if sys.platform == "linux":
+        with open("/proc/cpuinfo") as file:
+            wanted = re.compile(r"(vendor_id|cpu family|model|model name|flags|Features|CPU part)\s*:")
+            cpu = "".join(line for line in file.read().split("\n\n")[0].splitlines(True) if wanted.match(line))
+    libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in getattr(os, "confstr_names", {}) else ""
+    return (sys.platform, platform.machine(), cpu or platform.processor(), libc or "")
+
+
+@cache
+def _llvm_version() -> str:
+    import llvmlite  # the package alone: its binding loads LLVM
+
+    return str(llvmlite.__version__)
+
+
+def key(text: str) -> str:
+    """The cache key of a text on this machine under the settings in force."""
+    return digest(_FORMAT, text, _llvm_version(), _this_machine(), settings.cpu_name, settings.cpu_features)
+
+
+@cache
+def _llvm() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    return llvm
+
+
+@cache
+def _target(cpu_name: str, cpu_features: str) -> tuple[Any, str, str]:
+    """LLVM's target and the CPU's name and features: this CPU's, then the changes asked for."""
+    llvm = _llvm()
+    features = "" if cpu_name else llvm.get_host_cpu_features().flatten()
+    chosen = ",".join(part for part in (features, cpu_features) if part)
+    return llvm.Target.from_triple(llvm.get_process_triple()), cpu_name or llvm.get_host_cpu_name(), chosen
+
+
+def _machine() -> Any:
+    target, cpu, features = _target(settings.cpu_name, settings.cpu_features)
+    return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small")
+
+
+def optimise(text: str, name: str = "text") -> Any:
+    """The optimised LLVM module of a text, and its target machine. Raises CompileError with LLVM's message."""
+    llvm, machine = _llvm(), _machine()
+    try:
+        module = llvm.parse_assembly(text)
+        module.triple = machine.triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+    except RuntimeError as error:
+        raise CompileError(f"{name}: LLVM refuses the text: {error}") from None
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module, machine
+
+
+def compile_object(text: str, name: str = "text") -> bytes:
+    """The object file of a text."""
+    module, machine = optimise(text, name)
+    return bytes(machine.emit_object(module))
+
+
+def assembly(text: str, name: str = "text") -> str:
+    """The assembler text of a text, to read."""
+    module, machine = optimise(text, name)
+    return str(machine.emit_assembly(module))
+
+
+def build(text: str, name: str = "text") -> Code:
+    """Compile a text, or take its object from the disk cache, and load it. Raises CompileError."""
+    where = key(text)
+    data = _CACHE.get(where)
+    if data is not None:
+        try:
+            return _load(data, text, name)
+        except CompileError:
+            pass  # another machine's symbols: compile here
+    data = compile_object(text, name)
+    code = _load(data, text, name)
+    _CACHE.put(where, data, {"name": name, "llvmlite": _llvm_version(), "machine": _this_machine()})
+    return code
+
+
+def build_all(texts: Sequence[tuple[str, str]]) -> list[Code]:
+    """`build` for several (text, name) pairs, in parallel: LLVM runs without the interpreter lock."""
+    if len(texts) < 2:
+        return [build(text, name) for text, name in texts]
+    with ThreadPoolExecutor(min(len(texts), os.cpu_count() or 1)) as pool:
+        return list(pool.map(lambda pair: build(*pair), texts))
+
+
+def _load(data: bytes, text: str, name: str) -> Code:
+    try:
+        parsed = elf.Object(data)
+        image = elf.Image(parsed, symbols.resolve(parsed.undefined(), name))
+        return Code(image.functions, image)
+    except elf.Unsupported:
+        return _load_with_llvm(data, text, name)
+
+
+_DECLARED = re.compile(r'^declare\b[^@\n]*@"?([\w.$]+)"?\(', re.MULTILINE)
+_DEFINED = re.compile(r'^define\b(?![^@\n]*\b(?:internal|private)\b)[^@\n]*@"?([\w.$]+)"?\(', re.MULTILINE)
+_loading = threading.Lock()
+
+
+def _load_with_llvm(data: bytes, text: str, name: str) -> Code:
+    """LLVM's own loader, for other systems. It ignores missing symbols, so the text's are resolved before."""
+    llvm = _llvm()
+    known = symbols.resolve((n for n in _DECLARED.findall(text) if not n.startswith("llvm.")), name)
+    with _loading:
+        for symbol, address in known.items():
+            llvm.add_symbol(symbol, address)
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+        engine.finalize_object()
+        functions = {n: engine.get_function_address(n) for n in _DEFINED.findall(text)}
+    return Code(functions, engine)

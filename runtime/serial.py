@@ -1,0 +1,95 @@
+"""A plan in; a function that runs it on the caller's thread, one step at a time in issue order, out.
+
+Errors of host steps poison what depends on them, and nothing else: a stream stops at the first, an event recorded on a
+stopped stream is poisoned, a stream that waits for a poisoned event stops too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .errors import CompileError
+from .library import LIBRARY, viewer
+from .plan import Launch, Plan, Record
+from .program import Int, Kernel, Library, Pointer, Task
+
+Addresses = Sequence[int]  # of every buffer of the program
+HostCall = Callable[[Addresses], None]
+KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+def host_call(task: Task) -> HostCall:
+    """What does a library task, given the addresses of the program's buffers."""
+    assert isinstance(task.kernel, Library)
+    function = LIBRARY.get(task.kernel.name)
+    if function is None:
+        raise CompileError(f"the CPU has no library call {task.kernel.name!r}; it has {', '.join(LIBRARY)}")
+    reads = [(r.buffer, viewer(r)) for r in task.reads]
+    writes = [(w.buffer, viewer(w)) for w in task.writes]
+    attrs = dict(task.kernel.attrs)
+
+    def call(addresses: Addresses) -> None:
+        function([view(addresses[b]) for b, view in reads], [view(addresses[b]) for b, view in writes], attrs)
+
+    return call
+
+
+def kernel_call(task: Task, function: Any, scalar_bits: Callable[[Any, str], int]) -> Callable[..., None]:
+    """What launches a kernel task once, given the addresses and the call's scalars."""
+    count = len(task.arguments)
+
+    def call(addresses: Addresses, scalars: Sequence[Any]) -> None:
+        slots = (ctypes.c_uint64 * count)()
+        for i, argument in enumerate(task.arguments):
+            if isinstance(argument, Pointer):
+                slots[i] = addresses[argument.buffer] + argument.offset
+            elif isinstance(argument, Int):
+                slots[i] = argument.value & (1 << 64) - 1
+            else:
+                slots[i] = scalar_bits(scalars[argument.index], argument.dtype)
+        function(slots, 0, task.units)
+
+    return call
+
+
+def run_serially(
+    plan: Plan,
+    calls: Sequence[Callable[..., None]],
+    addresses: Addresses,
+    scalars: Sequence[Any],
+    poisoned: Mapping[int, BaseException],
+) -> tuple[BaseException | None, ...]:
+    """Run every step; for each event the error that poisons it, or None.
+
+    poisoned: errors that buffers bring along; a task that touches such a buffer is not run.
+    """
+    streams: list[BaseException | None] = [None] * max(1, plan.streams)
+    events: list[BaseException | None] = [None] * plan.events
+    for step in plan.steps:
+        s = step.stream
+        if isinstance(step, Launch):
+            task = plan.tasks[step.task]
+            if poisoned and streams[s] is None:
+                touched = [r.buffer for r in task.reads + task.writes]
+                streams[s] = next((poisoned[b] for b in touched if b in poisoned), None)
+            if streams[s] is None:
+                try:
+                    if isinstance(task.kernel, Kernel):
+                        calls[step.task](addresses, scalars)
+                    else:
+                        calls[step.task](addresses)
+                except Exception as error:
+                    streams[s] = noted(error, task)
+        elif isinstance(step, Record):
+            events[step.event] = streams[s]
+        else:
+            streams[s] = streams[s] or events[step.event]
+    return tuple(events)
+
+
+def noted(error: BaseException, task: Task) -> BaseException:
+    """The error with the task and the user's line added to what it prints."""
+    error.add_note(f"in task {task.name}" + (f" of {task.line}" if task.line else ""))
+    return error
