@@ -1,0 +1,35 @@
+"""What work costs on a target, in bytes, flop-equivalents and microseconds: rough figures that rank choices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """bandwidth: bytes per us of all cores together; flops: flop-equivalents per us; launch: us per task;
+    row_limit: longest row that one block keeps close (registers or cache); parallelism: parallel units that fill it;
+    split_length: shortest reduction that is worth two stages."""
+
+    bandwidth: float
+    flops: float
+    launch: float
+    row_limit: int
+    parallelism: int
+    split_length: int
+
+    @property
+    def flops_per_byte(self) -> float:
+        """Flop-equivalents that cost as much as moving one byte."""
+        return self.flops / self.bandwidth
+
+    def time(self, nbytes: float, flops: float) -> float:
+        """Microseconds of one task."""
+        return self.launch + max(nbytes / self.bandwidth, flops / self.flops)
+
+
+# cpu: two cores with 256-bit vectors or wider; cuda: an H200's copy rate and float32 rate (measured), derated.
+MODELS: dict[str, CostModel] = {
+    "cpu": CostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16),
+    "cuda": CostModel(4.0e6, 30e6, 2.0, 1 << 14, 264, 1 << 13),
+}

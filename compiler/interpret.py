@@ -1,0 +1,88 @@
+"""The meaning of a Graph: its nodes evaluated one by one with NumPy. Everything else has to agree with this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .graph import Graph, Node
+from .ops import OPS
+
+Array = np.ndarray[Any, Any]
+
+
+def interpret(graph: Graph, arrays: Sequence[Any], numbers: Sequence[Any] = ()) -> list[Array]:
+    """The graph's outputs as C-contiguous arrays of their own. arrays and numbers fill its inputs and its numbers."""
+    values: list[Array] = []
+    with np.errstate(all="ignore"):
+        for node in graph.nodes:
+            args = [values[a] for a in node.args]
+            if node.op == "input":
+                value = np.asarray(arrays[node.attr("index")])
+            elif node.op == "number":
+                value = np.asarray(numbers[node.attr("index")], node.type.dtype)
+            else:
+                value = evaluate(node, args)
+            if value.shape != node.type.shape or value.dtype != node.type.dtype:
+                raise AssertionError(f"{node.op} gave {value.dtype}{list(value.shape)}, typed {node.type}")
+            values.append(value)
+    return [np.array(values[o], order="C", copy=True) for o in graph.outputs]
+
+
+def evaluate(node: Node, args: Sequence[Array]) -> Array:
+    """One node on NumPy arrays of its arguments' types."""
+    special = _STRUCTURAL.get(node.op)
+    if special is not None:
+        return np.asarray(special(node, *args))
+    row = OPS[node.op]
+    if row.kind == "reduce":
+        return _reduce(node, args[0])
+    keywords = {k: v for k, v in node.attrs if k != "dtype"}
+    with np.errstate(all="ignore"):
+        result = row.numpy(*args, **keywords)
+    return np.broadcast_to(np.asarray(result).astype(node.type.dtype, copy=False), node.type.shape)
+
+
+def _reduce(node: Node, a: Array) -> Array:
+    axes = node.attr("axes")
+    row = OPS[node.op]
+    if node.op in ("argmin", "argmax"):
+        kept = [i for i in range(a.ndim) if i not in axes]
+        flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
+        return np.asarray(row.numpy(flat, axis=-1)).astype(node.type.dtype)
+    keywords = {"dtype": node.type.dtype} if node.op in ("sum", "prod") else {}
+    return np.asarray(row.numpy(a, axis=axes, **keywords)).astype(node.type.dtype, copy=False)
+
+
+def take_slice(a: Array, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Array:
+    """The view whose element i is element `starts + i * steps` of `a`."""
+    key = []
+    for start, step, n in zip(starts, steps, shape, strict=True):
+        if n == 0:
+            key.append(slice(0, 0))
+        else:
+            stop = start + step * n
+            key.append(slice(start, stop if stop >= 0 else None, step))
+    return a[tuple(key)]
+
+
+def _index(node: Node) -> Array:
+    axis = node.attr("axis")
+    shape = [1] * len(node.type.shape)
+    shape[axis] = -1
+    return np.broadcast_to(np.arange(node.type.shape[axis], dtype=np.int64).reshape(shape), node.type.shape)
+
+
+_STRUCTURAL: dict[str, Callable[..., Any]] = {
+    "const": lambda node: np.frombuffer(node.attr("value"), node.type.dtype)[0],
+    "index": _index,
+    "slice": lambda node, a: take_slice(a, node.attr("starts"), node.attr("steps"), node.type.shape),
+    "permute": lambda node, a: a.transpose(node.attr("axes")),
+    "broadcast": lambda node, a: np.broadcast_to(a, node.type.shape),
+    "reshape": lambda node, a: a.reshape(node.type.shape),
+    "concat": lambda node, *parts: np.concatenate(parts, axis=node.attr("axis")),
+    "matmul": lambda node, a, b: np.matmul(a, b),
+    "cast": lambda node, a: a.astype(node.type.dtype),
+}

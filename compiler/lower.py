@@ -1,0 +1,184 @@
+"""Groups -> Program: every stored node gets a place in a buffer, every kernel group becomes one or two tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..runtime.program import Buffer, Library, Program, Region, Scalar, Task
+from .cost import MODELS
+from .fuse import Fusion, Group
+from .graph import Graph, Node
+from .maps import contiguous_strides, only_units, reshape_strides
+from .materialize import Layout
+from .nest import Access, KernelBuilder, Place
+from .ops import OPS
+from .target import TARGETS
+
+
+def lower(graph: Graph, fusion: Fusion, layouts: Sequence[Layout], target: str, fastmath: bool = False) -> Program:
+    """The program of a graph that `materialize` prepared and `fuse` covered."""
+    return _Lowering(graph, fusion, layouts, target, fastmath).run()
+
+
+@dataclass(slots=True)
+class _Lowering:
+    graph: Graph
+    fusion: Fusion
+    layouts: Sequence[Layout]
+    target: str
+    fastmath: bool
+
+    def run(self) -> Program:
+        home = _Places(self.graph, self.layouts, {n for g in self.fusion.groups for n in g.stores})
+        places, buffers = home.places, home.buffers
+        tasks: list[Task] = []
+        for group in self.fusion.groups:
+            if group.kind == "kernel":
+                tasks.extend(self._kernels(group, places, buffers))
+            elif group.kind == "library":
+                tasks.append(self._library(group, places))
+        dtypes = tuple(self.graph.nodes[n].type.dtype.name for n in self.graph.numbers)
+        return Program(
+            tuple(buffers),
+            tuple(t for t in tasks if all(0 not in w.shape for w in t.writes)),
+            tuple(range(len(self.graph.inputs))),
+            tuple(places[o].buffer for o in self.graph.outputs),
+            dtypes,
+            self.target,
+            self.graph.name,
+        )
+
+    def _line(self, nodes: Sequence[int]) -> str:
+        """The user's lines that made the nodes, each once."""
+        lines = [self.graph.lines[n] for n in nodes] if self.graph.lines else []
+        return ", ".join(dict.fromkeys(line for line in lines if line))
+
+    def _kernels(self, group: Group, places: dict[int, Place], buffers: list[Buffer]) -> list[Task]:
+        builder = KernelBuilder(self.graph, group, places, self.fastmath, self.target)
+        model = MODELS[self.target]
+        tasks = []
+        for nest, accesses, extra in builder.nests(buffers):
+            sizes = nest.sizes
+            printed = TARGETS[self.target]
+            kernel = printed.kernel(nest.form)
+            launch = printed.launch(nest.form, sizes)
+            reads = _unique(a.region for a in accesses if a.role != "out")
+            writes = _unique(a.region for a in accesses if a.role != "in")
+            moved = sum(_bytes(r) for r in reads) + sum(_bytes(w) for w in writes)
+            arguments = (*(a.pointer for a in accesses), *nest.ints, *extra)
+            name = "_".join(_names(self.graph, group)) + nest.suffix
+            tasks.append(
+                Task(
+                    name,
+                    kernel,
+                    arguments,
+                    reads,
+                    writes,
+                    units=launch.units,
+                    grain=launch.grain,
+                    grid=launch.grid,
+                    block=launch.block,
+                    cost=round(model.time(moved, nest.flops), 3),
+                    line=self._line(group.computes),
+                )
+            )
+        return tasks
+
+    def _library(self, group: Group, places: dict[int, Place]) -> Task:
+        (number,) = group.stores
+        node = self.graph.nodes[number]
+        reads = tuple(_region(self.graph.nodes[a], places[a]) for a in node.args)
+        write = _region(node, places[number])
+        flops = OPS[node.op].cost * node.type.size * (self.graph.nodes[node.args[0]].type.shape or (1,))[-1]
+        cost = MODELS[self.target].time(sum(_bytes(r) for r in (*reads, write)), flops)
+        return Task(node.op, Library(node.op, node.attrs), (), reads, (write,), cost=round(cost, 3), line=self._line([number]))
+
+
+def _names(graph: Graph, group: Group) -> list[str]:
+    """The first few op names, for people."""
+    names = [graph.nodes[n].op for n in group.computes if OPS[graph.nodes[n].op].kind in ("map", "reduce")]
+    return [*names[:4], *([f"{len(names) - 4}_more"] if len(names) > 4 else [])]
+
+
+def _unique(regions: object) -> tuple[Region, ...]:
+    return tuple(dict.fromkeys(regions))  # type: ignore[call-overload]
+
+
+def _bytes(region: Region) -> int:
+    """Bytes that a sweep over the region moves."""
+    total = region.itemsize
+    for n, stride in zip(region.shape, region.strides, strict=True):
+        total *= n if stride else 1
+    return total
+
+
+def _region(node: Node, place: Place) -> Region:
+    return Region(place.buffer, place.offset, node.type.shape, place.strides, node.type.dtype.itemsize, node.type.dtype.name)
+
+
+class _Places:
+    """Where each stored node, and each view of one, lies."""
+
+    def __init__(self, graph: Graph, layouts: Sequence[Layout], stored: set[int]) -> None:
+        self.graph = graph
+        self.buffers: list[Buffer] = []
+        self.places: dict[int, Place] = {}
+        outputs = set(graph.outputs)
+        for number, layout in zip(graph.inputs, layouts, strict=True):
+            node = graph.nodes[number]
+            place = Place(len(self.buffers), 0, layout.strides, layout.aligned)
+            low, high = _region(node, place).span
+            self.buffers.append(Buffer(high - low, "input"))
+            self.places[number] = replace(place, offset=-low, aligned=layout.aligned)
+        aliased = {graph.nodes[o].args[0] for o in outputs if graph.nodes[o].op == "reshape" and o not in stored}
+        for number in range(len(graph.nodes) - 1, -1, -1):
+            node = graph.nodes[number]
+            if number in stored and number not in self.places:
+                self._new(number, "output" if number in outputs or number in aliased else "temp")
+            if node.op == "concat":
+                self._parts(number)
+        for number in range(len(graph.nodes)):
+            if number not in self.places:
+                view = self._view(graph.nodes[number])
+                if view is not None:
+                    self.places[number] = view
+
+    def _new(self, number: int, kind: str) -> None:
+        type = self.graph.nodes[number].type
+        strides = contiguous_strides(type.shape, type.dtype.itemsize)
+        self.places[number] = Place(len(self.buffers), 0, strides, True)
+        self.buffers.append(Buffer(type.nbytes, kind))
+
+    def _parts(self, number: int) -> None:
+        """The parts of a concat live inside it."""
+        node, place = self.graph.nodes[number], self.places[number]
+        axis, start = node.attr("axis"), 0
+        for arg in node.args:
+            part = self.graph.nodes[arg]
+            offset = place.offset + start * place.strides[axis]
+            start += part.type.shape[axis]
+            inside = Place(place.buffer, offset, place.strides, place.aligned)
+            self.places[arg] = inside
+            if part.op == "reshape":  # of unit axes: the node behind it is what is stored
+                root = self.graph.nodes[part.args[0]]
+                strides = reshape_strides(part.type.shape, place.strides, root.type.shape)
+                assert strides is not None and only_units(part.type.shape, root.type.shape)
+                self.places[part.args[0]] = replace(inside, strides=strides)
+
+    def _view(self, node: Node) -> Place | None:
+        if OPS[node.op].kind != "view" or node.args[0] not in self.places:
+            return None
+        place, shape = self.places[node.args[0]], self.graph.nodes[node.args[0]].type.shape
+        if node.op == "slice":
+            starts, steps = node.attr("starts"), node.attr("steps")
+            offset = place.offset + sum(a * s for a, s in zip(starts, place.strides, strict=True))
+            return replace(place, offset=offset, strides=tuple(s * t for s, t in zip(place.strides, steps, strict=True)))
+        if node.op == "permute":
+            return replace(place, strides=tuple(place.strides[a] for a in node.attr("axes")))
+        if node.op == "broadcast":
+            missing = len(node.type.shape) - len(shape)
+            own = tuple(0 if n == 1 else s for n, s in zip(shape, place.strides, strict=True))
+            return replace(place, strides=(0,) * missing + own)
+        strides = reshape_strides(shape, place.strides, node.type.shape)
+        return None if strides is None else replace(place, strides=strides)

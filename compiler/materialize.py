@@ -1,0 +1,146 @@
+"""Graph -> Graph: copies are inserted where memory must be of its own, so that `fuse` and `lower` need no exceptions.
+
+After it, every output is a node that some kernel or library stores (or the only reshape of one), every part of a concat
+is stored by one place only, and every reshape that is more than unit axes sees memory that lies right for it.
+A copy is a cast to the same dtype: an elementwise node like any other, so whatever produces its input fuses into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .graph import Builder, Graph, Value
+from .maps import contiguous_strides, only_units, reshape_strides
+from .ops import OPS
+from .types import ArrayType
+
+STORED_KINDS = frozenset({"map", "reduce", "library"})
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an input lies in memory: strides in bytes (multiples of the itemsize), and whether its first element is
+    aligned to 16 bytes."""
+
+    strides: tuple[int, ...]
+    aligned: bool = True
+
+    @classmethod
+    def contiguous(cls, type: ArrayType) -> Layout:
+        return cls(contiguous_strides(type.shape, type.dtype.itemsize))
+
+
+def materialize(graph: Graph, layouts: Sequence[Layout]) -> Graph:
+    """The graph with copies; layouts belong to its inputs."""
+    return _Copier(graph, layouts).run()
+
+
+def is_stored(op: str) -> bool:
+    """Whether a node of this row can be what a kernel or a library writes."""
+    return OPS[op].kind in STORED_KINDS or op == "concat"
+
+
+class _Copier:
+    def __init__(self, graph: Graph, layouts: Sequence[Layout]) -> None:
+        self.graph, self.layouts = graph, layouts
+        self.builder = Builder(graph.name)
+        self.strides: dict[int, tuple[int, ...] | None] = {}  # of nodes that are views of memory
+        self.taken: set[int] = set()  # nodes whose memory is an output or part of a concat
+        self.whole: set[int] = set()  # nodes that a reshape sees as contiguous memory
+
+    def run(self) -> Graph:
+        lines = graph_lines(self.graph)
+        new: list[Value] = []
+        outputs = set(self.graph.outputs)
+        for number, node in enumerate(self.graph.nodes):
+            self.builder.where = lambda number=number: lines[number]  # type: ignore[misc]
+            args = [new[a] for a in node.args]
+            if node.op == "input":
+                value = self.builder.input(node.type)
+                self.strides[value.number] = self.layouts[node.attr("index")].strides
+            elif node.op == "number":
+                value = self.builder.add("number", (), node.type, node.attrs)
+                self.builder.numbers.append(value.number)
+            elif node.op == "concat":
+                wanted_elsewhere = outputs | {a for a in node.args if node.args.count(a) > 1}
+                args = [self._own(v, a in wanted_elsewhere) for v, a in zip(args, node.args, strict=True)]
+                value = self.builder.add("concat", tuple(a.number for a in args), node.type, node.attrs)
+            elif node.op == "reshape":
+                value = self._reshape(args[0], node.type.shape)
+            else:
+                value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
+            self._note(value)
+            new.append(value)
+        results = [self._output(new[o]) for o in self.graph.outputs]
+        return self.builder.finish(results)
+
+    def _note(self, value: Value) -> None:
+        """Remember the strides (in bytes) of what is plain memory, None for what is computed on the fly."""
+        if value.number in self.strides:
+            return
+        node = self.builder.nodes[value.number]
+        source = self.strides.get(node.args[0]) if node.args else None
+        strides: tuple[int, ...] | None = None
+        if node.op == "concat" or OPS[node.op].kind == "library":
+            strides = contiguous_strides(node.type.shape, node.type.dtype.itemsize)
+        elif source is not None and node.op == "slice":
+            strides = tuple(s * t for s, t in zip(source, node.attr("steps"), strict=True))
+        elif source is not None and node.op == "permute":
+            strides = tuple(source[a] for a in node.attr("axes"))
+        elif source is not None and node.op == "broadcast":
+            shape = self.builder.nodes[node.args[0]].type.shape
+            padded = (0,) * (len(node.type.shape) - len(shape))
+            strides = padded + tuple(
+                0 if n == 1 else s for n, s in zip(shape, source, strict=True)
+            )
+        elif source is not None and node.op == "reshape":
+            strides = reshape_strides(self.builder.nodes[node.args[0]].type.shape, source, node.type.shape)
+        self.strides[value.number] = strides
+
+    def _reshape(self, value: Value, shape: tuple[int, ...]) -> Value:
+        """A reshape that is free: of unit axes, of memory that lies right, or of a node stored for its sake."""
+        node = self.builder.nodes[value.number]
+        if not only_units(value.shape, shape):
+            strides = self.strides.get(value.number)
+            lies_right = strides is not None and reshape_strides(value.shape, strides, shape) is not None
+            if not lies_right and (not is_stored(node.op) or value.number in self.taken):
+                value = self._copy(value)
+            if is_stored(self.builder.nodes[value.number].op):
+                self.whole.add(value.number)
+        return self.builder.reshape(value, shape)
+
+    def _own(self, value: Value, elsewhere: bool) -> Value:
+        """A part of a concat: stored there and nowhere else."""
+        node = self.builder.nodes[value.number]
+        root = value.number
+        if node.op == "reshape" and only_units(value.shape, self.builder.nodes[node.args[0]].type.shape):
+            root = node.args[0]
+        if elsewhere or root in self.taken or root in self.whole or not is_stored(self.builder.nodes[root].op):
+            value = self._copy(value)
+            root = value.number
+        self.taken.add(root)
+        return value
+
+    def _output(self, value: Value) -> Value:
+        node = self.builder.nodes[value.number]
+        root = node.args[0] if node.op == "reshape" else value.number
+        if node.op == "reshape" and self.builder.nodes[root].type.shape == value.shape:
+            root = value.number
+        alias = node.op == "reshape" and is_stored(self.builder.nodes[root].op) and root not in self.taken
+        if not alias and (not is_stored(node.op) or value.number in self.taken):
+            value = self._copy(value)
+            root = value.number
+        self.taken.add(root)
+        return value
+
+    def _copy(self, value: Value) -> Value:
+        """A node of its own, even where an equal one exists."""
+        number = len(self.builder.nodes)
+        self.builder.add("cast", (value.number,), value.type, (("copy", number),))
+        return Value(number, value.type)
+
+
+def graph_lines(graph: Graph) -> Sequence[str]:
+    """One line per node, empty where unknown."""
+    return graph.lines or ("",) * len(graph.nodes)

@@ -1,0 +1,210 @@
+"""Graph -> Graph: rewrite rules that are exact for every value, NaN, infinities and -0 included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from .graph import Builder, Graph, Node, Value
+from .interpret import evaluate
+from .ops import OPS
+
+Rule = Callable[[Builder, Node, Sequence[Value]], Value | None]
+
+
+def simplify(graph: Graph) -> Graph:
+    """Each node rebuilt once, its rules tried first; what nobody needs vanishes."""
+    builder = Builder(graph.name)
+    lines = iter(graph.lines or ("",) * len(graph.nodes))
+    line = ""
+    builder.where = lambda: line
+    new: list[Value] = []
+    for node in graph.nodes:
+        line = next(lines)
+        args = [new[a] for a in node.args]
+        new.append(_rebuild(builder, node, args))
+    return builder.finish([new[o] for o in graph.outputs])
+
+
+def _rebuild(builder: Builder, node: Node, args: Sequence[Value]) -> Value:
+    if node.op == "input":
+        return builder.input(node.type)
+    if node.op == "number":
+        value = builder.add("number", (), node.type, node.attrs)
+        builder.numbers.append(value.number)
+        return value
+    for rule in RULES.get(node.op, ()) + ANYWHERE:
+        found = rule(builder, node, args)
+        if found is not None:
+            return found
+    return builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
+
+
+def _constant(builder: Builder, value: Value) -> np.generic | None:
+    node = builder.nodes[value.number]
+    if node.op in ("broadcast", "reshape"):
+        return _constant(builder, builder.at(node.args[0]))
+    return np.frombuffer(node.attr("value"), node.type.dtype)[0] if node.op == "const" else None
+
+
+def _same(builder: Builder, node: Node, value: Value) -> Value | None:
+    """`value` in the node's place: only where type and broadcasting agree."""
+    return builder.broadcast(value, node.type.shape) if value.dtype == node.type.dtype else None
+
+
+def _is(builder: Builder, value: Value, number: float) -> bool:
+    found = _constant(builder, value)
+    return found is not None and bool(found == number) and not np.signbit(np.asarray(found, np.complex128).real)
+
+
+def fold_constants(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """f(2, 3) -> the number NumPy gives"""
+    if not args or OPS[node.op].kind != "map":
+        return None
+    values = [_constant(builder, a) for a in args]
+    if any(v is None for v in values):
+        return None
+    scalar = Node(node.op, node.args, type(node.type)((), node.type.dtype), node.attrs)
+    result = evaluate(scalar, [np.asarray(v) for v in values])
+    return builder.broadcast(builder.const(result[()], node.type.dtype), node.type.shape)
+
+
+def multiply_one(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x * 1 -> x, 1 * x -> x (complex x stays: inf * (1+0j) has a NaN part)"""
+    if node.type.dtype.kind == "c":
+        return None
+    for one, other in ((1, 0), (0, 1)):
+        if _is(builder, args[one], 1):
+            return _same(builder, node, args[other])
+    return None
+
+
+def divide_one(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x / 1 -> x (real x)"""
+    if node.type.dtype.kind != "c" and _is(builder, args[1], 1):
+        return _same(builder, node, args[0])
+    return None
+
+
+def subtract_zero(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x - 0 -> x (not x + 0: -0 + 0 is 0)"""
+    if node.type.dtype.kind != "c" and _is(builder, args[1], 0):
+        return _same(builder, node, args[0])
+    return None
+
+
+def negative_twice(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """-(-x) -> x"""
+    inner = builder.nodes[args[0].number]
+    return builder.at(inner.args[0]) if inner.op == "negative" else None
+
+
+def invert_twice(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """~~x -> x"""
+    inner = builder.nodes[args[0].number]
+    return builder.at(inner.args[0]) if inner.op == "invert" else None
+
+
+def absolute_of_negative(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """abs(-x) -> abs(x) (floats; unsigned and the least integer keep their own rules)"""
+    inner = builder.nodes[args[0].number]
+    if inner.op == "negative" and inner.type.dtype.kind == "f":
+        return builder.add("absolute", inner.args, node.type)
+    return None
+
+
+def power_small(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x ** n -> products of x for n = 2, 3, 4; x ** 1 -> x; x ** 0.5 stays (its -inf and -0 differ from sqrt's)"""
+    exponent = _constant(builder, args[1])
+    if exponent is None or node.type.dtype.kind not in "fiu" or args[0].dtype != node.type.dtype:
+        return None
+    if not any(exponent == n for n in (1, 2, 3, 4)):
+        return None
+    base = builder.broadcast(args[0], node.type.shape)
+    if exponent == 1:
+        return base
+    square = builder.add("multiply", (base.number, base.number), node.type)
+    if exponent == 2:
+        return square
+    other = base if exponent == 3 else square
+    return builder.add("multiply", (square.number, other.number), node.type)
+
+
+def where_same(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """where(c, x, x) -> x"""
+    return _same(builder, node, args[1]) if args[1].number == args[2].number else None
+
+
+def push_reshape(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """reshape(f(x, 2)) -> f(reshape(x), 2), where x is whole and contiguous: the reshape then costs nothing"""
+    if not _pushable(builder, args[0].number, 0):
+        return None
+    return _reshape_below(builder, args[0], node.type.shape)
+
+
+def _pushable(builder: Builder, number: int, depth: int) -> bool:
+    node = builder.nodes[number]
+    if depth and node.op in ("input", "matmul", "concat"):
+        return True
+    if depth > 32 or OPS[node.op].kind != "map":
+        return False
+    inner = [builder.nodes[a].type for a in node.args]
+    return all(t.size == 1 or t.shape == node.type.shape for t in inner) and all(
+        _pushable(builder, a, depth + 1) for a, t in zip(node.args, inner, strict=True) if t.size != 1
+    )
+
+
+def _reshape_below(builder: Builder, value: Value, shape: tuple[int, ...]) -> Value:
+    node = builder.nodes[value.number]
+    if OPS[node.op].kind != "map":
+        return builder.reshape(value, shape)
+    args = []
+    for a in node.args:
+        inner = builder.at(a)
+        if inner.shape == value.shape and inner.type.size != 1:
+            args.append(_reshape_below(builder, inner, shape))
+        else:
+            args.append(builder.reshape(inner, ()))
+    return builder.add(node.op, tuple(a.number for a in args), type(value.type)(shape, value.dtype), node.attrs)
+
+
+def slice_of_slice(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x[a::s][b::t] -> x[a + b s::s t]"""
+    inner = builder.nodes[args[0].number]
+    if inner.op != "slice" or 0 in node.type.shape:
+        return None
+    pairs = zip(inner.attr("starts"), inner.attr("steps"), node.attr("starts"), node.attr("steps"), strict=True)
+    starts, steps = zip(*((a + b * s, s * t) for a, s, b, t in pairs), strict=True)
+    return builder.slice(builder.at(inner.args[0]), starts, steps, node.type.shape)
+
+
+def permute_of_permute(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x.transpose(p).transpose(q) -> x.transpose(p[q])"""
+    inner = builder.nodes[args[0].number]
+    if inner.op != "permute":
+        return None
+    return builder.permute(builder.at(inner.args[0]), [inner.attr("axes")[i] for i in node.attr("axes")])
+
+
+def broadcast_of_broadcast(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """broadcast_to(broadcast_to(x, s), t) -> broadcast_to(x, t)"""
+    inner = builder.nodes[args[0].number]
+    return builder.broadcast(builder.at(inner.args[0]), node.type.shape) if inner.op == "broadcast" else None
+
+
+ANYWHERE: tuple[Rule, ...] = (fold_constants,)
+RULES: dict[str, tuple[Rule, ...]] = {
+    "multiply": (multiply_one,),
+    "divide": (divide_one,),
+    "subtract": (subtract_zero,),
+    "negative": (negative_twice,),
+    "invert": (invert_twice,),
+    "absolute": (absolute_of_negative,),
+    "power": (power_small,),
+    "where": (where_same,),
+    "reshape": (push_reshape,),
+    "slice": (slice_of_slice,),
+    "permute": (permute_of_permute,),
+    "broadcast": (broadcast_of_broadcast,),
+}
