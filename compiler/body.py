@@ -1,0 +1,347 @@
+"""The body builder: formulas over `Val` in, instructions of primitives (`compiler/primitives.py`) in phases out.
+
+Two things exist only at the edges: a complex value is a pair of reals, and float16 and bfloat16 are computed in
+float32 and rounded back after every op (`Body.apply`), as NumPy does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from .kernel import LOOP, POINT, Instr, Phase, Reduction
+from .primitives import PRIMITIVES, evaluate
+from .types import BOOL, FLOAT32, HALVES, INT64, DType, bits_of, integer_of, real_of
+
+__all__ = ["PRIMITIVES", "Body", "Expandable", "Val", "evaluate", "pair", "select"]
+
+
+class Expandable(Protocol):
+    """What `Body.apply` needs of a row of the op table."""
+
+    @property
+    def widen(self) -> bool:
+        """Whether 16-bit floats are computed in float32 (else the expansion takes them as they are)."""
+
+    def expand(self, body: Body, *vals: Val, **attrs: Any) -> Val:
+        """The formula."""
+
+
+def _primitive(name: str) -> Callable[..., Val]:
+    def method(self: Val, *others: Val | float) -> Val:
+        return self.body.emit(name, self, *others)
+
+    return method
+
+
+class Val:
+    """One value of a body: its number (two for complex: real and imaginary part) and dtype.
+
+    Python operators and methods write primitives; a Python number takes the dtype of its partner. Complex values have
+    only `re`, `im` and `parts`. `==` is Python's; the primitive is `a.eq(b)`.
+    """
+
+    __slots__ = ("body", "dtype", "numbers")
+
+    def __init__(self, body: Body, numbers: tuple[int, ...], dtype: DType) -> None:
+        self.body, self.numbers, self.dtype = body, numbers, dtype
+
+    def __repr__(self) -> str:
+        return f"<{self.dtype} {', '.join(f'v{n}' for n in self.numbers)}>"
+
+    @property
+    def re(self) -> Val:
+        return Val(self.body, self.numbers[:1], real_of(self.dtype))
+
+    @property
+    def im(self) -> Val:
+        return Val(self.body, self.numbers[1:], real_of(self.dtype))
+
+    @property
+    def parts(self) -> tuple[Val, Val]:
+        return self.re, self.im
+
+    @property
+    def bits(self) -> int:
+        return bits_of(self.dtype)
+
+    @property
+    def known(self) -> Any:
+        """The value of a real constant, else None."""
+        return self.body.constant(self)
+
+    def const(self, value: Any) -> Val:
+        """A constant of this value's dtype."""
+        return self.body.const(value, self.dtype)
+
+    def cast(self, dtype: DType) -> Val:
+        return self.body.cast(self, dtype)
+
+    def bitcast(self, dtype: DType) -> Val:
+        return self if dtype == self.dtype else self.body.emit("bitcast", self, dtype=dtype)
+
+    def as_bits(self, signed: bool = True) -> Val:
+        """The same bits as an integer."""
+        return self.bitcast(integer_of(self.dtype, signed))
+
+    def __add__(self, other: Val | float) -> Val:
+        return self.body.emit("add", self, other)
+
+    def __radd__(self, other: float) -> Val:
+        return self.body.emit("add", other, self)
+
+    def __sub__(self, other: Val | float) -> Val:
+        return self.body.emit("sub", self, other)
+
+    def __rsub__(self, other: float) -> Val:
+        return self.body.emit("sub", other, self)
+
+    def __mul__(self, other: Val | float) -> Val:
+        return self.body.emit("mul", self, other)
+
+    def __rmul__(self, other: float) -> Val:
+        return self.body.emit("mul", other, self)
+
+    def __truediv__(self, other: Val | float) -> Val:
+        return self.body.emit("div", self, other)
+
+    def __rtruediv__(self, other: float) -> Val:
+        return self.body.emit("div", other, self)
+
+    def __neg__(self) -> Val:
+        return self.body.emit("neg", self)
+
+    def __and__(self, other: Val | int) -> Val:
+        return self.body.emit("and", self, other)
+
+    def __or__(self, other: Val | int) -> Val:
+        return self.body.emit("or", self, other)
+
+    def __xor__(self, other: Val | int) -> Val:
+        return self.body.emit("xor", self, other)
+
+    def __invert__(self) -> Val:
+        return self.body.emit("not", self)
+
+    def __lshift__(self, other: Val | int) -> Val:
+        return self.body.emit("shl", self, other)
+
+    def __rshift__(self, other: Val | int) -> Val:
+        return self.body.emit("shr", self, other)
+
+    def __lt__(self, other: Val | float) -> Val:
+        return self.body.emit("lt", self, other)
+
+    def __le__(self, other: Val | float) -> Val:
+        return self.body.emit("le", self, other)
+
+    def __gt__(self, other: Val | float) -> Val:
+        return self.body.emit("gt", self, other)
+
+    def __ge__(self, other: Val | float) -> Val:
+        return self.body.emit("ge", self, other)
+
+    eq, ne = _primitive("eq"), _primitive("ne")
+    quot, rem, gcd, mulhi, popcount = map(_primitive, ("quot", "rem", "gcd", "mulhi", "popcount"))
+    abs, sqrt, floor, ceil, trunc, rint = map(_primitive, ("abs", "sqrt", "floor", "ceil", "trunc", "rint"))
+    copysign, fma, maximum, minimum = map(_primitive, ("copysign", "fma", "maximum", "minimum"))
+    exp, exp2, expm1, log, log2 = map(_primitive, ("exp", "exp2", "expm1", "log", "log2"))
+    log10, log1p, sin, cos, tan = map(_primitive, ("log10", "log1p", "sin", "cos", "tan"))
+    asin, acos, atan, sinh, cosh = map(_primitive, ("asin", "acos", "atan", "sinh", "cosh"))
+    tanh, asinh, acosh, atanh, cbrt = map(_primitive, ("tanh", "asinh", "acosh", "atanh", "cbrt"))
+    erf, erfc, lgamma = map(_primitive, ("erf", "erfc", "lgamma"))
+    pow, atan2, hypot, fmod = map(_primitive, ("pow", "atan2", "hypot", "fmod"))
+
+    def __bool__(self) -> bool:
+        raise TypeError("a value of a kernel's body has no truth value; write select(condition, a, b)")
+
+
+def select(condition: Val, a: Val | float, b: Val | float) -> Val:
+    """`a` where the condition holds, else `b`; complex values part by part."""
+    return condition.body.select(condition, a, b)
+
+
+def pair(re: Val, im: Val | float) -> Val:
+    """The complex value of two reals of one dtype."""
+    return re.body.pair(re, im)
+
+
+class Body:
+    """Builds the phases of one kernel. Equal instructions are numbered once; what no store or reduction needs goes.
+
+    Values made in a LOOP phase are seen in that phase only. Outside `begin_phase` nothing can be emitted.
+    """
+
+    def __init__(self) -> None:
+        self._instrs: list[Instr] = []
+        self._phases: list[tuple[str, int, tuple[Reduction, ...]]] = []  # kind, end, reductions
+        self._kind: str | None = None
+        self._seen: dict[Instr, int] = {}  # of POINT phases
+        self._local: dict[Instr, int] = {}  # of the LOOP phase now open
+
+    # Phases
+
+    def begin_phase(self, kind: str) -> int:
+        """Opens a phase (POINT or LOOP) and gives its number."""
+        if self._kind is not None or kind not in (POINT, LOOP):
+            raise ValueError(f"cannot begin phase {kind!r} in {self._kind!r}")
+        self._kind = kind
+        return len(self._phases)
+
+    def end_phase(self, reductions: Sequence[Reduction] = ()) -> None:
+        """Closes the phase; `Reduction("sum", x.dtype, x.numbers)` reduces the value x of a LOOP."""
+        if self._kind is None or (reductions and self._kind != LOOP):
+            raise ValueError(f"cannot end phase {self._kind!r} with {len(reductions)} reductions")
+        self._phases.append((self._kind, len(self._instrs), tuple(reductions)))
+        self._kind = None
+        self._local.clear()
+
+    def finish(self) -> tuple[Phase, ...]:
+        """The phases, without the instructions that no store and no reduction needs, renumbered."""
+        if self._kind is not None:
+            raise ValueError("a phase is open")
+        live = [instr.op == "store" for instr in self._instrs]
+        for _, _, reductions in self._phases:
+            for reduction in reductions:
+                for v in reduction.values:
+                    live[v] = True
+        for v in reversed(range(len(live))):
+            if live[v]:
+                for a in self._instrs[v].args:
+                    live[a] = True
+        number, phases, begin = {}, [], 0
+        for kind, end, reductions in self._phases:
+            first, kept = len(number), []
+            for v in range(begin, end):
+                if live[v]:
+                    number[v] = len(number)
+                    instr = self._instrs[v]
+                    kept.append(Instr(instr.op, instr.dtype, tuple(number[a] for a in instr.args), instr.attr))
+            moved = (Reduction(r.combine, r.dtype, tuple(number[v] for v in r.values)) for r in reductions)
+            phases.append(Phase(kind, first, tuple(kept), tuple(moved)))
+            begin = end
+        return tuple(phases)
+
+    # The one door
+
+    def _number(self, instr: Instr) -> int:
+        if self._kind is None:
+            raise ValueError("no phase is open")
+        found = self._seen.get(instr)
+        if found is None:
+            found = self._local.get(instr)
+        if found is None:
+            found = len(self._instrs)
+            self._instrs.append(instr)
+            (self._seen if self._kind == POINT else self._local)[instr] = found
+        return found
+
+    def _source(self, op: str, dtype: DType, attr: Any) -> Val:
+        return Val(self, (self._number(Instr(op, dtype, (), attr)),), dtype)
+
+    def emit(self, name: str, *operands: Val | float, dtype: DType | None = None) -> Val:
+        """One primitive. Python numbers become constants of the dtype of the last operand that is a value.
+
+        Raises TypeError where the primitive does not take these dtypes.
+        """
+        partner = next(x.dtype for x in reversed(operands) if isinstance(x, Val))
+        vals = [x if isinstance(x, Val) else self.const(x, partner) for x in operands]
+        primitive = PRIMITIVES[name]
+        result = primitive.dtype(name, [v.dtype for v in vals], dtype)
+        return Val(self, (self._number(Instr(name, result, tuple(v.numbers[0] for v in vals))),), result)
+
+    # Sources and stores
+
+    def const(self, value: Any, dtype: DType) -> Val:
+        """A constant. An integer must fit its dtype (OverflowError)."""
+        if dtype.kind == "c":
+            number = complex(value)
+            return self.pair(self.const(number.real, real_of(dtype)), self.const(number.imag, real_of(dtype)))
+        return self._source("const", dtype, np.array(value, dtype).tobytes())
+
+    def constant(self, value: Val) -> Any:
+        """The NumPy scalar of a real constant, else None."""
+        instr = self._instrs[value.numbers[0]]
+        return np.frombuffer(instr.attr, instr.dtype)[0] if instr.op == "const" and len(value.numbers) == 1 else None
+
+    def load(self, operand: int, dtype: DType) -> Val:
+        """The element of an operand of this dtype; both parts of a complex one."""
+        real = real_of(dtype)
+        parts = [self._source("load", real, (operand, part)) for part in range(1 + (dtype.kind == "c"))]
+        return Val(self, tuple(p.numbers[0] for p in parts), dtype)
+
+    def store(self, operand: int, value: Val) -> None:
+        """Stores all parts; later loads of this operand are made anew."""
+        if self._kind is None:
+            raise ValueError("no phase is open")
+        for part, number in enumerate(value.numbers):
+            self._instrs.append(Instr("store", real_of(value.dtype), (number,), (operand, part)))
+        for seen in (self._seen, self._local):
+            for instr in [i for i in seen if i.op == "load" and i.attr[0] == operand]:
+                del seen[instr]
+
+    def scalar(self, number: int, dtype: DType) -> Val:
+        """A run-time number; a complex one is the scalars `number` and `number + 1`."""
+        if dtype.kind == "c":
+            return self.pair(self.scalar(number, real_of(dtype)), self.scalar(number + 1, real_of(dtype)))
+        return self._source("scalar", dtype, number)
+
+    def index(self, axis: int) -> Val:
+        return self._source("index", INT64, axis)
+
+    def size(self, axis: int) -> Val:
+        return self._source("size", INT64, axis)
+
+    def result(self, phase: int, reduction: int, part: int = 0) -> Val:
+        """A finished reduction of an earlier phase; part 1 of argmin and argmax is the int64 index."""
+        dtype = INT64 if part else self._phases[phase][2][reduction].dtype
+        return self._source("result", dtype, (phase, reduction, part))
+
+    # Compositions
+
+    def pair(self, re: Val, im: Val | float) -> Val:
+        im = im if isinstance(im, Val) else re.const(im)
+        return Val(self, re.numbers + im.numbers, np.dtype(f"c{2 * re.dtype.itemsize}"))
+
+    def select(self, condition: Val, a: Val | float, b: Val | float) -> Val:
+        partner = a if isinstance(a, Val) else b
+        if not isinstance(partner, Val):
+            raise TypeError("select of two Python numbers; give one of them a dtype")
+        a, b = (x if isinstance(x, Val) else self.const(x, partner.dtype) for x in (a, b))
+        if a.numbers == b.numbers:
+            return a
+        if len(a.numbers) == 2:
+            return self.pair(self.emit("select", condition, a.re, b.re), self.emit("select", condition, a.im, b.im))
+        return self.emit("select", condition, a, b)
+
+    def cast(self, x: Val, dtype: DType) -> Val:
+        """NumPy's astype: complex to real drops the imaginary part; 16-bit floats convert through float32.
+
+        float64 to float16 rounds once, to bfloat16 twice (through float32), as NumPy and ml_dtypes do.
+        """
+        if dtype == x.dtype:
+            return x
+        if x.dtype.kind == "c":
+            if dtype.kind == "c":
+                return self.pair(x.re.cast(real_of(dtype)), x.im.cast(real_of(dtype)))
+            return x.re.ne(0.0) | x.im.ne(0.0) if dtype == BOOL else x.re.cast(dtype)
+        if dtype.kind == "c":
+            re = x.cast(real_of(dtype))
+            return self.pair(re, 0.0)
+        if FLOAT32 not in (x.dtype, dtype) and (x.dtype in HALVES or (dtype in HALVES and not _direct(x.dtype, dtype))):
+            x = self.cast(x, FLOAT32)
+        return x if x.dtype == dtype else self.emit("cast", x, dtype=dtype)
+
+    def apply(self, op: Expandable, args: Iterable[Val], dtype: DType, attrs: Mapping[str, Any] | None = None) -> Val:
+        """A row of the op table on values of its loop dtypes, giving `dtype`."""
+        vals = list(args)
+        if op.widen:
+            vals = [v.cast(FLOAT32) if v.dtype in HALVES else v for v in vals]
+        return op.expand(self, *vals, **(attrs or {})).cast(dtype)
+
+
+def _direct(source: DType, target: DType) -> bool:
+    """Whether a cast to a 16-bit float rounds once: float64 to float16."""
+    return source.itemsize == 8 and source.kind == "f" and target == np.float16

@@ -1,0 +1,83 @@
+"""NumPy references of the rows that are no ufuncs: arrays in, the array that defines the op's meaning out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .primitives import PRIMITIVES
+from .types import HALVES
+
+Array: TypeAlias = NDArray[Any]
+
+
+def in_float64(function: Callable[..., Any]) -> Callable[..., Array]:
+    """`function` computed in float64 and rounded once to the dtype of its argument."""
+
+    def reference(x: Any, **attrs: Any) -> Array:
+        x = np.asarray(x)
+        with np.errstate(all="ignore"):
+            return np.asarray(function(x.astype(np.float64), **attrs)).astype(x.dtype)
+
+    return reference
+
+
+def part(ufunc: np.ufunc, number: int) -> Callable[..., Any]:
+    """Result `number` of a ufunc of several results."""
+    return lambda *args: ufunc(*args)[number]
+
+
+def _of_primitive(name: str) -> Callable[..., Array]:
+    primitive = PRIMITIVES[name]
+    return in_float64(lambda x: primitive.numpy(np.atleast_1d(x), x.dtype).reshape(x.shape))
+
+
+erf, erfc, lgamma = map(_of_primitive, ("erf", "erfc", "lgamma"))
+sigmoid = in_float64(lambda x: 1 / (1 + np.exp(-x)))
+
+
+def _gelu(x: Array, approximate: bool = False) -> Array:
+    if approximate:
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * np.asarray(erfc(-x * math.sqrt(0.5)))
+
+
+gelu = in_float64(_gelu)
+
+
+def relu(x: Any) -> Array:
+    x = np.asarray(x)
+    return np.maximum(x, x.dtype.type(0))
+
+
+def clip(x: Any, low: Any, high: Any) -> Any:
+    return np.minimum(np.maximum(x, low), high)
+
+
+def cast(x: Any) -> Any:
+    """The value itself: the result's dtype says what it becomes."""
+    return x
+
+
+def angle(z: Any, deg: bool = False) -> Array:
+    z = np.asarray(z)
+    if z.dtype in HALVES:
+        return np.asarray(angle(z.astype(np.float32), deg)).astype(z.dtype)
+    return np.asarray(np.angle(z, deg=deg))
+
+
+def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Array:
+    x = np.asarray(x)
+    if x.dtype == HALVES[1]:  # NumPy does not know bfloat16's limits
+        import ml_dtypes
+
+        limits = ml_dtypes.finfo(x.dtype)
+        posinf = float(limits.max) if posinf is None else posinf
+        neginf = float(limits.min) if neginf is None else neginf
+        wide = np.nan_to_num(x.astype(np.float32), nan=nan, posinf=posinf, neginf=neginf)
+        return wide.astype(x.dtype)
+    return np.asarray(np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf))
