@@ -91,7 +91,7 @@ def deg2rad(x: Val) -> Val:
 
 
 def angle(x: Val, deg: bool = False) -> Val:
-    return select(isnan(x), x, select(signbit(x), 180 if deg else math.pi, 0))
+    return select(isnan(x), x, select(signbit(x), x.const(180 if deg else math.pi), 0))
 
 
 def heaviside(x: Val, at_zero: Val) -> Val:

@@ -27,10 +27,10 @@ def ufunc_rule(ufunc: np.ufunc, part: int = 0) -> Rule:
 
     def rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
         outputs = (None,) * ufunc.nout
-        signature = None if dtype is None else (None,) * ufunc.nin + (dtype,) * ufunc.nout
         given: Any = (*dtypes, *outputs)
+        asked: Any = {} if dtype is None else {"signature": (None,) * ufunc.nin + (dtype,) * ufunc.nout}
         try:
-            found = ufunc.resolve_dtypes(given, signature=signature, casting="same_kind")
+            found = ufunc.resolve_dtypes(given, casting="same_kind", **asked)
         except TypeError as error:
             reason = str(error)
             raise NoLoop("" if reason.startswith(("ufunc", "No loop")) else reason) from None
