@@ -64,13 +64,13 @@ def assign_max(
         for tail in bits(above[head] & tails):
             after[chain_of[tail]] |= 1 << j
     behind = maximum_matching(after, range(len(chains)))
-    stream, count = [0] * n, 0
-    for i in sorted(set(range(len(chains))) - set(behind)):
+    stream = [0] * n
+    for number, first in enumerate(sorted(set(range(len(chains))) - set(behind))):
+        i = first
         while i >= 0:
             for v in chains[i]:
-                stream[v] = count
+                stream[v] = number
             i = behind[i]
-        count += 1
     rank = ranks(preds, costs or [1.0] * n)
     return Assignment("max", tuple(sorted(range(n), key=lambda v: (-rank[v], v))), tuple(stream))
 

@@ -37,8 +37,8 @@ def _cpu_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# Measured: a hand-over between spinning native workers 0.06 us, a parked one some 5 us; H200: a kernel in a chain 1.2 us,
-# an 8-wide graph of empty kernels 0.8 us a branch more than a chain.
+# Measured: a hand-over between spinning native workers 0.06 us, a parked one some 5 us; H200: a kernel in a chain
+# 1.2 us, an 8-wide graph of empty kernels 0.8 us a branch more than a chain.
 MACHINES = {
     "cpu": Machine("cpu", _cpu_cores(), launch=0.2, event=0.1, gap=0.1, hop=1.0, stream=5.0),
     "cuda": Machine("cuda", 132, 2048, 32, launch=1.2, event=0.4, gap=1.2, hop=2.0, stream=0.8),

@@ -83,7 +83,7 @@ def live_bound(sizes: Sequence[int], masks: Sequence[int], before: Sequence[int]
 
 
 def lower_bound(sizes: Sequence[int], earlier: Sequence[int]) -> int:
-    """The maximum weight of buffers that may all be alive at once; no arena can be smaller. See `heaviest_antichain`."""
+    """The most bytes of buffers that may all be alive at once; no arena can be smaller."""
     return sum(sizes[b] for b in heaviest_antichain(sizes, earlier))
 
 
@@ -184,7 +184,7 @@ def _pack(sizes: Sequence[int], conflicts: Sequence[int], masks: Sequence[int], 
 
 
 def _greedy(order: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int], best_fit: bool) -> list[int]:
-    """Place buffers one by one, in the smallest gap that fits or in the lowest, above all they conflict with if none."""
+    """Place buffers one by one, in the smallest gap that fits or in the lowest, on top if there is none."""
     offsets = [0] * len(sizes)
     placed = 0
     for b in order:

@@ -1,4 +1,4 @@
-"""Why a plan is as it is: the candidates, what was chosen, and what it costs in waits, records and bytes. Plain data."""
+"""Why a plan is as it is: the candidates, the choice, and its cost in waits, records and bytes. Plain data."""
 
 from __future__ import annotations
 

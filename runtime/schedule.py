@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from .assign import Assignment, assign_list, assign_max, assign_one
-from .dag import ancestors, ranks, reduction, width
+from .dag import ancestors, ranks, width
 from .machine import Machine, share, simulate
 from .memory import arena_bound, place, touching
 from .plan import Launch, Plan, Record, Wait
 from .program import Program, dependences
 from .report import Candidate, Count, Edge, Report
 from .shrink import shrink
-from .waits import Order, Waits, emit, exact_waits, foreign_stream, with_completion, with_join_points
+from .waits import Order, emit, exact_waits, foreign_stream, with_completion, with_join_points
 
 MODES = ("concurrency", "balanced", "small")
 
@@ -193,16 +193,16 @@ def _critical_stream(
         for p in sources:
             followers[p].append(v)
     spent: dict[int, float] = {}
-    v: int | None = max(range(len(preds)), key=lambda u: rank[u])
-    while v is not None:
-        s = assignment.stream[v]
-        spent[s] = spent.get(s, 0.0) + costs[v]
-        v = max(followers[v], key=lambda u: rank[u], default=None)
+    critical: int | None = max(range(len(preds)), key=lambda u: rank[u])
+    while critical is not None:
+        s = assignment.stream[critical]
+        spent[s] = spent.get(s, 0.0) + costs[critical]
+        critical = max(followers[critical], key=lambda u: rank[u], default=None)
     return frozenset({max(spent, key=lambda s: spent[s])})
 
 
 def memory_bound(plan: Plan) -> int:
-    """The least bytes that any arena of the plan's program needs, given what the plan's steps order. Exact, not cheap."""
+    """The least bytes that an arena can have, given what the plan's steps order. Exact, not cheap."""
     return arena_bound(plan.program, happens_before(plan))
 
 

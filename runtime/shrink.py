@@ -1,4 +1,4 @@
-"""Orders added to save memory (`memory="small"`): an assignment in, the same with more dependences out, never a cycle."""
+"""Orders added to save memory (`memory="small"`): an assignment in, more dependences out, never a cycle."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _reissue(preds: Preds, assignment: Assignment) -> Assignment:
 
 
 def _reorder(preds: Preds, assignment: Assignment, sizes: Sequence[int], masks: Sequence[int]) -> Assignment:
-    """Of the old order and a greedy one (next the task after which the fewest bytes are alive) the one of less bytes."""
+    """The old order or a greedy one (next the task that leaves the fewest bytes alive), whichever needs less."""
     n = len(preds)
     followers: list[list[int]] = [[] for _ in range(n)]
     for v, sources in enumerate(preds):

@@ -1,0 +1,211 @@
+"""A device that computes nothing and writes down what it is asked, for tests without hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from ..device import Event
+from ..errors import CompileError, DeviceLost, KernelGraphError, OutOfMemory
+from ..plan import Launch, Plan, Record, Wait
+from ..program import Int, Kernel, Pointer, Scalar, Task
+
+ALIGNMENT = 256
+FIRST_ADDRESS = 1 << 20
+ERRORS: dict[str, type[KernelGraphError]] = {
+    "allocate": OutOfMemory,
+    "upload": DeviceLost,
+    "download": DeviceLost,
+    "load": CompileError,
+    "prepare": CompileError,
+    "launch": DeviceLost,
+    "work": DeviceLost,
+}
+
+
+class FakeMemory:
+    """A range of addresses, never given out twice. Its death is logged as `("free", address)`."""
+
+    def __init__(self, device: FakeDevice, address: int, nbytes: int) -> None:
+        self._device = device
+        self._address = address
+        self._nbytes = nbytes
+
+    @property
+    def address(self) -> int:
+        return self._address
+
+    @property
+    def nbytes(self) -> int:
+        return self._nbytes
+
+    def __del__(self) -> None:
+        self._device._release(self._address, self._nbytes)
+
+
+class FakeEvent:
+    """Happens at once, or, on a device that is not eager, when asked for (`happen`, `wait`, `synchronize`)."""
+
+    def __init__(self, number: int, done: bool, error: BaseException | None) -> None:
+        self.number = number
+        self.error = error
+        self._done = done
+
+    def query(self) -> bool:
+        return self._done
+
+    def happen(self) -> None:
+        self._done = True
+
+    def wait(self) -> None:
+        self._done = True
+        if self.error is not None:
+            raise self.error
+
+
+@dataclass
+class FakeDevice:
+    """kind `fake`. log: what was asked, in order, as plain tuples.
+
+    capacity: bytes that can be allocated at once; more raises OutOfMemory. eager: work is done as soon as it is asked
+    for; otherwise events happen when they are waited for, or when the test says so.
+    """
+
+    index: int = 0
+    capacity: int | None = None
+    eager: bool = True
+    kind: str = "fake"
+    log: list[tuple[Any, ...]] = field(default_factory=list)
+    in_use: int = 0
+    loaded: set[Kernel] = field(default_factory=set)
+    events: list[FakeEvent] = field(default_factory=list)
+    _faults: dict[str, dict[int, BaseException]] = field(default_factory=dict)
+    _asked: dict[str, int] = field(default_factory=dict)
+    _next: int = FIRST_ADDRESS
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    def fail(self, what: str, number: int = 0, error: BaseException | None = None) -> None:
+        """Let the call `number` calls from now fail: 0 is the next one.
+
+        what: allocate, upload, download, load, prepare, launch (raised by `run`), or work (the launch is accepted and
+        fails later: events that follow it raise when they are waited for). error: by default the one of `ERRORS`.
+        """
+        if what not in ERRORS:
+            raise ValueError(f"fail({what!r}): write one of {', '.join(ERRORS)}")
+        fault = error if error is not None else ERRORS[what](f"fake {what} failed, as it was told to")
+        self._faults.setdefault(what, {})[self._asked.get(what, 0) + number] = fault
+
+    def fault(self, what: str) -> BaseException | None:
+        """Count one call of `what`; the error that it was told to fail with, if any."""
+        number = self._asked.get(what, 0)
+        self._asked[what] = number + 1
+        return self._faults.get(what, {}).pop(number, None)
+
+    def _ask(self, what: str, *details: Any) -> None:
+        self.log.append((what, *details))
+        if (error := self.fault(what)) is not None:
+            raise error
+
+    def event(self, error: BaseException | None = None) -> FakeEvent:
+        made = FakeEvent(next(self._numbers), self.eager, error)
+        if not self.eager:
+            self.events.append(made)
+        return made
+
+    def allocate(self, nbytes: int) -> FakeMemory:
+        self._ask("allocate", nbytes)
+        if self.capacity is not None and self.in_use + nbytes > self.capacity:
+            raise OutOfMemory(f"fake device: {nbytes} bytes asked for, {self.capacity - self.in_use} free")
+        address = self._next
+        self._next += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        self.in_use += nbytes
+        return FakeMemory(self, address, nbytes)
+
+    def _release(self, address: int, nbytes: int) -> None:
+        self.in_use -= nbytes
+        self.log.append(("free", address))
+
+    def upload(self, host: np.ndarray[Any, Any], memory: Any) -> FakeEvent:
+        self._ask("upload", memory.address, host.nbytes)
+        return self.event()
+
+    def download(self, memory: Any, host: np.ndarray[Any, Any]) -> None:
+        """Leaves `host` full of zero bytes: nothing has been computed."""
+        self._ask("download", memory.address, host.nbytes)
+        host.reshape(-1).view(np.uint8)[...] = 0
+
+    def load(self, kernels: Sequence[Kernel]) -> None:
+        """Only kernels that are new are logged."""
+        for kernel in kernels:
+            if kernel not in self.loaded:
+                self._ask("load", kernel.name)
+                self.loaded.add(kernel)
+
+    def prepare(self, plan: Plan) -> FakeExecutable:
+        self._ask("prepare", plan.program.name)
+        self.load([task.kernel for task in plan.tasks if isinstance(task.kernel, Kernel)])
+        return FakeExecutable(self, plan)
+
+    def synchronize(self) -> None:
+        self.log.append(("synchronize",))
+        for event in self.events:
+            event.happen()
+        self.events.clear()
+
+
+class FakeExecutable:
+    """Walks the plan's steps and logs each: launch with its task's name and argument values, record, wait.
+
+    A launch is preceded by `("after", stream, event number)` for each event in `after` of a buffer that it touches.
+    """
+
+    def __init__(self, device: FakeDevice, plan: Plan) -> None:
+        self.device = device
+        self.plan = plan
+        self._touched = [{region.buffer for region in (*task.reads, *task.writes)} for task in plan.tasks]
+
+    def run(
+        self,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Event]],
+    ) -> tuple[Event, ...]:
+        device, plan = self.device, self.plan
+        failed: dict[int, BaseException | None] = {}  # by stream
+        events: dict[int, BaseException | None] = {}
+        for step in plan.steps:
+            match step:
+                case Launch(stream, number):
+                    for buffer, event in after:
+                        if buffer in self._touched[number]:
+                            device.log.append(("after", stream, getattr(event, "number", None)))
+                            failed[stream] = failed.get(stream) or getattr(event, "error", None)
+                    task = plan.tasks[number]
+                    device._ask("launch", stream, task.name, self._arguments(task, memories, arena, scalars))
+                    failed[stream] = failed.get(stream) or device.fault("work")
+                case Record(stream, number):
+                    device.log.append(("record", stream, number))
+                    events[number] = failed.get(stream)
+                case Wait(stream, number):
+                    device.log.append(("wait", stream, number))
+                    failed[stream] = failed.get(stream) or events[number]
+        return tuple(device.event(events[number]) for number in plan.completion)
+
+    def _arguments(self, task: Task, memories: Sequence[Any], arena: Any, scalars: Sequence[Any]) -> tuple[Any, ...]:
+        """Addresses and numbers as a kernel would get them; an argument that refers to nothing raises IndexError."""
+        values: list[Any] = []
+        for argument in task.arguments:
+            match argument:
+                case Pointer(buffer, offset):
+                    place = self.plan.offsets[buffer]
+                    values.append((memories[buffer] if place is None else arena + place) + offset)
+                case Int(value):
+                    values.append(value)
+                case Scalar(index, _):
+                    values.append(scalars[index])
+        return tuple(values)
