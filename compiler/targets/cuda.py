@@ -1,0 +1,34 @@
+"""CUDA kernels from loop nests: Python text for numba.cuda, launch shapes, and the runtime's Kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...runtime.program import Kernel
+from ..kernel import LoopNest
+from .cuda_elementwise import print_elementwise
+from .cuda_reduce import print_column, print_row
+from .cuda_shape import Shape, launch, most_threads, row_width, shape_of
+
+__all__ = ["cuda_kernel", "launch", "print_cuda", "row_width"]
+
+_PRINTERS: dict[str, Callable[[LoopNest, Shape], str]] = {
+    "elementwise": print_elementwise,
+    "row": print_row,
+    "column": print_column,
+}
+
+
+def print_cuda(nest: LoopNest) -> str:
+    """The nest as a Python function over the vocabulary of `runtime/devices/cuda_intrinsics.py`.
+
+    Its parameters are the nest's: addresses, axis lengths and strides (int64), scalars.
+    """
+    shape = shape_of(nest)
+    return _PRINTERS[shape.strategy](nest, shape)
+
+
+def cuda_kernel(nest: LoopNest) -> Kernel:
+    """The nest as the runtime's kernel for target `cuda`."""
+    options = (("fastmath", nest.fastmath), ("threads", most_threads(nest)))
+    return Kernel(nest.name, "cuda", print_cuda(nest), nest.signature, options, form=nest)

@@ -1,0 +1,210 @@
+"""How a loop nest is spread over a GPU: its strategy and lanes from layouts, its launch shape from sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...runtime.devices.cuda_properties import H200, GpuProperties
+from ..kernel import LOOP, LoopNest
+
+VECTOR_BYTES = 16
+MAX_THREADS = 512  # of a reduction's block: leaves 128 registers a thread
+ELEMENTWISE_THREADS = 256
+LIMIT_32 = 2**31 - 2**16  # 32-bit indices may step this far beyond the end
+TILE, TILE_ROWS = 32, 8
+
+# (16-byte groups a thread, threads at most): a row takes the first line that holds it.
+_ROW_WIDTHS = ((1, 32), (2, 32), (4, MAX_THREADS), (8, MAX_THREADS))
+_MAX_LANES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The strategy (`elementwise`, `tile`, `row`, `column`), and the lanes of a value: `groups` of `length` elements.
+
+    loop: a row too long for registers is read once a phase. across: the other axis of a tile.
+    """
+
+    strategy: str
+    length: int
+    groups: int
+    loop: bool = False
+    across: int = -1
+
+    @property
+    def lanes(self) -> int:
+        return self.length * self.groups
+
+
+def moves(nest: LoopNest, operand: int, axis: int) -> bool:
+    return nest.operands[operand].layout[axis] != "0"
+
+
+def is_vector(nest: LoopNest, operand: int, axis: int) -> bool:
+    """Whether consecutive elements along the axis can be read 16 bytes at a time."""
+    return nest.operands[operand].aligned and nest.operands[operand].layout[axis] == "1"
+
+
+def touched(nest: LoopNest, kind: str | None = None) -> frozenset[int]:
+    """The operands loaded or stored in phases of the kind (all phases if None)."""
+    return frozenset(
+        instr.attr[0]
+        for phase in nest.phases
+        if kind in (None, phase.kind)
+        for instr in phase.instrs
+        if instr.op in ("load", "store")
+    )
+
+
+def shape_of(nest: LoopNest) -> Shape:
+    """The shape of a nest; a pure function of layouts, dtypes and size class."""
+    if nest.reduced:
+        return _column(nest) if _reduces_columns(nest) else _row(nest)
+    across = _transposed_axis(nest)
+    if across is not None:
+        return Shape("tile", 1, TILE // TILE_ROWS, across=across)
+    width = max(1, nest.width)
+    if nest.parallel == 0:
+        return Shape("elementwise", 1, 1)
+    length, largest = _length(nest, touched(nest), nest.parallel - 1, mixed=True)
+    return Shape("elementwise", length, width if length > 1 else width * max(1, VECTOR_BYTES // largest))
+
+
+def _length(nest: LoopNest, operands: frozenset[int], axis: int, mixed: bool) -> tuple[int, int]:
+    """Elements of a vector along the axis (1 if no operand can use more), and the largest item.
+
+    mixed: where item sizes differ, up to 4 elements, so that the smaller items come in wider accesses too.
+    """
+    moving = [o for o in operands if moves(nest, o, axis)]
+    sizes = [nest.operands[o].dtype.itemsize for o in moving if is_vector(nest, o, axis)]
+    largest = max([nest.operands[o].dtype.itemsize for o in moving] or [VECTOR_BYTES])
+    if not sizes:
+        return 1, largest
+    length = VECTOR_BYTES // max(sizes)
+    return (max(length, min(4, VECTOR_BYTES // min(sizes))) if mixed else length), largest
+
+
+def _reduces_columns(nest: LoopNest) -> bool:
+    """Whether the data of the loops is contiguous along the innermost parallel axis rather than the reduced one."""
+    if nest.parallel == 0:
+        return False
+    loads = [
+        instr.attr[0] for phase in nest.phases if phase.kind == LOOP for instr in phase.instrs if instr.op == "load"
+    ]
+    rows = sum(nest.operands[o].layout[-1] == "1" for o in loads)
+    columns = sum(nest.operands[o].layout[nest.parallel - 1] == "1" and moves_reduced(nest, o) for o in loads)
+    return columns > rows
+
+
+def moves_reduced(nest: LoopNest, operand: int) -> bool:
+    return any(moves(nest, operand, axis) for axis in range(nest.parallel, nest.axes))
+
+
+def _row(nest: LoopNest) -> Shape:
+    length, largest = _length(nest, touched(nest, LOOP), nest.axes - 1, mixed=False)
+    loop = nest.width == 0 or nest.reduced > 1
+    width = 4 if loop else nest.width
+    groups = width if length > 1 else width * max(1, VECTOR_BYTES // largest)
+    while length * groups > _MAX_LANES:
+        groups //= 2
+    return Shape("row", length, groups, loop)
+
+
+def _column(nest: LoopNest) -> Shape:
+    length, _ = _length(nest, touched(nest, LOOP), nest.parallel - 1, mixed=False)
+    groups = 4 if nest.reduced == 1 else 1
+    while length * groups > _MAX_LANES:
+        groups //= 2
+    return Shape("column", length, groups, loop=True)
+
+
+def _transposed_axis(nest: LoopNest) -> int | None:
+    """The axis along which an input is contiguous while others are along the innermost one."""
+    inner = nest.parallel - 1
+    found = {
+        axis
+        for o in nest.operands
+        if o.role == "in"
+        for axis in range(inner)
+        if o.layout[axis] == "1" and o.layout[inner] != "1"
+    }
+    contiguous = any(o.layout[inner : inner + 1] == "1" for o in nest.operands)
+    return min(found) if len(found) == 1 and contiguous else None
+
+
+def row_width(length: int, itemsize: int) -> tuple[int, int]:
+    """(16-byte groups that a thread holds, threads) for a row kept in registers; (0, threads) for a row too long.
+
+    length: elements of the row; itemsize: bytes of the largest item that moves along it. The first number is the
+    `width` of a row reduction's nest.
+    """
+    per_group = max(1, VECTOR_BYTES // itemsize)
+    for width, most in _ROW_WIDTHS:
+        if width * per_group > _MAX_LANES:
+            break
+        threads = _power_of_two(-(-length // (width * per_group)))
+        if threads <= most:
+            return width, threads
+    return 0, ELEMENTWISE_THREADS
+
+
+def _power_of_two(n: int) -> int:
+    """The least power of two that is n or more."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def launch(
+    nest: LoopNest, sizes: Sequence[int], properties: GpuProperties = H200
+) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """(grid, block) for the axis lengths `sizes`; a grid of 0 blocks where there is nothing to do.
+
+    Raises ValueError where the sizes need 64-bit indices and the nest has 32.
+    """
+    if nest.index_bits == 32 and any(n > LIMIT_32 for n in sizes):
+        raise ValueError(f"{nest.name}: an axis longer than {LIMIT_32} needs index_bits=64, got sizes {tuple(sizes)}")
+    shape = shape_of(nest)
+    return _LAUNCH[shape.strategy](nest, shape, sizes, properties)
+
+
+Launch = tuple[tuple[int, int, int], tuple[int, int, int]]
+
+
+def _launch_elementwise(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
+    inner = sizes[-1] if sizes else 1
+    rows = math.prod(sizes[:-1])
+    threads = -(-inner // shape.lanes)
+    x = min(ELEMENTWISE_THREADS, _power_of_two(threads)) if rows > 1 else ELEMENTWISE_THREADS
+    y = max(1, ELEMENTWISE_THREADS // x) if rows > 1 else 1
+    return (-(-threads // x) * -(-rows // y), 1, 1), (x, y, 1)
+
+
+def _launch_tile(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
+    tiles = -(-sizes[-1] // TILE) * -(-sizes[shape.across] // TILE)
+    rest = math.prod(n for axis, n in enumerate(sizes[:-1]) if axis != shape.across)
+    return (tiles * rest, 1, 1), (TILE, TILE_ROWS, 1)
+
+
+def _launch_row(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
+    rows, length = math.prod(sizes[: nest.parallel]), sizes[-1]
+    threads = min(ELEMENTWISE_THREADS if shape.loop else MAX_THREADS, _power_of_two(-(-length // shape.lanes)))
+    together = max(1, 128 // threads) if threads <= properties.warp else 1
+    return (-(-rows // together), 1, 1), (threads, together, 1)
+
+
+def _launch_column(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
+    columns, rest = sizes[nest.parallel - 1], math.prod(sizes[: nest.parallel - 1])
+    reduced = math.prod(sizes[nest.parallel :])
+    x = min(properties.warp, _power_of_two(-(-columns // shape.length)))
+    blocks = -(-columns // (x * shape.length)) * rest
+    threads = MAX_THREADS if blocks < 4 * properties.multiprocessors else ELEMENTWISE_THREADS
+    return (blocks, 1, 1), (x, min(threads // x, _power_of_two(reduced)), 1)
+
+
+_LAUNCH = {"elementwise": _launch_elementwise, "tile": _launch_tile, "row": _launch_row, "column": _launch_column}
+
+
+def most_threads(nest: LoopNest) -> int:
+    """The largest block of any launch, which bounds the registers of a thread."""
+    return ELEMENTWISE_THREADS if shape_of(nest).strategy in ("elementwise", "tile") else MAX_THREADS

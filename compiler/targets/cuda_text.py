@@ -1,0 +1,306 @@
+"""The body of a loop nest as lines of CUDA kernel text, and what all strategies share.
+
+The text is Python over the names of `runtime/devices/cuda_intrinsics.py`; it imports nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..kernel import LOOP, Instr, LoopNest, Phase, Reduction
+from ..types import BOOL, HALVES, SHORT_NAMES
+from .cuda_shape import Shape
+
+_KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
+_COMBINE = {
+    "sum": "add",
+    "prod": "mul",
+    "min": "minimum",
+    "max": "maximum",
+    "any": "or_",
+    "all": "and_",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an operand's lanes lie: element `first + g*group + j*lane`. vector: lane is 1 and aligned."""
+
+    first: str
+    group: str = "zero"
+    lane: str = "zero"
+    length: int = 1
+    groups: int = 1
+    vector: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a body is printed for.
+
+    place: where an operand's lanes lie. index: the lanes of an axis' index. mask: lanes that exist (None: all).
+    guard: a condition on stores. prefix: of the names of values.
+    """
+
+    place: Callable[[int], Place]
+    index: Callable[[int], str]
+    mask: str | None = None
+    guard: str | None = None
+    prefix: str = "v"
+
+
+class Text:
+    """Lines of kernel text under construction. `ix` is the index type, `names` the names of finished values."""
+
+    def __init__(self, nest: LoopNest, shape: Shape) -> None:
+        self.nest, self.shape = nest, shape
+        self.ix = f"i{nest.index_bits}"
+        self.lines: list[str] = []
+        self.depth = 1
+        self.names: dict[int, str] = {}
+        self.results: dict[tuple[int, int, int], str] = {}
+        self.known: dict[Any, str] | None = None  # straight-line text: equal values are computed once
+        self.strides = _stride_names(nest)
+
+    def add(self, *lines: str) -> None:
+        self.lines += ["    " * self.depth + line for line in lines]
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """An indented suite."""
+        self.add(head)
+        self.depth += 1
+        yield
+        self.depth -= 1
+
+    def set(self, name: str, value: str) -> str:
+        """Assign an index expression, in the index type."""
+        self.add(f"{name} = {self.ix}({value})")
+        return name
+
+    def print(self) -> str:
+        operands = [f"a{k}" for k in range(len(self.nest.operands))]
+        lengths = [f"n{k}" for k in range(self.nest.axes)]
+        strides = [f"st{k}" for k in range(len([s for s in self.strides.values() if s[0] == "s"]))]
+        scalars = [f"x{k}" for k in range(len(self.nest.scalars))]
+        head = f"def {self.nest.name}({', '.join(operands + lengths + strides + scalars)}):"
+        return "\n".join([head, *self.lines, ""])
+
+    def prologue(self) -> None:
+        """Lengths and strides in the index type."""
+        self.set("zero", "0")
+        self.set("one", "1")
+        for axis in range(self.nest.axes):
+            self.set(f"m{axis}", f"n{axis}")
+        for name in self.strides.values():
+            if name[0] == "s":
+                self.set(name, f"st{name[1:]}")
+
+    def stride(self, operand: int, axis: int) -> str:
+        """`zero`, `one` or the name of the operand's stride along the axis."""
+        return {"0": "zero", "1": "one"}.get(
+            self.nest.operands[operand].layout[axis], self.strides.get((operand, axis), "zero")
+        )
+
+    def offset(self, operand: int, indices: Sequence[tuple[int, str]], base: str = "") -> str:
+        """The element number at the given (axis, index)."""
+        terms = [base] if base else []
+        for axis, index in indices:
+            stride = self.stride(operand, axis)
+            if stride != "zero":
+                terms.append(index if stride == "one" else f"{index} * {stride}")
+        return " + ".join(terms) or "zero"
+
+    def split(self, flat: str, axes: Sequence[int], name: str) -> list[tuple[int, str]]:
+        """The indices along `axes` of the flat number `flat` in row-major order, as variables."""
+        indices: list[tuple[int, str]] = []
+        for position, axis in reversed(list(enumerate(axes))):
+            index = f"{name}{axis}"
+            if position == 0:
+                self.add(f"{index} = {flat}")
+            else:
+                self.add(f"{index} = urem({flat}, m{axis})", f"{flat}_{axis} = udiv({flat}, m{axis})")
+                flat = f"{flat}_{axis}"
+            indices.append((axis, index))
+        return indices[::-1]
+
+    def product(self, axes: Sequence[int]) -> str:
+        return " * ".join(f"m{axis}" for axis in axes) or "one"
+
+    # values
+
+    def phase(self, phase: Phase, context: Context, keep: bool) -> dict[int, str]:
+        """Print the instructions. The names of all values seen; kept for later phases where `keep`."""
+        names = dict(self.names)
+        waiting: dict[int, dict[int, str]] = {}
+        for number, instr in enumerate(phase.instrs, phase.first):
+            if instr.op == "store":
+                self._store(instr, names[instr.args[0]], context, waiting)
+            else:
+                names[number] = self._value(f"{context.prefix}{number}", instr, names, context)
+        if waiting:
+            raise ValueError(f"{self.nest.name}: a complex store lacks a part: operands {sorted(waiting)}")
+        if keep:
+            self.names = names
+        return names
+
+    def _value(self, name: str, instr: Instr, names: dict[int, str], context: Context) -> str:
+        expression = self._expression(instr, names, context)
+        if not expression.endswith(")"):  # already a name
+            return expression
+        if self.known is not None:
+            if expression in self.known:
+                return self.known[expression]
+            self.known[expression] = name
+        self.add(f"{name} = {expression}")
+        return name
+
+    def _expression(self, instr: Instr, names: dict[int, str], context: Context) -> str:
+        special = _SPECIAL.get(instr.op)
+        if special is not None:
+            return special(self, instr, names, context)
+        return f"{_KEYWORDS.get(instr.op, instr.op)}({', '.join(names[a] for a in instr.args)})"
+
+    def dtype_of(self, value: int) -> np.dtype[Any]:
+        for phase in self.nest.phases:
+            if phase.first <= value < phase.first + len(phase.instrs):
+                return phase.instrs[value - phase.first].dtype
+        raise ValueError(f"{self.nest.name}: no value v{value}")
+
+    def load(self, operand: int, part: int, context: Context) -> str:
+        place, dtype = context.place(operand), self.nest.operands[operand].dtype
+        cell = SHORT_NAMES[dtype] + (("re", "im")[part] if dtype.kind == "c" else "")
+        masked = context.mask if place.lane != "zero" and place.length * place.groups > 0 else None
+        return _access("load", cell, place, f"a{operand}", [], masked)
+
+    def _store(self, instr: Instr, value: str, context: Context, waiting: dict[int, dict[int, str]]) -> None:
+        operand, part = instr.attr
+        dtype = self.nest.operands[operand].dtype
+        parts = waiting.setdefault(operand, {})
+        parts[part] = value
+        if len(parts) < (2 if dtype.kind == "c" else 1):
+            return
+        del waiting[operand]
+        values = [parts[k] for k in sorted(parts)]
+        place = context.place(operand)
+        masked = context.mask if place.lane != "zero" else None
+        line = _access("store", SHORT_NAMES[dtype], place, f"a{operand}", values, masked)
+        if self.known is not None:  # what was loaded from there is out of date
+            self.known = {key: name for key, name in self.known.items() if f"(a{operand}, " not in key}
+        if context.guard:
+            with self.block(f"if {context.guard}:"):
+                self.add(line)
+        else:
+            self.add(line)
+
+
+def _access(verb: str, cell: str, place: Place, pointer: str, values: list[str], mask: str | None) -> str:
+    name = f"{verb}{'v' if place.vector else ''}_{cell}_{place.length}x{place.groups}{'_if' if mask else ''}"
+    where = [pointer, place.first, place.group] + ([] if place.vector else [place.lane])
+    return f"{name}({', '.join(where + values + ([mask] if mask else []))})"
+
+
+def _const(text: Text, instr: Instr, names: dict[int, str], context: Context) -> str:
+    return constant(instr.dtype, np.frombuffer(instr.attr, instr.dtype)[0])
+
+
+def _cast(text: Text, instr: Instr, names: dict[int, str], context: Context) -> str:
+    source = text.dtype_of(instr.args[0])
+    if source == instr.dtype:
+        return names[instr.args[0]]
+    verb = "from" if instr.op == "cast" else "bits"
+    return f"{SHORT_NAMES[instr.dtype]}_{verb}_{SHORT_NAMES[source]}({names[instr.args[0]]})"
+
+
+_SPECIAL: dict[str, Callable[[Text, Instr, dict[int, str], Context], str]] = {
+    "const": _const,
+    "load": lambda text, instr, names, context: text.load(*instr.attr, context),
+    "scalar": lambda text, instr, names, context: f"x{instr.attr}",
+    "index": lambda text, instr, names, context: context.index(instr.attr),
+    "size": lambda text, instr, names, context: f"n{instr.attr}",
+    "result": lambda text, instr, names, context: text.results[instr.attr],
+    "cast": _cast,
+    "bitcast": _cast,
+}
+
+
+def constant(dtype: np.dtype[Any], value: Any) -> str:
+    """A number as text that gives the same bits (any NaN gives the quiet one)."""
+    if dtype in HALVES:
+        return f"{SHORT_NAMES[dtype]}({int(np.asarray(value, dtype).view(np.uint16))})"
+    if dtype.kind == "f":
+        return f"{SHORT_NAMES[dtype]}({float(value)!r})"
+    return f"{SHORT_NAMES[dtype]}({int(value)})"
+
+
+# Reductions: each is a list of parts (value, and index for argmin and argmax) under names.
+
+
+def identities(reduction: Reduction) -> list[str]:
+    """What changes nothing, for each part."""
+    dtype = reduction.dtype
+    if reduction.combine in ("sum", "prod", "any", "all"):
+        return [constant(dtype, 1 if reduction.combine in ("prod", "all") else 0)]
+    high = reduction.combine in ("min", "argmin")
+    if dtype.kind == "f":
+        edge: Any = np.inf if high else -np.inf
+    elif dtype == BOOL:
+        edge = high
+    else:
+        edge = (np.iinfo(dtype).max if high else np.iinfo(dtype).min)  # fmt: skip
+    last = constant(np.dtype(np.int64), np.iinfo(np.int64).max)
+    return [constant(dtype, edge)] + ([last] if reduction.combine.startswith("arg") else [])
+
+
+def part_dtypes(reduction: Reduction) -> list[np.dtype[Any]]:
+    return [reduction.dtype] + ([np.dtype(np.int64)] if reduction.combine.startswith("arg") else [])
+
+
+def combine(text: Text, reduction: Reduction, target: Sequence[str], a: Sequence[str], b: Sequence[str]) -> None:
+    """target = combine(a, b), part by part."""
+    if reduction.combine.startswith("arg"):
+        text.add(f"other = prefer_{reduction.combine}({a[0]}, {a[1]}, {b[0]}, {b[1]})")
+        for name, x, y in zip(target, a, b, strict=True):
+            text.add(f"{name} = select(other, {y}, {x})")
+    else:
+        text.add(f"{target[0]} = {_COMBINE[reduction.combine]}({a[0]}, {b[0]})")
+
+
+def fold(text: Text, reduction: Reduction, names: Sequence[str], lanes: int, until: int = 1) -> list[str]:
+    """Combine the halves of the lanes until only `until` are left; the names of what is left."""
+    current = list(names)
+    while lanes > until:
+        lanes //= 2
+        following = [f"{name}_{lanes}" for name in names]
+        combine(text, reduction, following, [f"lo({x})" for x in current], [f"hi({x})" for x in current])
+        current = following
+    return current
+
+
+def masked(text: Text, reduction: Reduction, values: Sequence[str], mask: str | None, tag: str) -> list[str]:
+    """The values, with the identity in lanes that do not exist."""
+    if mask is None:
+        return list(values)
+    names = []
+    for part, (value, identity) in enumerate(zip(values, identities(reduction), strict=True)):
+        names.append(f"{tag}_{part}")
+        text.add(f"{names[-1]} = select({mask}, {value}, {identity})")
+    return names
+
+
+def reductions_of(phase: Phase) -> Iterable[tuple[int, Reduction]]:
+    return enumerate(phase.reductions) if phase.kind == LOOP else ()
+
+
+def _stride_names(nest: LoopNest) -> dict[tuple[int, int], str]:
+    """s0, s1, ... for the run-time strides, in parameter order."""
+    found = [(o, axis) for o, op in enumerate(nest.operands) for axis, c in enumerate(op.layout) if c == "s"]
+    return {key: f"s{k}" for k, key in enumerate(found)}
+
+
+__all__ = ["Context", "Place", "Text", "combine", "fold", "identities", "masked", "part_dtypes", "replace"]

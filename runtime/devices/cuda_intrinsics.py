@@ -1,0 +1,247 @@
+"""The vocabulary of CUDA kernel text: a name in, a numba.cuda intrinsic (or type) out.
+
+A value is a scalar or a tuple of lanes, group after group (lane `g*L + j` is element j of group g). Lane k of a value
+with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The names:
+
+    add(x, y) ...             a primitive on each lane (`cuda_primitives.py`); `and_`, `or_`, `not_` for Python's keywords
+    prefer_argmax(x, i, y, j) whether candidate (y, j) replaces (x, i); prefer_argmin
+    f32_from_i64(x)           a conversion
+    f32_bits_i32(x)           the float32 with the bits of an int32
+    f32(x), i64(x), b1(x)     a constant, or an index as that integer
+    lo(x), hi(x)              the first and the second half of the lanes
+    repeat_8(x)               8 lanes of x
+    lanes_4x2(i, gs, ls)      int64 lanes `i + g*gs + j*ls`, 2 groups of 4
+    below_4x2(i, gs, ls, n)   which of those lanes are below n
+    load_f32_4x2(p, i, gs, ls), store_f32_4x2(p, i, gs, ls, x)     elements `p[i + g*gs + j*ls]`
+    loadv_f32_4x2(p, i, gs), storev_f32_4x2(p, i, gs, x)           the same for ls = 1, aligned: one vector a group
+    ..._if(..., mask)         only the lanes of a mask (others are zero, or are not stored)
+    c64re, c64im              as dtypes of loads: the parts of complex elements; stores of c64 take (re, im)
+    shared_f32_512()          512 elements of shared memory, other ones for each call in the text
+    sload_f32_4(s, i), sstore_f32_4(s, i, x)                       4 consecutive elements of it
+    shuffle_xor(x, o)         x of the lane of the warp whose number differs in the bits of o
+    tid_x() bid_x() bdim_x() tid_y() ...  barrier()
+    udiv(a, b)  urem(a, b)  least(a, b)                            for indices, which are not negative
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from llvmlite import ir
+from numba.cuda import nvvmutils, types
+
+from .cuda_lanes import NUMBA, SHORT, Codegen, count_of, element_of, intrinsic_of, lanes_type, numbers, same_width
+from .cuda_memory import load, shared, shared_load, shared_store, store
+from .cuda_primitives import BITS, I32, LLVM, PREFER, ROWS, Row, Value, call, convert
+
+
+def _spread(count: int, lanes: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
+    return (tuple(v[k % len(v)] for v in lanes) for k in range(count))
+
+
+def _primitive(name: str, row: Row) -> Any:
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        count, element = max(map(count_of, argtypes)), element_of(argtypes[-1])
+        dtype = SHORT[element]
+
+        def generate(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
+            return [row.emit(b, dtype, *args) for args in _spread(count, lanes)]
+
+        return lanes_type(NUMBA[row.result] if row.result else element, count), generate
+
+    return intrinsic_of(name, row.arity, rule)
+
+
+def _preference(name: str) -> Any:
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        count, dtype = max(map(count_of, argtypes)), SHORT[element_of(argtypes[0])]
+
+        def generate(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
+            return [PREFER[name](b, dtype, *args) for args in _spread(count, lanes)]
+
+        return lanes_type(types.boolean, count), generate
+
+    return intrinsic_of(name, 4, rule)
+
+
+def _conversion(name: str, target: str, source: str) -> Any:
+    def rule(t: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
+            return [convert(b, x, source, target) for x in lanes]
+
+        return lanes_type(NUMBA[target], count_of(t)), generate
+
+    return intrinsic_of(name, 1, rule)
+
+
+def _bitcast(name: str, target: str, source: str) -> Any:
+    def rule(t: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
+            return [b.bitcast(x, LLVM[target]) for x in lanes]
+
+        return lanes_type(NUMBA[target], count_of(t)), generate
+
+    return intrinsic_of(name, 1, rule)
+
+
+def _half(name: str) -> Any:
+    def rule(t: Any) -> tuple[Any, Codegen]:
+        half = count_of(t) // 2
+
+        def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
+            return lanes[:half] if name == "lo" else lanes[half:]
+
+        return lanes_type(element_of(t), half), generate
+
+    return intrinsic_of(name, 1, rule)
+
+
+def _repeat(name: str, count: str) -> Any:
+    def rule(t: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
+            return [lanes[k % len(lanes)] for k in range(int(count))]
+
+        return lanes_type(element_of(t), int(count)), generate
+
+    return intrinsic_of(name, 1, rule)
+
+
+def _lane_numbers(name: str, length: str, groups: str) -> Any:
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, first: Any, gs: Any, ls: Any) -> list[Value]:
+            rows = numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
+            return [same_width(b, i, ir.Constant(LLVM["i64"], 0))[0] for row in rows for i in row]
+
+        return lanes_type(types.int64, int(length) * int(groups)), generate
+
+    return intrinsic_of(name, 3, rule)
+
+
+def _below(name: str, length: str, groups: str) -> Any:
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, first: Any, gs: Any, ls: Any, n: Any) -> list[Value]:
+            rows = numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
+            return [b.icmp_signed("<", *same_width(b, i, n[0])) for row in rows for i in row]
+
+        return lanes_type(types.boolean, int(length) * int(groups)), generate
+
+    return intrinsic_of(name, 4, rule)
+
+
+def _shuffle(name: str) -> Any:
+    """The butterfly exchange within a warp; 64-bit values go in two halves."""
+
+    def rule(t: Any, offset: Any) -> tuple[Any, Codegen]:
+        dtype = SHORT[element_of(t)]
+        bits = BITS[dtype]
+
+        def exchange(b: ir.IRBuilder, x: Value, offset: Value) -> Value:
+            moved = call(
+                b,
+                "llvm.nvvm.shfl.sync.i32",
+                ir.LiteralStructType([I32, ir.IntType(1)]),
+                *(ir.Constant(I32, -1), ir.Constant(I32, 3), x, offset, ir.Constant(I32, 31)),
+            )
+            return b.extract_value(moved, 0)
+
+        def generate(b: ir.IRBuilder, lanes: Sequence[Value], offset: Sequence[Value]) -> list[Value]:
+            whole = b.bitcast(lanes[0], ir.IntType(bits))
+            by = b.trunc(offset[0], I32) if offset[0].type != I32 else offset[0]
+            if bits < 64:
+                word = whole if bits == 32 else b.zext(whole, I32)
+                moved = exchange(b, word, by)
+                return [b.bitcast(moved if bits == 32 else b.trunc(moved, ir.IntType(bits)), lanes[0].type)]
+            i64 = whole.type
+            low = exchange(b, b.trunc(whole, I32), by)
+            high = exchange(b, b.trunc(b.lshr(whole, ir.Constant(i64, 32)), I32), by)
+            both = b.or_(b.zext(low, i64), b.shl(b.zext(high, i64), ir.Constant(i64, 32)))
+            return [b.bitcast(both, lanes[0].type)]
+
+        return element_of(t), generate
+
+    return intrinsic_of(name, 2, rule)
+
+
+def _register(name: str, special: str) -> Any:
+    def rule() -> tuple[Any, Codegen]:
+        return types.int32, lambda b: [nvvmutils.call_sreg(b, special)]
+
+    return intrinsic_of(name, 0, rule)
+
+
+def _barrier(name: str) -> Any:
+    def rule() -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder) -> list[Value]:
+            call(b, "llvm.nvvm.barrier0", ir.VoidType())
+            return []
+
+        return types.void, generate
+
+    return intrinsic_of(name, 0, rule)
+
+
+def _index_op(name: str) -> Any:
+    methods = {
+        "udiv": lambda b, x, y: b.udiv(x, y),
+        "urem": lambda b, x, y: b.urem(x, y),
+        "least": lambda b, x, y: b.select(b.icmp_signed("<", x, y), x, y),
+    }
+
+    def rule(x: Any, y: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, x: Sequence[Value], y: Sequence[Value]) -> list[Value]:
+            return [methods[name](b, *same_width(b, x[0], y[0]))]
+
+        wide = types.int64 in (element_of(x), element_of(y))
+        return types.int64 if wide else types.int32, generate
+
+    return intrinsic_of(name, 2, rule)
+
+
+_DTYPE = "(b1|[iu](?:8|16|32|64)|f(?:16|32|64)|bf16)"
+_CELL = "(b1|[iu](?:8|16|32|64)|f(?:16|32|64)|bf16|c(?:64|128)(?:re|im)?)"
+_PATTERNS = tuple(
+    (re.compile(pattern), make)
+    for pattern, make in (
+        (f"{_DTYPE}_from_{_DTYPE}", _conversion),
+        (f"{_DTYPE}_bits_{_DTYPE}", _bitcast),
+        (r"lanes_(\d+)x(\d+)", _lane_numbers),
+        (r"below_(\d+)x(\d+)", _below),
+        (rf"load(v?)_{_CELL}_(\d+)x(\d+)(_if)?", load),
+        (rf"store(v?)_{_CELL}_(\d+)x(\d+)(_if)?", store),
+        (rf"shared_{_DTYPE}_(\d+)", shared),
+        (rf"sload_{_DTYPE}_(\d+)", shared_load),
+        (rf"sstore_{_DTYPE}_(\d+)", shared_store),
+        ("lo|hi", _half),
+        (r"repeat_(\d+)", _repeat),
+        ("shuffle_xor", _shuffle),
+        ("barrier", _barrier),
+        ("udiv|urem|least", _index_op),
+        ("prefer_(?:argmax|argmin)", _preference),
+    )
+)
+_REGISTERS = {
+    f"{name}_{axis}": f"{special}.{axis}"
+    for name, special in (("tid", "tid"), ("bid", "ctaid"), ("bdim", "ntid"))
+    for axis in "xyz"
+}
+_CONSTANTS = {"inf": float("inf"), "nan": float("nan")}
+
+
+@cache
+def resolve(name: str) -> Any:
+    """What `name` stands for in kernel text. Raises KeyError for a name outside the vocabulary."""
+    if name in ROWS:
+        return _primitive(name, ROWS[name])
+    if name in NUMBA:
+        return NUMBA[name]
+    if name in _CONSTANTS:
+        return _CONSTANTS[name]
+    if name in _REGISTERS:
+        return _register(name, _REGISTERS[name])
+    for pattern, make in _PATTERNS:
+        if match := pattern.fullmatch(name):
+            return make(name, *match.groups())
+    raise KeyError(name)
