@@ -113,7 +113,8 @@ class _Fuser:
             return
         for group in self._readers(number):
             opened = self.groups[group]
-            for m in opened.maps[number]:
+            self.readers[arg].add(group)
+            for m in opened.maps.get(number, ()):
                 self._use(arg, opened, through(node, self._type(arg), m))
             carry = opened.carry.get(number, 0.0)
             opened.carry[arg] = max(carry, opened.carry.get(arg, 0.0))
@@ -132,6 +133,7 @@ class _Fuser:
         kernels = [self.groups[r] for r in readers if self._inlines(r, number)]
         if len(kernels) > 1:
             kernels = self._try_merge(kernels)
+            readers = self._readers(number)
         inline = [g for g in kernels if self._cheap_to_recompute(number, g, cost)]
         every = len(inline) == len(readers) and not self.forced[number]
         if every and (len(inline) == 1 or self._cheap_in_all(number, inline, cost)):
@@ -186,6 +188,8 @@ class _Fuser:
     def _cheap_to_recompute(self, number: int, group: _Open, cost: float) -> bool:
         """Evaluating it once per map and iteration must cost less than storing it and loading it back."""
         times = len(group.maps[number])
+        if all(a < 0 for m in group.maps[number] for a, _, _ in m):
+            return True  # the same for every iteration
         domain = ArrayType(group.domain, self._type(number).dtype).size
         own = self._type(number).size
         extra = cost * (times * domain - own) / max(own, 1)

@@ -254,9 +254,13 @@ class Builder:
         shape = tuple(n for i, n in enumerate(a.shape) if i not in axes)
         if row.identity is None and any(a.shape[i] == 0 for i in axes):
             raise GraphError(f"zero-size array to reduction operation {op} which has no identity")
-        if not axes and op not in ("argmin", "argmax"):
-            return self.cast(self.cast(a, loop[0]), result)
+        if not axes:  # each element alone: itself, or index 0
+            alone = self.broadcast(self.const(0, result), shape) if op in ("argmin", "argmax") else self.cast(a, loop[0])
+            return self.cast(alone, result)
         source = self.cast(a, loop[0])
+        if source.dtype.kind == "c" and op not in ("sum", "any", "all"):  # its two parts do not reduce on their own
+            attrs = (("axes", tuple(axes)), ("op", op))
+            return self.add("host_reduce", (source.number,), ArrayType(shape, result), attrs)
         return self.add(op, (source.number,), ArrayType(shape, result), (("axes", tuple(axes)),))
 
     def matmul(self, a: Value, b: Value) -> Value:

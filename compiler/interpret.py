@@ -45,14 +45,14 @@ def evaluate(node: Node, args: Sequence[Array]) -> Array:
     return np.broadcast_to(np.asarray(result).astype(node.type.dtype, copy=False), node.type.shape)
 
 
-def _reduce(node: Node, a: Array) -> Array:
+def _reduce(node: Node, a: Array, op: str = "") -> Array:
     axes = node.attr("axes")
-    row = OPS[node.op]
-    if node.op in ("argmin", "argmax"):
+    row = OPS[op or node.op]
+    if row.name in ("argmin", "argmax"):
         kept = [i for i in range(a.ndim) if i not in axes]
         flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
         return np.asarray(row.numpy(flat, axis=-1)).astype(node.type.dtype)
-    keywords = {"dtype": node.type.dtype} if node.op in ("sum", "prod") else {}
+    keywords = {"dtype": node.type.dtype} if row.name in ("sum", "prod") else {}
     return np.asarray(row.numpy(a, axis=axes, **keywords)).astype(node.type.dtype, copy=False)
 
 
@@ -84,5 +84,6 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
     "reshape": lambda node, a: a.reshape(node.type.shape),
     "concat": lambda node, *parts: np.concatenate(parts, axis=node.attr("axis")),
     "matmul": lambda node, a, b: np.matmul(a, b),
+    "host_reduce": lambda node, a: _reduce(node, a, node.attr("op")),
     "cast": lambda node, a: a.astype(node.type.dtype),
 }

@@ -66,6 +66,9 @@ class _Copier:
                 wanted_elsewhere = outputs | {a for a in node.args if node.args.count(a) > 1}
                 args = [self._own(v, a in wanted_elsewhere) for v, a in zip(args, node.args, strict=True)]
                 value = self.builder.add("concat", tuple(a.number for a in args), node.type, node.attrs)
+            elif OPS[node.op].kind == "library":
+                args = [a if self._in_memory(a.number) else self._copy(a) for a in args]
+                value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
             elif node.op == "reshape":
                 value = self._reshape(args[0], node.type.shape)
             else:
@@ -74,6 +77,13 @@ class _Copier:
             new.append(value)
         results = [self._output(new[o]) for o in self.graph.outputs]
         return self.builder.finish(results)
+
+    def _in_memory(self, number: int) -> bool:
+        """Whether a library can be handed the node: its own memory, or a view of some."""
+        node = self.builder.nodes[number]
+        if OPS[node.op].kind == "view":
+            return self._in_memory(node.args[0])
+        return node.op == "input" or is_stored(node.op)
 
     def _note(self, value: Value) -> None:
         """Remember the strides (in bytes) of what is plain memory, None for what is computed on the fly."""

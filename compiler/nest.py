@@ -80,6 +80,8 @@ class KernelBuilder:
     target: str
     need: dict[int, dict[Map, None]] = field(default_factory=dict)
     level: dict[int, int] = field(default_factory=dict)
+    reduced: frozenset[int] = frozenset()
+    inside: frozenset[int] = frozenset()
 
     def nests(self, buffers: list[Buffer]) -> Iterator[tuple[Nest, list[Access], tuple[Argument, ...]]]:
         """Each kernel: its form and sizes, its operands, and the arguments that follow the sizes and strides."""
@@ -100,8 +102,8 @@ class KernelBuilder:
     def _collect(self) -> None:
         """need[n]: the maps at which the group evaluates node n; level[n]: loops that must be done before it."""
         nodes, domain = self.graph.nodes, self.group.domain
-        reduced = frozenset(self.group.reduced)
-        inside = set(self.group.computes)
+        self.reduced = frozenset(self.group.reduced)
+        inside = self.inside = frozenset(self.group.computes)
         for number in self.group.stores:
             self.need.setdefault(number, {})[self._own_map(number)] = None
         for number in range(max(self.group.stores), -1, -1):
@@ -120,9 +122,8 @@ class KernelBuilder:
             below = [self.level[a] for a in node.args] if self._looks_through(number, inside) else []
             step = 1 if number in inside and OPS[node.op].kind == "reduce" else 0
             self.level[number] = max(below, default=0) + step
-        self.reduced, self.inside = reduced, inside  # type: ignore[misc]
 
-    def _looks_through(self, number: int, inside: set[int]) -> bool:
+    def _looks_through(self, number: int, inside: frozenset[int]) -> bool:
         """Whether the node is computed here from its arguments (else it is loaded or a source)."""
         node = self.graph.nodes[number]
         if not is_view(node):
@@ -205,11 +206,11 @@ def reduction_dtypes(graph: Graph, number: int) -> list[DType]:
     dtype = graph.nodes[node.args[0]].type.dtype
     if dtype in HALVES:
         dtype = FLOAT32
-    if dtype == BOOL and OPS[node.op].combine not in ("any", "all"):
+    if dtype == BOOL and node.op not in ("any", "all"):
         dtype = UINT8
     if dtype.kind == "c":
         return [np.dtype(f"f{dtype.itemsize // 2}")] * 2
-    return [dtype, INT64] if OPS[node.op].combine in ("argmin", "argmax") else [dtype]
+    return [dtype, INT64] if node.op in ("argmin", "argmax") else [dtype]
 
 
 class _Emitter:
@@ -437,17 +438,16 @@ class _Emitter:
             return [value]
         flat: Val | None = None
         for axis in self.b.group.reduced:
-            if self.b.group.domain[axis] == 1 and len(self.b.group.reduced) > 1:
+            if self.b.group.domain[axis] == 1:
                 continue
             index = self._axis_index(axis)
             if flat is not None:
                 index = flat * self.body.size(axis) + index
             flat = index
-        assert flat is not None
-        return [value, flat]
+        return [value, self.body.const(0, INT64) if flat is None else flat]
 
     def _reduction(self, number: int, values: list[Val], phase: int, found: list[Reduction]) -> None:
-        combine = OPS[self.graph.nodes[number].op].combine
+        combine = self.graph.nodes[number].op
         if combine in ("argmin", "argmax"):
             numbers = tuple(v.numbers[0] for v in values)
             self.finished[number] = [(phase, len(found))]
@@ -456,19 +456,19 @@ class _Emitter:
         self.finished[number] = []
         for value in values:
             self.finished[number].append((phase, len(found)))
-            found.append(Reduction(combine or "", value.dtype, value.numbers))
+            found.append(Reduction(combine, value.dtype, value.numbers))
         self.flops += 2.0 * math.prod(self.domain.sizes[a] for a in (*self.domain.parallel, *self.domain.reduced))
 
     def _results(self, number: int) -> list[Val]:
         """The running values at the end of the loop."""
         where = self.finished[number]
-        if OPS[self.graph.nodes[number].op].combine in ("argmin", "argmax"):
+        if self.graph.nodes[number].op in ("argmin", "argmax"):
             return [self.body.result(*where[0], part) for part in (0, 1)]
         return [self.body.result(*w) for w in where]
 
     def _finished(self, number: int) -> Val:
         results, dtype = self._results(number), self.graph.nodes[number].type.dtype
-        if OPS[self.graph.nodes[number].op].combine in ("argmin", "argmax"):
+        if self.graph.nodes[number].op in ("argmin", "argmax"):
             return results[1].cast(dtype)
         return self.body.pair(*results) if len(results) == 2 else results[0].cast(dtype)
 

@@ -269,6 +269,7 @@ _STRUCTURE = (
     Op("reshape", "view", 1, types=rules.same_rule(), cost=0),
     Op("concat", "concat", -1, types=rules.same_rule()),
     Op("matmul", "library", 2, np.matmul, rules.ufunc_rule(np.matmul), operator="__matmul__"),
+    Op("host_reduce", "library", 1, cost=2),
 )
 
 OPS: dict[str, Op] = {

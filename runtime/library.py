@@ -25,9 +25,18 @@ def _copy(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any
     writes[0][...] = reads[0]
 
 
+def _host_reduce(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
+    """A reduction that has no kernel: of complex numbers by `prod min max argmin argmax`."""
+    (a,), (out,), axes = reads, writes, attrs["axes"]
+    kept = [i for i in range(a.ndim) if i not in axes]
+    flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
+    out[...] = getattr(np, attrs["op"])(flat, axis=-1)
+
+
 LIBRARY: dict[str, HostFunction] = {
     "matmul": _matmul,
     "copy": _copy,
+    "host_reduce": _host_reduce,
 }
 
 

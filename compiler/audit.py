@@ -1,0 +1,133 @@
+"""The access audit: runs a Program's structured kernels in NumPy, and says which bytes each task really touched."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..runtime.library import LIBRARY
+from ..runtime.program import Int, Library, Pointer, Program, Region, Scalar, Task
+from .kernel import LoopNest
+from .primitives import evaluate
+from .types import dtype_of, real_of
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(slots=True)
+class Touched:
+    """One task: byte addresses read and written by (buffer, byte), and how many elements were loaded and stored,
+    a kernel's loads of one operand counted once per distinct iteration that moves it."""
+
+    reads: set[tuple[int, int]] = field(default_factory=set)
+    writes: set[tuple[int, int]] = field(default_factory=set)
+    loads: int = 0
+    stores: int = 0
+
+
+def run_program(
+    program: Program,
+    arrays: Sequence[Array],
+    numbers: Sequence[Any] = (),
+    touched: list[Touched] | None = None,
+) -> list[Array]:
+    """The bytes of the program's outputs, as uint8 arrays. arrays: the inputs, whose lowest byte starts their buffer."""
+    memory: list[Array] = [np.full(b.nbytes, 0xA5, np.uint8) for b in program.buffers]
+    for number, array in zip(program.inputs, arrays, strict=True):
+        memory[number] = _bytes_of(array)
+    for task in program.tasks:
+        record = Touched()
+        if isinstance(task.kernel, Library):
+            views = [_view(memory, r) for r in (*task.reads, *task.writes)]
+            count = len(task.reads)
+            LIBRARY[task.kernel.name](views[:count], views[count:], dict(task.kernel.attrs))
+        else:
+            _run_kernel(task, memory, numbers, record if touched is not None else None)
+        if touched is not None:
+            touched.append(record)
+    return [memory[o] for o in program.outputs]
+
+
+def declared(regions: Sequence[Region]) -> set[tuple[int, int]]:
+    """The byte addresses of regions."""
+    found: set[tuple[int, int]] = set()
+    for r in regions:
+        first = np.full(r.shape or (1,), r.offset, np.int64)
+        for axis, stride in enumerate(r.strides):
+            first = first + (np.arange(r.shape[axis]) * stride).reshape([-1 if a == axis else 1 for a in range(len(r.shape))])
+        every = (first.reshape(-1, 1) + np.arange(r.itemsize)).ravel() if 0 not in r.shape else np.empty(0, np.int64)
+        found |= {(r.buffer, int(b)) for b in every}
+    return found
+
+
+def _bytes_of(array: Array) -> Array:
+    """All bytes between the array's lowest and highest element."""
+    if array.size == 0:
+        return np.empty(0, np.uint8)
+    low, high = np.lib.array_utils.byte_bounds(array)
+    return np.frombuffer((ctypes.c_uint8 * (high - low)).from_address(low), np.uint8).copy()
+
+
+def _view(memory: Sequence[Array], r: Region) -> Array:
+    return np.ndarray(r.shape, dtype_of(r.dtype), memory[r.buffer].data, r.offset, r.strides)
+
+
+def _run_kernel(task: Task, memory: Sequence[Array], numbers: Sequence[Any], record: Touched | None) -> None:
+    form: LoopNest = task.kernel.form  # type: ignore[union-attr]
+    pointers = [a for a in task.arguments if isinstance(a, Pointer)]
+    rest = task.arguments[len(pointers) :]
+    ints = [a.value for a in rest if isinstance(a, Int)]
+    sizes, ints = ints[: form.axes], ints[form.axes :]
+    scalars: list[Any] = []
+    for argument in rest[form.axes + sum(o.layout.count("s") for o in form.operands) :]:
+        scalars.append(numbers[argument.index] if isinstance(argument, Scalar) else argument.value)  # type: ignore[union-attr]
+    views: list[Array] = []
+    strides = iter(ints)
+    for operand, pointer in zip(form.operands, pointers, strict=True):
+        steps = [{"0": 0, "1": 1}.get(c) if c != "s" else next(strides) for c in operand.layout]
+        size = operand.dtype.itemsize
+        moving = [s * size for s in steps if s is not None]
+        views.append(_strided(memory[pointer.buffer], pointer.offset, operand.dtype, sizes, moving))
+        if record is not None:
+            _note(record, operand.role, pointer, sizes, moving, size)
+
+    def part_of(array: Array, part: int) -> Array:
+        return (array.imag if part else array.real) if array.dtype.kind == "c" else array
+
+    def load(operand: int, part: int) -> Array:
+        return part_of(views[operand], part).copy()
+
+    def store(operand: int, part: int, value: Array) -> None:
+        target = part_of(views[operand], part)
+        target = target[(..., *[slice(0, n) for n in value.shape[form.parallel :]])] if form.reduced else target
+        target[...] = value.astype(real_of(form.operands[operand].dtype), copy=False)
+
+    evaluate(form.phases, sizes, form.parallel, load, store, scalars)
+
+
+def _strided(memory: Array, offset: int, dtype: Any, shape: Sequence[int], strides: Sequence[int]) -> Array:
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    low = sum(min(0, s * (n - 1)) for s, n in zip(strides, shape, strict=True))
+    high = sum(max(0, s * (n - 1)) for s, n in zip(strides, shape, strict=True))
+    if offset + low < 0 or offset + high + dtype.itemsize > memory.size:
+        raise AssertionError(f"a kernel leaves its buffer: [{offset + low}, {offset + high}) of {memory.size}")
+    return np.lib.stride_tricks.as_strided(
+        np.ndarray((1,), dtype, memory.data, offset), tuple(shape), tuple(strides), writeable=True
+    )
+
+
+def _note(record: Touched, role: str, pointer: Pointer, sizes: Sequence[int], strides: Sequence[int], size: int) -> None:
+    kept = [(n, s) for n, s in zip(sizes, strides, strict=True) if s != 0 or n == 0]
+    region = Region(pointer.buffer, pointer.offset, tuple(n for n, _ in kept), tuple(s for _, s in kept), size)
+    count = int(np.prod([n for n, _ in kept], dtype=np.int64))
+    if role != "out":
+        record.reads |= declared([region])
+        record.loads += count
+    if role != "in":
+        record.writes |= declared([region])
+        record.stores += count

@@ -1,0 +1,47 @@
+"""The pipeline: a Graph and the layouts of its inputs in, a Program out, with a check between the passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..runtime.program import Program
+from .fuse import Fusion, fuse
+from .graph import Graph
+from .lower import lower
+from .materialize import Layout, materialize
+from .simplify import simplify
+
+
+def prepare(graph: Graph, layouts: Sequence[Layout]) -> Graph:
+    """The graph that fusion sees: simplified, with copies where memory must be of its own."""
+    types = [graph.nodes[o].type for o in graph.outputs]
+    for name, step in (("simplify", simplify), ("materialize", lambda g: materialize(g, layouts))):
+        graph = step(graph)
+        check(graph, types, name)
+    return graph
+
+
+def check(graph: Graph, types: Sequence[object], step: str) -> None:
+    """A broken pass is caught at its own door: arguments point backwards, outputs keep their types."""
+    for number, node in enumerate(graph.nodes):
+        if any(a >= number for a in node.args):
+            raise AssertionError(f"{step}: node %{number} uses a later node")
+    if [graph.nodes[o].type for o in graph.outputs] != list(types):
+        raise AssertionError(f"{step}: changed the outputs' types")
+
+
+def build(
+    graph: Graph, target: str = "cpu", layouts: Sequence[Layout] | None = None, *, fastmath: bool = False
+) -> Program:
+    """The program of `graph` for a target (`cpu` or `cuda`). layouts: of its inputs, contiguous by default."""
+    return stages(graph, target, layouts, fastmath=fastmath)[2]
+
+
+def stages(
+    graph: Graph, target: str = "cpu", layouts: Sequence[Layout] | None = None, *, fastmath: bool = False
+) -> tuple[Graph, Fusion, Program]:
+    """The prepared graph, its groups and its program."""
+    known = layouts or [Layout.contiguous(graph.nodes[n].type) for n in graph.inputs]
+    prepared = prepare(graph, known)
+    fusion = fuse(prepared, target)
+    return prepared, fusion, lower(prepared, fusion, known, target, fastmath)

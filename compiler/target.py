@@ -1,0 +1,62 @@
+"""The targets: how each prints a structured kernel as text and shapes its launch. One row per target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..runtime.program import Kernel
+from .kernel import LoopNest
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchShape:
+    """units and grain: parallel units of a CPU kernel and a chunk of them; grid and block: a GPU's launch."""
+
+    units: int = 1
+    grain: int = 1
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (1, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """kernel: structured form -> kernel text; launch: form and axis lengths -> launch shape."""
+
+    kernel: Callable[[LoopNest], Kernel]
+    launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
+
+
+@lru_cache(4096)
+def _cpu_kernel(form: LoopNest) -> Kernel:
+    from .targets.cpu import print_cpu
+
+    return Kernel(form.name, "cpu", print_cpu(form), form.signature, form=form)
+
+
+def _cpu_launch(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
+    from .targets.cpu import units
+
+    return LaunchShape(*units(form, sizes))
+
+
+@lru_cache(4096)
+def _cuda_kernel(form: LoopNest) -> Kernel:
+    from .targets.cuda import print_cuda
+
+    options = (("fastmath", form.fastmath),)
+    return Kernel(form.name, "cuda", print_cuda(form), form.signature, options, form=form)
+
+
+def _cuda_launch(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
+    from .targets.cuda import launch
+
+    grid, block = launch(form, sizes)
+    return LaunchShape(grid=grid, block=block)
+
+
+TARGETS: dict[str, Target] = {
+    "cpu": Target(_cpu_kernel, _cpu_launch),
+    "cuda": Target(_cuda_kernel, _cuda_launch),
+}

@@ -1,0 +1,123 @@
+"""Random graphs for property tests: DAGs of elementwise work, views, reductions, concats and matmuls."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from kernelgraph.compiler.graph import Builder, Graph, GraphError, Value
+from kernelgraph.compiler.types import ArrayType
+
+UNARY = ("negative", "absolute", "exp", "sin", "square", "sqrt", "tanh", "floor", "sign", "relu", "sigmoid")
+BINARY = ("add", "subtract", "multiply", "maximum", "minimum", "divide", "hypot", "copysign", "greater", "less_equal")
+REDUCE = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
+DTYPES = ("float32", "float64", "int32", "int8", "bool", "float16", "complex64", "uint16")
+
+
+@st.composite
+def graphs(draw: st.DrawFn, steps: int = 12, dtypes: tuple[str, ...] = DTYPES, largest: int = 6) -> tuple[Graph, list[np.ndarray]]:
+    """A graph and arrays for its inputs, some of them strided or reversed."""
+    builder = Builder("random")
+    seed = draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    arrays, values = [], []
+    for _ in range(draw(st.integers(1, 3))):
+        shape = tuple(draw(st.lists(st.integers(1, largest), min_size=0, max_size=3)))
+        array = _array(rng, shape, draw(st.sampled_from(dtypes)))
+        layout = draw(st.sampled_from(("c", "f", "reversed", "strided")))
+        arrays.append(_laid_out(array, layout))
+        values.append(builder.input(ArrayType(array.shape, array.dtype)))
+    for _ in range(draw(st.integers(1, steps))):
+        try:
+            values.append(_step(draw, builder, values))
+        except (GraphError, TypeError):
+            continue
+    count = draw(st.integers(1, min(3, len(values))))
+    outputs = values[-count:] if draw(st.booleans()) else [draw(st.sampled_from(values)) for _ in range(count)]
+    return builder.finish(outputs), arrays
+
+
+def _array(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        return np.asarray(rng.random(shape) < 0.5)
+    if kind in "iu":
+        return np.asarray(rng.integers(0 if kind == "u" else -9, 9, shape)).astype(dtype)
+    real = np.asarray(rng.normal(size=shape))
+    return np.asarray(real + 1j * rng.normal(size=shape) if kind == "c" else real).astype(dtype)
+
+
+def _laid_out(array: np.ndarray, layout: str) -> np.ndarray:
+    if layout == "f" and array.ndim:
+        return np.asfortranarray(array)
+    if layout == "reversed" and array.ndim:
+        return np.ascontiguousarray(array[::-1])[::-1]
+    if layout == "strided" and array.ndim:
+        wide = np.repeat(array, 2, axis=-1)
+        return wide[..., ::2]
+    return array
+
+
+def _step(draw: st.DrawFn, b: Builder, values: list[Value]) -> Value:
+    a = draw(st.sampled_from(values))
+    kind = draw(st.sampled_from(("unary", "binary", "binary", "scalar", "where", "cast", "slice", "permute", "reshape",
+                                 "broadcast", "reduce", "reduce", "concat", "matmul", "index")))  # fmt: skip
+    if kind == "unary":
+        return b.map(draw(st.sampled_from(UNARY)), a)
+    if kind == "binary":
+        return b.map(draw(st.sampled_from(BINARY)), a, draw(st.sampled_from(values)))
+    if kind == "scalar":
+        return b.map(draw(st.sampled_from(BINARY[:6])), a, draw(st.sampled_from((0, 1, 2, 0.5, -1.5))))
+    if kind == "where":
+        return b.map("where", b.map("greater", a, 0), a, draw(st.sampled_from(values)))
+    if kind == "cast":
+        return b.cast(a, draw(st.sampled_from(("float32", "float64", "int64", "bool"))) if a.dtype.kind != "c" else a.dtype)
+    if kind == "slice":
+        starts, steps, shape = [], [], []
+        for n in a.shape:
+            m = draw(st.integers(0 if n == 0 else 1, n))
+            step = draw(st.sampled_from((1, 1, 2, -1)))
+            count = min(m, (n + abs(step) - 1) // abs(step))
+            span = (count - 1) * abs(step)
+            low = draw(st.integers(0, max(0, n - 1 - span))) if n else 0
+            starts.append(low if step > 0 else low + max(span, 0))
+            steps.append(step)
+            shape.append(count)
+        return b.slice(a, starts, steps, shape)
+    if kind == "permute":
+        return b.permute(a, draw(st.permutations(range(len(a.shape)))))
+    if kind == "reshape":
+        target = draw(st.sampled_from(((-1,), (-1, 1), (1, -1), (2, -1), (-1, 3), (*a.shape, 1), (1, *a.shape))))
+        return b.reshape(a, target)
+    if kind == "broadcast":
+        return b.broadcast(a, (draw(st.integers(1, 3)), *a.shape))
+    if kind == "reduce":
+        axes = draw(st.sets(st.integers(0, len(a.shape) - 1))) if a.shape else set()
+        op = draw(st.sampled_from(REDUCE))
+        return b.reduce(op, a, tuple(sorted(axes)) or tuple(range(len(a.shape))))
+    if kind == "concat":
+        if not a.shape:
+            raise GraphError("0-d")
+        return b.concat([a, b.map("add", a, a), a][: draw(st.integers(2, 3))], draw(st.integers(0, len(a.shape) - 1)))
+    if kind == "matmul":
+        if len(a.shape) < 2:
+            raise GraphError("too few axes")
+        return b.matmul(a, b.permute(a, (*range(len(a.shape) - 2), len(a.shape) - 1, len(a.shape) - 2)))
+    if not a.shape:
+        raise GraphError("0-d")
+    return b.index(a.shape, draw(st.integers(0, len(a.shape) - 1)))
+
+
+def close(got: np.ndarray, wanted: np.ndarray) -> None:
+    """Equal but for the order of sums."""
+    assert got.dtype == wanted.dtype and got.shape == wanted.shape
+    if wanted.dtype.kind in "biu":
+        np.testing.assert_array_equal(got, wanted)
+        return
+    wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
+    info = np.finfo(wanted.dtype if wanted.dtype.kind != "V" else np.float32)
+    tolerance = 64 * float(info.eps)
+    scale = np.abs(wanted[np.isfinite(wanted)]).astype(np.float64).max(initial=0.0)
+    np.testing.assert_allclose(
+        got.astype(wide), wanted.astype(wide), rtol=tolerance, atol=tolerance * scale, equal_nan=True
+    )

@@ -1,0 +1,33 @@
+"""Random graphs: the lowered program, run in NumPy from its structured kernels, means what the graph means."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from kernelgraph.compiler import pipeline
+from kernelgraph.compiler.audit import Touched, declared, run_program
+from kernelgraph.compiler.interpret import interpret
+from kernelgraph.compiler.materialize import Layout
+
+from .programs import close, graphs
+
+RELAXED = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@RELAXED
+@given(case=graphs())
+def test_program_means_what_the_graph_means(target, case):
+    graph, arrays = case
+    layouts = [Layout(a.strides, a.ctypes.data % 16 == 0) for a in arrays]
+    program = pipeline.build(graph, target, layouts)
+    touched: list[Touched] = []
+    results = run_program(program, arrays, touched=touched)
+    for result, wanted in zip(results, interpret(graph, arrays), strict=True):
+        close(np.frombuffer(result.data, wanted.dtype).reshape(wanted.shape), wanted)
+    for task, record in zip(program.tasks, touched, strict=True):
+        if record.writes:
+            assert record.writes == declared(task.writes)
+            assert record.reads <= declared(task.reads)
