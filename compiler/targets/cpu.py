@@ -1,0 +1,64 @@
+"""Print a LoopNest as LLVM IR text for the CPU: `void @name(ptr slots, i64 begin, i64 end)` over units of work.
+
+Slots are 8 bytes each, in the order of `LoopNest`'s run-time parameters; a scalar lies in the low bytes of its slot.
+A unit is a parallel index (reductions along rows) or a block of the innermost parallel axis. Any split of the units
+into calls gives the same bits. The text names no size, no address and no feature of the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ..kernel import LOOP, LoopNest
+from ..types import real_of
+from .cpu_body import Body
+from .cpu_frame import Frame, dependences, numbered
+from .cpu_loops import block_of, vector_axis, write_columns, write_rows
+from .cpu_text import Function, Module, Value
+
+WORK = 16384  # elements that a chunk has at least
+CHUNKS = 64  # chunks that a launch has at most
+
+METADATA = "!0 = distinct !{!0, !1}\n!1 = !{!\"llvm.loop.vectorize.enable\", i1 false}"
+
+
+def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: int = 64) -> str:
+    """The kernel's text. vector_library: `libmvec-avx512`, `libmvec-avx2` or None; vector_bytes: a vector register."""
+    module = Module(vector_library, " contract" if nest.fastmath else "")
+    f = Function(module)
+    frame = Frame(nest, f)
+    axis = vector_axis(nest)
+    depends = dependences(nest, axis)
+    body = Body(frame, axis, lanes_of(nest, depends, axis, vector_bytes), depends)
+    begin, end = Value(f, "%begin", "i64"), Value(f, "%end", "i64")
+    if axis is None or axis >= nest.parallel:
+        write_rows(frame, body, 4, begin, end)
+    else:
+        write_columns(frame, body, begin, end)
+    f.do("ret void")
+    text = f.render(f"define void @{nest.name}(ptr noundef %slots, i64 %begin, i64 %end)")
+    return f"{module}\n{text}\n{METADATA}\n"
+
+
+def lanes_of(nest: LoopNest, depends: dict[int, frozenset[int]], axis: int | None, vector_bytes: int) -> int:
+    """Lanes such that the widest value that varies along the axis fills a vector."""
+    if axis is None:
+        return 1
+    varying = [i for at, i in numbered(nest).items() if axis in depends[at]]
+    return max(2, vector_bytes // max((real_of(i.dtype).itemsize for i in varying), default=4))
+
+
+def units(nest: LoopNest, sizes: Sequence[int]) -> tuple[int, int]:
+    """How many units a launch over axes of these lengths has, and how many of them make a chunk worth its hand-over."""
+    axis = vector_axis(nest)
+    if 0 in sizes[: nest.parallel]:
+        return 0, 1
+    if axis is None or axis >= nest.parallel:
+        count, work = prod(sizes[: nest.parallel]), prod(sizes[nest.parallel :])
+    else:
+        block = block_of(nest)
+        count = prod(sizes[:axis]) * -(-sizes[axis] // block)
+        loops = any(p.kind == LOOP for p in nest.phases)
+        work = min(sizes[axis], block) * (prod(sizes[nest.parallel :]) if loops else 1)
+    return count, max(1, WORK // max(1, work), -(-count // CHUNKS))

@@ -1,0 +1,203 @@
+"""The loop strategies: rows (vectors along the innermost reduced axis) and columns (along the innermost parallel one).
+
+Rows: a unit is one parallel index; accumulators are vectors in registers. Columns: a unit is one index of the outer
+parallel axes and BLOCK columns; accumulators and the values that pass between phases are stack arrays over the block.
+Elementwise kernels are columns without reductions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TypeAlias
+
+from ..kernel import LOOP, POINT, Instr, LoopNest, Phase
+from ..types import DType
+from .cpu_body import Body, Lanes
+from .cpu_frame import Frame, nested, odometer
+from .cpu_primitives import elem_of, memory_elem
+from .cpu_reduce import Combine, Parts, across, combine_of
+from .cpu_text import Value
+
+BLOCK = 2048  # elements of a unit along the vector axis, elementwise
+COLUMNS = 512  # the same with values of several phases on the stack
+
+Combines: TypeAlias = list[tuple[Combine, tuple[int, ...]]]
+
+
+def reduces_by_columns(nest: LoopNest) -> bool:
+    """Whether vectors along the innermost parallel axis need less packing than along the innermost reduced one."""
+    if not nest.parallel:
+        return False
+    parallel, reduced = nest.parallel - 1, nest.axes - 1
+    in_loops = {i.attr[0] for p in nest.phases if p.kind == LOOP for i in p.instrs if i.op in ("load", "store")}
+    layouts = [nest.operands[o].layout for o in sorted(in_loops)]
+    return [y[reduced] for y in layouts].count("s") > [y[parallel] for y in layouts].count("s")
+
+
+def vector_axis(nest: LoopNest) -> int | None:
+    """The axis that vectors run along: an innermost one; None for a kernel that computes one point."""
+    if any(p.kind == LOOP for p in nest.phases) and nest.reduced and not reduces_by_columns(nest):
+        return nest.axes - 1
+    return nest.parallel - 1 if nest.parallel else None
+
+
+def block_of(nest: LoopNest) -> int:
+    """The length of a unit along the innermost parallel axis, in the column strategy."""
+    return COLUMNS if len(nest.phases) > 1 else BLOCK
+
+
+def combines(nest: LoopNest, body: Body, phase: Phase) -> Combines:
+    return [(combine_of(r, tuple(body.instrs[v].dtype for v in r.values)), r.values) for r in phase.reductions]
+
+
+# rows
+
+
+def write_rows(frame: Frame, body: Body, unroll: int, begin: Value, end: Value) -> None:
+    nest = frame.nest
+    axes = [(axis, frame.lengths[axis]) for axis in range(nest.parallel)]
+    with odometer(frame, axes, begin, end):
+        for number, phase in enumerate(nest.phases):
+            if phase.kind == POINT:
+                point(body, phase)
+            else:
+                _row_loop(frame, body, number, phase, unroll)
+
+
+def point(body: Body, phase: Phase) -> None:
+    """A POINT phase on scalars."""
+    axis, body.axis = body.axis, None
+    body.prepare(phase)
+    body.axis = axis
+
+
+def _row_loop(frame: Frame, body: Body, number: int, phase: Phase, unroll: int) -> None:
+    f, nest = frame.f, frame.nest
+    rows = combines(nest, body, phase)
+    copies = unroll if rows else 1
+    slots: list[list[list[Value]]] = []  # reduction, copy, part
+    for combine, _ in rows:
+        slots.append([[f.slot(v.kind) for v in combine.start(f, body.lanes)] for _ in range(copies)])
+        for places in slots[-1]:
+            for place, value in zip(places, combine.start(f, body.lanes), strict=True):
+                place.store(value, 64)
+
+    def step(lanes: Lanes) -> None:
+        for (combine, sources), copied in zip(rows, slots, strict=True):
+            places = copied[lanes.copy]
+            old = tuple(p.load(elem_of(k), body.lanes, 64) for p, k in zip(places, combine.kinds, strict=True))
+            values = tuple(body.value(v, lanes).splat(body.lanes) for v in sources)
+            for place, before, after in zip(places, old, combine.step(old, values), strict=True):
+                place.store(after if lanes.mask is None else lanes.mask.pick(after, before), 64)
+
+    *outer, inner = range(nest.parallel, nest.axes)
+    with nested(frame, outer):
+        body.run(phase, f.const(0, "i64"), frame.lengths[inner], copies, step)
+    for axis in outer:
+        del frame.index[axis]
+    for r, ((combine, _), copied) in enumerate(zip(rows, slots, strict=True)):
+        parts = [tuple(p.load(elem_of(k), body.lanes, 64) for p, k in zip(places, combine.kinds, strict=True))
+                 for places in copied]
+        while len(parts) > 1:
+            parts = [combine.merge(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        for part, value in enumerate(combine.finish(across(combine, parts[0]))):
+            frame.results[number, r, part] = value
+
+
+# columns
+
+
+class Columns:
+    """Stack arrays over the block of columns that starts at `low`: accumulators, and values passing between phases."""
+
+    def __init__(self, frame: Frame, body: Body) -> None:
+        self.frame, self.body = frame, body
+        self.low = frame.f.const(0, "i64")
+        self.values = {n: self.array(body.instrs[n].dtype) for n in crossing(frame.nest, body)}
+        self.combines: dict[tuple[int, int], tuple[Combine, tuple[int, ...], list[Value]]] = {}
+        for number, phase in enumerate(frame.nest.phases):
+            for r, (combine, sources) in enumerate(combines(frame.nest, body, phase)):
+                arrays = [self.array(kind) for kind in combine.kinds]
+                self.combines[number, r] = combine, sources, arrays
+
+    def array(self, dtype: DType) -> Value:
+        return self.frame.f.slot(memory_elem(dtype), COLUMNS)
+
+    def get(self, array: Value, dtype: DType, i: Value) -> Value:
+        raw = array.at(i - self.low, memory_elem(dtype)).load(memory_elem(dtype), self.body.lanes)
+        return raw.ne(0) if dtype.kind == "b" else raw
+
+    def put(self, array: Value, dtype: DType, i: Value, value: Value) -> None:
+        wide = value.splat(self.body.lanes)
+        raw = wide.to("zext", "i8") if dtype.kind == "b" else wide
+        array.at(i - self.low, memory_elem(dtype)).store(raw)
+
+    def recall(self, what: Instr | int, lanes: Lanes) -> Value:
+        assert lanes.i is not None
+        if isinstance(what, int):
+            return self.get(self.values[what], self.body.instrs[what].dtype, lanes.i)
+        number, reduction, part = (int(n) for n in what.attr)
+        combine, _, arrays = self.combines[number, reduction]
+        return combine.finish(self.parts(combine, arrays, lanes.i))[part]
+
+    def parts(self, combine: Combine, arrays: Sequence[Value], i: Value) -> Parts:
+        return tuple(self.get(a, k, i) for a, k in zip(arrays, combine.kinds, strict=True))
+
+    def start(self, number: int, phase: Phase, high: Value) -> None:
+        f = self.frame.f
+        with f.loop(self.low, high, self.body.lanes) as i:
+            for r in range(len(phase.reductions)):
+                combine, _, arrays = self.combines[number, r]
+                values = combine.start(f, self.body.lanes)
+                for array, kind, value in zip(arrays, combine.kinds, values, strict=True):
+                    self.put(array, kind, i, value)
+
+    def step(self, number: int, phase: Phase, lanes: Lanes) -> None:
+        assert lanes.i is not None
+        for r in range(len(phase.reductions)):
+            combine, sources, arrays = self.combines[number, r]
+            values = tuple(self.body.value(v, lanes).splat(self.body.lanes) for v in sources)
+            found = combine.step(self.parts(combine, arrays, lanes.i), values)
+            for array, kind, value in zip(arrays, combine.kinds, found, strict=True):
+                self.put(array, kind, lanes.i, value)
+
+    def save(self, phase: Phase, lanes: Lanes) -> None:
+        assert lanes.i is not None
+        for at in range(phase.first, phase.first + len(phase.instrs)):
+            if at in self.values:
+                self.put(self.values[at], self.body.instrs[at].dtype, lanes.i, lanes.values[at])
+
+
+def crossing(nest: LoopNest, body: Body) -> list[int]:
+    """The values that vary along the vector axis and are used in a later phase than their own."""
+    home = {at: n for n, p in enumerate(nest.phases) for at in range(p.first, p.first + len(p.instrs))}
+    used: set[int] = set()
+    for number, phase in enumerate(nest.phases):
+        wanted = [a for i in phase.instrs for a in i.args] + [v for r in phase.reductions for v in r.values]
+        used.update(a for a in wanted if home[a] != number and body.varies(a))
+    return sorted(used)
+
+
+def write_columns(frame: Frame, body: Body, begin: Value, end: Value) -> None:
+    f, nest = frame.f, frame.nest
+    inner, block = nest.parallel - 1, block_of(nest)
+    length = frame.lengths[inner]
+    blocks = (length + (block - 1)).binary("lshr", block.bit_length() - 1)
+    columns = Columns(frame, body)
+    body.recall = columns.recall
+    outer = [(axis, frame.lengths[axis]) for axis in range(inner)]
+    with odometer(frame, [*outer, (inner, blocks)], begin, end):
+        low = frame.index.pop(inner) * block
+        high = f.intrinsic("umin", "i64", low + block, length)
+        columns.low = low
+        for number, phase in enumerate(nest.phases):
+            if phase.kind == POINT:
+                body.run(phase, low, high, 1, partial(columns.save, phase))
+                continue
+            columns.start(number, phase, high)
+            with nested(frame, range(nest.parallel, nest.axes)):
+                body.run(phase, low, high, 1, partial(columns.step, number, phase))
+            for axis in range(nest.parallel, nest.axes):
+                frame.index.pop(axis)
+

@@ -1,0 +1,176 @@
+"""How each reduction is accumulated: a table of combine -> identity, step and merge, on scalars or whole vectors.
+
+An accumulator is a tuple of values (parts). A sum of floats is kept in float64: plain for float32 values, and for
+float64 values compensated in blocks, so that its error does not grow with the length (Knuth's TwoSum, 1969;
+Neumaier 1974).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..kernel import Reduction
+from ..types import BOOL, FLOAT64, INT64, DType, kind_of
+from .cpu_primitives import cast, elem_of
+from .cpu_text import Function, Value
+
+Parts = tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Combine:
+    """kinds: dtypes of the accumulator's parts. identity: their start. step: accumulator and values to accumulator.
+    merge: two accumulators to one. finish: to the parts of the result."""
+
+    kinds: tuple[DType, ...]
+    identity: tuple[float, ...]
+    step: Callable[[Parts, Parts], Parts]
+    merge: Callable[[Parts, Parts], Parts]
+    finish: Callable[[Parts], Parts]
+
+    def start(self, f: Function, lanes: int) -> Parts:
+        return tuple(f.const(n, elem_of(k), lanes) for n, k in zip(self.identity, self.kinds, strict=True))
+
+
+def combine_of(reduction: Reduction, sources: tuple[DType, ...]) -> Combine:
+    """The row for a reduction whose values have the dtypes `sources`."""
+    return COMBINES[reduction.combine](reduction.dtype, sources, reduction.combine)
+
+
+def across(combine: Combine, parts: Parts) -> Parts:
+    """Merge the lanes of a vector accumulator, by halves."""
+    while parts[0].lanes > 1:
+        half = parts[0].lanes // 2
+        low = tuple(p.shuffle(list(range(half))) for p in parts)
+        high = tuple(p.shuffle(list(range(half, 2 * half))) for p in parts)
+        parts = combine.merge(low, high)
+    return parts
+
+
+def _sum(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
+    if kind_of(dtype) == "f" and sources[0] == FLOAT64:
+        return _compensated(dtype)
+    wide = FLOAT64 if kind_of(dtype) == "f" else dtype
+    # -0.0 is the identity of addition: a sum of nothing but -0.0 is -0.0, and NumPy's (from 0.0) is 0.0.
+    return _simple(wide, dtype, sources, 0, lambda a, b: a + b)
+
+
+def _prod(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
+    return _simple(FLOAT64 if kind_of(dtype) == "f" else dtype, dtype, sources, 1, lambda a, b: a * b)
+
+
+def _simple(
+    wide: DType, dtype: DType, sources: tuple[DType, ...], identity: float, apply: Callable[[Value, Value], Value]
+) -> Combine:
+    return Combine(
+        (wide,),
+        (identity,),
+        lambda acc, values: (apply(acc[0], cast(sources[0], wide, values[0])),),
+        lambda a, b: (apply(a[0], b[0]),),
+        lambda acc: (cast(wide, dtype, acc[0]),),
+    )
+
+
+def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+    """a + b and its rounding error (Knuth 1969)."""
+    s = a + b
+    back = s - a
+    return s, (a - (s - back)) + (b - back)
+
+
+def _compensated(dtype: DType) -> Combine:
+    """Parts: sum, and the sum of its rounding errors."""
+
+    def merge(a: Parts, b: Parts) -> Parts:
+        s, error = two_sum(a[0], b[0])
+        return s, a[1] + b[1] + error
+
+    def step(acc: Parts, values: Parts) -> Parts:
+        s, error = two_sum(acc[0], values[0])
+        return s, acc[1] + error
+
+    def finish(acc: Parts) -> Parts:
+        total = acc[0] + acc[1]  # an infinite sum has no error term, but NaN in its place
+        return (cast(FLOAT64, dtype, (acc[0].abs() < np.inf).pick(total, acc[0])),)
+
+    return Combine((FLOAT64, FLOAT64), (0.0, 0.0), step, merge, finish)
+
+
+def _any_all(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
+    either = name == "any"
+    apply: Callable[[Value, Value], Value] = (lambda a, b: a | b) if either else (lambda a, b: a & b)
+    truth = _simple(BOOL, BOOL, sources, 0 if either else 1, apply)
+    return Combine(truth.kinds, truth.identity, truth.step, truth.merge, lambda acc: (cast(BOOL, dtype, acc[0]),))
+
+
+def _least(dtype: DType) -> float:
+    return -np.inf if kind_of(dtype) == "f" else 0 if dtype == BOOL else int(np.iinfo(dtype).min)
+
+
+def _greatest(dtype: DType) -> float:
+    return np.inf if kind_of(dtype) == "f" else 1 if dtype == BOOL else int(np.iinfo(dtype).max)
+
+
+def _less(a: Value, b: Value, dtype: DType, greatest: bool) -> Value:
+    """Whether a is before b: below it, or above it where the greatest is wanted; false for NaN."""
+    if kind_of(dtype) == "f":
+        return a > b if greatest else a < b
+    sign = "s" if dtype.kind == "i" else "u"
+    return a.compare(f"{sign}{'gt' if greatest else 'lt'}", b)
+
+
+def _extreme(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
+    """Floats keep the number and, apart from it, whether a NaN was met: compare-and-select alone is one instruction."""
+    greatest = name == "max"
+    identity = _least(dtype) if greatest else _greatest(dtype)
+
+    def better(a: Value, b: Value) -> Value:
+        return _less(b, a, dtype, greatest).pick(b, a)
+
+    if kind_of(dtype) != "f":
+        return _simple(dtype, dtype, sources, identity, better)
+
+    def step(acc: Parts, values: Parts) -> Parts:
+        return better(acc[0], values[0]), acc[1] | values[0].is_nan()
+
+    def merge(a: Parts, b: Parts) -> Parts:
+        return better(a[0], b[0]), a[1] | b[1]
+
+    return Combine(
+        (dtype, BOOL), (identity, 0), step, merge, lambda acc: (acc[1].pick(np.nan, acc[0]),)
+    )
+
+
+def _arg(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
+    """The best value and the least index that has it; NaN is better than every number."""
+    greatest = name == "argmax"
+    identity = _least(dtype) if greatest else _greatest(dtype)
+
+    def merge(acc: Parts, values: Parts) -> Parts:
+        (best, at), (x, i) = acc, values
+        wins, same = _less(x, best, dtype, greatest), x.eq(best)
+        if kind_of(dtype) == "f":
+            new, old = x.is_nan(), best.is_nan()
+            wins, same = (wins | new) & ~old, same | (new & old)
+        wins = wins | (same & (i < at))
+        return wins.pick(x, best), wins.pick(i, at)
+
+    def step(acc: Parts, values: Parts) -> Parts:
+        return merge(acc, (cast(sources[0], dtype, values[0]), values[1]))
+
+    return Combine((dtype, INT64), (identity, int(np.iinfo(np.int64).max)), step, merge, lambda acc: acc)
+
+
+COMBINES: dict[str, Callable[[DType, tuple[DType, ...], str], Combine]] = {
+    "sum": _sum,
+    "prod": _prod,
+    "min": _extreme,
+    "max": _extreme,
+    "any": _any_all,
+    "all": _any_all,
+    "argmin": _arg,
+    "argmax": _arg,
+}
