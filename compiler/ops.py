@@ -226,7 +226,7 @@ _OWN = (
     _own("erfc", 1, ref.erfc, rules.float_rule, 20, f=Val.erfc),
     _own("lgamma", 1, ref.lgamma, rules.float_rule, 30, f=Val.lgamma),
     _own("sigmoid", 1, ref.sigmoid, rules.float_rule, 16, f=fl.sigmoid),
-    _own("relu", 1, ref.relu, rules.same_rule("iuf"), 1, lambda x: x.maximum(0)),
+    _own("relu", 1, ref.relu, rules.same_rule("iuf"), 1, fl.relu),
     _own("gelu", 1, ref.gelu, rules.float_rule, 24, f=fl.gelu),
     _own("where", 3, np.where, rules.where_rule, 1, select, widen=False),
     _own("cast", 1, ref.cast, rules.cast_rule, 1, _it, widen=False),

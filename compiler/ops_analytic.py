@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from .body import Val, pair, select
-from .ops_complex import multiply, reciprocal, square
+from .ops_complex import divide, multiply
 from .ops_real import isfinite, isinf
-from .types import FLOAT32
+from .types import COMPLEX128, FLOAT32
 
 
 def _by_size(x: Val, single: float, double: float) -> float:
@@ -63,9 +65,7 @@ def exp2(z: Val) -> Val:
 def expm1(z: Val) -> Val:
     """exp(z) - 1, its real part as expm1(x) cos(y) - 2 sin(y / 2)**2."""
     half = (z.im * 0.5).sin()
-    big = exp(z)
-    re = z.re.expm1() * z.im.cos() - 2 * half * half
-    return pair(select(z.re > 1, big.re - 1, re), big.im)
+    return pair(z.re.expm1() * z.im.cos() - 2 * half * half, z.re.exp() * z.im.sin())
 
 
 # Logarithms
@@ -127,29 +127,51 @@ def sqrt(z: Val) -> Val:
 
 
 def power(z: Val, w: Val) -> Val:
-    """z ** w: whole exponents of modulus below 128 by repeated squaring, others as exp(w log z)."""
-    whole = _whole_power(z, w.re)
-    general = exp(multiply(w, log(z)))
-    return select(w.im.eq(0) & w.re.eq(w.re.trunc()) & (w.re.abs() < 100), whole, _power_of_zero(z, w, general))
+    """z ** w: whole exponents of modulus below 100 by repeated squaring, others as exp(w log z); complex64 inside
+    complex128, as the error of log z is multiplied by w."""
+    n = w.re
+    if w.im.known == 0 and n.known is not None and n.known == np.trunc(n.known) and abs(n.known) < 100:
+        return _whole_power(z, n)
+    exponent = _multiply_with_infinities(w.cast(COMPLEX128), log(z.cast(COMPLEX128)))
+    general = _power_of_zero(z, w, exp(exponent).cast(z.dtype))
+    return select(w.im.eq(0) & n.eq(n.trunc()) & (n.abs() < 100), _whole_power(z, n), general)
 
 
 def _power_of_zero(z: Val, w: Val, otherwise: Val) -> Val:
-    """0 ** w is 0 where w is real and positive, else NaN (0 ** 0 = 1 is whole)."""
-    zero = z.re.eq(0) & z.im.eq(0)
-    value = select((w.re > 0) & w.im.eq(0), w.re.const(0), math.nan)
-    return select(zero, pair(value, value), otherwise)
+    """0 ** w is 0 where the real part of w is positive, else NaN (0 ** 0 = 1 is whole)."""
+    value = select(w.re > 0, w.re.const(0), math.nan)
+    return select(z.re.eq(0) & z.im.eq(0), pair(value, value), otherwise)
 
 
 def _whole_power(z: Val, n: Val) -> Val:
-    """z ** n for a whole number |n| < 128."""
-    count = n.abs()
-    result, base = pair(n.const(1), 0.0), z
-    for k in range(7):
+    """z ** n for a whole number |n| < 128, in NumPy's order of products."""
+    count, power, result = n.abs(), z, pair(n.const(1), 0.0)
+    for _ in range(7):
         half = (count * 0.5).trunc()
-        odd = count.ne(half + half)
-        result = select(odd, base if k == 0 else multiply(result, base), result)
-        base, count = square(base), half
-    return select(n < 0, reciprocal(result), result)
+        result = select(count.ne(half + half), multiply(result, power), result)
+        power, count = multiply(power, power), half
+    result = select(n < 0, divide(pair(n.const(1), 0.0), result), result)
+    squared = multiply(z, z)
+    for small, exact in ((1, z), (2, squared), (3, multiply(z, squared))):
+        result = select(n.eq(small), exact, result)
+    return result
+
+
+def _multiply_with_infinities(a: Val, b: Val) -> Val:
+    """The product of C99 Annex G: infinite, not NaN, where a factor is infinite (or a partial product is)."""
+    plain = multiply(a, b)
+    lost = plain.re.ne(plain.re) & plain.im.ne(plain.im)
+    a_infinite, b_infinite = (isinf(v.re) | isinf(v.im) for v in (a, b))
+    partial = isinf(a.re * b.re) | isinf(a.im * b.im) | isinf(a.re * b.im) | isinf(a.im * b.re)
+
+    def boxed(v: Val, infinite: Val) -> Val:
+        """Infinite parts as +-1 and others as +-0 if any is infinite; NaN parts as 0."""
+        parts = (select(infinite, select(isinf(x), 1, x.const(0)), select(x.ne(x), 0, x)).copysign(x) for x in v.parts)
+        return pair(*parts)
+
+    direction = multiply(boxed(a, a_infinite), boxed(b, b_infinite))
+    recovered = pair(direction.re * math.inf, direction.im * math.inf)
+    return select(lost & (a_infinite | b_infinite | partial), recovered, plain)
 
 
 # Hyperbolic and circular functions
@@ -168,18 +190,18 @@ def _sinh_cosh(x: Val, limit: float) -> tuple[Val, Val, Val]:
 def sinh(z: Val) -> Val:
     x, y = z.parts
     s, c, f = _sinh_cosh(x, _by_size(x, 40.0, 80.0))
-    re = select(x.eq(0), x, s.copysign(x) * y.cos() * f)
-    im = select(y.eq(0), y, c * y.sin() * f)
-    return pair(select(isinf(x) & ~isfinite(y), x.abs(), re), im)
+    wild = ~isfinite(y)
+    re = select(wild & (isinf(x) | x.eq(0)), x, s.copysign(x) * y.cos() * f)
+    return pair(re, select(y.eq(0), y, c * y.sin() * f))
 
 
 def cosh(z: Val) -> Val:
     x, y = z.parts
     s, c, f = _sinh_cosh(x, _by_size(x, 40.0, 80.0))
-    re = c * y.cos() * f
-    flat = x.eq(0) | y.eq(0)
-    im = select(flat, x.copysign(x) * y.copysign(y) if False else x * 0 + y * 0, s.copysign(x) * y.sin() * f)
-    return pair(select(isinf(x) & ~isfinite(y), math.inf, re), im)
+    sin = y.sin()
+    re = select(isinf(x) & ~isfinite(y), math.inf, c * y.cos() * f)
+    flat = x.const(0).copysign(x) * x.const(1).copysign(sin)
+    return pair(re, select(x.eq(0) | y.eq(0), flat, s.copysign(x) * sin * f))
 
 
 def tanh(z: Val) -> Val:
@@ -190,10 +212,12 @@ def tanh(z: Val) -> Val:
     sin, cos = y.sin(), y.cos()
     divisor = s * s + cos * cos
     far = x.abs() > limit
-    turn = select(isinf(x) & ~isfinite(y), 0, sin * cos)
-    re = select(far, 1, s * c / divisor).copysign(x)
-    im = select(far, turn * 0, turn / divisor)
-    return pair(re, select(y.eq(0), y, im))
+    wild = ~isfinite(y)
+    turn = select(isinf(x) & wild, 0, sin * cos)
+    gone = turn * 0
+    re = select(far, 1 + gone, s * c / divisor).copysign(x)
+    im = select(far, gone, turn / divisor)
+    return pair(select(wild & x.eq(0), x, re), select(y.eq(0), y, im))
 
 
 sin = _turned(sinh)
@@ -204,7 +228,13 @@ def cos(z: Val) -> Val:
     return cosh(_times_i(z))
 
 
-# Inverse functions (Kahan 1987)
+# Inverse functions. Beyond _FAR, arcsin z is atan2(x, |y|) + i log(2 |z|) to all digits.
+
+
+def _far(x: Val, y: Val) -> tuple[Val, Val]:
+    """Whether |x + i y| is huge or infinite, and log(2 |x + i y|)."""
+    limit = _by_size(x, 2.0**60, 2.0**500)
+    return (x.abs() > limit) | (y.abs() > limit), log(pair(x, y)).re + math.log(2)
 
 
 def arcsin(z: Val) -> Val:
@@ -212,7 +242,9 @@ def arcsin(z: Val) -> Val:
     a, b = sqrt(pair(1 - x, -y)), sqrt(pair(1 + x, y))
     re = x.atan2(a.re * b.re - a.im * b.im)
     im = (a.re * b.im - a.im * b.re).asinh()
-    return pair(re, im)
+    far, length = _far(x, y)
+    re = select(x.eq(0), x, select(far, x.atan2(y.abs()), re))
+    return pair(re, select(far, length.copysign(y), im))
 
 
 def arccos(z: Val) -> Val:
@@ -220,15 +252,15 @@ def arccos(z: Val) -> Val:
     a, b = sqrt(pair(1 - x, -y)), sqrt(pair(1 + x, y))
     re = 2 * a.re.atan2(b.re)
     im = (b.re * a.im - b.im * a.re).asinh()
-    return pair(re, im)
+    far, length = _far(x, y)
+    re = select(x.eq(0), math.pi / 2, select(far, y.abs().atan2(x), re))
+    return pair(re, select(far, length.copysign(-y), im))
 
 
 def arccosh(z: Val) -> Val:
-    x, y = z.parts
-    a, b = sqrt(pair(x - 1, y)), sqrt(pair(x + 1, y))
-    re = (a.re * b.re + a.im * b.im).asinh()
-    im = 2 * a.im.atan2(b.re)
-    return pair(re, im)
+    """+-i arccos(z), with real part >= 0."""
+    w = arccos(z)
+    return pair(w.im.abs(), w.re.copysign(z.im))
 
 
 arcsinh = _turned(arcsin)
@@ -238,13 +270,13 @@ def arctanh(z: Val) -> Val:
     x, y = z.parts
     ax = x.abs()
     gap = 1 - ax
-    re = (4 * ax / (gap * gap + y * y)).log1p() * 0.25
+    re = (ax / (gap * gap + y * y) * 4).log1p() * 0.25
     near = ax.eq(1) & (y.abs() < _by_size(x, 1e-15, 1e-150))
     re = select(near, (math.log(2) - y.abs().log()) * 0.5, re)
     im = y.atan2(0.5 * (gap * (1 + ax) - y * y)) * 0.5
-    infinite = isinf(x) | isinf(y)
-    re = select(infinite, 0, re).copysign(x)
-    return pair(re, select(infinite, x.const(math.pi / 2).copysign(y), im))
+    re = select(isinf(x) | isinf(y), 0, re).copysign(x)
+    im = select(isinf(y) | (isinf(x) & y.eq(y)), x.const(math.pi / 2).copysign(y), im)
+    return pair(select(x.eq(0), x, re), im)
 
 
 arctan = _turned(arctanh)

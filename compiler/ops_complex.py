@@ -39,7 +39,7 @@ def divide(a: Val, b: Val) -> Val:
     flat = b.re.abs() >= b.im.abs()
     big, small = select(flat, b.re, b.im), select(flat, b.im, b.re)
     x, y = select(flat, a.re, a.im), select(flat, a.im, a.re)
-    zero = big.eq(0)
+    zero = flat & big.eq(0)
     ratio = small / big
     factor = 1 / select(zero, big.abs(), big + small * ratio)
     xr, yr = select(zero, 0, x * ratio), select(zero, 0, y * ratio)

@@ -10,9 +10,9 @@ import math
 import numpy as np
 
 from .body import Val, select
-from .types import DTYPES, FLOAT32, HALVES, DType
+from .types import DTYPES, FLOAT32, HALVES, DType, integer_of
 
-INT32 = DTYPES["i32"]
+FLOAT16, INT32 = DTYPES["f16"], DTYPES["i32"]
 
 
 def wide(x: Val) -> Val:
@@ -68,7 +68,7 @@ def reciprocal(x: Val) -> Val:
 
 
 def relu(x: Val) -> Val:
-    return x.maximum(0)
+    return select(x < 0, 0, x)
 
 
 def sigmoid(x: Val) -> Val:
@@ -83,11 +83,13 @@ def gelu(x: Val, approximate: bool = False) -> Val:
 
 
 def rad2deg(x: Val) -> Val:
-    return x * (180 / math.pi)
+    scalar = x.dtype.type  # NumPy rounds pi to the dtype first
+    return x * (scalar(180) / scalar(math.pi))
 
 
 def deg2rad(x: Val) -> Val:
-    return x * (math.pi / 180)
+    scalar = x.dtype.type
+    return x * (scalar(math.pi) / scalar(180))
 
 
 def angle(x: Val, deg: bool = False) -> Val:
@@ -144,17 +146,16 @@ def modf_frac(x: Val) -> Val:
 
 
 def nan_to_num(x: Val, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Val:
-    limits = np.finfo(np.float32) if x.dtype == FLOAT32 else _finfo(x.dtype)
-    high = x.const(limits.max if posinf is None else posinf)
-    low = x.const(limits.min if neginf is None else neginf)
+    high = x.const(_max(x.dtype) if posinf is None else posinf)
+    low = x.const(-_max(x.dtype) if neginf is None else neginf)
     w = wide(x)
     return select(isnan(w), x.const(nan), select(w.eq(math.inf), high, select(w.eq(-math.inf), low, x)))
 
 
-def _finfo(dtype: DType) -> np.finfo:  # type: ignore[type-arg]
-    import ml_dtypes
-
-    return ml_dtypes.finfo(dtype)  # type: ignore[return-value]
+def _max(dtype: DType) -> float:
+    """The greatest finite number: the one below infinity."""
+    infinity = np.array(math.inf, dtype)
+    return float((infinity.view(integer_of(dtype)) - 1).view(dtype))
 
 
 # By their bits
@@ -166,21 +167,21 @@ def nextafter(x: Val, y: Val) -> Val:
     away_from_zero = ~((wy > wx) ^ (wx > 0))
     least = (y.as_bits() & _sign_mask(y)) | 1
     moved = select(wx.eq(0), least, select(away_from_zero, bits + 1, bits - 1)).bitcast(x.dtype)
-    moved = select(wx.eq(wy), y, moved)
+    moved = select(wx.eq(wy), x if x.dtype == FLOAT16 else y, moved)  # differ in the sign of zero
     return select(isnan(wx), x, select(isnan(wy), y, moved))
 
 
 def spacing(x: Val) -> Val:
-    """The distance to the next number away from zero, with the sign of x; NaN for infinities."""
-    bits = select(x.eq(0), 0, x).as_bits()
-    return (bits + 1).bitcast(x.dtype) - x
+    """The distance to the next number away from zero, with the sign of x; NaN for infinities.
 
-
-def half_spacing(x: Val) -> Val:
-    """As NumPy's float16 loop: the distance to the next number towards infinity."""
+    float16 as NumPy's own loop: the distance to the next number towards infinity, never negative.
+    """
     w, bits = wide(x), x.as_bits()
-    above = select(w.eq(0), 1, select(w > 0, bits + 1, bits - 1)).bitcast(x.dtype)
-    return select(isfinite(w), wide(above) - w, math.nan)
+    if x.dtype == FLOAT16:
+        above = select(w.eq(0), 1, select(w > 0, bits + 1, bits - 1)).bitcast(x.dtype)
+        return select(isfinite(w), wide(above) - w, math.nan)
+    bits = bits if x.dtype in HALVES else select(w.eq(0), 0, bits)
+    return wide((bits + 1).bitcast(x.dtype)) - w
 
 
 def _layout(dtype: DType) -> tuple[int, int]:

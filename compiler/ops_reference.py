@@ -51,7 +51,7 @@ gelu = in_float64(_gelu)
 
 def relu(x: Any) -> Array:
     x = np.asarray(x)
-    return np.maximum(x, x.dtype.type(0))
+    return np.where(x < 0, x.dtype.type(0), x)
 
 
 def clip(x: Any, low: Any, high: Any) -> Any:
