@@ -7,13 +7,27 @@ is wrong once streams run side by side.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import insort
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from .antichain import Antichains
 from .dag import bits
 from .program import Program
 
 ALIGNMENT = 256
+
+# No further packing is tried once one is this near to a lower bound.
+CLOSE = 1.01
+
+
+@dataclass(frozen=True, slots=True)
+class Temporaries:
+    """The buffers that need a place in the arena: their numbers, sizes rounded up, and the sets of tasks using them."""
+
+    buffers: tuple[int, ...]
+    sizes: tuple[int, ...]
+    users: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,174 +43,138 @@ def touching(program: Program) -> list[int]:
     """For each buffer the set of tasks that read or write it."""
     users = [0] * len(program.buffers)
     for number, task in enumerate(program.tasks):
-        for region in (*task.reads, *task.writes):
+        for region in task.reads:
+            users[region.buffer] |= 1 << number
+        for region in task.writes:
             users[region.buffer] |= 1 << number
     return users
 
 
-def temporaries(program: Program, users: Sequence[int]) -> list[int]:
-    """The buffers that need a place in the arena."""
-    return [b for b, buffer in enumerate(program.buffers) if buffer.kind == "temp" and buffer.nbytes and users[b]]
+def temporaries(program: Program) -> Temporaries:
+    users = touching(program)
+    found = [b for b, buffer in enumerate(program.buffers) if buffer.kind == "temp" and buffer.nbytes and users[b]]
+    sizes = tuple(-(-program.buffers[b].nbytes // ALIGNMENT) * ALIGNMENT for b in found)
+    return Temporaries(tuple(found), sizes, tuple(users[b] for b in found))
 
 
-def aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
-
-
-def place(program: Program, before: Sequence[int], users: Sequence[int] | None = None) -> Placement:
-    """Offsets for all temporaries, the lowest arena of several greedy orders, each by best fit and by first fit."""
-    users = touching(program) if users is None else users
-    temps = temporaries(program, users)
-    sizes = [aligned(program.buffers[b].nbytes) for b in temps]
-    masks = [users[b] for b in temps]
-    earlier = precedence(masks, before)
-    live = live_bound(sizes, masks, before)
-    offsets, arena = _pack(sizes, _conflicts(earlier), masks, live)
-    result: list[int | None] = [0 if b.kind == "temp" else None for b in program.buffers]
-    for b, offset in zip(temps, offsets, strict=True):
+def place(program: Program, temps: Temporaries, before: Sequence[int]) -> Placement:
+    """Offsets for all temporaries: the lowest arena of several greedy packings."""
+    earlier = precedence(temps.users, before)
+    live = live_bound(temps, before)
+    offsets, arena = _pack(temps, _conflicts(earlier), live)
+    result: list[int | None] = [0 if buffer.kind == "temp" else None for buffer in program.buffers]
+    for b, offset in zip(temps.buffers, offsets, strict=True):
         result[b] = offset
     return Placement(tuple(result), arena, live)
 
 
-def precedence(masks: Sequence[int], before: Sequence[int]) -> list[int]:
+def precedence(users: Sequence[int], before: Sequence[int]) -> list[int]:
     """earlier[b]: the set of buffers whose users are all done before any user of buffer `b` starts."""
-    common = []
-    for mask in masks:
+    after: dict[int, int] = {}  # the buffers that are over before a set of tasks starts, by what precedes them all
+    result = []
+    for mask in users:
         shared = -1
         for v in bits(mask):
             shared &= before[v] & ~(1 << v)
-        common.append(shared)
-    return [sum(1 << a for a, mask in enumerate(masks) if not mask & ~shared) for shared in common]
+        if shared not in after:
+            busy, over = ~shared, 0
+            for a, other in enumerate(users):
+                if not other & busy:
+                    over |= 1 << a
+            after[shared] = over
+        result.append(after[shared])
+    return result
 
 
-def live_bound(sizes: Sequence[int], masks: Sequence[int], before: Sequence[int]) -> int:
+def live_bound(temps: Temporaries, before: Sequence[int]) -> int:
     """The most bytes alive around one task: a buffer is alive at its users and at all between two of them."""
-    total: dict[int, int] = {}
-    for size, mask in zip(sizes, masks, strict=True):
-        above = 0
+    total = [0] * len(before)
+    for size, mask in zip(temps.sizes, temps.users, strict=True):
+        until, common = 0, -1
         for v in bits(mask):
-            above |= before[v]
-        for v in bits(above):
+            until |= before[v]
+            common &= before[v] & ~(1 << v)
+        for v in bits(until & ~common):
             if before[v] & mask:
-                total[v] = total.get(v, 0) + size
-    return max(total.values(), default=0)
-
-
-def lower_bound(sizes: Sequence[int], earlier: Sequence[int]) -> int:
-    """The most bytes of buffers that may all be alive at once; no arena can be smaller."""
-    return sum(sizes[b] for b in heaviest_antichain(sizes, earlier))
+                total[v] += size
+    return max(total, default=0)
 
 
 def arena_bound(program: Program, before: Sequence[int]) -> int:
-    """The least bytes that any arena of the program needs under the order `before`."""
-    users = touching(program)
-    temps = temporaries(program, users)
-    sizes = [aligned(program.buffers[b].nbytes) for b in temps]
-    return lower_bound(sizes, precedence([users[b] for b in temps], before))
-
-
-def heaviest_antichain(weights: Sequence[int], earlier: Sequence[int]) -> list[int]:
-    """Elements of a partial order of which none is before another, of maximum total weight, exactly.
-
-    By the weighted form of Dilworth's theorem: a minimum flow that covers every element by its weight. As the order is
-    transitive it is a bipartite transport, here a maximum flow with breadth-first augmenting paths (Edmonds, Karp,
-    1972) and bit sets; the antichain is read off the minimum cut.
-    """
-    n = len(weights)
-    later = [0] * n
-    for b, mask in enumerate(earlier):
-        for a in bits(mask):
-            later[a] |= 1 << b
-    supply, demand = list(weights), list(weights)
-    unmet = (1 << n) - 1
-    flow: list[dict[int, int]] = [{} for _ in range(n)]  # flow[right][left]
-    reached_left, reached_right = 0, 0
-    while True:
-        roots = [u for u in range(n) if supply[u]]
-        from_left: dict[int, int] = {}
-        into_left: dict[int, int] = dict.fromkeys(roots, -1)
-        queue, end, reached_right = roots, -1, 0
-        for left in queue:
-            hit = later[left] & unmet
-            if hit:
-                end = (hit & -hit).bit_length() - 1
-                from_left[end] = left
-                break
-            fresh = later[left] & ~reached_right
-            reached_right |= fresh
-            for right in bits(fresh):
-                from_left[right] = left
-                for giver, amount in flow[right].items():
-                    if amount and giver not in into_left:
-                        into_left[giver] = right
-                        queue.append(giver)
-        if end < 0:
-            reached_left = sum(1 << u for u in into_left)
-            break
-        path, amount, right = [], demand[end], end
-        while right >= 0:
-            left = from_left[right]
-            path.append((left, right))
-            right = into_left[left]
-            amount = min(amount, flow[right][left] if right >= 0 else supply[left])
-        for i, (left, right) in enumerate(path):
-            flow[right][left] = flow[right].get(left, 0) + amount
-            if i + 1 < len(path):
-                flow[path[i + 1][1]][left] -= amount
-        supply[path[-1][0]] -= amount
-        demand[end] -= amount
-        if not demand[end]:
-            unmet &= ~(1 << end)
-    return list(bits(reached_left & ~reached_right))
+    """The least bytes that any arena of the program needs under the order `before`, exactly."""
+    temps = temporaries(program)
+    heaviest = Antichains(temps.sizes).heaviest(precedence(temps.users, before))
+    return sum(temps.sizes[b] for b in heaviest)
 
 
 def _conflicts(earlier: Sequence[int]) -> list[int]:
     """The buffers that may be alive together with each buffer."""
-    n = len(earlier)
     apart = [mask | 1 << b for b, mask in enumerate(earlier)]
     for b, mask in enumerate(earlier):
+        bit = 1 << b
         for a in bits(mask):
-            apart[a] |= 1 << b
-    return [(1 << n) - 1 & ~mask for mask in apart]
+            apart[a] |= bit
+    everything = (1 << len(earlier)) - 1
+    return [everything & ~mask for mask in apart]
 
 
-def _pack(sizes: Sequence[int], conflicts: Sequence[int], masks: Sequence[int], enough: int) -> tuple[list[int], int]:
-    """The lowest of several greedy packings; stops at one that needs no more than `enough`."""
-    n = len(sizes)
-    crowd = [sum(sizes[c] for c in bits(mask)) for mask in conflicts]
-    start = [(mask & -mask).bit_length() for mask in masks]
-    orders = (
-        sorted(range(n), key=lambda b: (-sizes[b], start[b])),
-        sorted(range(n), key=lambda b: (-crowd[b] - sizes[b], b)),
-        sorted(range(n), key=lambda b: (start[b], -sizes[b])),
-        sorted(range(n), key=lambda b: (-sizes[b] * (masks[b].bit_length() - start[b] + 1), b)),
-    )
-    best: tuple[list[int], int] = ([], -1)
-    for order in orders:
+def _pack(temps: Temporaries, conflicts: Sequence[int], live: int) -> tuple[list[int], int]:
+    """The lowest of several greedy packings; the first that is close to a lower bound ends the search."""
+    best: tuple[list[int], int] = ([], 0)
+    for number, order in enumerate(_orders(temps, conflicts)):
         for best_fit in (True, False):
-            offsets = _greedy(order, sizes, conflicts, best_fit)
-            arena = max((offset + size for offset, size in zip(offsets, sizes, strict=True)), default=0)
-            if best[1] < 0 or arena < best[1]:
+            offsets = _greedy(order, temps.sizes, conflicts, best_fit)
+            arena = max((offset + size for offset, size in zip(offsets, temps.sizes, strict=True)), default=0)
+            if not best[0] or arena < best[1]:
                 best = (offsets, arena)
-            if best[1] <= enough:
+                live = max(live, _crowd(offsets, temps.sizes, conflicts))
+            if best[1] <= live * CLOSE:
                 return best
+        if number == 1 and len(order) > 256:
+            break
     return best
+
+
+def _orders(temps: Temporaries, conflicts: Sequence[int]) -> Iterator[list[int]]:
+    """The orders that packings place buffers in: by size, by size and lifetime, by crowding, by start."""
+    everything, sizes, users = range(len(temps.sizes)), temps.sizes, temps.users
+    start = [(mask & -mask).bit_length() for mask in users]
+    yield sorted(everything, key=lambda b: (-sizes[b], start[b]))
+    yield sorted(everything, key=lambda b: (-sizes[b] * conflicts[b].bit_count(), b))
+    crowd = [sum(sizes[c] for c in bits(mask)) for mask in conflicts]
+    yield sorted(everything, key=lambda b: (-crowd[b] - sizes[b], b))
+    yield sorted(everything, key=lambda b: (start[b], -sizes[b]))
+
+
+def _crowd(offsets: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int]) -> int:
+    """A lower bound: the bytes of some buffers all alive together, grown from the one that ends the arena."""
+    top = max(range(len(sizes)), key=lambda b: offsets[b] + sizes[b], default=-1)
+    if top < 0:
+        return 0
+    total, others = sizes[top], conflicts[top]
+    while others:
+        b = max(bits(others), key=lambda c: (sizes[c], (conflicts[c] & others).bit_count()))
+        total += sizes[b]
+        others &= conflicts[b]
+    return total
 
 
 def _greedy(order: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int], best_fit: bool) -> list[int]:
     """Place buffers one by one, in the smallest gap that fits or in the lowest, on top if there is none."""
     offsets = [0] * len(sizes)
-    placed = 0
+    line: list[tuple[int, int, int]] = []  # (start, end, buffer) of all placed, lowest first
     for b in order:
-        size, top, choice, room = sizes[b], 0, -1, -1
-        for low, high in sorted((offsets[c], offsets[c] + sizes[c]) for c in bits(conflicts[b] & placed)):
-            gap = low - top
-            if gap >= size and (choice < 0 or gap < room):
-                choice, room = top, gap
-                if not best_fit:
-                    break
-            if high > top:
-                top = high
+        size, rivals = sizes[b], conflicts[b]
+        top, choice, room = 0, -1, 0
+        for low, high, c in line:
+            if rivals >> c & 1:
+                gap = low - top
+                if gap >= size and (choice < 0 or gap < room):
+                    choice, room = top, gap
+                    if not best_fit:
+                        break
+                if high > top:
+                    top = high
         offsets[b] = top if choice < 0 else choice
-        placed |= 1 << b
+        insort(line, (offsets[b], offsets[b] + size, b))
     return offsets

@@ -9,7 +9,7 @@ from typing import Any
 from .assign import Assignment, assign_list, assign_max, assign_one
 from .dag import ancestors, ranks, width
 from .machine import Machine, share, simulate
-from .memory import arena_bound, place, touching
+from .memory import arena_bound, place, temporaries
 from .plan import Launch, Plan, Record, Wait
 from .program import Program, dependences
 from .report import Candidate, Count, Edge, Report
@@ -131,15 +131,15 @@ def _finish(
     """Waits, places and steps for a chosen assignment, and the report."""
     assignment, candidates, reason, known = choice
     data, added = preds, tuple[Edge, ...]()
+    temps = temporaries(program)
     if memory == "small":
-        preds, assignment, added = shrink(program, preds, assignment, machine)
+        preds, assignment, added = shrink(program, temps, preds, assignment, machine)
     nodes = _order(preds, assignment)
     direct = exact_waits(nodes)
-    users = touching(program)
     if memory == "concurrency":
-        placement = place(program, [mask | 1 << v for v, mask in enumerate(ancestors(data))], users)
+        placement = place(program, temps, [mask | 1 << v for v, mask in enumerate(ancestors(data))])
     else:
-        placement = place(program, direct.before, users)
+        placement = place(program, temps, direct.before)
     nodes, inner = with_join_points(nodes, direct) if join_points else (nodes, direct)
     joins = len(nodes.preds) - nodes.tasks
     forked, joined = foreign_stream(nodes, inner)

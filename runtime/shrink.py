@@ -6,10 +6,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
+from .antichain import Antichains
 from .assign import Assignment
 from .dag import bits
 from .machine import Machine
-from .memory import aligned, heaviest_antichain, live_bound, precedence, temporaries, touching
+from .memory import Temporaries, live_bound, precedence
 from .program import Library, Program
 from .report import Edge
 from .waits import Order, exact_waits
@@ -18,7 +19,7 @@ Preds = Sequence[Collection[int]]
 
 
 def shrink(
-    program: Program, preds: Preds, assignment: Assignment, machine: Machine
+    program: Program, temps: Temporaries, preds: Preds, assignment: Assignment, machine: Machine
 ) -> tuple[tuple[frozenset[int], ...], Assignment, tuple[Edge, ...]]:
     """Lower the least arena: (dependences with the added ones, the assignment in an order that keeps them, the added).
 
@@ -26,12 +27,9 @@ def shrink(
     path least for the bytes it saves is. Of all states passed the one of least bytes is kept. On one stream, where
     no order can be added, the tasks are reordered instead.
     """
-    users = touching(program)
-    temps = temporaries(program, users)
-    sizes = [aligned(program.buffers[b].nbytes) for b in temps]
-    masks = [users[b] for b in temps]
+    sizes, masks = temps.sizes, temps.users
     if assignment.streams <= 1:
-        return tuple(map(frozenset, preds)), _reorder(preds, assignment, sizes, masks), ()
+        return tuple(map(frozenset, preds)), _reorder(preds, assignment, temps), ()
     nodes = Order(len(preds), assignment.order, tuple(preds), assignment.stream, assignment.streams)
     before = list(exact_waits(nodes).before)
     extra: list[set[int]] = [set(p) for p in preds]
@@ -40,8 +38,9 @@ def shrink(
     copies = sum(1 << v for v, task in enumerate(program.tasks) if is_copy(program, v))
     added: list[Edge] = []
     least, kept = -1, 0
-    for _ in range(4 * len(temps) + 1):
-        heavy = heaviest_antichain(sizes, precedence(masks, before))
+    antichains = Antichains(sizes)
+    for _ in range(4 * len(sizes) + 1):
+        heavy = antichains.heaviest(precedence(masks, before))
         weight = sum(sizes[b] for b in heavy)
         if least < 0 or weight < least:
             least, kept = weight, len(added)
@@ -157,9 +156,9 @@ def _reissue(preds: Preds, assignment: Assignment) -> Assignment:
     return replace(assignment, order=tuple(order))
 
 
-def _reorder(preds: Preds, assignment: Assignment, sizes: Sequence[int], masks: Sequence[int]) -> Assignment:
+def _reorder(preds: Preds, assignment: Assignment, temps: Temporaries) -> Assignment:
     """The old order or a greedy one (next the task that leaves the fewest bytes alive), whichever needs less."""
-    n = len(preds)
+    n, sizes, masks = len(preds), temps.sizes, temps.users
     followers: list[list[int]] = [[] for _ in range(n)]
     for v, sources in enumerate(preds):
         for p in sources:
@@ -185,7 +184,7 @@ def _reorder(preds: Preds, assignment: Assignment, sizes: Sequence[int], masks: 
             if not missing[w]:
                 ready.add(w)
     candidates = [assignment, replace(assignment, order=tuple(order))]
-    return min(candidates, key=lambda a: live_bound(sizes, masks, _line(a.order)))
+    return min(candidates, key=lambda a: live_bound(temps, _line(a.order)))
 
 
 def _line(order: Sequence[int]) -> list[int]:
