@@ -11,7 +11,7 @@ from kernelgraph.compiler.audit import Touched, declared, run_program
 from kernelgraph.compiler.interpret import interpret
 from kernelgraph.compiler.materialize import Layout
 
-from .programs import close, graphs
+from .programs import close, graphs, precision
 
 RELAXED = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -26,7 +26,7 @@ def test_program_means_what_the_graph_means(target, case):
     touched: list[Touched] = []
     results = run_program(program, arrays, touched=touched)
     for result, wanted in zip(results, interpret(graph, arrays), strict=True):
-        close(np.frombuffer(result.data, wanted.dtype).reshape(wanted.shape), wanted)
+        close(np.frombuffer(result.data, wanted.dtype).reshape(wanted.shape), wanted, precision(graph))
     for task, record in zip(program.tasks, touched, strict=True):
         if record.writes:
             assert record.writes == declared(task.writes)

@@ -1,0 +1,337 @@
+"""CUDA kernel text run in plain Python, one thread after another, on checked memory.
+
+Every access is checked: inside its buffer, aligned as its vector needs, shared memory written and read by different
+threads only across a barrier, and no global element written by two threads or read by one and written by another.
+A block's threads are generators: `barrier()` and `shuffle_xor` become yields, so a divergent one is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from kernelgraph.compiler.primitives import PRIMITIVES
+from kernelgraph.compiler.types import DTYPES
+
+CELLS = {**{name: (dtype, None) for name, dtype in DTYPES.items()}, "c64re": (DTYPES["c64"], 0), "c64im": (DTYPES["c64"], 1),
+         "c128re": (DTYPES["c128"], 0), "c128im": (DTYPES["c128"], 1)}  # fmt: skip
+RAW = {"f16": np.uint16, "bf16": np.uint16}
+
+
+class I32(int):
+    """An int32 constant or index; arithmetic gives plain (64-bit) integers, as numba's does."""
+
+    def __new__(cls, value: Any) -> I32:
+        assert -(2**31) <= int(value) < 2**31, f"{value} needs more than 32 bits"
+        return super().__new__(cls, int(value))
+
+
+@dataclass
+class Pointer:
+    """Byte `origin` of a buffer of bytes (whose byte 0 counts as 256-aligned)."""
+
+    data: np.ndarray[Any, Any]
+    origin: int = 0
+    name: str = ""
+    loads: Counter[int] = field(default_factory=Counter)
+    stores: Counter[int] = field(default_factory=Counter)
+    writer: dict[int, Any] = field(default_factory=dict)
+    reader: dict[int, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Shared:
+    data: np.ndarray[Any, Any]
+    writer: dict[int, tuple[Any, int]] = field(default_factory=dict)
+    reader: dict[int, tuple[Any, int]] = field(default_factory=dict)
+
+
+class Thread:
+    """The state of the running thread that the vocabulary needs."""
+
+    def __init__(self) -> None:
+        self.bid = self.tid = self.bdim = (0, 0, 0)
+        self.calls = self.epoch = 0
+        self.shared: list[Shared] = []
+
+    @property
+    def id(self) -> Any:
+        return (*self.bid, *self.tid)
+
+
+def lanes(value: Any) -> np.ndarray[Any, Any]:
+    if isinstance(value, np.ndarray):
+        return np.atleast_1d(value)
+    if isinstance(value, I32):
+        return np.full(1, value, np.int32)
+    if isinstance(value, (bool, np.bool_)):
+        return np.full(1, value, np.bool_)
+    return np.full(1, value, np.int64) if isinstance(value, int) else np.atleast_1d(value)
+
+
+def spread(*values: Any) -> list[np.ndarray[Any, Any]]:
+    arrays = [lanes(v) for v in values]
+    count = max(a.size for a in arrays)
+    assert all(count % a.size == 0 for a in arrays)
+    return [np.resize(a, count) for a in arrays]
+
+
+def vocabulary(thread: Thread, name: str) -> Any:
+    bare = name.rstrip("_")
+    if bare in PRIMITIVES:
+        return lambda *args: _primitive(bare, args)
+    for pattern, make in _PATTERNS:
+        if match := re.fullmatch(pattern, name):
+            return make(thread, *match.groups())
+    raise KeyError(name)
+
+
+def _primitive(op: str, args: Sequence[Any]) -> Any:
+    arrays = spread(*args)
+    rule = PRIMITIVES[op]
+    dtype = rule.dtype(op, [a.dtype for a in arrays], None)
+    with np.errstate(all="ignore"):
+        return np.asarray(rule.numpy(*arrays, dtype)).astype(dtype, copy=False)
+
+
+def _prefer(thread: Thread, which: str) -> Any:
+    def function(x: Any, i: Any, y: Any, j: Any) -> Any:
+        x, i, y, j = spread(x, i, y, j)
+        better = y > x if which == "argmax" else y < x
+        x_nan, y_nan = x != x, y != y
+        tie = (x == y) | (x_nan & y_nan)
+        return better | (y_nan & ~x_nan) | (tie & (j < i))
+
+    return function
+
+
+def _convert(thread: Thread, target: str, verb: str, source: str) -> Any:
+    def function(x: Any) -> Any:
+        (x,) = spread(x)
+        assert x.dtype == DTYPES[source], (x.dtype, source)
+        if verb == "bits":
+            return x.view(DTYPES[target])
+        with np.errstate(all="ignore"):
+            return PRIMITIVES["cast"].numpy(x, DTYPES[target])
+
+    return function
+
+
+def _constant(thread: Thread, dtype: str) -> Any:
+    if dtype == "i32":
+        return I32
+    if dtype == "i64":
+        return int
+    if dtype in RAW:
+        return lambda x: np.full(1, x, np.uint16).view(DTYPES[dtype])
+    return lambda x: np.full(1, x, DTYPES[dtype])
+
+
+def _numbers(i: Any, gs: Any, ls: Any, length: int, groups: int) -> np.ndarray[Any, Any]:
+    return (int(i) + int(gs) * np.arange(groups)[:, None] + int(ls) * np.arange(length)[None, :]).reshape(-1)
+
+
+def _bytes_of(pointer: Pointer, number: int, size: int) -> slice:
+    start = pointer.origin + number * size
+    assert 0 <= start and start + size <= pointer.data.size, f"{pointer.name}[{number}] is outside its buffer"
+    return slice(start, start + size)
+
+
+def _check_vectors(pointer: Pointer, numbers: np.ndarray[Any, Any], length: int, size: int) -> None:
+    access = min(16, length * size)
+    for first in numbers[::length]:
+        assert (pointer.origin + int(first) * size) % access == 0, f"{pointer.name}[{first}] is not aligned to {access}"
+
+
+def _load(thread: Thread, vector: str, cell: str, length: str, groups: str, masked: str | None) -> Any:
+    dtype, part = CELLS[cell]
+
+    def function(pointer: Pointer, i: Any, gs: Any, *rest: Any) -> Any:
+        numbers = _numbers(i, gs, 1 if vector else rest[0], int(length), int(groups))
+        flags = np.resize(lanes(rest[-1]), numbers.size) if masked else np.ones(numbers.size, bool)
+        if vector and flags.all():
+            _check_vectors(pointer, numbers, int(length), dtype.itemsize)
+        result = np.zeros(numbers.size, dtype)
+        for k, number in enumerate(numbers):
+            if flags[k]:
+                where = _bytes_of(pointer, int(number), dtype.itemsize)
+                assert pointer.writer.get(int(number), thread.id) == thread.id, f"race on {pointer.name}[{number}]"
+                pointer.reader[int(number)] = thread.id if pointer.reader.get(int(number), thread.id) == thread.id else "many"
+                pointer.loads[int(number)] += 1
+                result[k] = pointer.data[where].view(dtype)[0]
+        return result if part is None else (result.real, result.imag)[part].copy()
+
+    return function
+
+
+def _store(thread: Thread, vector: str, cell: str, length: str, groups: str, masked: str | None) -> Any:
+    dtype = DTYPES[cell]
+    parts = 2 if dtype.kind == "c" else 1
+
+    def function(pointer: Pointer, i: Any, gs: Any, *rest: Any) -> None:
+        numbers = _numbers(i, gs, 1 if vector else rest[0], int(length), int(groups))
+        values = [np.resize(lanes(v), numbers.size) for v in (rest if vector else rest[1:])[:parts]]
+        if dtype.kind != "c":
+            assert values[0].dtype == dtype, (values[0].dtype, dtype)
+        flags = np.resize(lanes(rest[-1]), numbers.size) if masked else np.ones(numbers.size, bool)
+        if vector and flags.all():
+            _check_vectors(pointer, numbers, int(length), dtype.itemsize)
+        for k, number in enumerate(numbers):
+            if flags[k]:
+                where = _bytes_of(pointer, int(number), dtype.itemsize)
+                assert pointer.writer.get(int(number)) is None, f"{pointer.name}[{number}] is written twice"
+                assert pointer.reader.get(int(number), thread.id) == thread.id, f"race on {pointer.name}[{number}]"
+                pointer.writer[int(number)] = thread.id
+                pointer.stores[int(number)] += 1
+                value = values[0][k] if parts == 1 else values[0][k] + 1j * values[1][k]
+                if parts == 2:  # keeps infinities and signed zeros as they are
+                    value = np.array([values[0][k], values[1][k]]).view(dtype)[0]
+                pointer.data[where] = np.full(1, value, dtype).view(np.uint8)
+
+    return function
+
+
+def _shared(thread: Thread, dtype: str, count: str) -> Any:
+    def function() -> Shared:
+        if thread.calls == len(thread.shared):
+            thread.shared.append(Shared(np.zeros(int(count), DTYPES[dtype])))
+        found = thread.shared[thread.calls]
+        thread.calls += 1
+        assert found.data.size == int(count) and found.data.dtype == DTYPES[dtype]
+        return found
+
+    return function
+
+
+def _sload(thread: Thread, dtype: str, length: str) -> Any:
+    def function(memory: Shared, i: Any) -> Any:
+        where = range(int(i), int(i) + int(length))
+        assert 0 <= where.start and where.stop <= memory.data.size
+        for k in where:
+            writer, epoch = memory.writer.get(k, (None, -1))
+            assert epoch < thread.epoch or writer == thread.id, f"shared memory [{k}] is read without a barrier"
+            last, when = memory.reader.get(k, (thread.id, thread.epoch))
+            memory.reader[k] = ("many" if when == thread.epoch and last != thread.id else thread.id, thread.epoch)
+        return memory.data[where.start : where.stop].copy()
+
+    return function
+
+
+def _sstore(thread: Thread, dtype: str, length: str) -> Any:
+    def function(memory: Shared, i: Any, value: Any) -> None:
+        where = range(int(i), int(i) + int(length))
+        assert 0 <= where.start and where.stop <= memory.data.size
+        for k in where:
+            for who, epoch in (memory.writer.get(k, (None, -1)), memory.reader.get(k, (None, -1))):
+                assert epoch < thread.epoch or who == thread.id, f"shared memory [{k}] is overwritten without a barrier"
+            memory.writer[k] = (thread.id, thread.epoch)
+        assert lanes(value).dtype == DTYPES[dtype]
+        memory.data[where.start : where.stop] = np.resize(lanes(value), len(where))
+
+    return function
+
+
+def _register(thread: Thread, name: str, axis: str) -> Any:
+    return lambda: I32(getattr(thread, name)["xyz".index(axis)])
+
+
+_D = "(b1|[iu](?:8|16|32|64)|f(?:16|32|64)|bf16)"
+_C = "(b1|[iu](?:8|16|32|64)|f(?:16|32|64)|bf16|c(?:64|128)(?:re|im)?)"
+_INDEX: dict[str, Callable[[int, int], int]] = {"udiv": lambda a, b: a // b, "urem": lambda a, b: a % b, "least": min}
+_PATTERNS: tuple[tuple[str, Callable[..., Any]], ...] = (
+    (_D, _constant),
+    (rf"{_D}_(from|bits)_{_D}", _convert),
+    (r"lanes_(\d+)x(\d+)", lambda t, n, g: lambda i, gs, ls: _numbers(i, gs, ls, int(n), int(g)).astype(np.int64)),
+    (r"below_(\d+)x(\d+)", lambda t, n, g: lambda i, gs, ls, m: _numbers(i, gs, ls, int(n), int(g)) < int(m)),
+    (rf"load(v?)_{_C}_(\d+)x(\d+)(_if)?", _load),
+    (rf"store(v?)_{_C}_(\d+)x(\d+)(_if)?", _store),
+    (rf"shared_{_D}_(\d+)", _shared),
+    (rf"sload_{_D}_(\d+)", _sload),
+    (rf"sstore_{_D}_(\d+)", _sstore),
+    (r"repeat_(\d+)", lambda t, n: lambda x: np.resize(lanes(x), int(n))),
+    ("lo", lambda t: lambda x: lanes(x)[: lanes(x).size // 2]),
+    ("hi", lambda t: lambda x: lanes(x)[lanes(x).size // 2 :]),
+    ("(tid|bid|bdim)_([xyz])", _register),
+    ("(udiv|urem|least)", lambda t, n: lambda a, b: _INDEX[n](int(a), int(b))),
+    ("prefer_(argmax|argmin)", _prefer),
+    ("inf", lambda t: float("inf")),
+    ("nan", lambda t: float("nan")),
+)
+
+
+def _as_generator(source: str) -> str:
+    """Barriers and shuffles become yields."""
+    source = source.replace("barrier()", "(yield None)")
+    source = re.sub(r"shuffle_xor\((\w+), (\d+)\)", r"(yield (\1, \2))", source)
+    assert "shuffle_xor" not in source
+    return source
+
+
+def run(
+    source: str, name: str, grid: Sequence[int], block: Sequence[int], arguments: Sequence[Any], order: Any = None
+) -> None:
+    """Launch the kernel. order: a random generator that shuffles the threads between barriers."""
+    thread = Thread()
+    namespace: dict[str, Any] = {}
+    text = _as_generator(source)
+    exec(compile(text, f"<kernel {name}>", "exec"), namespace)
+    function = namespace[name]
+    namespace.update({n: vocabulary(thread, n) for n in function.__code__.co_names})
+    thread.bdim = tuple(block)
+    for bid in product(*(range(n) for n in reversed(grid))):
+        thread.bid, thread.shared, thread.epoch = bid[::-1], [], 0
+        tids = [(x, y, z) for z, y, x in product(*(range(n) for n in reversed(block)))]
+        if "yield" in text:
+            _block(thread, function, arguments, tids, order)
+        else:
+            for tid in tids:
+                thread.tid, thread.calls = tid, 0
+                function(*arguments)
+
+
+def _block(thread: Thread, function: Any, arguments: Sequence[Any], tids: list[Any], order: Any) -> None:
+    running = [function(*arguments) for _ in tids]
+    calls = [0] * len(tids)
+    answers: list[Any] = [None] * len(tids)
+    alive = set(range(len(tids)))
+    while alive:
+        asked: dict[int, Any] = {}
+        turn = sorted(alive)
+        if order is not None:
+            order.shuffle(turn)
+        for k in turn:
+            thread.tid, thread.calls = tids[k], calls[k]
+            try:
+                asked[k] = running[k].send(answers[k])
+            except StopIteration:
+                alive.discard(k)
+            calls[k] = thread.calls
+        if not asked:
+            return
+        shuffles = {k: a for k, a in asked.items() if a is not None}
+        answers = [None] * len(tids)
+        if not shuffles:
+            assert len(asked) == len(tids), "a barrier that some threads of the block never reach"
+            thread.epoch += 1
+            continue
+        assert len(shuffles) == len(asked), "some threads wait at a barrier, others at a shuffle"
+        for k, (_, offset) in shuffles.items():
+            warp = [t for t in range(k // 32 * 32, min(k // 32 * 32 + 32, len(tids)))]
+            assert all(t in shuffles and shuffles[t][1] == offset for t in warp), "a shuffle diverges within a warp"
+            other = k ^ offset
+            answers[k] = shuffles[other][0] if other < len(tids) else shuffles[k][0]
+
+
+def pointer(array: np.ndarray[Any, Any], offset: int = 0, name: str = "") -> Pointer:
+    """A pointer to byte `offset` of a contiguous array's memory; writes go to the array."""
+    return Pointer(array.reshape(-1).view(np.uint8), offset, name)
+
+
+__all__ = ["Pointer", "ml_dtypes", "pointer", "run"]
