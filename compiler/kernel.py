@@ -28,7 +28,7 @@ class Operand:
     """An array parameter, seen over the kernel's axes (parallel, then reduced).
 
     layout has one character per axis: `0` does not move along the axis, `1` unit stride, `s` a run-time stride (in
-    elements, may be negative). At most the innermost parallel and the innermost reduced axis can be `1`.
+    elements, may be negative). A transposed operand has its `1` on an axis that is not the innermost.
     aligned: the first element, and every run-time stride, is a multiple of 16 bytes (asked of the pointer by `lower`).
     role: `in`, `out` or `inout` (in place, same element).
     """

@@ -17,6 +17,7 @@ from .graph import Graph
 from .kernel import LOOP, POINT, LoopNest, Operand, Phase, Reduction
 from .maps import Map, contiguous_strides, identity, is_view, only_units, through, touches
 from .ops import OPS
+from .target import TARGETS
 from .types import BOOL, FLOAT32, HALVES, INT64, DType
 
 UINT8 = np.dtype(np.uint8)
@@ -485,7 +486,6 @@ class _Emitter:
         number = {a: i for i, group in enumerate(axes) for a in group}
         sizes = tuple(math.prod(self.domain.sizes[a] for a in group) for group in axes)
         phases = tuple(_rename(p, number) for p in phases)
-        inner = {len(parallel) - 1, len(axes) - 1}
         operands, ints = [], [Int(n) for n in sizes]
         wide = any(n >= 2**31 for n in (math.prod(sizes[: len(parallel)]), math.prod(sizes[len(parallel) :])))
         for access in self.accesses:
@@ -493,7 +493,7 @@ class _Emitter:
             for i, group in enumerate(axes):
                 stride = access.strides[group[-1]] if group and group[-1] < len(access.strides) else 0
                 elements = stride // access.dtype.itemsize
-                unit = elements == 1 and i in inner
+                unit = elements == 1
                 alone = not group and access.role == "out" and i == len(parallel) - 1
                 layout += "0" if elements == 0 and not alone else "1" if unit or alone else "s"
                 if layout[-1] == "s":
@@ -501,6 +501,10 @@ class _Emitter:
                     aligned = aligned and stride % ALIGNMENT == 0
                     wide = wide or abs(elements) * sizes[i] >= 2**31
             operands.append(Operand(access.dtype, access.role, layout, aligned))
+        points = math.prod(sizes) or 1
+        width = TARGETS[self.b.target].width(
+            sizes[len(parallel) :], max(a.dtype.itemsize for a in self.accesses), self.flops / points
+        )
         form = LoopNest(
             "",
             len(parallel),
@@ -509,7 +513,7 @@ class _Emitter:
             tuple(self.scalars),
             phases,
             64 if wide else 32,
-            1,
+            width,
             self.b.fastmath,
         )
         digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]

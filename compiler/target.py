@@ -22,10 +22,12 @@ class LaunchShape:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """kernel: structured form -> kernel text; launch: form and axis lengths -> launch shape."""
+    """kernel: structured form -> kernel text; launch: form and axis lengths -> launch shape; width: lengths of the
+    reduced axes, bytes of the largest item and flop-equivalents a point -> the size class `LoopNest.width`."""
 
     kernel: Callable[[LoopNest], Kernel]
     launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
+    width: Callable[[Sequence[int], int, float], int]
 
 
 @lru_cache(4096)
@@ -43,10 +45,9 @@ def _cpu_launch(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
 
 @lru_cache(4096)
 def _cuda_kernel(form: LoopNest) -> Kernel:
-    from .targets.cuda import print_cuda
+    from .targets.cuda import cuda_kernel
 
-    options = (("fastmath", form.fastmath),)
-    return Kernel(form.name, "cuda", print_cuda(form), form.signature, options, form=form)
+    return cuda_kernel(form)
 
 
 def _cuda_launch(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
@@ -56,7 +57,16 @@ def _cuda_launch(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
     return LaunchShape(grid=grid, block=block)
 
 
+HEAVY = 16.0  # flop-equivalents a point from which a GPU thread takes two groups
+
+
+def _cuda_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
+    from .targets.cuda import row_width
+
+    return row_width(reduced[-1], itemsize)[0] if reduced else 1 + (flops >= HEAVY)
+
+
 TARGETS: dict[str, Target] = {
-    "cpu": Target(_cpu_kernel, _cpu_launch),
-    "cuda": Target(_cuda_kernel, _cuda_launch),
+    "cpu": Target(_cpu_kernel, _cpu_launch, lambda reduced, itemsize, flops: 1),
+    "cuda": Target(_cuda_kernel, _cuda_launch, _cuda_width),
 }
