@@ -134,6 +134,8 @@ class _Fuser:
         if len(kernels) > 1:
             kernels = self._try_merge(kernels)
             readers = self._readers(number)
+        for group in kernels:
+            self._expect_rows(number, group)
         inline = [g for g in kernels if self._cheap_to_recompute(number, g, cost)]
         every = len(inline) == len(readers) and not self.forced[number]
         if every and (len(inline) == 1 or self._cheap_in_all(number, inline, cost)):
@@ -197,6 +199,31 @@ class _Fuser:
             extra = cost * (times - 1)  # evaluated once per row
         saved = 2 * self._type(number).dtype.itemsize * self.model.flops_per_byte
         return max(extra, 0.0) + group.carry.get(number, 0.0) <= max(saved, CHEAP if times == 1 else 0.0)
+
+    def _expect_rows(self, number: int, group: _Open) -> None:
+        """Turn an elementwise group into rows where what it takes once per row comes from a reduction of such rows:
+        the reduction will join it, and the node is then computed once per row."""
+        if group.reduced or len(group.maps[number]) != 1 or self._type(number).size == 1:
+            return
+        (m,) = group.maps[number]
+        moving = {axis for axis, _, _ in m}
+        free = frozenset(i for i, n in enumerate(group.domain) if n != 1 and i not in moving)
+        if free and self._comes_from_rows(number, group.domain, free) and self._rows_stay_close(group.domain, free):
+            group.reduced = free
+
+    def _comes_from_rows(self, number: int, shape: tuple[int, ...], axes: frozenset[int]) -> bool:
+        """Whether a reduction of `shape` over `axes` is found above the node, through work on one value per row."""
+        size, todo, seen = self._type(number).size, [number], {number}
+        while todo and len(seen) < 64:
+            for arg in self.graph.nodes[todo.pop()].args:
+                node = self.graph.nodes[arg]
+                if OPS[node.op].kind == "reduce" and self._type(node.args[0]).shape == shape:
+                    if axes == frozenset(i for i in node.attr("axes") if shape[i] != 1):
+                        return True
+                elif arg not in seen and node.type.size == size and OPS[node.op].kind in ("map", "view"):
+                    seen.add(arg)
+                    todo.append(arg)
+        return False
 
     def _cheap_in_all(self, number: int, groups: list[_Open], cost: float) -> bool:
         """Recompute in every group instead of storing: its arguments are then read by each."""

@@ -162,7 +162,7 @@ def _reshape_below(builder: Builder, value: Value, shape: tuple[int, ...]) -> Va
     args = []
     for a in node.args:
         inner = builder.at(a)
-        if inner.shape == value.shape and inner.type.size != 1:
+        if inner.shape == value.shape:
             args.append(_reshape_below(builder, inner, shape))
         else:
             args.append(builder.reshape(inner, ()))

@@ -33,6 +33,9 @@ class I32(int):
         return super().__new__(cls, int(value))
 
 
+Access = tuple[Any, int, Any]  # block, number of barriers before, thread (None: several)
+
+
 @dataclass
 class Pointer:
     """Byte `origin` of a buffer of bytes (whose byte 0 counts as 256-aligned)."""
@@ -42,15 +45,15 @@ class Pointer:
     name: str = ""
     loads: Counter[int] = field(default_factory=Counter)
     stores: Counter[int] = field(default_factory=Counter)
-    writer: dict[int, Any] = field(default_factory=dict)
-    reader: dict[int, Any] = field(default_factory=dict)
+    writer: dict[int, Access] = field(default_factory=dict)
+    reader: dict[int, Access] = field(default_factory=dict)
 
 
 @dataclass
 class Shared:
     data: np.ndarray[Any, Any]
-    writer: dict[int, tuple[Any, int]] = field(default_factory=dict)
-    reader: dict[int, tuple[Any, int]] = field(default_factory=dict)
+    writer: dict[int, Access] = field(default_factory=dict)
+    reader: dict[int, Access] = field(default_factory=dict)
 
 
 class Thread:
@@ -62,8 +65,19 @@ class Thread:
         self.shared: list[Shared] = []
 
     @property
-    def id(self) -> Any:
-        return (*self.bid, *self.tid)
+    def now(self) -> Access:
+        return (self.bid, self.epoch, self.tid)
+
+    def sees(self, access: Access | None) -> bool:
+        """Whether an access is this thread's own or lies before the block's last barrier."""
+        if access is None:
+            return True
+        block, epoch, tid = access
+        return block == self.bid and (epoch < self.epoch or tid == self.tid)
+
+    def joined(self, access: Access | None) -> Access:
+        """This thread's access together with an earlier one to the same place."""
+        return self.now if self.sees(access) else (self.bid if access and access[0] == self.bid else None, self.epoch, None)
 
 
 def lanes(value: Any) -> np.ndarray[Any, Any]:
@@ -162,8 +176,8 @@ def _load(thread: Thread, vector: str, cell: str, length: str, groups: str, mask
         for k, number in enumerate(numbers):
             if flags[k]:
                 where = _bytes_of(pointer, int(number), dtype.itemsize)
-                assert pointer.writer.get(int(number), thread.id) == thread.id, f"race on {pointer.name}[{number}]"
-                pointer.reader[int(number)] = thread.id if pointer.reader.get(int(number), thread.id) == thread.id else "many"
+                assert thread.sees(pointer.writer.get(int(number))), f"race on {pointer.name}[{number}]"
+                pointer.reader[int(number)] = thread.joined(pointer.reader.get(int(number)))
                 pointer.loads[int(number)] += 1
                 result[k] = pointer.data[where].view(dtype)[0]
         return result if part is None else (result.real, result.imag)[part].copy()
@@ -187,8 +201,8 @@ def _store(thread: Thread, vector: str, cell: str, length: str, groups: str, mas
             if flags[k]:
                 where = _bytes_of(pointer, int(number), dtype.itemsize)
                 assert pointer.writer.get(int(number)) is None, f"{pointer.name}[{number}] is written twice"
-                assert pointer.reader.get(int(number), thread.id) == thread.id, f"race on {pointer.name}[{number}]"
-                pointer.writer[int(number)] = thread.id
+                assert thread.sees(pointer.reader.get(int(number))), f"race on {pointer.name}[{number}]"
+                pointer.writer[int(number)] = thread.now
                 pointer.stores[int(number)] += 1
                 value = values[0][k] if parts == 1 else values[0][k] + 1j * values[1][k]
                 if parts == 2:  # keeps infinities and signed zeros as they are
@@ -215,10 +229,8 @@ def _sload(thread: Thread, dtype: str, length: str) -> Any:
         where = range(int(i), int(i) + int(length))
         assert 0 <= where.start and where.stop <= memory.data.size
         for k in where:
-            writer, epoch = memory.writer.get(k, (None, -1))
-            assert epoch < thread.epoch or writer == thread.id, f"shared memory [{k}] is read without a barrier"
-            last, when = memory.reader.get(k, (thread.id, thread.epoch))
-            memory.reader[k] = ("many" if when == thread.epoch and last != thread.id else thread.id, thread.epoch)
+            assert thread.sees(memory.writer.get(k)), f"shared memory [{k}] is read without a barrier"
+            memory.reader[k] = thread.joined(memory.reader.get(k))
         return memory.data[where.start : where.stop].copy()
 
     return function
@@ -229,9 +241,9 @@ def _sstore(thread: Thread, dtype: str, length: str) -> Any:
         where = range(int(i), int(i) + int(length))
         assert 0 <= where.start and where.stop <= memory.data.size
         for k in where:
-            for who, epoch in (memory.writer.get(k, (None, -1)), memory.reader.get(k, (None, -1))):
-                assert epoch < thread.epoch or who == thread.id, f"shared memory [{k}] is overwritten without a barrier"
-            memory.writer[k] = (thread.id, thread.epoch)
+            for access in (memory.writer.get(k), memory.reader.get(k)):
+                assert thread.sees(access), f"shared memory [{k}] is overwritten without a barrier"
+            memory.writer[k] = thread.now
         assert lanes(value).dtype == DTYPES[dtype]
         memory.data[where.start : where.stop] = np.resize(lanes(value), len(where))
 

@@ -38,11 +38,15 @@ def values(dtype: DType, rng: np.random.Generator) -> Array:
         edge = [0, 1, 2, 3, 7, info.max, info.max - 1, info.min, info.min + 1, info.bits - 1, info.bits]
         small = rng.integers(-20 if kind == "i" else 0, 20, 30).tolist()
         wide = rng.integers(info.min, info.max, 60, dtype=dtype, endpoint=True)
-        return np.unique(np.concatenate([np.array(edge + small + ([-1, -info.bits] if kind == "i" else []), dtype), wide]))
+        return np.unique(
+            np.concatenate([np.array(edge + small + ([-1, -info.bits] if kind == "i" else []), dtype), wide])
+        )
     if kind == "f":
         ordinary = rng.normal(size=80) * np.exp(3 * rng.normal(size=80))
-        bits = rng.integers(0, 2 ** (8 * dtype.itemsize), 40, dtype=np.uint64, endpoint=False) if dtype.itemsize < 8 else (
-            rng.integers(0, 2**63, 40, dtype=np.uint64) * 2 + 1
+        bits = (
+            rng.integers(0, 2 ** (8 * dtype.itemsize), 40, dtype=np.uint64, endpoint=False)
+            if dtype.itemsize < 8
+            else (rng.integers(0, 2**63, 40, dtype=np.uint64) * 2 + 1)
         )
         parts = np.array(specials(dtype)), ordinary
         return np.concatenate([*(p.astype(dtype) for p in parts), bits.astype(f"u{dtype.itemsize}").view(dtype)])
