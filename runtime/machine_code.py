@@ -12,7 +12,7 @@ import platform
 import re
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -119,14 +119,19 @@ def assembly(text: str, name: str = "text") -> str:
 
 def build(text: str, name: str = "text") -> Code:
     """Compile a text, or take its object from the disk cache, and load it. Raises CompileError."""
-    where = key(text)
+    return build_lazily(text, lambda: text, name)
+
+
+def build_lazily(identity: str, text: Callable[[], str], name: str) -> Code:
+    """`build` for a text that is written only where the cache has no entry; `identity` decides it."""
+    where = key(identity)
     data = _CACHE.get(where)
     if data is not None:
         try:
             return _load(data, text, name)
         except CompileError:
             pass  # another machine's symbols: compile here
-    data = compile_object(text, name)
+    data = compile_object(text(), name)
     code = _load(data, text, name)
     _CACHE.put(where, data, {"name": name, "llvmlite": _llvm_version(), "machine": _this_machine()})
     return code
@@ -140,13 +145,13 @@ def build_all(texts: Sequence[tuple[str, str]]) -> list[Code]:
         return list(pool.map(lambda pair: build(*pair), texts))
 
 
-def _load(data: bytes, text: str, name: str) -> Code:
+def _load(data: bytes, text: Callable[[], str], name: str) -> Code:
     try:
         parsed = elf.Object(data)
         image = elf.Image(parsed, symbols.resolve(parsed.undefined(), name))
         return Code(image.functions, image)
     except elf.Unsupported:
-        return _load_with_llvm(data, text, name)
+        return _load_with_llvm(data, text(), name)
 
 
 _DECLARED = re.compile(r'^declare\b[^@\n]*@"?([\w.$]+)"?\(', re.MULTILINE)
@@ -166,3 +171,18 @@ def _load_with_llvm(data: bytes, text: str, name: str) -> Code:
         engine.finalize_object()
         functions = {n: engine.get_function_address(n) for n in _DEFINED.findall(text)}
     return Code(functions, engine)
+
+
+def features() -> frozenset[str]:
+    """The CPU features that kernels are compiled with, as far as LLVM and the system name them alike (avx2, avx512f).
+
+    A `cpu_name` of another machine has none but those that `cpu_features` adds.
+    """
+    flags: set[str] = set()
+    if not settings.cpu_name:
+        for line in _this_machine()[2].splitlines():
+            if line.startswith(("flags", "Features")):
+                flags = set(line.split(":", 1)[1].split())
+    for change in filter(None, settings.cpu_features.split(",")):
+        (flags.add if change[0] == "+" else flags.discard)(change.lstrip("+-"))
+    return frozenset(flags)

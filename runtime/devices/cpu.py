@@ -1,76 +1,199 @@
-"""The CPU device: plans in, their steps run on this machine's cores, events out."""
+"""The CPU device: plans in, their steps run on this machine's cores, events out.
+
+Linux on x86-64 is the tested system. Where the native engine cannot be built, plans run serially in the caller.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from struct import Struct, error
 from typing import Any
 
 import numpy as np
 
-from .. import machine_code
-from ..errors import CompileError
-from ..plan import Plan
+from .. import machine_code, symbols
+from ..errors import CompileError, PlanError
+from ..native import Engine, cores, engine, native
+from ..native_plan import Layout, lay_out
+from ..native_run import DONE, Done, Record, Run, RunEvent, wait_for_all
+from ..plan import Launch, Plan, Wait
+from ..plan import Record as RecordStep
 from ..pool import Pool, as_numpy
 from ..program import Kernel
-from ..serial import KERNEL, host_call, kernel_call, run_serially
+from ..serial import KERNEL, host_call, kernel_call, noted, run_serially
+from ..settings import settings
 
+INLINE_US = 20.0  # less work than this runs on the caller's thread,
+PARKED_US = 40.0  # and less than this when all workers are parked: waking one costs as much
 
-class Done:
-    """An event that has happened, well (error None) or badly."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException | None = None) -> None:
-        self.error = error
-
-    def query(self) -> bool:
-        return True
-
-    def wait(self) -> None:
-        if self.error is not None:
-            raise self.error
-
-
-DONE = Done()
+Events = tuple[Any, ...]
+_FORMATS = {
+    "bool": "?7x", "int8": "b7x", "int16": "h6x", "int32": "i4x", "int64": "q", "uint8": "B7x", "uint16": "H6x",
+    "uint32": "I4x", "uint64": "Q", "float16": "e6x", "float32": "f4x", "float64": "d",
+}  # fmt: skip
 
 
 def scalar_bits(value: Any, dtype: str) -> int:
-    """The bits of a number as `dtype`, in the low bytes of a slot."""
-    raw = np.asarray(value).astype(dtype).tobytes()
+    """The bits of a number as `dtype` (NumPy's conversion), in the low bytes of a slot."""
+    with np.errstate(all="ignore"):
+        raw = np.asarray(value).astype(dtype).tobytes()
     if len(raw) > 8:
         raise CompileError(f"a {dtype} does not fit one argument slot")
     return int.from_bytes(raw, "little")
 
 
 class CPUExecutable:
-    """A plan with its kernels loaded."""
+    """A plan with its kernels loaded. `run` starts it once: see the protocol in `device.py`."""
 
     def __init__(self, device: CPUDevice, plan: Plan) -> None:
+        _check(plan)
         self.plan = plan
-        device.load([t.kernel for t in plan.tasks if isinstance(t.kernel, Kernel)])
+        self._device = device
+        tasks = plan.tasks
+        device.load([t.kernel for t in tasks if isinstance(t.kernel, Kernel)])
+        self._functions = [device.function(t.kernel) if isinstance(t.kernel, Kernel) else 0 for t in tasks]
         self._calls = [
-            kernel_call(t, KERNEL(device.function(k)), scalar_bits) if isinstance(k := t.kernel, Kernel) else host_call(t)
-            for t in plan.tasks
+            kernel_call(task, KERNEL(function), scalar_bits) if function else host_call(task)
+            for task, function in zip(tasks, self._functions, strict=True)
         ]
+        self.cost = sum(t.cost for t in tasks)
+        self.needs_python = not all(self._functions)
+        self._engine: Engine | None = None
+        self._layout: Layout | None = None
+        self._free: list[Record] = []
+        self._order: tuple[int, ...] = ()
+        self._pack: Callable[..., bytes] = Struct("").pack
+        self.run: Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events] = self._any_way
+        if native() is not None:
+            self._attach()
+            if self.cost < INLINE_US and not self.needs_python:
+                self.run = self._inline()
 
-    def run(
+    def _attach(self) -> None:
+        """Lay the plan out for the process' engine (another one after a fork)."""
+        found = engine()
+        assert found is not None
+        if self._engine is not found:
+            layout = lay_out(self.plan, self._functions, cores(), found.address)
+            self._engine, self._layout, self._free, self._order = found, layout, [], layout.order
+            formats = (_FORMATS.get(s, "Q") for s in self.plan.program.scalars)
+            self._pack = Struct("=" + "Q" * (len(layout.order) + layout.uses_arena) + "".join(formats)).pack
+
+    def _inline(self) -> Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events]:
+        """`run` for a small plan of kernels, with all that can be looked up bound beforehand."""
+        layout, functions = self._layout, native()
+        assert layout is not None and functions is not None
+        call, place, pack, any_way = functions.inline, layout.plan, self._pack, self._any_way
+        done = (DONE,) * len(self.plan.completion)
+        order = layout.order
+        everything = order == tuple(range(len(self.plan.program.buffers)))
+        pick: Callable[[Sequence[Any]], Sequence[Any]]
+        pick = itemgetter(*order) if len(order) > 1 else lambda memories: [memories[b] for b in order]
+        uses_arena = layout.uses_arena
+
+        def run(
+            memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+        ) -> Events:
+            if after or settings.engine != "async":
+                return any_way(memories, arena, scalars, after)
+            try:
+                if uses_arena:
+                    call(place, pack(*pick(memories), arena, *scalars))
+                elif everything:
+                    call(place, pack(*memories, *scalars))
+                else:
+                    call(place, pack(*pick(memories), *scalars))
+            except (error, OverflowError, TypeError):
+                return any_way(memories, arena, scalars, after)
+            return done
+
+        return run
+
+    def _any_way(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
-    ) -> tuple[Any, ...]:
+    ) -> Events:
+        """Choose between the engine, the caller's thread, and one step at a time."""
+        mode = settings.engine
+        if native() is None or mode == "sync":
+            return self._serially(memories, arena, scalars, after)
+        self._attach()
+        assert self._engine is not None and self._layout is not None
+        if self._engine.stopped or not self.plan.steps:
+            return self._serially(memories, arena, scalars, after)
+        small = self.cost < INLINE_US or (self.cost < PARKED_US and not self._engine.spinning)
+        if small and mode == "async" and all(event.query() for _, event in after):
+            if self.needs_python or any(event is not DONE for _, event in after):
+                return self._serially(memories, arena, scalars, after)
+            self._engine.native.inline(self._layout.plan, self._table(memories, arena, scalars))
+            return (DONE,) * len(self.plan.completion)
+        return self._submit(memories, arena, scalars, after, mode == "chaos")
+
+    def _submit(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]], chaos: bool
+    ) -> Events:
+        found, layout = self._engine, self._layout
+        assert found is not None and layout is not None
+        found.start()
+        found.set_chaos(chaos)
+        try:
+            record = self._free.pop()
+        except IndexError:
+            record = Record(layout)
+        run = Run(found, record, self._free, self._host_step if self.needs_python else None)
+        if self.needs_python:
+            found.start_python()
+            run.addresses = self._addresses(memories, arena)
+        run.start(layout, self._table(memories, arena, scalars), after)
+        return tuple(RunEvent(run, layout.events[e]) for e in self.plan.completion)
+
+    def _serially(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+    ) -> Events:
         poisoned = {}
         for buffer, event in after:
             try:
                 event.wait()
-            except Exception as error:
-                poisoned[buffer] = error
-        addresses = [
-            (m if o is None else arena + o) or 0 for m, o in zip(memories, self.plan.offsets, strict=True)
-        ]
-        errors = run_serially(self.plan, self._calls, addresses, scalars, poisoned)
+            except Exception as raised:
+                poisoned[buffer] = raised
+        errors = run_serially(self.plan, self._calls, self._addresses(memories, arena), scalars, poisoned)
         return tuple(DONE if errors[e] is None else Done(errors[e]) for e in self.plan.completion)
+
+    def _host_step(self, task: int, addresses: Sequence[int]) -> None:
+        try:
+            self._calls[task](addresses)
+        except BaseException as raised:
+            raise noted(raised, self.plan.tasks[task]) from None
+
+    def _addresses(self, memories: Sequence[Any], arena: Any) -> list[int]:
+        return [(m if o is None else arena + o) or 0 for m, o in zip(memories, self.plan.offsets, strict=True)]
+
+    def _table(self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any]) -> bytes:
+        """The call's table: see `native_plan`. What Struct refuses goes through NumPy's conversion."""
+        assert self._layout is not None
+        heads = [memories[b] for b in self._order] + ([arena] if self._layout.uses_arena else [])
+        try:
+            return self._pack(*heads, *scalars)
+        except (error, OverflowError, TypeError):
+            kinds = self.plan.program.scalars
+            bits = [scalar_bits(value, kind) for value, kind in zip(scalars, kinds, strict=True)]
+            return Struct(f"={len(heads) + len(bits)}Q").pack(*heads, *bits)
+
+
+def _check(plan: Plan) -> None:
+    """Every wait must follow its record, or it would never end. Raises PlanError."""
+    recorded = set()
+    for step in plan.steps:
+        if isinstance(step, RecordStep):
+            recorded.add(step.event)
+        elif isinstance(step, Wait) and step.event not in recorded:
+            raise PlanError(f"{step}: no step before it records the event")
+        elif isinstance(step, Launch) and plan.tasks[step.task].units < 0:
+            raise PlanError(f"{step}: {plan.tasks[step.task].units} units")
 
 
 class CPUDevice:
-    """This machine's cores and memory."""
+    """This machine's cores and memory. All methods may be called from any thread."""
 
     kind = "cpu"
 
@@ -78,6 +201,8 @@ class CPUDevice:
         self.index = index
         self.pool = Pool()
         self.allocate = self.pool.allocate
+        self.trim = self.pool.trim
+        self.statistics = self.pool.statistics
         self._loaded: dict[Kernel, machine_code.Code] = {}
 
     def upload(self, host: np.ndarray[Any, Any], memory: Any) -> Done:
@@ -106,4 +231,19 @@ class CPUDevice:
         return CPUExecutable(self, plan)
 
     def synchronize(self) -> None:
+        """Wait until all work that has started is over; what failed raises where its arrays are read."""
+        found = engine()
+        if found is not None:
+            wait_for_all(found)
+
+    @property
+    def vector_library(self) -> str | None:
+        """The widest vector mathematics that kernels may call here: `libmvec-avx512`, `libmvec-avx2` or None."""
+        have = machine_code.features()
+        for name, feature, probe in (("avx512", "avx512f", "_ZGVeN16v_expf"), ("avx2", "avx2", "_ZGVdN8v_expf")):
+            if feature in have and symbols.find(probe) is not None:
+                return f"libmvec-{name}"
         return None
+
+
+__all__ = ["DONE", "CPUDevice", "CPUExecutable", "as_numpy"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernelgraph.runtime.plan import Launch, Plan, Record, Wait
+from kernelgraph.runtime.plan import Launch, Plan, Record
 from kernelgraph.runtime.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task
 
 
 def elementwise(name: str, inputs: int, body: str, scalars: tuple[str, ...] = ()) -> Kernel:
-    """float32 arrays: slots are the inputs, the output, the length and the scalars; `body` computes %r from %v0.. %s0.."""
+    """Over float32 arrays. Slots: inputs, output, length, scalars; `body` computes %r from %v0, %v1 .. %s0, %s1 .."""
     lines = []
     for i in range(inputs + 1):
         lines += [f"  %p{i} = getelementptr i64, ptr %slots, i64 {i}", f"  %a{i} = load ptr, ptr %p{i}"]
@@ -70,7 +70,7 @@ done:
     ("ptr", "ptr"),
 )
 
-# out = out * 31 + slot 1 + sum of one number of each of two inputs, after %work turns of nothing: shows any wrong order.
+# out = 31 out + tag + 7 x + 5 y, after `work` turns of nothing: its results show any wrong order.
 HASH = Kernel(
     "hash",
     "cpu",
@@ -130,13 +130,13 @@ def region(buffer: int, n: int, dtype: str = "float32", offset: int = 0) -> Regi
 def kernel_task(kernel: Kernel, reads, write: int, n: int, scalars=(), grain: int = 256, cost: float = 1.0) -> Task:
     """A task of an `elementwise` kernel over n float32 numbers."""
     arguments = (*map(Pointer, reads), Pointer(write), Int(n), *(Scalar(i, "float32") for i in scalars))
-    return Task(
-        kernel.name, kernel, arguments, tuple(region(b, n) for b in reads), (region(write, n),), units=n, grain=grain, cost=cost
-    )
+    regions = tuple(region(b, n) for b in reads)
+    return Task(kernel.name, kernel, arguments, regions, (region(write, n),), units=n, grain=grain, cost=cost)
 
 
 def library_task(name: str, reads, writes, cost: float = 1.0, **attrs) -> Task:
-    return Task(name, Library(name, tuple(attrs.items())), (), tuple(reads), tuple(writes), cost=cost, line="model.py:7")
+    library = Library(name, tuple(attrs.items()))
+    return Task(name, library, (), tuple(reads), tuple(writes), cost=cost, line="model.py:7")
 
 
 def in_order(buffers, tasks, inputs, outputs, scalars=(), streams: int = 1) -> Plan:
@@ -173,14 +173,8 @@ def call(device, executable, arrays, scalars=(), after=()):
 
 
 def start_memories(device, plan, arrays):
-    kept = [device.allocate(b.nbytes) if o is None else None for b, o in zip(plan.program.buffers, plan.offsets, strict=True)]
+    places = zip(plan.program.buffers, plan.offsets, strict=True)
+    kept = [device.allocate(b.nbytes) if o is None else None for b, o in places]
     for number, array in zip(plan.program.inputs, arrays, strict=True):
         device.upload(array, kept[number])
     return [None if k is None else k.address for k in kept], kept
-
-
-__all__ = [
-    "ADD", "COUNT", "DOUBLE", "HASH", "SCALE", "Buffer", "Int", "Kernel", "Launch", "Plan", "Pointer", "Program", "Record",
-    "Region", "Task", "Wait", "call", "elementwise", "in_order", "kernel_task", "library_task", "place", "region",
-    "start_memories",
-]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from pathlib import Path
 
@@ -13,8 +12,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cpu_plans import ADD, DOUBLE, SCALE, Buffer, Region, call, in_order, kernel_task, library_task
 
 from kernelgraph.runtime.devices.cpu import CPUDevice
-from kernelgraph.runtime.errors import OutOfMemory
-from kernelgraph.runtime.pool import Pool, as_numpy, class_size
 from kernelgraph.runtime.settings import override
 
 

@@ -1,0 +1,216 @@
+"""The engine: streams of native steps run by native threads that never take the interpreter lock.
+
+`engine()` gives the process' one engine, compiled at first use (a warm start loads it from the disk cache) and None
+where it cannot be built; callers then run plans serially. Its threads start with the first plan that needs them: one a
+core less the caller's, at least one, and one Python thread for the steps that need Python. They leave at exit, after
+the step in hand; after a fork the child makes an engine of its own.
+
+Linux on x86-64 is what is tested. Nothing here is specific to it but for the calls of POSIX threads and clocks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import itertools
+import os
+import platform
+import signal
+import threading
+from typing import Any, Protocol
+
+from . import machine_code, native_engine, native_ir, symbols
+from .cache import digest
+from .errors import CompileError, KernelGraphError
+from .native_engine import CHAOS, ENGINE_BYTES, PARKED, SPINNING
+from .settings import settings
+
+SLICE_NS = 50_000_000  # a wait comes back this often, so that Python can handle a signal
+_WORD = ctypes.c_uint64
+
+
+class PythonSteps(Protocol):
+    """A run, as the Python thread sees it."""
+
+    def do(self, task: int) -> int:
+        """Do a task; the number of its error, or 0."""
+        ...
+
+
+def cores() -> int:
+    """The threads that work on plans, the caller's included: the setting, or one for each core that we may use."""
+    if settings.threads:
+        return settings.threads
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def words(count: int) -> tuple[Any, int, memoryview]:
+    """Zeroed memory, aligned to 64 bytes: its owner, its address, and it as 64-bit words."""
+    owner = (ctypes.c_char * (8 * count + 64))()
+    skip = -ctypes.addressof(owner) % 64
+    view = memoryview(owner).cast("B")[skip : skip + 8 * count].cast("Q")
+    return owner, ctypes.addressof(owner) + skip, view
+
+
+class Native:
+    """The engine's functions, as ctypes calls. `inline` keeps the interpreter lock: it is over in microseconds."""
+
+    def __init__(self) -> None:
+        source = native_ir.source_of(native_engine) + native_ir.source_of(native_ir)
+        self.code = code = machine_code.build_lazily(
+            digest("engine", source), lambda: native_ir.translate(native_engine, platform.machine()), "engine"
+        )
+        word, text = _WORD, ctypes.c_char_p
+        self.setup = code.function("setup", None, word)
+        self.submit = code.function("submit", None, word, word, word, word, text, word, gil=True)
+        self.wait = code.function("wait", word, word, word, word, word, word)
+        self.next_for_python = code.function("next_for_python", word, word, word)
+        self.done_by_python = code.function("done_by_python", None, word, word, word)
+        self.stop = code.function("stop", None, word)
+        self.inline = code.function("inline", None, word, text, gil=True)
+        self.worker = code.functions["worker"]
+
+
+class Engine:
+    """Native threads and what they share. Made by `engine()`."""
+
+    def __init__(self, native: Native) -> None:
+        self.native = native
+        self._owner, self.address, self._words = words(ENGINE_BYTES // 8)
+        native.setup(self.address)
+        self.numbers = itertools.count(1)
+        self.causes = itertools.count(1)
+        self.runs: dict[int, Any] = {}  # started and, as far as is known, not released; oldest first
+        self.stopped = False
+        self._threads: list[int] = []
+        self._python: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    @property
+    def spinning(self) -> int:
+        """Threads that look for work right now."""
+        return self._words[SPINNING // 8]
+
+    @property
+    def parked(self) -> int:
+        return self._words[PARKED // 8]
+
+    @property
+    def workers(self) -> int:
+        return len(self._threads)
+
+    def set_chaos(self, on: bool) -> None:
+        """Random delays, and any ready stream first."""
+        self._words[CHAOS // 8] = on
+
+    def start(self) -> None:
+        """Start the native threads, once."""
+        if self._threads:
+            return
+        with self._starting:
+            if not self._threads:
+                self._threads = [self._start_worker() for _ in range(max(1, cores() - 1))]
+
+    def start_python(self) -> None:
+        """Start the thread that does the steps that need Python, once."""
+        if self._python is None:
+            with self._starting:
+                if self._python is None:
+                    self._python = threading.Thread(target=self._serve, name="kernelgraph", daemon=True)
+                    self._python.start()
+
+    def _start_worker(self) -> int:
+        create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, _WORD)(
+            symbols.resolve(["pthread_create"], "the engine")["pthread_create"]
+        )
+        thread = ctypes.c_uint64()
+        # New threads take over the mask: signals stay with Python's threads.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            error = create(ctypes.addressof(thread), None, self.native.worker, self.address)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if error:
+            raise KernelGraphError(f"no thread for the engine: {os.strerror(error)}")
+        return thread.value
+
+    def _serve(self) -> None:
+        answer = (_WORD * 2)()
+        place = ctypes.addressof(answer)
+        while stream := self.native.next_for_python(self.address, place):
+            run: PythonSteps = self.runs[answer[0]]
+            failed = run.do(answer[1])
+            del run
+            self.native.done_by_python(self.address, stream, failed)
+
+    def stop(self) -> None:
+        """Let all threads leave, and wait for them."""
+        if self.stopped:
+            return
+        self.stopped = True
+        self.native.stop(self.address)
+        join = ctypes.CFUNCTYPE(ctypes.c_int, _WORD, ctypes.c_void_p)(
+            symbols.resolve(["pthread_join"], "the engine")["pthread_join"]
+        )
+        for thread in self._threads:
+            join(thread, None)
+        if self._python is not None and self._python is not threading.current_thread():
+            self._python.join(1.0)  # a long step of Python's own does not hold up the exit
+
+
+_engine: Engine | None = None
+_native: Native | None = None
+_failed: str | None = None
+_making = threading.Lock()
+
+
+def native() -> Native | None:
+    """The native functions, or None where they cannot be built; `why_not` says why."""
+    global _native, _failed
+    if _native is None and _failed is None:
+        with _making:
+            if _native is None and _failed is None:
+                try:
+                    _native = Native()
+                except (CompileError, OSError, ImportError, SyntaxError, KeyError) as error:
+                    _failed = f"{type(error).__name__}: {error}"
+    return _native
+
+
+def engine() -> Engine | None:
+    """The process' engine, or None."""
+    global _engine
+    if _engine is None and (found := native()) is not None:
+        with _making:
+            if _engine is None:
+                _engine = Engine(found)
+    return _engine
+
+
+def why_not() -> str | None:
+    """Why there is no native engine, or None if there is."""
+    native()
+    return _failed
+
+
+@atexit.register
+def _stop_at_exit() -> None:
+    if _engine is not None:
+        _engine.stop()
+
+
+def _after_fork_in_child() -> None:
+    """The child has none of the threads: what was in flight is lost, and a new engine comes with the next plan."""
+    global _engine, _making
+    _making = threading.Lock()
+    if _engine is not None:
+        for run in list(_engine.runs.values()):
+            run.lost = True
+        _engine.stopped = True
+        _engine = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,168 @@
+"""A plan and the addresses of its kernels in; the words that the native engine runs it from, out.
+
+A call passes a table of words: the addresses of the buffers in `order`, the arena's if `uses_arena`, then the scalars'
+bits. Patches put them into the argument slots; sizes and strides are in the template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import native_engine as e
+from .native import words
+from .plan import Launch, Plan, Record
+from .program import Int, Kernel, Pointer, Task
+
+SHARE_FROM_US = 5.0  # a launch below this is not worth a second thread
+CHUNKS_A_CORE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Native words of a plan. `keep` owns the memory behind the addresses.
+
+    plan: address of the plan's record. image: a run's words, but for the places that depend on its own address
+    (`streams`, their first steps). events, gates: offsets in the run; gates[b] lists the gates of buffer b.
+    """
+
+    plan: int
+    image: tuple[int, ...]
+    arguments: int
+    streams: tuple[int, ...]
+    events: tuple[int, ...]
+    gates: Mapping[int, tuple[int, ...]]
+    order: tuple[int, ...]
+    uses_arena: bool
+    argument_bytes: int
+    keep: tuple[Any, ...]
+
+
+def split(task: Task, cores: int) -> tuple[int, int]:
+    """Units in a chunk, a multiple of the task's grain, and the number of chunks: one if sharing does not pay."""
+    grains = -(-task.units // max(1, task.grain))
+    if task.cost < SHARE_FROM_US or grains < 2 or cores < 2:
+        return (max(1, task.units), 1)
+    size = -(-grains // min(grains, CHUNKS_A_CORE * cores)) * max(1, task.grain)
+    return (size, -(-task.units // size))
+
+
+def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int) -> Layout:
+    """functions[t] is the address of task t's kernel (0 for one that Python does)."""
+    pointed = {a.buffer for t in plan.tasks for a in t.arguments if isinstance(a, Pointer)}
+    order = tuple(sorted(b for b in pointed if plan.offsets[b] is None))
+    uses_arena = any(plan.offsets[b] is not None for b in pointed)
+    column = {b: i for i, b in enumerate(order)}
+    arena_column = len(order)
+    scalar_column = arena_column + uses_arena
+
+    template: list[int] = []
+    patches: list[int] = []
+    first_slot = {}
+    for number, task in enumerate(plan.tasks):
+        first_slot[number] = 8 * len(template)
+        for argument in task.arguments:
+            place = 8 * len(template)
+            if isinstance(argument, Int):
+                template.append(argument.value)
+                continue
+            template.append(0)
+            if isinstance(argument, Pointer):
+                offset = plan.offsets[argument.buffer]
+                if offset is None:
+                    patches += [place, 8 * column[argument.buffer], argument.offset]
+                else:
+                    patches += [place, 8 * arena_column, offset + argument.offset]
+            else:
+                patches += [place, 8 * (scalar_column + argument.index), 0]
+
+    def launch_words(task: int, arguments: int) -> list[int]:
+        size, chunks = split(plan.tasks[task], cores)
+        return _step(e.LAUNCH, functions[task], arguments + first_slot[task], plan.tasks[task].units, size, chunks)
+
+    numbers = sorted({s.stream for s in plan.steps})
+    events_at = e.RUN_BYTES + e.STREAM_BYTES * len(numbers)
+    gates_at = events_at + e.EVENT_BYTES * plan.events
+    gated = _gates(plan)
+    gate_at = {task: gates_at + 8 * i for i, task in enumerate(gated)}
+    arguments_at = gates_at + 8 * len(gated)
+    recorded = {s.event for s in plan.steps if isinstance(s, Record)}
+    events = tuple(
+        events_at + e.EVENT_BYTES * i if i in recorded else e.RUN_EVENT for i in range(plan.events)
+    )
+
+    steps: list[int] = []
+    first_step = []
+    for stream in numbers:
+        first_step.append(8 * len(steps))
+        for step in (s for s in plan.steps if s.stream == stream):
+            if isinstance(step, Launch):
+                if step.task in gate_at:
+                    steps += _step(e.GATE, gate_at[step.task])
+                if isinstance(plan.tasks[step.task].kernel, Kernel):
+                    steps += launch_words(step.task, arguments_at)
+                else:
+                    steps += _step(e.PYTHON, step.task)
+            else:
+                steps += _step(e.RECORD if isinstance(step, Record) else e.WAIT, events[step.event])
+        steps += _step(e.END)
+    launches = [w for s in plan.steps if isinstance(s, Launch) for w in launch_words(s.task, 0)]
+
+    keep_steps, steps_address = _place(steps)
+    keep_launches, launches_address = _place(launches)
+    keep_template, template_address = _place(template)
+    keep_patches, patches_address = _place(patches)
+    count = len(launches) * 8 // e.STEP_BYTES
+    keep_plan, plan_address = _place(
+        [template_address, 8 * len(template), patches_address, len(patches) * 8 // e.PATCH_BYTES,
+         launches_address, count, engine]
+    )  # fmt: skip
+
+    image = [0] * ((arguments_at + 8 * len(template)) // 8)
+    image[e.STREAM_COUNT // 8] = len(numbers)
+    for i, stream in enumerate(numbers):
+        at = (e.RUN_BYTES + i * e.STREAM_BYTES) // 8
+        image[at + e.FIRST_STEP // 8] = steps_address + first_step[i]
+        image[at + e.URGENT // 8] = stream in plan.high_priority
+    by_buffer: dict[int, list[int]] = {}
+    for task, buffers in gated.items():
+        for b in buffers:
+            by_buffer.setdefault(b, []).append(gate_at[task])
+    return Layout(
+        plan_address,
+        tuple(image),
+        arguments_at,
+        tuple(e.RUN_BYTES + i * e.STREAM_BYTES for i in range(len(numbers))),
+        events,
+        {b: tuple(places) for b, places in by_buffer.items()},
+        order,
+        uses_arena,
+        8 * len(template),
+        (keep_steps, keep_launches, keep_template, keep_patches, keep_plan),
+    )
+
+
+def _gates(plan: Plan) -> dict[int, list[int]]:
+    """For each task that is the first of its stream to touch some buffers: those buffers."""
+    seen: set[tuple[int, int]] = set()
+    found: dict[int, list[int]] = {}
+    for step in plan.steps:
+        if isinstance(step, Launch):
+            task = plan.tasks[step.task]
+            for b in dict.fromkeys(r.buffer for r in task.reads + task.writes):
+                if (step.stream, b) not in seen:
+                    seen.add((step.stream, b))
+                    found.setdefault(step.task, []).append(b)
+    return found
+
+
+def _step(operation: int, *operands: int) -> list[int]:
+    return [operation, *operands] + [0] * (e.STEP_BYTES // 8 - 1 - len(operands))
+
+
+def _place(values: Sequence[int]) -> tuple[Any, int]:
+    owner, address, view = words(max(1, len(values)))
+    for i, value in enumerate(values):
+        view[i] = value & (1 << 64) - 1
+    return owner, address

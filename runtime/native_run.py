@@ -1,0 +1,256 @@
+"""One call of a plan in flight on the native engine: what keeps it alive, its events, and the errors that poison them.
+
+A `Record` is the native memory of one call; the numbers of calls grow, so a record is used again without being reset.
+A `Run` holds a record for as long as anybody holds an event of it, and the runs that it waits for as long as they last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from . import native_engine as e
+from .errors import KernelGraphError
+from .native import SLICE_NS, Engine, words
+from .native_plan import Layout
+
+HostStep = Callable[[int, Sequence[int]], None]  # a task, and the addresses of all buffers
+
+
+class Done:
+    """An event that has happened: well, or badly (`error`)."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+    def query(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+DONE = Done()
+
+
+class Record:
+    """The native words of one call of a plan."""
+
+    __slots__ = ("_owner", "address", "gated", "words")
+
+    def __init__(self, layout: Layout) -> None:
+        self._owner, self.address, self.words = words(len(layout.image))
+        self.gated = False
+        for i, value in enumerate(layout.image):
+            self.words[i] = value
+        for stream in layout.streams:
+            self.words[(stream + e.RUN) // 8] = self.address
+            self.words[(stream + e.STEP) // 8] = layout.image[(stream + e.FIRST_STEP) // 8]
+
+
+class Run:
+    """One call. `after` are the runs whose events it waits for; they are let go when it is over."""
+
+    __slots__ = ("_free", "_gates", "addresses", "after", "engine", "errors", "host_step", "lost", "number", "record")
+
+    def __init__(self, engine: Engine, record: Record, free: list[Record], host_step: HostStep | None) -> None:
+        self.engine = engine
+        self.record = record
+        self.number = next(engine.numbers)
+        self.after: tuple[Run, ...] = ()
+        self.errors: dict[int, BaseException] = {}
+        self.addresses: Sequence[int] = ()
+        self.host_step = host_step
+        self.lost = False
+        self._gates: Any = None
+        self._free = free
+
+    def __del__(self) -> None:
+        if not self.lost and self.released:
+            self._free.append(self.record)
+
+    @property
+    def released(self) -> bool:
+        """Whether the engine has touched the record for the last time."""
+        return self.record.words[e.RELEASED // 8] >= self.number
+
+    def start(self, layout: Layout, table: bytes, after: Iterable[tuple[int, Any]]) -> None:
+        """Hand the run to the engine. after: (buffer, event) pairs; events of other devices are waited for here."""
+        engine = self.engine
+        self._close_gates(layout, after)
+        _reap(engine)
+        engine.runs[self.number] = self
+        address = self.record.address
+        engine.native.submit(engine.address, layout.plan, address, address + layout.arguments, table, self.number)
+
+    def _close_gates(self, layout: Layout, after: Iterable[tuple[int, Any]]) -> None:
+        """Write the pairs (event, number) that each gate waits for; a bad past event becomes a poisoned one."""
+        pairs: dict[int, list[int]] = {}
+        poisons: list[int] = []
+        waited: dict[int, Run] = {}
+        for buffer, event in after:
+            gates = layout.gates.get(buffer, ())
+            if isinstance(event, RunEvent) and event.run.engine is self.engine:
+                if not gates or (event.query() and event.error() is None):
+                    continue
+                waited[event.run.number] = event.run
+                pair = [event.address, event.run.number]
+            else:
+                error = _error_of(event)
+                if error is None:
+                    continue
+                cause = next(self.engine.causes)
+                self.errors[cause] = error
+                poisons += [self.number, 0, cause]
+                pair = [-len(poisons), self.number]
+            for gate in gates:
+                pairs.setdefault(gate, []).extend(pair)
+        record = self.record
+        if record.gated or pairs:
+            for gate in {g for places in layout.gates.values() for g in places}:
+                record.words[gate // 8] = 0
+            record.gated = bool(pairs)
+        if pairs:
+            self.after = tuple(waited.values())
+            total = len(poisons) + sum(len(p) + 2 for p in pairs.values())
+            owner, base, memory = words(total)
+            self._gates = owner
+            for i, value in enumerate(poisons):
+                memory[i] = value
+            at = len(poisons)
+            for gate, values in pairs.items():
+                record.words[gate // 8] = base + 8 * at
+                for value in values:
+                    # A poisoned event of ours is written as minus the words up to its end.
+                    memory[at] = value if value >= 0 else base + 8 * (-value - 3)
+                    at += 1
+                at += 2
+
+    def do(self, task: int) -> int:
+        """The engine's Python thread: do a task; the number of its error, or 0."""
+        assert self.host_step is not None
+        try:
+            self.host_step(task, self.addresses)
+        except BaseException as error:
+            cause = next(self.engine.causes)
+            self.errors[cause] = error
+            return cause
+        return 0
+
+    def error(self, cause: int) -> BaseException:
+        """The error with a number, of this run or of one that it waited for."""
+        seen, left = set(), [self]
+        while left:
+            run = left.pop()
+            if cause in run.errors:
+                return run.errors[cause]
+            seen.add(run.number)
+            left += [r for r in run.after if r.number not in seen]
+        return KernelGraphError("the work before this failed")
+
+    def settle(self) -> None:
+        """The run is over: take over the errors that came from others, and let those go."""
+        if self.after:
+            cause = self.record.words[e.RUN_FAILED // 8]
+            if cause:
+                for run in self.after:
+                    self.errors = {**run.errors, **self.errors}
+            self.after = ()
+            self._gates = None
+
+    def wait(self, event: int) -> None:
+        """Until the event (an address) has happened: help with the runs that this one waits for, then with this one."""
+        native, engine = self.engine.native, self.engine
+        for run in self._pending():
+            while not run.lost and not engine.stopped:
+                if native.wait(engine.address, run.record.address, event, self.number, SLICE_NS):
+                    return
+                if run.released:
+                    break
+        address = self.record.address
+        while not native.wait(engine.address, address, event, self.number, SLICE_NS):
+            if self.lost or engine.stopped:
+                raise KernelGraphError(
+                    "this work was in flight when the process forked: its result is in the parent alone"
+                    if self.lost
+                    else "the engine has stopped: the interpreter is exiting"
+                )
+
+    def _pending(self) -> list[Run]:
+        """The runs that this one still waits for, oldest first."""
+        found: dict[int, Run] = {}
+        left = list(self.after)
+        while left:
+            run = left.pop()
+            if run.number not in found and not run.released:
+                found[run.number] = run
+                left += run.after
+        return [found[number] for number in sorted(found)]
+
+
+class RunEvent:
+    """An event of a run; `place` is its offset in the run's record."""
+
+    __slots__ = ("place", "run")
+
+    def __init__(self, run: Run, place: int) -> None:
+        self.run = run
+        self.place = place
+
+    @property
+    def address(self) -> int:
+        return self.run.record.address + self.place
+
+    def query(self) -> bool:
+        return self.run.record.words[self.place // 8] >= self.run.number
+
+    def error(self) -> BaseException | None:
+        """What poisons the event, once it has happened."""
+        cause = self.run.record.words[(self.place + e.POISON) // 8]
+        return self.run.error(cause) if cause else None
+
+    def wait(self) -> None:
+        """Block until it has happened, helping with the work. Raises, each time, what the work raised."""
+        if not self.query():
+            if self.run.lost:
+                raise KernelGraphError("this work was in flight when the process forked")
+            self.run.wait(self.address)
+        error = self.error()
+        if error is not None:
+            raise error
+
+
+def _error_of(event: Any) -> BaseException | None:
+    try:
+        event.wait()
+    except Exception as error:
+        return error
+    return None
+
+
+def _reap(engine: Engine) -> None:
+    """Let go of the runs that are over, oldest first (a run settles after those that it waited for)."""
+    runs = engine.runs
+    while runs:
+        try:
+            number, run = next(iter(runs.items()))
+        except (RuntimeError, StopIteration):
+            return  # another thread is at it
+        if not run.released:
+            return
+        run.settle()
+        runs.pop(number, None)
+
+
+def wait_for_all(engine: Engine) -> None:
+    """Until every run that has started is over, well or badly."""
+    for run in list(engine.runs.values()):
+        if not run.released and not run.lost:
+            run.wait(run.record.address + e.RUN_EVENT)
+    _reap(engine)
+
+
+__all__ = ["DONE", "Done", "Mapping", "Record", "Run", "RunEvent", "wait_for_all"]
