@@ -211,7 +211,9 @@ class Body:
             if live[v]:
                 for a in self._instrs[v].args:
                     live[a] = True
-        number, phases, begin = {}, [], 0
+        number: dict[int, int] = {}
+        phases: list[Phase] = []
+        begin = 0
         for kind, end, reductions in self._phases:
             first, kept = len(number), []
             for v in range(begin, end):

@@ -230,7 +230,7 @@ _OWN = (
     _own("gelu", 1, ref.gelu, rules.float_rule, 24, f=fl.gelu),
     _own("where", 3, np.where, rules.where_rule, 1, select, widen=False),
     _own("cast", 1, ref.cast, rules.cast_rule, 1, _it, widen=False),
-    _own("clip", 3, ref.clip, rules.same_rule(), 2, fl.clip, b=lambda x, low, high: (x | low) & high, c=cx.clip),
+    _own("clip", 3, ref.clip, rules.clip_rule, 2, fl.clip, b=lambda x, low, high: (x | low) & high, c=cx.clip),
     _own("real", 1, np.real, rules.part_rule, 0, _it, c=lambda z: z.re, widen=False),
     _own("imag", 1, np.imag, rules.part_rule, 0, lambda x: x.const(0), c=lambda z: z.im, widen=False),
     _own("angle", 1, ref.angle, rules.angle_rule, 20, f=fl.angle, c=cx.angle),
@@ -280,7 +280,7 @@ OPS: dict[str, Op] = {
 
 # The row of each result of a NumPy ufunc.
 UFUNC_PARTS: dict[np.ufunc, tuple[str, ...]] = {
-    row.numpy: (row.name,) for row in OPS.values() if isinstance(row.numpy, np.ufunc)
+    row.numpy: (row.name,) for row in OPS.values() if row.kind == "map" and isinstance(row.numpy, np.ufunc)
 } | {
     np.divmod: ("floor_divide", "remainder"),
     np.modf: ("modf_frac", "modf_int"),

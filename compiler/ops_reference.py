@@ -42,8 +42,9 @@ sigmoid = in_float64(lambda x: 1 / (1 + np.exp(-x)))
 
 def _gelu(x: Array, approximate: bool = False) -> Array:
     if approximate:
-        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * x * np.asarray(erfc(-x * math.sqrt(0.5)))
+        tail = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+        return np.asarray(0.5 * x * (1 + tail))
+    return np.asarray(0.5 * x * erfc(-x * math.sqrt(0.5)))
 
 
 gelu = in_float64(_gelu)
@@ -51,7 +52,7 @@ gelu = in_float64(_gelu)
 
 def relu(x: Any) -> Array:
     x = np.asarray(x)
-    return np.where(x < 0, x.dtype.type(0), x)
+    return np.asarray(np.where(x < 0, x.dtype.type(0), x))
 
 
 def clip(x: Any, low: Any, high: Any) -> Any:
@@ -75,9 +76,9 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: fl
     if x.dtype == HALVES[1]:  # NumPy does not know bfloat16's limits
         import ml_dtypes
 
-        limits = ml_dtypes.finfo(x.dtype)
+        limits: Any = ml_dtypes.finfo(x.dtype)  # type: ignore[no-untyped-call]
         posinf = float(limits.max) if posinf is None else posinf
         neginf = float(limits.min) if neginf is None else neginf
         wide = np.nan_to_num(x.astype(np.float32), nan=nan, posinf=posinf, neginf=neginf)
-        return wide.astype(x.dtype)
+        return np.asarray(wide.astype(x.dtype))
     return np.asarray(np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf))

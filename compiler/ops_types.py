@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .types import BOOL, FLOAT64, INT64, UINT64, DType, WeakType, dtype_of, kind_of, result_type
+from .types import BOOL, FLOAT64, INT64, UINT64, DType, WeakType, bfloat16, dtype_of, kind_of, result_type
 from .types import real_of as part_of
 
 Loop: TypeAlias = tuple[tuple[DType, ...], DType]
@@ -49,6 +49,16 @@ def same_rule(kinds: str = "biufc") -> Rule:
         return (common,) * len(dtypes), common
 
     return rule
+
+
+def clip_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+    """np.clip: as np.result_type, but bfloat16 with weak scalars as in ufuncs of two arguments."""
+    if bfloat16 in dtypes and dtype is None:
+        dtype = bfloat16
+        for other in sorted(dtypes, key=lambda d: isinstance(d, type)):
+            given: Any = (dtype, other, None)
+            dtype = dtype_of(np.maximum.resolve_dtypes(given)[2])
+    return same_rule()(dtypes, dtype)
 
 
 def float_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:

@@ -101,8 +101,8 @@ def _fma(a: Array, b: Array, c: Array) -> Array:
 
 
 def _popcount(x: Array) -> Array:
-    unsigned: Array = x.view(np.dtype(f"u{x.dtype.itemsize}"))
-    return np.bitwise_count(unsigned)
+    found: Array = np.bitwise_count(x.view(np.dtype(f"u{x.dtype.itemsize}")))
+    return found
 
 
 def _mulhi(a: Array, b: Array) -> Array:
@@ -268,7 +268,8 @@ def _reduce(reduction: Reduction, parts: Sequence[Array], axes: tuple[int, ...])
 
 def _arg_reduce(value: Array, index: Array, axes: tuple[int, ...], least: bool) -> tuple[Array, Array]:
     """The least (greatest) value and the least index that has it; NaN comes before every number."""
-    best = (np.min if least else np.max)(value, axis=axes, keepdims=True)
+    function: Any = np.min if least else np.max
+    best = function(value, axis=axes, keepdims=True)
     hit = (value == best) | ((value != value) & (best != best))
     last = np.iinfo(np.int64).max
     return best, np.min(np.where(hit, index, last), axis=axes, keepdims=True)

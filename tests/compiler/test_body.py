@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from fractions import Fraction
 from typing import Any
 
@@ -187,7 +188,7 @@ def test_primitives_take_their_dtypes_and_no_others(name: str) -> None:
 def test_mixed_dtypes_are_refused() -> None:
     body = point()
     x, y = body.load(0, FLOAT32), body.load(1, FLOAT64)
-    for wrong in (lambda: x + y, lambda: select(x, x, x), lambda: x.bitcast(INT64), lambda: x & x):
+    for wrong in (lambda: x + y, lambda: select(x, x, x + 1), lambda: x.bitcast(INT64), lambda: x & x):
         with pytest.raises(TypeError):
             wrong()
     with pytest.raises(TypeError, match="truth"):
@@ -212,8 +213,8 @@ def test_casts_are_numpys(source: Any) -> None:
             (out.imag if part else (out.real if out.dtype.kind == "c" else out))[...] = v
 
         evaluate(body.finish(), x.shape, 1, load, store)
-        with np.testing.suppress_warnings() as ignore:
-            ignore.filter(np.exceptions.ComplexWarning)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
             np.testing.assert_array_equal(out, x.astype(target))
 
 
@@ -223,10 +224,13 @@ def test_rounding_to_16_bits_is_numpys() -> None:
         [rng.normal(size=2000) * 10.0 ** rng.uniform(-9, 6, 2000), 1 + 2.0**-9 + rng.normal(size=99) * 1e-9]
     )
     for target in (DTYPES["f16"], bfloat16):
-        np.testing.assert_array_equal(compute(lambda v, t=target: v.cast(t), x), x.astype(target))
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(compute(lambda v, t=target: v.cast(t), x), x.astype(target))
 
 
-@given(st.lists(st.tuples(*[st.floats(width=32, min_value=-1e15, max_value=1e15)] * 3), min_size=1, max_size=20))
+@given(
+    st.lists(st.tuples(*[st.floats(width=32, min_value=-(2.0**50), max_value=2.0**50)] * 3), min_size=1, max_size=20)
+)
 def test_fma_rounds_once(rows: list[tuple[float, float, float]]) -> None:
     a, b, c = np.array(rows, np.float32).T.copy()
     exact = [
@@ -277,4 +281,4 @@ def test_complex_values_are_pairs() -> None:
     body.store(1, select(z.re > 0, z, body.const(1j, z.dtype)))
     assert [i.attr for i in close(body) if i.op == "store"] == [(1, 0), (1, 1)]
     with pytest.raises(TypeError):
-        select(Body().const(True, BOOL), 1, 2)  # type: ignore[arg-type]
+        select(point().const(True, BOOL), 1, 2)

@@ -18,12 +18,14 @@ from .op_cases import Array, build, cases, complex_values, finfo, inputs, part_o
 FLOAT16 = DTYPES["f16"]
 
 # Rows that must give NumPy's bits for real numbers. Signs of zero are free where IEEE 754 leaves them free.
-EXACT = set(
-    """add subtract multiply divide floor_divide remainder fmod negative positive absolute fabs sign square reciprocal
-    conjugate heaviside less less_equal greater greater_equal equal not_equal maximum minimum fmax fmin isnan isinf
-    isfinite signbit floor ceil trunc rint copysign nextafter spacing ldexp frexp_mantissa frexp_exp modf_frac modf_int
-    sqrt degrees rad2deg radians deg2rad relu where cast clip real imag nan_to_num""".split()
-)
+EXACT = {
+    *("add", "subtract", "multiply", "divide", "floor_divide", "remainder", "fmod", "negative", "positive", "absolute"),
+    *("fabs", "sign", "square", "reciprocal", "conjugate", "heaviside", "less", "less_equal", "greater", "sqrt"),
+    *("greater_equal", "equal", "not_equal", "maximum", "minimum", "fmax", "fmin", "isnan", "isinf", "isfinite"),
+    *("signbit", "floor", "ceil", "trunc", "rint", "copysign", "nextafter", "spacing", "ldexp", "frexp_mantissa"),
+    *("frexp_exp", "modf_frac", "modf_int", "degrees", "rad2deg", "radians", "deg2rad", "relu", "where", "cast"),
+    *("clip", "real", "imag", "nan_to_num"),
+}
 FREE_ZERO = {"maximum", "minimum", "fmax", "fmin", "clip"}
 
 # What the error is measured against, where it is not the result itself: the function is ill-conditioned there.
@@ -113,7 +115,8 @@ def check_real(row: Op, arrays: list[Array], got: Array, want: Array) -> None:
     if row.name == "sign" and got.dtype == bfloat16:  # ml_dtypes keeps -0, NumPy does not
         known = arrays[0] == 0
     signs = (want != 0) | (row.name not in FREE_ZERO)
-    wide_got, wide_want = got.astype("g"), want.astype("g")
+    with np.errstate(all="ignore"):
+        wide_got, wide_want = got.astype("g"), want.astype("g")
     if row.name in EXACT:
         equal = (wide_got == wide_want) & ((np.signbit(got) == np.signbit(want)) | ~signs)
         np.testing.assert_array_equal(equal | (np.isnan(wide_got) & np.isnan(wide_want)) | known, True)
@@ -129,7 +132,8 @@ def check_real(row: Op, arrays: list[Array], got: Array, want: Array) -> None:
 def check_complex(row: Op, arrays: list[Array], got: Array, want: Array) -> None:
     wide = widened(row, arrays)
     error, numpys = ulps(row, got, wide, arrays), ulps(row, want, wide, arrays)
-    finite = np.isfinite(want) & np.isfinite(wide) & (abs(wide) < float(finfo(got.dtype).max))
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(want) & np.isfinite(wide) & (abs(wide) < float(finfo(got.dtype).max))
     bad = finite & ~(error <= np.maximum(4, 2 * numpys))
     assert not bad.any(), [(*(x[k] for x in arrays), got[k], want[k]) for k in np.flatnonzero(bad)[:5]]
     close = np.isfinite(wide) & (error <= 4)
@@ -233,9 +237,11 @@ def test_attributes(name: str, attrs: dict[str, Any], dtype: DType) -> None:
     got = run(row, arrays, dtype, attrs).astype("f8")
     with np.errstate(all="ignore"):
         want = row.numpy(*arrays, **attrs).astype("f8")  # type: ignore[misc]
-    size = 1 + abs(arrays[0].astype("f8")) if name == "gelu" else 1
+    size = abs(arrays[0].astype("f8")) if name == "gelu" else 0  # 1 + tanh cancels for negative arguments
     finite = np.isfinite(want)
-    assert (abs(got - want)[finite] <= (4 * float(finfo(dtype).eps) * (abs(want) * size))[finite] + 1e-300).all()
+    with np.errstate(all="ignore"):
+        bound = 4 * float(finfo(dtype).eps) * (abs(want) + size) + float(finfo(dtype).smallest_subnormal)
+        assert (abs(got - want)[finite] <= bound[finite]).all()
     np.testing.assert_array_equal(got[~finite], want[~finite])
 
 
@@ -301,7 +307,7 @@ def test_rows_say_what_they_need() -> None:
     for name, row in OPS.items():
         assert row.name == name
         assert row.cost >= 0
-        assert (row.numpy is None) == (row.kind in ("source", "view", "concat"))
+        assert row.numpy is not None or row.kind not in ("map", "reduce")
         assert bool(row.formulas) == (row.kind == "map")
     assert resolve("argmax", [FLOAT32])[1] == INT64
     assert real_of(np.dtype("c8")) == FLOAT32
