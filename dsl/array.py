@@ -1,0 +1,318 @@
+"""`kg.Array`: an array in a device's memory that may still be on its way; reading it waits for it alone."""
+
+from __future__ import annotations
+
+import copy as copying
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..compiler.types import ArrayType, dtype_of
+from ..runtime.device import Device, Event, Memory
+from .devices import default, name_of, open_device, parse
+from .errors import DTypeError, TraceError
+from .pointer import address
+from .spec import Spec, spec_of
+from .trace import current
+
+
+class NumpyMemory:
+    """The memory of a NumPy array that nobody else writes."""
+
+    __slots__ = ("address", "array", "nbytes")
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+        self.address = address(array)
+        self.nbytes = array.nbytes
+
+
+class Array:
+    """An immutable C-contiguous array on a device. Operations outside of a decorated function run at once, with
+    NumPy's meaning."""
+
+    __slots__ = ("__weakref__", "_device", "_event", "_host", "_memory", "_spec")
+
+    def __init__(self, memory: Memory, spec: Spec, device: Device, event: Event | None = None) -> None:
+        """event: when the memory holds the values; None if it does already."""
+        self._memory = memory
+        self._spec = spec
+        self._device = device
+        self._event = event
+        self._host: np.ndarray[Any, Any] | None = None
+
+    # what it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._spec.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._spec.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self._spec.shape)
+
+    @property
+    def size(self) -> int:
+        return self._spec.size
+
+    @property
+    def nbytes(self) -> int:
+        return self._spec.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        return self._spec.dtype.itemsize
+
+    @property
+    def device(self) -> str:
+        """`cpu`, or `cuda:0` and the like."""
+        return name_of(self._device)
+
+    # waiting and reading
+
+    def wait(self) -> Array:
+        """Wait for this array alone. Raises, at every call, what the work that makes it raised."""
+        if self._event is not None:
+            self._event.wait()
+            self._event = None
+        return self
+
+    def is_ready(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._event is None or self._event.query()
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The values as a read-only NumPy array: on the CPU a view of the memory, else a copy made once."""
+        if self._event is not None:
+            self.wait()
+        if self._host is None:
+            self._host = self._read()
+        return self._host
+
+    def _read(self) -> np.ndarray[Any, Any]:
+        memory: Any = self._memory
+        if isinstance(memory, NumpyMemory):
+            host = memory.array.view()
+        elif self._device.kind == "cpu":
+            host = np.ndarray(self._spec.shape, self._spec.dtype, memory)
+        else:
+            host = np.empty(self._spec.shape, self._spec.dtype)
+            self._device.download(self._memory, host)
+        host.flags.writeable = False
+        return host
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        host = self.numpy()
+        if dtype is not None and np.dtype(dtype) != host.dtype:
+            if copy is False:
+                raise ValueError(f"a {host.dtype} array cannot become {np.dtype(dtype)} without a copy")
+            return host.astype(dtype)
+        return host.copy() if copy else host
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self._on_cpu("__dlpack__")
+        return _exportable(self).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        self._on_cpu("__dlpack_device__")
+        return (1, 0)
+
+    def _on_cpu(self, what: str) -> None:
+        if self._device.kind != "cpu":
+            raise BufferError(f"{what} of an array on {self.device} is not supported; write np.asarray(x)")
+
+    def to_device(self, device: str) -> Array:
+        """The same values on another device."""
+        return to_device(self, device)
+
+    def item(self, *index: Any) -> Any:
+        return self.numpy().item(*index)
+
+    def tolist(self) -> Any:
+        return self.numpy().tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self.numpy())
+
+    def __int__(self) -> int:
+        return int(self.numpy())
+
+    def __float__(self) -> float:
+        return float(self.numpy())
+
+    def __complex__(self) -> complex:
+        return complex(self.numpy())
+
+    def __index__(self) -> int:
+        return self.numpy().__index__()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise DTypeError("a 0-d array has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Array]:
+        if not self.shape:
+            raise DTypeError("a 0-d array cannot be iterated over; use float(x) or x.item()")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.numpy()
+
+    def __getitem__(self, key: Any) -> Array:
+        if current() is not None:  # an array that the traced function brought along
+            from .tracer import array_of
+
+            return array_of(self)[key]  # type: ignore[no-any-return]
+        from .eager import plain
+
+        return from_numpy(self.numpy()[plain(key)], self._device)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TraceError("a kg.Array is immutable; write y = x.numpy().copy() and change that, or make a new array")
+
+    def __repr__(self) -> str:
+        return repr(self.numpy())
+
+    def __str__(self) -> str:
+        return str(self.numpy())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.numpy()[()] if not self.shape else self.numpy(), spec)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        return _restore, (np.array(self.numpy()), self.device)
+
+    def __copy__(self) -> Array:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return from_numpy(self.numpy().copy(), self._device)
+
+    # operations: see `eager`
+
+    @property
+    def T(self) -> Array:
+        return self.transpose()  # type: ignore[no-any-return]
+
+    @property
+    def mT(self) -> Array:
+        return self.swapaxes(-1, -2)  # type: ignore[no-any-return]
+
+    @property
+    def real(self) -> Array:
+        return np.real(self)  # type: ignore[call-overload, no-any-return]
+
+    @property
+    def imag(self) -> Array:
+        return np.imag(self)  # type: ignore[call-overload, no-any-return]
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        from .eager import run_ufunc
+
+        return run_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        from .eager import run_function
+
+        return run_function(function, args, options)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        import kernelgraph
+
+        return kernelgraph
+
+    def __getattr__(self, name: str) -> Any:
+        from .eager import bound_method
+
+        return bound_method(self, name)
+
+
+def _exportable(array: Array) -> np.ndarray[Any, Any]:
+    """A NumPy array that DLPack accepts: NumPy exports no read-only ones, so what leaves is a copy."""
+    return array.numpy().copy()
+
+
+def _restore(values: np.ndarray[Any, Any], device: str) -> Array:
+    return asarray(values, device=device)
+
+
+def from_numpy(values: Any, device: Device, own: bool = False) -> Array:
+    """NumPy's values on a device. own: nobody else writes to them, so that the CPU may keep the memory as it is."""
+    host = np.asarray(values)
+    try:
+        dtype = dtype_of(host.dtype if host.dtype.isnative else host.dtype.newbyteorder("="))
+    except TypeError as error:
+        raise DTypeError(str(error)) from None
+    spec = spec_of(ArrayType(host.shape, dtype))
+    fits = host.flags.c_contiguous and host.dtype == dtype
+    if own and fits and device.kind == "cpu" and address(host) % 16 == 0:
+        return Array(NumpyMemory(host), spec, device)  # type: ignore[arg-type]
+    memory = device.allocate(spec.nbytes)
+    event = device.upload(np.ascontiguousarray(host, dtype).reshape(spec.shape), memory)
+    return Array(memory, spec, device, event)
+
+
+def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool | None = None) -> Array:
+    """Values in a `kg.Array`; a `kg.Array` that already is as asked for comes back itself.
+
+    device: `cpu`, `cuda`, ... (default: where `x` is, else the default device). Raises DTypeError."""
+    place = parse(device)
+    if isinstance(x, Array):
+        same_place = place is None or (x._device.kind, x._device.index) == place
+        if same_place and (dtype is None or x.dtype == np.dtype(dtype)) and not copy:
+            return x
+        target = x._device if place is None else open_device(place)
+        return from_numpy(np.asarray(x.numpy(), dtype), target)
+    return from_numpy(np.asarray(x, dtype), open_device(place or default()))
+
+
+def array(x: Any, dtype: Any = None, *, device: str | None = None) -> Array:
+    """As `asarray`, always with memory of its own."""
+    return asarray(x, dtype, device=device, copy=True)
+
+
+def to_device(x: Any, device: str) -> Array:
+    """The values on `device`."""
+    return asarray(x, device=device)
+
+
+# calls in flight
+
+_flights: deque[tuple[tuple[Event, ...], Any]] = deque()
+
+
+def hold(events: tuple[Event, ...], things: Any) -> None:
+    """Keeps `things` (memory) alive until the events have happened."""
+    while _flights and all(e.query() for e in _flights[0][0]):
+        try:
+            _flights.popleft()
+        except IndexError:  # another thread was faster
+            break
+    _flights.append((events, things))
+
+
+def waitall() -> None:
+    """Wait for all work in flight. Errors stay with the arrays that they concern."""
+    while _flights:
+        try:
+            events, things = _flights.popleft()
+        except IndexError:
+            return
+        for event in events:
+            try:
+                event.wait()
+            except Exception:
+                continue
+        del things
+
+
+_ = copying

@@ -1,0 +1,141 @@
+"""The user's function and the kinds of its arguments in, a Graph and what a call needs beside it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..compiler.graph import Graph, GraphError
+from ..compiler.types import kind_of
+from .array import Array
+from .errors import TraceError, UserError, located, user_frames, user_line
+from .guards import Guard, guards_of
+from .numbers import Host
+from .spec import Spec
+from .trace import NeedValue, Trace, tracing
+from .tracer import TracedNumber, Tracer, array_of
+from .tree import Tree, flatten, unflatten
+
+NUMBERS = (int, float, complex)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One leaf of the arguments. spec: of an array; else `number` is a Python number, whose value only a restarted
+    trace knows, or `static` says that the value is part of the key."""
+
+    spec: Spec | None
+    value: Any
+    static: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A trace that is over. host: a call's leaves -> the graph's scalars, then the numbers that are returned.
+    results: for each returned leaf ("array", output), ("number", place in host's results) or ("static", value)."""
+
+    graph: Graph
+    arrays: tuple[np.ndarray[Any, Any], ...]
+    host: Host
+    host_text: str
+    tree: Tree
+    results: tuple[tuple[str, Any], ...]
+    guards: tuple[Guard, ...]
+
+
+def capture(
+    function: Callable[..., Any], name: str, tree: Tree, arguments: Sequence[Argument]
+) -> Captured | frozenset[int]:
+    """Run `function` on stand-ins. Returns the leaves whose values it needs, where it needs any.
+
+    Raises UserError at the user's line; what the function itself raises goes through."""
+    trace = Trace(name)
+    try:
+        with tracing(trace):
+            args, options = unflatten(tree, [_stand_in(trace, i, a) for i, a in enumerate(arguments)])
+            trace.builder.where = user_line
+            kept = _attributes(args)
+            result = function(*args, **options)
+            if trace.needed:
+                return frozenset(trace.needed)
+            _check_attributes(args, kept)
+            return _finished(trace, function, result)
+    except NeedValue:
+        return frozenset(trace.needed)
+    except GraphError as error:
+        raise located(error).with_traceback(user_frames(error.__traceback__)) from None
+    except UserError as error:
+        raise error.with_traceback(user_frames(error.__traceback__)) from None
+
+
+def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
+    if argument.static:
+        return argument.value
+    if argument.spec is not None:
+        sources = frozenset([leaf]) if argument.value is not None and argument.spec.shape == () else None
+        return Tracer(trace, trace.builder.input(argument.spec.type), "argument", sources)
+    return TracedNumber(trace, trace.host.argument(leaf), argument.value, frozenset([leaf]))
+
+
+def _attributes(args: Sequence[Any]) -> dict[str, Any]:
+    return dict(vars(args[0])) if args and hasattr(args[0], "__dict__") and not isinstance(args[0], type) else {}
+
+
+def _check_attributes(args: Sequence[Any], before: dict[str, Any]) -> None:
+    """Refuses a method that assigned to an attribute of `self`: it saw a copy."""
+    after = _attributes(args)
+    for name in {*before, *after}:
+        if before.get(name) is not after.get(name):
+            raise TraceError(
+                f"assigning to the attribute {name!r} in a traced method is not supported; return the value"
+            )
+
+
+def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captured:
+    leaves: list[Any] = []
+    tree = flatten(result, leaves)
+    outputs, results, numbers = [], [], []
+    for leaf in leaves:
+        if type(leaf) is TracedNumber:
+            results.append(("number", len(numbers)))
+            numbers.append(leaf._name)
+        elif isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)):
+            results.append(("array", len(outputs)))
+            outputs.append(array_of(leaf)._value)
+        else:
+            results.append(("static", leaf))
+    graph = trace.builder.finish(outputs)
+    names = [name for name, _ in trace.scalars]
+    checks = [*dict.fromkeys(trace.checks), *_scalar_checks(trace, graph)]
+    results = [(kind, x + len(names) if kind == "number" else x) for kind, x in results]
+    host = trace.host.function([*names, *numbers], checks)
+    text = trace.host.text([*names, *numbers], checks)
+    return Captured(graph, tuple(trace.captured), host, text, tree, tuple(results), guards_of(function))
+
+
+def _scalar_checks(trace: Trace, graph: Graph) -> list[str]:
+    """What a call's numbers must fulfil: the type that was traced, and a size that fits all their uses."""
+    found = []
+    for (name, kind), number in zip(trace.scalars, graph.numbers, strict=True):
+        if not name.startswith("leaves["):
+            found.append(f"type({name}) is {kind.__name__}")
+        if kind is int:
+            low, high = -(1 << 63), (1 << 63) - 1
+            for user in graph.users[number]:
+                node = graph.nodes[user]
+                bounds = _bounds(node.type.dtype if node.op == "cast" else graph.nodes[number].type.dtype)
+                low, high = max(low, bounds[0]), min(high, bounds[1])
+            found.append(f"{low} <= {name} <= {high}")
+    return found
+
+
+def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The Python ints that convert to `dtype` as NumPy converts them when they pass through int64."""
+    kind = kind_of(dtype)
+    if kind in "iu":
+        info = np.iinfo(dtype)
+        return int(info.min), int(info.max)
+    return (-(1 << 53), 1 << 53) if kind in "fc" else (-(1 << 63), (1 << 63) - 1)

@@ -1,0 +1,97 @@
+"""The table of devices: a name such as `cpu`, `cuda` or `cuda:1` in, a Device out."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import threading
+from typing import Any
+
+from ..runtime.device import Device
+from ..runtime.errors import KernelGraphError
+from .errors import OptionError, UserError
+
+# kind -> module below runtime.devices, its class, and the target that kernels are printed for
+DEVICES = {
+    "cpu": ("cpu", "CPUDevice", "cpu"),
+    "cuda": ("cuda", "CUDADevice", "cuda"),
+    "fake": ("fake", "FakeDevice", "cuda"),
+}
+INSTALL = 'pip install "kernelgraph[cuda]"'
+
+
+class DeviceUnavailableError(UserError, RuntimeError):
+    """The device exists in the table, not on this machine."""
+
+
+def parse(name: Any) -> tuple[str, int] | None:
+    """(kind, index) of a device's name; None for None. Raises OptionError."""
+    if name is None:
+        return None
+    known = ", ".join(map(repr, DEVICES))
+    if not isinstance(name, str):
+        raise OptionError(f"device={name!r} is no device name; write one of {known}, 'cuda:1', or None")
+    kind, _, number = name.partition(":")
+    if kind not in DEVICES or (":" in name and not number.isdecimal()):
+        raise OptionError(f"there is no device {name!r}; write one of {known}, 'cuda:1', or None")
+    return kind, int(number or 0)
+
+
+_open: dict[tuple[str, int], Device] = {}
+_lock = threading.RLock()
+_default: tuple[str, int] | None = None
+
+
+def default() -> tuple[str, int]:
+    """cuda where it can be used, else cpu; decided once."""
+    global _default
+    if _default is None:
+        _default = ("cuda", 0) if _cuda_problem() is None else ("cpu", 0)
+    return _default
+
+
+def _cuda_problem() -> str | None:
+    """Why CUDA cannot be used, cheapest reasons first; None if it can."""
+    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.core") is None:
+        return f"its packages are not installed; run {INSTALL}"
+    try:
+        open_device(("cuda", 0))
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def open_device(place: tuple[str, int]) -> Device:
+    """The one Device of a (kind, index). Raises DeviceUnavailableError, naming the command that installs it."""
+    found = _open.get(place)
+    if found is not None:
+        return found
+    with _lock:
+        if place not in _open:
+            _open[place] = _start(*place)
+        return _open[place]
+
+
+def _start(kind: str, index: int) -> Device:
+    module, name, _ = DEVICES[kind]
+    try:
+        made: Device = getattr(importlib.import_module(f"..runtime.devices.{module}", __package__), name)(index)
+    except ImportError as error:
+        raise DeviceUnavailableError(
+            f"device {kind!r} needs packages that are not installed ({error}); run {INSTALL}, or write device='cpu'"
+        ) from None
+    except (KernelGraphError, RuntimeError, OSError, ValueError) as error:
+        raise DeviceUnavailableError(
+            f"device '{kind}:{index}' cannot be used: {error}; write device='cpu', or run on a machine with an NVIDIA "
+            f"GPU, its driver and {INSTALL}"
+        ) from None
+    return made
+
+
+def target(kind: str) -> str:
+    """What kernels for a device of this kind are printed for."""
+    return DEVICES[kind][2]
+
+
+def name_of(device: Device) -> str:
+    return device.kind if device.kind == "cpu" else f"{device.kind}:{device.index}"

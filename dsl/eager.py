@@ -1,0 +1,148 @@
+"""Operations on `kg.Array` outside of a trace: NumPy itself on the CPU, one compiled function an operation elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..compiler.ops import OPS
+from ..runtime.device import Device
+from .array import Array, from_numpy
+from .devices import default, open_device
+from .trace import current
+from .tracer import METHODS, UFUNCS, array_of, call_function
+
+
+def plain(x: Any) -> Any:
+    """x with NumPy arrays in place of `kg.Array`s."""
+    if isinstance(x, Array):
+        return x.numpy()
+    if type(x) in (tuple, list):
+        return type(x)(plain(i) for i in x)
+    if type(x) is slice:
+        return slice(*(plain(i) for i in (x.start, x.stop, x.step)))
+    return x
+
+
+def wrapped(x: Any, device: Device) -> Any:
+    """x with `kg.Array`s in place of NumPy arrays and scalars."""
+    if isinstance(x, (np.ndarray, np.generic)):
+        return from_numpy(x, device, own=isinstance(x, np.generic) or x.base is None)
+    if isinstance(x, tuple):
+        return tuple(wrapped(i, device) for i in x)
+    if isinstance(x, list):
+        return [wrapped(i, device) for i in x]
+    return x
+
+
+def device_of(*args: Any) -> Device | None:
+    """The device of the first `kg.Array` among the arguments."""
+    for arg in args:
+        if isinstance(arg, Array):
+            return arg._device
+        if type(arg) in (tuple, list):
+            found = device_of(*arg)
+            if found is not None:
+                return found
+    return None
+
+
+def run(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """`function` of NumPy at once; the result on the arguments' device."""
+    name = options.pop("device", None)
+    if name is not None:
+        from .devices import parse
+
+        device = open_device(parse(name) or default())
+    else:
+        device = device_of(*args, *options.values()) or open_device(("cpu", 0))
+    if device.kind != "cpu" and device_of(*args) is not None:
+        compiled = _compiled(function, device)
+        if compiled is not None:
+            return compiled(args, options)
+    return wrapped(function(*plain(args), **{k: plain(v) for k, v in options.items()}), device)
+
+
+_COMPILED: dict[Any, Any] = {}
+
+
+def _compiled(function: Callable[..., Any], device: Device) -> Callable[..., Any] | None:
+    """The function decorated for a device that NumPy cannot compute on; None where it cannot be traced."""
+    if device.kind == "fake":
+        return None
+    key = (function, device.kind, device.index)
+    found = _COMPILED.get(key)
+    if found is None:
+        from .devices import name_of
+        from .kernel_graph import kernel_graph
+
+        def one(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+            return function(*args, **options)
+
+        one.__name__ = getattr(function, "__name__", "operation")
+        found = _COMPILED[key] = kernel_graph(one, device=name_of(device))
+    return found  # type: ignore[no-any-return]
+
+
+def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """What `kg.Array.__array_ufunc__` answers."""
+    if current() is not None:
+        return UFUNCS[method](ufunc, *inputs, **options)
+    return run(getattr(ufunc, method), inputs, options)
+
+
+def run_function(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """What `kg.Array.__array_function__` answers."""
+    if current() is not None:
+        return call_function(function, args, options)
+    return run(function, args, options)
+
+
+def bound_method(array: Array, name: str) -> Callable[..., Any]:
+    """`array.name`, a method of NumPy arrays. Raises AttributeError."""
+    if name.startswith("_") or name not in METHODS:
+        raise AttributeError(f"'Array' object has no attribute {name!r}; write np.asarray(x).{name}")
+
+    def method(*args: Any, **options: Any) -> Any:
+        if current() is not None:
+            return METHODS[name](array_of(array), *args, **options)
+        return run(_METHOD_CALLS.setdefault(name, _call_method(name)), (array, *args), options)
+
+    method.__name__ = name
+    return method
+
+
+_METHOD_CALLS: dict[str, Callable[..., Any]] = {}
+
+
+def _call_method(name: str) -> Callable[..., Any]:
+    def call(x: Any, *args: Any, **options: Any) -> Any:
+        return getattr(x, name)(*args, **options)
+
+    call.__name__ = name
+    return call
+
+
+def _install_operators() -> None:
+    """Gives `kg.Array` the Python operators that the rows of the table answer."""
+    named = {row.operator: row.numpy for row in OPS.values() if row.operator} | {"__divmod__": np.divmod}
+    for python, ufunc in named.items():
+        stem = python.strip("_")
+        setattr(Array, python, _operator(python, ufunc, False))
+        if getattr(ufunc, "nin", 1) == 2 and (stem == "matmul" or hasattr(int, f"__r{stem}__")):
+            setattr(Array, f"__r{stem}__", _operator(f"__r{stem}__", ufunc, True))
+
+
+def _operator(name: str, ufunc: Any, reflected: bool) -> Callable[..., Any]:
+    def function(self: Array, *others: Any) -> Any:
+        if any(getattr(other, "__array_ufunc__", 0) is None for other in others):
+            return NotImplemented
+        return run_ufunc(ufunc, "__call__", (*others, self) if reflected else (self, *others), {})
+
+    function.__name__ = name
+    return function
+
+
+_install_operators()

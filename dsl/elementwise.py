@@ -1,0 +1,372 @@
+"""Rows of the op table on traced values: operators, NumPy's ufuncs with their options, where, clip and the like."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..compiler.graph import GraphError, Value
+from ..compiler.ops import OPS, UFUNC_PARTS
+from ..compiler.types import kind_of
+from .errors import DTypeError, ShapeError, UnsupportedError, nearest
+from .tracer import (
+    FUNCTIONS,
+    METHODS,
+    UFUNCS,
+    TracedNumber,
+    Tracer,
+    array_of,
+    assign,
+    checked_dtype,
+    fresh,
+    implements,
+    operand,
+    public_name,
+    supported_names,
+    trace_of,
+)
+
+
+def apply(op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
+    """Row `op` on broadcast arguments of any kind, at least one of them traced."""
+    builder = trace_of(*args).builder
+    operands = [operand(a) for a in args]
+    try:
+        value = builder.map(op, *operands, dtype=dtype, **attrs)
+    except GraphError as error:
+        if error.kind is not OverflowError:
+            raise
+        value = _out_of_range(op, operands, error)
+    return fresh(value, *args)
+
+
+def user_apply(op: str, *args: Any, **attrs: Any) -> Tracer:
+    """`apply` as the user asked for it: where NumPy looks at the value of a number, so does this."""
+    rule = _VALUE_RULES.get(op)
+    replaced = rule(*args) if rule is not None else None
+    return apply(op, *args, **attrs) if replaced is None else replaced
+
+
+def _power(x: Any, exponent: Any) -> Tracer | None:
+    """NumPy's fast paths for scalar exponents (-0.0 ** 0.5 is -0.0), and its refusal of negative ones for integers."""
+    traced = type(exponent) is TracedNumber
+    if isinstance(exponent, Tracer) or not isinstance(exponent, (int, float, np.generic)):
+        return None
+    x = array_of(x)
+    number = exponent._number if traced else exponent
+    whole = kind_of(x.dtype) in "biu" and isinstance(number, (int, np.integer))
+    if traced:  # what follows must hold for every value that the trace serves
+        check = f"{exponent._name} >= 0" if whole else f"{exponent._name} != 0.5"
+        if (number < 0) if whole else (number == 0.5):
+            raise exponent._need()
+        trace_of(exponent).checks.append(check)
+        return None
+    if whole and number < 0:
+        raise ShapeError("integers to negative integer powers are not allowed; write x.astype(np.float64) ** n")
+    row = None if kind_of(x.dtype) not in "fc" else {0.5: "sqrt", 2: "square"}.get(float(number))
+    result = None if row is None else apply(row, x)
+    if result is None or result.dtype != apply("power", x, exponent).dtype:
+        return None
+    return result
+
+
+_VALUE_RULES: dict[str, Callable[..., Tracer | None]] = {"power": _power}
+
+
+def _out_of_range(op: str, operands: list[Any], error: GraphError) -> Value:
+    """NumPy's answer where a Python int does not fit the other's dtype: comparisons have one, for all values alike."""
+    builder = trace_of().builder
+    samples = [np.zeros((), a.dtype) if isinstance(a, Value) else a for a in operands]
+    try:
+        answer = OPS[op].numpy(*samples)  # type: ignore[misc]
+    except OverflowError:
+        raise error from None
+    shape = builder.broadcast_shapes(op, [a.shape for a in operands if isinstance(a, Value)])
+    return builder.broadcast(builder.const(answer), shape)
+
+
+def call_ufunc(
+    ufunc: np.ufunc,
+    *inputs: Any,
+    out: Any = None,
+    where: Any = True,
+    dtype: Any = None,
+    casting: str = "same_kind",
+    signature: Any = None,
+    order: str = "K",
+    subok: bool = True,
+) -> Any:
+    """`ufunc(*inputs, ...)`; several results come as a tuple."""
+    implementation = FUNCTIONS.get(ufunc)
+    outs = out if isinstance(out, tuple) else (out,) * ufunc.nout
+    if implementation is not None:
+        return implementation(*inputs, out=outs[0], dtype=dtype, casting=casting)
+    parts = UFUNC_PARTS.get(ufunc)
+    if parts is None:
+        name = public_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__
+        raise UnsupportedError(f"{name} cannot be traced{nearest(name, [*supported_names(), *ELEMENTWISE])}")
+    if dtype is not None or casting != "same_kind" or signature is not None:
+        inputs = _chosen_loop(ufunc, inputs, dtype, casting, signature)
+        dtype = None
+    results = tuple(_masked(user_apply(part, *inputs), o, where) for part, o in zip(parts, outs, strict=True))
+    return results if len(results) > 1 else results[0]
+
+
+def _chosen_loop(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: Any, casting: str, signature: Any) -> tuple[Any, ...]:
+    """The inputs in the dtypes that NumPy's own choice of loop asks for."""
+    kinds = [_kind(a) for a in inputs]
+    if signature is None and dtype is not None:
+        signature = (None,) * ufunc.nin + (checked_dtype(dtype),) * ufunc.nout
+    try:
+        loop = ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), signature=signature, casting=casting)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise DTypeError(f"{error}; convert the arguments with x.astype(...)") from None
+    return tuple(METHODS["astype"](array_of(a), to) for a, to in zip(inputs, loop[: ufunc.nin], strict=True))
+
+
+def _kind(a: Any) -> Any:
+    found = operand(a)
+    if isinstance(found, Value):
+        return found.weak or found.dtype
+    return found.dtype if isinstance(found, np.generic) else np.dtype(bool) if isinstance(found, bool) else type(found)
+
+
+def _masked(result: Tracer, out: Any, where: Any) -> Tracer:
+    """The result where `where` holds; elsewhere `out`, or 0 (NumPy leaves it undefined)."""
+    if where is not True:
+        other = out if out is not None else result.dtype.type(0)
+        result = apply("where", where, result, other)
+    if out is None:
+        return result
+    if result.shape != out.shape:
+        result = fresh(result._trace.builder.broadcast(result._value, out.shape), result)
+    return assign(out, result)
+
+
+def reduce_ufunc(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, **options: Any) -> Any:
+    """`ufunc.reduce(array, axis=0, ...)` where it is one of the reductions."""
+    reduction = FUNCTIONS.get(_REDUCTIONS.get(ufunc))
+    if reduction is None:
+        names = ", ".join(f"np.{u.__name__}" for u in _REDUCTIONS)
+        raise UnsupportedError(f"np.{ufunc.__name__}.reduce cannot be traced; supported are those of {names}")
+    given = {k: v for k, v in options.items() if v is not None and v is not getattr(np, "_NoValue", None)}
+    if isinstance(out, tuple):
+        out = out[0]
+    result = reduction(array, axis, out=out, **given)
+    return result if dtype is None else METHODS["astype"](result, dtype)
+
+
+_REDUCTIONS = {
+    np.add: np.sum,
+    np.multiply: np.prod,
+    np.minimum: np.min,
+    np.maximum: np.max,
+    np.logical_and: np.all,
+    np.logical_or: np.any,
+}
+
+
+def outer_ufunc(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
+    """`ufunc.outer(a, b)`: every element of `a` with every element of `b`."""
+    x, y = array_of(a), array_of(b)
+    return call_ufunc(ufunc, METHODS["reshape"](x, x.shape + (1,) * y.ndim), y, **options)
+
+
+UFUNCS["__call__"] = call_ufunc
+UFUNCS["reduce"] = reduce_ufunc
+UFUNCS["outer"] = outer_ufunc
+
+
+# operators
+
+
+def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: bool = False) -> Callable[..., Any]:
+    def unary(self: Tracer) -> Any:
+        return user_apply(rows[0], self)
+
+    def binary(self: Tracer, other: Any) -> Any:
+        if other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
+            return NotImplemented
+        args = (other, self) if reflected else (self, other)
+        results = tuple(user_apply(row, *args) for row in rows)
+        return results if len(results) > 1 else results[0]
+
+    function = unary if arity == 1 else binary
+    function.__name__ = name
+    return function
+
+
+def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
+    def inplace(self: Tracer, other: Any) -> Any:
+        return assign(self, user_apply(row, self, other))
+
+    inplace.__name__ = name
+    return inplace
+
+
+def _number_operator(
+    name: str, python: str, rows: tuple[str, ...], arity: int, reflected: bool = False
+) -> Callable[..., Any]:
+    """Among numbers Python's own operator, on the host; with anything else the array's."""
+    on_arrays = _array_operator(name, rows, arity, reflected)
+    function = divmod if python == "__divmod__" else getattr(operator, python)
+
+    def host(self: TracedNumber, *others: Any) -> Any:
+        if any(type(other) not in _NUMBERS for other in others):
+            return on_arrays(self, *others)
+        operands = (*others, self) if reflected else (self, *others)
+        sources = frozenset().union(*(o._sources for o in operands if type(o) is TracedNumber))
+        try:
+            number = function(*(o._number if type(o) is TracedNumber else o for o in operands))
+        except (ArithmeticError, TypeError, ValueError):
+            raise self._trace.need(sources) from None  # with known numbers Python raises it at the user's line
+        code = self._trace.host
+        names = [o._name if type(o) is TracedNumber else code.constant(o) for o in operands]
+        result = code.statement(f"{code.function_name(function)}({', '.join(names)})")
+        if isinstance(number, tuple):
+            return tuple(
+                TracedNumber(self._trace, code.statement(f"{result}[{i}]"), n, sources) for i, n in enumerate(number)
+            )
+        return TracedNumber(self._trace, result, number, sources)
+
+    host.__name__ = name
+    return host
+
+
+_NUMBERS = {bool, int, float, complex, TracedNumber}
+
+
+def _install_operators() -> None:
+    """Gives both stand-ins the Python methods that the rows of the table answer."""
+    rows = {row.operator: (row.name,) for row in OPS.values() if row.operator and row.kind == "map"}
+    rows["__divmod__"] = UFUNC_PARTS[np.divmod]
+    for python, parts in rows.items():
+        arity = OPS[parts[0]].arity
+        setattr(Tracer, python, _array_operator(python, parts, arity))
+        setattr(TracedNumber, python, _number_operator(python, python, parts, arity))
+        stem = python.strip("_")
+        if arity == 2 and hasattr(int, f"__r{stem}__"):
+            setattr(Tracer, f"__r{stem}__", _array_operator(f"__r{stem}__", parts, arity, True))
+            setattr(TracedNumber, f"__r{stem}__", _number_operator(f"__r{stem}__", python, parts, arity, True))
+            if hasattr(operator, f"__i{stem}__"):
+                setattr(Tracer, f"__i{stem}__", _inplace_operator(f"__i{stem}__", parts[0]))
+
+
+_install_operators()
+
+
+# functions that are no ufuncs
+
+
+def _public(op: str) -> Callable[..., Any]:
+    """Row `op` as a function of its arguments and attributes."""
+
+    def function(*args: Any, **attrs: Any) -> Any:
+        return apply(op, *args, **attrs)
+
+    function.__name__ = op
+    return function
+
+
+@implements(np.where)
+def where(condition: Any, x: Any = None, y: Any = None, /) -> Tracer:
+    """Elements of `x` where the condition holds, else of `y`."""
+    if x is None or y is None:
+        raise UnsupportedError("np.where(condition) alone gives a shape that depends on data; write np.where(c, a, b)")
+    return apply("where", condition, x, y)
+
+
+@implements(np.clip, method=True)
+def clip(
+    a: Any,
+    a_min: Any = None,
+    a_max: Any = None,
+    out: Any = None,
+    *,
+    min: Any = None,
+    max: Any = None,
+    dtype: Any = None,
+) -> Tracer:
+    """min(max(a, a_min), a_max); None is no bound."""
+    low, high = (a_min if a_min is not None else min), (a_max if a_max is not None else max)
+    if low is None and high is None:
+        result = fresh(array_of(a)._value, a)
+    elif high is None:
+        result = apply("maximum", a, low, dtype=dtype)
+    elif low is None:
+        result = apply("minimum", a, high, dtype=dtype)
+    else:
+        result = apply("clip", a, low, high, dtype=dtype)
+    return result if out is None else assign(out, result)
+
+
+@implements(np.round, np.around, method=True)
+def round(a: Any, decimals: int = 0, out: Any = None) -> Tracer:
+    """To even at ties; decimals as NumPy: multiply, rint, divide."""
+    x = array_of(a)
+    kind = kind_of(x.dtype)
+    if decimals == 0 or (kind in "biu" and decimals > 0):
+        result = fresh(x._value, x) if kind in "iu" else _rint(x)
+    elif kind in "biu":
+        raise UnsupportedError("rounding integers to tens is not supported; write x // 10 * 10")
+    else:
+        scale = 10.0 ** abs(decimals)
+        up, down = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
+        result = apply(down, _rint(apply(up, x, scale)), scale)
+    return result if out is None else assign(out, result)
+
+
+def _rint(x: Tracer) -> Tracer:
+    return apply("rint", x)
+
+
+@implements(np.real)
+def real(val: Any) -> Tracer:
+    x = array_of(val)
+    return apply("real", x) if kind_of(x.dtype) == "c" else x
+
+
+@implements(np.imag)
+def imag(val: Any) -> Tracer:
+    return apply("imag", val)
+
+
+@implements(np.angle)
+def angle(z: Any, deg: bool = False) -> Tracer:
+    return apply("angle", z, deg=bool(deg))
+
+
+@implements(method="conj")
+@implements(method="conjugate")
+def conj(x: Any) -> Tracer:
+    return apply("conjugate", x)
+
+
+@implements(np.isclose)
+def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Tracer:
+    """|a - b| <= atol + rtol * |b|, and equal infinities."""
+    x, y = array_of(a), array_of(b)
+    near = apply(
+        "less_equal",
+        apply("absolute", apply("subtract", x, y)),
+        apply("add", atol, apply("multiply", rtol, apply("absolute", y))),
+    )
+    result = apply("logical_or", apply("logical_and", near, apply("isfinite", y)), apply("equal", x, y))
+    if equal_nan:
+        result = apply("logical_or", result, apply("logical_and", apply("isnan", x), apply("isnan", y)))
+    return result
+
+
+@implements(np.nan_to_num)
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tracer:
+    limits = {"nan": nan, "posinf": posinf, "neginf": neginf}
+    return apply("nan_to_num", x, **{k: None if v is None else float(v) for k, v in limits.items()})
+
+
+ELEMENTWISE: dict[str, Callable[..., Any]] = {}  # public name -> function, for the rows that are no NumPy functions
+for _row in OPS.values():
+    if _row.kind == "map" and not isinstance(_row.numpy, np.ufunc) and _row.name not in METHODS:
+        ELEMENTWISE[_row.name] = _public(_row.name)

@@ -1,0 +1,145 @@
+"""What the user gets for a request that makes no sense: `file.py:LINE: what is wrong; what to write instead`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import warnings
+from collections.abc import Iterable
+from types import FrameType, TracebackType
+
+import numpy as np
+
+from ..compiler import __path__ as _compiler
+from ..compiler.graph import GraphError
+from ..runtime import __path__ as _runtime
+from ..runtime.errors import KernelGraphError
+from . import __path__ as _dsl
+
+_OURS = tuple(os.path.abspath(folder) + os.sep for folder in (*_dsl, *_compiler, *_runtime, *np.__path__))
+
+
+class UserError(KernelGraphError):
+    """A mistake in the user's program. The text starts with the user's line."""
+
+    def __init__(self, message: str, line: str | None = None) -> None:
+        super().__init__(f"{line or user_line()}: {message}")
+
+
+class TraceError(UserError, TypeError):
+    """The program does something that cannot be traced, such as `if` on a traced value."""
+
+
+class EscapedValueError(TraceError):
+    """A traced value is used outside of the trace that made it."""
+
+
+class UnsupportedError(UserError, NotImplementedError, TypeError):
+    """A NumPy function, or an argument of one, that cannot be traced."""
+
+
+class DTypeError(UserError, TypeError):
+    """A dtype that is not supported, or that does not fit the operation."""
+
+
+class ShapeError(UserError, ValueError):
+    """Shapes that do not fit the operation."""
+
+
+class AxisError(UserError, np.exceptions.AxisError):
+    """An axis that the array does not have."""
+
+
+class IndexingError(UserError, IndexError):
+    """An index out of range, or of a kind that is not supported."""
+
+
+class NumberError(UserError, OverflowError):
+    """A Python integer that does not fit the dtype of the array that it meets."""
+
+
+class ArgumentsError(UserError, TypeError):
+    """Arguments that do not fit the decorated function, or a static argument without a hash."""
+
+
+class OptionError(UserError, ValueError):
+    """An option of `kernel_graph` that makes no sense."""
+
+
+_KINDS: dict[type[Exception], type[UserError]] = {
+    TypeError: DTypeError,
+    ValueError: ShapeError,
+    IndexError: IndexingError,
+    OverflowError: NumberError,
+}
+
+
+def is_user_file(filename: str) -> bool:
+    """Whether a code object's file is neither this package's nor NumPy's."""
+    known = _USER_FILES.get(filename)
+    if known is None:
+        ours = filename.startswith(("<__array_function__", "<kernelgraph", "<frozen"))
+        known = _USER_FILES[filename] = not ours and not os.path.abspath(filename).startswith(_OURS)
+    return known
+
+
+_USER_FILES: dict[str, bool] = {}
+
+
+def _user_frame() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def user_line() -> str:
+    """`file.py:LINE` of the innermost frame that is the user's."""
+    frame = _user_frame()
+    return "<unknown>" if frame is None else _show(frame.f_code.co_filename, frame.f_lineno)
+
+
+def warn(message: str) -> None:
+    """A UserWarning at the user's line."""
+    frame = _user_frame()
+    place = ("<unknown>", 1) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    warnings.warn_explicit(message, UserWarning, *place)
+
+
+def line_of(traceback: TracebackType | None) -> str:
+    """`file.py:LINE` of the innermost of the traceback's entries that is the user's, else of the caller."""
+    found = ""
+    while traceback is not None:
+        if is_user_file(traceback.tb_frame.f_code.co_filename):
+            found = _show(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found or user_line()
+
+
+def _show(filename: str, line: int) -> str:
+    return f"{os.path.basename(filename)}:{line}"
+
+
+def located(error: GraphError) -> UserError:
+    """The builder's refusal as an error of the documented type at the user's line."""
+    return _KINDS.get(error.kind, ShapeError)(str(error), line_of(error.__traceback__))
+
+
+def user_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback without this package's and NumPy's entries."""
+    kept = []
+    while traceback is not None:
+        if is_user_file(traceback.tb_frame.f_code.co_filename):
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    result = None
+    for entry in reversed(kept):
+        result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return result
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; the nearest supported one is ...`, or nothing where no known name is like `name`."""
+    found = difflib.get_close_matches(name, list(known), 1, 0.5)
+    return f"; the nearest supported function is {found[0]}" if found else ""

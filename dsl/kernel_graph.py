@@ -1,0 +1,398 @@
+"""The decorator: a NumPy function in; a function that traces, compiles once for each kind of arguments, and runs out."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+
+from ..compiler.graph import Graph
+from ..compiler.pipeline import build, stages
+from ..runtime.device import Device, Executable
+from ..runtime.machine import MACHINES
+from ..runtime.plan import Plan
+from ..runtime.program import Kernel, Program
+from ..runtime.schedule import MODES, checked_streams, schedule
+from ..runtime.schedule import explain as explain_plan
+from ..runtime.settings import settings
+from .array import Array
+from .capture import Argument, Captured, capture
+from .devices import default, open_device, parse, target
+from .eager import plain, wrapped
+from .entry import Entry, layout_of
+from .errors import ArgumentsError, OptionError, UserError, user_frames, warn
+from .guards import failed
+from .numbers import Respecialise
+from .pointer import address
+from .signature import Parameters, Static, argument_of, key_of, low_offset, number_of, take_apart, to_leaf
+from .spec import Spec
+from .trace import _local
+from .tree import LEAF, Tree, flatten, unflatten
+
+BOUND = 512  # what a function keeps of traces, plans and entries; what was not used lately goes first
+MANY_VALUES = 8
+
+
+@dataclass(slots=True)
+class Compiled:
+    """A program, its plan, and, from the first call on, what runs it."""
+
+    program: Program
+    plan: Plan
+    executable: Executable | None = None
+
+
+class KernelGraph:
+    """A decorated function. Call it like the function; `graph`, `program`, `plan`, `source` and `explain` take the
+    same arguments, or `kg.spec(shape, dtype)` for arrays, and show what becomes of a call."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        device: str | None = None,
+        streams: str | int = "auto",
+        memory: str = "balanced",
+        static_argnames: str | Sequence[str] = (),
+        fastmath: bool = False,
+    ) -> None:
+        """The options are those of `kernel_graph`. Raises OptionError, ArgumentsError."""
+        if not callable(function):
+            raise OptionError(f"kernel_graph decorates functions, not {function!r}; write @kg.kernel_graph(name=value)")
+        self._place = parse(device)
+        try:
+            self._streams = checked_streams(streams)
+        except ValueError as error:
+            raise OptionError(str(error)) from None
+        if memory not in MODES:
+            raise OptionError(f"memory={memory!r} is no memory mode; write one of {', '.join(map(repr, MODES))}")
+        self._memory = memory
+        self._fastmath = bool(fastmath)
+        static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+        self._parameters = Parameters(function, static)
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._name = self._parameters.name
+        self._is_method = False
+        self._arity = len(self._parameters.names) if self._parameters.simple else -1
+        self._device: Device | None = None
+        self._entries: dict[Hashable, Any] = {}  # key -> Entry, or the leaves whose values are part of the key
+        self._traces: dict[Hashable, Captured | frozenset[int]] = {}
+        self._plans: dict[Hashable, Compiled] = {}
+        self._values: dict[int, set[str]] = {}  # the values seen of each number whose value was needed
+        self._log: list[str] = []
+        self._lock = threading.RLock()
+
+    # calling
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        if _local.trace is not None:  # part of the function that is being traced
+            return self._function(*args, **options)
+        if settings.disable:
+            return self._plain(args, options)
+        if not options and len(args) == self._arity:
+            key: Any = []
+            for a in args:
+                kind = type(a)
+                if kind is np.ndarray:
+                    key += (a.dtype, a.shape, a.strides, address(a) & 15)
+                elif kind is Array:
+                    key.append(a._spec)
+                elif kind is float or kind is int:
+                    key.append(kind)
+                else:
+                    break
+            else:
+                key = tuple(key)
+                entry = self._entries.get(key)
+                if type(entry) is tuple:
+                    entry = self._entries.get((key, _values(args, entry)))
+                if entry is not None and (not entry.guards or failed(entry.guards) is None):
+                    entry.used = True
+                    try:
+                        return entry.run(args)
+                    except Respecialise:
+                        pass
+        try:
+            return self._slow(args, options)
+        except UserError as error:
+            raise error.with_traceback(user_frames(error.__traceback__)) from None
+
+    def _slow(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Any call: bound, taken apart, looked up, and compiled if need be."""
+        tree, leaves = self._leaves(args, options)
+        if any(type(leaf) is Spec for leaf in leaves):
+            raise ArgumentsError(f"a spec holds no values; write {self._name}.compile(...) to warm up")
+        try:
+            return self._entry(tree, leaves, ()).run(leaves)
+        except Respecialise:
+            numbers = tuple(i for i, leaf in enumerate(leaves) if type(leaf) in (int, float, complex))
+        return self._entry(tree, leaves, numbers).run(leaves)
+
+    def _leaves(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Tree, list[Any]]:
+        args, options = self._parameters.bind(args, options)
+        tree, leaves = take_apart(self._parameters, args, options, self._is_method)
+        return tree, [to_leaf(leaf) for leaf in leaves]
+
+    def _plain(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """The function itself on NumPy arrays, its results in `kg.Array`s."""
+        leaves: list[Any] = []
+        tree = flatten((args, options), leaves)
+        args, options = unflatten(tree, [plain(leaf) for leaf in leaves])
+        out: list[Any] = []
+        tree = flatten(self._function(*args, **options), out)
+        return unflatten(tree, [wrapped(leaf, open_device(("cpu", 0))) for leaf in out])
+
+    # from arguments to what runs
+
+    def _entry(self, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry:
+        """What runs a call. known: numbers to take by value although the trace does not ask for it."""
+        flat = tuple(part for leaf in leaves for part in key_of(leaf))
+        key: Hashable = flat if self._is_plain(tree, leaves) else (tree, flat)
+        with self._lock:
+            marker = self._entries.get(key)
+            needed = marker if type(marker) is tuple else ()
+            entry = self._entries.get((key, _values(leaves, needed or known)) if needed or known else key)
+            if type(entry) is Entry and not known and failed(entry.guards) is None:
+                return entry
+            captured, arguments, found = self._trace(tree, leaves, frozenset(known))
+            compiled = self._compiled(captured, arguments, leaves)
+            device = self._open()
+            if compiled.executable is None:
+                compiled.executable = device.prepare(compiled.plan)
+            arrays = [i for i, a in enumerate(arguments) if a.spec is not None]
+            lows = [low_offset(x.shape, x.strides) if isinstance(x := leaves[i], np.ndarray) else 0 for i in arrays]
+            entry = Entry(captured, compiled.plan, compiled.executable, device, arrays, lows)
+            if known:
+                remember(self._entries, (key, _values(leaves, known)), entry)
+            elif found or needed:
+                needed = tuple(sorted({*needed, *found}))
+                self._entries[key] = needed
+                remember(self._entries, (key, _values(leaves, needed)), entry)
+            else:
+                remember(self._entries, key, entry)
+            return entry
+
+    def _is_plain(self, tree: Tree, leaves: Sequence[Any]) -> bool:
+        """Whether `__call__` would make the same key without taking the arguments apart."""
+        positional, named = tree.children
+        return self._arity == len(leaves) and not named.names and all(c == LEAF for c in positional.children)
+
+    def _trace(
+        self, tree: Tree, leaves: Sequence[Any], known: frozenset[int]
+    ) -> tuple[Captured, list[Argument], frozenset[int]]:
+        """The trace for these leaves (cached while its guards hold), what it saw of them, and which by value."""
+        while True:
+            arguments = [argument_of(leaf, i in known) for i, leaf in enumerate(leaves)]
+            key = (tree, tuple(_trace_key(a) for a in arguments))
+            found = self._traces.get(key)
+            if isinstance(found, Captured) and (changed := failed(found.guards)) is not None:
+                self._log.append(f"traced again: {changed} has changed")
+                found = None
+            if found is None:
+                found = capture(self._function, self._name, tree, arguments)
+                remember(self._traces, key, found)
+                if isinstance(found, Captured):
+                    self._log.append(f"traced for ({', '.join(map(_show, arguments))})")
+                    self._count_values(known, leaves)
+            if isinstance(found, Captured):
+                return found, arguments, known
+            known |= found
+
+    def _count_values(self, known: frozenset[int], leaves: Sequence[Any]) -> None:
+        for leaf in known:
+            values = self._values.setdefault(leaf, set())
+            values.add(repr(leaves[leaf]))
+            if len(values) == MANY_VALUES + 1:
+                warn(
+                    f"{self._name} was traced for more than {MANY_VALUES} values of one number, since its value decides "
+                    "the trace; write np.where in place of if, or pass the number as an array"
+                )
+
+    def _compiled(self, captured: Captured, arguments: Sequence[Argument], leaves: Sequence[Any]) -> Compiled:
+        kind = self._kind()
+        layouts = tuple(layout_of(leaf, kind) for leaf, a in zip(leaves, arguments, strict=True) if a.spec is not None)
+        layouts += tuple(layout_of(array, kind) for array in captured.arrays)
+        key = (captured.graph, layouts)
+        found = self._plans.get(key)
+        if found is None:
+            program = build(captured.graph, target(kind), layouts, fastmath=self._fastmath)
+            found = Compiled(program, schedule(program, self._streams, self._memory, machine=MACHINES[kind]))
+            remember(self._plans, key, found)
+            self._log.append(f"compiled {len(program.tasks)} tasks for ({', '.join(map(_show, arguments))})")
+        return found
+
+    def _kind(self) -> str:
+        if self._place is None:
+            self._place = default()
+        return self._place[0]
+
+    def _open(self) -> Device:
+        if self._device is None:
+            self._kind()
+            assert self._place is not None
+            self._device = open_device(self._place)
+        return self._device
+
+    # looking
+
+    def _looked_at(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Captured, list[Argument], list[Any]]:
+        tree, leaves = self._leaves(args, options)
+        try:
+            with self._lock:
+                captured, arguments, _ = self._trace(tree, leaves, frozenset())
+        except UserError as error:
+            raise error.with_traceback(user_frames(error.__traceback__)) from None
+        return captured, arguments, leaves
+
+    def graph(self, *args: Any, **options: Any) -> Graph:
+        """What a call computes: one node for each array, with its type and the line that made it."""
+        return self._looked_at(args, options)[0].graph
+
+    def program(self, *args: Any, **options: Any) -> Program:
+        """The tasks of a call, after fusion: one for each launch."""
+        return self._compiled(*self._looked_at(args, options)).program
+
+    def plan(self, *args: Any, **options: Any) -> Plan:
+        """The tasks of a call on streams, the waits between them, and where their buffers lie."""
+        return self._compiled(*self._looked_at(args, options)).plan
+
+    def source(self, *args: Any, **options: Any) -> str:
+        """The text of every kernel of a call."""
+        kernels = dict.fromkeys(t.kernel for t in self.program(*args, **options).tasks if isinstance(t.kernel, Kernel))
+        return "\n\n".join(k.source for k in kernels)
+
+    def explain(self, *args: Any, **options: Any) -> str:
+        """How a call was traced, fused and scheduled, and why."""
+        captured, arguments, leaves = self._looked_at(args, options)
+        compiled = self._compiled(captured, arguments, leaves)
+        kind = self._kind()
+        layouts = [layout_of(leaf, kind) for leaf, a in zip(leaves, arguments, strict=True) if a.spec is not None]
+        layouts += [layout_of(array, kind) for array in captured.arrays]
+        fusion = stages(captured.graph, target(kind), layouts, fastmath=self._fastmath)[1]
+        arrays = ", ".join(_show(a) for a in arguments)
+        lines = [
+            f"{self._name}({arrays}) on {kind}: {len(captured.graph.nodes)} nodes, {len(compiled.program.tasks)} tasks"
+        ]
+        known = [_show(a) for a in arguments if a.static]
+        if known:
+            lines.append(f"part of the key, since the trace needs the value: {', '.join(known)}")
+        if captured.graph.numbers:
+            lines.append(
+                f"{len(captured.graph.numbers)} numbers are passed at each call; another value compiles nothing"
+            )
+        return "\n".join([*lines, str(fusion), explain_plan(compiled.plan)])
+
+    def why(self) -> str:
+        """What was traced and compiled so far, and which guards failed."""
+        return "\n".join(self._log) or f"{self._name} has not been traced yet"
+
+    def compile(self, *args: Any, **options: Any) -> KernelGraph:
+        """Trace and compile for these arguments without running them."""
+        captured, arguments, leaves = self._looked_at(args, options)
+        with self._lock:
+            compiled = self._compiled(captured, arguments, leaves)
+            if compiled.executable is None:
+                compiled.executable = self._open().prepare(compiled.plan)
+        return self
+
+    # methods
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._is_method = True
+        self._arity = -1
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else BoundKernelGraph(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<kernel_graph {self._parameters}>"
+
+    def __reduce__(self) -> str:
+        return str(self.__qualname__)
+
+
+class BoundKernelGraph:
+    """A decorated method of one object."""
+
+    __slots__ = ("__func__", "__self__")
+
+    def __init__(self, function: KernelGraph, instance: Any) -> None:
+        self.__func__ = function
+        self.__self__ = instance
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.__func__(self.__self__, *args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.__func__, name)
+        if name in ("graph", "program", "plan", "source", "explain", "compile"):
+            return functools.partial(value, self.__self__)
+        return value
+
+
+def remember(cache: dict[Hashable, Any], key: Hashable, value: Any) -> None:
+    """Add to a bounded cache; what was not used since the last clearing makes room."""
+    if len(cache) >= BOUND:
+        for old, held in list(cache.items()):
+            if getattr(held, "used", False):
+                held.used = False
+            else:
+                del cache[old]
+        if len(cache) >= BOUND:
+            cache.clear()
+    cache[key] = value
+
+
+def _values(leaves: Sequence[Any], which: Sequence[int]) -> tuple[Static, ...]:
+    return tuple(Static(number_of(leaves[i])) for i in which)
+
+
+def _trace_key(argument: Argument) -> Hashable:
+    if argument.spec is not None:
+        return (argument.spec, argument.value is not None)
+    return Static(argument.value) if argument.static else type(argument.value)
+
+
+def _show(argument: Argument) -> str:
+    if argument.spec is not None:
+        return str(argument.spec.type)
+    return repr(argument.value) if argument.static else type(argument.value).__name__
+
+
+@overload
+def kernel_graph(function: Callable[..., Any], /) -> KernelGraph: ...
+
+
+@overload
+def kernel_graph(
+    function: None = None,
+    /,
+    *,
+    device: str | None = None,
+    streams: str | int = "auto",
+    memory: str = "balanced",
+    static_argnames: str | Sequence[str] = (),
+    fastmath: bool = False,
+) -> Callable[[Callable[..., Any]], KernelGraph]: ...
+
+
+def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Compile a NumPy function: `@kg.kernel_graph`, or `@kg.kernel_graph(device="cuda")`.
+
+    device: `cpu`, `cuda`, `cuda:1`, `fake`; None is cuda where it can be used, else cpu.
+    streams: `auto`, `max`, or how many at most. memory: `balanced`, `concurrency` or `small`, see `Plan`.
+    static_argnames: parameters taken by value from the start; others are when the trace needs their value.
+    fastmath: allow the compiler to reorder and contract floating-point operations.
+    Raises OptionError or ArgumentsError for options that make no sense.
+    """
+    known = KernelGraph.__init__.__kwdefaults__ or ("device", "streams", "memory", "static_argnames", "fastmath")
+    for name in options:
+        if name not in known:
+            raise OptionError(f"kernel_graph has no option {name!r}; there are {', '.join(known)}")
+    if function is None:
+        return lambda f: KernelGraph(f, **options)
+    return KernelGraph(function, **options)

@@ -1,0 +1,111 @@
+"""Products of matrices and vectors, with NumPy's rules for one, two and more axes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .elementwise import apply
+from .errors import ShapeError
+from .reductions import sum
+from .tracer import TracedNumber, Tracer, array_of, assign, fresh, implements
+from .views import expand_dims, ravel, reshape, to_axes, to_axis, transpose
+
+
+@implements(np.matmul)
+def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Tracer:
+    """`x1 @ x2`: a 1-d argument is a row (left) or a column (right) whose axis vanishes; batches broadcast."""
+    a, b = array_of(x1), array_of(x2)
+    if a.ndim == 0 or b.ndim == 0:
+        raise ShapeError("matmul of a 0-d array is not defined; write a * b")
+    left = reshape(a, (1, *a.shape)) if a.ndim == 1 else a
+    right = reshape(b, (*b.shape, 1)) if b.ndim == 1 else b
+    if left.shape[-1] != right.shape[-2]:
+        raise ShapeError(
+            f"matmul of {a.shape} and {b.shape}: {left.shape[-1]} columns against {right.shape[-2]} rows; "
+            "transpose one of them, or reshape"
+        )
+    result = _product(left, right)
+    shape = list(result.shape)
+    if b.ndim == 1:
+        del shape[-1]
+    if a.ndim == 1:
+        del shape[-1 if b.ndim == 1 else -2]
+    result = reshape(result, shape)
+    if dtype is not None:
+        result = result.astype(dtype, casting=casting)
+    return fresh(result._value, a, b) if out is None else assign(out, result)
+
+
+def _product(a: Tracer, b: Tracer) -> Tracer:
+    return fresh(a._trace.builder.matmul(a._value, b._value), a, b)
+
+
+@implements(np.dot, method=True)
+def dot(a: Any, b: Any, out: Any = None) -> Tracer:
+    """NumPy's dot: the last axis of `a` against the second-last of `b` (its only one if it has one)."""
+    x, y = array_of(a), array_of(b)
+    if x.ndim == 0 or y.ndim == 0:
+        result = apply("multiply", x, y)
+    elif y.ndim <= 2:
+        result = matmul(x, y)
+    else:
+        result = tensordot(x, y, ((x.ndim - 1,), (y.ndim - 2,)))
+    return result if out is None else assign(out, result)
+
+
+@implements(np.tensordot)
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Tracer:
+    """Sums over pairs of axes, as one matrix product."""
+    x, y = array_of(a), array_of(b)
+    if isinstance(axes, (tuple, list)):
+        gone_a, gone_b = to_axes(axes[0], x.ndim), to_axes(axes[1], y.ndim)
+    else:
+        gone_a, gone_b = tuple(range(x.ndim - axes, x.ndim)), tuple(range(axes))
+    lengths = [x.shape[i] for i in gone_a]
+    if lengths != [y.shape[i] for i in gone_b]:
+        raise ShapeError(f"tensordot: axes {axes} of {x.shape} and {y.shape} have different lengths; choose other axes")
+    kept_a = [i for i in range(x.ndim) if i not in gone_a]
+    kept_b = [i for i in range(y.ndim) if i not in gone_b]
+    left, right = [x.shape[i] for i in kept_a], [y.shape[i] for i in kept_b]
+    inner = math.prod(lengths)
+    rows = reshape(transpose(x, (*kept_a, *gone_a)), (math.prod(left), inner))
+    columns = reshape(transpose(y, (*gone_b, *kept_b)), (inner, math.prod(right)))
+    return reshape(_product(rows, columns), (*left, *right))
+
+
+@implements(np.inner)
+def inner(a: Any, b: Any, /) -> Tracer:
+    x, y = array_of(a), array_of(b)
+    if x.ndim == 0 or y.ndim == 0:
+        return apply("multiply", x, y)
+    return tensordot(x, y, ((x.ndim - 1,), (y.ndim - 1,)))
+
+
+@implements(np.outer)
+def outer(a: Any, b: Any, out: Any = None) -> Tracer:
+    result = apply("multiply", expand_dims(ravel(a), 1), expand_dims(ravel(b), 0))
+    return result if out is None else assign(out, result)
+
+
+@implements(np.vdot)
+def vdot(a: Any, b: Any, /) -> Tracer:
+    return matmul(apply("conjugate", ravel(a)), ravel(b))
+
+
+@implements(np.vecdot)
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tracer:
+    x, y = array_of(x1), array_of(x2)
+    if to_axis(axis, x.ndim) != x.ndim - 1 or to_axis(axis, y.ndim) != y.ndim - 1:
+        x, y = (np.moveaxis(z, axis, -1) for z in (x, y))  # type: ignore[call-overload]
+    return sum(apply("multiply", apply("conjugate", x), y), -1)
+
+
+for _stand_in in (Tracer, TracedNumber):
+    for _name, _operator in (
+        ("__matmul__", lambda self, other: matmul(self, other)),
+        ("__rmatmul__", lambda self, other: matmul(other, self)),
+    ):
+        setattr(_stand_in, _name, _operator)

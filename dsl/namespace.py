@@ -1,0 +1,99 @@
+"""The functions `kg.*`: traced inside a decorated function, and done at once by NumPy outside of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..compiler.ops import OPS, UFUNC_PARTS
+from . import creation, elementwise, linear, reductions, views
+from .trace import current
+from .tracer import FUNCTIONS, METHODS, TracedNumber, Tracer, call_function
+
+__all__ = ["NAMESPACE"]
+
+
+def _has_traced(args: tuple[Any, ...]) -> bool:
+    return any(
+        isinstance(a, Tracer) or type(a) is TracedNumber or (type(a) in (list, tuple) and _has_traced(tuple(a)))
+        for a in args
+    )
+
+
+def _both(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+    """`traced` where a traced value is among the arguments, else `eager` on arrays."""
+
+    def function(*args: Any, **options: Any) -> Any:
+        if current() is not None and (_has_traced(args) or _has_traced(tuple(options.values()))):
+            return traced(*args, **options)
+        from .eager import run
+
+        return run(eager, args, options)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = (eager.__doc__ or traced.__doc__ or "").strip() or None
+    return function
+
+
+def _new(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes an array from no array: traced inside a trace."""
+
+    def function(*args: Any, **options: Any) -> Any:
+        if current() is not None:
+            return traced(*args, **options)
+        from .eager import run
+
+        return run(eager, args, options)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = traced.__doc__
+    return function
+
+
+def _ufunc(ufunc: np.ufunc) -> Callable[..., Any]:
+    return lambda *args, **options: elementwise.call_ufunc(ufunc, *args, **options)
+
+
+def _function(function: Any) -> Callable[..., Any]:
+    return lambda *args, **options: call_function(function, args, options)
+
+
+def _namespace() -> dict[str, Callable[..., Any]]:
+    found: dict[str, Callable[..., Any]] = {}
+    for ufunc in UFUNC_PARTS:
+        for name in _names_of(ufunc):
+            found[name] = _both(name, _ufunc(ufunc), ufunc)
+    for function in FUNCTIONS:
+        for name in _names_of(function):
+            found[name] = _both(name, _function(function), function)
+    for name, traced in elementwise.ELEMENTWISE.items():
+        reference = OPS[name].numpy
+        if reference is not None and name not in found:
+            found[name] = _both(name, traced, reference)
+    for traced in (creation.zeros, creation.ones, creation.empty, creation.full, creation.arange, creation.eye):
+        found[traced.__name__] = _new(traced.__name__, traced, getattr(np, traced.__name__))
+    found["linspace"] = _new("linspace", creation.linspace, np.linspace)
+    return found
+
+
+def _names_of(function: Any) -> list[str]:
+    """The names that NumPy's main namespace has for a function (`absolute` and `abs`)."""
+    return _NUMPY_NAMES.get(function, [])
+
+
+def _numpy_names() -> dict[Any, list[str]]:
+    names: dict[Any, list[str]] = {}
+    for name in dir(np):
+        value = getattr(np, name) if not name.startswith("_") else None
+        if callable(value) and not isinstance(value, type):
+            names.setdefault(value, []).append(name)
+    return names
+
+
+_NUMPY_NAMES = _numpy_names()
+NAMESPACE = _namespace()
+
+# the methods that the namespace and the stand-ins share come from these modules
+_ = (linear, reductions, views, METHODS)

@@ -1,0 +1,41 @@
+"""The address of a NumPy array's first element, read from the object itself where a self-test says that this works."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def _slow(array: np.ndarray[Any, Any]) -> int:
+    return array.ctypes.data
+
+
+def _make() -> Callable[[np.ndarray[Any, Any]], int]:
+    """`array.ctypes.data` takes 0.9 us. The field `data` is the first after the object's head, in every NumPy so far."""
+    offset = object.__basicsize__
+    read = ctypes.c_void_p.from_address
+
+    def fast(array: np.ndarray[Any, Any]) -> int:
+        return read(id(array) + offset).value or 0
+
+    samples = [
+        np.arange(12, dtype=np.int16).reshape(3, 4)[1:, ::-2],
+        np.zeros(0),
+        np.float64(2) * np.ones(()),
+        np.eye(5),
+    ]
+    return fast if _agree(fast, samples) else _slow
+
+
+def _agree(fast: Callable[[np.ndarray[Any, Any]], int], samples: list[np.ndarray[Any, Any]]) -> bool:
+    import platform
+
+    if platform.python_implementation() != "CPython":
+        return False
+    return all(fast(np.asarray(s)) == np.asarray(s).ctypes.data for s in samples)
+
+
+address: Callable[[np.ndarray[Any, Any]], int] = _make()

@@ -1,0 +1,349 @@
+"""Reductions: sum, prod, min, max, any, all, argmin, argmax and what NumPy composes from them, with its dtype rules."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..compiler.graph import Value
+from ..compiler.types import FLOAT32, FLOAT64, kind_of
+from .elementwise import apply
+from .errors import ShapeError, UnsupportedError
+from .tracer import Tracer, array_of, assign, checked_dtype, fresh, implements, operand
+from .views import Axes, broadcast_to, cast, reshape, to_axes, to_axis
+
+NO_VALUE: Any = getattr(np, "_NoValue", None)
+
+
+def _given(x: Any) -> bool:
+    return x is not NO_VALUE and x is not None
+
+
+def reduce(
+    op: str,
+    a: Any,
+    axis: Any,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = None,
+    neutral: Any = None,
+) -> Tracer:
+    """Row `op` over `axis`. neutral: what stands where `where` is False; without it `initial` does."""
+    x = array_of(a)
+    axes = to_axes(axis, x.ndim)
+    if _given(where) and where is not True:
+        stand_in = neutral if neutral is not None else initial
+        if not _given(stand_in):
+            raise ShapeError(f"{op} with where= has no identity; pass initial=")
+        x = apply("where", where, x, _in_dtype(stand_in, x))
+    builder = x._trace.builder
+    kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    if op in _ARG and not axes:
+        x, axes = reshape(x, (1,)), (0,)
+    if neutral is None and _given(initial) and any(x.shape[i] == 0 for i in axes):
+        shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
+        result = broadcast_to(_in_dtype(initial, x), shape)
+    else:
+        wanted = None if dtype is None else checked_dtype(dtype)
+        result = fresh(builder.reduce(op, x._value, tuple(sorted(axes)), wanted), x)
+        if _given(initial):
+            result = apply(_COMBINE[op], result, _in_dtype(initial, result))
+    if keepdims is True or (keepdims and keepdims is not NO_VALUE):
+        result = reshape(result, kept)
+    return result if out is None else assign(out, result)
+
+
+_ARG = ("argmin", "argmax")
+_COMBINE = {"sum": "add", "prod": "multiply", "min": "minimum", "max": "maximum"}
+
+
+def _in_dtype(number: Any, like: Tracer) -> Tracer:
+    value = operand(number)
+    builder = like._trace.builder
+    node = builder.value(value, like.dtype) if not isinstance(value, Value) else value
+    return fresh(builder.cast(node, like.dtype), number)
+
+
+@implements(np.sum, method=True)
+def sum(
+    a: Any,
+    axis: Axes = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Tracer:
+    return reduce("sum", a, axis, dtype, out, keepdims, initial, where, neutral=0)
+
+
+@implements(np.prod, method=True)
+def prod(
+    a: Any,
+    axis: Axes = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Tracer:
+    return reduce("prod", a, axis, dtype, out, keepdims, initial, where, neutral=1)
+
+
+@implements(np.min, np.amin, method=True)
+def min(
+    a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None
+) -> Tracer:
+    return reduce("min", a, axis, None, out, keepdims, initial, where)
+
+
+@implements(np.max, np.amax, method=True)
+def max(
+    a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None
+) -> Tracer:
+    return reduce("max", a, axis, None, out, keepdims, initial, where)
+
+
+@implements(np.any, method=True)
+def any(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = None) -> Tracer:
+    return reduce("any", a, axis, None, out, keepdims, None, where, neutral=0)
+
+
+@implements(np.all, method=True)
+def all(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = None) -> Tracer:
+    return reduce("all", a, axis, None, out, keepdims, None, where, neutral=1)
+
+
+@implements(np.argmin, method=True)
+def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
+    return reduce("argmin", a, axis if axis is None else to_axis(axis, array_of(a).ndim), None, out, keepdims)
+
+
+@implements(np.argmax, method=True)
+def argmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
+    return reduce("argmax", a, axis if axis is None else to_axis(axis, array_of(a).ndim), None, out, keepdims)
+
+
+@implements(np.ptp)
+def ptp(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False) -> Tracer:
+    result = apply("subtract", max(a, axis, None, keepdims), min(a, axis, None, keepdims))
+    return result if out is None else assign(out, result)
+
+
+@implements(np.count_nonzero)
+def count_nonzero(a: Any, axis: Axes = None, *, keepdims: Any = False) -> Tracer:
+    return sum(apply("not_equal", a, 0), axis, np.intp, None, keepdims)
+
+
+def _count(x: Tracer, axes: tuple[int, ...], keepdims: Any, where: Any) -> Any:
+    """How many elements each result is made of: an int, or with `where` an array."""
+    if not _given(where) or where is True:
+        return math.prod(x.shape[i] for i in axes)
+    return sum(broadcast_to(where, x.shape), axes, np.intp, None, keepdims)
+
+
+@implements(np.mean, method=True)
+def mean(
+    a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None
+) -> Tracer:
+    """As NumPy's `_mean`: bool and integers in float64; float16 summed in float32, the result float16."""
+    x = array_of(a)
+    axes = to_axes(axis, x.ndim)
+    wanted = _summed_in(x, dtype)
+    total = sum(x, axes, wanted, None, keepdims, where=where)
+    result = _divided(total, _count(x, axes, keepdims, where))
+    if dtype is None and x.dtype.itemsize == 2 and kind_of(x.dtype) == "f":
+        result = cast(result, x.dtype)
+    return result if out is None else assign(out, result)
+
+
+def _summed_in(x: Tracer, dtype: Any) -> Any:
+    """The dtype that a mean or variance of `x` is summed in."""
+    if dtype is not None:
+        return checked_dtype(dtype)
+    kind = kind_of(x.dtype)
+    if kind in "biu":
+        return FLOAT64
+    return FLOAT32 if kind == "f" and x.dtype.itemsize == 2 else None
+
+
+def _divided(total: Tracer, count: Any) -> Tracer:
+    """total / count in total's dtype, whatever that is."""
+    return cast(apply("divide", total, count), total.dtype)
+
+
+@implements(np.var, method=True)
+def var(
+    a: Any,
+    axis: Axes = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: Any = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+    correction: Any = None,
+) -> Tracer:
+    """As NumPy's `_var`: the mean of |x - mean|^2, with the sum divided by max(count - ddof, 0)."""
+    x = array_of(a)
+    axes = to_axes(axis, x.ndim)
+    wanted = _summed_in(x, dtype)
+    less = correction if _given(correction) else ddof
+    if _given(mean):
+        centre = array_of(mean)
+    else:
+        centre = _divided(sum(x, axes, wanted, None, True, where=where), _count(x, axes, True, where))
+    off = apply("subtract", x, centre)
+    if kind_of(off.dtype) == "c":
+        squares = apply("real", apply("multiply", off, apply("conjugate", off)))
+    else:
+        squares = apply("multiply", off, off)
+    total = sum(
+        squares, axes, None if kind_of(squares.dtype) == "f" and dtype is None else wanted, None, keepdims, where=where
+    )
+    count = _count(x, axes, keepdims, where)
+    if isinstance(count, Tracer):
+        divisor: Any = apply("maximum", apply("subtract", count, less), 0)
+    else:
+        divisor = _at_least_zero(count - less)
+    result = _divided(total, divisor)
+    if dtype is None and x.dtype.itemsize == 2 and kind_of(x.dtype) == "f":
+        result = cast(result, x.dtype)
+    return result if out is None else assign(out, result)
+
+
+def _at_least_zero(n: Any) -> Any:
+    return n if n > 0 else 0
+
+
+@implements(np.std, method=True)
+def std(
+    a: Any,
+    axis: Axes = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: Any = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+    correction: Any = None,
+) -> Tracer:
+    result = apply("sqrt", var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
+    return result if out is None else assign(out, result)
+
+
+@implements(np.average)
+def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
+    """With weights of the array's own shape, or of one axis."""
+    x = array_of(a)
+    if weights is None:
+        result = mean(x, axis, keepdims=keepdims)
+        count = x.size // (result.size or 1)
+        return (result, broadcast_to(_in_dtype(count, result), result.shape)) if returned else result
+    w = array_of(weights)
+    if w.shape != x.shape:
+        axes = to_axes(axis, x.ndim)
+        if axis is None or w.ndim != 1 or len(axes) != 1 or w.shape[0] != x.shape[axes[0]]:
+            raise ShapeError(f"weights of shape {w.shape} do not fit {x.shape}; pass one weight for each element")
+        w = reshape(w, tuple(-1 if i == axes[0] else 1 for i in range(x.ndim)))
+    scale = sum(broadcast_to(w, x.shape), axis, keepdims=keepdims)
+    result = apply("divide", sum(apply("multiply", x, w), axis, keepdims=keepdims), scale)
+    return (result, scale) if returned else result
+
+
+def _without_nans(a: Any, stand_in: Any) -> Tracer:
+    x = array_of(a)
+    return x if kind_of(x.dtype) not in "fc" else apply("where", apply("isnan", x), _in_dtype(stand_in, x), x)
+
+
+@implements(np.nansum)
+def nansum(
+    a: Any,
+    axis: Axes = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Tracer:
+    return sum(_without_nans(a, 0), axis, dtype, out, keepdims, initial, where)
+
+
+@implements(np.nanprod)
+def nanprod(
+    a: Any,
+    axis: Axes = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Tracer:
+    return prod(_without_nans(a, 1), axis, dtype, out, keepdims, initial, where)
+
+
+def _nan_reduce(op: str, a: Any, axis: Any, keepdims: Any, empty: float) -> Tracer:
+    """min or max that skips NaN; NaN where there is nothing else."""
+    x = array_of(a)
+    if kind_of(x.dtype) != "f":
+        return reduce(op, x, axis, keepdims=keepdims)
+    missing = apply("isnan", x)
+    found = reduce(op, apply("where", missing, _in_dtype(empty, x), x), axis, keepdims=keepdims)
+    return apply("where", all(missing, axis, None, keepdims), _in_dtype(float("nan"), x), found)
+
+
+@implements(np.nanmin)
+def nanmin(a: Any, axis: Axes = None, *, keepdims: Any = False) -> Tracer:
+    return _nan_reduce("min", a, axis, keepdims, float("inf"))
+
+
+@implements(np.nanmax)
+def nanmax(a: Any, axis: Axes = None, *, keepdims: Any = False) -> Tracer:
+    return _nan_reduce("max", a, axis, keepdims, float("-inf"))
+
+
+@implements(np.nanmean)
+def nanmean(a: Any, axis: Axes = None, dtype: Any = None, *, keepdims: Any = False) -> Tracer:
+    return mean(a, axis, dtype, None, keepdims, where=apply("logical_not", apply("isnan", a)))
+
+
+@implements(np.linalg.norm)
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tracer:
+    """Vector norms; for matrices the Frobenius norm."""
+    a = array_of(x)
+    if kind_of(a.dtype) in "biu":
+        a = cast(a, FLOAT64)
+    axes = to_axes(axis, a.ndim)
+    flat = axis is None and ord is None
+    if ord in (None, "fro", 2) and (flat or len(axes) == 1 or ord != 2):
+        square = apply("square", a) if kind_of(a.dtype) != "c" else _squared(a)
+        return apply("sqrt", sum(square, axes, None, None, keepdims))
+    if len(axes) != 1:
+        raise UnsupportedError(f"np.linalg.norm with ord={ord!r} of a matrix is not supported; pass axis= of one axis")
+    size = apply("absolute", a)
+    if ord == np.inf:
+        return max(size, axes, None, keepdims)
+    if ord == -np.inf:
+        return min(size, axes, None, keepdims)
+    if ord == 0:
+        return cast(sum(apply("not_equal", a, 0), axes, None, None, keepdims), size.dtype)
+    if ord == 1:
+        return sum(size, axes, None, None, keepdims)
+    return apply("power", sum(apply("power", size, ord), axes, None, None, keepdims), 1 / ord)
+
+
+def _squared(a: Tracer) -> Tracer:
+    return apply("add", apply("square", apply("real", a)), apply("square", apply("imag", a)))
+
+
+@implements(np.trace, method=True)
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Tracer:
+    from .views import diagonal
+
+    return sum(diagonal(a, offset, axis1, axis2), -1, dtype, out)

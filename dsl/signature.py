@@ -1,0 +1,206 @@
+"""A call's arguments bound to parameters and taken apart: the leaves, and the key that finds what was compiled."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..compiler.types import dtype_of, type_of
+from .array import Array
+from .capture import Argument
+from .errors import ArgumentsError, DTypeError, EscapedValueError, TraceError
+from .pointer import address
+from .spec import Spec, spec_of
+from .trace import current
+from .tracer import TracedNumber, Tracer
+from .tree import Tree, flatten
+
+
+class Parameters:
+    """A function's parameters, for fast binding."""
+
+    def __init__(self, function: Callable[..., Any], static: Sequence[str]) -> None:
+        self.name = getattr(function, "__name__", "function")
+        self.signature = inspect.signature(function)
+        kinds = inspect.Parameter
+        parameters = list(self.signature.parameters.values())
+        self.names = tuple(p.name for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD))
+        self.simple = len(self.names) == len(parameters) and not static
+        self.only_keywords = frozenset(p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD)
+        self.defaults = {p.name: p.default for p in parameters if p.default is not kinds.empty}
+        unknown = [name for name in static if name not in self.signature.parameters]
+        if unknown:
+            raise ArgumentsError(
+                f"static_argnames names {unknown[0]!r}, which {self} does not have; write one of its parameters"
+            )
+        self.static = frozenset(static)
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.signature}"
+
+    def bind(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """All arguments, defaults included; by position where that is possible. Raises ArgumentsError."""
+        if self.simple and len(args) <= len(self.names):
+            rest, used = [], 0
+            for name in self.names[len(args) :]:
+                if name in options and name in self.only_keywords:
+                    rest.append(options[name])
+                    used += 1
+                elif name in self.defaults:
+                    rest.append(self.defaults[name])
+                else:
+                    break
+            else:
+                if used == len(options):
+                    return (*args, *rest), {}
+        try:
+            bound = self.signature.bind(*args, **options)
+        except TypeError as error:
+            raise ArgumentsError(f"{self.name}: {error}; it is called as {self}") from None
+        bound.apply_defaults()
+        return bound.args, bound.kwargs
+
+
+class Static:
+    """A value that is part of the key, told apart as Python tells literals apart (1, 1.0, True, -0.0, NaN)."""
+
+    __slots__ = ("_hash", "text", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.text = repr(value) if type(value) in (float, complex) else None
+        self._hash = hash((type(value), value if self.text is None else self.text))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not Static or type(self.value) is not type(other.value) or self.text != other.text:
+            return False
+        return self.text is not None or self.value is other.value or bool(self.value == other.value)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def take_apart(
+    parameters: Parameters, args: tuple[Any, ...], options: dict[str, Any], method: bool
+) -> tuple[Tree, list[Any]]:
+    """The structure of bound arguments and their leaves. method: the attributes of the first are leaves of their own."""
+    leaves: list[Any] = []
+    positional = tuple(
+        _part(name, value, parameters, leaves, method and i == 0)
+        for i, (name, value) in enumerate(_named(parameters, args))
+    )
+    keywords = tuple(_part(name, value, parameters, leaves, False) for name, value in options.items())
+    return Tree(tuple, (), (Tree(tuple, (), positional), Tree(dict, tuple(options), keywords))), leaves
+
+
+def _named(parameters: Parameters, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
+    names = (*parameters.names, *("",) * (len(args) - len(parameters.names)))
+    return list(zip(names, args, strict=False))
+
+
+def _part(name: str, value: Any, parameters: Parameters, leaves: list[Any], objects: bool) -> Tree:
+    if name not in parameters.static:
+        return flatten(value, leaves, objects)
+    try:
+        leaves.append(Static(value))
+    except TypeError:
+        raise ArgumentsError(
+            f"the static argument {name!r} of {parameters.name} has no hash ({type(value).__name__}); "
+            "pass a tuple in place of a list or array, or take it out of static_argnames"
+        ) from None
+    return Tree(None)
+
+
+def to_leaf(value: Any) -> Any:
+    """A leaf as calls use it: NumPy array, kg.Array, Spec, Python number or Static. Raises UserError."""
+    kind = type(value)
+    if kind in (Array, Spec, Static):
+        return value
+    if isinstance(value, (Tracer, TracedNumber)) or kind is TracedNumber:
+        if current() is None:
+            raise EscapedValueError(f"{value!r} escaped the trace that made it; return it from the traced function")
+        raise TraceError("a traced value cannot be passed here")
+    if isinstance(value, np.generic) and not isinstance(value, (np.str_, np.bytes_, np.void)):
+        value = np.asarray(value)
+        kind = np.ndarray
+    if isinstance(value, np.ndarray):
+        return _array_leaf(value, kind)
+    if kind in (int, float, complex):
+        return value
+    if hasattr(value, "__dlpack__"):
+        return _array_leaf(np.from_dlpack(value), np.ndarray)
+    try:
+        return Static(value)
+    except TypeError:
+        raise ArgumentsError(
+            f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass arrays, "
+            "numbers, or tuples, lists, dicts and dataclasses of them"
+        ) from None
+
+
+def _array_leaf(value: np.ndarray[Any, Any], kind: type) -> np.ndarray[Any, Any]:
+    if kind is not np.ndarray:
+        if isinstance(value, (np.ma.MaskedArray, np.matrix)):
+            raise DTypeError(f"a {kind.__name__} has a meaning of its own; pass x.filled(0) or np.asarray(x)")
+        value = value.view(np.ndarray)
+    dtype = value.dtype
+    if not dtype.isnative:
+        value = value.astype(dtype.newbyteorder("="))
+    try:
+        dtype_of(value.dtype)
+    except TypeError as error:
+        raise DTypeError(str(error)) from None
+    if not value.flags.aligned or any(s % value.itemsize for s in value.strides):
+        value = np.array(value, order="C")
+    return value
+
+
+def key_of(leaf: Any) -> tuple[Hashable, ...]:
+    """The part of the key that a leaf (of `to_leaf`) stands for."""
+    kind = type(leaf)
+    if kind is np.ndarray:
+        return (leaf.dtype, leaf.shape, leaf.strides, address(leaf) & 15)
+    if kind is Array:
+        return (leaf._spec,)
+    if kind in (int, float, complex):
+        return (kind,)
+    return (leaf,)
+
+
+def argument_of(leaf: Any, known: bool) -> Argument:
+    """What the trace sees of a leaf. known: its value is part of the key."""
+    kind = type(leaf)
+    if kind is Static:
+        return Argument(None, leaf.value, True)
+    if kind is np.ndarray:
+        if known:
+            return Argument(None, number_of(leaf), True)
+        value = leaf if leaf.ndim == 0 else None
+        return Argument(_spec_of_array(leaf), value)
+    if kind is Array:
+        return Argument(leaf._spec, None)
+    if kind is Spec:
+        return Argument(leaf, None)
+    return Argument(None, leaf, known)
+
+
+def number_of(leaf: Any) -> Any:
+    """The value of a leaf that is a number, a NumPy scalar or a 0-d array."""
+    return leaf[()] if type(leaf) is np.ndarray else leaf
+
+
+def _spec_of_array(array: np.ndarray[Any, Any]) -> Spec:
+    return spec_of(type_of(array))
+
+
+def low_offset(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Bytes from the first element to the lowest one; 0 or negative."""
+    if 0 in shape:
+        return 0
+    return sum(min(0, s) * (n - 1) for n, s in zip(shape, strides, strict=True))
