@@ -270,6 +270,7 @@ def common_byte(a: Region, a_base: int, b: Region, b_base: int) -> bool:
             target -= stride * bound
         if stride and bound:
             bounds[abs(stride)] = bounds.get(abs(stride), 0) + bound
+    _join_dense(bounds)
     open_cases = {target}
     strides = sorted(bounds, reverse=True)
     for i, stride in enumerate(strides):
@@ -289,6 +290,18 @@ def common_byte(a: Region, a_base: int, b: Region, b_base: int) -> bool:
             return True
         open_cases = following
     return 0 in open_cases
+
+
+def _join_dense(bounds: dict[int, int]) -> None:
+    """Make one unknown of two where the smaller stride leaves out no multiple between two steps of the larger."""
+    ordered = sorted(bounds)
+    while len(ordered) > 1:
+        small, large = ordered[0], ordered[1]
+        if large % small == 0 and bounds[small] >= large // small - 1:
+            bounds[small] += bounds.pop(large) * (large // small)
+            del ordered[1]
+        else:
+            del ordered[0]
 
 
 def _bytes_of(region: Region) -> tuple[int, list[tuple[int, int]]]:

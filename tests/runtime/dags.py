@@ -179,6 +179,8 @@ def random_program(rng: Random, n: int) -> Program:
     for b, kind in enumerate(kinds):
         if kind == "temp" and b in touched_by and (b not in read or rng.random() < 0.1):
             kinds[b] = "output"
+    if "output" not in kinds and not written_inputs:
+        kinds[max(b for b in touched_by if kinds[b] == "temp")] = "output"
     outputs = [b for b, kind in enumerate(kinds) if kind == "output" or b in written_inputs]
     rng.shuffle(outputs)
     buffers = tuple(Buffer(count * WORD, kind) for count, kind in zip(words, kinds, strict=True))
