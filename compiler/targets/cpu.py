@@ -20,7 +20,10 @@ from .cpu_text import Function, Module, Value
 WORK = 16384  # elements that a chunk has at least
 CHUNKS = 64  # chunks that a launch has at most
 
-METADATA = "!0 = distinct !{!0, !1}\n!1 = !{!\"llvm.loop.vectorize.enable\", i1 false}"
+METADATA = """\
+!0 = distinct !{!0, !1}
+!1 = !{!"llvm.loop.vectorize.enable", i1 false}
+!2 = !{!"branch_weights", i32 1, i32 1048576}"""
 
 
 def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: int = 64) -> str:

@@ -17,13 +17,13 @@ IN_LIBMVEC = frozenset(
 )
 
 
-def library_call(name: str, *args: Value) -> Value:
-    """C's `name` (float variant `namef`) of float or double values."""
+def library_call(name: str, *args: Value, scalar_only: bool = False) -> Value:
+    """C's `name` (float variant `namef`) of float or double values; `scalar_only`: not the vector library's."""
     f, elem, lanes = args[0].f, args[0].elem, max(a.lanes for a in args)
     wide = [a.splat(lanes) for a in args]
     symbol = name + ("f" if elem == "float" else "")
     library = f.module.vector_library
-    if library is not None and name in IN_LIBMVEC:
+    if library is not None and name in IN_LIBMVEC and not scalar_only:
         return _vector_call(f, library, symbol, wide)
     scalar = "@" + symbol
     f.module.declare(scalar, f"{elem} {scalar}({', '.join([elem] * len(args))}) nounwind willreturn memory(none)")
