@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .kernel import LOOP, POINT, Instr, Phase, Reduction
-from .primitives import PRIMITIVES, evaluate
+from .primitives import PRIMITIVES, evaluate, result_dtype
 from .types import BOOL, FLOAT32, HALVES, INT64, DType, bits_of, integer_of, real_of
 
 __all__ = ["PRIMITIVES", "Body", "Expandable", "Val", "evaluate", "pair", "select"]
@@ -220,7 +220,10 @@ class Body:
                 if live[v]:
                     number[v] = len(number)
                     instr = self._instrs[v]
-                    kept.append(Instr(instr.op, instr.dtype, tuple(number[a] for a in instr.args), instr.attr))
+                    if len(number) <= v:  # something before it went
+                        args = tuple([number[a] for a in instr.args])
+                        instr = Instr(instr.op, instr.dtype, args, instr.attr)
+                    kept.append(instr)
             moved = (Reduction(r.combine, r.dtype, tuple(number[v] for v in r.values)) for r in reductions)
             phases.append(Phase(kind, first, tuple(kept), tuple(moved)))
             begin = end
@@ -229,16 +232,18 @@ class Body:
     # The one door
 
     def _number(self, instr: Instr) -> int:
-        if self._kind is None:
-            raise ValueError("no phase is open")
-        found = self._seen.get(instr)
-        if found is None:
-            found = self._local.get(instr)
-        if found is None:
-            found = len(self._instrs)
+        known = self._seen
+        if self._kind != POINT:
+            if self._kind is None:
+                raise ValueError("no phase is open")
+            found = known.get(instr)
+            if found is not None:
+                return found
+            known = self._local
+        number = known.setdefault(instr, len(self._instrs))
+        if number == len(self._instrs):
             self._instrs.append(instr)
-            (self._seen if self._kind == POINT else self._local)[instr] = found
-        return found
+        return number
 
     def _source(self, op: str, dtype: DType, attr: Any) -> Val:
         return Val(self, (self._number(Instr(op, dtype, (), attr)),), dtype)
@@ -248,11 +253,14 @@ class Body:
 
         Raises TypeError where the primitive does not take these dtypes.
         """
-        partner = next(x.dtype for x in reversed(operands) if isinstance(x, Val))
-        vals = [x if isinstance(x, Val) else self.const(x, partner) for x in operands]
-        primitive = PRIMITIVES[name]
-        result = primitive.dtype(name, [v.dtype for v in vals], dtype)
-        return Val(self, (self._number(Instr(name, result, tuple(v.numbers[0] for v in vals))),), result)
+        vals: Any = operands
+        for x in operands:
+            if type(x) is not Val:
+                partner = next(v.dtype for v in reversed(operands) if isinstance(v, Val))
+                vals = [v if isinstance(v, Val) else self.const(v, partner) for v in operands]
+                break
+        result = result_dtype(name, tuple([v.dtype for v in vals]), dtype)
+        return Val(self, (self._number(Instr(name, result, tuple([v.numbers[0] for v in vals]))),), result)
 
     # Sources and stores
 

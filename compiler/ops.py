@@ -29,7 +29,7 @@ class Op:
     evaluator has its own. types: the dtype rule; use `resolve`. formulas: kind of the first argument (`b i u f c`) ->
     the expansion on values of the loop's dtypes. cost: flop-equivalents an element (an add is 1).
     operator: the Python method that it answers. widen: 16-bit floats are computed in float32.
-    identity: of a reduction, or None where NumPy refuses an empty one.
+    identity: of a reduction, or None where NumPy refuses an empty one; its `combine` in a kernel is its name.
     """
 
     name: str

@@ -6,6 +6,7 @@ They see float32 and float64; the rows that work on bits see float16 and bfloat1
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -82,14 +83,16 @@ def gelu(x: Val, approximate: bool = False) -> Val:
     return 0.5 * x * (x * -math.sqrt(0.5)).erfc()
 
 
+def _pi(dtype: DType) -> Any:
+    return dtype.type(math.pi)
+
+
 def rad2deg(x: Val) -> Val:
-    scalar = x.dtype.type  # NumPy rounds pi to the dtype first
-    return x * (scalar(180) / scalar(math.pi))
+    return x * float(180 / _pi(x.dtype))  # NumPy rounds pi to the dtype first
 
 
 def deg2rad(x: Val) -> Val:
-    scalar = x.dtype.type
-    return x * (scalar(math.pi) / scalar(180))
+    return x * float(_pi(x.dtype) / 180)
 
 
 def angle(x: Val, deg: bool = False) -> Val:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,26 +39,8 @@ class Primitive:
     numpy: Callable[..., Any]
     arity: int
     accepts: frozenset[DType]
-    result: DType | str | None = None
+    result: DType | Literal["any"] | None = None
     same_from: int = 0
-
-    def dtype(self, name: str, dtypes: Sequence[DType], wanted: DType | None) -> DType:
-        """The dtype of the result. Raises TypeError where the arguments do not fit."""
-        operand = dtypes[-1]
-        if (
-            len(dtypes) != self.arity
-            or operand not in self.accepts
-            or any(d != operand for d in dtypes[self.same_from :])
-            or any(d != BOOL for d in dtypes[: self.same_from])
-        ):
-            raise TypeError(f"primitive {name} does not take ({', '.join(map(str, dtypes))})")
-        if self.result is None:
-            return operand
-        if isinstance(self.result, str):
-            if wanted is None or wanted not in STORED or (name == "bitcast" and wanted.itemsize != operand.itemsize):
-                raise TypeError(f"primitive {name} does not give {wanted} from {operand}")
-            return wanted
-        return self.result
 
 
 def _with_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,7 +94,8 @@ def _mulhi(a: Array, b: Array) -> Array:
     a1, a0, b1, b0 = a >> half, a & mask, b >> half, b & mask
     middle = a1 * b0 + (a0 * b0 >> half)
     other = a0 * b1 + (middle & mask)
-    return a1 * b1 + (middle >> half) + (other >> half)
+    high: Array = a1 * b1 + (middle >> half) + (other >> half)
+    return high
 
 
 def _scalar_math(function: Callable[[float], float], overflow: float) -> Callable[..., Any]:
@@ -204,6 +188,27 @@ PRIMITIVES: dict[str, Primitive] = {
     "mulhi": _same(_mulhi, frozenset({DTYPES["u32"], DTYPES["u64"]})),
 }
 
+
+@lru_cache(maxsize=None)
+def result_dtype(name: str, dtypes: tuple[DType, ...], wanted: DType | None = None) -> DType:
+    """The dtype that a primitive gives (`wanted` where it can give several). Raises TypeError if it does not fit."""
+    primitive, operand = PRIMITIVES[name], dtypes[-1]
+    if (
+        len(dtypes) != primitive.arity
+        or operand not in primitive.accepts
+        or any(d != operand for d in dtypes[primitive.same_from :])
+        or any(d != BOOL for d in dtypes[: primitive.same_from])
+    ):
+        raise TypeError(f"primitive {name} does not take ({', '.join(map(str, dtypes))})")
+    if primitive.result is None:
+        return operand
+    if primitive.result != "any":
+        return primitive.result
+    if wanted not in STORED or (name == "bitcast" and (wanted == BOOL or wanted.itemsize != operand.itemsize)):
+        raise TypeError(f"primitive {name} does not give {wanted} from {operand}")
+    return wanted
+
+
 Load: TypeAlias = Callable[[int, int], Array]
 Store: TypeAlias = Callable[[int, int, Array], None]
 
@@ -236,7 +241,8 @@ def evaluate(
         points = tuple(n if phase.kind == LOOP or a < parallel else 1 for a, n in enumerate(shape))
         for at, instr in enumerate(phase.instrs, phase.first):
             if instr.op == "store":
-                store(*instr.attr, np.broadcast_to(values[instr.args[0]], points))
+                operand, half = instr.attr
+                store(operand, half, np.broadcast_to(values[instr.args[0]], points))
             elif instr.op in sources:
                 values[at] = np.atleast_1d(sources[instr.op](instr))
             else:
