@@ -110,7 +110,7 @@ def exp2_32(x: Value) -> Value:
 
 def expm1_32(x: Value) -> Value:
     """2^n (e^r - 1) + (2^n - 1), halved on the way so that n = 128 does not overflow early."""
-    r, n, magic = reduce_exp(clamp(x, -18.0, 89.0), LN2_32)
+    r, _, magic = reduce_exp(clamp(x, -18.0, 89.0), LN2_32)
     p = (r * r).fma(horner(r, EXPM1_32), r)
     half = power_of_two(magic.as_int() - (MAGIC_BITS["float"] + 1), "float")
     return x.eq(0.0).pick(x, half.fma(p, half - 0.5) * 2.0)
@@ -326,24 +326,22 @@ def _sine(shift: float, name: str) -> Callable[[Value], Value]:
     return lambda x: sine(x, shift, name)
 
 
-FLOAT_MATH: dict[tuple[str, str], Callable[..., Value]] = {
-    (name, elem): _inlined(write, name)
-    for name, elem, write in [
-        ("exp", "float", exp_32),
-        ("exp", "double", exp_64),
-        ("exp2", "float", exp2_32),
-        ("expm1", "float", expm1_32),
-        ("log", "float", log_32),
-        ("log", "double", log_64),
-        ("log2", "float", log2_32),
-        ("log10", "float", log10_32),
-        ("log1p", "float", log1p_32),
-        ("sin", "float", _sine(0.0, "sin")),
-        ("sin", "double", _sine(0.0, "sin")),
-        ("cos", "float", _sine(0.5, "cos")),
-        ("cos", "double", _sine(0.5, "cos")),
-        ("tanh", "float", tanh_32),
-        ("erf", "float", erf_32),
-        ("pow", "float", pow_32),
-    ]
-}
+FORMULAS: list[tuple[str, str, Callable[..., Value]]] = [
+    ("exp", "float", exp_32),
+    ("exp", "double", exp_64),
+    ("exp2", "float", exp2_32),
+    ("expm1", "float", expm1_32),
+    ("log", "float", log_32),
+    ("log", "double", log_64),
+    ("log2", "float", log2_32),
+    ("log10", "float", log10_32),
+    ("log1p", "float", log1p_32),
+    ("sin", "float", _sine(0.0, "sin")),
+    ("sin", "double", _sine(0.0, "sin")),
+    ("cos", "float", _sine(0.5, "cos")),
+    ("cos", "double", _sine(0.5, "cos")),
+    ("tanh", "float", tanh_32),
+    ("erf", "float", erf_32),
+    ("pow", "float", pow_32),
+]
+FLOAT_MATH = {(name, elem): _inlined(write, name) for name, elem, write in FORMULAS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -78,7 +79,7 @@ class Compiled:
         slots = self.slots(arrays, sizes, scalars)
         count, _ = units(self.nest, sizes)
         edges = [0, *sorted(int(c * count) for c in cuts), count]
-        for begin, end in zip(edges, edges[1:], strict=False):
+        for begin, end in pairwise(edges):
             self.run(slots.ctypes.data, begin, end)
 
 
