@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -189,7 +189,7 @@ PRIMITIVES: dict[str, Primitive] = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def result_dtype(name: str, dtypes: tuple[DType, ...], wanted: DType | None = None) -> DType:
     """The dtype that a primitive gives (`wanted` where it can give several). Raises TypeError if it does not fit."""
     primitive, operand = PRIMITIVES[name], dtypes[-1]
