@@ -18,8 +18,8 @@ def main():
     t = np.linspace(0, 5, 1_000_000, dtype=np.float32)
     wave, envelope = damped_wave(t, 3.0)
 
-    print("wave[::150000]    ", np.asarray(wave)[::150_000])
-    print("envelope[::150000]", np.asarray(envelope)[::150_000])
+    print("wave[::250000]    ", np.asarray(wave)[::250_000])
+    print("envelope[::250000]", np.asarray(envelope)[::250_000])
     print("kernels launched: ", len(damped_wave.program(t, 3.0).tasks))
     print(damped_wave.graph(t, 3.0))
     return wave, envelope

@@ -1,4 +1,4 @@
-"""Heat equation: an explicit step on a plate, a 5-point stencil written with slices, one kernel a step.
+"""Heat equation: explicit steps on a plate, a 5-point stencil written with slices.
 
 python examples/03_heat_equation.py
 """
@@ -31,7 +31,7 @@ def main(n=128, steps=2000):
             print(f"step {i:5}  down the middle:", " ".join(f"{value:5.1f}" for value in column))
         if i < steps:
             u = step(u, 0.2)  # the array stays on the device; the next step waits for this one
-    print("kernels per step:", len(step.program(u, 0.2).tasks))
+    print("launches per step:", len(step.program(u, 0.2).tasks), "(the stencil, and the four edges)")
     return u
 
 

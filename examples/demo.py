@@ -26,23 +26,28 @@ COLOUR_MAPS = {"slope": "magma", "aspect": "twilight"}
 METRES_PER_DEGREE = 111_200.0
 
 
+def cut(x: Any, axis: int, start: int, stop: int | None = None) -> Any:
+    """`x[start:stop]`, along `axis`."""
+    return x[(slice(None),) * axis + (slice(start, stop),)]
+
+
 def pad(x: Any, radius: int, axis: int) -> Any:
     """`x` with its first and last slice along `axis` repeated `radius` times."""
-    x = np.swapaxes(x, 0, axis)
-    first = np.broadcast_to(x[:1], (radius, *x.shape[1:]))
-    last = np.broadcast_to(x[-1:], (radius, *x.shape[1:]))
-    return np.swapaxes(np.concatenate([first, x, last]), 0, axis)
+    strip = (*x.shape[:axis], radius, *x.shape[axis + 1 :])
+    first = np.broadcast_to(cut(x, axis, 0, 1), strip)
+    last = np.broadcast_to(cut(x, axis, -1), strip)
+    return np.concatenate([first, x, last], axis)
 
 
 def correlate(x: Any, weights: Sequence[float], axis: int) -> Any:
     """The weighted sum of each element's neighbours along `axis`, the same shape as `x`."""
-    padded = np.swapaxes(pad(x, len(weights) // 2, axis), 0, axis)
     n = x.shape[axis]
-    total = weights[0] * padded[:n]
+    padded = pad(x, len(weights) // 2, axis)
+    total = weights[0] * cut(padded, axis, 0, n)
     for i, weight in enumerate(weights[1:], 1):
         if weight:
-            total = total + weight * padded[i : i + n]
-    return np.swapaxes(total, 0, axis)
+            total = total + weight * cut(padded, axis, i, i + n)
+    return total
 
 
 def blur(x: Any, sigma: float) -> Any:
