@@ -312,3 +312,16 @@ def test_rows_say_what_they_need() -> None:
     assert resolve("argmax", [FLOAT32])[1] == INT64
     assert real_of(np.dtype("c8")) == FLOAT32
     assert set(PRIMITIVES) >= {i.op for i in build(OPS["power"], [FLOAT32] * 2, FLOAT32)[0].instrs} - {"load", "store"}
+
+
+@pytest.mark.parametrize("dtype", [d for d in SHORT_NAMES if kind_of(d) == "f"], ids=str)
+def test_ldexp_rounds_once_among_subnormals(dtype: DType) -> None:
+    rng = np.random.default_rng(0)
+    loop, result = resolve("ldexp", [dtype, np.dtype("i4")])
+    low, high = np.log2(float(finfo(result).smallest_subnormal)), np.log2(float(finfo(result).max))
+    x = rng.normal(size=4000) * 2.0 ** rng.uniform(low / 2, high / 2, 4000)
+    arrays = [x.astype(dtype).astype(loop[0]), rng.integers(1.2 * low, 1.2 * high, 4000).astype(loop[1])]
+    np.testing.assert_array_equal(run(OPS["ldexp"], arrays, result), reference(OPS["ldexp"], arrays, result))
+    whole = run(OPS["frexp_exp"], arrays[:1], np.dtype("i4"))
+    back = [run(OPS["frexp_mantissa"], arrays[:1], loop[0]), whole]
+    np.testing.assert_array_equal(run(OPS["ldexp"], back, loop[0]), arrays[0])
