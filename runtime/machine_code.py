@@ -13,7 +13,6 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -141,6 +140,8 @@ def build_all(texts: Sequence[tuple[str, str]]) -> list[Code]:
     """`build` for several (text, name) pairs, in parallel: LLVM runs without the interpreter lock."""
     if len(texts) < 2:
         return [build(text, name) for text, name in texts]
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(min(len(texts), os.cpu_count() or 1)) as pool:
         return list(pool.map(lambda pair: build(*pair), texts))
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from . import machine_code, native_engine, native_ir, symbols
 from .cache import digest
-from .errors import CompileError, KernelGraphError
+from .errors import CompileError
 from .native_engine import CHAOS, ENGINE_BYTES, PARKED, SPINNING
 from .settings import settings
 
@@ -105,13 +105,16 @@ class Engine:
         """Random delays, and any ready stream first."""
         self._words[CHAOS // 8] = on
 
-    def start(self) -> None:
-        """Start the native threads, once."""
-        if self._threads:
-            return
-        with self._starting:
-            if not self._threads:
-                self._threads = [self._start_worker() for _ in range(max(1, cores() - 1))]
+    def start(self) -> bool:
+        """Start the native threads, once; whether there are any."""
+        if not self._threads and not self.stopped:
+            with self._starting:
+                if not self._threads and not self.stopped:
+                    wanted = max(1, cores() - 1)
+                    started = itertools.takewhile(bool, (self._start_worker() for _ in range(wanted)))
+                    self._threads = list(started)
+                    self.stopped = not self._threads
+        return not self.stopped
 
     def start_python(self) -> None:
         """Start the thread that does the steps that need Python, once."""
@@ -122,6 +125,7 @@ class Engine:
                     self._python.start()
 
     def _start_worker(self) -> int:
+        """A new thread, or 0 where the system allows no more."""
         create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, _WORD)(
             symbols.resolve(["pthread_create"], "the engine")["pthread_create"]
         )
@@ -132,9 +136,7 @@ class Engine:
             error = create(ctypes.addressof(thread), None, self.native.worker, self.address)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if error:
-            raise KernelGraphError(f"no thread for the engine: {os.strerror(error)}")
-        return thread.value
+        return 0 if error else thread.value
 
     def _serve(self) -> None:
         answer = (_WORD * 2)()

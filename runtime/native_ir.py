@@ -207,6 +207,8 @@ class _Writer:
         match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
                 return self.result(f"icmp {_COMPARE[type(op)]} i64 {self.value(left)}, {self.value(right)}")
+            case ast.Compare():
+                raise _outside(node)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return self.result(f"xor i1 true, {self.truth(operand)}")
             case ast.BoolOp(op=op, values=values):

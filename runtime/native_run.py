@@ -6,31 +6,50 @@ A `Run` holds a record for as long as anybody holds an event of it, and the runs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from . import native_engine as e
 from .errors import KernelGraphError
 from .native import SLICE_NS, Engine, words
 from .native_plan import Layout
 
-HostStep = Callable[[int, Sequence[int]], None]  # a task, and the addresses of all buffers
+
+class Owner(Protocol):
+    """An executable, as its runs see it: it owns the native steps and the kernels."""
+
+    def host_step(self, task: int, addresses: Sequence[int]) -> None:
+        """Do a task that needs Python; addresses are those of all buffers."""
+        ...
+
+
+class Failure:
+    """An exception that is raised again at every wait, each time from where it was raised first."""
+
+    __slots__ = ("error", "traceback")
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.traceback = error.__traceback__
+
+    def throw(self) -> None:
+        raise self.error.with_traceback(self.traceback)
 
 
 class Done:
-    """An event that has happened: well, or badly (`error`)."""
+    """An event that has happened: well, or badly."""
 
-    __slots__ = ("error",)
+    __slots__ = ("failure",)
 
     def __init__(self, error: BaseException | None = None) -> None:
-        self.error = error
+        self.failure = None if error is None else Failure(error)
 
     def query(self) -> bool:
         return True
 
     def wait(self) -> None:
-        if self.error is not None:
-            raise self.error
+        if self.failure is not None:
+            self.failure.throw()
 
 
 DONE = Done()
@@ -54,16 +73,18 @@ class Record:
 class Run:
     """One call. `after` are the runs whose events it waits for; they are let go when it is over."""
 
-    __slots__ = ("_free", "_gates", "addresses", "after", "engine", "errors", "host_step", "lost", "number", "record")
+    __slots__ = (
+        "_free", "_gates", "addresses", "after", "engine", "failures", "lost", "number", "owner", "record"
+    )  # fmt: skip
 
-    def __init__(self, engine: Engine, record: Record, free: list[Record], host_step: HostStep | None) -> None:
+    def __init__(self, engine: Engine, record: Record, free: list[Record], owner: Owner) -> None:
         self.engine = engine
         self.record = record
+        self.owner = owner
         self.number = next(engine.numbers)
         self.after: tuple[Run, ...] = ()
-        self.errors: dict[int, BaseException] = {}
+        self.failures: dict[int, Failure] = {}
         self.addresses: Sequence[int] = ()
-        self.host_step = host_step
         self.lost = False
         self._gates: Any = None
         self._free = free
@@ -94,16 +115,16 @@ class Run:
         for buffer, event in after:
             gates = layout.gates.get(buffer, ())
             if isinstance(event, RunEvent) and event.run.engine is self.engine:
-                if not gates or (event.query() and event.error() is None):
+                if not gates or (event.query() and event.failure is None):
                     continue
                 waited[event.run.number] = event.run
                 pair = [event.address, event.run.number]
             else:
-                error = _error_of(event)
-                if error is None:
+                failure = _failure_of(event)
+                if failure is None:
                     continue
                 cause = next(self.engine.causes)
-                self.errors[cause] = error
+                self.failures[cause] = failure
                 poisons += [self.number, 0, cause]
                 pair = [-len(poisons), self.number]
             for gate in gates:
@@ -131,25 +152,24 @@ class Run:
 
     def do(self, task: int) -> int:
         """The engine's Python thread: do a task; the number of its error, or 0."""
-        assert self.host_step is not None
         try:
-            self.host_step(task, self.addresses)
+            self.owner.host_step(task, self.addresses)
         except BaseException as error:
             cause = next(self.engine.causes)
-            self.errors[cause] = error
+            self.failures[cause] = Failure(error)
             return cause
         return 0
 
-    def error(self, cause: int) -> BaseException:
+    def failure(self, cause: int) -> Failure:
         """The error with a number, of this run or of one that it waited for."""
         seen, left = set(), [self]
         while left:
             run = left.pop()
-            if cause in run.errors:
-                return run.errors[cause]
+            if cause in run.failures:
+                return run.failures[cause]
             seen.add(run.number)
             left += [r for r in run.after if r.number not in seen]
-        return KernelGraphError("the work before this failed")
+        return Failure(KernelGraphError("the work before this failed"))
 
     def settle(self) -> None:
         """The run is over: take over the errors that came from others, and let those go."""
@@ -157,7 +177,7 @@ class Run:
             cause = self.record.words[e.RUN_FAILED // 8]
             if cause:
                 for run in self.after:
-                    self.errors = {**run.errors, **self.errors}
+                    self.failures = {**run.failures, **self.failures}
             self.after = ()
             self._gates = None
 
@@ -207,10 +227,11 @@ class RunEvent:
     def query(self) -> bool:
         return self.run.record.words[self.place // 8] >= self.run.number
 
-    def error(self) -> BaseException | None:
+    @property
+    def failure(self) -> Failure | None:
         """What poisons the event, once it has happened."""
         cause = self.run.record.words[(self.place + e.POISON) // 8]
-        return self.run.error(cause) if cause else None
+        return self.run.failure(cause) if cause else None
 
     def wait(self) -> None:
         """Block until it has happened, helping with the work. Raises, each time, what the work raised."""
@@ -218,16 +239,16 @@ class RunEvent:
             if self.run.lost:
                 raise KernelGraphError("this work was in flight when the process forked")
             self.run.wait(self.address)
-        error = self.error()
-        if error is not None:
-            raise error
+        failure = self.failure
+        if failure is not None:
+            failure.throw()
 
 
-def _error_of(event: Any) -> BaseException | None:
+def _failure_of(event: Any) -> Failure | None:
     try:
         event.wait()
     except Exception as error:
-        return error
+        return Failure(error)
     return None
 
 
@@ -251,6 +272,3 @@ def wait_for_all(engine: Engine) -> None:
         if not run.released and not run.lost:
             run.wait(run.record.address + e.RUN_EVENT)
     _reap(engine)
-
-
-__all__ = ["DONE", "Done", "Mapping", "Record", "Run", "RunEvent", "wait_for_all"]

@@ -12,6 +12,7 @@ import ctypes
 import mmap
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +72,7 @@ class Pool:
         self._reserved = self._peak = 0
         self._lock = threading.RLock()  # a block may die, and call in here, inside any allocation
         self._bound = 0
+        _pools.add(self)
 
     def allocate(self, nbytes: int) -> Any:
         """A block with `address` and `nbytes`; its content is whatever was there. Raises OutOfMemory."""
@@ -166,6 +168,19 @@ class Pool:
                     released += found.size
             self._reserved -= released
         return released
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """Another thread may have held a lock, and is not here to release it."""
+    for pool in _pools:
+        pool._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _memory_of_machine() -> int:

@@ -61,7 +61,7 @@ def run_serially(
     scalars: Sequence[Any],
     poisoned: Mapping[int, BaseException],
 ) -> tuple[BaseException | None, ...]:
-    """Run every step; for each event the error that poisons it, or None.
+    """Run every step; for each event the error that poisons it, or None. An event that no step records is the plan's end.
 
     poisoned: errors that buffers bring along; a task that touches such a buffer is not run.
     """
@@ -86,7 +86,9 @@ def run_serially(
             events[step.event] = streams[s]
         else:
             streams[s] = streams[s] or events[step.event]
-    return tuple(events)
+    recorded = {step.event for step in plan.steps if isinstance(step, Record)}
+    failed = next((error for error in streams if error is not None), None)
+    return tuple(error if e in recorded else failed for e, error in enumerate(events))
 
 
 def noted(error: BaseException, task: Task) -> BaseException:

@@ -119,7 +119,7 @@ class CPUExecutable:
             return self._serially(memories, arena, scalars, after)
         self._attach()
         assert self._engine is not None and self._layout is not None
-        if self._engine.stopped or not self.plan.steps:
+        if not self.plan.steps or not self._engine.start():
             return self._serially(memories, arena, scalars, after)
         small = self.cost < INLINE_US or (self.cost < PARKED_US and not self._engine.spinning)
         if small and mode == "async" and all(event.query() for _, event in after):
@@ -134,13 +134,12 @@ class CPUExecutable:
     ) -> Events:
         found, layout = self._engine, self._layout
         assert found is not None and layout is not None
-        found.start()
         found.set_chaos(chaos)
         try:
             record = self._free.pop()
         except IndexError:
             record = Record(layout)
-        run = Run(found, record, self._free, self._host_step if self.needs_python else None)
+        run = Run(found, record, self._free, self)
         if self.needs_python:
             found.start_python()
             run.addresses = self._addresses(memories, arena)
@@ -159,7 +158,8 @@ class CPUExecutable:
         errors = run_serially(self.plan, self._calls, self._addresses(memories, arena), scalars, poisoned)
         return tuple(DONE if errors[e] is None else Done(errors[e]) for e in self.plan.completion)
 
-    def _host_step(self, task: int, addresses: Sequence[int]) -> None:
+    def host_step(self, task: int, addresses: Sequence[int]) -> None:
+        """Do a library task: the engine's Python thread calls this."""
         try:
             self._calls[task](addresses)
         except BaseException as raised:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 
-from kernelgraph.runtime.plan import Launch, Plan, Record
-from kernelgraph.runtime.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task
+from kernelgraph.runtime.plan import Launch, Plan, Record, Step, Wait
+from kernelgraph.runtime.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task, dependences
 
 
 def elementwise(name: str, inputs: int, body: str, scalars: tuple[str, ...] = ()) -> Kernel:
@@ -178,3 +180,70 @@ def start_memories(device, plan, arrays):
     for number, array in zip(plan.program.inputs, arrays, strict=True):
         device.upload(array, kept[number])
     return [None if k is None else k.address for k in kept], kept
+
+
+def hash_program(rng: random.Random, units: int, tasks: int, temporaries: int, work: int = 2000) -> Program:
+    """Tasks of HASH over random buffers of int64: two inputs (which are only read), temporaries, two outputs."""
+    kinds = ["input"] * 2 + ["temp"] * temporaries + ["output"] * 2
+    made = []
+    for number in range(tasks):
+        x, y, out = rng.randrange(len(kinds)), rng.randrange(len(kinds)), rng.randrange(2, len(kinds))
+        arguments = (Pointer(x), Pointer(y), Pointer(out), Int(number + 1), Int(rng.choice([1, work // 20, work])))
+        reads = tuple(region(b, units, "int64") for b in (x, y, out))
+        grain, cost = rng.choice([1, 7, units]), rng.choice([1.0, 50.0])
+        made.append(
+            Task(
+                f"h{number}",
+                HASH,
+                arguments,
+                reads,
+                (region(out, units, "int64"),),
+                frozenset((out,)),
+                units=units,
+                grain=grain,
+                cost=cost,
+            )
+        )
+    buffers = tuple(Buffer(8 * units, kind) for kind in kinds)
+    return Program(buffers, tuple(made), (0, 1), (len(kinds) - 2, len(kinds) - 1))
+
+
+def hash_reference(program: Program, arrays: list[np.ndarray]) -> None:
+    """Run a `hash_program` in order, in NumPy, on one array for each buffer."""
+    with np.errstate(over="ignore"):
+        for task in program.tasks:
+            x, y, out = (arrays[a.buffer] for a in task.arguments[:3])
+            out[...] = 31 * out + task.arguments[3].value + 7 * x + 5 * y
+
+
+def random_plan(rng: random.Random, program: Program, streams: int) -> Plan:
+    """Tasks on random streams, issued in a random order that the dependences allow, with a wait for each of them."""
+    before = dependences(program)
+    tasks = range(len(program.tasks))
+    stream = [rng.randrange(streams) for _ in tasks]
+    steps: list[Step] = []
+    event: dict[int, int] = {}
+    waiting = set(tasks)
+    events = 0
+    while waiting:
+        task = rng.choice([t for t in sorted(waiting) if not before[t] & waiting])
+        waiting.remove(task)
+        steps += [Wait(stream[task], event[t]) for t in sorted(before[task]) if stream[t] != stream[task]]
+        steps.append(Launch(stream[task], task))
+        if any(task in before[t] and stream[t] != stream[task] for t in waiting):
+            event[task] = events
+            steps.append(Record(stream[task], events))
+            events += 1
+    completion = []
+    for output in program.outputs:
+        users = {stream[t] for t in tasks if output in {r.buffer for r in program.tasks[t].reads}}
+        last = min(users, default=0)
+        for other in sorted(users - {last}):
+            steps += [Record(other, events), Wait(last, events)]
+            events += 1
+        steps.append(Record(last, events))
+        completion.append(events)
+        events += 1
+    offsets, arena = place(program.buffers)
+    urgent = frozenset(s for s in range(streams) if rng.random() < 0.3)
+    return Plan(program, tuple(steps), streams, events, offsets, arena, tuple(completion), urgent)
