@@ -33,8 +33,8 @@ format: $(VENV)/dev.stamp  ## let ruff lay out the code and fix what it can
 test-gpu: $(VENV)/cuda.stamp  ## the tests that need an NVIDIA GPU
 	$(PYTEST) tests/gpu $(ARGS)
 
-golden: $(VENV)/dev.stamp  ## write the golden files anew: read the diff before you commit it
-	$(PYTEST) tests/golden --update-golden $(ARGS)
+golden: $(VENV)/dev.stamp  ## write golden files and printed text in the pages anew: read the diff
+	$(PYTEST) tests/golden tests/end_to_end/test_readme.py --update-golden $(ARGS)
 
 bench: $(VENV)/dev.stamp  ## CPU benchmarks, beside the peers that are installed
 	$(BIN)/python benchmarks/cpu.py $(ARGS)

@@ -100,7 +100,7 @@ def test_imports_inside_the_package_are_relative(path: Path) -> None:
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and not node.level:
             modules = [node.module or ""]
-        assert not any(module.split(".")[0] == "kernelgraph" for module in modules)
+        assert not any(module.startswith("kernelgraph.") for module in modules)
 
 
 def test_examples_are_short() -> None:

@@ -1,4 +1,7 @@
-"""The README's program prints what the README says, and the commands that it names exist."""
+"""What the pages show is what the programs print, and the commands, settings and errors that they name exist.
+
+`--update-golden` writes the printed text anew.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +11,45 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import kernelgraph as kg
+
 ROOT = Path(__file__).parent.parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-FENCES = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
+FENCE = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 
 
-def test_program_prints_what_the_readme_says(tmp_path: Path) -> None:
-    kinds = [kind for kind, _ in FENCES]
-    program = FENCES[kinds.index("python")][1]
-    printed = FENCES[kinds.index("text", kinds.index("python"))][1]
-    path = tmp_path / "readme.py"
-    path.write_text(program, encoding="utf-8")
+def read(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def printed(programs: list[str], folder: Path) -> list[str]:
+    """What each of a page's programs prints, run one after the other as one file."""
+    path = folder / "page.py"
+    path.write_text("\nprint('\\f')\n".join(programs), encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     shown = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, env=environment, timeout=120)
     assert shown.returncode == 0, shown.stderr
-    assert shown.stdout == printed
+    return shown.stdout.split("\f\n")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/how-it-works.md"])
+def test_programs_print_what_the_page_says(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    text = read(page)
+    programs = [body for kind, body in FENCE.findall(text) if kind == "python"]
+    outputs = [output for output in printed(programs, tmp_path) if output]
+    if request.config.getoption("--update-golden", default=False):
+        remaining = iter(outputs)
+        new = FENCE.sub(lambda m: f"```text\n{next(remaining)}```" if m[1] == "text" else m[0], text)
+        (ROOT / page).write_text(new, encoding="utf-8")
+        text = new
+    assert [body for kind, body in FENCE.findall(text) if kind == "text"] == outputs
 
 
 def test_commands_exist() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    named = {
-        word for kind, text in FENCES if kind == "sh" for word in re.findall(r"^make ([a-z-]+)", text, re.MULTILINE)
-    }
+    targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
+    commands = [body for kind, body in FENCE.findall(read("README.md")) if kind == "sh"]
+    named = set(re.findall(r"make ([a-z-]+)", "\n".join(commands) + read("CONTRIBUTING.md")))
     assert {"demo", "test"} <= named <= targets
 
 
@@ -37,3 +57,15 @@ def test_links_lead_somewhere() -> None:
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_setting_is_documented() -> None:
+    rows = set(re.findall(r"^\| `KERNELGRAPH_(\w+)`", read("docs/caching.md"), re.MULTILINE))
+    assert rows == {name.upper() for name in vars(kg.settings)}
+
+
+def test_every_error_is_documented() -> None:
+    rows = set(re.findall(r"^\| `(\w+)`", read("docs/errors.md"), re.MULTILINE))
+    public = {name for name in kg.__all__ if isinstance(getattr(kg, name), type)}
+    errors = {name for name in public if issubclass(getattr(kg, name), Exception)}
+    assert rows == errors - {"KernelGraphError", "UserError"}
