@@ -35,7 +35,7 @@ def assign_max(
     above: Sequence[int] | None = None,
     reduced: Preds | None = None,
 ) -> Assignment:
-    """Every two tasks that may run side by side do, with the fewest waits and event records, then the fewest streams.
+    """Every two tasks that may run side by side do, with the fewest waits and event records.
 
     A maximum matching of the transitive reduction chains tasks together (Kwon et al., Nimble, 2020), producers of one
     consumer first; a second one puts chains behind each other wherever that costs no concurrency and no wait.
@@ -83,15 +83,19 @@ def assign_list(
     gap: float = 0.0,
     hop: float = 0.0,
     rank: Sequence[float] | None = None,
+    order: Sequence[int] | None = None,
 ) -> Assignment:
     """List scheduling on at most `k` streams by distance to exit (HEFT: Topcuoglu, Hariri, Wu, 2002).
 
     The task with the largest rank goes to the stream where it can start first, ties to the stream whose last task is
     the predecessor that ends last. gap, hop: microseconds between tasks on one stream, and across streams.
+    order: take the tasks in this order instead, which keeps the dependences.
     """
-    n = len(preds)
-    rank = ranks(preds, costs) if rank is None else rank
-    order = sorted(range(n), key=lambda v: (-rank[v], v))
+    n, name = len(preds), f"{k} streams" if order is None else f"{k} streams, depth first"
+    if order is None:
+        rank = ranks(preds, costs) if rank is None else rank
+        by_rank = [-r for r in rank]
+        order = sorted(range(n), key=by_rank.__getitem__)
     end, stream = [0.0] * n, [0] * n
     free: list[float] = []
     tail: list[int] = []
@@ -124,5 +128,4 @@ def assign_list(
             free.append(0.0)
             tail.append(v)
         free[choice], tail[choice] = end[v], v
-    name = f"{k} streams" if k != 1 else "1 stream, longest path first"
     return Assignment(name, tuple(order), tuple(stream))

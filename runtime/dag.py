@@ -58,6 +58,26 @@ def ranks(preds: Sequence[Collection[int]], costs: Sequence[float]) -> list[floa
     return rank
 
 
+def depth_first(preds: Sequence[Collection[int]], above: Sequence[int]) -> list[int]:
+    """An order that finishes what it has begun: before each task what it needs, the largest part first."""
+    order: list[int] = []
+    begun, done = [False] * len(preds), [False] * len(preds)
+    used = mask_of({p for sources in preds for p in sources})
+    for exit_task in (v for v in range(len(preds)) if not used >> v & 1):
+        stack = [exit_task]
+        while stack:
+            v = stack[-1]
+            if begun[v]:
+                stack.pop()
+                if not done[v]:
+                    done[v] = True
+                    order.append(v)
+                continue
+            begun[v] = True
+            stack += sorted((p for p in preds[v] if not begun[p]), key=lambda p: (above[p].bit_count(), -p))
+    return order
+
+
 def maximum_matching(adjacent: Sequence[int], order: Sequence[int]) -> list[int]:
     """A maximum matching of a bipartite graph; -1 for left vertices without a partner.
 

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .assign import Assignment, assign_list, assign_max, assign_one
-from .dag import ancestors, ranks, width
-from .machine import Machine, share, simulate
-from .memory import arena_bound, place, temporaries
+from .assign import Assignment
+from .candidates import Option, Options, Work, nodes_of, option, options
+from .dag import ancestors, ranks
+from .machine import Machine, share
+from .memory import Placement, Temporaries, arena_bound, place, temporaries
 from .plan import Launch, Plan, Record, Wait
 from .program import Program, dependences
-from .report import Candidate, Count, Edge, Report
+from .report import Count, Edge, Report
 from .shrink import shrink
-from .waits import Order, emit, exact_waits, foreign_stream, with_completion, with_join_points
+from .waits import emit, foreign_stream, with_completion, with_join_points
 
 MODES = ("concurrency", "balanced", "small")
 
-# A plan on several streams must be predicted to be this much better than one stream, else one stream it is.
-MARGIN = 0.02
+# With memory="small" the fastest of the assignments whose arena is this near to the smallest is taken.
+NEAR_SMALLEST = 1.05
 
-# Above this many tasks the width is not computed: its cost grows faster than that of all else.
-WIDTH_LIMIT = 2000
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """An assignment with its memory. preds: the dependences and those that were added to save memory."""
+
+    option: Option
+    preds: tuple[frozenset[int], ...]
+    placement: Placement
+    added: tuple[Edge, ...] = ()
 
 
 def schedule(
@@ -42,10 +51,18 @@ def schedule(
     wanted = checked_streams(streams)
     if memory not in MODES:
         raise ValueError(f"memory={memory!r}: write one of {', '.join(map(repr, MODES))}")
-    preds = dependences(program)
-    costs = [task.cost for task in program.tasks]
-    shares = [share(task, machine) for task in program.tasks]
-    return _finish(program, preds, _choose(preds, costs, shares, wanted, machine), memory, join_points, machine)
+    costs = tuple(task.cost for task in program.tasks)
+    work = Work(dependences(program), costs, tuple(share(task, machine) for task in program.tasks), machine)
+    found = options(work, wanted, frugal=memory == "small")
+    temps = temporaries(program)
+    if memory == "small":
+        found, placed = _smallest(program, temps, work, found)
+    elif memory == "balanced":
+        placed = _Placed(found.best, work.preds, place(program, temps, found.best.waits.before))
+    else:
+        by_data = [mask | 1 << v for v, mask in enumerate(ancestors(work.preds))]
+        placed = _Placed(found.best, work.preds, place(program, temps, by_data))
+    return _plan(program, work, found, placed, memory, join_points)
 
 
 def checked_streams(streams: Any) -> str | int:
@@ -62,84 +79,36 @@ def checked_streams(streams: Any) -> str | int:
     raise ValueError(f'streams={streams!r}: write "auto", "max" or a whole number of streams, 1 or more')
 
 
-def _choose(
-    preds: Sequence[frozenset[int]],
-    costs: Sequence[float],
-    shares: Sequence[float],
-    wanted: str | int,
-    machine: Machine,
-) -> tuple[Assignment, tuple[Candidate, ...], str, int | None]:
-    """The assignment, all candidates, why it was chosen, and the width if it was computed."""
-    n = len(preds)
-    above = ancestors(preds)
-    known = width(above) if n <= WIDTH_LIMIT else None
-    most = n if known is None else known
-    found: list[tuple[Assignment, Candidate]] = []
+def _smallest(program: Program, temps: Temporaries, work: Work, found: Options) -> tuple[Options, _Placed]:
+    """The fastest of those that need the fewest bytes, once orders are added to the most promising options.
 
-    def consider(assignment: Assignment) -> None:
-        waits = exact_waits(_order(preds, assignment))
-        predicted = simulate(assignment.order, assignment.stream, waits.needed, costs, shares, machine)
-        count = Count(len(waits.recorded), waits.waits)
-        found.append((assignment, Candidate(assignment.name, assignment.streams, count, predicted)))
+    They are one stream, the fastest, and the one of the smallest arena as it stands.
+    """
 
-    def answer(reason: str) -> tuple[Assignment, tuple[Candidate, ...], str, int | None]:
-        best = min(found, key=lambda item: (item[1].predicted, item[1].streams))
-        if best[1].predicted > found[0][1].predicted * (1 - MARGIN):
-            best = found[0]
-        return best[0], tuple(candidate for _, candidate in found), reason or _reason(found, best[1]), known
+    def arena(each: Option) -> int:
+        return place(program, temps, each.waits.before).arena
 
-    delays = {"gap": machine.gap, "hop": machine.hop}
-    rank = ranks(preds, [cost + machine.gap for cost in costs])
-    if wanted == "max":
-        consider(assign_max(preds, costs, above=above))
-        return answer("asked for")
-    if isinstance(wanted, int):
-        consider(assign_one(preds) if min(wanted, n) <= 1 else assign_list(preds, costs, wanted, rank=rank, **delays))
-        return answer("asked for")
-    consider(assign_one(preds))
-    alone = found[0][1].predicted
-    path, work = max(rank, default=0.0), sum(c * s for c, s in zip(costs, shares, strict=True))
-    if most <= 1 or alone * (1 - MARGIN) <= path:
-        return answer("one stream is as fast as the longest chain of tasks")
-    if alone * (1 - MARGIN) <= work:
-        return answer("one stream keeps the machine full")
-    for k in dict.fromkeys(min(k, most) for k in machine.counts if k > 1):
-        consider(assign_list(preds, costs, k, rank=rank, **delays))
-    consider(assign_max(preds, costs, above=above))
-    return answer("")
+    def shrunk(each: Option) -> _Placed:
+        preds, assignment, added = shrink(program, temps, work.preds, each.assignment, work.machine)
+        ordered = option(work, assignment, preds)
+        return _Placed(ordered, preds, place(program, temps, ordered.waits.before), added)
+
+    promising = {id(each): each for each in (found.all[0], found.best, min(found.all, key=arena))}
+    tried = [shrunk(each) for each in promising.values()]
+    least = min(placed.placement.arena for placed in tried)
+    near = [placed for placed in tried if placed.placement.arena <= least * NEAR_SMALLEST]
+    best = min(near, key=lambda placed: (placed.option.summary.predicted, placed.placement.arena))
+    every = tuple(placed.option for placed in tried)
+    reason = found.reason if len(tried) == 1 else f"the fastest of those near the smallest arena, {least} bytes"
+    return replace(found, all=every, best=best.option, reason=reason), best
 
 
-def _reason(found: Sequence[tuple[Assignment, Candidate]], best: Candidate) -> str:
-    one = found[0][1]
-    if best is one:
-        return f"no other candidate is predicted to be {MARGIN:.0%} faster"
-    return f"predicted {one.predicted / max(best.predicted, 1e-9):.2f} times as fast as one stream"
-
-
-def _order(preds: Sequence[frozenset[int]], assignment: Assignment) -> Order:
-    return Order(len(preds), assignment.order, tuple(preds), assignment.stream, assignment.streams)
-
-
-def _finish(
-    program: Program,
-    preds: Sequence[frozenset[int]],
-    choice: tuple[Assignment, tuple[Candidate, ...], str, int | None],
-    memory: str,
-    join_points: bool,
-    machine: Machine,
+def _plan(
+    program: Program, work: Work, found: Options, placed: _Placed, memory: str, join_points: bool
 ) -> Plan:
-    """Waits, places and steps for a chosen assignment, and the report."""
-    assignment, candidates, reason, known = choice
-    data, added = preds, tuple[Edge, ...]()
-    temps = temporaries(program)
-    if memory == "small":
-        preds, assignment, added = shrink(program, temps, preds, assignment, machine)
-    nodes = _order(preds, assignment)
-    direct = exact_waits(nodes)
-    if memory == "concurrency":
-        placement = place(program, temps, [mask | 1 << v for v, mask in enumerate(ancestors(data))])
-    else:
-        placement = place(program, temps, direct.before)
+    """Join points, completion and steps, and the report."""
+    assignment, direct = placed.option.assignment, placed.option.waits
+    nodes = nodes_of(placed.preds, assignment)
     nodes, inner = with_join_points(nodes, direct) if join_points else (nodes, direct)
     joins = len(nodes.preds) - nodes.tasks
     forked, joined = foreign_stream(nodes, inner)
@@ -149,24 +118,24 @@ def _finish(
             writers[region.buffer] |= 1 << number
     nodes, full, last = with_completion(nodes, inner, [writers[b] for b in program.outputs])
     steps, events, completion = emit(nodes, full, last)
-    costs = [task.cost for task in program.tasks]
-    rank = ranks(data, costs)
+    rank = ranks(work.preds, work.costs)
+    stream = assignment.stream
     report = Report(
-        width=known,
+        width=found.width,
         streams=nodes.streams,
         inner=Count(len(inner.recorded), inner.waits),
         entry=Count(1, forked) if forked else Count(),
         exit=Count(joined, joined),
         completion=Count(events - len(inner.recorded), full.waits - inner.waits),
-        crossing=sum(assignment.stream[p] != assignment.stream[v] for v, ps in enumerate(preds) for p in ps),
+        crossing=sum(stream[p] != stream[v] for v, sources in enumerate(placed.preds) for p in sources),
         critical_path=max(rank, default=0.0),
-        candidates=candidates,
+        candidates=tuple(each.summary for each in found.all),
         chosen=assignment.name,
-        reason=reason,
+        reason=found.reason,
         memory=memory,
-        arena=placement.arena,
-        live=placement.live,
-        added=added,
+        arena=placed.placement.arena,
+        live=placed.placement.live,
+        added=placed.added,
         joins=joins,
     )
     return Plan(
@@ -174,10 +143,10 @@ def _finish(
         steps=steps,
         streams=nodes.streams,
         events=events,
-        offsets=placement.offsets,
-        arena_bytes=placement.arena,
+        offsets=placed.placement.offsets,
+        arena_bytes=placed.placement.arena,
         completion=completion,
-        high_priority=_critical_stream(data, rank, costs, assignment),
+        high_priority=_critical_stream(work.preds, rank, work.costs, assignment),
         report=report,
     )
 

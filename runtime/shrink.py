@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from .antichain import Antichains
 from .assign import Assignment
-from .dag import bits
+from .dag import ancestors, bits, depth_first
 from .machine import Machine
 from .memory import Temporaries, live_bound, precedence
 from .program import Library, Program
@@ -16,92 +16,108 @@ from .report import Edge
 from .waits import Order, exact_waits
 
 Preds = Sequence[Collection[int]]
+COPIES = ("upload", "download")
 
 
 def shrink(
-    program: Program, temps: Temporaries, preds: Preds, assignment: Assignment, machine: Machine
+    program: Program, temps: Temporaries, preds: Sequence[frozenset[int]], assignment: Assignment, machine: Machine
 ) -> tuple[tuple[frozenset[int], ...], Assignment, tuple[Edge, ...]]:
     """Lower the least arena: (dependences with the added ones, the assignment in an order that keeps them, the added).
 
     While some buffers of a heaviest antichain may be put one after the other, the pair that lengthens the critical
-    path least for the bytes it saves is. Of all states passed the one of least bytes is kept. On one stream, where
-    no order can be added, the tasks are reordered instead.
+    path least for the bytes it saves is. Of all states passed the first of the fewest bytes is kept. On one stream,
+    where no order can be added, the tasks are reordered instead.
     """
-    sizes, masks = temps.sizes, temps.users
     if assignment.streams <= 1:
-        return tuple(map(frozenset, preds)), _reorder(preds, assignment, temps), ()
+        return tuple(preds), _reordered(preds, assignment, temps), ()
     nodes = Order(len(preds), assignment.order, tuple(preds), assignment.stream, assignment.streams)
     before = list(exact_waits(nodes).before)
-    extra: list[set[int]] = [set(p) for p in preds]
-    _follow_streams(extra, assignment)
+    full = _with_streams(preds, assignment)
     costs = [task.cost + machine.gap for task in program.tasks]
-    copies = sum(1 << v for v, task in enumerate(program.tasks) if is_copy(program, v))
+    copies = sum(1 << v for v, task in enumerate(program.tasks) if _is_copy(task.kernel))
+    antichains = Antichains(temps.sizes)
     added: list[Edge] = []
-    least, kept = -1, 0
-    antichains = Antichains(sizes)
-    for _ in range(4 * len(sizes) + 1):
-        heavy = antichains.heaviest(precedence(masks, before))
-        weight = sum(sizes[b] for b in heavy)
-        if least < 0 or weight < least:
-            least, kept = weight, len(added)
-        pair = _cheapest(heavy, sizes, masks, before, extra, costs, copies)
+    fewest, kept = -1, 0
+    for _ in range(4 * len(temps.sizes) + 1):
+        heavy = antichains.heaviest(precedence(temps.users, before))
+        weight = sum(temps.sizes[b] for b in heavy)
+        if fewest < 0 or weight < fewest:
+            fewest, kept = weight, len(added)
+        paths = _paths(full, before, costs)
+        pair = _cheapest(heavy, temps, before, paths, copies)
         if pair is None:
             break
-        cost, a, b = pair
-        ends = _last(masks[a], before)
-        done = 0
-        for u in ends:
-            done |= before[u]
-        for f in _first(masks[b], before):
-            added += [Edge(u, f, cost) for u in ends]
-            extra[f].update(ends)
-            for v, mask in enumerate(before):
-                if mask >> f & 1:
-                    before[v] = mask | done
-    result = [set(p) for p in preds]
-    for edge in added[:kept]:
-        result[edge.after].add(edge.before)
-    final = tuple(map(frozenset, result))
-    return final, _reissue(final, assignment), tuple(added[:kept])
+        added += _put_after(temps.users[pair[0]], temps.users[pair[1]], full, before, paths)
+    needed = _not_implied(preds, assignment, added[:kept])
+    final = [set(p) for p in preds]
+    for edge in needed:
+        final[edge.after].add(edge.before)
+    result = tuple(map(frozenset, final))
+    return result, replace(assignment, order=_topological(_with_streams(result, assignment), assignment.order)), needed
 
 
-def is_copy(program: Program, task: int) -> bool:
-    """Whether a task runs on a copy engine: such tasks are never made to wait for kernels, nor kernels for them."""
-    kernel = program.tasks[task].kernel
-    return isinstance(kernel, Library) and kernel.name in ("upload", "download")
+def _is_copy(kernel: object) -> bool:
+    """Whether it runs on a copy engine: such tasks are never made to wait for kernels, nor kernels for them."""
+    return isinstance(kernel, Library) and kernel.name in COPIES
 
 
-def _cheapest(
-    heavy: Sequence[int],
-    sizes: Sequence[int],
-    masks: Sequence[int],
-    before: Sequence[int],
-    extra: Sequence[Collection[int]],
-    costs: Sequence[float],
-    copies: int,
-) -> tuple[float, int, int] | None:
-    """(added microseconds, first, second) of the best pair of buffers to put in order, if any may be."""
+@dataclass(frozen=True, slots=True)
+class _Paths:
+    """top[v], rank[v]: the longest paths to the end of task `v` and from its start; longest: of all."""
+
+    top: list[float]
+    rank: list[float]
+    longest: float
+
+    def lengthened(self, u: int, v: int) -> float:
+        """By how much the longest path grows if `v` must follow `u`."""
+        return max(0.0, self.top[u] + self.rank[v] - self.longest)
+
+
+def _paths(preds: Preds, before: Sequence[int], costs: Sequence[float]) -> _Paths:
     order = sorted(range(len(before)), key=lambda v: before[v].bit_count())
     top, rank = [0.0] * len(before), list(costs)
     for v in order:
-        top[v] = costs[v] + max((top[p] for p in extra[v]), default=0.0)
+        top[v] = costs[v] + max((top[p] for p in preds[v]), default=0.0)
     for v in reversed(order):
-        for p in extra[v]:
+        for p in preds[v]:
             rank[p] = max(rank[p], costs[p] + rank[v])
-    path = max(top, default=0.0)
-    best: tuple[float, int, int, int, float] | None = None
-    done = {b: _union(masks[b], before) for b in heavy}
-    ends = {b: max(top[v] for v in _last(masks[b], before)) for b in heavy}
-    starts = {b: max(rank[v] for v in _first(masks[b], before)) for b in heavy}
+    return _Paths(top, rank, max(top, default=0.0))
+
+
+def _cheapest(
+    heavy: Sequence[int], temps: Temporaries, before: Sequence[int], paths: _Paths, copies: int
+) -> tuple[int, int] | None:
+    """The pair of buffers (first, second) to put in order that costs least time for the bytes saved, if any may be."""
+    users, sizes = temps.users, temps.sizes
+    done = {b: _union(users[b], before) for b in heavy}
+    ends = {b: max(_last(users[b], before), key=lambda v: paths.top[v]) for b in heavy}
+    starts = {b: max(_first(users[b], before), key=lambda v: paths.rank[v]) for b in heavy}
+    best: tuple[float, int, int, int] | None = None
     for a in heavy:
         for b in heavy:
-            if a == b or done[a] & masks[b] or bool(masks[a] & copies) != bool(masks[b] & copies):
+            if a == b or done[a] & users[b] or bool(users[a] & copies) != bool(users[b] & copies):
                 continue
-            cost, saved = max(0.0, ends[a] + starts[b] - path), min(sizes[a], sizes[b])
-            key = (cost / saved, -saved, a, b, cost)
+            saved = min(sizes[a], sizes[b])
+            key = (paths.lengthened(ends[a], starts[b]) / saved, -saved, a, b)
             if best is None or key < best:
                 best = key
-    return None if best is None else (best[4], best[2], best[3])
+    return None if best is None else (best[2], best[3])
+
+
+def _put_after(
+    first: int, second: int, preds: Sequence[set[int]], before: list[int], paths: _Paths
+) -> list[Edge]:
+    """Let a set of tasks wait for another one: new edges, with `preds` and `before` brought up to date."""
+    ends, starts = _last(first, before), _first(second, before)
+    done = _union(first, before)
+    edges = [Edge(u, v, paths.lengthened(u, v)) for v in starts for u in ends]
+    for edge in edges:
+        preds[edge.after].add(edge.before)
+    for v, mask in enumerate(before):
+        if any(mask >> start & 1 for start in starts):
+            before[v] = mask | done
+    return edges
 
 
 def _union(mask: int, before: Sequence[int]) -> int:
@@ -124,25 +140,38 @@ def _first(mask: int, before: Sequence[int]) -> list[int]:
     return [v for v in bits(mask) if not before[v] & ~(1 << v) & mask]
 
 
-def _follow_streams(preds: Sequence[set[int]], assignment: Assignment) -> None:
+def _with_streams(preds: Preds, assignment: Assignment) -> list[set[int]]:
+    """The dependences and each task's predecessor on its stream."""
+    result = [set(sources) for sources in preds]
     tail: dict[int, int] = {}
     for v in assignment.order:
         s = assignment.stream[v]
         if s in tail:
-            preds[v].add(tail[s])
+            result[v].add(tail[s])
         tail[s] = v
+    return result
 
 
-def _reissue(preds: Preds, assignment: Assignment) -> Assignment:
-    """The tasks in an order that keeps `preds` and the streams' orders, as near to the old one as that allows."""
-    full = [set(p) for p in preds]
-    _follow_streams(full, assignment)
-    place = {v: i for i, v in enumerate(assignment.order)}
-    followers: list[list[int]] = [[] for _ in full]
-    for v, sources in enumerate(full):
+def _not_implied(preds: Preds, assignment: Assignment, added: Sequence[Edge]) -> tuple[Edge, ...]:
+    """Those of the added orders that the dependences, the streams and the other added orders do not imply."""
+    full = _with_streams(preds, assignment)
+    for edge in added:
+        full[edge.after].add(edge.before)
+    above = [0] * len(full)
+    for v in _topological(full, assignment.order):
+        for p in full[v]:
+            above[v] |= above[p] | 1 << p
+    return tuple(e for e in added if not any(above[w] >> e.before & 1 for w in full[e.after]))
+
+
+def _topological(preds: Preds, wanted: Sequence[int]) -> tuple[int, ...]:
+    """An order that keeps `preds`, as near to the wanted one as that allows."""
+    place = {v: i for i, v in enumerate(wanted)}
+    followers: list[list[int]] = [[] for _ in preds]
+    for v, sources in enumerate(preds):
         for p in sources:
             followers[p].append(v)
-    missing = [len(sources) for sources in full]
+    missing = [len(sources) for sources in preds]
     ready = [(place[v], v) for v, count in enumerate(missing) if not count]
     heapify(ready)
     order = []
@@ -153,29 +182,44 @@ def _reissue(preds: Preds, assignment: Assignment) -> Assignment:
             missing[w] -= 1
             if not missing[w]:
                 heappush(ready, (place[w], w))
-    return replace(assignment, order=tuple(order))
+    return tuple(order)
 
 
-def _reorder(preds: Preds, assignment: Assignment, temps: Temporaries) -> Assignment:
-    """The old order or a greedy one (next the task that leaves the fewest bytes alive), whichever needs less."""
-    n, sizes, masks = len(preds), temps.sizes, temps.users
+def _reordered(preds: Sequence[frozenset[int]], assignment: Assignment, temps: Temporaries) -> Assignment:
+    """The tasks of one stream in the order, of three, that keeps the fewest bytes alive."""
+    orders = [list(assignment.order), depth_first(preds, ancestors(preds)), _least_growth(preds, temps)]
+
+    def alive(order: list[int]) -> int:
+        before, done = [0] * len(order), 0
+        for v in order:
+            done |= 1 << v
+            before[v] = done
+        return live_bound(temps, before)
+
+    return replace(assignment, order=tuple(min(orders, key=alive)))
+
+
+def _least_growth(preds: Preds, temps: Temporaries) -> list[int]:
+    """Next is always the task after which the fewest bytes are alive."""
+    n, users = len(preds), temps.users
     followers: list[list[int]] = [[] for _ in range(n)]
     for v, sources in enumerate(preds):
         for p in sources:
             followers[p].append(v)
-    missing = [len(p) for p in preds]
     touched: list[list[int]] = [[] for _ in range(n)]
-    for b, mask in enumerate(masks):
+    for b, mask in enumerate(users):
         for v in bits(mask):
             touched[v].append(b)
+    missing = [len(p) for p in preds]
     ready, done, order = {v for v in range(n) if not missing[v]}, 0, list[int]()
+
+    def growth(v: int) -> tuple[int, int, int]:
+        fresh = sum(temps.sizes[b] for b in touched[v] if not users[b] & done)
+        freed = sum(temps.sizes[b] for b in touched[v] if not users[b] & ~(done | 1 << v))
+        return fresh - freed, fresh, v
+
     while ready:
-        grown = {}
-        for v in ready:
-            fresh = sum(sizes[b] for b in touched[v] if not masks[b] & done)
-            freed = sum(sizes[b] for b in touched[v] if not masks[b] & ~(done | 1 << v))
-            grown[v] = (fresh - freed, fresh, v)
-        v = min(ready, key=lambda w: grown[w])
+        v = min(ready, key=growth)
         ready.remove(v)
         order.append(v)
         done |= 1 << v
@@ -183,14 +227,4 @@ def _reorder(preds: Preds, assignment: Assignment, temps: Temporaries) -> Assign
             missing[w] -= 1
             if not missing[w]:
                 ready.add(w)
-    candidates = [assignment, replace(assignment, order=tuple(order))]
-    return min(candidates, key=lambda a: live_bound(temps, _line(a.order)))
-
-
-def _line(order: Sequence[int]) -> list[int]:
-    """What is done when each task is done, if they run one after the other."""
-    before, done = [0] * len(order), 0
-    for v in order:
-        done |= 1 << v
-        before[v] = done
-    return before
+    return order
