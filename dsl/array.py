@@ -209,11 +209,11 @@ class Array:
 
     @property
     def real(self) -> Array:
-        return np.real(self)  # type: ignore[call-overload, no-any-return]
+        return np.real(self)
 
     @property
     def imag(self) -> Array:
-        return np.imag(self)  # type: ignore[call-overload, no-any-return]
+        return np.imag(self)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         from .eager import run_ufunc
@@ -255,7 +255,7 @@ def from_numpy(values: Any, device: Device, own: bool = False) -> Array:
     spec = spec_of(ArrayType(host.shape, dtype))
     fits = host.flags.c_contiguous and host.dtype == dtype
     if own and fits and device.kind == "cpu" and address(host) % 16 == 0:
-        return Array(NumpyMemory(host), spec, device)  # type: ignore[arg-type]
+        return Array(NumpyMemory(host), spec, device)
     memory = device.allocate(spec.nbytes)
     event = device.upload(np.ascontiguousarray(host, dtype).reshape(spec.shape), memory)
     return Array(memory, spec, device, event)

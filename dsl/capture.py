@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.graph import Graph, GraphError
+from ..compiler.graph import Graph, GraphError, Value
 from ..compiler.types import kind_of
 from .array import Array
 from .errors import TraceError, UserError, located, user_frames, user_line
@@ -97,7 +97,9 @@ def _check_attributes(args: Sequence[Any], before: dict[str, Any]) -> None:
 def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captured:
     leaves: list[Any] = []
     tree = flatten(result, leaves)
-    outputs, results, numbers = [], [], []
+    outputs: list[Value] = []
+    results: list[tuple[str, Any]] = []
+    numbers: list[str] = []
     for leaf in leaves:
         if type(leaf) is TracedNumber:
             results.append(("number", len(numbers)))

@@ -11,8 +11,8 @@ import numpy as np
 from ..compiler.types import FLOAT64, INT64
 from .elementwise import apply
 from .errors import ShapeError
-from .tracer import Tracer, array_of, checked_dtype, fresh, implements, operand, trace_of
-from .views import broadcast_to, cast, copy, expand_dims, moveaxis, reshape, to_axis, to_index, to_shape
+from .tracer import Tracer, array_of, checked_dtype, fresh, implements, length, operand, to_index, trace_of
+from .views import broadcast_to, cast, copy, expand_dims, moveaxis, reshape, to_axis, to_shape
 
 Shape = int | Sequence[int]
 
@@ -82,10 +82,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     """start, start + step, ... below stop, each `start + i * step`. The length must be known while tracing."""
     if stop is None:
         start, stop = 0, start
-    start, stop, step = (
-        +x if isinstance(x, (int, float)) else to_index(x, "a bound of arange")
-        for x in map(_known, (start, stop, step))
-    )
+    start, stop, step = _known(start), _known(stop), _known(step)
     if step == 0:
         raise ShapeError("arange with step 0 has no end")
     length = max(0, math.ceil((stop - start) / step))
@@ -99,13 +96,11 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     return cast(apply("add", apply("multiply", numbers, delta), start), wanted)
 
 
-def _known(x: Any) -> Any:
-    """The value of a traced number; the trace starts again where it is not known."""
-    if isinstance(x, bool):
-        return int(x)
-    if isinstance(x, int):
-        return int(x)
-    return float(x) if isinstance(x, float) else x
+def _known(x: Any) -> int | float:
+    """The value of a bound; the trace starts again where it is not known yet."""
+    if isinstance(x, (float, np.floating)):
+        return float(x)
+    return to_index(x, "a bound of arange")
 
 
 @implements(np.linspace)
@@ -132,10 +127,10 @@ def linspace(
     shape = (count,) + (1,) * delta.ndim
     i = cast(reshape(fresh(trace.builder.index((count,), 0)), shape), real)
     divisor = count - 1 if endpoint else count
-    step = apply("divide", delta, divisor) if divisor > 0 else delta
+    step = apply("divide", delta, length(trace, divisor)) if divisor > 0 else delta
     result = apply("add", apply("multiply", i, step), first)
     if endpoint and count > 1:
-        result = apply("where", apply("equal", i, count - 1), cast(last, result.dtype), result)
+        result = apply("where", apply("equal", i, length(trace, count - 1)), cast(last, result.dtype), result)
     if wanted.kind in "iu":
         result = apply("floor", result)
     result = moveaxis(cast(result, wanted), 0, axis) if delta.ndim else cast(result, wanted)

@@ -1,4 +1,4 @@
-"""Operations on `kg.Array` outside of a trace: NumPy itself on the CPU, one compiled function an operation elsewhere."""
+"""Operations on `kg.Array` outside of a trace: NumPy itself on the CPU, a compiled function each elsewhere."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def _compiled(function: Callable[..., Any], device: Device) -> Callable[..., Any
     found = _COMPILED.get(key)
     if found is None:
         from .devices import name_of
-        from .kernel_graph import kernel_graph
+        from .kernel_graph import KernelGraph
 
         def one(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
             return function(*args, **options)
 
         one.__name__ = getattr(function, "__name__", "operation")
-        found = _COMPILED[key] = kernel_graph(one, device=name_of(device))
-    return found  # type: ignore[no-any-return]
+        found = _COMPILED[key] = KernelGraph(one, device=name_of(device))
+    return found
 
 
 def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:

@@ -20,6 +20,7 @@ from .tracer import (
     Tracer,
     array_of,
     assign,
+    check_options,
     checked_dtype,
     fresh,
     implements,
@@ -53,10 +54,11 @@ def user_apply(op: str, *args: Any, **attrs: Any) -> Tracer:
 def _power(x: Any, exponent: Any) -> Tracer | None:
     """NumPy's fast paths for scalar exponents (-0.0 ** 0.5 is -0.0), and its refusal of negative ones for integers."""
     traced = type(exponent) is TracedNumber
-    if isinstance(exponent, Tracer) or not isinstance(exponent, (int, float, np.generic)):
+    given: Any = exponent._number if traced else exponent
+    if isinstance(exponent, Tracer) or not isinstance(given, (int, float, np.generic)):
         return None
     x = array_of(x)
-    number = exponent._number if traced else exponent
+    number: Any = given
     whole = kind_of(x.dtype) in "biu" and isinstance(number, (int, np.integer))
     if traced:  # what follows must hold for every value that the trace serves
         check = f"{exponent._name} >= 0" if whole else f"{exponent._name} != 0.5"
@@ -103,7 +105,10 @@ def call_ufunc(
     implementation = FUNCTIONS.get(ufunc)
     outs = out if isinstance(out, tuple) else (out,) * ufunc.nout
     if implementation is not None:
-        return implementation(*inputs, out=outs[0], dtype=dtype, casting=casting)
+        given = {"out": outs[0], "dtype": dtype, "casting": casting}
+        options = {k: v for k, v in given.items() if v is not None and v != "same_kind"}
+        check_options(implementation, public_name(ufunc), options)
+        return implementation(*inputs, **options)
     parts = UFUNC_PARTS.get(ufunc)
     if parts is None:
         name = public_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__
@@ -118,10 +123,13 @@ def call_ufunc(
 def _chosen_loop(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: Any, casting: str, signature: Any) -> tuple[Any, ...]:
     """The inputs in the dtypes that NumPy's own choice of loop asks for."""
     kinds = [_kind(a) for a in inputs]
+    if isinstance(signature, str):
+        signature = tuple(np.dtype(c) for c in signature.replace("->", ""))
     if signature is None and dtype is not None:
         signature = (None,) * ufunc.nin + (checked_dtype(dtype),) * ufunc.nout
     try:
-        loop = ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), signature=signature, casting=casting)  # type: ignore[arg-type]
+        chosen: Any = {"casting": casting} if signature is None else {"casting": casting, "signature": signature}
+        loop = ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), **chosen)
     except TypeError as error:
         raise DTypeError(f"{error}; convert the arguments with x.astype(...)") from None
     return tuple(METHODS["astype"](array_of(a), to) for a, to in zip(inputs, loop[: ufunc.nin], strict=True))
@@ -159,7 +167,7 @@ def reduce_ufunc(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, 
     return result if dtype is None else METHODS["astype"](result, dtype)
 
 
-_REDUCTIONS = {
+_REDUCTIONS: dict[Any, Any] = {
     np.add: np.sum,
     np.multiply: np.prod,
     np.minimum: np.min,
@@ -241,7 +249,9 @@ _NUMBERS = {bool, int, float, complex, TracedNumber}
 
 def _install_operators() -> None:
     """Gives both stand-ins the Python methods that the rows of the table answer."""
-    rows = {row.operator: (row.name,) for row in OPS.values() if row.operator and row.kind == "map"}
+    rows: dict[str, tuple[str, ...]] = {
+        row.operator: (row.name,) for row in OPS.values() if row.operator and row.kind == "map"
+    }
     rows["__divmod__"] = UFUNC_PARTS[np.divmod]
     for python, parts in rows.items():
         arity = OPS[parts[0]].arity
@@ -349,11 +359,8 @@ def conj(x: Any) -> Tracer:
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Tracer:
     """|a - b| <= atol + rtol * |b|, and equal infinities."""
     x, y = array_of(a), array_of(b)
-    near = apply(
-        "less_equal",
-        apply("absolute", apply("subtract", x, y)),
-        apply("add", atol, apply("multiply", rtol, apply("absolute", y))),
-    )
+    distance = apply("absolute", apply("subtract", x, y))
+    near = apply("less_equal", distance, apply("add", atol, apply("multiply", rtol, apply("absolute", y))))
     result = apply("logical_or", apply("logical_and", near, apply("isfinite", y)), apply("equal", x, y))
     if equal_nan:
         result = apply("logical_or", result, apply("logical_and", apply("isnan", x), apply("isnan", y)))

@@ -27,19 +27,18 @@ def failed(guards: tuple[Guard, ...]) -> str | None:
     """The name whose value has changed, if any."""
     for read, value, name in guards:
         now = read()
-        if now is not value and not (
-            type(now) is type(value) and isinstance(now, (*_PLAIN, tuple)) and _equal(now, value)
-        ):
+        if now is not value and not _equal(now, value):
             return name
     return None
 
 
 def _equal(a: Any, b: Any) -> bool:
+    """Whether two objects are equal plain data, or tuples of it."""
+    if type(a) is not type(b):
+        return False
     if isinstance(a, tuple):
-        return len(a) == len(b) and all(
-            x is y or (type(x) is type(y) and isinstance(x, _PLAIN) and _equal(x, y)) for x, y in zip(a, b, strict=True)
-        )
-    return bool(repr(a) == repr(b))  # tells 0.0 from -0.0, and NaN equals itself
+        return len(a) == len(b) and all(x is y or _equal(x, y) for x, y in zip(a, b, strict=True))
+    return isinstance(a, _PLAIN) and repr(a) == repr(b)  # tells 0.0 from -0.0, and NaN equals itself
 
 
 def _walk(function: Any, seen: set[int]) -> Iterator[Guard]:

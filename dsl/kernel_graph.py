@@ -1,4 +1,4 @@
-"""The decorator: a NumPy function in; a function that traces, compiles once for each kind of arguments, and runs out."""
+"""The decorator: a NumPy function in; out, one that traces, compiles once for each kind of arguments, and runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -208,8 +208,8 @@ class KernelGraph:
             values.add(repr(leaves[leaf]))
             if len(values) == MANY_VALUES + 1:
                 warn(
-                    f"{self._name} was traced for more than {MANY_VALUES} values of one number, since its value decides "
-                    "the trace; write np.where in place of if, or pass the number as an array"
+                    f"{self._name} was traced for more than {MANY_VALUES} values of one number, since its value "
+                    "decides the trace; write np.where in place of if, or pass the number as an array"
                 )
 
     def _compiled(self, captured: Captured, arguments: Sequence[Argument], leaves: Sequence[Any]) -> Compiled:
@@ -312,7 +312,7 @@ class KernelGraph:
         return f"<kernel_graph {self._parameters}>"
 
     def __reduce__(self) -> str:
-        return str(self.__qualname__)
+        return str(self._function.__qualname__)
 
 
 class BoundKernelGraph:
@@ -354,7 +354,7 @@ def _values(leaves: Sequence[Any], which: Sequence[int]) -> tuple[Static, ...]:
 def _trace_key(argument: Argument) -> Hashable:
     if argument.spec is not None:
         return (argument.spec, argument.value is not None)
-    return Static(argument.value) if argument.static else type(argument.value)
+    return Static(argument.value) if argument.static else cast(Hashable, type(argument.value))
 
 
 def _show(argument: Argument) -> str:

@@ -11,7 +11,7 @@ from .elementwise import apply
 from .errors import ShapeError
 from .reductions import sum
 from .tracer import TracedNumber, Tracer, array_of, assign, fresh, implements
-from .views import expand_dims, ravel, reshape, to_axes, to_axis, transpose
+from .views import expand_dims, moveaxis, ravel, reshape, to_axes, to_axis, transpose
 
 
 @implements(np.matmul)
@@ -99,8 +99,9 @@ def vdot(a: Any, b: Any, /) -> Tracer:
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tracer:
     x, y = array_of(x1), array_of(x2)
     if to_axis(axis, x.ndim) != x.ndim - 1 or to_axis(axis, y.ndim) != y.ndim - 1:
-        x, y = (np.moveaxis(z, axis, -1) for z in (x, y))  # type: ignore[call-overload]
-    return sum(apply("multiply", apply("conjugate", x), y), -1)
+        x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
+    product = apply("multiply", apply("conjugate", x), y)
+    return sum(product, -1, product.dtype)
 
 
 for _stand_in in (Tracer, TracedNumber):

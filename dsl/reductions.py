@@ -11,7 +11,7 @@ from ..compiler.graph import Value
 from ..compiler.types import FLOAT32, FLOAT64, kind_of
 from .elementwise import apply
 from .errors import ShapeError, UnsupportedError
-from .tracer import Tracer, array_of, assign, checked_dtype, fresh, implements, operand
+from .tracer import Tracer, array_of, assign, checked_dtype, fresh, implements, length, operand
 from .views import Axes, broadcast_to, cast, reshape, to_axes, to_axis
 
 NO_VALUE: Any = getattr(np, "_NoValue", None)
@@ -44,7 +44,7 @@ def reduce(
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     if op in _ARG and not axes:
         x, axes = reshape(x, (1,)), (0,)
-    if neutral is None and _given(initial) and any(x.shape[i] == 0 for i in axes):
+    if neutral is None and _given(initial) and 0 in [x.shape[i] for i in axes]:
         shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
         result = broadcast_to(_in_dtype(initial, x), shape)
     else:
@@ -172,8 +172,10 @@ def _summed_in(x: Tracer, dtype: Any) -> Any:
 
 
 def _divided(total: Tracer, count: Any) -> Tracer:
-    """total / count in total's dtype, whatever that is."""
-    return cast(apply("divide", total, count), total.dtype)
+    """total / count in total's dtype, whatever that is. A count that is an int is passed at each call, so that the
+    kernel serves every length."""
+    divisor = length(total._trace, count) if type(count) is int else count
+    return cast(apply("divide", total, divisor), total.dtype)
 
 
 @implements(np.var, method=True)
@@ -199,13 +201,8 @@ def var(
     else:
         centre = _divided(sum(x, axes, wanted, None, True, where=where), _count(x, axes, True, where))
     off = apply("subtract", x, centre)
-    if kind_of(off.dtype) == "c":
-        squares = apply("real", apply("multiply", off, apply("conjugate", off)))
-    else:
-        squares = apply("multiply", off, off)
-    total = sum(
-        squares, axes, None if kind_of(squares.dtype) == "f" and dtype is None else wanted, None, keepdims, where=where
-    )
+    squares = _squared(off) if kind_of(off.dtype) == "c" else apply("multiply", off, off)
+    total = sum(squares, axes, dtype, None, keepdims, where=where)
     count = _count(x, axes, keepdims, where)
     if isinstance(count, Tracer):
         divisor: Any = apply("maximum", apply("subtract", count, less), 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -89,7 +89,7 @@ class Static:
 def take_apart(
     parameters: Parameters, args: tuple[Any, ...], options: dict[str, Any], method: bool
 ) -> tuple[Tree, list[Any]]:
-    """The structure of bound arguments and their leaves. method: the attributes of the first are leaves of their own."""
+    """The structure of bound arguments and their leaves. method: the attributes of the first one are leaves too."""
     leaves: list[Any] = []
     positional = tuple(
         _part(name, value, parameters, leaves, method and i == 0)
@@ -169,7 +169,7 @@ def key_of(leaf: Any) -> tuple[Hashable, ...]:
     if kind is Array:
         return (leaf._spec,)
     if kind in (int, float, complex):
-        return (kind,)
+        return (cast(Hashable, kind),)
     return (leaf,)
 
 

@@ -1,4 +1,4 @@
-"""`Spec`: the shape and dtype of an argument or result. Equal specs are one object, so that keys compare by identity."""
+"""`Spec`: the shape and dtype of an argument or result. Equal specs are one object: keys compare by identity."""
 
 from __future__ import annotations
 

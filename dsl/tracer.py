@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -15,16 +15,17 @@ from .errors import DTypeError, EscapedValueError, ShapeError, TraceError, Unsup
 from .trace import Trace, current
 
 Implementation = Callable[..., Any]
+F = TypeVar("F", bound=Implementation)
 
 FUNCTIONS: dict[Any, Implementation] = {}  # NumPy's function -> ours; filled by `implements`
 METHODS: dict[str, Implementation] = {}  # ndarray's methods -> ours
 UFUNCS: dict[str, Callable[..., Any]] = {}  # what a call, a reduction, ... of a ufunc does; filled by `elementwise`
 
 
-def implements(*functions: Any, method: str | bool = False) -> Callable[[Implementation], Implementation]:
+def implements(*functions: Any, method: str | bool = False) -> Callable[[F], F]:
     """Registers an implementation of NumPy functions, and of the method of the same name (or of the given one)."""
 
-    def register(implementation: Implementation) -> Implementation:
+    def register(implementation: F) -> F:
         for function in functions:
             FUNCTIONS[function] = implementation
         if method:
@@ -350,6 +351,11 @@ class TracedNumber(Traced):
 def is_number(x: Any) -> bool:
     """Whether `x` is a TracedNumber, whose `__class__` says otherwise."""
     return type(x) is TracedNumber
+
+
+def length(trace: Trace, n: int) -> TracedNumber:
+    """A number that comes from a shape, as an argument of the kernels: their text serves all sizes."""
+    return TracedNumber(trace, trace.host.constant(n), n, frozenset())
 
 
 def check_alive(x: Tracer | TracedNumber) -> Trace:

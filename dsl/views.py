@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -162,7 +163,7 @@ def flatten(a: Any, order: str = "C") -> Tracer:
 def transpose(a: Any, axes: Any = None) -> Tracer:
     x = array_of(a)
     if axes is None:
-        order: tuple[int, ...] = tuple(reversed(range(x.ndim)))
+        order = tuple(reversed(range(x.ndim)))
     else:
         order = to_axes(tuple(axes), x.ndim, "axes")
         if len(order) != x.ndim:
@@ -173,7 +174,7 @@ def transpose(a: Any, axes: Any = None) -> Tracer:
 @implements(method="transpose")
 def _transpose_method(x: Tracer, *axes: Any) -> Tracer:
     if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
-        axes = axes[0]
+        return transpose(x, axes[0])
     return transpose(x, axes or None)
 
 
@@ -364,7 +365,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tracer]:
             )
         cuts = list(range(0, x.shape[at] + 1, x.shape[at] // sections)) if x.shape[at] else [0] * (sections + 1)
     head = (slice(None),) * at
-    return [getitem(x, (*head, slice(i, j))) for i, j in zip(cuts[:-1], cuts[1:], strict=True)]
+    return [getitem(x, (*head, slice(i, j))) for i, j in pairwise(cuts)]
 
 
 @implements(np.unstack)
