@@ -22,13 +22,12 @@ _PRINTERS: dict[str, Callable[[LoopNest, Shape], str]] = {
 def print_cuda(nest: LoopNest) -> str:
     """The nest as a Python function over the vocabulary of `runtime/devices/cuda_intrinsics.py`.
 
-    Its parameters are the nest's: addresses, axis lengths and strides (int64), scalars.
+    Its parameters are the nest's: addresses, axis lengths and strides (int64), scalars. THREADS is the largest block.
     """
     shape = shape_of(nest)
-    return _PRINTERS[shape.strategy](nest, shape)
+    return f"THREADS = {most_threads(nest)}\n" + _PRINTERS[shape.strategy](nest, shape)
 
 
 def cuda_kernel(nest: LoopNest) -> Kernel:
     """The nest as the runtime's kernel for target `cuda`."""
-    options = (("fastmath", nest.fastmath), ("threads", most_threads(nest)))
-    return Kernel(nest.name, "cuda", print_cuda(nest), nest.signature, options, form=nest)
+    return Kernel(nest.name, "cuda", print_cuda(nest), nest.signature, (("fastmath", nest.fastmath),), form=nest)

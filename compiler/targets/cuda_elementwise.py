@@ -11,9 +11,6 @@ def print_elementwise(nest: LoopNest, shape: Shape) -> str:
     """A thread has `groups` groups of `length` elements, a block's width apart; the last ones go element by element."""
     text = Text(nest, shape)
     text.prologue()
-    if nest.parallel == 0:
-        _body(text, Context(lambda operand: Place("zero"), lambda axis: "zero", guard="bid_x() == 0 and tid_x() == 0"))
-        return text.print()
     inner, outer = nest.parallel - 1, range(nest.parallel - 1)
     text.add(f"step = bdim_x() * {shape.length}")
     span = "step" if shape.groups == 1 else f"step * {shape.groups}"
@@ -37,22 +34,22 @@ def _row(text: Text, indices: list[tuple[int, str]], inner: int) -> None:
     """One thread's groups of one row, from element `i`."""
     nest, shape = text.nest, text.shape
     for operand in range(len(nest.operands)):
-        text.set(f"b{operand}", text.offset(operand, indices))
+        text.set(f"base{operand}", text.offset(operand, indices))
     outer = dict(indices)
 
     def place(operand: int) -> Place:
         stride = text.stride(operand, inner)
         if stride == "zero":
-            return Place(f"b{operand}")
-        first = f"{text.ix}({text.offset(operand, [(inner, 'j')], f'b{operand}')})"
+            return Place(f"base{operand}")
+        first = f"{text.ix}({text.offset(operand, [(inner, 'j')], f'base{operand}')})"
         vector = is_vector(nest, operand, inner) and shape.length > 1
         group = "zero" if shape.groups == 1 else "step" if stride == "one" else f"step * {stride}"
         return Place(first, group, stride, shape.length, shape.groups, vector)
 
     def single(operand: int) -> Place:
         if not moves(nest, operand, inner):
-            return Place(f"b{operand}")
-        return Place(f"{text.ix}({text.offset(operand, [(inner, 'j')], f'b{operand}')})", lane="one")
+            return Place(f"base{operand}")
+        return Place(f"{text.ix}({text.offset(operand, [(inner, 'j')], f'base{operand}')})", lane="one")
 
     def index(axis: int) -> str:
         return f"i64({outer[axis]})" if axis in outer else f"lanes_{shape.length}x{shape.groups}(j, step, one)"

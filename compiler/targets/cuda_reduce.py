@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..kernel import LOOP, LoopNest, Phase, Reduction
+from ..kernel import LOOP, LoopNest, Phase
 from ..types import SHORT_NAMES
-from .cuda_shape import MAX_THREADS, Shape, is_vector, moves
-from .cuda_text import Context, Place, Text, combine, fold, identities, masked, part_dtypes
+from .cuda_shape import MAX_THREADS, Shape, is_vector
+from .cuda_text import Context, Place, Text, butterfly, combine, fold, identities, masked, part_dtypes
 
 CHUNK = 16  # additions in a row of a float32 sum before it is added to the next level
 
@@ -24,13 +24,13 @@ def print_row(nest: LoopNest, shape: Shape) -> str:
     text.add("number = bid_x() * bdim_y() + tid_y()", f"rows = i64({text.product(axes)})")
     text.set("row", "least(number, rows - 1)")
     text.add(f"length = m{nest.axes - 1} if number < rows else zero", "first = x == 0 and number < rows")
-    indices = text.split("row", axes, "p") if nest.parallel else []
+    indices = text.split("row", axes, "p")
     for operand in range(len(nest.operands)):
-        text.set(f"b{operand}", text.offset(operand, indices))
+        text.set(f"base{operand}", text.offset(operand, indices))
     text.set("step", f"threads * {shape.length}")
     text.set("start", f"x * {shape.length}")
     outer = dict(indices)
-    point = Context(lambda operand: Place(f"b{operand}"), lambda axis: f"i64({outer[axis]})", guard="first")
+    point = Context(lambda operand: Place(f"base{operand}"), lambda axis: f"i64({outer[axis]})", guard="first")
     if not shape.loop:
         text.known = {}
         text.add(f"mask = below_{shape.length}x{shape.groups}(start, step, one, length)")
@@ -67,7 +67,7 @@ def _row_context(text: Text, outer: dict[int, str], start: str, base: str, mask:
 
 def _resident_row(text: Text, phase: Phase, number: int, outer: dict[int, str]) -> list[list[str]]:
     """The whole row at once; what an earlier phase loaded or computed is used again."""
-    names = text.phase(phase, _row_context(text, outer, "start", "b", "mask", "v"), keep=False)
+    names = text.phase(phase, _row_context(text, outer, "start", "base", "mask", "v"), keep=False)
     finished = []
     for r, reduction in enumerate(phase.reductions):
         values = masked(text, reduction, [names[v] for v in reduction.values], "mask", f"r{number}_{r}")
@@ -81,15 +81,15 @@ def _looped_row(text: Text, phase: Phase, number: int, outer: dict[int, str]) ->
     reduced = range(nest.parallel, nest.axes - 1)
     totals = _start(text, phase, number, "r", shape.lanes)
     chunked = any(r.combine == "sum" and r.dtype == np.float32 for r in phase.reductions)
-    base = "b"
+    base = "base"
     scope = dict(outer)
     if reduced:  # every index of the outer reduced axes in turn
-        base = "c"
+        base = "at"
         text.add("turn = zero", f"turns = {text.product(reduced)}", "while turn < turns:")
         text.depth += 1
         scope |= dict(text.split("turn", reduced, "q"))
         for operand in range(len(nest.operands)):
-            text.set(f"c{operand}", text.offset(operand, [(a, scope[a]) for a in reduced], f"b{operand}"))
+            text.set(f"at{operand}", text.offset(operand, [(a, scope[a]) for a in reduced], f"base{operand}"))
     text.set("span", f"step * {shape.groups}")
     text.set("i", "start")
     text.set("whole", f"length - (step * {shape.groups - 1} + {shape.length - 1})")
@@ -148,7 +148,7 @@ def _combine_row(text: Text, number: int, phase: Phase, finished: Sequence[Seque
         mine = [f"t{number}_{r}_{part}" for part in range(len(names))]
         for name, value in zip(mine, names, strict=True):
             text.add(f"{name} = {value}")
-        _butterfly(text, reduction, mine, "threads")
+        butterfly(text, reduction, mine, "threads")
         results.append(mine)
     memories = []
     for r, reduction in enumerate(phase.reductions):
@@ -156,28 +156,18 @@ def _combine_row(text: Text, number: int, phase: Phase, finished: Sequence[Seque
         for memory, dtype in zip(memories[-1], part_dtypes(reduction), strict=True):
             text.add(f"{memory} = shared_{SHORT_NAMES[dtype]}_32()")
     with text.block("if threads > 32:"):
-        with text.block("if x % 32 == 0:"):
+        with text.block("if urem(x, 32) == 0:"):
             for reduction, mine, memory in zip(phase.reductions, results, memories, strict=True):
                 for name, place, dtype in zip(mine, memory, part_dtypes(reduction), strict=True):
-                    text.add(f"sstore_{SHORT_NAMES[dtype]}_1({place}, x // 32, {name})")
-        text.add("barrier()", "warps = threads // 32", "lane = x % 32", "held = lane if lane < warps else 0")
+                    text.add(f"sstore_{SHORT_NAMES[dtype]}_1({place}, udiv(x, 32), {name})")
+        text.add("barrier()", "warps = udiv(threads, 32)", "held = urem(x, warps)")
         for reduction, mine, memory in zip(phase.reductions, results, memories, strict=True):
-            for name, place, dtype, identity in zip(
-                mine, memory, part_dtypes(reduction), identities(reduction), strict=True
-            ):
-                found = f"sload_{SHORT_NAMES[dtype]}_1({place}, held)"
-                text.add(f"{name} = select(lane < warps, {found}, {identity})")
-            _butterfly(text, reduction, mine, "warps")
+            for name, place, dtype in zip(mine, memory, part_dtypes(reduction), strict=True):
+                text.add(f"{name} = sload_{SHORT_NAMES[dtype]}_1({place}, held)")
+            butterfly(text, reduction, mine, "warps")
     for r, mine in enumerate(results):
         for part, name in enumerate(mine):
             text.results[number, r, part] = name
-
-
-def _butterfly(text: Text, reduction: Reduction, names: Sequence[str], among: str) -> None:
-    """Combine over the first `among` (a power of two, at most 32 count) threads of each warp."""
-    for offset in (16, 8, 4, 2, 1):
-        with text.block(f"if {among} > {offset}:"):
-            combine(text, reduction, names, names, [f"shuffle_xor({name}, {offset})" for name in names])
 
 
 def print_column(nest: LoopNest, shape: Shape) -> str:
@@ -196,9 +186,9 @@ def print_column(nest: LoopNest, shape: Shape) -> str:
     text.add(f"mask = below_{shape.length}x1(i, zero, one, m{inner})")
     outer = dict(text.split("rest", axes, "p")) if axes else {}
     for operand in range(len(nest.operands)):
-        text.set(f"b{operand}", text.offset(operand, [*outer.items(), (inner, "i")]))
-        text.set(f"d{operand}", text.offset(operand, list(outer.items())))
-    point = _column_context(text, outer, {}, "b", 1, "v")
+        text.set(f"base{operand}", text.offset(operand, [*outer.items(), (inner, "i")]))
+        text.set(f"origin{operand}", text.offset(operand, list(outer.items())))
+    point = _column_context(text, outer, {}, "base", 1, "v")
     for number, phase in enumerate(nest.phases):
         if phase.kind != LOOP:
             text.phase(phase, replace(point, guard="y == 0"), keep=True)
@@ -217,7 +207,7 @@ def _column_context(
     def place(operand: int) -> Place:
         along = text.stride(operand, inner)
         row = text.stride(operand, nest.axes - 1) if rows else "zero"
-        origin = base if along != "zero" else "d"
+        origin = base if along != "zero" else "origin"
         first = f"{text.ix}({text.offset(operand, list(rows.items()), f'{origin}{operand}')})"
         many = groups if row != "zero" else 1
         group = "zero" if many == 1 else "ways" if row == "one" else f"ways * {row}"
@@ -249,14 +239,14 @@ def _looped_column(text: Text, phase: Phase, number: int, outer: dict[int, str])
     if shape.groups > 1:
         many = _start(text, phase, number, "many", shape.lanes)
         with text.block(f"while r + ways * {shape.groups - 1} < total:"):
-            context = _column_context(text, outer, {reduced[0]: "r"}, "b", shape.groups, "v")
+            context = _column_context(text, outer, {reduced[0]: "r"}, "base", shape.groups, "v")
             _accumulate(text, phase, context, many, mask=False)
             text.set("r", f"r + ways * {shape.groups}")
-        for reduction, total, names in zip(phase.reductions, totals, many, strict=True):
-            combine(text, reduction, total, total, fold(text, reduction, names, shape.lanes, shape.length))
+        for reduction, total, part in zip(phase.reductions, totals, many, strict=True):
+            combine(text, reduction, total, total, fold(text, reduction, part, shape.lanes, shape.length))
     with text.block("while r < total:"):
         rows = dict(text.split("r", reduced, "q"))
-        _accumulate(text, phase, _column_context(text, outer, rows, "b", 1, "w"), totals, mask=False)
+        _accumulate(text, phase, _column_context(text, outer, rows, "base", 1, "w"), totals, mask=False)
         text.set("r", "r + ways")
     return totals
 
@@ -286,7 +276,3 @@ def _combine_column(text: Text, number: int, phase: Phase, totals: Sequence[Sequ
             text.results[number, r, part] = f"t{number}_{r}_{part}"
             text.add(f"t{number}_{r}_{part} = sload_{dtype}_{length}({memory}, x * {length})")
         results.append(names)
-
-
-def moves_along(nest: LoopNest, operand: int, axes: Sequence[int]) -> bool:
-    return any(moves(nest, operand, axis) for axis in axes)

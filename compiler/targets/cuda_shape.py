@@ -44,7 +44,7 @@ def moves(nest: LoopNest, operand: int, axis: int) -> bool:
 
 def is_vector(nest: LoopNest, operand: int, axis: int) -> bool:
     """Whether consecutive elements along the axis can be read 16 bytes at a time."""
-    return nest.operands[operand].aligned and nest.operands[operand].layout[axis] == "1"
+    return bool(nest.operands[operand].aligned) and nest.operands[operand].layout[axis] == "1"
 
 
 def touched(nest: LoopNest, kind: str | None = None) -> frozenset[int]:
@@ -66,8 +66,6 @@ def shape_of(nest: LoopNest) -> Shape:
     if across is not None:
         return Shape("tile", 1, TILE // TILE_ROWS, across=across)
     width = max(1, nest.width)
-    if nest.parallel == 0:
-        return Shape("elementwise", 1, 1)
     length, largest = _length(nest, touched(nest), nest.parallel - 1, mixed=True)
     return Shape("elementwise", length, width if length > 1 else width * max(1, VECTOR_BYTES // largest))
 
@@ -88,8 +86,6 @@ def _length(nest: LoopNest, operands: frozenset[int], axis: int, mixed: bool) ->
 
 def _reduces_columns(nest: LoopNest) -> bool:
     """Whether the data of the loops is contiguous along the innermost parallel axis rather than the reduced one."""
-    if nest.parallel == 0:
-        return False
     loads = [
         instr.attr[0] for phase in nest.phases if phase.kind == LOOP for instr in phase.instrs if instr.op == "load"
     ]
@@ -172,7 +168,7 @@ Launch = tuple[tuple[int, int, int], tuple[int, int, int]]
 
 
 def _launch_elementwise(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
-    inner = sizes[-1] if sizes else 1
+    inner = sizes[-1]
     rows = math.prod(sizes[:-1])
     threads = -(-inner // shape.lanes)
     x = min(ELEMENTWISE_THREADS, _power_of_two(threads)) if rows > 1 else ELEMENTWISE_THREADS

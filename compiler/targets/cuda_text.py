@@ -193,6 +193,8 @@ class Text:
         if self.known is not None:  # what was loaded from there is out of date
             self.known = {key: name for key, name in self.known.items() if f"(a{operand}, " not in key}
         if context.guard:
+            if self.nest.operands[operand].role == "inout":
+                self.add("barrier()")  # all threads may have read it
             with self.block(f"if {context.guard}:"):
                 self.add(line)
         else:
@@ -219,7 +221,7 @@ def _cast(text: Text, instr: Instr, names: dict[int, str], context: Context) -> 
 
 _SPECIAL: dict[str, Callable[[Text, Instr, dict[int, str], Context], str]] = {
     "const": _const,
-    "load": lambda text, instr, names, context: text.load(*instr.attr, context),
+    "load": lambda text, instr, names, context: text.load(instr.attr[0], instr.attr[1], context),
     "scalar": lambda text, instr, names, context: f"x{instr.attr}",
     "index": lambda text, instr, names, context: context.index(instr.attr),
     "size": lambda text, instr, names, context: f"n{instr.attr}",
@@ -273,6 +275,11 @@ def combine(text: Text, reduction: Reduction, target: Sequence[str], a: Sequence
 
 def fold(text: Text, reduction: Reduction, names: Sequence[str], lanes: int, until: int = 1) -> list[str]:
     """Combine the halves of the lanes until only `until` are left; the names of what is left."""
+    if lanes == until:
+        return list(names)
+    if reduction.combine in _COMBINE:
+        text.add(f"{names[0]}_{until} = fold_{_COMBINE[reduction.combine]}_{until}({names[0]})")
+        return [f"{names[0]}_{until}"]
     current = list(names)
     while lanes > until:
         lanes //= 2
@@ -280,6 +287,16 @@ def fold(text: Text, reduction: Reduction, names: Sequence[str], lanes: int, unt
         combine(text, reduction, following, [f"lo({x})" for x in current], [f"hi({x})" for x in current])
         current = following
     return current
+
+
+def butterfly(text: Text, reduction: Reduction, names: Sequence[str], among: str) -> None:
+    """Combine over each `among` neighbouring threads of a warp (a power of two; more than 32 count as 32)."""
+    if reduction.combine in _COMBINE:
+        text.add(f"{names[0]} = warp_{_COMBINE[reduction.combine]}({names[0]}, {among})")
+        return
+    for offset in (16, 8, 4, 2, 1):
+        with text.block(f"if {among} > {offset}:"):
+            combine(text, reduction, names, names, [f"shuffle_xor({name}, {offset})" for name in names])
 
 
 def masked(text: Text, reduction: Reduction, values: Sequence[str], mask: str | None, tag: str) -> list[str]:
@@ -303,4 +320,4 @@ def _stride_names(nest: LoopNest) -> dict[tuple[int, int], str]:
     return {key: f"s{k}" for k, key in enumerate(found)}
 
 
-__all__ = ["Context", "Place", "Text", "combine", "fold", "identities", "masked", "part_dtypes", "replace"]
+__all__ = ["Context", "Place", "Text", "butterfly", "combine", "fold", "identities", "masked", "part_dtypes", "replace"]

@@ -5,6 +5,7 @@ The only file that knows the compiler: another one is swapped in here.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from ..program import Kernel
@@ -12,34 +13,32 @@ from ..program import Kernel
 
 def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
     """PTX for compute capability `cc`, e.g. (9, 0)."""
-    from numba.cuda import compile_ptx, types
-
+    numba_cuda: Any = import_module("numba.cuda")
     from .cuda_intrinsics import resolve
+    from .cuda_lanes import NUMBA, types
 
     code = compile(kernel.source, f"<kernel {kernel.name}>", "exec")
     namespace: dict[str, Any] = {}
     exec(code, namespace)
     function = namespace[kernel.name]
     namespace.update({name: resolve(name) for name in function.__code__.co_names})
-    parameters = tuple(_PARAMETERS(types, name) for name in kernel.signature)
+    parameters = (NUMBA[_PARAMETERS[name]] for name in kernel.signature)
     options = dict(kernel.options)
-    ptx, _ = compile_ptx(
+    ptx, _ = numba_cuda.compile_ptx(
         function,
         types.void(*parameters),
         cc=cc,
         device=False,
         abi="numba",
         fastmath=bool(options.get("fastmath")),
-        launch_bounds=options.get("threads"),
+        launch_bounds=namespace["THREADS"],
     )
     return str(ptx)
 
 
-def _PARAMETERS(types: Any, name: str) -> Any:
-    from .cuda_lanes import NUMBA
-
-    special = {"ptr": types.uint64, "bool": types.boolean, "float16": types.uint16, "bfloat16": types.uint16}
-    return special.get(name) or NUMBA.get(name) or getattr(types, name)
+# A kernel's signature names integers `i64` and scalars by NumPy's names.
+_PARAMETERS = {"ptr": "u64", "i64": "i64", "bool": "b1", "bfloat16": "bf16", "float16": "f16", "float32": "f32"}
+_PARAMETERS |= {"float64": "f64"} | {f"{k}int{n}": f"{k or 'i'}{n}" for k in ("", "u") for n in (8, 16, 32, 64)}
 
 
 def link_cubin(ptx: str, cc: tuple[int, int], fastmath: bool = False) -> bytes:

@@ -3,7 +3,7 @@
 A value is a scalar or a tuple of lanes, group after group (lane `g*L + j` is element j of group g). Lane k of a value
 with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The names:
 
-    add(x, y) ...             a primitive on each lane (`cuda_primitives.py`); `and_`, `or_`, `not_` for Python's keywords
+    add(x, y) ...             a primitive on each lane (`cuda_primitives.py`); keywords as `and_`, `or_`, `not_`
     prefer_argmax(x, i, y, j) whether candidate (y, j) replaces (x, i); prefer_argmin
     f32_from_i64(x)           a conversion
     f32_bits_i32(x)           the float32 with the bits of an int32
@@ -18,7 +18,9 @@ with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The 
     c64re, c64im              as dtypes of loads: the parts of complex elements; stores of c64 take (re, im)
     shared_f32_512()          512 elements of shared memory, other ones for each call in the text
     sload_f32_4(s, i), sstore_f32_4(s, i, x)                       4 consecutive elements of it
+    fold_add_1(x)             the halves of the lanes added until 1 is left; so for other primitives
     shuffle_xor(x, o)         x of the lane of the warp whose number differs in the bits of o
+    warp_add(x, n)            the sum over each n neighbouring threads of a warp (n a power of two); so for others
     tid_x() bid_x() bdim_x() tid_y() ...  barrier()
     udiv(a, b)  urem(a, b)  least(a, b)                            for indices, which are not negative
 """
@@ -31,11 +33,22 @@ from functools import cache
 from typing import Any
 
 from llvmlite import ir
-from numba.cuda import nvvmutils, types
 
-from .cuda_lanes import NUMBA, SHORT, Codegen, count_of, element_of, intrinsic_of, lanes_type, numbers, same_width
+from .cuda_lanes import (
+    NUMBA,
+    SHORT,
+    Codegen,
+    call_register,
+    count_of,
+    element_of,
+    intrinsic_of,
+    lanes_type,
+    numbers,
+    same_width,
+    types,
+)
 from .cuda_memory import load, shared, shared_load, shared_store, store
-from .cuda_primitives import BITS, I32, LLVM, PREFER, ROWS, Row, Value, call, convert
+from .cuda_primitives import I32, LLVM, PREFER, ROWS, Row, Value, call, convert
 
 
 def _spread(count: int, lanes: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
@@ -131,34 +144,65 @@ def _below(name: str, length: str, groups: str) -> Any:
     return intrinsic_of(name, 4, rule)
 
 
-def _shuffle(name: str) -> Any:
-    """The butterfly exchange within a warp; 64-bit values go in two halves."""
+def _fold(name: str, op: str, until: str) -> Any:
+    """Combine the halves of the lanes until `until` are left."""
 
-    def rule(t: Any, offset: Any) -> tuple[Any, Codegen]:
+    def rule(t: Any) -> tuple[Any, Codegen]:
         dtype = SHORT[element_of(t)]
-        bits = BITS[dtype]
 
-        def exchange(b: ir.IRBuilder, x: Value, offset: Value) -> Value:
-            moved = call(
-                b,
-                "llvm.nvvm.shfl.sync.i32",
-                ir.LiteralStructType([I32, ir.IntType(1)]),
-                *(ir.Constant(I32, -1), ir.Constant(I32, 3), x, offset, ir.Constant(I32, 31)),
-            )
-            return b.extract_value(moved, 0)
+        def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
+            while len(lanes) > int(until):
+                half = len(lanes) // 2
+                lanes = [ROWS[op].emit(b, dtype, x, y) for x, y in zip(lanes[:half], lanes[half:], strict=True)]
+            return lanes
 
+        return lanes_type(element_of(t), min(int(until), count_of(t))), generate
+
+    return intrinsic_of(name, 1, rule)
+
+
+def _exchange(b: ir.IRBuilder, x: Value, offset: Value) -> Value:
+    """x of the warp's lane whose number differs in the bits of `offset`; 64-bit values go in two halves."""
+    i32, i64 = LLVM["i32"], LLVM["i64"]
+    bits = {ir.FloatType(): 32, ir.DoubleType(): 64}.get(x.type) or x.type.width
+
+    def word(x: Value) -> Value:
+        pair = ir.LiteralStructType([i32, ir.IntType(1)])
+        mask, butterfly, clamp = (ir.Constant(i32, n) for n in (-1, 3, 31))
+        return b.extract_value(call(b, "llvm.nvvm.shfl.sync.i32", pair, mask, butterfly, x, offset, clamp), 0)
+
+    whole = b.bitcast(x, ir.IntType(bits))
+    if bits == 64:
+        low, high = (word(b.trunc(part, i32)) for part in (whole, b.lshr(whole, ir.Constant(i64, 32))))
+        moved = b.or_(b.zext(low, i64), b.shl(b.zext(high, i64), ir.Constant(i64, 32)))
+    else:
+        moved = word(whole) if bits == 32 else b.trunc(word(b.zext(whole, i32)), whole.type)
+    return b.bitcast(moved, x.type)
+
+
+def _shuffle(name: str) -> Any:
+    def rule(t: Any, offset: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, lanes: Sequence[Value], offset: Sequence[Value]) -> list[Value]:
-            whole = b.bitcast(lanes[0], ir.IntType(bits))
-            by = b.trunc(offset[0], I32) if offset[0].type != I32 else offset[0]
-            if bits < 64:
-                word = whole if bits == 32 else b.zext(whole, I32)
-                moved = exchange(b, word, by)
-                return [b.bitcast(moved if bits == 32 else b.trunc(moved, ir.IntType(bits)), lanes[0].type)]
-            i64 = whole.type
-            low = exchange(b, b.trunc(whole, I32), by)
-            high = exchange(b, b.trunc(b.lshr(whole, ir.Constant(i64, 32)), I32), by)
-            both = b.or_(b.zext(low, i64), b.shl(b.zext(high, i64), ir.Constant(i64, 32)))
-            return [b.bitcast(both, lanes[0].type)]
+            by = offset[0] if offset[0].type == I32 else b.trunc(offset[0], I32)
+            return [_exchange(b, x, by) for x in lanes]
+
+        return lanes_type(element_of(t), count_of(t)), generate
+
+    return intrinsic_of(name, 2, rule)
+
+
+def _warp(name: str, op: str) -> Any:
+    """Butterflies over the first `among` lanes (a power of two) of each aligned run of as many lanes."""
+
+    def rule(t: Any, among: Any) -> tuple[Any, Codegen]:
+        dtype = SHORT[element_of(t)]
+
+        def generate(b: ir.IRBuilder, lanes: Sequence[Value], among: Sequence[Value]) -> list[Value]:
+            (x,) = lanes
+            for offset in (16, 8, 4, 2, 1):
+                joined = ROWS[op].emit(b, dtype, x, _exchange(b, x, ir.Constant(I32, offset)))
+                x = b.select(b.icmp_signed(">", among[0], ir.Constant(among[0].type, offset)), joined, x)
+            return [x]
 
         return element_of(t), generate
 
@@ -167,7 +211,7 @@ def _shuffle(name: str) -> Any:
 
 def _register(name: str, special: str) -> Any:
     def rule() -> tuple[Any, Codegen]:
-        return types.int32, lambda b: [nvvmutils.call_sreg(b, special)]
+        return types.int32, lambda b: [call_register(b, special)]
 
     return intrinsic_of(name, 0, rule)
 
@@ -216,6 +260,8 @@ _PATTERNS = tuple(
         (rf"sstore_{_DTYPE}_(\d+)", shared_store),
         ("lo|hi", _half),
         (r"repeat_(\d+)", _repeat),
+        (r"fold_(\w+?)_(\d+)", _fold),
+        (r"warp_(\w+)", _warp),
         ("shuffle_xor", _shuffle),
         ("barrier", _barrier),
         ("udiv|urem|least", _index_op),

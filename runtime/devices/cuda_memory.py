@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba.cuda import types
 
-from .cuda_lanes import NUMBA, Codegen, either, every, intrinsic_of, lanes_type, numbers, same_width
+from .cuda_lanes import NUMBA, Codegen, either, every, intrinsic_of, lanes_type, numbers, same_width, types
 from .cuda_primitives import BITS, I8, I32, I64, LLVM, Value
 
 GLOBAL, SHARED = 1, 3  # LLVM address spaces

@@ -166,23 +166,12 @@ def _select(b: ir.IRBuilder, dtype: str, condition: Value, x: Value, y: Value) -
     return b.select(condition, x, y)
 
 
-_LIBDEVICE = {
-    "abs": "fabs",
-    "sqrt": "sqrt",
-    "floor": "floor",
-    "ceil": "ceil",
-    "trunc": "trunc",
-    "rint": "rint",
-    "copysign": "copysign",
-    "fma": "fma",
-    **{
-        f: f
-        for f in (
-            "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh cbrt "
-            "erf erfc lgamma pow atan2 hypot fmod"
-        ).split()
-    },
-}
+_SAME_NAME = (
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "cbrt", "hypot", "fmod", "erf", "erfc", "lgamma"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+    *("sqrt", "floor", "ceil", "trunc", "rint", "copysign", "fma"),
+)
+_LIBDEVICE = {"abs": "fabs", **{name: name for name in _SAME_NAME}}
 _ARITY = {"copysign": 2, "pow": 2, "atan2": 2, "hypot": 2, "fmod": 2, "fma": 3}
 
 ROWS: dict[str, Row] = {

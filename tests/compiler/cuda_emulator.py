@@ -20,8 +20,10 @@ import numpy as np
 from kernelgraph.compiler.primitives import PRIMITIVES
 from kernelgraph.compiler.types import DTYPES
 
-CELLS = {**{name: (dtype, None) for name, dtype in DTYPES.items()}, "c64re": (DTYPES["c64"], 0), "c64im": (DTYPES["c64"], 1),
-         "c128re": (DTYPES["c128"], 0), "c128im": (DTYPES["c128"], 1)}  # fmt: skip
+CELLS: dict[str, tuple[Any, int | None]] = {
+    **{name: (dtype, None) for name, dtype in DTYPES.items()},
+    **{f"{name}{part}": (DTYPES[name], k) for name in ("c64", "c128") for k, part in enumerate(("re", "im"))},
+}
 RAW = {"f16": np.uint16, "bf16": np.uint16}
 
 
@@ -77,7 +79,9 @@ class Thread:
 
     def joined(self, access: Access | None) -> Access:
         """This thread's access together with an earlier one to the same place."""
-        return self.now if self.sees(access) else (self.bid if access and access[0] == self.bid else None, self.epoch, None)
+        if access is None or self.sees(access):
+            return self.now
+        return (self.bid if access[0] == self.bid else None, self.epoch, None)
 
 
 def lanes(value: Any) -> np.ndarray[Any, Any]:
@@ -110,7 +114,9 @@ def vocabulary(thread: Thread, name: str) -> Any:
 def _primitive(op: str, args: Sequence[Any]) -> Any:
     arrays = spread(*args)
     rule = PRIMITIVES[op]
-    dtype = rule.dtype(op, [a.dtype for a in arrays], None)
+    assert len({a.dtype for a in arrays[rule.same_from :]}) == 1, f"{op} of {[a.dtype for a in arrays]}"
+    assert arrays[-1].dtype in rule.accepts, f"{op} of {arrays[-1].dtype}"
+    dtype = rule.result or arrays[-1].dtype
     with np.errstate(all="ignore"):
         return np.asarray(rule.numpy(*arrays, dtype)).astype(dtype, copy=False)
 
@@ -154,7 +160,7 @@ def _numbers(i: Any, gs: Any, ls: Any, length: int, groups: int) -> np.ndarray[A
 
 def _bytes_of(pointer: Pointer, number: int, size: int) -> slice:
     start = pointer.origin + number * size
-    assert 0 <= start and start + size <= pointer.data.size, f"{pointer.name}[{number}] is outside its buffer"
+    assert start >= 0 and start + size <= pointer.data.size, f"{pointer.name}[{number}] is outside its buffer"
     return slice(start, start + size)
 
 
@@ -227,7 +233,7 @@ def _shared(thread: Thread, dtype: str, count: str) -> Any:
 def _sload(thread: Thread, dtype: str, length: str) -> Any:
     def function(memory: Shared, i: Any) -> Any:
         where = range(int(i), int(i) + int(length))
-        assert 0 <= where.start and where.stop <= memory.data.size
+        assert where.start >= 0 and where.stop <= memory.data.size
         for k in where:
             assert thread.sees(memory.writer.get(k)), f"shared memory [{k}] is read without a barrier"
             memory.reader[k] = thread.joined(memory.reader.get(k))
@@ -239,7 +245,7 @@ def _sload(thread: Thread, dtype: str, length: str) -> Any:
 def _sstore(thread: Thread, dtype: str, length: str) -> Any:
     def function(memory: Shared, i: Any, value: Any) -> None:
         where = range(int(i), int(i) + int(length))
-        assert 0 <= where.start and where.stop <= memory.data.size
+        assert where.start >= 0 and where.stop <= memory.data.size
         for k in where:
             for access in (memory.writer.get(k), memory.reader.get(k)):
                 assert thread.sees(access), f"shared memory [{k}] is overwritten without a barrier"
@@ -248,6 +254,20 @@ def _sstore(thread: Thread, dtype: str, length: str) -> Any:
         memory.data[where.start : where.stop] = np.resize(lanes(value), len(where))
 
     return function
+
+
+def _fold(op: str, x: Any, until: int) -> Any:
+    while x.size > until:
+        x = _primitive(op.rstrip("_"), (x[: x.size // 2], x[x.size // 2 :]))
+    return x
+
+
+def _butterfly(combine: Any, x: Any, among: int) -> Any:
+    for offset in (16, 8, 4, 2, 1):
+        y = yield (x, offset)
+        if among > offset:
+            x = combine(x, y)
+    return x
 
 
 def _register(thread: Thread, name: str, axis: str) -> Any:
@@ -268,6 +288,8 @@ _PATTERNS: tuple[tuple[str, Callable[..., Any]], ...] = (
     (rf"sload_{_D}_(\d+)", _sload),
     (rf"sstore_{_D}_(\d+)", _sstore),
     (r"repeat_(\d+)", lambda t, n: lambda x: np.resize(lanes(x), int(n))),
+    (r"fold_(\w+?)_(\d+)", lambda t, op, n: lambda x: _fold(op, lanes(x), int(n))),
+    ("butterfly", lambda t: _butterfly),
     ("lo", lambda t: lambda x: lanes(x)[: lanes(x).size // 2]),
     ("hi", lambda t: lambda x: lanes(x)[lanes(x).size // 2 :]),
     ("(tid|bid|bdim)_([xyz])", _register),
@@ -282,7 +304,8 @@ def _as_generator(source: str) -> str:
     """Barriers and shuffles become yields."""
     source = source.replace("barrier()", "(yield None)")
     source = re.sub(r"shuffle_xor\((\w+), (\d+)\)", r"(yield (\1, \2))", source)
-    assert "shuffle_xor" not in source
+    source = re.sub(r"warp_(\w+)\((\w+), (\w+)\)", r"(yield from butterfly(\1, \2, \3))", source)
+    assert "shuffle_xor" not in source and "warp_" not in source
     return source
 
 

@@ -114,7 +114,9 @@ def reference(nest: LoopNest, arrays: Sequence[Array], sizes: Sequence[int], sca
     evaluate(nest.phases, sizes, nest.parallel, load, store, scalars)
 
 
-def check(nest: LoopNest, sizes: Sequence[int], seed: int, scalars: Sequence[Any] = (), rtol: float = 1e-5) -> list[Any]:
+def check(
+    nest: LoopNest, sizes: Sequence[int], seed: int, scalars: Sequence[Any] = (), rtol: float = 1e-5
+) -> list[Any]:
     """Emulated text and NumPy agree on every byte (floats: within rtol)."""
     rng = np.random.default_rng(seed)
     arrays = [array(rng, o, sizes) for o in nest.operands]
