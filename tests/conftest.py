@@ -1,0 +1,9 @@
+"""Options of the whole test suite; what tests cache on disk goes to a folder of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write golden files anew")

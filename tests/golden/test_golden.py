@@ -1,0 +1,49 @@
+"""Every stage of every program is text, and the text is the test. `make golden` writes it anew; read the diff."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.runtime.program import Kernel
+
+from .programs import PROGRAMS
+
+TEXTS = Path(__file__).parent / "text"
+
+
+def stages(function, args) -> str:
+    """Graph, program, plan and the structured form of each kernel, for the fake device."""
+    decorated = kg.kernel_graph(device="fake")(function)
+    program = decorated.program(*args)
+    forms = dict.fromkeys(str(t.kernel.form) for t in program.tasks if isinstance(t.kernel, Kernel))
+    parts = [str(decorated.graph(*args)), str(program), str(decorated.plan(*args)), *forms]
+    return "\n\n".join(parts) + "\n"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_stages(name, request):
+    compare(f"{name}.txt", stages(*PROGRAMS[name]), request)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", ["stencil", "softmax"])
+def test_kernel_text(name, target, request):
+    """The text that each target compiles."""
+    from kernelgraph.compiler.pipeline import build
+
+    function, args = PROGRAMS[name]
+    graph = kg.kernel_graph(device="fake")(function).graph(*args)
+    sources = [t.kernel.source for t in build(graph, target).tasks if isinstance(t.kernel, Kernel)]
+    compare(f"{name}.{target}.txt", "\n\n".join(sources) + "\n", request)
+
+
+def compare(name: str, text: str, request: pytest.FixtureRequest) -> None:
+    path = TEXTS / name
+    if request.config.getoption("--update-golden"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert path.exists(), f"{path} is missing; run `make golden`"
+    assert text == path.read_text(), f"{name} differs; run `make golden` and read the diff"
