@@ -33,7 +33,9 @@ class Group:
 
     def __str__(self) -> str:
         axes = f" reduce {self.reduced}" if self.reduced else ""
-        inner = ", ".join(f"%{n}" for n in self.computes)
+        inner = ", ".join(f"%{n}" for n in self.computes[:12])
+        if len(self.computes) > 12:
+            inner += f" and {len(self.computes) - 12} more"
         return f"{self.kind} over {self.domain}{axes}: computes {inner}; stores " + ", ".join(f"%{n}" for n in self.stores)
 
 
