@@ -12,7 +12,7 @@ from .report import Candidate, Count
 from .waits import Order, Waits, exact_waits
 
 # A plan on several streams must be predicted to be this much better than one stream, else one stream it is.
-MARGIN = 0.02
+MARGIN = 0.05
 
 # Above this many tasks the width is not computed: its cost grows faster than that of all else.
 WIDTH_LIMIT = 2000

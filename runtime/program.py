@@ -30,10 +30,14 @@ class Region:
     @property
     def span(self) -> tuple[int, int]:
         """The smallest byte interval [low, high) of the buffer that holds the region; empty regions give (0, 0)."""
-        if 0 in self.shape:
-            return (0, 0)
-        low = self.offset + sum(min(0, s * (n - 1)) for n, s in zip(self.shape, self.strides, strict=True))
-        high = self.offset + sum(max(0, s * (n - 1)) for n, s in zip(self.shape, self.strides, strict=True))
+        low = high = self.offset
+        for length, stride in zip(self.shape, self.strides, strict=True):
+            if length == 0:
+                return (0, 0)
+            if stride > 0:
+                high += stride * (length - 1)
+            else:
+                low += stride * (length - 1)
         return (low, high + self.itemsize)
 
     def __str__(self) -> str:
@@ -151,14 +155,13 @@ def dependences(program: Program) -> tuple[frozenset[int], ...]:
     result: list[frozenset[int]] = []
     for number, task in enumerate(program.tasks):
         found: set[int] = set()
-        accesses = [(r, False) for r in task.reads] + [(w, True) for w in task.writes]
-        for region, writes in accesses:
-            low, high = region.span
+        accesses = [(r, False, r.span) for r in task.reads] + [(w, True, w.span) for w in task.writes]
+        for region, writes, (low, high) in accesses:
             for other, other_writes, (other_low, other_high), other_region in touched.get(region.buffer, ()):
-                if (writes or other_writes) and low < other_high and other_low < high and overlaps(region, other_region):
+                if (writes or other_writes) and low < other_high and other_low < high and _meet(region, other_region):
                     found.add(other)
-        for region, writes in accesses:
-            touched.setdefault(region.buffer, []).append((number, writes, region.span, region))
+        for region, writes, span in accesses:
+            touched.setdefault(region.buffer, []).append((number, writes, span, region))
         result.append(frozenset(found))
     return tuple(result)
 
@@ -166,8 +169,13 @@ def dependences(program: Program) -> tuple[frozenset[int], ...]:
 def overlaps(a: Region, b: Region) -> bool:
     """Whether two regions of one buffer may share a byte. Exact for equal strides, else by their spans."""
     (alow, ahigh), (blow, bhigh) = a.span, b.span
-    if a.buffer != b.buffer or not (alow < bhigh and blow < ahigh):
-        return False
+    return a.buffer == b.buffer and alow < bhigh and blow < ahigh and _meet(a, b)
+
+
+def _meet(a: Region, b: Region) -> bool:
+    """As `overlaps`, for two regions of one buffer whose spans overlap."""
+    if a.offset == b.offset and 0 not in a.shape and 0 not in b.shape:
+        return True
     if a.strides == b.strides and a.itemsize == b.itemsize and len(a.shape) == len(b.shape):
         return _boxes_overlap(a, b)
     return True
