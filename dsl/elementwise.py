@@ -20,6 +20,7 @@ from .tracer import (
     Tracer,
     array_of,
     assign,
+    check_alive,
     check_options,
     checked_dtype,
     fresh,
@@ -226,6 +227,9 @@ def _number_operator(
         if any(type(other) not in _NUMBERS for other in others):
             return on_arrays(self, *others)
         operands = (*others, self) if reflected else (self, *others)
+        for o in operands:
+            if type(o) is TracedNumber:
+                check_alive(o)
         sources = frozenset().union(*(o._sources for o in operands if type(o) is TracedNumber))
         try:
             number = function(*(o._number if type(o) is TracedNumber else o for o in operands))

@@ -39,7 +39,8 @@ class Parameters:
         self.static = frozenset(static)
 
     def __str__(self) -> str:
-        return f"{self.name}{self.signature}"
+        bare = [p.replace(annotation=inspect.Parameter.empty) for p in self.signature.parameters.values()]
+        return f"{self.name}{inspect.Signature(bare)}"
 
     def bind(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """All arguments, defaults included; by position where that is possible. Raises ArgumentsError."""

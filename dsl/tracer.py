@@ -298,6 +298,7 @@ class TracedNumber(Traced):
         return self._derived(f"{self._name}.{name}", value() if callable(value) else value, self._sources)
 
     def _derived(self, expression: str, number: Any, sources: frozenset[int]) -> Any:
+        check_alive(self)
         return TracedNumber(self._trace, self._trace.host.statement(expression), number, sources)
 
     def __bool__(self) -> bool:
@@ -481,7 +482,7 @@ def assign(target: Any, result: Tracer) -> Tracer:
         raise TraceError("a traced result cannot be written into an untraced array; use the result itself")
     check_alive(target)
     if target._owner is not None or any(view() is not None for view in target._views):
-        what = "an argument" if target._owner == "argument" else "an array that has views or is one"
+        what = "an argument" if type(target._owner) is str else "an array that has views or is one"
         raise TraceError(f"assigning in place to {what} is not supported; write x = x + ... with a new value")
     if result.shape != target.shape:
         raise ShapeError(f"a result of shape {result.shape} cannot be written in place into shape {target.shape}")

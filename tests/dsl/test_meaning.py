@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from .tracing import check
 
 rng = np.random.default_rng(0)
@@ -29,7 +30,7 @@ OPERATORS: list[Any] = [
     lambda x, y: (x + 1, 1 - x, 2 * x, x * 1.5, 1 / x),
     lambda x, y: (x + np.float32(1), np.float64(2) * x, np.int8(3) + x),
     lambda x, y: (x + np.ones(5, np.float32), np.ones(5) * x),
-    lambda x, y: (x + [1, 2, 3, 4, 5], (1, 2, 3, 4, 5) * x),
+    lambda x, y: (x * [1, 2, 3, 4, 5], (1, 2, 3, 4, 5) * x),
 ]
 
 
@@ -284,9 +285,9 @@ def test_new_arrays_inside_a_trace() -> None:
 
 
 def test_functions_of_our_own() -> None:
-    from .tracing import interpreted
-
     import kernelgraph as kg
+
+    from .tracing import interpreted
 
     erf, relu, gelu = interpreted(lambda x: (kg.erf(x), kg.relu(x), kg.gelu(x, approximate=True)), B)
     np.testing.assert_allclose(erf, np.vectorize(__import__("math").erf)(B), rtol=1e-14)
