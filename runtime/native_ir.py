@@ -235,6 +235,8 @@ class _Writer:
         return str(number)
 
     def binary(self, op: ast.operator, left: str, right: str) -> str:
+        if type(op) not in _BINARY:
+            raise SyntaxError(f"outside the language of words: {type(op).__name__}")
         return self.result(f"{_BINARY[type(op)]} i64 {left}, {right}")
 
     def result(self, text: str) -> str:

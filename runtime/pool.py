@@ -104,6 +104,8 @@ class Pool:
     def _class_of(self, nbytes: int) -> _SizeClass:
         if nbytes < 0:
             raise ValueError(f"{nbytes} bytes")
+        if nbytes >= 1 << 62:
+            raise OutOfMemory(f"{nbytes} bytes are more than there can be")
         size = class_size(nbytes)
         with self._lock:
             found = self._classes.get(size)

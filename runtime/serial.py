@@ -61,7 +61,7 @@ def run_serially(
     scalars: Sequence[Any],
     poisoned: Mapping[int, BaseException],
 ) -> tuple[BaseException | None, ...]:
-    """Run every step; for each event the error that poisons it, or None. An event that no step records is the plan's end.
+    """Run every step; for each event the error that poisons it, or None. What no step records is the plan's end.
 
     poisoned: errors that buffers bring along; a task that touches such a buffer is not run.
     """

@@ -43,6 +43,19 @@ def scalar_bits(value: Any, dtype: str) -> int:
     return int.from_bytes(raw, "little")
 
 
+def _packers(heads: int, scalars: Sequence[str]) -> tuple[Callable[..., bytes], Callable[..., bytes]]:
+    """Two functions from addresses and scalars to a call's table: one fast and choosy, one that takes any number."""
+    words = Struct(f"={heads + len(scalars)}Q").pack
+
+    def convert(*values: Any) -> bytes:
+        bits = (scalar_bits(v, s) for v, s in zip(values[heads:], scalars, strict=True))
+        return words(*values[:heads], *bits)
+
+    if all(s in _FORMATS for s in scalars):
+        return Struct("=" + "Q" * heads + "".join(_FORMATS[s] for s in scalars)).pack, convert
+    return convert, convert
+
+
 class CPUExecutable:
     """A plan with its kernels loaded. `run` starts it once: see the protocol in `device.py`."""
 
@@ -63,7 +76,7 @@ class CPUExecutable:
         self._layout: Layout | None = None
         self._free: list[Record] = []
         self._order: tuple[int, ...] = ()
-        self._pack: Callable[..., bytes] = Struct("").pack
+        self._pack = self._convert = _packers(0, ())[1]
         self.run: Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events] = self._any_way
         if native() is not None:
             self._attach()
@@ -77,8 +90,7 @@ class CPUExecutable:
         if self._engine is not found:
             layout = lay_out(self.plan, self._functions, cores(), found.address)
             self._engine, self._layout, self._free, self._order = found, layout, [], layout.order
-            formats = (_FORMATS.get(s, "Q") for s in self.plan.program.scalars)
-            self._pack = Struct("=" + "Q" * (len(layout.order) + layout.uses_arena) + "".join(formats)).pack
+            self._pack, self._convert = _packers(len(layout.order) + layout.uses_arena, self.plan.program.scalars)
 
     def _inline(self) -> Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events]:
         """`run` for a small plan of kernels, with all that can be looked up bound beforehand."""
@@ -169,15 +181,13 @@ class CPUExecutable:
         return [(m if o is None else arena + o) or 0 for m, o in zip(memories, self.plan.offsets, strict=True)]
 
     def _table(self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any]) -> bytes:
-        """The call's table: see `native_plan`. What Struct refuses goes through NumPy's conversion."""
+        """The call's table: see `native_plan`."""
         assert self._layout is not None
         heads = [memories[b] for b in self._order] + ([arena] if self._layout.uses_arena else [])
         try:
             return self._pack(*heads, *scalars)
         except (error, OverflowError, TypeError):
-            kinds = self.plan.program.scalars
-            bits = [scalar_bits(value, kind) for value, kind in zip(scalars, kinds, strict=True)]
-            return Struct(f"={len(heads) + len(bits)}Q").pack(*heads, *bits)
+            return self._convert(*heads, *scalars)
 
 
 def _check(plan: Plan) -> None:

@@ -7,7 +7,18 @@ import random
 import numpy as np
 
 from kernelgraph.runtime.plan import Launch, Plan, Record, Step, Wait
-from kernelgraph.runtime.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task, dependences
+from kernelgraph.runtime.program import (
+    Buffer,
+    Int,
+    Kernel,
+    Library,
+    Pointer,
+    Program,
+    Region,
+    Scalar,
+    Task,
+    dependences,
+)
 
 
 def elementwise(name: str, inputs: int, body: str, scalars: tuple[str, ...] = ()) -> Kernel:
