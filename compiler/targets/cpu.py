@@ -16,6 +16,7 @@ from .cpu_body import Body
 from .cpu_frame import Frame, dependences, numbered
 from .cpu_loops import block_of, vector_axis, write_columns, write_rows
 from .cpu_text import Function, Module, Value
+from .cpu_tile import tiling_of, write_tiles
 
 WORK = 16384  # elements that a chunk has at least
 CHUNKS = 64  # chunks that a launch has at most
@@ -35,8 +36,11 @@ def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: i
     depends = dependences(nest, axis)
     body = Body(frame, axis, lanes_of(nest, depends, axis, vector_bytes), depends)
     begin, end = Value(f, "%begin", "i64"), Value(f, "%end", "i64")
+    tiling = tiling_of(nest)
     if axis is None or axis >= nest.parallel:
         write_rows(frame, body, 4, begin, end)
+    elif tiling is not None:
+        write_tiles(frame, body, tiling, begin, end)
     else:
         write_columns(frame, body, begin, end)
     f.do("ret void")
@@ -54,11 +58,15 @@ def lanes_of(nest: LoopNest, depends: dict[int, frozenset[int]], axis: int | Non
 
 def units(nest: LoopNest, sizes: Sequence[int]) -> tuple[int, int]:
     """How many units a launch over axes of these lengths has, and how many of them make a chunk worth its hand-over."""
-    axis = vector_axis(nest)
+    axis, tiling = vector_axis(nest), tiling_of(nest)
     if 0 in sizes[: nest.parallel]:
         return 0, 1
     if axis is None or axis >= nest.parallel:
         count, work = prod(sizes[: nest.parallel]), prod(sizes[nest.parallel :])
+    elif tiling is not None:
+        cut = {axis: tiling.columns, tiling.axis: tiling.rows}
+        count = prod(-(-n // cut.get(a, 1)) for a, n in enumerate(sizes[: nest.parallel]))
+        work = prod(min(sizes[a], n) for a, n in cut.items())
     else:
         block = block_of(nest)
         count = prod(sizes[:axis]) * -(-sizes[axis] // block)

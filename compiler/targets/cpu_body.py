@@ -43,6 +43,7 @@ class Body:
     """Writes phases of a nest along `axis` (None: no vector axis, scalars only) in vectors of `lanes`.
 
     places: for each operand the address that index `origin` of the vector axis has (origin None: index 0).
+    packed: the places of operands that were copied beforehand.
     recall: gives a varying value of an earlier phase, or a reduction's result, at some lanes (column strategy).
     """
 
@@ -52,6 +53,7 @@ class Body:
     depends: dict[int, frozenset[int]]
     recall: Callable[[Instr | int, Lanes], Value] | None = None
     places: dict[int, tuple[Value, Value | None]] = field(default_factory=dict)
+    packed: dict[int, tuple[Value, Value]] = field(default_factory=dict)
     scratch: dict[int, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -71,7 +73,7 @@ class Body:
         frame = self.frame
         for operand in sorted({i.attr[0] for i in phase.instrs if i.op in ("load", "store")}):
             axes = [a for a in range(frame.nest.axes) if a != self.axis and a in frame.index]
-            self.places[operand] = (frame.address(operand, axes), None)
+            self.places[operand] = self.packed.get(operand) or (frame.address(operand, axes), None)
         once = Lanes(None, 1)
         for at, instr in enumerate(phase.instrs, phase.first):
             if not self.varies(at):
@@ -184,7 +186,7 @@ class Body:
         """The operands of the phase that have a run-time stride along the vector axis and are not packed yet."""
         touched = sorted({i.attr[0] for i in phase.instrs if i.op in ("load", "store")})
         layouts = [o.layout for o in self.frame.nest.operands]
-        return [o for o in touched if self.axis is not None and layouts[o][self.axis] == "s"]
+        return [o for o in touched if self.axis is not None and layouts[o][self.axis] == "s" and o not in self.packed]
 
     @contextmanager
     def packing(self, operands: list[int], phase: Phase, low: Value, high: Value) -> Iterator[None]:

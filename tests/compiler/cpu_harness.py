@@ -16,7 +16,7 @@ from kernelgraph.compiler.targets.cpu import print_cpu, units
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
 
-AVX2 = {"avx512": False, "avx10": False, "amx": False}
+AVX2 = ("avx512", "avx10", "amx")  # features that an AVX2 machine has not
 
 
 def host_features(without: Sequence[str] = ()) -> str:
