@@ -140,22 +140,28 @@ def traffic(arrays: tuple[Any, ...], shapes: list[Any]) -> int:
     return sum(a.nbytes for a in arrays) + sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes)
 
 
-def check(name: str, outputs: Any, expected: Any) -> None:
-    """A fast wrong answer is no answer. Raises AssertionError."""
+def check(outputs: Any, expected: Any) -> None:
+    """Raises AssertionError where an answer is wrong: a fast wrong answer is no answer."""
     for output, value in zip(leaves(outputs), leaves(expected), strict=True):
-        np.testing.assert_allclose(np.asarray(output), value, rtol=2e-3, atol=2e-3, err_msg=name)
+        np.testing.assert_allclose(np.asarray(output), value, rtol=2e-3, atol=2e-3)
 
 
 def run(work: Workload) -> Result:
+    """A peer whose answer is wrong is left out, with a note; ours has to be right."""
     arrays = work.arrays(16 if OPTIONS.small else 1)
-    calls = candidates(work, arrays)
+    calls, notes = candidates(work, arrays), []
     expected = calls["NumPy"]() if "NumPy" in calls else tuple(map(np.asarray, leaves(calls["kernelgraph"]())))
-    for name, call in calls.items():
-        if not name.startswith("copy"):
-            check(f"{work.name}, {name}", call(), expected)
+    check(calls["kernelgraph"](), expected)
+    for name in [name for name in calls if not name.startswith(("kernelgraph", "copy"))]:
+        try:
+            check(calls[name](), expected)
+        except AssertionError as error:
+            worst = next((line for line in str(error).splitlines() if "relative difference" in line), "wrong")
+            notes.append(f"{name} is left out, its answer is wrong: {worst.strip()}")
+            del calls[name]
     shapes = [(value.shape, value.dtype) for value in map(np.asarray, leaves(expected))]
     samples = interleave(calls, OPTIONS.seconds)
-    return Result(work.title, samples, 0 if work.call else traffic(arrays, shapes))
+    return Result(work.title, samples, 0 if work.call else traffic(arrays, shapes), tuple(notes))
 
 
 def main() -> None:
