@@ -15,16 +15,11 @@ from ..types import real_of
 from .cpu_body import Body
 from .cpu_frame import Frame, dependences, numbered
 from .cpu_loops import block_of, vector_axis, write_columns, write_rows
-from .cpu_text import Function, Module, Value
+from .cpu_text import METADATA, Function, Module, Value
 from .cpu_tile import tiling_of, write_tiles
 
 WORK = 16384  # elements that a chunk has at least
 CHUNKS = 64  # chunks that a launch has at most
-
-METADATA = """\
-!0 = distinct !{!0, !1}
-!1 = !{!"llvm.loop.vectorize.enable", i1 false}
-!2 = !{!"branch_weights", i32 1, i32 1048576}"""
 
 
 def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: int = 64) -> str:
@@ -38,7 +33,7 @@ def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: i
     begin, end = Value(f, "%begin", "i64"), Value(f, "%end", "i64")
     tiling = tiling_of(nest)
     if axis is None or axis >= nest.parallel:
-        write_rows(frame, body, 4, begin, end)
+        write_rows(frame, body, begin, end)
     elif tiling is not None:
         write_tiles(frame, body, tiling, begin, end)
     else:

@@ -15,11 +15,10 @@ from ..kernel import Instr, Phase
 from ..types import BOOL, DType, real_of
 from .cpu_frame import Frame, item, numbered
 from .cpu_primitives import constant, emit, memory_elem
+from .cpu_reduce import FOLD
 from .cpu_text import Value, mask_below, masked_load, masked_store
 
 PACK = 512
-
-NO_VECTORIZE = ", !llvm.loop !0"
 
 
 @dataclass
@@ -79,25 +78,39 @@ class Body:
             if not self.varies(at):
                 self.write(at, instr, once)
 
-    def run(self, phase: Phase, start: Value, stop: Value, unroll: int, step: Callable[[Lanes], None]) -> None:
-        """The phase over [start, stop) of the vector axis; `step` is called at the end of every group of lanes."""
+    def run(
+        self,
+        phase: Phase,
+        start: Value,
+        stop: Value,
+        copies: int,
+        step: Callable[[Lanes], None],
+        fold: Callable[[], None] | None = None,
+    ) -> None:
+        """The phase over [start, stop) of the vector axis, in a loop of so many copies of the instructions.
+
+        `step` is called at the end of each copy, `fold` after every FOLD turns of the loop.
+        """
         self.prepare(phase)
         packed = self.strided(phase)
-        if not packed:
-            self.loop(phase, start, stop, unroll, step)
+        if not packed and fold is None:
+            self.loop(phase, start, stop, copies, step)
             return
         f = self.frame.f
-        with f.loop(start, stop, PACK) as low:
-            high = f.intrinsic("umin", "i64", low + PACK, stop)
+        block = PACK if packed else FOLD * copies * self.lanes
+        with f.loop(start, stop, block) as low:
+            high = f.intrinsic("umin", "i64", low + block, stop)
             with self.packing(packed, phase, low, high):
-                self.loop(phase, low, high, unroll, step)
+                self.loop(phase, low, high, copies, step)
+            if fold is not None:
+                fold()
 
     def loop(self, phase: Phase, start: Value, stop: Value, unroll: int, step: Callable[[Lanes], None]) -> None:
         f, wide = self.frame.f, self.lanes
         position = start
         for copies in sorted({unroll, 1}, reverse=True):
             whole = position + ((stop - position) & -(wide * copies))
-            with f.loop(position, whole, wide * copies, NO_VECTORIZE) as i:
+            with f.loop(position, whole, wide * copies) as i:
                 for copy in range(copies):
                     self.group(phase, Lanes(i + wide * copy if copy else i, wide, None, copy), step)
             position = whole
@@ -211,7 +224,7 @@ class Body:
         assert axis is not None
         raw = "i128" if assumed.dtype.itemsize == 16 else f"i{8 * assumed.dtype.itemsize}"
         align = memory_align(assumed.dtype)
-        with f.loop(low, high, 1, NO_VECTORIZE) as i:
+        with f.loop(low, high, unroll=True) as i:
             far = base.at(i.binary("mul nsw", self.frame.strides[operand, axis]), item(assumed))
             near = self.scratch[operand].at(i - low, item(assumed))
             source, target = (far, near) if pack else (near, far)

@@ -15,7 +15,7 @@ from ..kernel import LOOP, POINT, Instr, LoopNest, Phase
 from ..types import DType
 from .cpu_body import Body, Lanes
 from .cpu_frame import Frame, nested, odometer
-from .cpu_primitives import elem_of, memory_elem
+from .cpu_primitives import MATH, elem_of, memory_elem
 from .cpu_reduce import Combine, Parts, across, combine_of
 from .cpu_text import Value
 
@@ -54,7 +54,16 @@ def combines(nest: LoopNest, body: Body, phase: Phase) -> Combines:
 # rows
 
 
-def write_rows(frame: Frame, body: Body, unroll: int, begin: Value, end: Value) -> None:
+def copies_of(phase: Phase, body: Body) -> int:
+    """How often a loop of reductions is unrolled, with accumulators for each copy: short bodies wait for them."""
+    if not phase.reductions:
+        return 1
+    work = sum(20 if i.op in MATH else 1 for at, i in enumerate(phase.instrs, phase.first) if body.varies(at))
+    work += sum(4 * len(r.values) - 4 for r in phase.reductions)
+    return 8 if work <= 2 else 4 if work <= 8 else 2 if work <= 16 else 1
+
+
+def write_rows(frame: Frame, body: Body, begin: Value, end: Value) -> None:
     nest = frame.nest
     axes = [(axis, frame.lengths[axis]) for axis in range(nest.parallel)]
     with odometer(frame, axes, begin, end):
@@ -62,7 +71,7 @@ def write_rows(frame: Frame, body: Body, unroll: int, begin: Value, end: Value) 
             if phase.kind == POINT:
                 point(body, phase)
             else:
-                _row_loop(frame, body, number, phase, unroll)
+                _row_loop(frame, body, number, phase)
 
 
 def point(body: Body, phase: Phase) -> None:
@@ -72,10 +81,9 @@ def point(body: Body, phase: Phase) -> None:
     body.axis = axis
 
 
-def _row_loop(frame: Frame, body: Body, number: int, phase: Phase, unroll: int) -> None:
+def _row_loop(frame: Frame, body: Body, number: int, phase: Phase) -> None:
     f, nest = frame.f, frame.nest
-    rows = combines(nest, body, phase)
-    copies = unroll if rows else 1
+    rows, copies = combines(nest, body, phase), copies_of(phase, body)
     slots: list[list[list[Value]]] = []  # reduction, copy, part
     for combine, _ in rows:
         slots.append([[f.slot(v.kind) for v in combine.start(f, body.lanes)] for _ in range(copies)])
@@ -83,22 +91,32 @@ def _row_loop(frame: Frame, body: Body, number: int, phase: Phase, unroll: int) 
             for place, value in zip(places, combine.start(f, body.lanes), strict=True):
                 place.store(value, 64)
 
+    def get(combine: Combine, places: list[Value]) -> Parts:
+        return tuple(p.load(elem_of(k), body.lanes, 64) for p, k in zip(places, combine.kinds, strict=True))
+
     def step(lanes: Lanes) -> None:
         for (combine, sources), copied in zip(rows, slots, strict=True):
             places = copied[lanes.copy]
-            old = tuple(p.load(elem_of(k), body.lanes, 64) for p, k in zip(places, combine.kinds, strict=True))
+            old = get(combine, places)
             values = tuple(body.value(v, lanes).splat(body.lanes) for v in sources)
             for place, before, after in zip(places, old, combine.step(old, values), strict=True):
                 place.store(after if lanes.mask is None else lanes.mask.pick(after, before), 64)
 
+    def fold() -> None:
+        for (combine, _), copied in zip(rows, slots, strict=True):
+            for places in copied if combine.fold else []:
+                assert combine.fold is not None
+                for place, value in zip(places, combine.fold(get(combine, places)), strict=True):
+                    place.store(value, 64)
+
+    folding = any(combine.fold is not None for combine, _ in rows)
     *outer, inner = range(nest.parallel, nest.axes)
     with nested(frame, outer):
-        body.run(phase, f.const(0, "i64"), frame.lengths[inner], copies, step)
+        body.run(phase, f.const(0, "i64"), frame.lengths[inner], copies, step, fold if folding else None)
     for axis in outer:
         del frame.index[axis]
     for r, ((combine, _), copied) in enumerate(zip(rows, slots, strict=True)):
-        parts = [tuple(p.load(elem_of(k), body.lanes, 64) for p, k in zip(places, combine.kinds, strict=True))
-                 for places in copied]
+        parts = [get(combine, places) for places in copied]
         while len(parts) > 1:
             parts = [combine.merge(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
         for part, value in enumerate(combine.finish(across(combine, parts[0]))):
@@ -159,6 +177,7 @@ class Columns:
             combine, sources, arrays = self.combines[number, r]
             values = tuple(self.body.value(v, lanes).splat(self.body.lanes) for v in sources)
             found = combine.step(self.parts(combine, arrays, lanes.i), values)
+            found = combine.fold(found) if combine.fold else found
             for array, kind, value in zip(arrays, combine.kinds, found, strict=True):
                 self.put(array, kind, lanes.i, value)
 

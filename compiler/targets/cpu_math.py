@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from .cpu_library import library_call
-from .cpu_text import Value, mangle
+from .cpu_text import UNLIKELY, Value, mangle
 
 INF, NAN = math.inf, math.nan
 LOG2E, LN2, PI = 1 / math.log(2), math.log(2), math.pi
@@ -237,9 +237,6 @@ def sine(x: Value, shift: float, name: str) -> Value:
     with f.when(any_lane(large), UNLIKELY):
         place.store(large.pick(library_call(name, large.pick(x, 0.0), scalar_only=True), y), 64)
     return place.load(elem, x.lanes, 64)
-
-
-UNLIKELY = ", !prof !2"
 
 
 def any_lane(condition: Value) -> Value:

@@ -198,6 +198,12 @@ def _extreme(source: DType, dtype: DType, args: list[Value], greatest: bool) -> 
 
 # rows
 
+# Functions that take many instructions.
+MATH = frozenset(
+    {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "pow", "sin", "cos", "tan", "asin", "acos"}
+    | {"atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "atan2", "hypot", "fmod"}
+)
+
 
 def _operator(write: Callable[..., Value]) -> Row:
     return lambda source, dtype, args: write(*args)
@@ -263,7 +269,5 @@ PRIMITIVES: dict[str, Row] = {
     "popcount": _popcount,
     "gcd": _gcd,
     "mulhi": _mulhi,
-    **{name: _math(name) for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "pow")},
-    **{name: _math(name) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "hypot", "fmod")},
-    **{name: _math(name) for name in ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma")},
+    **{name: _math(name) for name in sorted(MATH)},
 }

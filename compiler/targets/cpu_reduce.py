@@ -19,17 +19,21 @@ from .cpu_text import Function, Value
 
 Parts = tuple[Value, ...]
 
+FOLD = 16
+
 
 @dataclass(frozen=True)
 class Combine:
     """kinds: dtypes of the accumulator's parts. identity: their start. step: accumulator and values to accumulator.
-    merge: two accumulators to one. finish: to the parts of the result."""
+    merge: two accumulators to one. finish: to the parts of the result. fold: done every FOLD steps
+    or more often."""
 
     kinds: tuple[DType, ...]
     identity: tuple[float, ...]
     step: Callable[[Parts, Parts], Parts]
     merge: Callable[[Parts, Parts], Parts]
     finish: Callable[[Parts], Parts]
+    fold: Callable[[Parts], Parts] | None = None
 
     def start(self, f: Function, lanes: int) -> Parts:
         return tuple(f.const(n, elem_of(k), lanes) for n, k in zip(self.identity, self.kinds, strict=True))
@@ -82,21 +86,25 @@ def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def _compensated(dtype: DType) -> Combine:
-    """Parts: sum, and the sum of its rounding errors."""
+    """Parts: the sum of at most FOLD values, the sum of such sums, and the sum of the latter's rounding errors."""
+
+    def fold(acc: Parts) -> Parts:
+        total, error = two_sum(acc[1], acc[0])
+        return acc[0].f.const(0.0, "double", acc[0].lanes), total, acc[2] + error
 
     def merge(a: Parts, b: Parts) -> Parts:
-        s, error = two_sum(a[0], b[0])
-        return s, a[1] + b[1] + error
+        a, b = fold(a), fold(b)
+        total, error = two_sum(a[1], b[1])
+        return a[0], total, a[2] + b[2] + error
 
     def step(acc: Parts, values: Parts) -> Parts:
-        s, error = two_sum(acc[0], values[0])
-        return s, acc[1] + error
+        return acc[0] + values[0], acc[1], acc[2]
 
     def finish(acc: Parts) -> Parts:
-        total = acc[0] + acc[1]  # an infinite sum has no error term, but NaN in its place
-        return (cast(FLOAT64, dtype, (acc[0].abs() < np.inf).pick(total, acc[0])),)
+        _, high, low = fold(acc)  # an infinite sum has no error term, but NaN in its place
+        return (cast(FLOAT64, dtype, (high.abs() < np.inf).pick(high + low, high)),)
 
-    return Combine((FLOAT64, FLOAT64), (0.0, 0.0), step, merge, finish)
+    return Combine((FLOAT64,) * 3, (0.0,) * 3, step, merge, finish, fold)
 
 
 def _any_all(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:

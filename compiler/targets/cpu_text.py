@@ -15,8 +15,17 @@ import numpy as np
 FLOATS = {"half": 16, "float": 32, "double": 64}
 Number = int | float
 
-# Vectors may be 64 bytes (else a 512-bit type is passed differently by different functions), and spills of them need
-# an aligned stack.
+# The metadata that the text refers to: loops, branches that are hardly ever taken.
+METADATA = """\
+!0 = distinct !{!0, !2, !3}
+!1 = distinct !{!1, !2, !4}
+!2 = !{!"llvm.loop.vectorize.enable", i1 false}
+!3 = !{!"llvm.loop.unroll.disable"}
+!4 = !{!"llvm.loop.unroll.count", i32 8}
+!5 = !{!"branch_weights", i32 1, i32 1048576}"""
+UNLIKELY = ", !prof !5"
+# Of every function: vectors may have 64 bytes (else two functions may pass them differently); their spills need an
+# aligned stack.
 ATTRIBUTES = 'alignstack(64) nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512"'
 
 
@@ -136,8 +145,8 @@ class Function:
         self.do(f"br label %{label}")
 
     @contextmanager
-    def loop(self, start: Value, stop: Value, step: int = 1, hint: str = "") -> Iterator[Value]:
-        """Run the body for start, start + step, ... below stop (all i64)."""
+    def loop(self, start: Value, stop: Value, step: int = 1, unroll: bool = False) -> Iterator[Value]:
+        """Run the body for start, start + step, ... below stop (all i64). LLVM leaves it as it is, or unrolls it."""
         number = self.fresh("")
         head, body, latch, done = (f"{part}{number}" for part in ("head", "loop", "latch", "done"))
         i = Value(self, f"%i{number}", "i64")
@@ -151,7 +160,7 @@ class Function:
         self.jump(latch)
         self.block(latch)
         self.do(f"%next{number} = add nuw nsw i64 {i}, {step}")
-        self.do(f"br label %{head}{hint}")
+        self.do(f"br label %{head}, !llvm.loop !{1 if unroll else 0}")
         self.block(done)
 
     @contextmanager

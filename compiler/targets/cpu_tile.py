@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..kernel import POINT, LoopNest
-from .cpu_body import NO_VECTORIZE, Body, Lanes, memory_align
+from .cpu_body import Body, Lanes, memory_align
 from .cpu_frame import Frame, item, odometer
 from .cpu_text import Value
 
@@ -100,7 +100,7 @@ def fill(
             done.store(whole)
     start = done.load("i64")
     raw, align = f"i{8 * size}", memory_align(known.dtype)
-    with f.loop(f.const(0, "i64"), height) as row, f.loop(start, width, 1, NO_VECTORIZE) as column:
+    with f.loop(f.const(0, "i64"), height) as row, f.loop(start, width, unroll=True) as column:
         far = corner.at(row.binary("mul nsw", down) + column.binary("mul nsw", right), item(known))
         tile.at(row * tiling.columns + column, item(known)).store(far.load(raw, 1, align), align)
 
@@ -166,6 +166,6 @@ def _transpose_groups(rows: list[Value], part: int) -> list[Value]:
         order = [g * part + w for g in groups for w in range(part)]
         return a.shuffle(order + [4 * part + o for o in order], b)
 
-    even, odd = [[pick(rows[i], rows[i + 1], first) for i in (0, 2)] for first in (0, 1)]
-    return [pick(*even, 0), pick(*odd, 0), pick(*even, 1), pick(*odd, 1)]
+    (a, b), (c, d) = [[pick(rows[i], rows[i + 1], first) for i in (0, 2)] for first in (0, 1)]
+    return [pick(a, b, 0), pick(c, d, 0), pick(a, b, 1), pick(c, d, 1)]
 
