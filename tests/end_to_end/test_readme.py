@@ -27,7 +27,8 @@ def printed(programs: list[str], folder: Path) -> list[str]:
     """What each of a page's programs prints, run one after the other as one file."""
     path = folder / "page.py"
     path.write_text("\nprint('\\f')\n".join(programs), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    # The pages show the CPU; without this, a machine with a GPU would use it.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
     shown = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, env=environment, timeout=120)
     assert shown.returncode == 0, shown.stderr
     return shown.stdout.split("\f\n")
