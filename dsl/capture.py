@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,12 @@ NUMBERS = (int, float, complex)
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One leaf of the arguments. spec: of an array; else `number` is a Python number, whose value only a restarted
-    trace knows, or `static` says that the value is part of the key."""
+    """One leaf of the arguments: an array of a spec, a Python number that is passed at each call, or a static value.
+    value: of what is no array, and of a 0-d NumPy array. key: what tells it apart from other arguments."""
 
     spec: Spec | None
     value: Any
+    key: Hashable
     static: bool = False
 
 

@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -187,7 +187,7 @@ class KernelGraph:
         """The trace for these leaves (cached while its guards hold), what it saw of them, and which by value."""
         while True:
             arguments = [argument_of(leaf, i in known) for i, leaf in enumerate(leaves)]
-            key = (tree, tuple(_trace_key(a) for a in arguments))
+            key = (tree, tuple(a.key for a in arguments))
             found = self._traces.get(key)
             if isinstance(found, Captured) and (changed := failed(found.guards)) is not None:
                 self._log.append(f"traced again: {changed} has changed")
@@ -349,12 +349,6 @@ def remember(cache: dict[Hashable, Any], key: Hashable, value: Any) -> None:
 
 def _values(leaves: Sequence[Any], which: Sequence[int]) -> tuple[Static, ...]:
     return tuple(Static(number_of(leaves[i])) for i in which)
-
-
-def _trace_key(argument: Argument) -> Hashable:
-    if argument.spec is not None:
-        return (argument.spec, argument.value is not None)
-    return Static(argument.value) if argument.static else cast(Hashable, type(argument.value))
 
 
 def _show(argument: Argument) -> str:

@@ -87,6 +87,29 @@ class Static:
         return repr(self.value)
 
 
+class Identity:
+    """An object without a hash, as a dict key."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and self.value is other.value
+
+
+def _has_hash(leaf: Any) -> bool:
+    return (
+        isinstance(leaf, (np.ndarray, Array))
+        or hasattr(leaf, "__dlpack__")
+        or getattr(leaf, "__hash__", None) is not None
+    )
+
+
 def take_apart(
     parameters: Parameters, args: tuple[Any, ...], options: dict[str, Any], method: bool
 ) -> tuple[Tree, list[Any]]:
@@ -107,7 +130,11 @@ def _named(parameters: Parameters, args: tuple[Any, ...]) -> list[tuple[str, Any
 
 def _part(name: str, value: Any, parameters: Parameters, leaves: list[Any], objects: bool) -> Tree:
     if name not in parameters.static:
-        return flatten(value, leaves, objects)
+        start = len(leaves)
+        tree = flatten(value, leaves, objects)
+        if objects:  # what has no hash among the attributes is told apart by identity
+            leaves[start:] = [leaf if _has_hash(leaf) else Static(Identity(leaf)) for leaf in leaves[start:]]
+        return tree
     try:
         leaves.append(Static(value))
     except TypeError:
@@ -178,17 +205,17 @@ def argument_of(leaf: Any, known: bool) -> Argument:
     """What the trace sees of a leaf. known: its value is part of the key."""
     kind = type(leaf)
     if kind is Static:
-        return Argument(None, leaf.value, True)
+        return Argument(None, leaf.value.value if type(leaf.value) is Identity else leaf.value, leaf, True)
+    if known:
+        return Argument(None, number_of(leaf), Static(number_of(leaf)), True)
     if kind is np.ndarray:
-        if known:
-            return Argument(None, number_of(leaf), True)
-        value = leaf if leaf.ndim == 0 else None
-        return Argument(_spec_of_array(leaf), value)
+        spec = _spec_of_array(leaf)
+        return Argument(spec, leaf, (spec,)) if leaf.ndim == 0 else Argument(spec, None, spec)
     if kind is Array:
-        return Argument(leaf._spec, None)
+        return Argument(leaf._spec, None, leaf._spec)
     if kind is Spec:
-        return Argument(leaf, None)
-    return Argument(None, leaf, known)
+        return Argument(leaf, None, leaf)
+    return Argument(None, leaf, cast(Hashable, kind))
 
 
 def number_of(leaf: Any) -> Any:

@@ -1,47 +1,79 @@
-"""Nested tuples, lists, dicts, named tuples and dataclasses, taken apart into leaves and put together again."""
+"""Nested tuples, lists, dicts, dataclasses and objects, taken apart into leaves and put together again."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True)
 class Tree:
     """A structure without its leaves. kind: the container's type, or None for a leaf; names: a dict's keys, or the
-    attributes of a dataclass or object."""
+    attributes of a dataclass or object. Immutable; hashed once."""
 
-    kind: type | None
-    names: tuple[Hashable, ...] = ()
-    children: tuple[Tree, ...] = ()
+    __slots__ = ("_hash", "children", "kind", "names")
+
+    def __init__(self, kind: type | None, names: tuple[Hashable, ...] = (), children: tuple[Tree, ...] = ()) -> None:
+        self.kind = kind
+        self.names = names
+        self.children = children
+        self._hash = hash((kind, names, children))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Tree) or self._hash != other._hash:
+            return False
+        return (self.kind, self.names, self.children) == (other.kind, other.names, other.children)
+
+    def __repr__(self) -> str:
+        if self.kind is None:
+            return "*"
+        parts = [f"{n}: {c}" for n, c in zip(self.names, self.children, strict=True)] or map(str, self.children)
+        return f"{self.kind.__name__}({', '.join(parts)})"
 
 
 LEAF = Tree(None)
 
 
-def flatten(value: Any, leaves: list[Any], objects: bool = False) -> Tree:
-    """The structure of `value`, whose leaves are appended to `leaves`. objects: any object with a `__dict__` is a
-    container of its attributes too (at this level; used for `self`)."""
+def flatten(value: Any, leaves: list[Any], objects: bool = False, above: tuple[int, ...] = ()) -> Tree:
+    """The structure of `value`, whose leaves are appended to `leaves`.
+
+    objects: an object that is no more than its attributes is a container of them, at every depth (used for `self`).
+    above: the identities of the containers that hold the value; what contains itself is a leaf."""
     kind = type(value)
-    if kind is dict or (isinstance(value, dict) and _copies(kind)):
-        names = tuple(value)
-        return Tree(kind, names, tuple(flatten(value[n], leaves) for n in names))
-    if kind in (tuple, list) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-        return Tree(kind, (), tuple(flatten(v, leaves) for v in value))
+    if id(value) in above:
+        leaves.append(value)
+        return LEAF
+    inside = (*above, id(value))
+
+    def each(values: Any) -> tuple[Tree, ...]:
+        return tuple(flatten(v, leaves, objects, inside) for v in values)
+
+    if kind is tuple or kind is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+        return Tree(kind, (), each(value))
+    if kind is dict or kind is OrderedDict:
+        return Tree(kind, tuple(value), each(value.values()))
     if dataclasses.is_dataclass(kind):
         fields = tuple(f.name for f in dataclasses.fields(kind))
-        return Tree(kind, fields, tuple(flatten(getattr(value, n), leaves) for n in fields))
-    if objects and hasattr(value, "__dict__"):
-        names = tuple(vars(value))
-        return Tree(kind, names, tuple(flatten(vars(value)[n], leaves) for n in names))
+        return Tree(kind, fields, each(getattr(value, n) for n in fields))
+    if objects and is_plain_object(kind):
+        return Tree(kind, tuple(vars(value)), each(vars(value).values()))
     leaves.append(value)
     return LEAF
 
 
-def _copies(kind: type) -> bool:
-    return kind.__name__ == "OrderedDict"
+def is_plain_object(kind: type) -> bool:
+    """Whether instances are made by `object.__new__` and are all in their `__dict__`."""
+    if kind.__new__ is not object.__new__ or not hasattr(kind, "__dict__") or issubclass(kind, type):
+        return False
+    return (
+        bool(kind.__dictoffset__) and kind.__basicsize__ <= object.__basicsize__ + 16 and kind.__module__ != "builtins"
+    )
 
 
 def rebuild(tree: Tree, leaves: Iterator[Any]) -> Any:
