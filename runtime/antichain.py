@@ -34,7 +34,7 @@ class Antichains:
         while True:
             from_left, into_left, end = self._search(later)
             if end < 0:
-                return list(bits(mask_of(into_left) & ~mask_of(from_left)))
+                return bits(mask_of(into_left) & ~mask_of(from_left))
             self._augment(from_left, into_left, end)
 
     def _search(self, later: Sequence[int]) -> tuple[dict[int, int], dict[int, int], int]:

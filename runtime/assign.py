@@ -97,35 +97,36 @@ def assign_list(
         by_rank = [-r for r in rank]
         order = sorted(range(n), key=by_rank.__getitem__)
     end, stream = [0.0] * n, [0] * n
-    free: list[float] = []
+    free: list[float] = []  # by stream: when its last task ends
     tail: list[int] = []
     for v in order:
-        # The latest end of a predecessor, by stream and over all: enough to know the start on every stream.
-        local: dict[int, float] = {}
-        first = second = -1.0
-        first_stream = last = -1
+        # The latest end of a predecessor on each stream; the last one of all, and the latest on other streams than it.
+        latest: dict[int, float] = {}
+        last, across = -1, -1.0
         for p in preds[v]:
             s, e = stream[p], end[p]
-            if e > local.get(s, -1.0):
-                local[s] = e
-            if e > first:
-                first, last = e, p
-        for s, e in local.items():
-            if s != stream[last] and e > second:
-                second = e
-        first_stream = stream[last] if last >= 0 else -1
-        best, choice = (float("inf"), 2, 0), -1
-        for s in range(min(k, len(free) + 1)):
+            if e > latest.get(s, -1.0):
+                latest[s] = e
+            if last < 0 or e > end[last]:
+                last = p
+        if len(latest) > 1:
+            across = max((e for s, e in latest.items() if s != stream[last]), default=-1.0)
+        best, choice = (float("inf"), True, 0), -1
+        others = [len(free)] if len(free) < k else []
+        if free:
+            others.append(free.index(min(free)))
+        for s in (*latest, *others):
             start = free[s] + gap if s < len(free) else 0.0
             if last >= 0:
-                across = second if s == first_stream else first
-                start = max(start, across + hop if across >= 0 else 0.0)
-            key = (start, 0 if s < len(free) and tail[s] == last >= 0 else 1, s)
+                arrival = across if s == stream[last] else end[last]
+                start = max(start, arrival + hop if arrival >= 0 else 0.0)
+            key = (start, s >= len(free) or tail[s] != last, s)
             if key < best:
                 best, choice = key, s
-        stream[v], end[v] = choice, best[0] + costs[v]
+        stream[v] = choice
         if choice == len(free):
             free.append(0.0)
             tail.append(v)
-        free[choice], tail[choice] = end[v], v
+        end[v] = free[choice] = best[0] + costs[v]
+        tail[choice] = v
     return Assignment(name, tuple(order), tuple(stream))

@@ -62,8 +62,10 @@ def option(work: Work, assignment: Assignment, preds: tuple[frozenset[int], ...]
 def options(work: Work, streams: str | int, *, frugal: bool = False) -> Options:
     """The assignments for `streams` (`auto`, `max` or a number), and the cheapest predicted.
 
-    One stream is always among those of `auto`, and wins unless another is clearly faster; where one stream is as fast
-    as any assignment can be, no other is tried. frugal: also try assignments that keep few buffers alive.
+    One stream is always among those of `auto`, and wins unless another is clearly faster. What cannot be faster is not
+    tried: others than one stream where that is as fast as the longest path or the machine's full load allow, and
+    `k` streams where a `k`-th of all work takes longer than another. frugal: also assignments that keep few buffers
+    alive.
     """
     n, machine, preds = len(work.preds), work.machine, work.preds
     above = ancestors(preds)
@@ -79,12 +81,15 @@ def options(work: Work, streams: str | int, *, frugal: bool = False) -> Options:
         return Options((asked,), asked, "asked for", known)
     one = option(work, assign_one(preds))
     if isinstance(streams, int):
-        asked = listed(streams) if min(streams, most) > 1 else one
+        asked = listed(min(streams, most)) if min(streams, most) > 1 else one
         return Options((asked,), asked, "asked for", known)
     if reason := _one_is_best(work, one, most, rank):
         return Options((one,), one, reason, known)
-    counts = list(dict.fromkeys(min(k, most) for k in machine.counts if k > 1))
-    found = [one, *(listed(k) for k in counts), option(work, assign_max(preds, work.costs, above=above))]
+    found, total = [one, option(work, assign_max(preds, work.costs, above=above))], sum(work.costs)
+    counts = sorted({min(k, most) for k in machine.counts if k > 1}, reverse=True)
+    for k in counts:
+        if total / k < min(each.summary.predicted for each in found):
+            found.append(listed(k))
     if frugal:
         order = depth_first(preds, above)
         found += [listed(k, order) for k in counts]

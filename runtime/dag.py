@@ -5,15 +5,19 @@ Tasks are numbered 0, 1, ... and predecessors have smaller numbers. A set of tas
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 
-def bits(mask: int) -> Iterator[int]:
+def bits(mask: int) -> list[int]:
     """The members of a set, smallest first."""
+    if mask.bit_count() * 4 > mask.bit_length():
+        return [i for i, digit in enumerate(bin(mask)[:1:-1]) if digit == "1"]
+    members = []
     while mask:
         low = mask & -mask
-        yield low.bit_length() - 1
+        members.append(low.bit_length() - 1)
         mask ^= low
+    return members
 
 
 def mask_of(members: Collection[int]) -> int:

@@ -20,6 +20,9 @@ ALIGNMENT = 256
 # No further packing is tried once one is this near to a lower bound.
 CLOSE = 1.01
 
+# With more buffers than this only the first two orders are packed.
+MANY = 256
+
 
 @dataclass(frozen=True, slots=True)
 class Temporaries:
@@ -28,6 +31,19 @@ class Temporaries:
     buffers: tuple[int, ...]
     sizes: tuple[int, ...]
     users: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """earlier[b]: the set of buffers whose users are all done before any user of buffer `b` starts.
+
+    start[b] puts buffers in an order in which none comes after one that it must precede. bound: the most bytes open
+    at one task, a lower bound of the arena.
+    """
+
+    earlier: tuple[int, ...]
+    start: tuple[int, ...]
+    bound: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,86 +75,104 @@ def temporaries(program: Program) -> Temporaries:
 
 def place(program: Program, temps: Temporaries, before: Sequence[int]) -> Placement:
     """Offsets for all temporaries: the lowest arena of several greedy packings."""
-    earlier = precedence(temps.users, before)
-    live = live_bound(temps, before)
-    offsets, arena = _pack(temps, _conflicts(earlier), live)
+    lives = lifetimes(temps, before)
+    offsets, arena = _pack(temps, lives)
     result: list[int | None] = [0 if buffer.kind == "temp" else None for buffer in program.buffers]
     for b, offset in zip(temps.buffers, offsets, strict=True):
         result[b] = offset
-    return Placement(tuple(result), arena, live)
+    return Placement(tuple(result), arena, lives.bound)
 
 
-def precedence(users: Sequence[int], before: Sequence[int]) -> list[int]:
-    """earlier[b]: the set of buffers whose users are all done before any user of buffer `b` starts."""
-    after: dict[int, int] = {}  # the buffers that are over before a set of tasks starts, by what precedes them all
-    result = []
+def lifetimes(temps: Temporaries, before: Sequence[int]) -> Lifetimes:
+    """Which buffers are over before which begin.
+
+    Tasks are taken in an order that extends `before`. A task's `over`, the buffers with no user but before it, grows
+    from that of one task before it, so that only buffers still open are looked at. Those open at a task, with a user
+    up to it and one that is not before it, may all be alive at once.
+    """
+    users, sizes = temps.users, temps.sizes
+    touched = [0] * len(before)
+    for b, mask in enumerate(users):
+        for v in bits(mask):
+            touched[v] |= 1 << b
+    over, seen, bound = [0] * len(before), [0] * len(before), 0
+    for v in sorted(range(len(before)), key=lambda v: before[v].bit_count()):
+        past, known, open_now, size = before[v] & ~(1 << v), 0, touched[v], 0
+        if past:
+            p = past.bit_length() - 1
+            known = over[p]
+            open_now |= seen[p]
+            for u in bits(past & ~before[p]):
+                open_now |= touched[u]
+        seen[v] = open_now
+        for b in bits(open_now & ~known):
+            if users[b] & ~past:
+                size += sizes[b]
+            else:
+                known |= 1 << b
+        over[v] = known
+        if size > bound:
+            bound = size
+    earlier, start = [], []
     for mask in users:
-        shared = -1
+        common, first = -1, -1
         for v in bits(mask):
-            shared &= before[v] & ~(1 << v)
-        if shared not in after:
-            busy, over = ~shared, 0
-            for a, other in enumerate(users):
-                if not other & busy:
-                    over |= 1 << a
-            after[shared] = over
-        result.append(after[shared])
-    return result
-
-
-def live_bound(temps: Temporaries, before: Sequence[int]) -> int:
-    """The most bytes alive around one task: a buffer is alive at its users and at all between two of them."""
-    total = [0] * len(before)
-    for size, mask in zip(temps.sizes, temps.users, strict=True):
-        until, common = 0, -1
-        for v in bits(mask):
-            until |= before[v]
-            common &= before[v] & ~(1 << v)
-        for v in bits(until & ~common):
-            if before[v] & mask:
-                total[v] += size
-    return max(total, default=0)
+            common &= over[v]
+            if first < 0 or before[v].bit_count() < first:
+                first = before[v].bit_count()
+        earlier.append(common)
+        start.append(first)
+    return Lifetimes(tuple(earlier), tuple(start), bound)
 
 
 def arena_bound(program: Program, before: Sequence[int]) -> int:
     """The least bytes that any arena of the program needs under the order `before`, exactly."""
     temps = temporaries(program)
-    heaviest = Antichains(temps.sizes).heaviest(precedence(temps.users, before))
+    heaviest = Antichains(temps.sizes).heaviest(lifetimes(temps, before).earlier)
     return sum(temps.sizes[b] for b in heaviest)
 
 
-def _conflicts(earlier: Sequence[int]) -> list[int]:
-    """The buffers that may be alive together with each buffer."""
-    apart = [mask | 1 << b for b, mask in enumerate(earlier)]
-    for b, mask in enumerate(earlier):
-        bit = 1 << b
-        for a in bits(mask):
-            apart[a] |= bit
-    everything = (1 << len(earlier)) - 1
-    return [everything & ~mask for mask in apart]
+def _conflicts(lives: Lifetimes) -> list[int]:
+    """The buffers that may be alive together with each buffer, from whichever is fewer: pairs in order, or others."""
+    n = len(lives.start)
+    if 4 * sum(mask.bit_count() for mask in lives.earlier) < n * n:
+        ordered = [mask | 1 << b for b, mask in enumerate(lives.earlier)]
+        for b, mask in enumerate(lives.earlier):
+            for a in bits(mask):
+                ordered[a] |= 1 << b
+        return [(1 << n) - 1 & ~mask for mask in ordered]
+    conflicts, begun = [0] * n, 0
+    for b in sorted(range(n), key=lives.start.__getitem__):
+        # None of those that have begun can be after `b` as a whole.
+        together = begun & ~lives.earlier[b]
+        conflicts[b] |= together
+        for a in bits(together):
+            conflicts[a] |= 1 << b
+        begun |= 1 << b
+    return conflicts
 
 
-def _pack(temps: Temporaries, conflicts: Sequence[int], live: int) -> tuple[list[int], int]:
+def _pack(temps: Temporaries, lives: Lifetimes) -> tuple[list[int], int]:
     """The lowest of several greedy packings; the first that is close to a lower bound ends the search."""
+    conflicts, bound = _conflicts(lives), lives.bound
     best: tuple[list[int], int] = ([], 0)
-    for number, order in enumerate(_orders(temps, conflicts)):
-        for best_fit in (True, False):
+    for number, order in enumerate(_orders(temps, lives, conflicts)):
+        for best_fit in (False, True):
             offsets = _greedy(order, temps.sizes, conflicts, best_fit)
             arena = max((offset + size for offset, size in zip(offsets, temps.sizes, strict=True)), default=0)
             if not best[0] or arena < best[1]:
                 best = (offsets, arena)
-                live = max(live, _crowd(offsets, temps.sizes, conflicts))
-            if best[1] <= live * CLOSE:
+                bound = max(bound, _crowd(offsets, temps.sizes, conflicts) if arena > bound * CLOSE else 0)
+            if best[1] <= bound * CLOSE:
                 return best
-        if number == 1 and len(order) > 256:
+        if number == 1 and len(order) > MANY:
             break
     return best
 
 
-def _orders(temps: Temporaries, conflicts: Sequence[int]) -> Iterator[list[int]]:
+def _orders(temps: Temporaries, lives: Lifetimes, conflicts: Sequence[int]) -> Iterator[list[int]]:
     """The orders that packings place buffers in: by size, by size and lifetime, by crowding, by start."""
-    everything, sizes, users = range(len(temps.sizes)), temps.sizes, temps.users
-    start = [(mask & -mask).bit_length() for mask in users]
+    everything, sizes, start = range(len(temps.sizes)), temps.sizes, lives.start
     yield sorted(everything, key=lambda b: (-sizes[b], start[b]))
     yield sorted(everything, key=lambda b: (-sizes[b] * conflicts[b].bit_count(), b))
     crowd = [sum(sizes[c] for c in bits(mask)) for mask in conflicts]

@@ -10,7 +10,7 @@ from .antichain import Antichains
 from .assign import Assignment
 from .dag import ancestors, bits, depth_first
 from .machine import Machine
-from .memory import Temporaries, live_bound, precedence
+from .memory import Temporaries, lifetimes
 from .program import Library, Program
 from .report import Edge
 from .waits import Order, exact_waits
@@ -39,7 +39,7 @@ def shrink(
     added: list[Edge] = []
     fewest, kept = -1, 0
     for _ in range(4 * len(temps.sizes) + 1):
-        heavy = antichains.heaviest(precedence(temps.users, before))
+        heavy = antichains.heaviest(lifetimes(temps, before).earlier)
         weight = sum(temps.sizes[b] for b in heavy)
         if fewest < 0 or weight < fewest:
             fewest, kept = weight, len(added)
@@ -132,7 +132,7 @@ def _last(mask: int, before: Sequence[int]) -> list[int]:
     rest = mask
     for v in bits(mask):
         rest &= ~(before[v] & ~(1 << v))
-    return list(bits(rest))
+    return bits(rest)
 
 
 def _first(mask: int, before: Sequence[int]) -> list[int]:
@@ -194,9 +194,10 @@ def _reordered(preds: Sequence[frozenset[int]], assignment: Assignment, temps: T
         for v in order:
             done |= 1 << v
             before[v] = done
-        return live_bound(temps, before)
+        return lifetimes(temps, before).bound
 
-    return replace(assignment, order=tuple(min(orders, key=alive)))
+    best = min(orders, key=alive)
+    return replace(assignment, order=tuple(best))
 
 
 def _least_growth(preds: Preds, temps: Temporaries) -> list[int]:

@@ -158,7 +158,7 @@ def test_the_critical_path_has_high_priority() -> None:
 def test_explain_names_the_choice_the_counts_and_the_memory() -> None:
     plan = schedule(branches(4, 3, 20.0), machine=FAKE)
     text = explain(plan)
-    for part in ("width 4", "* 4 streams", "predicted", "one event per crossing edge", "critical path", "least poss"):
+    for part in ("width 4", "* max: 4 streams", "predicted", "one event per crossing edge", "critical path", "least poss"):
         assert part in text
 
 
