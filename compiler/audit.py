@@ -99,7 +99,9 @@ def _run_kernel(task: Task, memory: Sequence[Array], numbers: Sequence[Any], rec
         return (array.imag if part else array.real) if array.dtype.kind == "c" else array
 
     def load(operand: int, part: int) -> Array:
-        return part_of(views[operand], part).copy()
+        view = part_of(views[operand], part)
+        fixed = tuple(slice(0, 1) if c == "0" and n else slice(None) for c, n in zip(form.operands[operand].layout, sizes, strict=True))
+        return view[fixed].copy()
 
     def store(operand: int, part: int, value: Array) -> None:
         target = part_of(views[operand], part)

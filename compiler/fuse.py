@@ -7,12 +7,13 @@ a node whose users are all in one group can create no path around it, any other 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .cost import MODELS, CostModel
-from .graph import Graph
+from .graph import Graph, Node
 from .maps import Map, identity, is_view, only_units, renumber, through, touches
+from .materialize import part_regions
 from .ops import OPS
 from .types import ArrayType
 
@@ -22,7 +23,7 @@ CHEAP = 4.0  # flop-equivalents that are always recomputed rather than stored
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """kind: `kernel`, `library` or `concat` (whose parts are stored in place). domain: the iteration space; reduced:
+    """kind: `kernel`, `library` or `assembly` (whose parts are stored in place). domain: the iteration space; reduced:
     its reduced axes. computes: the nodes evaluated inside; stores: those written to memory."""
 
     kind: str
@@ -50,6 +51,20 @@ class Fusion:
         return "\n".join([*(f"g{i}: {g}" for i, g in enumerate(self.groups)), *(f"# {w}" for w in self.why)])
 
 
+Extent = tuple[tuple[int, int], ...]  # lowest and highest index along each axis
+
+
+def _extent(shape: Sequence[int], starts: Sequence[int], steps: Sequence[int]) -> Extent:
+    return tuple(
+        (start + min(0, step * (n - 1)), start + max(0, step * (n - 1)))
+        for n, start, step in zip(shape, starts, steps, strict=True)
+    )
+
+
+def _meet(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]) -> bool:
+    return all(low <= high2 and low2 <= high for (low, high), (low2, high2) in zip(a, b, strict=True))
+
+
 @dataclass(slots=True)
 class _Open:
     """A group that still grows. maps[n]: how the domain reads node n, computed here or loaded."""
@@ -74,6 +89,15 @@ def fuse(graph: Graph, target: str = "cpu") -> Fusion:
     return _Fuser(graph, MODELS[target]).run()
 
 
+class Conflict(Exception):
+    """Updates (by their number before `materialize`) that cannot be done in place: what they overwrite is read later,
+    or by the very kernel that writes it, at other elements."""
+
+    def __init__(self, updates: frozenset[int]) -> None:
+        super().__init__(f"updates {sorted(updates)} need a second buffer")
+        self.updates = updates
+
+
 class _Fuser:
     def __init__(self, graph: Graph, model: CostModel) -> None:
         self.graph, self.model = graph, model
@@ -92,13 +116,15 @@ class _Fuser:
             kind = OPS[node.op].kind
             if kind == "view":
                 self._view(number)
-            elif kind == "library" or node.op == "concat":
-                self._opaque(number, "concat" if node.op == "concat" else "library")
+            elif kind in ("library", "assembly"):
+                if self.readers[number] or self.forced[number]:
+                    self._opaque(number, kind)
             elif kind == "map" and (self.readers[number] or self.forced[number]):
                 self._map(number)
             elif kind == "reduce" and (self.readers[number] or self.forced[number]):
                 self._reduce(number)
         self._side_by_side()
+        self._order_updates()
         return Fusion(tuple(self._ordered()), tuple(self.why))
 
     # the three kinds of node
@@ -244,6 +270,8 @@ class _Fuser:
         (m,) = group.maps[number]
         shape = self._type(number).shape
         moving = [entry[0] for entry in m if entry[0] >= 0]
+        if [group.domain[axis] for axis in moving] != [n for n in shape if n != 1]:
+            return False
         if any(step != 1 or start for axis, step, start in m if axis >= 0) or any(s for a, _, s in m if a < 0):
             return False
         full = [i for i, n in enumerate(group.domain) if n != 1]
@@ -409,6 +437,81 @@ class _Fuser:
             if len(numbers) > 1:
                 alive = {self._find(n): self.groups[self._find(n)] for n in numbers}
                 self._try_merge(list(alive.values()))
+
+    def _order_updates(self) -> None:
+        """Whoever reads memory that an update will overwrite comes before it. Raises Conflict where that cannot be."""
+        bad: set[int] = set()
+        nodes = self.graph.nodes
+        for number, node in enumerate(nodes):
+            if node.op != "update" or number not in self.home:
+                continue
+            writer = self._writer(node.args[1])
+            region = _extent(nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
+            version = node.args[0]
+            while True:  # this version and all older ones in the same memory
+                for reader in sorted(self._readers(version)):
+                    if self.groups[reader].kind == "assembly":
+                        continue
+                    if self._safe(self.groups[reader], version, node, region, writer):
+                        continue
+                    if reader == writer or self._reaches(writer, reader):
+                        bad.add(node.attr("origin"))
+                    else:
+                        self.groups[reader].after.add(writer)
+                older = nodes[version]
+                for before in self._earlier_writers(version, region):
+                    if before == writer or self._reaches(writer, before):
+                        bad.add(node.attr("origin"))
+                    else:
+                        self.groups[before].after.add(writer)
+                if older.op != "update":
+                    break
+                version = older.args[0]
+        if bad:
+            raise Conflict(frozenset(bad))
+
+    def _earlier_writers(self, version: int, region: Extent) -> list[int]:
+        """The groups that wrote, for this version, elements that an update will write again."""
+        node = self.graph.nodes[version]
+        if OPS[node.op].kind != "assembly":
+            return [self._find(self.home[version])]
+        parts = list(zip(node.args, part_regions(node), strict=True))
+        extents = [(p, _extent(self._type(p).shape, *at)) for p, at in parts[1 if node.op == "update" else 0 :]]
+        return [self._writer(p) for p, extent in extents if _meet(extent, region)]
+
+    def _writer(self, part: int) -> int:
+        """The group that stores a part of an assembly."""
+        node = self.graph.nodes[part]
+        return self._find(self.home[part if part in self.home else node.args[0]])
+
+    def _safe(self, group: _Open, version: int, update: Node, region: Extent, writer: int) -> bool:
+        """Whether the group reads none of the elements that the update writes, or just the one that it writes itself."""
+        maps = group.maps.get(version)
+        if maps is None:
+            return False
+        value = update.args[1]
+        root = value if value in group.maps else self.graph.nodes[value].args[0] if self.graph.nodes[value].args else value
+        for m in maps:
+            read = [
+                (start + min(0, step * (group.domain[a] - 1)), start + max(0, step * (group.domain[a] - 1)))
+                if a >= 0
+                else (start, start)
+                for a, step, start in m
+            ]
+            if not _meet(read, region):
+                continue
+            if group.number != writer or root != value:
+                return False
+            (own,) = group.maps[value] if len(group.maps[value]) == 1 else (None,)
+            at = zip(own or (), update.attr("starts"), update.attr("steps"), strict=False)
+            lengths = self._type(version).shape
+            wanted = tuple(
+                (-1, 0, 0) if n == 1 else (a, s * t if a >= 0 else 0, first + start * t)
+                for ((a, s, start), first, t), n in zip(at, lengths, strict=False)
+            )
+            if m != wanted:
+                return False
+        return True
 
     def _kept(self, shape: tuple[int, ...], axes: frozenset[int]) -> Map:
         rows = [i for i in range(len(shape)) if i not in axes]

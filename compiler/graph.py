@@ -242,6 +242,13 @@ class Builder:
         shape = (*first.shape[:axis], length, *first.shape[axis + 1 :])
         return self.add("concat", tuple(p.number for p in parts), ArrayType(shape, first.dtype), (("axis", axis),))
 
+    def update(self, base: Value, value: Value, starts: Sequence[int], steps: Sequence[int]) -> Value:
+        """`base` with the elements `starts + i * steps` replaced by `value[i]`, which has base's dtype and rank."""
+        if value.type.size == 0:
+            return base
+        attrs = (("starts", tuple(starts)), ("steps", tuple(steps)))
+        return self.add("update", (base.number, value.number), base.type, attrs)
+
     # the rest
 
     def reduce(self, op: str, a: Value, axes: Sequence[int], dtype: Any = None) -> Value:

@@ -65,7 +65,7 @@ def take_slice(a: Array, starts: Sequence[int], steps: Sequence[int], shape: Seq
         else:
             stop = start + step * n
             key.append(slice(start, stop if stop >= 0 else None, step))
-    return a[tuple(key)]
+    return a[(*key, ...)]
 
 
 def _index(node: Node) -> Array:
@@ -73,6 +73,19 @@ def _index(node: Node) -> Array:
     shape = [1] * len(node.type.shape)
     shape[axis] = -1
     return np.broadcast_to(np.arange(node.type.shape[axis], dtype=np.int64).reshape(shape), node.type.shape)
+
+
+def _update(node: Node, base: Array, value: Array) -> Array:
+    result = base.copy()
+    take_slice(result, node.attr("starts"), node.attr("steps"), value.shape)[...] = value
+    return result
+
+
+def _assemble(node: Node, *parts: Array) -> Array:
+    result = np.zeros(node.type.shape, node.type.dtype)
+    for part, (starts, steps) in zip(parts, node.attr("regions"), strict=True):
+        take_slice(result, starts, steps, part.shape)[...] = part
+    return result
 
 
 _STRUCTURAL: dict[str, Callable[..., Any]] = {
@@ -83,6 +96,8 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
     "broadcast": lambda node, a: np.broadcast_to(a, node.type.shape),
     "reshape": lambda node, a: a.reshape(node.type.shape),
     "concat": lambda node, *parts: np.concatenate(parts, axis=node.attr("axis")),
+    "update": _update,
+    "assemble": _assemble,
     "matmul": lambda node, a, b: np.matmul(a, b),
     "host_reduce": lambda node, a: _reduce(node, a, node.attr("op")),
     "cast": lambda node, a: a.astype(node.type.dtype),

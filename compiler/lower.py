@@ -10,7 +10,7 @@ from .cost import MODELS
 from .fuse import Fusion, Group
 from .graph import Graph, Node
 from .maps import contiguous_strides, only_units, reshape_strides
-from .materialize import Layout
+from .materialize import Layout, part_regions
 from .nest import Access, KernelBuilder, Place
 from .ops import OPS
 from .target import TARGETS
@@ -75,6 +75,7 @@ class _Lowering:
                     arguments,
                     reads,
                     writes,
+                    frozenset(a.place.buffer for a in accesses if a.role == "inout"),
                     units=launch.units,
                     grain=launch.grain,
                     grid=launch.grid,
@@ -136,7 +137,7 @@ class _Places:
             node = graph.nodes[number]
             if number in stored and number not in self.places:
                 self._new(number, "output" if number in outputs or number in aliased else "temp")
-            if node.op == "concat":
+            if OPS[node.op].kind == "assembly":
                 self._parts(number)
         for number in range(len(graph.nodes)):
             if number not in self.places:
@@ -151,18 +152,16 @@ class _Places:
         self.buffers.append(Buffer(type.nbytes, kind))
 
     def _parts(self, number: int) -> None:
-        """The parts of a concat live inside it."""
+        """The parts of an assembly live inside it; the base of an update is the whole of it."""
         node, place = self.graph.nodes[number], self.places[number]
-        axis, start = node.attr("axis"), 0
-        for arg in node.args:
+        for arg, (starts, steps) in zip(node.args, part_regions(node), strict=True):
             part = self.graph.nodes[arg]
-            offset = place.offset + start * place.strides[axis]
-            start += part.type.shape[axis]
-            inside = Place(place.buffer, offset, place.strides, place.aligned)
+            offset = place.offset + sum(a * s for a, s in zip(starts, place.strides, strict=True))
+            inside = replace(place, offset=offset, strides=tuple(s * t for s, t in zip(place.strides, steps, strict=True)))
             self.places[arg] = inside
             if part.op == "reshape":  # of unit axes: the node behind it is what is stored
                 root = self.graph.nodes[part.args[0]]
-                strides = reshape_strides(part.type.shape, place.strides, root.type.shape)
+                strides = reshape_strides(part.type.shape, inside.strides, root.type.shape)
                 assert strides is not None and only_units(part.type.shape, root.type.shape)
                 self.places[part.args[0]] = replace(inside, strides=strides)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .graph import Builder, Graph, Value
+from .graph import Builder, Graph, Node, Value
 from .maps import contiguous_strides, only_units, reshape_strides
 from .ops import OPS
 from .types import ArrayType
 
-STORED_KINDS = frozenset({"map", "reduce", "library"})
+STORED_KINDS = frozenset({"map", "reduce", "library", "assembly"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +31,20 @@ class Layout:
         return cls(contiguous_strides(type.shape, type.dtype.itemsize))
 
 
-def materialize(graph: Graph, layouts: Sequence[Layout]) -> Graph:
-    """The graph with copies; layouts belong to its inputs."""
-    return _Copier(graph, layouts).run()
+def materialize(graph: Graph, layouts: Sequence[Layout], second: frozenset[int] = frozenset()) -> Graph:
+    """The graph with copies; layouts belong to its inputs. second: the updates that need a second buffer, since what
+    they replace is still read (see `fuse.Conflict`); the others are done in place."""
+    return _Copier(graph, layouts, second).run()
 
 
 def is_stored(op: str) -> bool:
     """Whether a node of this row can be what a kernel or a library writes."""
-    return OPS[op].kind in STORED_KINDS or op == "concat"
+    return OPS[op].kind in STORED_KINDS
 
 
 class _Copier:
-    def __init__(self, graph: Graph, layouts: Sequence[Layout]) -> None:
-        self.graph, self.layouts = graph, layouts
+    def __init__(self, graph: Graph, layouts: Sequence[Layout], second: frozenset[int]) -> None:
+        self.graph, self.layouts, self.second = graph, layouts, second
         self.builder = Builder(graph.name)
         self.strides: dict[int, tuple[int, ...] | None] = {}  # of nodes that are views of memory
         self.taken: set[int] = set()  # nodes whose memory is an output or part of a concat
@@ -65,7 +66,9 @@ class _Copier:
             elif node.op == "concat":
                 wanted_elsewhere = outputs | {a for a in node.args if node.args.count(a) > 1}
                 args = [self._own(v, a in wanted_elsewhere) for v, a in zip(args, node.args, strict=True)]
-                value = self.builder.add("concat", tuple(a.number for a in args), node.type, node.attrs)
+                value = self._assemble(node.type, args, _concat_regions(args, node.attr("axis")))
+            elif node.op == "update":
+                value = self._update(number, node, args[0], self._own(args[1], node.args[1] in outputs))
             elif OPS[node.op].kind == "library":
                 args = [a if self._in_memory(a.number) else self._copy(a) for a in args]
                 value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
@@ -77,6 +80,26 @@ class _Copier:
             new.append(value)
         results = [self._output(new[o]) for o in self.graph.outputs]
         return self.builder.finish(results)
+
+    def _assemble(self, type: ArrayType, parts: Sequence[Value], regions: Sequence[object]) -> Value:
+        return self.builder.add("assemble", tuple(p.number for p in parts), type, (("regions", tuple(regions)),))
+
+    def _update(self, number: int, node: Node, base: Value, value: Value) -> Value:
+        """In place where the base is a stored node that nothing else takes over; else what the update leaves of the
+        base is copied around it."""
+        starts, steps = node.attr("starts"), node.attr("steps")
+        own = is_stored(self.builder.nodes[base.number].op) and base.number not in self.taken | self.whole
+        if number in self.second or not own or node.args[0] in self.graph.outputs:
+            kept = rest_boxes(node.type.shape, starts, steps, value.shape)
+            ones = (1,) * len(starts)
+            parts = [self._copy(self.builder.slice(base, first, ones, shape)) for first, shape in kept]
+            for part in parts:
+                self.taken.add(part.number)
+                self._note(part)
+            base = self._assemble(node.type, parts, [(first, ones) for first, _ in kept])
+            self._note(base)
+        self.taken.add(base.number)
+        return self.builder.add("update", (base.number, value.number), node.type, (*node.attrs, ("origin", number)))
 
     def _in_memory(self, number: int) -> bool:
         """Whether a library can be handed the node: its own memory, or a view of some."""
@@ -92,7 +115,7 @@ class _Copier:
         node = self.builder.nodes[value.number]
         source = self.strides.get(node.args[0]) if node.args else None
         strides: tuple[int, ...] | None = None
-        if node.op == "concat" or OPS[node.op].kind == "library":
+        if OPS[node.op].kind in ("library", "assembly"):
             strides = contiguous_strides(node.type.shape, node.type.dtype.itemsize)
         elif source is not None and node.op == "slice":
             strides = tuple(s * t for s, t in zip(source, node.attr("steps"), strict=True))
@@ -149,6 +172,46 @@ class _Copier:
         number = len(self.builder.nodes)
         self.builder.add("cast", (value.number,), value.type, (("copy", number),))
         return Value(number, value.type)
+
+
+Region = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _concat_regions(parts: Sequence[Value], axis: int) -> list[Region]:
+    """(starts, steps) of each part."""
+    regions, start = [], 0
+    for part in parts:
+        rank = len(part.shape)
+        regions.append((tuple(start if i == axis else 0 for i in range(rank)), (1,) * rank))
+        start += part.shape[axis]
+    return regions
+
+
+def part_regions(node: Node) -> tuple[Region, ...]:
+    """Where each argument of an assembly lies in it: (starts, steps)."""
+    if node.op == "assemble":
+        regions: tuple[Region, ...] = node.attr("regions")
+        return regions
+    rank = len(node.type.shape)
+    return ((0,) * rank, (1,) * rank), (node.attr("starts"), node.attr("steps"))
+
+
+def rest_boxes(
+    shape: Sequence[int], starts: Sequence[int], steps: Sequence[int], region: Sequence[int]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Boxes (start, shape) that cover what a region leaves of an array; the whole array where the region has gaps."""
+    gaps = any(abs(step) != 1 and n > 1 for step, n in zip(steps, region, strict=True))
+    if gaps:
+        return [((0,) * len(shape), tuple(shape))]
+    low = [start + min(0, step * (n - 1)) for start, step, n in zip(starts, steps, region, strict=True)]
+    boxes = []
+    for axis, n in enumerate(shape):
+        for first, length in ((0, low[axis]), (low[axis] + region[axis], n - low[axis] - region[axis])):
+            start = (*low[:axis], first, *(0,) * (len(shape) - axis - 1))
+            size = (*region[:axis], length, *shape[axis + 1 :])
+            if 0 not in size:
+                boxes.append((start, size))
+    return boxes
 
 
 def graph_lines(graph: Graph) -> Sequence[str]:

@@ -414,7 +414,15 @@ class _Emitter:
     def _store(self, number: int, m: Map, value: Val) -> None:
         place = self.b.places[number]
         strides = {axis: s for (axis, _, _), s in zip(m, place.strides, strict=True) if axis >= 0}
-        self.body.store(self._operand(value.dtype, "out", place, place.offset, strides), value)
+        operand = self._operand(value.dtype, "out", place, place.offset, strides)
+        for earlier, access in enumerate(self.accesses[:operand]):
+            if (access.place.buffer, access.offset, access.strides) == (
+                place.buffer, place.offset, self.accesses[operand].strides
+            ):  # fmt: skip
+                access.role = "inout"  # in place: one parameter, never two equal pointers
+                self.accesses.pop()
+                operand = earlier
+        self.body.store(operand, value)
 
     def _operand(self, dtype: DType, role: str, place: Place, offset: int, strides: dict[int, int]) -> int:
         axes = [*self.domain.parallel, *self.domain.reduced]

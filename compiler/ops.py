@@ -24,7 +24,7 @@ Formula: TypeAlias = Callable[..., Val]
 class Op:
     """One row.
 
-    kind: `map` (elementwise), `reduce`, `view`, `concat`, `source` or `library`.
+    kind: `map` (elementwise), `reduce`, `view`, `assembly` (parts stored in place), `source` or `library`.
     arity: number of arguments, -1 for any. numpy: the reference, attributes as keywords; None where the graph's
     evaluator has its own. types: the dtype rule; use `resolve`. formulas: kind of the first argument (`b i u f c`) ->
     the expansion on values of the loop's dtypes. cost: flop-equivalents an element (an add is 1).
@@ -267,7 +267,9 @@ _STRUCTURE = (
     Op("permute", "view", 1, types=rules.same_rule(), cost=0),
     Op("broadcast", "view", 1, types=rules.same_rule(), cost=0),
     Op("reshape", "view", 1, types=rules.same_rule(), cost=0),
-    Op("concat", "concat", -1, types=rules.same_rule()),
+    Op("concat", "assembly", -1, types=rules.same_rule()),
+    Op("update", "assembly", 2, types=rules.same_rule()),
+    Op("assemble", "assembly", -1, types=rules.same_rule()),
     Op("matmul", "library", 2, np.matmul, rules.ufunc_rule(np.matmul), operator="__matmul__"),
     Op("host_reduce", "library", 1, cost=2),
 )

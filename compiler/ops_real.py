@@ -73,7 +73,9 @@ def relu(x: Val) -> Val:
 
 
 def sigmoid(x: Val) -> Val:
-    return 1 / (1 + (-x).exp())
+    """1 / (1 + exp(-x)), whose exp must not overflow where the result is subnormal."""
+    e = (-x.abs()).exp()
+    return select(x < 0, e, 1) / (1 + e)
 
 
 def gelu(x: Val, approximate: bool = False) -> Val:

@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..runtime.program import Program
-from .fuse import Fusion, fuse
+from .fuse import Conflict, Fusion, fuse
 from .graph import Graph
 from .lower import lower
 from .materialize import Layout, materialize
 from .simplify import simplify
 
 
-def prepare(graph: Graph, layouts: Sequence[Layout]) -> Graph:
-    """The graph that fusion sees: simplified, with copies where memory must be of its own."""
+def prepare(graph: Graph, layouts: Sequence[Layout], target: str = "cpu") -> tuple[Graph, Fusion]:
+    """The graph simplified, with copies where memory must be of its own, and its groups. Updates are first tried in
+    place; those that conflict get a second buffer."""
     types = [graph.nodes[o].type for o in graph.outputs]
-    for name, step in (("simplify", simplify), ("materialize", lambda g: materialize(g, layouts))):
-        graph = step(graph)
-        check(graph, types, name)
-    return graph
+    simple = simplify(graph)
+    check(simple, types, "simplify")
+    second: frozenset[int] = frozenset()
+    while True:
+        prepared = materialize(simple, layouts, second)
+        check(prepared, types, "materialize")
+        try:
+            return prepared, fuse(prepared, target)
+        except Conflict as conflict:
+            if not conflict.updates - second:
+                raise AssertionError("an update conflicts with a second buffer too") from conflict
+            second |= conflict.updates
 
 
 def check(graph: Graph, types: Sequence[object], step: str) -> None:
@@ -42,6 +51,5 @@ def stages(
 ) -> tuple[Graph, Fusion, Program]:
     """The prepared graph, its groups and its program."""
     known = layouts or [Layout.contiguous(graph.nodes[n].type) for n in graph.inputs]
-    prepared = prepare(graph, known)
-    fusion = fuse(prepared, target)
+    prepared, fusion = prepare(graph, known, target)
     return prepared, fusion, lower(prepared, fusion, known, target, fastmath)

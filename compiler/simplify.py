@@ -145,7 +145,7 @@ def push_reshape(builder: Builder, node: Node, args: Sequence[Value]) -> Value |
 
 def _pushable(builder: Builder, number: int, depth: int) -> bool:
     node = builder.nodes[number]
-    if depth and node.op in ("input", "matmul", "concat"):
+    if depth and (node.op == "input" or OPS[node.op].kind in ("library", "assembly")):
         return True
     if depth > 32 or OPS[node.op].kind != "map":
         return False
@@ -193,6 +193,15 @@ def broadcast_of_broadcast(builder: Builder, node: Node, args: Sequence[Value]) 
     return builder.broadcast(builder.at(inner.args[0]), node.type.shape) if inner.op == "broadcast" else None
 
 
+def update_whole(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x[:] = v -> v"""
+    whole = args[1].shape == node.type.shape and all(
+        start == 0 and (step == 1 or n == 1)
+        for start, step, n in zip(node.attr("starts"), node.attr("steps"), node.type.shape, strict=True)
+    )
+    return args[1] if whole else None
+
+
 ANYWHERE: tuple[Rule, ...] = (fold_constants,)
 RULES: dict[str, tuple[Rule, ...]] = {
     "multiply": (multiply_one,),
@@ -204,6 +213,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "power": (power_small,),
     "where": (where_same,),
     "reshape": (push_reshape,),
+    "update": (update_whole,),
     "slice": (slice_of_slice,),
     "permute": (permute_of_permute,),
     "broadcast": (broadcast_of_broadcast,),

@@ -14,7 +14,7 @@ import numpy as np
 from ..types import BOOL, FLOAT32, FLOAT64, DType, bfloat16
 from .cpu_library import by_lane, library_call
 from .cpu_math import FLOAT_MATH
-from .cpu_text import Function, Value, bits
+from .cpu_text import Function, Value, bits, literal
 
 Row: TypeAlias = Callable[[DType, DType, list[Value]], Value]
 
@@ -196,6 +196,14 @@ def _extreme(source: DType, dtype: DType, args: list[Value], greatest: bool) -> 
     return a.is_nan().pick(a, (a > b if greatest else a < b).pick(a, b))
 
 
+def _select(source: DType, dtype: DType, args: list[Value]) -> Value:
+    """LLVM 22 takes `x < 0 ? 0 : wide(x)` for a maximum, which gives 0 for -0; it does not look past a fence."""
+    condition, *arms = args
+    if dtype in (FLOAT32, FLOAT64) and any(arm.text == literal(0.0, arm.elem) for arm in arms):
+        arms = [arm.apply("arithmetic.fence") if arm.text.startswith("%") else arm for arm in arms]
+    return condition.pick(*arms)
+
+
 # rows
 
 # Functions that take many instructions.
@@ -253,7 +261,7 @@ PRIMITIVES: dict[str, Row] = {
     "ge": _compare("oge", "ge"),
     "eq": _compare("oeq", "eq"),
     "ne": _compare("une", "ne"),
-    "select": _operator(lambda c, a, b: c.pick(a, b)),
+    "select": _select,
     "cast": lambda source, dtype, args: cast(source, dtype, args[0]),
     "bitcast": lambda source, dtype, args: bitcast(source, dtype, args[0]),
     "abs": _intrinsic("fabs"),

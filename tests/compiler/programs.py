@@ -61,7 +61,7 @@ def _laid_out(array: np.ndarray, layout: str) -> np.ndarray:
 def _step(draw: st.DrawFn, b: Builder, values: list[Value]) -> Value:
     a = draw(st.sampled_from(values))
     kind = draw(st.sampled_from(("unary", "binary", "binary", "scalar", "where", "cast", "slice", "permute", "reshape",
-                                 "broadcast", "reduce", "reduce", "concat", "matmul", "index")))  # fmt: skip
+                                 "broadcast", "reduce", "reduce", "concat", "matmul", "index", "update", "update")))  # fmt: skip
     if kind == "unary":
         return b.map(draw(st.sampled_from(UNARY)), a)
     if kind == "binary":
@@ -72,7 +72,7 @@ def _step(draw: st.DrawFn, b: Builder, values: list[Value]) -> Value:
         return b.map("where", b.map("greater", a, 0), a, draw(st.sampled_from(values)))
     if kind == "cast":
         return b.cast(a, draw(st.sampled_from(("float32", "float64", "int64", "bool"))) if a.dtype.kind != "c" else a.dtype)
-    if kind == "slice":
+    if kind in ("slice", "update"):
         starts, steps, shape = [], [], []
         for n in a.shape:
             m = draw(st.integers(0 if n == 0 else 1, n))
@@ -83,7 +83,16 @@ def _step(draw: st.DrawFn, b: Builder, values: list[Value]) -> Value:
             starts.append(low if step > 0 else low + max(span, 0))
             steps.append(step)
             shape.append(count)
-        return b.slice(a, starts, steps, shape)
+        if kind == "slice":
+            return b.slice(a, starts, steps, shape)
+        other = draw(st.sampled_from(values))
+        if draw(st.booleans()):  # what it replaces, or what lies beside it
+            other = b.slice(a, [min(s, n - c) if t == 1 else s for s, n, c, t in zip(starts, a.shape, shape, steps, strict=True)]
+                            if draw(st.booleans()) else starts, steps, shape)  # fmt: skip
+            other = b.map("add", other, 1)
+        if other.dtype.kind == "c" and a.dtype.kind != "c":
+            other = b.map("real", other)
+        return b.update(a, b.cast(b.broadcast(other, shape), a.dtype), starts, steps)
     if kind == "permute":
         return b.permute(a, draw(st.permutations(range(len(a.shape)))))
     if kind == "reshape":

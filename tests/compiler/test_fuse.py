@@ -7,7 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.fuse import fuse
 from kernelgraph.compiler.graph import Builder
 from kernelgraph.compiler.ops import OPS
 from kernelgraph.compiler.types import ArrayType
@@ -20,7 +19,7 @@ def groups_of(make, *shapes, target="cpu"):
     outputs = make(b, *(b.input(ArrayType(s, np.float32)) for s in shapes))
     graph = b.finish(outputs if isinstance(outputs, list) else [outputs])
     layouts = [pipeline.Layout.contiguous(graph.nodes[i].type) for i in graph.inputs]
-    return [g for g in fuse(pipeline.prepare(graph, layouts), target).groups if g.kind != "concat"]
+    return [g for g in pipeline.prepare(graph, layouts, target)[1].groups if g.kind != "assembly"]
 
 
 def keep(b, value, axis):
@@ -102,10 +101,10 @@ def test_a_costly_stencil_of_a_computed_array_is_stored_first():
 def test_groups_cover_the_graph_in_a_runnable_order(case):
     graph, arrays = case
     layouts = [pipeline.Layout(a.strides) for a in arrays]
-    graph = pipeline.prepare(graph, layouts)
+    graph, fusion = pipeline.prepare(graph, layouts)
     done = {n for n, node in enumerate(graph.nodes) if OPS[node.op].kind == "source"}
     stored: set[int] = set()
-    for group in fuse(graph).groups:
+    for group in fusion.groups:
         inside = set(group.computes)
         for number in sorted((*group.computes, *(s for s in group.stores if group.kind != "kernel"))):
             for arg in graph.nodes[number].args:

@@ -34,6 +34,7 @@ CASES: dict[str, list[Make]] = {
         lambda b, x: b.permute(b.permute(b.reshape(x, (2, 32, 1024)), (2, 0, 1)), (1, 0, 2)),
     ],
     "broadcast_of_broadcast": [lambda b, x: b.broadcast(b.broadcast(b.slice(x, (7,), (1,), (1,)), (3, 1)), (2, 3, 4))],
+    "update_whole": [lambda b, x: b.update(x, b.map("negative", x), (0,), (1,))],
     "power_small": [],  # rounds elsewhere than pow: tested below
 }
 

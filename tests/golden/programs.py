@@ -1,5 +1,7 @@
 """The programs whose every stage is kept as text."""
 
+import math
+
 import numpy as np
 
 import kernelgraph as kg
@@ -8,7 +10,7 @@ import kernelgraph as kg
 def black_scholes(s, k, t, r, v):
     d1 = (np.log(s / k) + (r + v * v / 2) * t) / (v * np.sqrt(t))
     d2 = d1 - v * np.sqrt(t)
-    phi = lambda x: 0.5 * (1 + kg.erf(x / np.sqrt(2.0)))  # noqa: E731
+    phi = lambda x: 0.5 * (1 + kg.erf(x / math.sqrt(2)))  # noqa: E731
     discounted = k * np.exp(-r * t)
     return s * phi(d1) - discounted * phi(d2), discounted * phi(-d2) - s * phi(-d1)
 
