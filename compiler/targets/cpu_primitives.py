@@ -199,7 +199,7 @@ def _extreme(source: DType, dtype: DType, args: list[Value], greatest: bool) -> 
 def _select(source: DType, dtype: DType, args: list[Value]) -> Value:
     """LLVM 22 takes `x < 0 ? 0 : wide(x)` for a maximum, which gives 0 for -0; it does not look past a fence."""
     condition, *arms = args
-    if dtype in (FLOAT32, FLOAT64) and any(arm.text == literal(0.0, arm.elem) for arm in arms):
+    if dtype.kind == "f" and any(arm.text == literal(0.0, arm.elem) for arm in arms):
         arms = [arm.apply("arithmetic.fence") if arm.text.startswith("%") else arm for arm in arms]
     return condition.pick(*arms)
 

@@ -1,0 +1,150 @@
+"""Properties of the CPU's kernel text: pure, free of sizes, the right strategy, vectors in the machine code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from kernelgraph.compiler.kernel import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
+from kernelgraph.compiler.targets.cpu import print_cpu, units
+from kernelgraph.compiler.types import BOOL, FLOAT32, FLOAT64, INT64, DType
+
+from .cpu_nests import random_nest
+
+
+def load(operand: int, dtype: DType = FLOAT32) -> Instr:
+    return Instr("load", dtype, (), (operand, 0))
+
+
+def store(operand: int, value: int, dtype: DType = FLOAT32) -> Instr:
+    return Instr("store", dtype, (value,), (operand, 0))
+
+
+def copy(*layouts: str, dtype: DType = FLOAT32) -> LoopNest:
+    """out = in, over parallel axes."""
+    operands = Operand(dtype, "in", layouts[0]), Operand(dtype, "out", layouts[1])
+    body = (load(0, dtype), store(1, 0, dtype))
+    return LoopNest("kernel", len(layouts[0]), 0, operands, (), (Phase(POINT, 0, body),))
+
+
+def total(layout: str, dtype: DType = FLOAT32, combine: str = "sum") -> LoopNest:
+    """out = sum of in along the last axis."""
+    operands = Operand(dtype, "in", layout), Operand(dtype, "out", "10")
+    loop = Phase(LOOP, 0, (load(0, dtype),), (Reduction(combine, dtype, (0,)),))
+    end = Phase(POINT, 1, (Instr("result", dtype, (), (0, 0, 0)), store(1, 1, dtype)))
+    return LoopNest("kernel", 1, 1, operands, (), (loop, end))
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 3))
+def test_text_is_a_function_of_the_form(seed: int) -> None:
+    assert print_cpu(random_nest(seed)) == print_cpu(random_nest(seed))
+
+
+def test_printing_imports_no_compiler() -> None:
+    code = (
+        "import sys; from kernelgraph.compiler.targets import cpu; "
+        "print(sorted({m.split('.')[0] for m in sys.modules} & {'llvmlite', 'numba', 'cuda'}))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=_path())
+    assert found.stdout.strip() == "[]"
+
+
+def _path() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+
+
+def test_kernel_is_the_only_public_function() -> None:
+    for seed in range(30):
+        text = print_cpu(random_nest(seed))
+        assert re.findall(r"^define (?!internal)[^@]*@([\w.]+)", text, re.MULTILINE) == ["kernel"]
+
+
+def test_equal_values_need_one_text() -> None:
+    """Constants are written as bits: -0.0 and 0.0, and NaNs, stay apart."""
+
+    def with_constant(raw: bytes) -> str:
+        body = (Instr("const", FLOAT32, (), raw), store(0, 0))
+        return print_cpu(LoopNest("kernel", 1, 0, (Operand(FLOAT32, "out", "1"),), (), (Phase(POINT, 0, body),)))
+
+    texts = {with_constant(np.float32(v).tobytes()) for v in (0.0, -0.0, np.nan, np.inf, 1.0)}
+    assert len(texts) == 5
+
+
+@pytest.mark.parametrize(
+    ("nest", "sizes", "count"),
+    [
+        (copy("1", "1"), (2048 * 3 + 1,), 4),
+        (copy("s1", "s1"), (7, 2049), 14),
+        (copy("ss", "s1"), (33, 129), 4),  # tiles of 32 by 128
+        (total("s1"), (10, 1000), 10),
+        (total("1s"), (1025, 1000), 3),  # blocks of 512 columns
+        (copy("1", "1"), (0,), 0),
+    ],
+)
+def test_units(nest: LoopNest, sizes: tuple[int, ...], count: int) -> None:
+    found, grain = units(nest, sizes)
+    assert found == count
+    assert grain >= 1
+
+
+def test_large_launches_have_several_chunks_and_small_ones_one() -> None:
+    for nest, large, small in [
+        (copy("1", "1"), (1 << 24,), (4096,)),
+        (total("s1"), (4096, 2048), (8, 64)),
+        (copy("ss", "s1"), (4096, 4096), (32, 64)),
+    ]:
+        count, grain = units(nest, large)
+        assert 8 <= -(-count // grain) <= 64
+        count, grain = units(nest, small)
+        assert -(-count // grain) == 1
+
+
+def test_scalars_follow_strides_in_the_slots() -> None:
+    body = (load(0, FLOAT64), Instr("scalar", FLOAT64, (), 0), Instr("add", FLOAT64, (0, 1)), store(1, 2, FLOAT64))
+    operands = Operand(FLOAT64, "in", "s"), Operand(FLOAT64, "out", "1")
+    text = print_cpu(LoopNest("kernel", 1, 0, operands, (FLOAT64,), (Phase(POINT, 0, body),)))
+    numbers = [int(n) for n in re.findall(r"ptr %slots, i64 (\d+)", text)]
+    assert numbers == [0, 1, 2, 3, 4]  # two pointers, a length, a stride, the scalar
+
+
+def test_bools_are_bytes_in_memory() -> None:
+    assert " i1, ptr" not in print_cpu(copy("1", "1", dtype=BOOL))
+
+
+def machine_code(nest: LoopNest) -> str:
+    pytest.importorskip("llvmlite")
+    from .cpu_harness import Compiled, host_features, vector_library
+
+    if "+avx512f" not in host_features():
+        pytest.skip("looks at AVX-512 code")
+    return Compiled(nest, vector_library=vector_library()).assembly
+
+
+def test_vectors_in_the_machine_code() -> None:
+    assert "zmm" in machine_code(copy("1", "1"))
+    code = machine_code(total("s1"))
+    assert re.search(r"vcvtps2pd\s+.*zmm", code) and re.search(r"vaddpd\s+.*zmm", code)  # float64 lanes
+    assert re.search(r"vaddps", code) is None
+    assert re.search(r"vmaxps\s+.*zmm", machine_code(total("s1", combine="max")))
+    assert re.search(r"vp?unpck\w+\s+.*zmm", machine_code(copy("ss", "s1")))  # transposed in registers
+
+
+def test_products_and_sums_are_not_fused() -> None:
+    body = (load(0), load(1), Instr("mul", FLOAT32, (0, 1)), Instr("add", FLOAT32, (2, 0)), store(2, 3))
+    operands = Operand(FLOAT32, "in", "1"), Operand(FLOAT32, "in", "1"), Operand(FLOAT32, "out", "1")
+    plain = LoopNest("kernel", 1, 0, operands, (), (Phase(POINT, 0, body),))
+    fast = LoopNest("kernel", 1, 0, operands, (), (Phase(POINT, 0, body),), fastmath=True)
+    assert "vfmadd" not in machine_code(plain)
+    assert "vfmadd" in machine_code(fast)
+
+
+def test_index_is_64_bits_wide() -> None:
+    body = (Instr("index", INT64, (), 0), store(0, 0, INT64))
+    text = print_cpu(LoopNest("kernel", 1, 0, (Operand(INT64, "out", "1"),), (), (Phase(POINT, 0, body),)))
+    assert "<8 x i64>" in text
