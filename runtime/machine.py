@@ -48,9 +48,14 @@ MACHINES = {
 # A library call that states no launch shape is taken to use tiles of this many output elements, one a block.
 LIBRARY_TILE = 16384
 
+# Library calls that run on a copy engine, beside all kernels.
+COPIES = ("upload", "download")
+
 
 def share(task: Task, machine: Machine) -> float:
     """The part of the machine, 0 to 1, that the task fills when it runs alone."""
+    if isinstance(task.kernel, Library) and task.kernel.name in COPIES:
+        return 0.0
     if machine.threads == 0:
         return min(1.0, -(-task.units // max(1, task.grain)) / machine.cores)
     grid, block = task.grid, task.block

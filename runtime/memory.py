@@ -195,12 +195,15 @@ def _crowd(offsets: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int
 
 def _greedy(order: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int], best_fit: bool) -> list[int]:
     """Place buffers one by one, in the smallest gap that fits or in the lowest, on top if there is none."""
-    offsets = [0] * len(sizes)
+    offsets, placed = [0] * len(sizes), 0
     line: list[tuple[int, int, int]] = []  # (start, end, buffer) of all placed, lowest first
     for b in order:
-        size, rivals = sizes[b], conflicts[b]
+        size, rivals = sizes[b], conflicts[b] & placed
         top, choice, room = 0, -1, 0
-        for low, high, c in line:
+        near = line
+        if rivals.bit_count() * 4 < len(line):
+            near = sorted([(offsets[c], offsets[c] + sizes[c], c) for c in bits(rivals)])
+        for low, high, c in near:
             if rivals >> c & 1:
                 gap = low - top
                 if gap >= size and (choice < 0 or gap < room):
@@ -210,5 +213,6 @@ def _greedy(order: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int]
                 if high > top:
                     top = high
         offsets[b] = top if choice < 0 else choice
+        placed |= 1 << b
         insort(line, (offsets[b], offsets[b] + size, b))
     return offsets

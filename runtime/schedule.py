@@ -10,9 +10,10 @@ from typing import Any
 from .assign import Assignment
 from .candidates import Option, Options, Work, nodes_of, option, options
 from .dag import ancestors, ranks
+from .happens import happens_before
 from .machine import Machine, share
 from .memory import Placement, Temporaries, arena_bound, place, temporaries
-from .plan import Launch, Plan, Record, Wait
+from .plan import Plan
 from .program import Program, dependences
 from .report import Count, Edge, Report
 from .shrink import shrink
@@ -45,8 +46,9 @@ def schedule(
     """Put a program's tasks on streams, with the fewest waits, and its temporaries in one arena.
 
     streams: `auto` (the cheapest predicted, one stream always among the candidates), `max` (all that may run side by
-    side does), or how many at most. memory: `concurrency` shares bytes by data dependences alone, `balanced` by the
-    streams' orders too, `small` also adds orders. Raises ValueError for anything else.
+    side does), or how many at most; a join point may be on one more, which runs no task. memory: `concurrency` shares
+    bytes by data dependences alone, `balanced` by the streams' orders too, `small` also adds orders. Raises ValueError
+    for anything else.
     """
     wanted = checked_streams(streams)
     if memory not in MODES:
@@ -173,23 +175,6 @@ def _critical_stream(
 def memory_bound(plan: Plan) -> int:
     """The least bytes that an arena can have, given what the plan's steps order. Exact, not cheap."""
     return arena_bound(plan.program, happens_before(plan))
-
-
-def happens_before(plan: Plan) -> list[int]:
-    """For each task the set of tasks, itself included, that are done when it is done, by the plan's steps alone."""
-    before = [0] * len(plan.tasks)
-    known = [0] * plan.streams
-    events = [0] * plan.events
-    for step in plan.steps:
-        match step:
-            case Launch(s, task):
-                known[s] |= 1 << task
-                before[task] = known[s]
-            case Record(s, event):
-                events[event] = known[s]
-            case Wait(s, event):
-                known[s] |= events[event]
-    return before
 
 
 def explain(plan: Plan) -> str:

@@ -9,14 +9,13 @@ from heapq import heapify, heappop, heappush
 from .antichain import Antichains
 from .assign import Assignment
 from .dag import ancestors, bits, depth_first
-from .machine import Machine
+from .machine import COPIES, Machine
 from .memory import Temporaries, lifetimes
 from .program import Library, Program
 from .report import Edge
 from .waits import Order, exact_waits
 
 Preds = Sequence[Collection[int]]
-COPIES = ("upload", "download")
 
 
 def shrink(

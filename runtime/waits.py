@@ -222,14 +222,6 @@ def emit(nodes: Order, waits: Waits, completion: Sequence[int]) -> tuple[tuple[S
     return tuple(steps), len(event), tuple(event[v] for v in completion)
 
 
-def entry_tasks(touching: Sequence[int], before: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """For each buffer the tasks that must wait for its own event before a call: those that touch it first.
-
-    touching[b]: the set of tasks that touch buffer `b`. The others follow one of them.
-    """
-    return tuple(tuple(v for v in bits(mask) if not before[v] & ~(1 << v) & mask) for mask in touching)
-
-
 def foreign_stream(nodes: Order, waits: Waits) -> tuple[int, int]:
     """How many streams must be forked from a caller's stream, and how many joined back to it."""
     first: dict[int, int] = {}

@@ -13,11 +13,12 @@ from dags import program_of, random_dag, random_program
 from oracles import naive_closure, naive_reduction, output_ends, task_follows
 
 from kernelgraph.runtime.assign import Assignment, assign_list, assign_max
+from kernelgraph.runtime.happens import first_users
 from kernelgraph.runtime.machine import MACHINES
 from kernelgraph.runtime.plan import Launch, Plan, Record, Wait
 from kernelgraph.runtime.program import dependences
 from kernelgraph.runtime.schedule import schedule
-from kernelgraph.runtime.waits import Order, Waits, emit, entry_tasks, exact_waits, with_completion, with_join_points
+from kernelgraph.runtime.waits import Order, Waits, emit, exact_waits, with_completion, with_join_points
 
 FAKE = MACHINES["fake"]
 Preds = list[frozenset[int]]
@@ -178,17 +179,15 @@ def test_completion_joins_delay_no_task() -> None:
             assert over == members.union(*(before[v] for v in members)) or len(writers) == 1
 
 
-def test_entry_tasks_are_the_first_to_touch_a_buffer() -> None:
+def test_first_users_are_those_that_follow_no_other() -> None:
     rng = Random(6)
     for _ in range(200):
-        preds = random_dag(rng, rng.randint(1, 15))
-        nodes = placed(preds, random_assignment(rng, preds))
-        waits = exact_waits(nodes)
-        mask = rng.getrandbits(len(preds))
-        users = {v for v in range(len(preds)) if mask >> v & 1}
-        (first,) = entry_tasks([mask], waits.before)
-        follows = task_follows(plan_of(preds, nodes, waits))
-        assert set(first) == {v for v in users if not follows[v] & users}
+        program = random_program(rng, rng.randint(1, 15))
+        plan = schedule(program, rng.choice([1, 3, "max"]), machine=FAKE)
+        follows = task_follows(plan)
+        for b, first in enumerate(first_users(plan)):
+            users = {v for v, t in enumerate(plan.tasks) if any(r.buffer == b for r in (*t.reads, *t.writes))}
+            assert set(first) == {v for v in users if not follows[v] & users}
 
 
 def test_a_foreign_stream_is_forked_from_and_joined() -> None:
