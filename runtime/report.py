@@ -53,8 +53,8 @@ class Report:
     inner: between the plan's tasks. entry, exit: to fork from and join a foreign stream (a call without one needs
     neither). completion: what the outputs' own events need beyond `inner`.
     crossing: the events of a scheduler that records one for every dependence between two streams.
-    critical_path: microseconds of the longest chain of tasks. live: a lower bound of the arena, the bytes alive
-    around the busiest task. added: the orders that `memory="small"` added.
+    critical_path: microseconds of the longest chain of tasks. live: a lower bound of the arena, the most bytes open
+    at one task. added: the orders that `memory="small"` added. joins: join points among the tasks.
     """
 
     width: int | None
