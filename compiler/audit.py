@@ -35,7 +35,7 @@ def run_program(
     numbers: Sequence[Any] = (),
     touched: list[Touched] | None = None,
 ) -> list[Array]:
-    """The bytes of the program's outputs, as uint8 arrays. arrays: the inputs, whose lowest byte starts their buffer."""
+    """The bytes of the program's outputs, as uint8 arrays. An input's lowest byte starts its buffer."""
     memory: list[Array] = [np.full(b.nbytes, 0xA5, np.uint8) for b in program.buffers]
     for number, array in zip(program.inputs, arrays, strict=True):
         memory[number] = _bytes_of(array)
@@ -58,7 +58,9 @@ def declared(regions: Sequence[Region]) -> set[tuple[int, int]]:
     for r in regions:
         first = np.full(r.shape or (1,), r.offset, np.int64)
         for axis, stride in enumerate(r.strides):
-            first = first + (np.arange(r.shape[axis]) * stride).reshape([-1 if a == axis else 1 for a in range(len(r.shape))])
+            first = first + (np.arange(r.shape[axis]) * stride).reshape(
+                [-1 if a == axis else 1 for a in range(len(r.shape))]
+            )
         every = (first.reshape(-1, 1) + np.arange(r.itemsize)).ravel() if 0 not in r.shape else np.empty(0, np.int64)
         found |= {(r.buffer, int(b)) for b in every}
     return found
@@ -69,7 +71,7 @@ def _bytes_of(array: Array) -> Array:
     if array.size == 0:
         return np.empty(0, np.uint8)
     low, high = np.lib.array_utils.byte_bounds(array)
-    return np.frombuffer((ctypes.c_uint8 * (high - low)).from_address(low), np.uint8).copy()
+    return np.array((ctypes.c_uint8 * (high - low)).from_address(low), np.uint8)
 
 
 def _view(memory: Sequence[Array], r: Region) -> Array:
@@ -100,12 +102,16 @@ def _run_kernel(task: Task, memory: Sequence[Array], numbers: Sequence[Any], rec
 
     def load(operand: int, part: int) -> Array:
         view = part_of(views[operand], part)
-        fixed = tuple(slice(0, 1) if c == "0" and n else slice(None) for c, n in zip(form.operands[operand].layout, sizes, strict=True))
+        fixed = tuple(
+            slice(0, 1) if c == "0" and n else slice(None)
+            for c, n in zip(form.operands[operand].layout, sizes, strict=True)
+        )
         return view[fixed].copy()
 
     def store(operand: int, part: int, value: Array) -> None:
         target = part_of(views[operand], part)
-        target = target[(..., *[slice(0, n) for n in value.shape[form.parallel :]])] if form.reduced else target
+        rows: tuple[Any, ...] = (..., *[slice(0, n) for n in value.shape[form.parallel :]])
+        target = target[rows] if form.reduced else target
         target[...] = value.astype(real_of(form.operands[operand].dtype), copy=False)
 
     evaluate(form.phases, sizes, form.parallel, load, store, scalars)
@@ -123,7 +129,9 @@ def _strided(memory: Array, offset: int, dtype: Any, shape: Sequence[int], strid
     )
 
 
-def _note(record: Touched, role: str, pointer: Pointer, sizes: Sequence[int], strides: Sequence[int], size: int) -> None:
+def _note(
+    record: Touched, role: str, pointer: Pointer, sizes: Sequence[int], strides: Sequence[int], size: int
+) -> None:
     kept = [(n, s) for n, s in zip(sizes, strides, strict=True) if s != 0 or n == 0]
     region = Region(pointer.buffer, pointer.offset, tuple(n for n, _ in kept), tuple(s for _, s in kept), size)
     count = int(np.prod([n for n, _ in kept], dtype=np.int64))

@@ -1,6 +1,6 @@
 """Graph -> groups: which nodes one kernel computes and which it stores. A cover of the graph, not a rewrite.
 
-Consumers first: each node joins the group of its users where that saves traffic, is legal and keeps recomputation cheap;
+Consumers first: each node joins the group of its users where that saves traffic, is legal and recomputes little;
 then groups over one domain that read the same arrays are joined side by side. Every group stays acyclic with the rest:
 a node whose users are all in one group can create no path around it, any other merge is checked by a search.
 """
@@ -37,7 +37,9 @@ class Group:
         inner = ", ".join(f"%{n}" for n in self.computes[:12])
         if len(self.computes) > 12:
             inner += f" and {len(self.computes) - 12} more"
-        return f"{self.kind} over {self.domain}{axes}: computes {inner}; stores " + ", ".join(f"%{n}" for n in self.stores)
+        return f"{self.kind} over {self.domain}{axes}: computes {inner}; stores " + ", ".join(
+            f"%{n}" for n in self.stores
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,9 @@ class _Fuser:
             readers = self._readers(number)
         for group in kernels:
             alone = len(readers) == 1
-            if not (alone or self._acyclic(number, group)) or not self._take_reduction(number, group, source.shape, axes):
+            if not (alone or self._acyclic(number, group)) or not self._take_reduction(
+                number, group, source.shape, axes
+            ):
                 continue
             if not alone or self.forced[number]:
                 if len(group.stores) >= MAX_STORES:
@@ -485,12 +489,14 @@ class _Fuser:
         return self._find(self.home[part if part in self.home else node.args[0]])
 
     def _safe(self, group: _Open, version: int, update: Node, region: Extent, writer: int) -> bool:
-        """Whether the group reads none of the elements that the update writes, or just the one that it writes itself."""
+        """Whether the group reads no element that the update writes, or just the one that it writes itself."""
         maps = group.maps.get(version)
         if maps is None:
             return False
         value = update.args[1]
-        root = value if value in group.maps else self.graph.nodes[value].args[0] if self.graph.nodes[value].args else value
+        root = (
+            value if value in group.maps else self.graph.nodes[value].args[0] if self.graph.nodes[value].args else value
+        )
         for m in maps:
             read = [
                 (start + min(0, step * (group.domain[a] - 1)), start + max(0, step * (group.domain[a] - 1)))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .ops import OPS, resolve
-from .types import ArrayType
+from .types import ArrayType, WeakType
 
 Attrs = tuple[tuple[str, Any], ...]
 Scalar = bool | int | float | complex
@@ -86,7 +86,7 @@ class Value:
 
     number: int
     type: ArrayType
-    weak: type | None = None
+    weak: WeakType | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -127,7 +127,7 @@ class Builder:
         self.inputs.append(value.number)
         return value
 
-    def scalar(self, kind: type[Scalar]) -> Value:
+    def scalar(self, kind: WeakType) -> Value:
         """The caller's next Python number; its value is known only when the program runs."""
         value = self.add("number", (), ArrayType((), WEAK_DTYPES[kind]), (("index", len(self.numbers)),))
         self.numbers.append(value.number)
@@ -142,7 +142,7 @@ class Builder:
         except OverflowError:
             raise GraphError(
                 f"the Python integer {value} does not fit {wanted}; convert the array first, "
-                f"e.g. x.astype({np.min_scalar_type(value)})",  # type: ignore[arg-type]
+                f"e.g. x.astype({np.min_scalar_type(value)})",
                 OverflowError,
             ) from None
         return self.add("const", (), ArrayType((), wanted), (("value", data.tobytes()),))
@@ -187,8 +187,10 @@ class Builder:
 
     def slice(self, a: Value, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Value:
         """Element i of the result is element `starts + i * steps` of `a`."""
-        if tuple(shape) == a.shape and all(s == 0 for s in starts) and all(
-            step == 1 or n <= 1 for step, n in zip(steps, shape, strict=True)
+        if (
+            tuple(shape) == a.shape
+            and all(s == 0 for s in starts)
+            and all(step == 1 or n <= 1 for step, n in zip(steps, shape, strict=True))
         ):
             return a
         attrs = (("starts", tuple(starts)), ("steps", tuple(steps)))
@@ -262,7 +264,9 @@ class Builder:
         if row.identity is None and any(a.shape[i] == 0 for i in axes):
             raise GraphError(f"zero-size array to reduction operation {op} which has no identity")
         if not axes:  # each element alone: itself, or index 0
-            alone = self.broadcast(self.const(0, result), shape) if op in ("argmin", "argmax") else self.cast(a, loop[0])
+            alone = (
+                self.broadcast(self.const(0, result), shape) if op in ("argmin", "argmax") else self.cast(a, loop[0])
+            )
             return self.cast(alone, result)
         source = self.cast(a, loop[0])
         if source.dtype.kind == "c" and op not in ("sum", "any", "all"):  # its two parts do not reduce on their own

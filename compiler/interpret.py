@@ -36,36 +36,42 @@ def evaluate(node: Node, args: Sequence[Array]) -> Array:
     special = _STRUCTURAL.get(node.op)
     if special is not None:
         return np.asarray(special(node, *args))
-    row = OPS[node.op]
-    if row.kind == "reduce":
+    if OPS[node.op].kind == "reduce":
         return _reduce(node, args[0])
-    keywords = {k: v for k, v in node.attrs if k != "dtype"}
     with np.errstate(all="ignore"):
-        result = row.numpy(*args, **keywords)
+        result = reference(node.op)(*args, **dict(node.attrs))
     return np.broadcast_to(np.asarray(result).astype(node.type.dtype, copy=False), node.type.shape)
+
+
+def reference(op: str) -> Callable[..., Any]:
+    """What NumPy does for a row."""
+    function = OPS[op].numpy
+    if function is None:
+        raise AssertionError(f"row {op} has no reference")
+    return function
 
 
 def _reduce(node: Node, a: Array, op: str = "") -> Array:
     axes = node.attr("axes")
-    row = OPS[op or node.op]
-    if row.name in ("argmin", "argmax"):
+    name = op or node.op
+    if name in ("argmin", "argmax"):
         kept = [i for i in range(a.ndim) if i not in axes]
         flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
-        return np.asarray(row.numpy(flat, axis=-1)).astype(node.type.dtype)
-    keywords = {"dtype": node.type.dtype} if row.name in ("sum", "prod") else {}
-    return np.asarray(row.numpy(a, axis=axes, **keywords)).astype(node.type.dtype, copy=False)
+        return np.asarray(reference(name)(flat, axis=-1)).astype(node.type.dtype)
+    keywords = {"dtype": node.type.dtype} if name in ("sum", "prod") else {}
+    return np.asarray(reference(name)(a, axis=axes, **keywords)).astype(node.type.dtype, copy=False)
 
 
 def take_slice(a: Array, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Array:
     """The view whose element i is element `starts + i * steps` of `a`."""
-    key = []
+    key: list[Any] = []
     for start, step, n in zip(starts, steps, shape, strict=True):
         if n == 0:
             key.append(slice(0, 0))
         else:
             stop = start + step * n
             key.append(slice(start, stop if stop >= 0 else None, step))
-    return a[(*key, ...)]
+    return a[(*key, Ellipsis)]
 
 
 def _index(node: Node) -> Array:

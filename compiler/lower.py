@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..runtime.program import Buffer, Library, Program, Region, Scalar, Task
+from ..runtime.program import Buffer, Library, Program, Region, Task
 from .cost import MODELS
 from .fuse import Fusion, Group
 from .graph import Graph, Node
 from .maps import contiguous_strides, only_units, reshape_strides
 from .materialize import Layout, part_regions
-from .nest import Access, KernelBuilder, Place
+from .nest import KernelBuilder, Place
 from .ops import OPS
 from .target import TARGETS
 
@@ -93,7 +93,9 @@ class _Lowering:
         write = _region(node, places[number])
         flops = OPS[node.op].cost * node.type.size * (self.graph.nodes[node.args[0]].type.shape or (1,))[-1]
         cost = MODELS[self.target].time(sum(_bytes(r) for r in (*reads, write)), flops)
-        return Task(node.op, Library(node.op, node.attrs), (), reads, (write,), cost=round(cost, 3), line=self._line([number]))
+        return Task(
+            node.op, Library(node.op, node.attrs), (), reads, (write,), cost=round(cost, 3), line=self._line([number])
+        )
 
 
 def _names(graph: Graph, group: Group) -> list[str]:
@@ -115,7 +117,9 @@ def _bytes(region: Region) -> int:
 
 
 def _region(node: Node, place: Place) -> Region:
-    return Region(place.buffer, place.offset, node.type.shape, place.strides, node.type.dtype.itemsize, node.type.dtype.name)
+    return Region(
+        place.buffer, place.offset, node.type.shape, place.strides, node.type.dtype.itemsize, node.type.dtype.name
+    )
 
 
 class _Places:
@@ -157,7 +161,9 @@ class _Places:
         for arg, (starts, steps) in zip(node.args, part_regions(node), strict=True):
             part = self.graph.nodes[arg]
             offset = place.offset + sum(a * s for a, s in zip(starts, place.strides, strict=True))
-            inside = replace(place, offset=offset, strides=tuple(s * t for s, t in zip(place.strides, steps, strict=True)))
+            inside = replace(
+                place, offset=offset, strides=tuple(s * t for s, t in zip(place.strides, steps, strict=True))
+            )
             self.places[arg] = inside
             if part.op == "reshape":  # of unit axes: the node behind it is what is stored
                 root = self.graph.nodes[part.args[0]]
@@ -172,7 +178,9 @@ class _Places:
         if node.op == "slice":
             starts, steps = node.attr("starts"), node.attr("steps")
             offset = place.offset + sum(a * s for a, s in zip(starts, place.strides, strict=True))
-            return replace(place, offset=offset, strides=tuple(s * t for s, t in zip(place.strides, steps, strict=True)))
+            return replace(
+                place, offset=offset, strides=tuple(s * t for s, t in zip(place.strides, steps, strict=True))
+            )
         if node.op == "permute":
             return replace(place, strides=tuple(place.strides[a] for a in node.attr("axes")))
         if node.op == "broadcast":

@@ -124,9 +124,7 @@ class _Copier:
         elif source is not None and node.op == "broadcast":
             shape = self.builder.nodes[node.args[0]].type.shape
             padded = (0,) * (len(node.type.shape) - len(shape))
-            strides = padded + tuple(
-                0 if n == 1 else s for n, s in zip(shape, source, strict=True)
-            )
+            strides = padded + tuple(0 if n == 1 else s for n, s in zip(shape, source, strict=True))
         elif source is not None and node.op == "reshape":
             strides = reshape_strides(self.builder.nodes[node.args[0]].type.shape, source, node.type.shape)
         self.strides[value.number] = strides

@@ -67,7 +67,7 @@ def fold_constants(builder: Builder, node: Node, args: Sequence[Value]) -> Value
         return None
     scalar = Node(node.op, node.args, type(node.type)((), node.type.dtype), node.attrs)
     result = evaluate(scalar, [np.asarray(v) for v in values])
-    return builder.broadcast(builder.const(result[()], node.type.dtype), node.type.shape)
+    return builder.broadcast(builder.const(result.reshape(1)[0], node.type.dtype), node.type.shape)
 
 
 def multiply_one(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:

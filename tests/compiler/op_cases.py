@@ -43,14 +43,18 @@ def values(dtype: DType, rng: np.random.Generator) -> Array:
         )
     if kind == "f":
         ordinary = rng.normal(size=80) * np.exp(3 * rng.normal(size=80))
-        bits = (
-            rng.integers(0, 2 ** (8 * dtype.itemsize), 40, dtype=np.uint64, endpoint=False)
-            if dtype.itemsize < 8
-            else (rng.integers(0, 2**63, 40, dtype=np.uint64) * 2 + 1)
-        )
         parts = np.array(specials(dtype)), ordinary
-        return np.concatenate([*(p.astype(dtype) for p in parts), bits.astype(f"u{dtype.itemsize}").view(dtype)])
+        return np.concatenate([*(p.astype(dtype) for p in parts), random_bits(dtype, rng, 40)])
     return complex_values(dtype, rng)
+
+
+def random_bits(dtype: DType, rng: np.random.Generator, count: int) -> Array:
+    """Numbers of any bits; NaNs of either sign, quiet ones."""
+    found = rng.integers(0, 256, (count, dtype.itemsize), np.uint8).view(dtype)[:, 0]
+    if kind_of(dtype) != "f":
+        return found
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isnan(found), np.copysign(np.array(np.nan, dtype), found), found)
 
 
 def complex_values(dtype: DType, rng: np.random.Generator) -> Array:

@@ -11,11 +11,17 @@ from kernelgraph.compiler.types import ArrayType
 UNARY = ("negative", "absolute", "exp", "sin", "square", "sqrt", "tanh", "floor", "sign", "relu", "sigmoid")
 BINARY = ("add", "subtract", "multiply", "maximum", "minimum", "divide", "hypot", "copysign", "greater", "less_equal")
 REDUCE = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
+KINDS = (
+    *("unary", "binary", "binary", "scalar", "where", "cast", "slice", "permute", "reshape", "broadcast"),
+    *("reduce", "reduce", "concat", "matmul", "index", "update", "update"),
+)
 DTYPES = ("float32", "float64", "int32", "int8", "bool", "float16", "complex64", "uint16")
 
 
 @st.composite
-def graphs(draw: st.DrawFn, steps: int = 12, dtypes: tuple[str, ...] = DTYPES, largest: int = 6) -> tuple[Graph, list[np.ndarray]]:
+def graphs(
+    draw: st.DrawFn, steps: int = 12, dtypes: tuple[str, ...] = DTYPES, largest: int = 6
+) -> tuple[Graph, list[np.ndarray]]:
     """A graph and arrays for its inputs, some of them strided or reversed."""
     builder = Builder("random")
     seed = draw(st.integers(0, 2**32 - 1))
@@ -60,8 +66,7 @@ def _laid_out(array: np.ndarray, layout: str) -> np.ndarray:
 
 def _step(draw: st.DrawFn, b: Builder, values: list[Value]) -> Value:
     a = draw(st.sampled_from(values))
-    kind = draw(st.sampled_from(("unary", "binary", "binary", "scalar", "where", "cast", "slice", "permute", "reshape",
-                                 "broadcast", "reduce", "reduce", "concat", "matmul", "index", "update", "update")))  # fmt: skip
+    kind = draw(st.sampled_from(KINDS))
     if kind == "unary":
         return b.map(draw(st.sampled_from(UNARY)), a)
     if kind == "binary":
@@ -71,7 +76,9 @@ def _step(draw: st.DrawFn, b: Builder, values: list[Value]) -> Value:
     if kind == "where":
         return b.map("where", b.map("greater", a, 0), a, draw(st.sampled_from(values)))
     if kind == "cast":
-        return b.cast(a, draw(st.sampled_from(("float32", "float64", "int64", "bool"))) if a.dtype.kind != "c" else a.dtype)
+        return b.cast(
+            a, draw(st.sampled_from(("float32", "float64", "int64", "bool"))) if a.dtype.kind != "c" else a.dtype
+        )
     if kind in ("slice", "update"):
         starts, steps, shape = [], [], []
         for n in a.shape:
@@ -87,8 +94,12 @@ def _step(draw: st.DrawFn, b: Builder, values: list[Value]) -> Value:
             return b.slice(a, starts, steps, shape)
         other = draw(st.sampled_from(values))
         if draw(st.booleans()):  # what it replaces, or what lies beside it
-            other = b.slice(a, [min(s, n - c) if t == 1 else s for s, n, c, t in zip(starts, a.shape, shape, steps, strict=True)]
-                            if draw(st.booleans()) else starts, steps, shape)  # fmt: skip
+            beside = draw(st.booleans())
+            near = [
+                min(first, n - count) if beside and step == 1 else first
+                for first, n, count, step in zip(starts, a.shape, shape, steps, strict=True)
+            ]
+            other = b.slice(a, near, steps, shape)
             other = b.map("add", other, 1)
         if other.dtype.kind == "c" and a.dtype.kind != "c":
             other = b.map("real", other)

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from .cpu_harness import AVX2, Compiled, array_in, host_features, reference, vector_library
-from .cpu_nests import random_nest, sizes, values
-
 from kernelgraph.compiler.kernel import LoopNest
 from kernelgraph.compiler.types import DType, real_of
+
+from .cpu_harness import AVX2, Compiled, array_in, host_features, reference, vector_library
+from .cpu_nests import random_nest, sizes, values
 
 TOLERANCE = {2: 1e-2, 4: 1e-5, 8: 1e-9}
 

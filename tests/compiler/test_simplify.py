@@ -70,7 +70,11 @@ def test_tempting_rules_that_are_wrong_do_not_exist(kept):
 @pytest.mark.parametrize("exponent", [1, 2, 3, 4])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "uint32"])
 def test_small_powers(exponent, dtype):
-    x = EVERY_HALF[np.isfinite(EVERY_HALF)].astype(dtype) if np.dtype(dtype).kind == "f" else np.arange(-99, 99).astype(dtype)
+    x = (
+        EVERY_HALF[np.isfinite(EVERY_HALF)].astype(dtype)
+        if np.dtype(dtype).kind == "f"
+        else np.arange(-99, 99).astype(dtype)
+    )
     x = np.concatenate([x, x[:3] * 0]) if np.dtype(dtype).kind != "f" else np.concatenate([x, EVERY_HALF.astype(dtype)])
     builder = Builder()
     graph = builder.finish([builder.map("power", builder.input(ArrayType(x.shape, x.dtype)), exponent)])
@@ -84,7 +88,9 @@ def test_small_powers(exponent, dtype):
     np.testing.assert_array_equal(np.signbit(before[before == before]), np.signbit(after[after == after]))
     fine = np.isfinite(before)
     tiny = 4 * np.finfo(dtype).smallest_subnormal
-    np.testing.assert_allclose(after[fine].astype("f8"), before[fine].astype("f8"), rtol=4 * np.finfo(dtype).eps, atol=tiny)
+    np.testing.assert_allclose(
+        after[fine].astype("f8"), before[fine].astype("f8"), rtol=4 * np.finfo(dtype).eps, atol=tiny
+    )
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,0 +1,191 @@
+"""The numerical contract as checks: a row, its arguments and a result in, an AssertionError out where it falls short.
+
+Bit-exact for bool, integers and the rows of EXACT; elsewhere the error against a wider type is at most 4 ulp or twice
+NumPy's own, normwise for complex. NaNs, infinities, zeros and their signs are NumPy's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernelgraph.compiler.ops import OPS, Op
+from kernelgraph.compiler.types import DTYPES, FLOAT32, FLOAT64, DType, bfloat16, kind_of
+
+from .op_cases import Array, finfo, part_of
+
+FLOAT16 = DTYPES["f16"]
+
+# Rows that must give NumPy's bits for real numbers. Signs of zero are free where IEEE 754 leaves them free.
+EXACT = {
+    *("add", "subtract", "multiply", "divide", "floor_divide", "remainder", "fmod", "negative", "positive", "absolute"),
+    *("fabs", "sign", "square", "reciprocal", "conjugate", "heaviside", "less", "less_equal", "greater", "sqrt"),
+    *("greater_equal", "equal", "not_equal", "maximum", "minimum", "fmax", "fmin", "isnan", "isinf", "isfinite"),
+    *("signbit", "floor", "ceil", "trunc", "rint", "copysign", "nextafter", "spacing", "ldexp", "frexp_mantissa"),
+    *("frexp_exp", "modf_frac", "modf_int", "degrees", "rad2deg", "radians", "deg2rad", "relu", "where", "cast"),
+    *("clip", "real", "imag", "nan_to_num"),
+}
+FREE_ZERO = {"maximum", "minimum", "fmax", "fmin", "clip"}
+
+# What the error is measured against, where it is not the result itself: the function is ill-conditioned there.
+Scale = Callable[..., Any]
+SCALES: dict[str, Scale] = {
+    "logaddexp": lambda wide, a, b: np.maximum(np.maximum(abs(a), abs(b)), abs(wide)),
+    "logaddexp2": lambda wide, a, b: np.maximum(np.maximum(abs(a), abs(b)), abs(wide)),
+    "gelu": lambda wide, x: abs(wide) * (1 + x * x),
+    "power": lambda wide, z, w: abs(wide) * (1 + exponent(z, w)),
+    "float_power": lambda wide, z, w: abs(wide) * (1 + exponent(z, w)),
+}
+
+
+def exponent(z: Array, w: Array) -> Array:
+    """|w log z|, by which a complex power multiplies the error of log z."""
+    return np.nan_to_num(abs(w * np.log(z))) if z.dtype.kind == "c" else np.zeros(len(z))
+
+
+def log1p_of_complex(z: Any) -> Any:
+    """NumPy's own has no digits for small z, in any precision."""
+    x, y = z.real, z.imag
+    small = 0.5 * np.log1p(x * (x + 2) + y * y) + 1j * np.arctan2(y, 1 + x)
+    return np.where(abs(z) < 0.25, small, np.log(1 + z))
+
+
+def reference(row: Op, arrays: list[Array], result: DType) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(row.numpy(*arrays)).astype(result)  # type: ignore[misc]
+
+
+def lgamma_of_real(x: Any) -> Any:
+    """C's, in extended precision where there is one: math.lgamma has no digits near its zeros."""
+    library = ctypes.util.find_library("m")
+    if library is None:
+        return OPS["lgamma"].numpy(x)  # type: ignore[misc]
+    function = ctypes.CDLL(library).lgammal
+    function.restype, function.argtypes = ctypes.c_longdouble, [ctypes.c_longdouble]
+    return np.array([function(float(v)) for v in x])
+
+
+WIDER: dict[tuple[str, str], Callable[..., Any]] = {("log1p", "c"): log1p_of_complex, ("lgamma", "f"): lgamma_of_real}
+
+
+def widened(row: Op, arrays: list[Array]) -> Array:
+    """The row in a wider type."""
+    wider = {FLOAT16: "f8", bfloat16: "f8", FLOAT32: "f8", FLOAT64: np.longdouble}
+    wide = [
+        x.astype(wider[x.dtype]) if kind_of(x.dtype) == "f" else x.astype("G" if x.dtype.itemsize == 16 else "D")
+        for x in arrays
+    ]
+    function: Any = WIDER.get((row.name, kind_of(arrays[0].dtype)), row.numpy)
+    with np.errstate(all="ignore"):
+        return np.asarray(function(*wide))
+
+
+def as_wide(x: Array) -> Array:
+    return x.astype("G" if x.dtype.kind == "c" else "g")
+
+
+def ulps(row: Op, got: Array, wide: Array, arrays: list[Array]) -> Array:
+    """The error in units in the last place of `wide` (of its modulus, or of the row's scale)."""
+    info = finfo(got.dtype)
+    size = SCALES.get(row.name, lambda w, *_: abs(w))(wide, *map(as_wide, arrays)).astype("g")
+    unit = np.ldexp(np.longdouble(float(info.eps)), np.frexp(size)[1] - 1)
+    return abs(as_wide(got) - wide) / np.maximum(unit, np.longdouble(float(info.smallest_subnormal)))
+
+
+def allowed(row: Op, arrays: list[Array]) -> Array | slice:
+    """Where the arguments are such that NumPy neither refuses them nor leaves the result undefined."""
+    if row.name == "power" and arrays[0].dtype.kind == "i":
+        return arrays[1] >= 0
+    if row.name == "reciprocal" and arrays[0].dtype.kind in "iu":
+        return arrays[0] != 0
+    return slice(None)
+
+
+def check(row: Op, arrays: list[Array], result: DType, got: Array) -> None:
+    """`got` is the row's result on `arrays`, of the loop's dtypes, as the contract wants it."""
+    where = allowed(row, arrays)
+    arrays, got = [x[where] for x in arrays], got[where]
+    want = reference(row, arrays, result)
+    assert (got.dtype, got.shape) == (result, want.shape)
+    with np.errstate(all="ignore"):
+        if kind_of(result) in "biu":
+            agree(got == want, arrays, got, want)
+        elif result.kind == "c" or arrays[0].dtype.kind == "c":
+            check_complex(row, arrays, got, want)
+        else:
+            check_real(row, arrays, got, want)
+
+
+def agree(good: Array, arrays: list[Array], got: Array, want: Array) -> None:
+    """Fails with the first few arguments, results and wanted results."""
+    bad = np.flatnonzero(~good)
+    few = [(*(x[k] for x in arrays), got[k], want[k]) for k in bad[:5]]
+    assert not len(bad), f"{len(bad)} of {len(good)} differ; (arguments, got, want): {few}"
+
+
+def check_real(row: Op, arrays: list[Array], got: Array, want: Array) -> None:
+    known = np.zeros(len(got), bool)
+    if row.name == "power" and got.dtype == FLOAT16:  # NaN**0 is 1 in C99 and in NumPy's other loops
+        known = np.isnan(arrays[0]) & (arrays[1] == 0)
+    if row.name == "sign" and got.dtype == bfloat16:  # ml_dtypes keeps -0, NumPy does not
+        known = arrays[0] == 0
+    signs = (want != 0) | (row.name not in FREE_ZERO)
+    wide_got, wide_want = got.astype("g"), want.astype("g")
+    if row.name in EXACT:
+        equal = (wide_got == wide_want) & ((np.signbit(got) == np.signbit(want)) | ~signs)
+        agree(equal | (np.isnan(wide_got) & np.isnan(wide_want)) | known, arrays, got, want)
+        return
+    wide = widened(row, arrays)
+    error, numpys = ulps(row, got, wide, arrays), ulps(row, want, wide, arrays)
+    finite = np.isfinite(wide_want) & np.isfinite(wide)
+    close = finite & (error <= np.maximum(4, 2 * numpys))
+    agree(close | known | ~finite, arrays, got, want)
+    agree(same_class(wide_got, wide_want, signs) | known | (close & (wide != 0)), arrays, got, want)
+
+
+def check_complex(row: Op, arrays: list[Array], got: Array, want: Array) -> None:
+    wide = widened(row, arrays)
+    error, numpys = ulps(row, got, wide, arrays), ulps(row, want, wide, arrays)
+    finite = np.isfinite(want) & np.isfinite(wide) & (abs(wide) < float(finfo(got.dtype).max))
+    agree(~finite | (error <= np.maximum(4, 2 * numpys)), arrays, got, want)
+    close = np.isfinite(wide) & (error <= 4)
+    free = free_signs(arrays, want)
+    if row.name in SCALES:  # so ill-conditioned that the angle has no digits
+        free |= SCALES[row.name](np.ones(len(got)), *arrays) * float(finfo(got.dtype).eps) > 0.25
+    skip = close | extreme(row, arrays)
+    for part in range(2 if got.dtype.kind == "c" else 1):
+        good = same_class(part_of(got, part), part_of(want, part), ~free) | skip
+        good |= np.isfinite(part_of(got, part)) & np.isfinite(part_of(want, part)) & finite & free
+        agree(good, arrays, got, want)
+
+
+def same_class(got: Array, want: Array, signs: Array) -> Array:
+    """Where both are NaN, or both are infinite, zero or neither, with equal sign if `signs`."""
+    infinite, zero = np.isinf(want), want == 0
+    same = (np.isinf(got) == infinite) & (~np.isnan(got)) & ((np.signbit(got) == np.signbit(want)) | ~signs)
+    same &= (got == 0) == zero
+    return np.where(np.isnan(want), np.isnan(got), same | ~(infinite | zero | np.isnan(got) | np.isinf(got)))
+
+
+def free_signs(arrays: list[Array], want: Array) -> Array:
+    """Where C99 Annex G leaves signs of zeros and infinities open: the angle is not a number."""
+    free = np.isnan(want)
+    for z in arrays:
+        free |= np.isnan(z) | (~np.isfinite(z.real) & ~np.isfinite(z.imag)) if z.dtype.kind == "c" else False
+    return free
+
+
+def extreme(row: Op, arrays: list[Array]) -> Array:
+    """Where a partial product overflows or underflows: NumPy's own result depends on how it was compiled."""
+    found = np.zeros(len(arrays[0]), bool)
+    if row.name in ("multiply", "square", "power", "float_power"):
+        for z, part in itertools.product(arrays, (0, 1)):
+            size, info = abs(part_of(z, part)), finfo(z.dtype)
+            found |= np.isfinite(size) & (size > np.sqrt(float(info.max))) & (size != 0)
+            found |= (size < np.sqrt(float(info.smallest_normal))) & (size > 0)
+    return found
