@@ -63,9 +63,10 @@ def exp2(z: Val) -> Val:
 
 
 def expm1(z: Val) -> Val:
-    """exp(z) - 1, its real part as expm1(x) cos(y) - 2 sin(y / 2)**2."""
-    half = (z.im * 0.5).sin()
-    return pair(z.re.expm1() * z.im.cos() - 2 * half * half, z.re.exp() * z.im.sin())
+    """exp(z) - 1, its real part as expm1(x) cos(y) - 2 sin(y / 2)**2 where exp(x) is not small."""
+    half, e, cos = (z.im * 0.5).sin(), z.re.exp(), z.im.cos()
+    re = select(z.re < -0.5, e * cos - 1, z.re.expm1() * cos - 2 * half * half)
+    return pair(re, e * z.im.sin())
 
 
 # Logarithms

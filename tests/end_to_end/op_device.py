@@ -19,7 +19,7 @@ from kernelgraph.runtime.device import Device
 from kernelgraph.runtime.machine import MACHINES
 from kernelgraph.runtime.schedule import schedule
 
-from ..compiler.op_cases import Array, inputs, loops
+from ..compiler.op_cases import Array, inputs, loops, random_bits
 from ..compiler.op_checks import agree, check
 
 ROWS = 8  # rows a graph: as many as one kernel stores
@@ -95,21 +95,21 @@ def arguments(loop: tuple[DType, ...]) -> tuple[Array, ...]:
 
 
 def random_values(dtype: DType, rng: np.random.Generator, count: int) -> Array:
-    """A third each of random bits, small numbers, and numbers of ordinary size. NaNs are quiet ones."""
+    """A third each of random bits, small numbers, and numbers of ordinary size."""
     kind = kind_of(dtype)
     if kind == "b":
         return rng.random(count) < 0.5
     if kind == "c":
         parts = [random_values(real_of(dtype), rng, count) for _ in range(2)]
         return np.stack(parts, -1).view(dtype)[:, 0]
-    bits = rng.integers(0, 256, (count, dtype.itemsize), np.uint8).view(dtype)[:, 0]
     if kind in "iu":
-        return np.where(rng.random(count) < 0.5, bits, rng.integers(0, 20, count).astype(dtype))
-    with np.errstate(all="ignore"):
-        bits = np.where(np.isnan(bits), np.copysign(np.array(np.nan, dtype), bits), bits)
-        ordinary = (rng.normal(size=count) * np.exp(3 * rng.normal(size=count))).astype(dtype)
+        small = rng.integers(0, 20, count).astype(dtype)
+        return np.where(rng.random(count) < 0.5, random_bits(dtype, rng, count), small)
+    ordinary = rng.normal(size=count) * np.exp(3 * rng.normal(size=count))
+    with np.errstate(over="ignore"):
+        choices = [rng.uniform(-1, 1, count).astype(dtype), ordinary.astype(dtype)]
     which = rng.integers(0, 3, count)
-    return np.where(which == 0, bits, np.where(which == 1, rng.uniform(-1, 1, count).astype(dtype), ordinary))
+    return np.select([which == 0, which == 1], choices, random_bits(dtype, rng, count))
 
 
 def check_group(device: Device, group: Group) -> None:
