@@ -146,15 +146,14 @@ def _combine_row(text: Text, number: int, phase: Phase, finished: Sequence[Seque
     results = []
     for r, (reduction, names) in enumerate(zip(phase.reductions, finished, strict=True)):
         mine = [f"t{number}_{r}_{part}" for part in range(len(names))]
-        for name, value in zip(mine, names, strict=True):
-            text.add(f"{name} = {value}")
+        text.add(*(f"{name} = {value}" for name, value in zip(mine, names, strict=True)))
         butterfly(text, reduction, mine, "threads")
         results.append(mine)
     memories = []
     for r, reduction in enumerate(phase.reductions):
         memories.append([f"h{number}_{r}_{part}" for part in range(len(part_dtypes(reduction)))])
-        for memory, dtype in zip(memories[-1], part_dtypes(reduction), strict=True):
-            text.add(f"{memory} = shared_{SHORT_NAMES[dtype]}_32()")
+        for place, dtype in zip(memories[-1], part_dtypes(reduction), strict=True):
+            text.add(f"{place} = shared_{SHORT_NAMES[dtype]}_32()")
     with text.block("if threads > 32:"):
         with text.block("if urem(x, 32) == 0:"):
             for reduction, mine, memory in zip(phase.reductions, results, memories, strict=True):

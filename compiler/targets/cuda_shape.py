@@ -91,7 +91,7 @@ def _reduces_columns(nest: LoopNest) -> bool:
     ]
     rows = sum(nest.operands[o].layout[-1] == "1" for o in loads)
     columns = sum(nest.operands[o].layout[nest.parallel - 1] == "1" and moves_reduced(nest, o) for o in loads)
-    return columns > rows
+    return bool(columns > rows)
 
 
 def moves_reduced(nest: LoopNest, operand: int) -> bool:

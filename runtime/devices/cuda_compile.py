@@ -1,52 +1,88 @@
 """Kernel text in, machine code out, on any machine: numba.cuda to PTX, nvJitLink to a cubin. No GPU is needed.
 
-The only file that knows the compiler: another one is swapped in here.
+The only file that knows the compiler: another one is swapped in here. `python -m` on it compiles kernels of a pipe.
 """
 
 from __future__ import annotations
 
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from ..cache import Cache, digest
+from ..errors import CompileError
 from ..program import Kernel
 
-
-def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
-    """PTX for compute capability `cc`, e.g. (9, 0)."""
-    numba_cuda: Any = import_module("numba.cuda")
-    from .cuda_intrinsics import resolve
-    from .cuda_lanes import NUMBA, types
-
-    code = compile(kernel.source, f"<kernel {kernel.name}>", "exec")
-    namespace: dict[str, Any] = {}
-    exec(code, namespace)
-    function = namespace[kernel.name]
-    namespace.update({name: resolve(name) for name in function.__code__.co_names})
-    parameters = (NUMBA[_PARAMETERS[name]] for name in kernel.signature)
-    options = dict(kernel.options)
-    ptx, _ = numba_cuda.compile_ptx(
-        function,
-        types.void(*parameters),
-        cc=cc,
-        device=False,
-        abi="numba",
-        fastmath=bool(options.get("fastmath")),
-        launch_bounds=namespace["THREADS"],
-    )
-    return str(ptx)
-
+FORMAT = 1  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
+MANY = 8  # kernels that are worth processes of their own
+_PACKAGES = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
 
 # A kernel's signature names integers `i64` and scalars by NumPy's names.
 _PARAMETERS = {"ptr": "u64", "i64": "i64", "bool": "b1", "bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 _PARAMETERS |= {"float64": "f64"} | {f"{k}int{n}": f"{k or 'i'}{n}" for k in ("", "u") for n in (8, 16, 32, 64)}
 
+_cache = Cache("cuda")
+
+
+def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
+    """PTX for compute capability `cc`, e.g. (9, 0); its entry point has the kernel's name."""
+    numba_cuda = _numba()
+    intrinsics, lanes = (import_module(f".{m}", __package__) for m in ("cuda_intrinsics", "cuda_lanes"))
+    namespace: dict[str, Any] = {}
+    exec(compile(kernel.source, f"<kernel {kernel.name}>", "exec"), namespace)
+    function = namespace[kernel.name]
+    namespace.update({name: intrinsics.resolve(name) for name in function.__code__.co_names})
+    parameters = (lanes.NUMBA[_PARAMETERS[name]] for name in kernel.signature)
+    ptx, _ = numba_cuda.compile_ptx(
+        function,
+        lanes.types.void(*parameters),
+        cc=cc,
+        device=False,
+        abi="numba",
+        fastmath=_fastmath(kernel),
+        launch_bounds=namespace["THREADS"],
+    )
+    return _renamed(str(ptx), kernel.name)
+
+
+def _numba() -> Any:
+    """numba.cuda. Raises CompileError where it cannot be imported, saying what to install."""
+    try:
+        return import_module("numba.cuda")
+    except ImportError as error:
+        numpy = version("numpy")
+        if tuple(int(n) for n in numpy.split(".")[:2]) >= (2, 5):
+            why = f"numba-cuda {_version('numba-cuda')} does not work with NumPy {numpy}; pip install 'numpy<2.5'"
+        else:
+            why = f'numba-cuda cannot be imported ({error}); run pip install "kernelgraph[cuda]"'
+        raise CompileError(f"CUDA kernels cannot be compiled: {why}") from error
+
+
+def _renamed(ptx: str, name: str) -> str:
+    """Numba's mangled name, which counts compilations, replaced by the kernel's; its environment dropped."""
+    (mangled,) = re.findall(r"\.visible \.entry (\w+)\(", ptx)
+    lines = [line for line in ptx.splitlines() if "NumbaEnv" not in line]
+    return "\n".join(lines).replace(mangled, name) + "\n"
+
+
+def _fastmath(kernel: Kernel) -> bool:
+    return bool(dict(kernel.options).get("fastmath"))
+
 
 def link_cubin(ptx: str, cc: tuple[int, int], fastmath: bool = False) -> bytes:
     """The machine code of PTX. A product and a sum are contracted into one rounding only under `fastmath`."""
-    from cuda.core import Linker, LinkerOptions, ObjectCode
-
-    options = LinkerOptions(arch=f"sm_{cc[0]}{cc[1]}", fma=fastmath, optimization_level=3)
-    linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=options)
+    core: Any = import_module("cuda.core")
+    options = core.LinkerOptions(arch=f"sm_{cc[0]}{cc[1]}", fma=fastmath, optimization_level=3)
+    linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)
     try:
         return bytes(linker.link("cubin").code)
     finally:
@@ -54,5 +90,68 @@ def link_cubin(ptx: str, cc: tuple[int, int], fastmath: bool = False) -> bytes:
 
 
 def compile_cuda(kernel: Kernel, cc: tuple[int, int]) -> bytes:
-    """A cubin for compute capability `cc`; its only entry point is the kernel's."""
-    return link_cubin(compile_ptx(kernel, cc), cc, bool(dict(kernel.options).get("fastmath")))
+    """A cubin for compute capability `cc`. Raises CompileError."""
+    try:
+        return link_cubin(compile_ptx(kernel, cc), cc, _fastmath(kernel))
+    except CompileError:
+        raise
+    except Exception as error:
+        raise CompileError(f"kernel {kernel.name} does not compile for sm_{cc[0]}{cc[1]}: {error}") from error
+
+
+@cache
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
+
+
+def key_of(kernel: Kernel, cc: tuple[int, int]) -> str:
+    """What a cubin depends on, as the disk cache's key."""
+    versions = [f"{p} {_version(p)}" for p in _PACKAGES]
+    return digest(FORMAT, kernel.source, kernel.name, kernel.signature, kernel.options, cc, *versions)
+
+
+def cubins(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
+    """The kernels' machine code, from the disk cache where it has it; a warm start imports no numba."""
+    keys = [key_of(k, cc) for k in kernels]
+    found = [_cache.get(key) for key in keys]
+    missing = [i for i, code in enumerate(found) if code is None]
+    for i, code in zip(missing, _compile_all([kernels[i] for i in missing], cc), strict=True):
+        found[i] = code
+        _cache.put(keys[i], code, {"kernel": kernels[i].name, "capability": list(cc)})
+    return [code for code in found if code is not None]
+
+
+def _compile_all(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
+    """One after another (numba has one lock), or in several processes where that pays."""
+    workers = min((os.cpu_count() or 1) // 2, len(kernels) // (MANY // 2))
+    if len(kernels) < MANY or workers < 2:
+        return [compile_cuda(k, cc) for k in kernels]
+    shares = [list(kernels[i::workers]) for i in range(workers)]
+    with ThreadPoolExecutor(workers) as pool:
+        results = list(pool.map(lambda share: _elsewhere(share, cc), shares))
+    return [results[i % workers][i // workers] for i in range(len(kernels))]
+
+
+def _elsewhere(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
+    """Compile in another process; here after all if that fails."""
+    job = pickle.dumps(([replace(k, form=None) for k in kernels], cc))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-m", __name__]
+    done = subprocess.run(command, input=job, capture_output=True, env=environment, check=False)
+    if done.returncode == 0:
+        codes: list[bytes] = pickle.loads(done.stdout)
+        return codes
+    return [compile_cuda(k, cc) for k in kernels]
+
+
+def main() -> None:
+    kernels, cc = pickle.load(sys.stdin.buffer)
+    codes = pickle.dumps([compile_cuda(k, cc) for k in kernels])
+    sys.stdout.buffer.write(codes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The CUDA device: plans in, their steps run on an NVIDIA GPU's streams, events out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import DeviceLost, KernelGraphError
+from ..plan import Plan
+from ..program import Kernel
+from .cuda_compile import cubins
+from .cuda_context import Context, DeviceNotFound
+from .cuda_driver import SUCCESS
+from .cuda_events import CudaEvent, EventPool, is_lost
+from .cuda_graph import Replay, worth_replay
+from .cuda_library import Blas
+from .cuda_pool import Block, DevicePool
+from .cuda_properties import GpuProperties
+from .cuda_run import CUDAExecutable
+from .cuda_transfer import Transfers
+
+STREAMS = 8  # that calls rotate over; a wider plan adds more
+
+
+class LaunchError(KernelGraphError):
+    """The driver refused an operation; the device stays usable."""
+
+
+class CUDADevice:
+    """GPU number `index`. All methods may be called from any thread. Raises DeviceNotFound.
+
+    context: what stands between the device and the hardware; tests bring their own.
+    """
+
+    kind = "cuda"
+
+    def __init__(self, index: int = 0, context: Any = None) -> None:
+        self.index = index
+        self.context = context or Context(index)
+        self.properties: GpuProperties = self.context.properties
+        self.events = EventPool(self.context, self.failure)
+        self.pool = DevicePool(self.context.allocate, self.context.release, self.context.synchronize)
+        self.trim, self.statistics = self.pool.trim, self.pool.statistics
+        self.blas = Blas(self.pool.allocate, self.properties.memory_bytes)
+        self.lost: DeviceLost | None = None
+        self._kernels: dict[Kernel, Any] = {}
+        self._lock = threading.RLock()
+        self._streams: dict[bool, list[int]] = {False: [], True: []}  # by priority
+        self._numbers: dict[int, int] = {}  # of streams of low priority
+        self._objects: list[Any] = []
+        self._turn = 0
+        self._grow(STREAMS)
+        self._transfers = Transfers(self.context, self.events, self._new_stream(False), self.failure)
+
+    # memory
+
+    def allocate(self, nbytes: int) -> Block:
+        self.context.enter()
+        return self.pool.allocate(nbytes)
+
+    def upload(self, host: np.ndarray[Any, Any], memory: Any) -> CudaEvent:
+        self.context.enter()
+        return self._transfers.upload(host, memory.address)
+
+    def download(self, memory: Any, host: np.ndarray[Any, Any]) -> None:
+        self.context.enter()
+        self._transfers.download(memory.address, host)
+
+    # kernels and plans
+
+    def load(self, kernels: Sequence[Kernel]) -> None:
+        """Compile or fetch from the disk cache what is not loaded yet. Raises CompileError."""
+        self.context.enter()
+        with self._lock:
+            missing = [k for k in dict.fromkeys(kernels) if k not in self._kernels]
+            for kernel, code in zip(missing, cubins(missing, self.properties.compute_capability), strict=True):
+                self._kernels[kernel] = self.context.kernel(code, kernel.name)
+
+    def kernel(self, kernel: Kernel) -> Any:
+        """cuda-core's object of a loaded kernel."""
+        return self._kernels[kernel]
+
+    def function(self, kernel: Kernel) -> int:
+        """The driver's handle of a loaded kernel."""
+        return int(self._kernels[kernel].handle)
+
+    def prepare(self, plan: Plan) -> CUDAExecutable:
+        return CUDAExecutable(self, plan)
+
+    def replay_of(self, executable: CUDAExecutable) -> Replay | None:
+        """The graph form of a plan, where that pays."""
+        return Replay(self, executable) if worth_replay(executable.plan, executable.runners) else None
+
+    def synchronize(self) -> None:
+        """Wait for all work launched on the device; what failed raises where its arrays are read."""
+        try:
+            self.context.synchronize()
+        except Exception as error:
+            raise self._lose(str(error)) from None
+
+    # streams
+
+    def streams_for(self, high: Sequence[bool], after: Sequence[tuple[int, Any]]) -> list[int]:
+        """Physical streams for a plan's. The first is that of the latest event to wait for, which then costs nothing;
+        else calls take turns, so that independent ones overlap."""
+        low, top = self._streams[False], self._streams[True]
+        if len(low) < len(high):
+            self._grow(len(high))
+        count, base = len(low), self._turn
+        if not after:
+            self._turn = (base + len(high)) % count
+        for _, event in after:
+            base = self._numbers.get(getattr(event, "stream", 0), base)
+        if len(high) == 1 and not high[0]:
+            return [low[base % count]]
+        return [(top if is_high else low)[(base + s) % count] for s, is_high in enumerate(high)]
+
+    def _new_stream(self, high: bool) -> int:
+        made = self.context.stream(high)
+        self._objects.append(made)
+        return int(made.handle)
+
+    def _grow(self, count: int) -> None:
+        with self._lock:
+            for high, streams in self._streams.items():
+                while len(streams) < count:
+                    streams.append(self._new_stream(high))
+            self._numbers = {handle: i for i, handle in enumerate(self._streams[False])}
+
+    # errors
+
+    def failure(self, code: int, what: str) -> BaseException:
+        """The exception for a driver's result code other than success."""
+        assert code != SUCCESS
+        words = self.context.driver.describe(code)
+        if is_lost(code) or self.lost is not None:
+            return self._lose(f"{what}: {words}")
+        return LaunchError(f"{what} failed: {words}")
+
+    def _lose(self, why: str) -> DeviceLost:
+        if self.lost is None:
+            self.lost = DeviceLost(
+                f"GPU {self.index} ({self.properties.name}) is lost to this process: {why}. Its arrays cannot be read; "
+                "start a new process, with KERNELGRAPH_ENGINE=sync to see which step fails"
+            )
+        return self.lost
+
+
+__all__ = ["CUDADevice", "DeviceNotFound", "LaunchError"]

@@ -1,0 +1,109 @@
+"""One GPU through cuda-core: its properties, streams, events, kernels and raw memory. Everything here is the slow path.
+
+The only file of the device, besides `cuda_graph.py`, that knows cuda-core.
+"""
+
+from __future__ import annotations
+
+import threading
+from importlib import import_module
+from typing import Any
+
+from ..errors import CompileError, KernelGraphError, OutOfMemory
+from .cuda_driver import Driver
+from .cuda_properties import H200, GpuProperties
+
+INSTALL = 'pip install "kernelgraph[cuda]"'
+OLDEST_DRIVER = (12, 0)
+
+
+class DeviceNotFound(KernelGraphError, RuntimeError):
+    """There is no such GPU, or what it takes to use it is missing; the message says which, and what to do."""
+
+
+class Context:
+    """GPU number `index`. Raises DeviceNotFound, saying what is missing."""
+
+    def __init__(self, index: int) -> None:
+        try:
+            self.driver = Driver()
+        except OSError as error:
+            raise DeviceNotFound(f"no NVIDIA driver was found ({error}); install one, or write device='cpu'") from None
+        except AttributeError as error:
+            raise DeviceNotFound(f"the NVIDIA driver is too old ({error}); install one for CUDA 12 or newer") from None
+        if self.driver.version() < OLDEST_DRIVER:
+            had, need = (".".join(map(str, v)) for v in (self.driver.version(), OLDEST_DRIVER))
+            raise DeviceNotFound(f"the NVIDIA driver is for CUDA {had}; kernelgraph needs one for {need} or newer")
+        try:
+            self.core: Any = import_module("cuda.core")
+        except ImportError as error:
+            raise DeviceNotFound(f"cuda-core is missing ({error}); run {INSTALL}") from None
+        try:
+            self._device = self.core.Device(index)
+            self._device.set_current()
+        except Exception as error:
+            raise DeviceNotFound(f"GPU {index} cannot be used: {error}") from None
+        self._ready = threading.local()
+        self._ready.yes = True
+        self._memory = self._device.memory_resource
+        self._side = self.stream(False)  # where memory is allocated
+        self._keep: list[Any] = []  # what the handles given out belong to
+        self.properties = self._properties(index)
+
+    def _properties(self, index: int) -> GpuProperties:
+        given, capability = self._device.properties, self._device.compute_capability
+        # kHz x bits, twice a clock; the fraction is what copies reach
+        bandwidth = given.memory_clock_rate * 1e3 * given.global_memory_bus_width / 8 * 2 * 0.85 / 1e6
+        return GpuProperties(
+            name=self._device.name,
+            compute_capability=(capability.major, capability.minor),
+            multiprocessors=given.multiprocessor_count,
+            threads_per_multiprocessor=given.max_threads_per_multiprocessor,
+            warp=given.warp_size,
+            shared_bytes=given.max_shared_memory_per_block,
+            l2_bytes=given.l2_cache_size,
+            bandwidth=bandwidth or H200.bandwidth,
+            memory_bytes=self.driver.memory(index),
+        )
+
+    def enter(self) -> None:
+        """Make the GPU current in the calling thread."""
+        if not getattr(self._ready, "yes", False):
+            self._device.set_current()
+            self._ready.yes = True
+
+    def stream(self, high: bool) -> Any:
+        """A new stream (cuda-core's object; `int(stream.handle)` is the driver's). high: of a high priority."""
+        return self._device.create_stream(options=self.core.StreamOptions(priority=-1 if high else 0))
+
+    def event(self) -> Any:
+        """A new event without timing."""
+        return self._device.create_event()
+
+    def kernel(self, cubin: bytes, name: str) -> Any:
+        """A kernel of a cubin, loaded. Raises CompileError."""
+        try:
+            return self.core.ObjectCode.from_cubin(cubin).get_kernel(name)
+        except Exception as error:
+            raise CompileError(f"the driver cannot load kernel {name}: {error}") from None
+
+    def allocate(self, nbytes: int) -> Any:
+        """Memory (`int(memory.handle)` is its address) that every stream may use at once. Raises OutOfMemory."""
+        try:
+            buffer = self._memory.allocate(nbytes, stream=self._side)
+            self._side.sync()
+        except Exception as error:
+            raise OutOfMemory(f"no {nbytes} bytes on {self.properties.name}: {error}") from None
+        return buffer
+
+    def release(self, buffer: Any) -> None:
+        """Give back memory that no launched work needs."""
+        buffer.close(self._side)
+
+    def pinned(self, nbytes: int) -> Any:
+        """Page-locked host memory; `int(memory.handle)` is its address."""
+        return self.core.LegacyPinnedMemoryResource().allocate(nbytes)
+
+    def synchronize(self) -> None:
+        self.enter()
+        self._device.sync()

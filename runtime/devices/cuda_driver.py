@@ -1,0 +1,72 @@
+"""The driver calls of the hot path, through ctypes: handles and addresses in as integers, result codes out.
+
+What happens once (contexts, streams, kernels, graphs) goes through cuda-core; see `cuda_context.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from typing import Any
+
+SUCCESS, OUT_OF_MEMORY, NOT_READY = 0, 2, 600
+LOST = frozenset({214, 219, 220, 700, 702, 709, 710, 713, 714, 715, 716, 717, 718, 719})  # the context is unusable
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig of cuda.h."""
+
+    _fields_ = (
+        *((name, c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared_bytes")),
+        ("stream", c_void_p),
+        ("attributes", c_void_p),
+        ("attribute_count", c_uint),
+    )
+
+
+class Driver:
+    """libcuda. Raises OSError where there is none."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        self._library = library
+
+        def function(name: str, *parameters: Any) -> Any:
+            found = getattr(library, name)
+            found.argtypes, found.restype = parameters, c_int
+            return found
+
+        self.launch = function("cuLaunchKernelEx", c_void_p, c_void_p, c_void_p, c_void_p)  # config, kernel, parameters
+        self.record = function("cuEventRecord", c_void_p, c_void_p)  # event, stream
+        self.wait = function("cuStreamWaitEvent", c_void_p, c_void_p, c_uint)  # stream, event, 0
+        self.query = function("cuEventQuery", c_void_p)
+        self.synchronize_event = function("cuEventSynchronize", c_void_p)
+        self.synchronize_stream = function("cuStreamSynchronize", c_void_p)
+        self.to_device = function("cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)  # to, from, n, stream
+        self.to_host = function("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
+        self.on_device = function("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
+        self._name = function("cuGetErrorName", c_int, c_void_p)
+        self._text = function("cuGetErrorString", c_int, c_void_p)
+        self._version = function("cuDriverGetVersion", c_void_p)
+        self._memory = function("cuDeviceTotalMem_v2", c_void_p, c_int)
+
+    def version(self) -> tuple[int, int]:
+        """The newest CUDA version that the driver knows, such as (13, 0)."""
+        found = c_int(0)
+        self._version(byref(found))
+        return found.value // 1000, found.value % 1000 // 10
+
+    def memory(self, index: int) -> int:
+        """Bytes of device memory of GPU `index`, once the driver runs (0 if it does not say)."""
+        found = c_size_t(0)
+        return found.value if self._memory(byref(found), index) == SUCCESS else 0
+
+    def describe(self, code: int) -> str:
+        """A result code in words."""
+        words = []
+        for function in (self._name, self._text):
+            found = c_char_p()
+            if function(code, byref(found)) == SUCCESS and found.value:
+                words.append(found.value.decode())
+        return ": ".join(words) or f"CUDA error {code}"

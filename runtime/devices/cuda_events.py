@@ -1,0 +1,74 @@
+"""Events of a GPU: the moment when launched work is done, with handles that are recycled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .cuda_driver import LOST, NOT_READY, SUCCESS
+
+
+class CudaEvent:
+    """Recorded on physical stream `stream` (a handle). `error` is set where the host knows that the work failed."""
+
+    __slots__ = ("_done", "_pool", "error", "handle", "stream")
+
+    def __init__(self, pool: EventPool, handle: int, stream: int) -> None:
+        self._pool, self.handle, self.stream = pool, handle, stream
+        self.error: BaseException | None = None
+        self._done = False
+
+    def query(self) -> bool:
+        if not self._done:
+            self._done = self._pool.query(self.handle) != NOT_READY
+        return self._done
+
+    def wait(self) -> None:
+        if self.error is None:
+            code = self._pool.wait(self.handle)
+            if code != SUCCESS:
+                self.error = self._pool.failure(code, "work that was launched earlier")
+            self._done = True
+        if self.error is not None:
+            raise self.error
+
+    def __del__(self) -> None:
+        self._pool.free.append(self.handle)
+
+
+class EventPool:
+    """Handles of events. An event's handle is free when its object dies: waits that were issued keep what they need.
+
+    context: makes events and has the driver; failure(code, what) gives the exception for a result code.
+    """
+
+    def __init__(self, context: Any, failure: Any) -> None:
+        self.free: list[int] = []
+        self.failure = failure
+        self.query = context.driver.query
+        self.wait = context.driver.synchronize_event
+        self._record = context.driver.record
+        self._context = context
+        self._objects: list[Any] = []
+
+    def take(self, stream: int) -> CudaEvent:
+        """An event that is to be recorded on the stream."""
+        try:
+            handle = self.free.pop()
+        except IndexError:
+            made = self._context.event()
+            self._objects.append(made)
+            handle = int(made.handle)
+        return CudaEvent(self, handle, stream)
+
+    def record(self, stream: int) -> CudaEvent:
+        """The moment when all that was put on the stream before is done."""
+        event = self.take(stream)
+        code = self._record(event.handle, stream)
+        if code != SUCCESS:
+            event.error = self.failure(code, "recording an event")
+        return event
+
+
+def is_lost(code: int) -> bool:
+    """Whether a result code means that the context cannot be used any more."""
+    return code in LOST

@@ -1,0 +1,228 @@
+"""Library calls on the GPU: matrix products by cuBLAS (nvmath-python's bindings), copies by the driver.
+
+What these tables do not hold goes to the host (`cuda_launch.HostStep`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import product
+from typing import Any
+
+from ..program import Library, Region, Task
+from .cuda_driver import SUCCESS, Driver
+
+WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
+
+# dtype: (cudaDataType, cublasComputeType_t, what alpha and beta are)
+_TYPES: dict[str, tuple[int, int, Any]] = {
+    "float32": (0, 68, ctypes.c_float),
+    "float64": (1, 70, ctypes.c_double),
+    "float16": (2, 68, ctypes.c_float),
+    "bfloat16": (14, 68, ctypes.c_float),
+    "complex64": (4, 68, ctypes.c_float),
+    "complex128": (5, 70, ctypes.c_double),
+}
+NO_TRANSPOSE, TRANSPOSE = 0, 1
+NO_REDUCED_PRECISION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION on the default mode, which has no TF32
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """One call of cublasGemmStridedBatchedEx for a row-major C = A B, as the column-major C' = B' A'.
+
+    Byte offsets are from the regions' buffers; leading dimensions and strides are in elements.
+    """
+
+    dtype: str
+    shape: tuple[int, int, int]  # n, m, k of the column-major product
+    operations: tuple[int, int]  # of B, A
+    leading: tuple[int, int, int]  # of B, A, C
+    strides: tuple[int, int, int]  # between batches of B, A, C
+    batch: int
+    offsets: tuple[int, int, int]  # of B, A, C
+
+
+def gemms(task: Task) -> tuple[Gemm, ...] | None:
+    """The calls that do a matmul task (none where there is nothing to do); None where cuBLAS cannot do it."""
+    (a, b), (c,) = task.reads, task.writes
+    if c.dtype not in _TYPES or not a.dtype == b.dtype == c.dtype:
+        return None
+    if 0 in c.shape:
+        return ()
+    m, n, k = c.shape[-2], c.shape[-1], a.shape[-1]
+    sides = (_operation(b), _operation(a), _operation(c))
+    if sides[0] is None or sides[1] is None or sides[2] is None or sides[2][0] != NO_TRANSPOSE:
+        return None
+    found = []
+    axes, inner = _batches(a, b, c)
+    for index in product(*(range(n) for n, _ in axes)):
+        moved = [sum(i * strides[r] for i, (_, strides) in zip(index, axes, strict=True)) for r in range(3)]
+        offsets = tuple(r.offset + by for r, by in zip((b, a, c), moved, strict=True))
+        found.append(
+            Gemm(
+                c.dtype,
+                (n, m, k),
+                (sides[0][0], sides[1][0]),
+                (sides[0][1], sides[1][1], sides[2][1]),
+                tuple(s // c.itemsize for s in inner[1]),  # type: ignore[arg-type]
+                inner[0],
+                offsets,  # type: ignore[arg-type]
+            )
+        )
+    return tuple(found)
+
+
+def _operation(region: Region) -> tuple[int, int] | None:
+    """(operation, leading dimension) of a row-major matrix seen as its column-major transpose; None if it has none."""
+    rows, columns = region.shape[-2:]
+    row, column = (s // region.itemsize for s in region.strides[-2:])
+    if (column == 1 or columns == 1) and (row >= columns or rows == 1):
+        return NO_TRANSPOSE, max(row if rows > 1 else 0, columns, 1)
+    if (row == 1 or rows == 1) and (column >= rows or columns == 1):
+        return TRANSPOSE, max(column if columns > 1 else 0, rows, 1)
+    return None
+
+
+Batch = tuple[int, tuple[int, int, int]]  # length, strides in bytes of B, A, C
+
+
+def _batches(a: Region, b: Region, c: Region) -> tuple[list[Batch], Batch]:
+    """The batch axes to loop over, and the one that cuBLAS steps along; axes that all walk as one are joined."""
+    joined: list[Batch] = []
+    for axis in range(len(c.shape) - 2):
+        if c.shape[axis] == 1:
+            continue
+        strides = tuple(_stride(r, axis - len(c.shape)) for r in (b, a, c))
+        if joined and all(p == s * c.shape[axis] for p, s in zip(joined[-1][1], strides, strict=True)):
+            joined[-1] = (joined[-1][0] * c.shape[axis], strides)  # type: ignore[assignment]
+        else:
+            joined.append((c.shape[axis], strides))  # type: ignore[arg-type]
+    if not joined:
+        return [], (1, (0, 0, 0))
+    longest = max(range(len(joined)), key=lambda i: joined[i][0])
+    return joined[:longest] + joined[longest + 1 :], joined[longest]
+
+
+def _stride(region: Region, axis: int) -> int:
+    """Bytes along a batch axis counted from the end; 0 where the region repeats."""
+    return 0 if -axis > len(region.shape) or region.shape[axis] == 1 else region.strides[axis]
+
+
+class Blas:
+    """One cuBLAS handle and workspace for each stream, made at first use. allocate: device memory by size."""
+
+    def __init__(self, allocate: Callable[[int], Any], memory_bytes: int) -> None:
+        self._allocate = allocate
+        self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))
+        self._handles: dict[int, tuple[int, Any]] = {}
+        self._cublas: Any = None
+
+    def handle(self, stream: int) -> int:
+        found = self._handles.get(stream)
+        if found is None:
+            if self._cublas is None:
+                self._cublas = import_module("nvmath.bindings.cublas")
+            handle = self._cublas.create()
+            workspace = self._allocate(self._workspace)
+            self._cublas.set_stream(handle, stream)
+            self._cublas.set_workspace(handle, workspace.address, workspace.nbytes)
+            self._cublas.set_math_mode(handle, NO_REDUCED_PRECISION)
+            found = self._handles[stream] = (handle, workspace)
+        return found[0]
+
+    def run(self, call: Gemm, addresses: tuple[int, int, int], stream: int) -> None:
+        """Enqueue one product; addresses of the buffers of B, A, C. Raises what the bindings raise."""
+        handle = self.handle(stream)
+        kind, compute, scale = _TYPES[call.dtype]
+        one, zero = (scale * 2)(1, 0), (scale * 2)(0, 0)
+        (b, a, c), (db, da, dc) = addresses, call.offsets
+        self._cublas.gemm_strided_batched_ex(
+            handle, *call.operations, *call.shape, ctypes.addressof(one),
+            b + db, kind, call.leading[0], call.strides[0],
+            a + da, kind, call.leading[1], call.strides[1],
+            ctypes.addressof(zero), c + dc, kind, call.leading[2], call.strides[2],
+            call.batch, compute, -1,
+        )  # fmt: skip
+
+
+class MatmulStep:
+    """A matmul task on the GPU."""
+
+    def __init__(self, blas: Blas, task: Task, calls: Sequence[Gemm]) -> None:
+        (a, b), (c,) = task.reads, task.writes
+        self._blas, self._calls = blas, tuple(calls)
+        self._buffers = (b.buffer, a.buffer, c.buffer)
+        self.empty = not self._calls
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+        self.enqueue(self._blas, addresses, stream)
+        return SUCCESS
+
+    def enqueue(self, blas: Blas, addresses: Sequence[int], stream: int) -> None:
+        """The same with another set of handles."""
+        b, a, c = self._buffers
+        for call in self._calls:
+            blas.run(call, (addresses[b], addresses[a], addresses[c]), stream)
+
+    def places(self, addresses: Sequence[int]) -> tuple[int, ...]:
+        """What a captured call depends on."""
+        return tuple(addresses[b] for b in self._buffers)
+
+
+class CopyStep:
+    """A copy between contiguous regions."""
+
+    def __init__(self, driver: Driver, task: Task) -> None:
+        (source,), (target,) = task.reads, task.writes
+        self._copy = driver.on_device
+        self._source, self._target = (source.buffer, source.offset), (target.buffer, target.offset)
+        self._nbytes = math.prod(target.shape) * target.itemsize
+        self.empty = not self._nbytes
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+        return SUCCESS if self.empty else int(self._copy(*self.values(addresses), stream))
+
+    def values(self, addresses: Sequence[int]) -> tuple[int, int, int]:
+        """Target, source, bytes."""
+        (s, from_), (t, to) = self._source, self._target
+        return addresses[t] + to, addresses[s] + from_, self._nbytes
+
+
+def _contiguous(region: Region) -> bool:
+    expected = region.itemsize
+    for n, stride in reversed(list(zip(region.shape, region.strides, strict=True))):
+        if n > 1 and stride != expected:
+            return False
+        expected *= n
+    return True
+
+
+def native_step(driver: Driver, blas: Blas, task: Task) -> MatmulStep | CopyStep | None:
+    """The step that does a library task on the GPU; None where the host has to."""
+    assert isinstance(task.kernel, Library)
+    maker = _NATIVE.get(task.kernel.name)
+    return maker(driver, blas, task) if maker else None
+
+
+def _matmul(driver: Driver, blas: Blas, task: Task) -> MatmulStep | None:
+    calls = gemms(task)
+    return None if calls is None else MatmulStep(blas, task, calls)
+
+
+def _copy(driver: Driver, blas: Blas, task: Task) -> CopyStep | None:
+    (source,), (target,) = task.reads, task.writes
+    same = source.dtype == target.dtype and source.shape == target.shape
+    return CopyStep(driver, task) if same and _contiguous(source) and _contiguous(target) else None
+
+
+_NATIVE: dict[str, Callable[[Driver, Blas, Task], Any]] = {"matmul": _matmul, "copy": _copy}
+
+
+def names() -> Iterator[str]:
+    """The library calls that run on the GPU."""
+    return iter(_NATIVE)

@@ -1,0 +1,164 @@
+"""A plan made ready for a GPU; each call walks its steps on streams, or replays them as one graph."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ..plan import Launch, Plan, Record, Wait
+from ..program import Kernel, Library
+from ..serial import host_call
+from ..settings import settings
+from .cuda_driver import SUCCESS
+from .cuda_events import CudaEvent, is_lost
+from .cuda_launch import HostStep, KernelStep
+from .cuda_library import native_step
+
+LAUNCH, RECORD, WAIT = range(3)
+
+
+class Runner(Protocol):
+    """What a step is: called with the buffers' addresses, the scalars and a stream, it gives a result code."""
+
+    empty: bool
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int: ...
+
+
+class CUDAExecutable:
+    """See `Executable` in `device.py`. One call is issued at a time; calls overlap on the device."""
+
+    def __init__(self, device: Any, plan: Plan) -> None:
+        self.plan = plan
+        self.notes: list[str] = []
+        self._device = device
+        self._lock = threading.Lock()
+        device.load([t.kernel for t in plan.tasks if isinstance(t.kernel, Kernel)])
+        self.runners: list[Runner] = [self._runner(task) for task in plan.tasks]
+        self._offsets = tuple(plan.offsets)
+        self._uses_arena = any(o is not None for o in plan.offsets)
+        kinds = {Launch: LAUNCH, Record: RECORD, Wait: WAIT}
+        self._steps: list[tuple[int, int, Any, int]] = [
+            (kinds[type(s)], s.stream, self.runners[s.task] if isinstance(s, Launch) else s.event, i)
+            for i, s in enumerate(plan.steps)
+        ]
+        self._touched: dict[int, list[int]] = {}  # buffer -> steps that touch it, the first of each stream
+        for i, step in enumerate(plan.steps):
+            if isinstance(step, Launch):
+                task = plan.tasks[step.task]
+                for buffer in {r.buffer for r in (*task.reads, *task.writes)}:
+                    found = self._touched.setdefault(buffer, [])
+                    if all(plan.steps[j].stream != step.stream for j in found):
+                        found.append(i)
+        self._high = tuple(s in plan.high_priority for s in range(plan.streams))
+        self._replay = device.replay_of(self)
+
+    def _runner(self, task: Any) -> Runner:
+        device, driver = self._device, self._device.context.driver
+        if isinstance(task.kernel, Kernel):
+            return KernelStep(driver, task, device.function(task.kernel))
+        assert isinstance(task.kernel, Library)
+        native: Runner | None = native_step(driver, device.blas, task)
+        if native is None:
+            self.notes.append(f"{task.name}: {task.kernel.name} of these arrays runs on the host")
+            return HostStep(driver, task, host_call(task))
+        return native
+
+    def addresses(self, memories: Sequence[Any], arena: Any) -> Sequence[int]:
+        """The address of every buffer."""
+        if not self._uses_arena:
+            return memories
+        return [m if o is None else arena + o for m, o in zip(memories, self._offsets, strict=True)]
+
+    def run(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+    ) -> tuple[Any, ...]:
+        device = self._device
+        device.context.enter()
+        places = self.addresses(memories, arena)
+        with self._lock:
+            if self._replay is not None and settings.engine == "async":
+                events = self._replay.run(places, scalars, after)
+                if events is not None:
+                    return tuple(events)
+            return self._walk(places, scalars, after)
+
+    def _walk(
+        self, addresses: Sequence[int], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+    ) -> tuple[Any, ...]:
+        """Issue every step. A stream that meets an error stops, and so does what waits for it."""
+        device = self._device
+        driver, record = device.context.driver, device.events.record
+        streams = device.streams_for(self._high, after)
+        entry = self._entry(after) if after else None
+        checked = settings.engine != "async"
+        events: list[Any] = [None] * self.plan.events
+        bad: dict[int, BaseException] = {}  # by stream of the plan
+        for kind, s, what, number in self._steps:
+            stream = streams[s]
+            if kind == LAUNCH:
+                if entry is not None and number in entry:
+                    for event in entry[number]:
+                        self._wait(driver, bad, s, stream, event)
+                if bad and s in bad:
+                    continue
+                try:
+                    code = what(addresses, scalars, stream)
+                except Exception as raised:  # of a library
+                    bad[s] = self._noted(raised, number)
+                    continue
+                if code != SUCCESS:
+                    bad[s] = self._noted(device.failure(code, "launching"), number)
+                elif checked:
+                    self._check(driver, bad, s, stream, number)
+            elif kind == RECORD:
+                event = events[what] = record(stream)
+                if bad and s in bad:
+                    event.error = bad[s]
+            else:
+                self._wait(driver, bad, s, stream, events[what])
+        return tuple([events[e] for e in self.plan.completion])
+
+    def _entry(self, after: Sequence[tuple[int, Any]]) -> dict[int, list[Any]]:
+        """The events to wait for before a step."""
+        found: dict[int, list[Any]] = {}
+        for buffer, event in after:
+            for step in self._touched.get(buffer, ()):
+                waiting = found.setdefault(step, [])
+                if event not in waiting:
+                    waiting.append(event)
+        return found
+
+    def _wait(self, driver: Any, bad: dict[int, BaseException], s: int, stream: int, event: Any) -> None:
+        if event.error is not None:
+            bad.setdefault(s, event.error)
+        elif isinstance(event, CudaEvent):
+            if event.stream != stream:
+                code = driver.wait(stream, event.handle, 0)
+                if code != SUCCESS:
+                    bad.setdefault(s, self._device.failure(code, "waiting for an event"))
+        else:
+            event.wait()  # of another kind of device
+
+    def _check(self, driver: Any, bad: dict[int, BaseException], s: int, stream: int, number: int) -> None:
+        """One step at a time (`sync`), or with random delays (`chaos`)."""
+        if settings.engine == "chaos":
+            time.sleep(random.random() * 1e-3)
+            return
+        code = driver.synchronize_stream(stream)
+        if code != SUCCESS:
+            bad[s] = self._noted(self._device.failure(code, "running"), number)
+
+    def _noted(self, error: BaseException, number: int) -> BaseException:
+        """The error with the step and the user's line."""
+        step = self.plan.steps[number]
+        assert isinstance(step, Launch)
+        task = self.plan.tasks[step.task]
+        error.add_note(f"in step {number}: {task.name}" + (f" ({task.line})" if task.line else ""))
+        return error
+
+
+__all__ = ["CUDAExecutable", "is_lost"]
