@@ -65,7 +65,7 @@ class Native:
         word, text = _WORD, ctypes.c_char_p
         self.setup = code.function("setup", None, word)
         self.submit = code.function("submit", None, word, word, word, word, text, word, gil=True)
-        self.wait = code.function("wait", word, word, word, word, word, word)
+        self.wait = code.function("wait", word, *[word] * 8)
         self.next_for_python = code.function("next_for_python", word, word, word)
         self.done_by_python = code.function("done_by_python", None, word, word, word)
         self.stop = code.function("stop", None, word)

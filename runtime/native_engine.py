@@ -9,6 +9,8 @@ Records, all made of words, at the byte offsets named below:
   stand still. `PENDING` counts unfinished chunks; who brings it to 0 goes on with the stream.
 - a run: one call of a plan: its streams, events, gates and argument slots. A stream is a queue of steps, not a thread:
   whoever holds it runs `_advance`, and a stream that has to wait is left on its event's list.
+- needs: for a thread that helps only until some event has happened: for each stream of the event's run the last step
+  that the event needs, or 0; in the place of the whole list 0, if all of the run is needed.
 - an event: `HAPPENED`, the number of the last run in which it happened (numbers grow, so nothing is ever reset), the
   streams that wait for it, and the poison: the number of the error that it brings along, or 0.
 
@@ -56,7 +58,7 @@ SLOTS, SLOT_BYTES, SLOT_COUNT = 1024, 128, 64
 ENGINE_BYTES = 1024 + 64 * 128
 
 # A slot.
-TICKET, PENDING, FUNCTION, ARGUMENTS, UNITS, CHUNK, CHUNKS, SLOT_STREAM, SLOT_RUN = 0, 64, 8, 16, 24, 32, 40, 48, 56
+TICKET, PENDING, FUNCTION, ARGUMENTS, UNITS, CHUNK, CHUNKS, SLOT_STREAM, SLOT_STEP = 0, 64, 8, 16, 24, 32, 40, 48, 56
 
 # A run. Its own event says that all of it is done; RELEASED comes after the last touch.
 NUMBER, STREAMS_LEFT, RUN_EVENT, RELEASED, RUN_FAILED, STREAM_COUNT = 0, 8, 16, 40, 48, 56
@@ -152,15 +154,25 @@ def _push(engine: int, stream: int) -> None:
         store(engine + READY_LAST, stream)
 
 
-def _pop(engine: int, run: int) -> int:
-    """The first ready stream (of `run`, if not 0), or 0; under chaos any."""
+def _needed(run: int, needs: int, stream: int, step: int) -> int:
+    """Whether a helper of `run` should do the step of the stream; run 0 is a worker, who does anything."""
+    if run == 0:
+        return 1
+    number = (stream - run - RUN_BYTES) // STREAM_BYTES  # huge if the stream is of another run
+    if number >= load(run + STREAM_COUNT):
+        return 0
+    return needs == 0 or step <= load(needs + 8 * number)
+
+
+def _pop(engine: int, run: int, needs: int) -> int:
+    """The first ready stream (that `run` needs, if not 0), or 0; under chaos any."""
     chaos = load(engine + CHAOS)
     found = 0
     before_found = 0
     before = 0
     stream = load(engine + READY)
     while stream:
-        if run == 0 or load(stream + RUN) == run:
+        if _needed(run, needs, stream, load(stream + STEP)):
             found = stream
             before_found = before
             if chaos == 0 or _random(engine) & 1:
@@ -201,7 +213,7 @@ def _bit(engine: int, slot: int) -> int:
     return 1 << (slot - engine - SLOTS) // SLOT_BYTES
 
 
-def _publish(engine: int, slot: int, function: int, arguments: int, step: int, stream: int, run: int) -> int:
+def _publish(engine: int, slot: int, function: int, arguments: int, step: int, stream: int) -> int:
     """Offer a launch to all threads; the generation of its tickets."""
     chunks = load(step + E)
     store(slot + FUNCTION, function)
@@ -210,7 +222,7 @@ def _publish(engine: int, slot: int, function: int, arguments: int, step: int, s
     store(slot + CHUNK, load(step + D))
     store(slot + CHUNKS, chunks)
     store(slot + SLOT_STREAM, stream)
-    store(slot + SLOT_RUN, run)
+    store(slot + SLOT_STEP, step)
     store_shared(slot + PENDING, chunks)
     generation = (load(slot + TICKET) & ~LOW_HALF) + GENERATION
     fetch_or(engine + LIVE, _bit(engine, slot))  # before the tickets: who takes the last one clears it
@@ -218,13 +230,13 @@ def _publish(engine: int, slot: int, function: int, arguments: int, step: int, s
     return generation
 
 
-def _claim(engine: int, slot: int, run: int, generation: int) -> int:
-    """Own a chunk of a slot: how many were left, or 0. Only of `run` and of `generation`, if not 0."""
+def _claim(engine: int, slot: int, run: int, needs: int, generation: int) -> int:
+    """Own a chunk of a slot: how many were left, or 0. Only what `run` needs and of `generation`, if not 0."""
     ticket = load_shared(slot + TICKET)
     while ticket & LOW_HALF:
         if generation and ticket & ~LOW_HALF != generation:
             return 0
-        if run and load_shared(slot + SLOT_RUN) != run:
+        if _needed(run, needs, load_shared(slot + SLOT_STREAM), load_shared(slot + SLOT_STEP)) == 0:
             return 0
         if swapped(slot + TICKET, ticket, ticket - 1):
             if ticket & LOW_HALF == 1:
@@ -264,14 +276,14 @@ def _launch_shared(engine: int, stream: int, run: int, step: int) -> int:
             launch(function, arguments, 0, load(step + C))
         return 1
     chunks = load(step + E)
-    generation = _publish(engine, slot, function, arguments, step, stream, run)
+    generation = _publish(engine, slot, function, arguments, step, stream)
     _wake(engine, chunks - 1)
-    left = _claim(engine, slot, 0, generation)
+    left = _claim(engine, slot, 0, 0, generation)
     while left:
         if _chunk(engine, slot, left):
             _give_slot(engine, slot)
             return 1
-        left = _claim(engine, slot, 0, generation)
+        left = _claim(engine, slot, 0, 0, generation)
     return 0
 
 
@@ -299,6 +311,8 @@ def _record(engine: int, event: int, number: int, poison: int) -> None:
 def _await(engine: int, stream: int, event: int, number: int) -> int:
     """Whether the event has happened; if not, the stream is left on its list, and no longer the caller's."""
     if load_shared(event + HAPPENED) < number:
+        if load(engine + CHAOS):
+            _dawdle(engine)
         mutex_lock(engine + LOCK)
         first = load(event + WAITERS)
         store(stream + NEXT, first)
@@ -316,14 +330,11 @@ def _await(engine: int, stream: int, event: int, number: int) -> int:
 # Streams.
 
 
-def _advance(engine: int, stream: int, event: int, number: int) -> None:
-    """Go on with a stream until it ends, waits, or another thread has it; a helper stops at its event."""
+def _advance(engine: int, stream: int, helped: int, needs: int) -> None:
+    """Go on with a stream until it ends, waits, or another thread has it; a helper launches only what it needs."""
     run = load(stream + RUN)
     held = 1
     while held:
-        if event and load_shared(event + HAPPENED) >= number:
-            _ready_again(engine, stream)
-            return
         if load_shared(engine + STOP):
             return
         if load(engine + CHAOS):
@@ -331,6 +342,9 @@ def _advance(engine: int, stream: int, event: int, number: int) -> None:
         step = load(stream + STEP)
         operation = load(step + OPERATION)
         if operation == LAUNCH:
+            if _needed(helped, needs, stream, step) == 0:
+                _ready_again(engine, stream)
+                return
             store(stream + STEP, step + STEP_BYTES)
             if load(stream + FAILED) == 0:
                 held = _launch_shared(engine, stream, run, step)
@@ -406,25 +420,25 @@ def done_by_python(engine: int, stream: int, failed: int) -> None:
 # Threads.
 
 
-def _work(engine: int, run: int, event: int, number: int) -> int:
-    """Find one piece of work (of `run`, if not 0) and do it; whether there was any."""
+def _work(engine: int, run: int, needs: int) -> int:
+    """Find one piece of work (that `run` needs, if not 0) and do it; whether there was any."""
     live = load_shared(engine + LIVE)
     while live:
         slot = engine + SLOTS + lowest_bit(live) * SLOT_BYTES
-        left = _claim(engine, slot, run, 0)
+        left = _claim(engine, slot, run, needs, 0)
         if left:
             stream = load(slot + SLOT_STREAM)
             if _chunk(engine, slot, left) and stream:
                 _give_slot(engine, slot)
-                _advance(engine, stream, event, number)
+                _advance(engine, stream, run, needs)
             return 1
         live = live & (live - 1)
     if load_shared(engine + READY):
         mutex_lock(engine + LOCK)
-        stream = _pop(engine, run)
+        stream = _pop(engine, run, needs)
         mutex_unlock(engine + LOCK)
         if stream:
-            _advance(engine, stream, event, number)
+            _advance(engine, stream, run, needs)
             return 1
     return 0
 
@@ -435,7 +449,7 @@ def worker(engine: int) -> int:
     until = _now() + SPIN_NS
     turns = 0
     while load_shared(engine + STOP) == 0:
-        if _work(engine, 0, 0, 0):
+        if _work(engine, 0, 0):
             turns = 0
             until = 0
         else:
@@ -462,30 +476,37 @@ def _park(engine: int) -> None:
     mutex_unlock(engine + LOCK)
 
 
-def wait(engine: int, run: int, event: int, number: int, limit_ns: int) -> int:
-    """Help with `run` until the event has happened in run `number`, or the time is over; whether it has."""
+def _happened(event: int, number: int, goal: int, goal_number: int) -> int:
+    return load_shared(event + HAPPENED) >= number or load_shared(goal + HAPPENED) >= goal_number
+
+
+def wait(engine: int, run: int, needs: int, event: int, number: int, goal: int, goal_number: int, limit_ns: int) -> int:
+    """Help with what `run` needs until one of two events has happened, or the time is over; whether one has."""
     start = _now()
     turns = 0
-    while load_shared(event + HAPPENED) < number:
+    while _happened(event, number, goal, goal_number) == 0:
         if load_shared(engine + STOP):
             return 0
-        if run and _work(engine, run, event, number):
+        if _work(engine, run, needs):
             turns = 0
         else:
             relax()
             turns += 1
             if turns % TURNS_A_LOOK == 0 and _now() - start > SPIN_NS:
-                _sleep(engine, run, event, number, limit_ns)
+                _sleep(engine, run, needs, event, number, goal, goal_number, limit_ns)
         if turns % TURNS_A_LOOK == 0 and _now() - start > limit_ns:
-            return load_shared(event + HAPPENED) >= number
+            return _happened(event, number, goal, goal_number)
     return 1
 
 
-def _sleep(engine: int, run: int, event: int, number: int, limit_ns: int) -> None:
+def _sleep(
+    engine: int, run: int, needs: int, event: int, number: int, goal: int, goal_number: int, limit_ns: int
+) -> None:
     time = stack(16)
     mutex_lock(engine + LOCK)
     fetch_add(engine + WAITING, 1)
-    if load_shared(event + HAPPENED) < number and load_shared(engine + STOP) == 0 and _has_work(engine, run) == 0:
+    stay = _happened(event, number, goal, goal_number) or load_shared(engine + STOP) or _has_work(engine, run, needs)
+    if stay == 0:
         clock_gettime(0, time)
         nanoseconds = load(time + 8) + limit_ns
         store(time, load(time) + nanoseconds // 1_000_000_000)
@@ -495,18 +516,17 @@ def _sleep(engine: int, run: int, event: int, number: int, limit_ns: int) -> Non
     mutex_unlock(engine + LOCK)
 
 
-def _has_work(engine: int, run: int) -> int:
-    """Whether there is work of `run`; the caller holds the lock."""
-    if run == 0:
-        return 0
+def _has_work(engine: int, run: int, needs: int) -> int:
+    """Whether there is work that `run` needs; the caller holds the lock."""
     live = load_shared(engine + LIVE)
     while live:
-        if load_shared(engine + SLOTS + lowest_bit(live) * SLOT_BYTES + SLOT_RUN) == run:
+        slot = engine + SLOTS + lowest_bit(live) * SLOT_BYTES
+        if _needed(run, needs, load_shared(slot + SLOT_STREAM), load_shared(slot + SLOT_STEP)):
             return 1
         live = live & (live - 1)
     stream = load(engine + READY)
     while stream:
-        if load(stream + RUN) == run:
+        if _needed(run, needs, stream, load(stream + STEP)):
             return 1
         stream = load(stream + NEXT)
     return 0
@@ -573,11 +593,11 @@ def _join(engine: int, arguments: int, step: int) -> int:
     slot = _take_slot(engine)
     if slot == 0:
         return 0
-    generation = _publish(engine, slot, load(step + A), arguments + load(step + B), step, 0, 0)
-    left = _claim(engine, slot, 0, generation)
+    generation = _publish(engine, slot, load(step + A), arguments + load(step + B), step, 0)
+    left = _claim(engine, slot, 0, 0, generation)
     while left:
         _chunk(engine, slot, left)
-        left = _claim(engine, slot, 0, generation)
+        left = _claim(engine, slot, 0, 0, generation)
     turns = 0
     while load_shared(slot + PENDING):
         relax()

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import native_engine as e
 from .native import words
-from .plan import Launch, Plan, Record
+from .plan import Launch, Plan, Record, Wait
 from .program import Int, Kernel, Pointer, Task
 
 SHARE_FROM_US = 5.0  # a launch below this is not worth a second thread
@@ -25,6 +25,7 @@ class Layout:
 
     plan: address of the plan's record. image: a run's words, but for the places that depend on its own address
     (`streams`, their first steps). events, gates: offsets in the run; gates[b] lists the gates of buffer b.
+    needs: for the offset of a completion event, the address of its list of last steps; see `native_engine`.
     """
 
     plan: int
@@ -33,6 +34,7 @@ class Layout:
     streams: tuple[int, ...]
     events: tuple[int, ...]
     gates: Mapping[int, tuple[int, ...]]
+    needs: Mapping[int, int]
     order: tuple[int, ...]
     uses_arena: bool
     argument_bytes: int
@@ -93,10 +95,11 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int) -> La
     )
 
     steps: list[int] = []
-    first_step = []
+    first_step: list[int] = []
+    last_step: dict[tuple[int, int], int] = {}  # of (stream, its steps so far)
     for stream in numbers:
         first_step.append(8 * len(steps))
-        for step in (s for s in plan.steps if s.stream == stream):
+        for count, step in enumerate(s for s in plan.steps if s.stream == stream):
             if isinstance(step, Launch):
                 if step.task in gate_at:
                     steps += _step(e.GATE, gate_at[step.task])
@@ -106,6 +109,7 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int) -> La
                     steps += _step(e.PYTHON, step.task)
             else:
                 steps += _step(e.RECORD if isinstance(step, Record) else e.WAIT, events[step.event])
+            last_step[stream, count + 1] = 8 * len(steps) - e.STEP_BYTES
         steps += _step(e.END)
     launches = [w for s in plan.steps if isinstance(s, Launch) for w in launch_words(s.task, 0)]
 
@@ -125,6 +129,11 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int) -> La
         at = (e.RUN_BYTES + i * e.STREAM_BYTES) // 8
         image[at + e.FIRST_STEP // 8] = steps_address + first_step[i]
         image[at + e.URGENT // 8] = stream in plan.high_priority
+    needs, keep_needs = {}, []
+    for event, clock in _clocks(plan, numbers).items():
+        last = [steps_address + last_step[s, n] if n else 0 for s, n in zip(numbers, clock, strict=True)]
+        owner, needs[events[event]] = _place(last)
+        keep_needs.append(owner)
     by_buffer: dict[int, list[int]] = {}
     for task, buffers in gated.items():
         for b in buffers:
@@ -136,10 +145,11 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int) -> La
         tuple(e.RUN_BYTES + i * e.STREAM_BYTES for i in range(len(numbers))),
         events,
         {b: tuple(places) for b, places in by_buffer.items()},
+        needs,
         order,
         uses_arena,
         8 * len(template),
-        (keep_steps, keep_launches, keep_template, keep_patches, keep_plan),
+        (keep_steps, keep_launches, keep_template, keep_patches, keep_plan, *keep_needs),
     )
 
 
@@ -155,6 +165,21 @@ def _gates(plan: Plan) -> dict[int, list[int]]:
                     seen.add((step.stream, b))
                     found.setdefault(step.task, []).append(b)
     return found
+
+
+def _clocks(plan: Plan, streams: Sequence[int]) -> dict[int, list[int]]:
+    """For each completion event that is recorded: how many steps of each stream come before it."""
+    clocks = {s: [0] * len(streams) for s in streams}
+    at = {s: i for i, s in enumerate(streams)}
+    recorded: dict[int, list[int]] = {}
+    for step in plan.steps:
+        clock = clocks[step.stream]
+        clock[at[step.stream]] += 1
+        if isinstance(step, Record):
+            recorded[step.event] = list(clock)
+        elif isinstance(step, Wait):
+            clock[:] = map(max, clock, recorded[step.event])
+    return {event: recorded[event] for event in plan.completion if event in recorded}
 
 
 def _step(operation: int, *operands: int) -> list[int]:

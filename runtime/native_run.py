@@ -71,7 +71,7 @@ class Record:
 
 
 class Run:
-    """One call. `after` are the runs whose events it waits for; they are let go when it is over."""
+    """One call. `after` are the events that it waits for; they are let go when it is over."""
 
     __slots__ = (
         "_free", "_gates", "addresses", "after", "engine", "failures", "lost", "number", "owner", "record"
@@ -82,7 +82,7 @@ class Run:
         self.record = record
         self.owner = owner
         self.number = next(engine.numbers)
-        self.after: tuple[Run, ...] = ()
+        self.after: tuple[RunEvent, ...] = ()
         self.failures: dict[int, Failure] = {}
         self.addresses: Sequence[int] = ()
         self.lost = False
@@ -111,13 +111,13 @@ class Run:
         """Write the pairs (event, number) that each gate waits for; a bad past event becomes a poisoned one."""
         pairs: dict[int, list[int]] = {}
         poisons: list[int] = []
-        waited: dict[int, Run] = {}
+        waited: list[RunEvent] = []
         for buffer, event in after:
             gates = layout.gates.get(buffer, ())
             if isinstance(event, RunEvent) and event.run.engine is self.engine:
                 if not gates or (event.query() and event.failure is None):
                     continue
-                waited[event.run.number] = event.run
+                waited.append(event)
                 pair = [event.address, event.run.number]
             else:
                 failure = _failure_of(event)
@@ -135,7 +135,7 @@ class Run:
                 record.words[gate // 8] = 0
             record.gated = bool(pairs)
         if pairs:
-            self.after = tuple(waited.values())
+            self.after = tuple(waited)
             total = len(poisons) + sum(len(p) + 2 for p in pairs.values())
             owner, base, memory = words(total)
             self._gates = owner
@@ -168,7 +168,7 @@ class Run:
             if cause in run.failures:
                 return run.failures[cause]
             seen.add(run.number)
-            left += [r for r in run.after if r.number not in seen]
+            left += [event.run for event in run.after if event.run.number not in seen]
         return Failure(KernelGraphError("the work before this failed"))
 
     def settle(self) -> None:
@@ -176,49 +176,51 @@ class Run:
         if self.after:
             cause = self.record.words[e.RUN_FAILED // 8]
             if cause:
-                for run in self.after:
-                    self.failures = {**run.failures, **self.failures}
+                for event in self.after:
+                    self.failures = {**event.run.failures, **self.failures}
             self.after = ()
             self._gates = None
 
-    def wait(self, event: int) -> None:
-        """Until the event (an address) has happened: help with the runs that this one waits for, then with this one."""
+    def wait(self, goal: int, needs: int) -> None:
+        """Until an event of this run (its address) has happened: help with what it waits for and what it needs."""
         native, engine = self.engine.native, self.engine
-        for run in self._pending():
-            while not run.lost and not engine.stopped:
-                if native.wait(engine.address, run.record.address, event, self.number, SLICE_NS):
-                    return
-                if run.released:
-                    break
+        for event in self._pending():
+            while not event.query() and self.record.words[(goal - self.record.address) // 8] < self.number:
+                self._check_alive()
+                run, at = event.run, event.run.record.address
+                native.wait(engine.address, at, event.needs, event.address, run.number, goal, self.number, SLICE_NS)
         address = self.record.address
-        while not native.wait(engine.address, address, event, self.number, SLICE_NS):
-            if self.lost or engine.stopped:
-                raise KernelGraphError(
-                    "this work was in flight when the process forked: its result is in the parent alone"
-                    if self.lost
-                    else "the engine has stopped: the interpreter is exiting"
-                )
+        while not native.wait(engine.address, address, needs, goal, self.number, goal, self.number, SLICE_NS):
+            self._check_alive()
 
-    def _pending(self) -> list[Run]:
-        """The runs that this one still waits for, oldest first."""
-        found: dict[int, Run] = {}
+    def _check_alive(self) -> None:
+        if self.lost:
+            raise KernelGraphError("this work was in flight when the process forked: its result is in the parent alone")
+        if self.engine.stopped:
+            raise KernelGraphError("the engine has stopped: the interpreter is exiting")
+
+    def _pending(self) -> list[RunEvent]:
+        """The events that this run still waits for, and those that they wait for: oldest first."""
+        found: dict[tuple[int, int], RunEvent] = {}
         left = list(self.after)
         while left:
-            run = left.pop()
-            if run.number not in found and not run.released:
-                found[run.number] = run
-                left += run.after
-        return [found[number] for number in sorted(found)]
+            event = left.pop()
+            key = (event.run.number, event.place)
+            if key not in found and not event.query():
+                found[key] = event
+                left += event.run.after
+        return [found[key] for key in sorted(found)]
 
 
 class RunEvent:
-    """An event of a run; `place` is its offset in the run's record."""
+    """An event of a run. place: its offset in the run's record. needs: which steps it takes, natively; 0: all."""
 
-    __slots__ = ("place", "run")
+    __slots__ = ("needs", "place", "run")
 
-    def __init__(self, run: Run, place: int) -> None:
+    def __init__(self, run: Run, place: int, needs: int) -> None:
         self.run = run
         self.place = place
+        self.needs = needs
 
     @property
     def address(self) -> int:
@@ -236,9 +238,8 @@ class RunEvent:
     def wait(self) -> None:
         """Block until it has happened, helping with the work. Raises, each time, what the work raised."""
         if not self.query():
-            if self.run.lost:
-                raise KernelGraphError("this work was in flight when the process forked")
-            self.run.wait(self.address)
+            self.run._check_alive()
+            self.run.wait(self.address, self.needs)
         failure = self.failure
         if failure is not None:
             failure.throw()
@@ -270,5 +271,5 @@ def wait_for_all(engine: Engine) -> None:
     """Until every run that has started is over, well or badly."""
     for run in list(engine.runs.values()):
         if not run.released and not run.lost:
-            run.wait(run.record.address + e.RUN_EVENT)
+            run.wait(run.record.address + e.RUN_EVENT, 0)
     _reap(engine)

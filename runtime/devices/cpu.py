@@ -76,6 +76,7 @@ class CPUExecutable:
         self._layout: Layout | None = None
         self._free: list[Record] = []
         self._order: tuple[int, ...] = ()
+        self._completion: list[tuple[int, int]] = []
         self._pack = self._convert = _packers(0, ())[1]
         self.run: Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events] = self._any_way
         if native() is not None:
@@ -90,6 +91,8 @@ class CPUExecutable:
         if self._engine is not found:
             layout = lay_out(self.plan, self._functions, cores(), found.address)
             self._engine, self._layout, self._free, self._order = found, layout, [], layout.order
+            places = [layout.events[e] for e in self.plan.completion]
+            self._completion = [(place, layout.needs.get(place, 0)) for place in places]
             self._pack, self._convert = _packers(len(layout.order) + layout.uses_arena, self.plan.program.scalars)
 
     def _inline(self) -> Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events]:
@@ -156,7 +159,7 @@ class CPUExecutable:
             found.start_python()
             run.addresses = self._addresses(memories, arena)
         run.start(layout, self._table(memories, arena, scalars), after)
-        return tuple(RunEvent(run, layout.events[e]) for e in self.plan.completion)
+        return tuple(RunEvent(run, place, needs) for place, needs in self._completion)
 
     def _serially(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]

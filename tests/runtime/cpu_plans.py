@@ -134,6 +134,41 @@ done:
     ("ptr", "ptr", "ptr", "i64", "i64"),
 )
 
+# Each unit waits (some seconds at most) for the number of slot 0 to be other than 0, then adds 1 to slot 1's.
+BLOCKED = Kernel(
+    "blocked",
+    "cpu",
+    """
+define void @blocked(ptr %slots, i64 %begin, i64 %end) {
+entry:
+  %flag = load ptr, ptr %slots
+  %q1 = getelementptr i64, ptr %slots, i64 1
+  %out = load ptr, ptr %q1
+  br label %unit
+unit:
+  %i = phi i64 [ %begin, %entry ], [ %next, %go ]
+  br label %spin
+spin:
+  %n = phi i64 [ 0, %unit ], [ %m, %spin ]
+  %m = add i64 %n, 1
+  call void asm sideeffect "", "~{memory}"()
+  %now = load atomic volatile i64, ptr %flag seq_cst, align 8
+  %open = icmp ne i64 %now, 0
+  %late = icmp ugt i64 %m, 3000000000
+  %leave = or i1 %open, %late
+  br i1 %leave, label %go, label %spin
+go:
+  %old = atomicrmw add ptr %out, i64 1 seq_cst
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %end
+  br i1 %more, label %unit, label %done
+done:
+  ret void
+}
+""",
+    ("ptr", "ptr"),
+)
+
 
 def region(buffer: int, n: int, dtype: str = "float32", offset: int = 0) -> Region:
     itemsize = np.dtype(dtype).itemsize

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import types
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 import word_functions
 from cpu_plans import (
+    BLOCKED,
     COUNT,
     DOUBLE,
     HASH,
@@ -186,6 +188,7 @@ def test_calls_that_wait_for_each_other_give_what_they_give_in_order(device, mod
     program = hash_program(rng, 3, rng.randrange(1, 5), 0)
     plans = [random_plan(rng, program, rng.randrange(1, 4)) for _ in range(2)]
     executables = [device.prepare(replace(p, events=p.events + 1, completion=(p.events,))) for p in plans]
+    touched = {r.buffer for t in program.tasks for r in t.reads}
     shared = [rng.randrange(1000) + np.zeros(3, np.int64) for _ in range(6)]
     memory = [device.allocate(24) for _ in shared]
     for m, content in zip(memory, shared, strict=True):
@@ -196,8 +199,9 @@ def test_calls_that_wait_for_each_other_give_what_they_give_in_order(device, mod
         after = [(b, event) for b, m in enumerate(which) for event in busy.get(m, ())]
         with override(engine=mode):
             events = rng.choice(executables).run([memory[m].address for m in which], None, (), after)
-        for m in which:
-            busy[m] = events
+        for b, m in enumerate(which):
+            if b in touched:
+                busy[m] = events
         hash_reference(program, [shared[m] for m in which])
     order = [e for events in busy.values() for e in events]
     rng.shuffle(order)
@@ -224,20 +228,58 @@ def start(device, plan, contents=None, after=()):
     return arrays, arrays.run(device.prepare(plan), after)
 
 
-def test_a_wait_is_for_one_result_alone(device):
-    """Two streams of one plan, and a second plan: what is short is waited for while what is long goes on."""
-    buffers = [Buffer(8, "output"), Buffer(8, "output")]
-    program = Program(tuple(buffers), (slow_task(0, 400_000_000), slow_task(1, 10)), (), (0, 1))
-    plan = Plan(program, (Launch(0, 0), Record(0, 0), Launch(1, 1), Record(1, 1)), 2, 2, (None, None), 0, (0, 1))
-    arrays, (long, short) = start(device, plan)
+def blocked_task(flag, out, units=1):
+    """Waits for the flag: see BLOCKED."""
+    r = (region(flag, 1, "int64"), region(out, 1, "int64"))
+    return Task("blocked", BLOCKED, (Pointer(flag), Pointer(out)), r, r[1:], units=units, grain=1, cost=1000.0)
+
+
+SHORT, LONG = slow_task(0, 10), blocked_task(2, 1)
+ALONE = {
+    "streams": (LONG, SHORT, (Launch(0, 0), Record(0, 0), Launch(1, 1), Record(1, 1)), (1, 0)),
+    "urgent": (LONG, SHORT, (Launch(1, 0), Record(1, 0), Launch(0, 1), Record(0, 1)), (1, 0)),
+    "before": (SHORT, LONG, (Launch(0, 0), Record(0, 0), Launch(0, 1), Record(0, 1)), (0, 1)),
+    "many": (blocked_task(2, 1, 40), SHORT, (Launch(1, 0), Record(1, 0), Launch(0, 1), Record(0, 1)), (1, 0)),
+    "end": (SHORT, LONG, (Launch(0, 0), Record(0, 0), Launch(0, 1)), (0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_wait_is_for_one_result_alone(device, name):
+    """What is short is waited for while what is long goes on: it ends when the test says so, or in some seconds."""
+    first, second, steps, completion = ALONE[name]
+    program = Program((Buffer(8, "output"), Buffer(8, "output"), Buffer(8, "input")), (first, second), (2,), (0, 1))
+    plan = Plan(program, steps, 2, 2, (None,) * 3, 0, completion, frozenset((1,)))
+    arrays, (short, long) = start(device, plan)
     short.wait()
     assert not long.query()
-    other, (second,) = start(device, slow_plan(10, tag=5))
+    other, (third,) = start(device, slow_plan(10, tag=5))
+    third.wait()
     assert not long.query()
+    _fourth, (late,) = start(device, slow_plan(10, tag=5), after=((0, third), (0, short)))
+    late.wait()
+    assert not long.query()
+    arrays.views[2][0] = 1
     long.wait()
-    second.wait()
-    assert [int(v[0]) for v in arrays.views] == [1, 1]
+    assert [int(v[0]) for v in arrays.views] == [1, 40 if name == "many" else 1, 1]
     assert int(other.views[0][0]) == 5
+
+
+def test_work_is_not_forgotten_when_threads_go_to_sleep(device):
+    """Nobody helps: the workers are alone with work that comes at any moment, and while they park."""
+    plan = in_order([Buffer(64, "output")], [slow_task(0, 1, n=8)], (), (0,))
+    executable = device.prepare(plan)
+    arrays = Arrays(device, plan, [np.zeros(8, np.int64)])
+    rng = random.Random(3)
+    for turn in range(1500):
+        with override(engine="chaos" if turn % 3 == 0 else "async"):
+            (event,) = arrays.run(executable)
+        limit = time.monotonic() + 5
+        while not event.query():
+            assert time.monotonic() < limit, turn
+        pause = time.perf_counter() + rng.choice([0, 40e-6, 50e-6, 55e-6, 60e-6, 80e-6])
+        while time.perf_counter() < pause:
+            pass
 
 
 def test_a_call_starts_after_what_it_waits_for(device):
