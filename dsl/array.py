@@ -258,7 +258,7 @@ def from_numpy(values: Any, device: Device, own: bool = False) -> Array:
         return Array(NumpyMemory(host), spec, device)
     memory = device.allocate(spec.nbytes)
     event = device.upload(np.ascontiguousarray(host, dtype).reshape(spec.shape), memory)
-    return Array(memory, spec, device, event)
+    return Array(memory, spec, device, None if device.kind == "cpu" else event)  # the CPU has copied on return
 
 
 def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool | None = None) -> Array:

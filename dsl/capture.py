@@ -41,7 +41,7 @@ class Captured:
     graph: Graph
     arrays: tuple[np.ndarray[Any, Any], ...]
     host: Host
-    host_text: str
+    checks: tuple[str, ...]
     tree: Tree
     results: tuple[tuple[str, Any], ...]
     guards: tuple[Guard, ...]
@@ -115,8 +115,7 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captur
     checks = [*dict.fromkeys(trace.checks), *_scalar_checks(trace, graph)]
     results = [(kind, x + len(names) if kind == "number" else x) for kind, x in results]
     host = trace.host.function([*names, *numbers], checks)
-    text = trace.host.text([*names, *numbers], checks)
-    return Captured(graph, tuple(trace.captured), host, text, tree, tuple(results), guards_of(function))
+    return Captured(graph, tuple(trace.captured), host, tuple(checks), tree, tuple(results), guards_of(function))
 
 
 def _scalar_checks(trace: Trace, graph: Graph) -> list[str]:

@@ -1,153 +1,205 @@
-"""One trace made ready for one set of layouts on one device: `Entry.run` is all that a repeated call pays for."""
+"""One trace made ready for one kind of arguments on one device, as a function written for it: all that a call pays.
+
+The function's text is made here from facts that the key decides (which leaf is a NumPy array, how many outputs, ...),
+so that a call has no decisions left. `Entry.text` shows it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..compiler.materialize import Layout
 from ..compiler.types import ArrayType
-from ..runtime.device import Device, Executable
+from ..runtime.device import Device, Event, Executable
 from ..runtime.plan import Plan
 from .array import Array, hold
 from .capture import Captured
+from .guards import Guard
 from .numbers import Respecialise
 from .pointer import address
 from .signature import low_offset
 from .spec import Spec, spec_of
-from .tree import LEAF, unflatten
+from .tree import LEAF, Tree, unflatten
+
+Run = Callable[[Sequence[Any], Sequence[int]], Any]
 
 
 class Entry:
-    """Everything about a call that its key decides."""
+    """run(leaves, places): starts the plan; places are the addresses of the leaves that are NumPy arrays, in order.
 
-    __slots__ = (
-        "_arena_bytes",
-        "_array_leaves",
-        "_captured",
-        "_device",
-        "_executable",
-        "_host",
-        "_inputs",
-        "_lows",
-        "_on_cpu",
-        "_outputs",
-        "_results",
-        "_scalars",
-        "_single",
-        "_template",
-        "_tree",
-        "guards",
-        "used",
-    )
+    It returns when no NumPy memory of the caller is still to be read, and raises Respecialise if a number does not fit
+    the trace."""
+
+    __slots__ = ("guards", "run", "text", "used")
+
+    def __init__(self, run: Run, text: str, guards: tuple[Guard, ...]) -> None:
+        self.run = run
+        self.text = text
+        self.guards = guards
+        self.used = True
+
+
+def make_entry(
+    captured: Captured, plan: Plan, executable: Executable, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
+) -> Entry:
+    """arrays: the numbers of the leaves that are arguments of the graph. leaves: those of a call of the same key."""
+    writer = _Writer(captured, plan, device, leaves, arrays)
+    text = "def run(leaves, places):\n" + "".join(f"    {line}\n" for line in writer.lines())
+    scope = {
+        "Array": Array,
+        "Respecialise": Respecialise,
+        "allocate": device.allocate,
+        "device": device,
+        "execute": executable.run,
+        "hold": hold,
+        "host": captured.host,
+        "settled": settled,
+        "ready": ready,
+        "address": address,
+        "upload": _uploader(device),
+        "unflatten": unflatten,
+        **writer.constants,
+    }
+    exec(compile(text, "<kernelgraph entry>", "exec"), scope)
+    return Entry(scope["run"], text, captured.guards)
+
+
+class _Writer:
+    """Writes the lines of one entry."""
 
     def __init__(
-        self,
-        captured: Captured,
-        plan: Plan,
-        executable: Executable,
-        device: Device,
-        array_leaves: Sequence[int],
-        lows: Sequence[int],
+        self, captured: Captured, plan: Plan, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
     ) -> None:
-        """array_leaves: the numbers of the leaves that are arrays. lows: for each of them, from the first to the lowest
-        element in bytes."""
-        self.guards = captured.guards
-        self.used = True
-        self._device = device
-        self._on_cpu = device.kind == "cpu"
-        self._executable = executable
-        program = plan.program
-        self._template: list[Any] = [None] * len(program.buffers)
-        self._inputs = tuple(zip(array_leaves, program.inputs[: len(array_leaves)], lows, strict=True))
-        self._captured = tuple(zip(captured.arrays, program.inputs[len(array_leaves) :], strict=True))
-        graph = captured.graph
+        self.captured, self.plan, self.leaves, self.arrays = captured, plan, leaves, arrays
+        self.on_cpu = device.kind == "cpu"
+        self.constants: dict[str, Any] = {}
+        self.places = {leaf: i for i, leaf in enumerate(i for i, x in enumerate(leaves) if type(x) is np.ndarray)}
+        self.waits = self.on_cpu and bool(captured.arrays or any(type(leaves[i]) is np.ndarray for i in arrays))
+        self.device_arrays = [i for i in arrays if type(leaves[i]) is Array]
+
+    def constant(self, value: Any) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def lines(self) -> Iterator[str]:
+        graph, program = self.captured.graph, self.plan.program
+        numbers = len(graph.numbers)
+        uses_host = numbers or self.captured.checks or any(kind == "number" for kind, _ in self.captured.results)
+        if uses_host:
+            yield "try: numbers = host(leaves)"
+            yield "except Exception: raise Respecialise from None"
+        memories = ["None"] * len(program.buffers)
+        kept = []
+        collects = bool(self.device_arrays or not self.on_cpu)
+        if collects:
+            yield "after = []"
+        for leaf, buffer in zip(self.arrays, program.inputs, strict=False):
+            if type(self.leaves[leaf]) is Array:
+                yield f"a{leaf} = leaves[{leaf}]"
+                yield f"if a{leaf}._device is not device or a{leaf}._event is not None:"
+                yield f"    a{leaf} = ready(a{leaf}, device, {buffer}, after)"
+                memories[buffer] = f"a{leaf}._memory.address"
+                kept.append(f"a{leaf}._memory")
+            elif self.on_cpu:
+                low = low_offset(self.leaves[leaf].shape, self.leaves[leaf].strides)
+                memories[buffer] = f"places[{self.places[leaf]}]" + (f" - {-low}" if low else "")
+            else:
+                yield f"a{leaf} = upload(leaves[{leaf}], {buffer}, after)"
+                memories[buffer] = f"a{leaf}.address"
+                kept.append(f"a{leaf}")
+        for number, array in enumerate(self.captured.arrays):
+            buffer = program.inputs[len(self.arrays) + number]
+            name = self.constant(array)
+            if self.on_cpu:
+                low = low_offset(array.shape, array.strides)
+                memories[buffer] = f"address({name})" + (f" - {-low}" if low else "")
+            else:
+                yield f"b{number} = upload({name}, {buffer}, after)"
+                memories[buffer] = f"b{number}.address"
+                kept.append(f"b{number}")
         specs = [spec_of(graph.nodes[o].type) for o in graph.outputs]
-        self._outputs = tuple((b, s, max(1, s.nbytes)) for b, s in zip(program.outputs, specs, strict=True))
-        self._arena_bytes = plan.arena_bytes
-        self._host = captured.host
-        self._scalars = len(graph.numbers)
-        self._tree, self._results = captured.tree, captured.results
-        self._single = captured.tree == LEAF and captured.results == (("array", 0),)
+        for number, (buffer, spec) in enumerate(zip(program.outputs, specs, strict=True)):
+            yield f"m{number} = allocate({max(1, spec.nbytes)})"
+            memories[buffer] = f"m{number}.address"
+            kept.append(f"m{number}")
+        arena = "None"
+        if self.plan.arena_bytes:
+            yield f"arena = allocate({self.plan.arena_bytes})"
+            arena = "arena.address"
+            kept.append("arena")
+        scalars = "()" if not numbers else "numbers" if not self._more_than(numbers) else f"numbers[:{numbers}]"
+        after = "after" if collects else "()"
+        yield f"events = execute([{', '.join(memories)}], {arena}, {scalars}, {after})"
+        for number, spec in enumerate(specs):
+            yield f"r{number} = Array(m{number}, {self.constant(spec)}, device)"
+        outputs = "".join(f"r{i}, " for i in range(len(specs)))
+        if specs:
+            yield f"if not settled(events, ({outputs}), {self.waits}):"
+            yield f"    hold(events, ({''.join(f'{k}, ' for k in kept)}))"
+        yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
 
-    def run(self, leaves: Sequence[Any]) -> Any:
-        """Start the plan on a call's leaves. Returns when no NumPy memory of the caller is still to be read.
+    def _more_than(self, numbers: int) -> bool:
+        return any(kind == "number" for kind, _ in self.captured.results)
 
-        Raises Respecialise if a number does not fit the trace."""
+    def _result(self, tree: Tree, results: Iterator[tuple[str, Any]]) -> str:
+        """An expression for the returned structure."""
+        if tree == LEAF:
+            kind, x = next(results)
+            return f"r{x}" if kind == "array" else f"numbers[{x}]" if kind == "number" else self.constant(x)
+        parts = [self._result(child, results) for child in tree.children]
+        if tree.kind is tuple:
+            return f"({''.join(f'{p}, ' for p in parts)})"
+        if tree.kind is list:
+            return f"[{', '.join(parts)}]"
+        shallow = Tree(tree.kind, tree.names, (LEAF,) * len(parts))
+        return f"unflatten({self.constant(shallow)}, ({''.join(f'{p}, ' for p in parts)}))"
+
+
+def settled(events: Sequence[Event], arrays: Sequence[Array], wait: bool) -> bool:
+    """Whether the call is over: then the arrays need no events, but for those that failed, which raise when read."""
+    if not wait:
+        for event in events:
+            if not event.query():
+                for array, its in zip(arrays, events, strict=True):
+                    array._event = its
+                return False
+    for array, event in zip(arrays, events, strict=True):
         try:
-            numbers = self._host(leaves)
-        except Exception:  # 1 / 0 and the like: Python raises it again, at the user's line, when the numbers are known
-            raise Respecialise from None
-        memories = self._template.copy()
-        device = self._device
-        allocate = device.allocate
-        after: list[Any] = []
-        keep: list[Any] = []
-        wait = False
-        for leaf, buffer, low in self._inputs:
-            array = leaves[leaf]
-            if type(array) is Array:
-                if array._device is not device:
-                    array = array.to_device(_name(device))
-                if array._event is not None:
-                    after.append((buffer, array._event))
-                memory = array._memory
-                memories[buffer] = memory.address
-                keep.append(memory)
-            elif self._on_cpu:
-                memories[buffer] = address(array) + low
-                wait = True
-            else:
-                self._upload(array, buffer, memories, after, keep)
-        for array, buffer in self._captured:
-            if self._on_cpu:
-                memories[buffer] = address(array) + low_offset(array.shape, array.strides)
-                wait = True
-            else:
-                self._upload(array, buffer, memories, after, keep)
-        made = []
-        for buffer, spec, nbytes in self._outputs:
-            memory = allocate(nbytes)
-            memories[buffer] = memory.address
-            made.append(Array(memory, spec, device))
-        arena = None
-        if self._arena_bytes:
-            block = allocate(self._arena_bytes)
-            arena = block.address
-            keep.append(block)
-        events = self._executable.run(memories, arena, numbers[: self._scalars], after)
-        pending = False
-        for array, event in zip(made, events, strict=True):
+            event.wait()
+        except Exception:
             array._event = event
-            if wait:
-                try:
-                    event.wait()
-                except Exception:  # the array keeps the event, which raises at every read
-                    continue
-                array._event = None
-            elif not event.query():
-                pending = True
-        if pending:
-            keep.extend(array._memory for array in made)
-            hold(events, keep)
-        if self._single:
-            return made[0]
-        found = [made[x] if kind == "array" else numbers[x] if kind == "number" else x for kind, x in self._results]
-        return unflatten(self._tree, found)
-
-    def _upload(
-        self, array: np.ndarray[Any, Any], buffer: int, memories: list[Any], after: list[Any], keep: list[Any]
-    ) -> None:
-        memory = self._device.allocate(max(1, array.nbytes))
-        after.append((buffer, self._device.upload(np.ascontiguousarray(array).reshape(array.shape), memory)))
-        memories[buffer] = memory.address
-        keep.append(memory)
+    return True
 
 
-def _name(device: Device) -> str:
-    return f"{device.kind}:{device.index}"
+def ready(array: Array, device: Device, buffer: int, after: list[tuple[int, Event]]) -> Array:
+    """The array on the device; if its values are on their way, the work on `buffer` has to wait for them."""
+    if array._device is not device:
+        array = array.to_device(f"{device.kind}:{device.index}")
+    event = array._event
+    if event is not None:
+        try:
+            if event.query():
+                array.wait()
+                return array
+        except Exception:  # poisoned: so will be what is made of it
+            pass
+        after.append((buffer, event))
+    return array
+
+
+def _uploader(device: Device) -> Callable[[Any, int, list[tuple[int, Event]]], Any]:
+    """Copies a NumPy array to memory of the device, which `buffer` then is."""
+
+    def upload(array: np.ndarray[Any, Any], buffer: int, after: list[tuple[int, Event]]) -> Any:
+        memory = device.allocate(max(1, array.nbytes))
+        after.append((buffer, device.upload(np.ascontiguousarray(array).reshape(array.shape), memory)))
+        return memory
+
+    return upload
 
 
 def layout_of(leaf: Any, device_kind: str) -> Layout:

@@ -19,16 +19,15 @@ from ..runtime.program import Kernel, Program
 from ..runtime.schedule import MODES, checked_streams, schedule
 from ..runtime.schedule import explain as explain_plan
 from ..runtime.settings import settings
-from .array import Array
 from .capture import Argument, Captured, capture
 from .devices import default, open_device, parse, target
 from .eager import plain, wrapped
-from .entry import Entry, layout_of
+from .entry import Entry, layout_of, make_entry
 from .errors import ArgumentsError, OptionError, UserError, user_frames, warn
 from .guards import failed
 from .numbers import Respecialise
 from .pointer import address
-from .signature import Parameters, Static, argument_of, key_of, low_offset, number_of, take_apart, to_leaf
+from .signature import LEAF_TYPES, Parameters, Static, argument_of, key_of, number_of, quick_key, take_apart, to_leaf
 from .spec import Spec
 from .trace import _local
 from .tree import LEAF, Tree, flatten, unflatten
@@ -93,49 +92,41 @@ class KernelGraph:
             return self._function(*args, **options)
         if settings.disable:
             return self._plain(args, options)
-        if not options and len(args) == self._arity:
-            key: Any = []
-            for a in args:
-                kind = type(a)
-                if kind is np.ndarray:
-                    key += (a.dtype, a.shape, a.strides, address(a) & 15)
-                elif kind is Array:
-                    key.append(a._spec)
-                elif kind is float or kind is int:
-                    key.append(kind)
-                else:
-                    break
-            else:
-                key = tuple(key)
-                entry = self._entries.get(key)
-                if type(entry) is tuple:
-                    entry = self._entries.get((key, _values(args, entry)))
-                if entry is not None and (not entry.guards or failed(entry.guards) is None):
-                    entry.used = True
-                    try:
-                        return entry.run(args)
-                    except Respecialise:
-                        pass
         try:
+            if options or len(args) != self._arity:
+                args, options = self._parameters.bind(args, options)
+            if self._arity >= 0:  # every argument has a position
+                places: list[int] = []
+                key = quick_key(args, places)
+                if key is not None:
+                    entry = self._entries.get(key)
+                    if type(entry) is tuple:
+                        entry = self._entries.get((key, _values(args, entry)))
+                    if entry is not None and (not entry.guards or failed(entry.guards) is None):
+                        entry.used = True
+                        try:
+                            return entry.run(args, places)
+                        except Respecialise:
+                            pass
             return self._slow(args, options)
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
 
     def _slow(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Any call: bound, taken apart, looked up, and compiled if need be."""
+        """Any call whose arguments are bound: taken apart, looked up, and compiled if need be."""
         tree, leaves = self._leaves(args, options)
         if any(type(leaf) is Spec for leaf in leaves):
             raise ArgumentsError(f"a spec holds no values; write {self._name}.compile(...) to warm up")
+        places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
         try:
-            return self._entry(tree, leaves, ()).run(leaves)
+            return self._entry(tree, leaves, ()).run(leaves, places)
         except Respecialise:
             numbers = tuple(i for i, leaf in enumerate(leaves) if type(leaf) in (int, float, complex))
-        return self._entry(tree, leaves, numbers).run(leaves)
+        return self._entry(tree, leaves, numbers).run(leaves, places)
 
     def _leaves(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Tree, list[Any]]:
-        args, options = self._parameters.bind(args, options)
         tree, leaves = take_apart(self._parameters, args, options, self._is_method)
-        return tree, [to_leaf(leaf) for leaf in leaves]
+        return tree, [leaf if type(leaf) in LEAF_TYPES else to_leaf(leaf) for leaf in leaves]
 
     def _plain(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The function itself on NumPy arrays, its results in `kg.Array`s."""
@@ -152,29 +143,35 @@ class KernelGraph:
         """What runs a call. known: numbers to take by value although the trace does not ask for it."""
         flat = tuple(part for leaf in leaves for part in key_of(leaf))
         key: Hashable = flat if self._is_plain(tree, leaves) else (tree, flat)
-        with self._lock:
-            marker = self._entries.get(key)
-            needed = marker if type(marker) is tuple else ()
-            entry = self._entries.get((key, _values(leaves, needed or known)) if needed or known else key)
-            if type(entry) is Entry and not known and failed(entry.guards) is None:
-                return entry
-            captured, arguments, found = self._trace(tree, leaves, frozenset(known))
-            compiled = self._compiled(captured, arguments, leaves)
-            device = self._open()
-            if compiled.executable is None:
-                compiled.executable = device.prepare(compiled.plan)
-            arrays = [i for i, a in enumerate(arguments) if a.spec is not None]
-            lows = [low_offset(x.shape, x.strides) if isinstance(x := leaves[i], np.ndarray) else 0 for i in arrays]
-            entry = Entry(captured, compiled.plan, compiled.executable, device, arrays, lows)
-            if known:
-                remember(self._entries, (key, _values(leaves, known)), entry)
-            elif found or needed:
-                needed = tuple(sorted({*needed, *found}))
-                self._entries[key] = needed
-                remember(self._entries, (key, _values(leaves, needed)), entry)
-            else:
-                remember(self._entries, key, entry)
-            return entry
+        found = self._known(key, leaves, known)
+        if found is None:
+            with self._lock:
+                found = self._known(key, leaves, known) or self._new_entry(key, tree, leaves, known)
+        return found
+
+    def _known(self, key: Hashable, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry | None:
+        found: Any = self._entries.get(key)
+        if known or type(found) is tuple:
+            found = self._entries.get((key, _values(leaves, known or found)))
+        return found if type(found) is Entry and failed(found.guards) is None else None
+
+    def _new_entry(self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry:
+        captured, arguments, by_value = self._trace(tree, leaves, frozenset(known))
+        compiled = self._compiled(captured, arguments, leaves)
+        device = self._open()
+        if compiled.executable is None:
+            compiled.executable = device.prepare(compiled.plan)
+        arrays = [i for i, a in enumerate(arguments) if a.spec is not None]
+        entry = make_entry(captured, compiled.plan, compiled.executable, device, leaves, arrays)
+        marker: Any = self._entries.get(key)
+        if by_value and not known:
+            marker = tuple(sorted({*by_value, *(marker if type(marker) is tuple else ())}))
+            self._entries[key] = marker
+        if known or type(marker) is tuple:
+            remember(self._entries, (key, _values(leaves, known or marker)), entry)
+        else:
+            remember(self._entries, key, entry)
+        return entry
 
     def _is_plain(self, tree: Tree, leaves: Sequence[Any]) -> bool:
         """Whether `__call__` would make the same key without taking the arguments apart."""
@@ -240,8 +237,8 @@ class KernelGraph:
     # looking
 
     def _looked_at(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Captured, list[Argument], list[Any]]:
-        tree, leaves = self._leaves(args, options)
         try:
+            tree, leaves = self._leaves(*self._parameters.bind(args, options))
             with self._lock:
                 captured, arguments, _ = self._trace(tree, leaves, frozenset())
         except UserError as error:

@@ -189,6 +189,32 @@ def _array_leaf(value: np.ndarray[Any, Any], kind: type) -> np.ndarray[Any, Any]
     return value
 
 
+LEAF_TYPES = frozenset({Array, Spec, Static, int, float, complex})  # what `to_leaf` gives back as it is
+
+
+def quick_key(leaves: Sequence[Any], places: list[int]) -> tuple[Hashable, ...] | None:
+    """`key_of` all leaves at once, and the addresses of the NumPy arrays; None where a leaf needs `to_leaf` first."""
+    key: list[Any] = []
+    for leaf in leaves:
+        kind = type(leaf)
+        if kind is np.ndarray:
+            place = address(leaf)
+            places.append(place)
+            key += (leaf.dtype, leaf.shape, leaf.strides, place & 15)
+        elif kind is Array:
+            key.append(leaf._spec)
+        elif kind is float or kind is int:
+            key.append(kind)
+        elif kind in _PLAIN:
+            key.append(Static(leaf))
+        else:
+            return None
+    return tuple(key)
+
+
+_PLAIN = frozenset({bool, str, type(None)})
+
+
 def key_of(leaf: Any) -> tuple[Hashable, ...]:
     """The part of the key that a leaf (of `to_leaf`) stands for."""
     kind = type(leaf)

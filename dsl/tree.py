@@ -69,7 +69,7 @@ def flatten(value: Any, leaves: list[Any], objects: bool = False, above: tuple[i
 
 def is_plain_object(kind: type) -> bool:
     """Whether instances are made by `object.__new__` and are all in their `__dict__`."""
-    if kind.__new__ is not object.__new__ or not hasattr(kind, "__dict__") or issubclass(kind, type):
+    if getattr(kind, "__new__", None) is not object.__new__ or not hasattr(kind, "__dict__") or issubclass(kind, type):
         return False
     return (
         bool(kind.__dictoffset__) and kind.__basicsize__ <= object.__basicsize__ + 16 and kind.__module__ != "builtins"
