@@ -270,8 +270,7 @@ class Builder:
             return self.cast(alone, result)
         source = self.cast(a, loop[0])
         if source.dtype.kind == "c" and op not in ("sum", "any", "all"):  # its two parts do not reduce on their own
-            attrs = (("axes", tuple(axes)), ("op", op))
-            return self.add("host_reduce", (source.number,), ArrayType(shape, result), attrs)
+            return self.host("reduce", [source], [ArrayType(shape, result)], op=op, axes=tuple(axes))[0]
         return self.add(op, (source.number,), ArrayType(shape, result), (("axes", tuple(axes)),))
 
     def matmul(self, a: Value, b: Value) -> Value:
@@ -289,9 +288,12 @@ class Builder:
         shape = (*batch, a.shape[-2], b.shape[-1])
         return self.add("matmul", (self.cast(a, dtype).number, self.cast(b, dtype).number), ArrayType(shape, dtype))
 
-    def library(self, op: str, args: Sequence[Value], type: ArrayType, **attrs: Any) -> Value:
-        """Row `op`, done by a library."""
-        return self.add(op, tuple(a.number for a in args), type, tuple(sorted(attrs.items())))
+    def host(self, function: str, args: Sequence[Value], types: Sequence[ArrayType], **options: Any) -> list[Value]:
+        """What row `function` of `runtime/library.py`'s HOST table gives for the arrays and options (hashable, in any
+        order): one value for each of `types`. NumPy does it on the host."""
+        fixed = ("function", function), ("options", tuple(sorted(options.items())))
+        numbers = tuple(a.number for a in args)
+        return [self.add("host", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
 
     def add(self, op: str, args: tuple[int, ...], type: ArrayType, attrs: Attrs = ()) -> Value:
         """The node's number; an equal node is made once."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime.library import HOST
 from .graph import Graph, Node
 from .ops import OPS
 
@@ -51,9 +52,13 @@ def reference(op: str) -> Callable[..., Any]:
     return function
 
 
-def _reduce(node: Node, a: Array, op: str = "") -> Array:
-    axes = node.attr("axes")
-    name = op or node.op
+def _host(node: Node, *args: Array) -> Array:
+    results = HOST[node.attr("function")](*args, **dict(node.attr("options")))
+    return np.asarray(results[node.attr("part")] if isinstance(results, tuple) else results)
+
+
+def _reduce(node: Node, a: Array) -> Array:
+    axes, name = node.attr("axes"), node.op
     if name in ("argmin", "argmax"):
         kept = [i for i in range(a.ndim) if i not in axes]
         flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
@@ -105,6 +110,6 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
     "update": _update,
     "assemble": _assemble,
     "matmul": lambda node, a, b: np.matmul(a, b),
-    "host_reduce": lambda node, a: _reduce(node, a, node.attr("op")),
+    "host": _host,
     "cast": lambda node, a: a.astype(node.type.dtype),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..runtime.program import Buffer, Library, Program, Region, Task
 from .cost import MODELS
@@ -14,6 +14,9 @@ from .materialize import Layout, part_regions
 from .nest import KernelBuilder, Place
 from .ops import OPS
 from .target import TARGETS
+
+
+HOST_CALL = 5.0  # microseconds to hand a step to Python
 
 
 def lower(graph: Graph, fusion: Fusion, layouts: Sequence[Layout], target: str, fastmath: bool = False) -> Program:
@@ -28,6 +31,7 @@ class _Lowering:
     layouts: Sequence[Layout]
     target: str
     fastmath: bool
+    called: set[int] = field(default_factory=set)  # host calls that are done: their first part
 
     def run(self) -> Program:
         home = _Places(self.graph, self.layouts, {n for g in self.fusion.groups for n in g.stores})
@@ -37,7 +41,7 @@ class _Lowering:
             if group.kind == "kernel":
                 tasks.extend(self._kernels(group, places, buffers))
             elif group.kind == "library":
-                tasks.append(self._library(group, places))
+                tasks.extend(self._library(group, places))
         dtypes = tuple(self.graph.nodes[n].type.dtype.name for n in self.graph.numbers)
         return Program(
             tuple(buffers),
@@ -86,16 +90,35 @@ class _Lowering:
             )
         return tasks
 
-    def _library(self, group: Group, places: dict[int, Place]) -> Task:
+    def _library(self, group: Group, places: dict[int, Place]) -> list[Task]:
+        """One task; the wanted results of one host call are written together."""
         (number,) = group.stores
         node = self.graph.nodes[number]
         reads = tuple(_region(self.graph.nodes[a], places[a]) for a in node.args)
         write = _region(node, places[number])
+        if node.op == "host":
+            parts = [n for n in sorted(places) if _same_call(self.graph.nodes[n], node)]
+            if parts[0] in self.called:
+                return []
+            self.called.add(parts[0])
+            attrs = (*node.attrs[:2], ("parts", tuple(self.graph.nodes[n].attr("part") for n in parts)))
+            writes = tuple(_region(self.graph.nodes[n], places[n]) for n in parts)
+            moved = sum(_bytes(r) for r in (*reads, *writes))
+            cost = round(HOST_CALL + MODELS[self.target].time(8 * moved, 0), 3)
+            return [
+                Task(
+                    node.attr("function"), Library("host", attrs), (), reads, writes, cost=cost, line=self._line(parts)
+                )
+            ]
         flops = OPS[node.op].cost * node.type.size * (self.graph.nodes[node.args[0]].type.shape or (1,))[-1]
         cost = MODELS[self.target].time(sum(_bytes(r) for r in (*reads, write)), flops)
-        return Task(
-            node.op, Library(node.op, node.attrs), (), reads, (write,), cost=round(cost, 3), line=self._line([number])
-        )
+        line = self._line([number])
+        return [Task(node.op, Library(node.op, node.attrs), (), reads, (write,), cost=round(cost, 3), line=line)]
+
+
+def _same_call(a: Node, b: Node) -> bool:
+    """Whether two nodes are results of one host call."""
+    return a.op == b.op and a.args == b.args and a.attrs[:2] == b.attrs[:2]
 
 
 def _names(graph: Graph, group: Group) -> list[str]:

@@ -224,7 +224,7 @@ _FUNCTIONS = (
 _OWN = (
     _own("erf", 1, ref.erf, rules.float_rule, 15, f=Val.erf),
     _own("erfc", 1, ref.erfc, rules.float_rule, 20, f=Val.erfc),
-    _own("lgamma", 1, ref.lgamma, rules.float_rule, 30, f=Val.lgamma),
+    _own("lgamma", 1, ref.lgamma, rules.float_rule, 30, f=fl.lgamma),
     _own("sigmoid", 1, ref.sigmoid, rules.float_rule, 16, f=fl.sigmoid),
     _own("relu", 1, ref.relu, rules.same_rule("iuf"), 1, fl.relu),
     _own("gelu", 1, ref.gelu, rules.float_rule, 24, f=fl.gelu),
@@ -271,7 +271,7 @@ _STRUCTURE = (
     Op("update", "assembly", 2, types=rules.same_rule()),
     Op("assemble", "assembly", -1, types=rules.same_rule()),
     Op("matmul", "library", 2, np.matmul, rules.ufunc_rule(np.matmul), operator="__matmul__"),
-    Op("host_reduce", "library", 1, cost=2),
+    Op("host", "library", -1, cost=2),
 )
 
 OPS: dict[str, Op] = {

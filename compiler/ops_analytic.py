@@ -87,7 +87,7 @@ def _log(x: Val, y: Val, near_one: Val) -> Val:
 def log(z: Val) -> Val:
     x, y = z.re.abs(), z.im.abs()
     big, small = x.maximum(y), x.minimum(y)
-    return _log(z.re, z.im, (big - 1) * (big + 1) + small * small)
+    return _log(z.re, z.im, (big - 1).fma(big + 1, small * small))
 
 
 def log2(z: Val) -> Val:
@@ -99,7 +99,7 @@ def log10(z: Val) -> Val:
 
 
 def log1p(z: Val) -> Val:
-    return _log(z.re + 1, z.im, z.re * (z.re + 2) + z.im * z.im)
+    return _log(z.re + 1, z.im, z.re.fma(z.re + 2, z.im * z.im))
 
 
 # Square root and power
@@ -206,18 +206,23 @@ def cosh(z: Val) -> Val:
 
 
 def tanh(z: Val) -> Val:
-    """(sinh x cosh x + i sin y cos y) / (sinh(x)**2 + cos(y)**2), with x clamped where the result has converged."""
+    """(sinh(2x) / 2 + i sin y cos y) / (sinh(x)**2 + cos(y)**2), with x clamped where the result has converged.
+
+    With t = exp(2x) - 1 and q = t / (t + 1), sinh(2x) = (t + q) / 2 and sinh(x)**2 = t q / 4. The square of a cosine
+    near 1 is best had from the sine.
+    """
     x, y = z.parts
     limit = _by_size(x, 40.0, 350.0)
-    s, c, _ = _sinh_cosh(x.abs().minimum(limit), math.inf)
+    t = (x.abs().minimum(limit) * 2).expm1()
+    q = t / (t + 1)
     sin, cos = y.sin(), y.cos()
-    divisor = s * s + cos * cos
+    divisor = t.fma(q, select(sin.abs() < 0.5, 1 - sin * sin, cos * cos) * 4)
     far = x.abs() > limit
     wild = ~isfinite(y)
     turn = select(isinf(x) & wild, 0, sin * cos)
     gone = turn * 0
-    re = select(far, 1 + gone, s * c / divisor).copysign(x)
-    im = select(far, gone, turn / divisor)
+    re = select(far, 1 + gone, (t + q) / divisor).copysign(x)
+    im = select(far, gone, turn * 4 / divisor)
     return pair(select(wild & x.eq(0), x, re), select(y.eq(0), y, im))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .body import Val, select
-from .types import DTYPES, FLOAT32, HALVES, DType, integer_of
+from .types import DTYPES, FLOAT32, FLOAT64, HALVES, DType, integer_of
 
 FLOAT16, INT32 = DTYPES["f16"], DTYPES["i32"]
 
@@ -76,6 +76,11 @@ def sigmoid(x: Val) -> Val:
     """1 / (1 + exp(-x)), whose exp must not overflow where the result is subnormal."""
     e = (-x.abs()).exp()
     return select(x < 0, e, 1) / (1 + e)
+
+
+def lgamma(x: Val) -> Val:
+    """In float64: near the zeros between the poles the float32 functions of the C libraries have few digits."""
+    return x.cast(FLOAT64).lgamma().cast(x.dtype)
 
 
 def gelu(x: Val, approximate: bool = False) -> Val:

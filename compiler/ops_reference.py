@@ -37,7 +37,7 @@ def _of_primitive(name: str) -> Callable[..., Array]:
 
 
 erf, erfc, lgamma = map(_of_primitive, ("erf", "erfc", "lgamma"))
-sigmoid = in_float64(lambda x: 1 / (1 + np.exp(-x)))
+sigmoid = in_float64(lambda x: np.exp(np.minimum(x, 0)) / (1 + np.exp(-abs(x))))
 
 
 def _gelu(x: Array, approximate: bool = False) -> Array:

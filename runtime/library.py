@@ -25,18 +25,36 @@ def _copy(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any
     writes[0][...] = reads[0]
 
 
-def _host_reduce(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
+def _host(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
+    """A row of HOST; `parts` says which of its results are wanted."""
+    results = HOST[attrs["function"]](*reads, **dict(attrs["options"]))
+    every = results if isinstance(results, tuple) else (results,)
+    for part, out in zip(attrs["parts"], writes, strict=True):
+        out[...] = every[part]
+
+
+def _reduce(a: View, op: str, axes: tuple[int, ...]) -> View:
     """A reduction that has no kernel: of complex numbers by `prod min max argmin argmax`."""
-    (a,), (out,), axes = reads, writes, attrs["axes"]
     kept = [i for i in range(a.ndim) if i not in axes]
     flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
-    out[...] = getattr(np, attrs["op"])(flat, axis=-1)
+    return np.asarray(getattr(np, op)(flat, axis=-1))
+
+
+# What NumPy does on the host: functions of arrays and keyword options, giving an array or a tuple of arrays.
+HOST: dict[str, Callable[..., Any]] = {
+    "reduce": _reduce,
+    "sort": np.sort,
+    "argsort": np.argsort,
+    "cumsum": np.cumsum,
+    "cumprod": np.cumprod,
+    "searchsorted": np.searchsorted,
+}
 
 
 LIBRARY: dict[str, HostFunction] = {
     "matmul": _matmul,
     "copy": _copy,
-    "host_reduce": _host_reduce,
+    "host": _host,
 }
 
 

@@ -16,6 +16,7 @@ from ..types import BOOL, DType, real_of
 from .cpu_frame import Frame, item, numbered
 from .cpu_primitives import constant, emit, memory_elem
 from .cpu_reduce import FOLD
+from .cpu_reuse import place_in
 from .cpu_text import Value, mask_below, masked_load, masked_store
 
 PACK = 512
@@ -44,6 +45,7 @@ class Body:
     places: for each operand the address that index `origin` of the vector axis has (origin None: index 0).
     packed: the places of operands that were copied beforehand.
     recall: gives a varying value of an earlier phase, or a reduction's result, at some lanes (column strategy).
+    keep: values of a row to store, and the buffers for them; take: values to load from buffers, not to compute.
     """
 
     frame: Frame
@@ -54,9 +56,17 @@ class Body:
     places: dict[int, tuple[Value, Value | None]] = field(default_factory=dict)
     packed: dict[int, tuple[Value, Value]] = field(default_factory=dict)
     scratch: dict[int, Value] = field(default_factory=dict)
+    keep: dict[int, Value] = field(default_factory=dict)
+    take: dict[int, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.instrs = numbered(self.frame.nest)
+        nest = self.frame.nest
+        self.instrs = numbered(nest)
+        home = {at: phase for phase in nest.phases for at in range(phase.first, phase.first + len(phase.instrs))}
+        self.needed_later: set[int] = set()
+        for phase in nest.phases:
+            used = [a for i in phase.instrs for a in i.args] + [v for r in phase.reductions for v in r.values]
+            self.needed_later.update(a for a in used if home[a] is not phase)
 
     def varies(self, at: int) -> bool:
         return self.axis is not None and self.axis in self.depends[at]
@@ -117,11 +127,39 @@ class Body:
         with f.when(position.compare("ult", stop)):
             self.group(phase, Lanes(position, wide, mask_below(f, stop - position, wide)), step)
 
+    def live(self, phase: Phase) -> list[tuple[int, Instr]]:
+        """The varying instructions of the phase that anything needs."""
+        values = [v for r in phase.reductions for v in r.values]
+        needed, live = {*values, *self.keep, *self.needed_later}, []
+        for at, instr in reversed(list(enumerate(phase.instrs, phase.first))):
+            if self.varies(at) and (instr.op == "store" or at in needed):
+                live.append((at, instr))
+                needed.update(() if at in self.take else instr.args)
+        return live[::-1]
+
     def group(self, phase: Phase, lanes: Lanes, step: Callable[[Lanes], None]) -> None:
-        for at, instr in enumerate(phase.instrs, phase.first):
-            if self.varies(at):
+        for at, instr in self.live(phase):
+            if at in self.take:
+                lanes.values[at] = self.buffered(at, instr, lanes, self.take[at])
+            else:
                 self.write(at, instr, lanes)
+            if at in self.keep:
+                self.buffer(at, instr, lanes, self.keep[at])
         step(lanes)
+
+    def buffer(self, at: int, instr: Instr, lanes: Lanes, where: Value) -> None:
+        """Store a value of the row, whole vectors (buffers have room for them)."""
+        assert lanes.i is not None
+        value = lanes.values[at]
+        place_in(where, memory_elem(instr.dtype), lanes.i).store(
+            value.to("zext", "i8") if instr.dtype == BOOL else value
+        )
+
+    def buffered(self, at: int, instr: Instr, lanes: Lanes, where: Value) -> Value:
+        assert lanes.i is not None
+        elem = memory_elem(instr.dtype)
+        raw = place_in(where, elem, lanes.i).load(elem, lanes.count)
+        return raw.ne(0) if instr.dtype == BOOL else raw
 
     # instructions
 
@@ -197,7 +235,8 @@ class Body:
 
     def strided(self, phase: Phase) -> list[int]:
         """The operands of the phase that have a run-time stride along the vector axis and are not packed yet."""
-        touched = sorted({i.attr[0] for i in phase.instrs if i.op in ("load", "store")})
+        kept = [i for at, i in self.live(phase) if at not in self.take]
+        touched = sorted({i.attr[0] for i in kept if i.op in ("load", "store")})
         layouts = [o.layout for o in self.frame.nest.operands]
         return [o for o in touched if self.axis is not None and layouts[o][self.axis] == "s" and o not in self.packed]
 

@@ -8,6 +8,7 @@ Elementwise kernels are columns without reductions.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TypeAlias
 
@@ -17,6 +18,7 @@ from .cpu_body import Body, Lanes
 from .cpu_frame import Frame, nested, odometer
 from .cpu_primitives import MATH, elem_of, memory_elem
 from .cpu_reduce import Combine, Parts, across, combine_of
+from .cpu_reuse import BYTES, capacity, reuse_of
 from .cpu_text import Value
 
 BLOCK = 2048  # elements of a unit along the vector axis, elementwise
@@ -66,12 +68,17 @@ def copies_of(phase: Phase, body: Body) -> int:
 def write_rows(frame: Frame, body: Body, begin: Value, end: Value) -> None:
     nest = frame.nest
     axes = [(axis, frame.lengths[axis]) for axis in range(nest.parallel)]
+    reuse = reuse_of(nest)
+    buffers = {kept: frame.f.slot("i8", BYTES) for kept in reuse.keep}
+    body.keep = buffers
+    take = {at: buffers[kept] for at, kept in reuse.take.items()}
     with odometer(frame, axes, begin, end):
         for number, phase in enumerate(nest.phases):
             if phase.kind == POINT:
                 point(body, phase)
             else:
-                _row_loop(frame, body, number, phase)
+                again = {at: b for at, b in take.items() if phase.first <= at < phase.first + len(phase.instrs)}
+                _row_loop(frame, body, number, phase, again)
 
 
 def point(body: Body, phase: Phase) -> None:
@@ -81,7 +88,8 @@ def point(body: Body, phase: Phase) -> None:
     body.axis = axis
 
 
-def _row_loop(frame: Frame, body: Body, number: int, phase: Phase) -> None:
+def _row_loop(frame: Frame, body: Body, number: int, phase: Phase, take: dict[int, Value]) -> None:
+    """A LOOP phase over a row; `take`: its values that are in buffers, if the row is short enough."""
     f, nest = frame.f, frame.nest
     rows, copies = combines(nest, body, phase), copies_of(phase, body)
     slots: list[list[list[Value]]] = []  # reduction, copy, part
@@ -111,8 +119,12 @@ def _row_loop(frame: Frame, body: Body, number: int, phase: Phase) -> None:
 
     folding = any(combine.fold is not None for combine, _ in rows)
     *outer, inner = range(nest.parallel, nest.axes)
-    with nested(frame, outer):
-        body.run(phase, f.const(0, "i64"), frame.lengths[inner], copies, step, fold if folding else None)
+    start, stop, finish = f.const(0, "i64"), frame.lengths[inner], fold if folding else None
+    fits = stop <= capacity(nest)
+    for chosen, condition in ((take, fits), ({}, ~fits)) if take else (({}, None),):
+        body.take = chosen
+        with nested(frame, outer), nullcontext() if condition is None else f.when(condition):
+            body.run(phase, start, stop, copies, step, finish)
     for axis in outer:
         del frame.index[axis]
     for r, ((combine, _), copied) in enumerate(zip(rows, slots, strict=True)):

@@ -13,8 +13,8 @@ import numpy as np
 
 from ..types import BOOL, FLOAT32, FLOAT64, DType, bfloat16
 from .cpu_library import by_lane, library_call
-from .cpu_math import FLOAT_MATH
-from .cpu_text import Function, Value, bits, literal
+from .cpu_math import FLOAT_MATH, any_lane
+from .cpu_text import UNLIKELY, Function, Value, bits, literal
 
 Row: TypeAlias = Callable[[DType, DType, list[Value]], Value]
 
@@ -116,6 +116,31 @@ def bitcast(source: DType, target: DType, x: Value) -> Value:
     if target == BOOL:
         return x.ne(0)
     return x if x.elem == elem else x.to("bitcast", elem)
+
+
+# division
+
+
+def _divide_floats(a: Value, b: Value) -> Value:
+    """a / b. Many by one is the product with 1/b, put right twice: rounded as a division is, and several times faster.
+
+    The last step rounds correctly if its quotient is good to an ulp and 1/b is rounded to nearest (Markstein 1990),
+    where nothing over- or underflows; if something might, all lanes are divided.
+    """
+    if a.lanes == 1 or b.lanes > 1:
+        return a / b
+    f, bound = a.f, 2.0**60 if a.elem == "float" else 2.0**400
+    inverse, size = 1.0 / b, b.abs()
+    quotient = a * inverse
+    for _ in range(2):
+        quotient = quotient.fma(-b, a).fma(inverse, quotient)
+    place = f.slot(quotient.kind)
+    place.store(quotient, 64)
+    sizes = a.abs()
+    safe = (sizes >= 1 / bound) & (sizes <= bound) & ((size >= 1 / bound) & (size <= bound))
+    with f.when(any_lane(~safe), UNLIKELY):
+        place.store(a / b, 64)
+    return place.load(a.elem, a.lanes, 64)
 
 
 # integers
@@ -245,7 +270,7 @@ PRIMITIVES: dict[str, Row] = {
     "add": _operator(lambda a, b: a + b),
     "sub": _operator(lambda a, b: a - b),
     "mul": _operator(lambda a, b: a * b),
-    "div": _operator(lambda a, b: a / b),
+    "div": _operator(_divide_floats),
     "neg": _operator(lambda a: -a),
     "quot": lambda source, dtype, args: _divide(args[0], args[1], dtype, "quot"),
     "rem": lambda source, dtype, args: _divide(args[0], args[1], dtype, "rem"),

@@ -14,7 +14,7 @@ from .cpu_body import Body, Lanes, memory_align
 from .cpu_frame import Frame, item, odometer
 from .cpu_text import Value
 
-TILE_BYTES = 16384  # of an operand's tile; it stays in the first-level cache
+TILE_BYTES = 32768  # of an operand's tile; it stays in the first-level cache
 LINE = 64
 AHEAD = 64  # columns that the prefetch runs ahead
 

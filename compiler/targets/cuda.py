@@ -9,6 +9,7 @@ from ..kernel import LoopNest
 from .cuda_elementwise import print_elementwise
 from .cuda_reduce import print_column, print_row
 from .cuda_shape import Shape, launch, most_threads, row_width, shape_of
+from .cuda_tile import print_tile
 
 __all__ = ["cuda_kernel", "launch", "print_cuda", "row_width"]
 
@@ -16,6 +17,7 @@ _PRINTERS: dict[str, Callable[[LoopNest, Shape], str]] = {
     "elementwise": print_elementwise,
     "row": print_row,
     "column": print_column,
+    "tile": print_tile,
 }
 
 

@@ -14,6 +14,7 @@ MAX_THREADS = 512  # of a reduction's block: leaves 128 registers a thread
 ELEMENTWISE_THREADS = 256
 LIMIT_32 = 2**31 - 2**16  # 32-bit indices may step this far beyond the end
 TILE, TILE_ROWS = 32, 8
+SHARED_BYTES = 40 << 10  # of a tile's block: leaves room for several blocks on a multiprocessor
 
 # (16-byte groups a thread, threads at most): a row takes the first line that holds it.
 _ROW_WIDTHS = ((1, 32), (2, 32), (4, MAX_THREADS), (8, MAX_THREADS))
@@ -64,7 +65,10 @@ def shape_of(nest: LoopNest) -> Shape:
         return _column(nest) if _reduces_columns(nest) else _row(nest)
     across = _transposed_axis(nest)
     if across is not None:
-        return Shape("tile", 1, TILE // TILE_ROWS, across=across)
+        staged = sum(nest.operands[o].dtype.itemsize for o in transposed(nest, across))
+        for groups in (8, 4):
+            if (TILE_ROWS * groups) * (TILE + 1) * staged <= SHARED_BYTES:
+                return Shape("tile", 1, groups, across=across)
     width = max(1, nest.width)
     length, largest = _length(nest, touched(nest), nest.parallel - 1, mixed=True)
     return Shape("elementwise", length, width if length > 1 else width * max(1, VECTOR_BYTES // largest))
@@ -119,15 +123,17 @@ def _column(nest: LoopNest) -> Shape:
 def _transposed_axis(nest: LoopNest) -> int | None:
     """The axis along which an input is contiguous while others are along the innermost one."""
     inner = nest.parallel - 1
-    found = {
-        axis
-        for o in nest.operands
-        if o.role == "in"
-        for axis in range(inner)
-        if o.layout[axis] == "1" and o.layout[inner] != "1"
-    }
-    contiguous = any(o.layout[inner : inner + 1] == "1" for o in nest.operands)
-    return min(found) if len(found) == 1 and contiguous else None
+    found = [axis for axis in range(inner) if transposed(nest, axis)]
+    contiguous = any(o.layout[inner] == "1" for o in nest.operands)
+    return max(found, key=lambda axis: len(transposed(nest, axis))) if found and contiguous else None
+
+
+def transposed(nest: LoopNest, across: int) -> list[int]:
+    """The inputs that are contiguous along `across` and not along the innermost axis."""
+    inner = nest.parallel - 1
+    return [
+        k for k, o in enumerate(nest.operands) if o.role == "in" and o.layout[across] == "1" and o.layout[inner] == "s"
+    ]
 
 
 def row_width(length: int, itemsize: int) -> tuple[int, int]:
@@ -177,14 +183,18 @@ def _launch_elementwise(nest: LoopNest, shape: Shape, sizes: Sequence[int], prop
 
 
 def _launch_tile(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
-    tiles = -(-sizes[-1] // TILE) * -(-sizes[shape.across] // TILE)
+    tiles = -(-sizes[-1] // TILE) * -(-sizes[shape.across] // (TILE_ROWS * shape.groups))
     rest = math.prod(n for axis, n in enumerate(sizes[:-1]) if axis != shape.across)
     return (tiles * rest, 1, 1), (TILE, TILE_ROWS, 1)
 
 
 def _launch_row(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
     rows, length = math.prod(sizes[: nest.parallel]), sizes[-1]
-    threads = min(ELEMENTWISE_THREADS if shape.loop else MAX_THREADS, _power_of_two(-(-length // shape.lanes)))
+    threads = _power_of_two(-(-length // shape.lanes))
+    if shape.loop:
+        threads = min(ELEMENTWISE_THREADS, threads)
+    elif threads > MAX_THREADS:
+        raise ValueError(f"{nest.name}: a row of {length} elements does not fit width={nest.width}; see row_width")
     together = max(1, 128 // threads) if threads <= properties.warp else 1
     return (-(-rows // together), 1, 1), (threads, together, 1)
 

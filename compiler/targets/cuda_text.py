@@ -44,7 +44,8 @@ class Context:
     """What a body is printed for.
 
     place: where an operand's lanes lie. index: the lanes of an axis' index. mask: lanes that exist (None: all).
-    guard: a condition on stores. prefix: of the names of values.
+    guard: a condition on stores. prefix: of the names of values. staged: how to get a load that is already in shared
+    memory.
     """
 
     place: Callable[[int], Place]
@@ -52,6 +53,7 @@ class Context:
     mask: str | None = None
     guard: str | None = None
     prefix: str = "v"
+    staged: Callable[[int, int], str | None] = lambda operand, part: None
 
 
 class Text:
@@ -173,9 +175,11 @@ class Text:
         raise ValueError(f"{self.nest.name}: no value v{value}")
 
     def load(self, operand: int, part: int, context: Context) -> str:
-        place, dtype = context.place(operand), self.nest.operands[operand].dtype
-        cell = SHORT_NAMES[dtype] + (("re", "im")[part] if dtype.kind == "c" else "")
-        masked = context.mask if place.lane != "zero" and place.length * place.groups > 0 else None
+        staged = context.staged(operand, part)
+        if staged is not None:
+            return staged
+        place, cell = context.place(operand), cell_name(self.nest.operands[operand].dtype, part)
+        masked = context.mask if place.lane != "zero" else None
         return _access("load", cell, place, f"a{operand}", [], masked)
 
     def _store(self, instr: Instr, value: str, context: Context, waiting: dict[int, dict[int, str]]) -> None:
@@ -205,6 +209,11 @@ def _access(verb: str, cell: str, place: Place, pointer: str, values: list[str],
     name = f"{verb}{'v' if place.vector else ''}_{cell}_{place.length}x{place.groups}{'_if' if mask else ''}"
     where = [pointer, place.first, place.group] + ([] if place.vector else [place.lane])
     return f"{name}({', '.join(where + values + ([mask] if mask else []))})"
+
+
+def cell_name(dtype: np.dtype[Any], part: int) -> str:
+    """What a load of the part is called."""
+    return SHORT_NAMES[dtype] + (("re", "im")[part] if dtype.kind == "c" else "")
 
 
 def _const(text: Text, instr: Instr, names: dict[int, str], context: Context) -> str:
