@@ -81,7 +81,7 @@ def test_equal_values_need_one_text() -> None:
     [
         (copy("1", "1"), (2048 * 3 + 1,), 4),
         (copy("s1", "s1"), (7, 2049), 14),
-        (copy("ss", "s1"), (33, 129), 4),  # tiles of 32 by 128
+        (copy("ss", "s1"), (33, 257), 4),  # tiles of 32 by 256
         (total("s1"), (10, 1000), 10),
         (total("1s"), (1025, 1000), 3),  # blocks of 512 columns
         (copy("1", "1"), (0,), 0),

@@ -1,0 +1,63 @@
+"""Which costly values of a row a later loop would compute again: they are kept in a buffer of the row instead.
+
+`exp(x - max)` of a softmax is one: its sum needs it, then its quotient does. The buffer holds the whole row if it is
+at most `capacity` long; a longer row is computed again (the buffer then holds nothing of use).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..kernel import LOOP, LoopNest
+from .cpu_primitives import MATH, memory_elem
+from .cpu_text import Value, bits
+
+BYTES = 65536  # of a buffer
+BUFFERS = 2
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """keep: values to store, by number; take: values to load instead, each with the number of the kept one."""
+
+    keep: tuple[int, ...] = ()
+    take: dict[int, int] = field(default_factory=dict)
+
+
+def reuse_of(nest: LoopNest) -> Reuse:
+    """The costly values that loops of one reduced axis have in common."""
+    if nest.reduced != 1:
+        return Reuse()
+    keys: dict[int, object] = {}  # equal for values that are equal at every point
+    costly: set[int] = set()
+    first: dict[object, int] = {}
+    take: dict[int, int] = {}
+    for phase in nest.phases:
+        here: dict[object, int] = {}
+        again: dict[int, int] = {}
+        for at, instr in enumerate(phase.instrs, phase.first):
+            changing = instr.op == "load" and nest.operands[instr.attr[0]].role != "in"
+            own = phase.kind != LOOP or instr.op == "store" or changing
+            keys[at] = at if own else (instr.op, instr.dtype, tuple(keys[a] for a in instr.args), instr.attr)
+            if phase.kind == LOOP and (instr.op in MATH or any(a in costly for a in instr.args)):
+                costly.add(at)
+                again.update({at: first[keys[at]]} if keys[at] in first else {})
+                here.setdefault(keys[at], at)
+        outside = [i.args for at, i in enumerate(phase.instrs, phase.first) if at not in again]
+        used = {a for args in (*outside, *(r.values for r in phase.reductions)) for a in args}
+        take.update({at: kept for at, kept in again.items() if at in used})
+        for key, at in here.items():
+            first.setdefault(key, at)
+    keep = tuple(dict.fromkeys(take.values()))[:BUFFERS]
+    return Reuse(keep, {at: kept for at, kept in take.items() if kept in keep})
+
+
+def capacity(nest: LoopNest) -> int:
+    """The longest row that a buffer can hold, whatever it is of."""
+    dtypes = [i.dtype for p in nest.phases for i in p.instrs]
+    return BYTES // max((bits(memory_elem(d)) // 8 for d in dtypes), default=8)
+
+
+def place_in(buffer: Value, elem: str, i: Value) -> Value:
+    """Where index i of a row lies; rows that are too long run round."""
+    return buffer.at(i & (8 * BYTES // bits(elem) - 1), elem)
