@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import itertools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -60,17 +61,28 @@ def reference(row: Op, arrays: list[Array], result: DType) -> Array:
         return np.asarray(row.numpy(*arrays)).astype(result)  # type: ignore[misc]
 
 
-def lgamma_of_real(x: Any) -> Any:
-    """C's, in extended precision where there is one: math.lgamma has no digits near its zeros."""
+def extended(name: str) -> Callable[..., Any]:
+    """C's function of long doubles rounded to a double, where there is one: the math module's lgamma is a rough one."""
     library = ctypes.util.find_library("m")
-    if library is None:
-        return OPS["lgamma"].numpy(x)  # type: ignore[misc]
-    function = ctypes.CDLL(library).lgammal
+    if library is None or sys.platform == "win32":
+        return OPS[name].numpy  # type: ignore[return-value]
+    function = getattr(ctypes.CDLL(library), name + "l")
     function.restype, function.argtypes = ctypes.c_longdouble, [ctypes.c_longdouble]
-    return np.array([function(float(v)) for v in x])
+    return lambda x: np.array([function(v) for v in x.astype("f8").tolist()])
 
 
-WIDER: dict[tuple[str, str], Callable[..., Any]] = {("log1p", "c"): log1p_of_complex, ("lgamma", "f"): lgamma_of_real}
+def erfc_of_long(x: Any) -> Any:
+    """With the first order of what a double has not of x."""
+    near = x.astype("f8").astype(x.dtype)
+    return extended("erfc")(near) - (x - near) * np.exp(-near * near) * (2 / np.sqrt(np.pi))
+
+
+WIDER: dict[tuple[str, str], Callable[..., Any]] = {
+    ("log1p", "c"): log1p_of_complex,
+    **{(name, "f"): extended(name) for name in ("erf", "erfc", "lgamma")},
+    ("sigmoid", "f"): lambda x: 1 / (1 + np.exp(-x)),
+    ("gelu", "f"): lambda x: 0.5 * x * erfc_of_long(x * -np.sqrt(x.dtype.type(0.5))),
+}
 
 
 def widened(row: Op, arrays: list[Array]) -> Array:
@@ -93,8 +105,10 @@ def ulps(row: Op, got: Array, wide: Array, arrays: list[Array]) -> Array:
     """The error in units in the last place of `wide` (of its modulus, or of the row's scale)."""
     info = finfo(got.dtype)
     size = SCALES.get(row.name, lambda w, *_: abs(w))(wide, *map(as_wide, arrays)).astype("g")
-    unit = np.ldexp(np.longdouble(float(info.eps)), np.frexp(size)[1] - 1)
-    return abs(as_wide(got) - wide) / np.maximum(unit, np.longdouble(float(info.smallest_subnormal)))
+    least = np.longdouble(float(info.smallest_subnormal))
+    if row.name == "gelu":  # x times what is subnormal
+        least = least * np.maximum(1, abs(np.nan_to_num(as_wide(arrays[0]))))
+    return abs(as_wide(got) - wide) / np.maximum(np.ldexp(np.longdouble(float(info.eps)), np.frexp(size)[1] - 1), least)
 
 
 def allowed(row: Op, arrays: list[Array]) -> Array | slice:

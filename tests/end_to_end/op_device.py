@@ -87,11 +87,19 @@ def groups() -> list[Group]:
 
 @cache
 def arguments(loop: tuple[DType, ...]) -> tuple[Array, ...]:
-    """Special values in all pairs, over a thousand random ones, and all of these again SHIFT places on."""
+    """Special values in all pairs and over a thousand random ones, or all values of one 8- or 16-bit dtype; and all
+    of these again SHIFT places on."""
     rng = np.random.default_rng(1)
-    many = [np.concatenate([x, random_values(d, rng, 1201)]) for x, d in zip(inputs(loop), loop, strict=True)]
+    if len(loop) == 1 and loop[0].itemsize <= 2 and loop[0].kind != "b":
+        many = [all_values(loop[0])]
+    else:
+        many = [np.concatenate([x, random_values(d, rng, 1201)]) for x, d in zip(inputs(loop), loop, strict=True)]
     twice = [np.concatenate([x, np.roll(x, SHIFT), x[:1]]) for x in many]
     return tuple(twice)
+
+
+def all_values(dtype: DType) -> Array:
+    return np.arange(256**dtype.itemsize, dtype=f"u{dtype.itemsize}").view(dtype)
 
 
 def random_values(dtype: DType, rng: np.random.Generator, count: int) -> Array:

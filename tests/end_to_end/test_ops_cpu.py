@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from kernelgraph.compiler.graph import Builder
-from kernelgraph.compiler.types import ArrayType
+from kernelgraph.compiler.types import DTYPES, ArrayType
 from kernelgraph.runtime.devices.cpu import CPUDevice
 
+from .op_accuracy import sweep
 from .op_device import Group, check_group, compute, groups
 
 DEVICE = CPUDevice()
@@ -17,6 +18,14 @@ DEVICE = CPUDevice()
 @pytest.mark.parametrize("group", groups(), ids=str)
 def test_rows_agree_with_numpy(group: Group) -> None:
     check_group(DEVICE, group)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count"), [("f32", 100_000), ("f64", 30_000), ("c64", 30_000), ("c128", 10_000), ("bf16", 30_000)]
+)
+def test_accuracy_over_the_whole_range(dtype: str, count: int) -> None:
+    """`benchmarks/accuracy.py` prints the same for more arguments."""
+    assert not [found for found in sweep(DEVICE, DTYPES[dtype], count) if found.beyond]
 
 
 @pytest.mark.parametrize(("narrow", "wide"), [("f2", "f4"), ("f4", "f8"), ("f8", "f4"), ("f4", "f2")])
