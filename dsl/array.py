@@ -167,7 +167,7 @@ class Array:
 
     def __getitem__(self, key: Any) -> Array:
         if current() is not None:  # an array that the traced function brought along
-            from .tracer import array_of
+            from .operands import array_of
 
             return array_of(self)[key]  # type: ignore[no-any-return]
         from .eager import plain

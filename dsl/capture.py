@@ -14,9 +14,10 @@ from .array import Array
 from .errors import TraceError, UserError, located, user_frames, user_line
 from .guards import Guard, guards_of
 from .numbers import Host
+from .operands import array_of
 from .spec import Spec
 from .trace import NeedValue, Trace, tracing
-from .tracer import TracedNumber, Tracer, array_of
+from .tracer import TracedNumber, Tracer
 from .tree import Tree, flatten, unflatten
 
 NUMBERS = (int, float, complex)
@@ -44,6 +45,7 @@ class Captured:
     checks: tuple[str, ...]
     tree: Tree
     results: tuple[tuple[str, Any], ...]
+    assigned: tuple[tuple[int, int], ...]
     guards: tuple[Guard, ...]
 
 
@@ -77,7 +79,7 @@ def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
         return argument.value
     if argument.spec is not None:
         sources = frozenset([leaf]) if argument.value is not None and argument.spec.shape == () else None
-        return Tracer(trace, trace.builder.input(argument.spec.type), "argument", sources)
+        return Tracer(trace, trace.builder.input(argument.spec.type), leaf, sources)
     return TracedNumber(trace, trace.host.argument(leaf), argument.value, frozenset([leaf]))
 
 
@@ -105,17 +107,23 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captur
         if type(leaf) is TracedNumber:
             results.append(("number", len(numbers)))
             numbers.append(leaf._name)
+        elif isinstance(leaf, Tracer) and leaf._parent is None and leaf._owner in trace.assigned:
+            results.append(("argument", leaf._owner))
         elif isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)):
             results.append(("array", len(outputs)))
             outputs.append(array_of(leaf)._value)
         else:
             results.append(("static", leaf))
+    assigned = tuple((leaf, len(outputs) + i) for i, leaf in enumerate(sorted(trace.assigned)))
+    outputs += [trace.assigned[leaf]._value for leaf, _ in assigned]
     graph = trace.builder.finish(outputs)
     names = [name for name, _ in trace.scalars]
     checks = [*dict.fromkeys(trace.checks), *_scalar_checks(trace, graph)]
     results = [(kind, x + len(names) if kind == "number" else x) for kind, x in results]
     host = trace.host.function([*names, *numbers], checks)
-    return Captured(graph, tuple(trace.captured), host, tuple(checks), tree, tuple(results), guards_of(function))
+    return Captured(
+        graph, tuple(trace.captured), host, tuple(checks), tree, tuple(results), assigned, guards_of(function)
+    )
 
 
 def _scalar_checks(trace: Trace, graph: Graph) -> list[str]:

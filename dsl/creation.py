@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 
 from ..compiler.types import FLOAT64, INT64
+from .axes import to_axis, to_shape
+from .dispatch import implements
 from .elementwise import apply
 from .errors import ShapeError
-from .tracer import Tracer, array_of, checked_dtype, fresh, implements, length, operand, to_index, trace_of
-from .views import broadcast_to, cast, copy, expand_dims, moveaxis, reshape, to_axis, to_shape
+from .joins import concatenate
+from .operands import array_of, checked_dtype, fresh, length, operand, to_index, trace_of
+from .tracer import Tracer
+from .views import broadcast_to, cast, copy, expand_dims, moveaxis, reshape
 
 Shape = int | Sequence[int]
 
@@ -195,6 +199,4 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tracer:
     a = array_of(x)
     columns = [apply("power", a, i) for i in range(a.size if N is None else to_index(N, "N"))]
     grid = [expand_dims(c, -1) for c in (columns if increasing else reversed(columns))]
-    from .views import concatenate
-
     return concatenate(grid, -1)

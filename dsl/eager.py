@@ -11,8 +11,9 @@ from ..compiler.ops import OPS
 from ..runtime.device import Device
 from .array import Array, from_numpy
 from .devices import default, open_device
+from .dispatch import METHODS, UFUNCS, call_function
+from .operands import array_of
 from .trace import current
-from .tracer import METHODS, UFUNCS, array_of, call_function
 
 
 def plain(x: Any) -> Any:

@@ -17,6 +17,7 @@ from ..runtime.device import Device, Event, Executable
 from ..runtime.plan import Plan
 from .array import Array, hold
 from .capture import Captured
+from .errors import ArgumentsError, ReadOnlyError
 from .guards import Guard
 from .numbers import Respecialise
 from .pointer import address
@@ -33,12 +34,13 @@ class Entry:
     It returns when no NumPy memory of the caller is still to be read, and raises Respecialise if a number does not fit
     the trace."""
 
-    __slots__ = ("guards", "run", "text", "used")
+    __slots__ = ("assigned", "guards", "run", "text", "used")
 
-    def __init__(self, run: Run, text: str, guards: tuple[Guard, ...]) -> None:
+    def __init__(self, run: Run, text: str, guards: tuple[Guard, ...], assigned: tuple[int, ...]) -> None:
         self.run = run
         self.text = text
         self.guards = guards
+        self.assigned = assigned
         self.used = True
 
 
@@ -59,12 +61,14 @@ def make_entry(
         "settled": settled,
         "ready": ready,
         "address": address,
+        "assign": assign,
+        "may_assign": may_assign,
         "upload": _uploader(device),
         "unflatten": unflatten,
         **writer.constants,
     }
     exec(compile(text, "<kernelgraph entry>", "exec"), scope)
-    return Entry(scope["run"], text, captured.guards)
+    return Entry(scope["run"], text, captured.guards, tuple(leaf for leaf, _ in captured.assigned))
 
 
 class _Writer:
@@ -88,6 +92,9 @@ class _Writer:
     def lines(self) -> Iterator[str]:
         graph, program = self.captured.graph, self.plan.program
         numbers = len(graph.numbers)
+        for leaf, _ in self.captured.assigned:
+            others = [f"leaves[{i}]" for i in self.arrays if i != leaf]
+            yield f"may_assign(leaves[{leaf}], ({''.join(f'{o}, ' for o in others)}))"
         uses_host = numbers or self.captured.checks or any(kind == "number" for kind, _ in self.captured.results)
         if uses_host:
             yield "try: numbers = host(leaves)"
@@ -140,6 +147,8 @@ class _Writer:
         if specs:
             yield f"if not settled(events, ({outputs}), {self.waits}):"
             yield f"    hold(events, ({''.join(f'{k}, ' for k in kept)}))"
+        for leaf, output in self.captured.assigned:
+            yield f"assign(leaves[{leaf}], r{output})"
         yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
 
     def _more_than(self, numbers: int) -> bool:
@@ -149,7 +158,7 @@ class _Writer:
         """An expression for the returned structure."""
         if tree == LEAF:
             kind, x = next(results)
-            return f"r{x}" if kind == "array" else f"numbers[{x}]" if kind == "number" else self.constant(x)
+            return self.constant(x) if kind == "static" else _RESULTS[kind].format(x)
         parts = [self._result(child, results) for child in tree.children]
         if tree.kind is tuple:
             return f"({''.join(f'{p}, ' for p in parts)})"
@@ -157,6 +166,31 @@ class _Writer:
             return f"[{', '.join(parts)}]"
         shallow = Tree(tree.kind, tree.names, (LEAF,) * len(parts))
         return f"unflatten({self.constant(shallow)}, ({''.join(f'{p}, ' for p in parts)}))"
+
+
+_RESULTS = {"array": "r{}", "number": "numbers[{}]", "argument": "leaves[{}]"}
+
+
+def may_assign(target: Any, others: Sequence[Any]) -> None:
+    """Raises where the function may not assign to an argument: read-only memory, or memory of another argument too."""
+    if type(target) is np.ndarray:
+        if not target.flags.writeable:
+            raise ReadOnlyError("the function assigns to an argument that is read-only; pass x.copy()")
+        if any(s == 0 and n > 1 for s, n in zip(target.strides, target.shape, strict=True)):
+            raise ReadOnlyError("the function assigns to an argument whose elements share memory; pass x.copy()")
+        shared = any(type(other) is np.ndarray and np.may_share_memory(target, other) for other in others)
+    else:
+        shared = any(other is target for other in others)
+    if shared:
+        raise ArgumentsError("the function assigns to an argument whose memory another argument shares; pass x.copy()")
+
+
+def assign(target: Any, new: Array) -> None:
+    """The caller's array becomes what the function made of it; a failure is raised before anything is written."""
+    if type(target) is np.ndarray:
+        np.copyto(target, new.numpy())
+    else:
+        target._memory, target._event, target._host = new._memory, new._event, None
 
 
 def settled(events: Sequence[Event], arrays: Sequence[Array], wait: bool) -> bool:

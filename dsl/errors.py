@@ -55,6 +55,10 @@ class IndexingError(UserError, IndexError):
     """An index out of range, or of a kind that is not supported."""
 
 
+class ReadOnlyError(UserError, ValueError):
+    """Assignment to an array that must not be written."""
+
+
 class NumberError(UserError, OverflowError):
     """A Python integer that does not fit the dtype of the array that it meets."""
 

@@ -119,10 +119,26 @@ class KernelGraph:
             raise ArgumentsError(f"a spec holds no values; write {self._name}.compile(...) to warm up")
         places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
         try:
-            return self._entry(tree, leaves, ()).run(leaves, places)
+            entry = self._entry(tree, leaves, ())
+            result = entry.run(leaves, places)
         except Respecialise:
             numbers = tuple(i for i, leaf in enumerate(leaves) if type(leaf) in (int, float, complex))
-        return self._entry(tree, leaves, numbers).run(leaves, places)
+            entry = self._entry(tree, leaves, numbers)
+            result = entry.run(leaves, places)
+        return self._given_back(args, options, leaves, entry, result) if entry.assigned else result
+
+    def _given_back(
+        self, args: tuple[Any, ...], options: dict[str, Any], leaves: Sequence[Any], entry: Entry, result: Any
+    ) -> Any:
+        """What was assigned to copies of arguments (made for byte order or alignment) written to the arguments."""
+        given = take_apart(self._parameters, args, options, self._is_method)[1]
+        copied = {id(leaves[i]): given[i] for i in entry.assigned if given[i] is not leaves[i]}
+        for i in entry.assigned:
+            if isinstance(given[i], np.ndarray) and not np.may_share_memory(given[i], leaves[i]):
+                np.copyto(given[i], leaves[i])
+        found: list[Any] = []
+        tree = flatten(result, found)
+        return unflatten(tree, [_as_given(copied[id(x)], x) if id(x) in copied else x for x in found])
 
     def _leaves(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Tree, list[Any]]:
         tree, leaves = take_apart(self._parameters, args, options, self._is_method)
@@ -342,6 +358,11 @@ def remember(cache: dict[Hashable, Any], key: Hashable, value: Any) -> None:
         if len(cache) >= BOUND:
             cache.clear()
     cache[key] = value
+
+
+def _as_given(given: Any, changed: np.ndarray[Any, Any]) -> Any:
+    """An argument that the function assigned to and returned; a NumPy scalar cannot change, and becomes an array."""
+    return given if isinstance(given, np.ndarray) else wrapped(changed.copy(), open_device(("cpu", 0)))
 
 
 def _values(leaves: Sequence[Any], which: Sequence[int]) -> tuple[Static, ...]:

@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from .aliasing import assign
+from .axes import to_axes, to_axis
+from .dispatch import implements
 from .elementwise import apply
 from .errors import ShapeError
+from .operands import array_of, fresh
 from .reductions import sum
-from .tracer import TracedNumber, Tracer, array_of, assign, fresh, implements
-from .views import expand_dims, moveaxis, ravel, reshape, to_axes, to_axis, transpose
+from .tracer import Tracer
+from .views import expand_dims, moveaxis, ravel, reshape, transpose
 
 
 @implements(np.matmul)
@@ -102,11 +106,3 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tracer:
         x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
     product = apply("multiply", apply("conjugate", x), y)
     return sum(product, -1, product.dtype)
-
-
-for _stand_in in (Tracer, TracedNumber):
-    for _name, _operator in (
-        ("__matmul__", lambda self, other: matmul(self, other)),
-        ("__rmatmul__", lambda self, other: matmul(other, self)),
-    ):
-        setattr(_stand_in, _name, _operator)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..compiler.ops import OPS, UFUNC_PARTS
-from . import creation, elementwise, linear, reductions, views
+from . import creation, elementwise, joins, linear, operators, reductions, views
+from .dispatch import FUNCTIONS, call_function
 from .trace import current
-from .tracer import FUNCTIONS, METHODS, TracedNumber, Tracer, call_function
+from .tracer import TracedNumber, Tracer
 
 __all__ = ["NAMESPACE"]
 
@@ -96,4 +97,4 @@ _NUMPY_NAMES = _numpy_names()
 NAMESPACE = _namespace()
 
 # the methods that the namespace and the stand-ins share come from these modules
-_ = (linear, reductions, views, METHODS)
+_ = (joins, linear, operators, reductions, views)

@@ -9,10 +9,14 @@ import numpy as np
 
 from ..compiler.graph import Value
 from ..compiler.types import FLOAT32, FLOAT64, kind_of
+from .aliasing import assign
+from .axes import Axes, to_axes, to_axis
+from .dispatch import implements
 from .elementwise import apply
 from .errors import ShapeError, UnsupportedError
-from .tracer import Tracer, array_of, assign, checked_dtype, fresh, implements, length, operand
-from .views import Axes, broadcast_to, cast, reshape, to_axes, to_axis
+from .operands import array_of, checked_dtype, fresh, length, operand
+from .tracer import Tracer
+from .views import broadcast_to, cast, diagonal, reshape
 
 NO_VALUE: Any = getattr(np, "_NoValue", None)
 
@@ -341,6 +345,5 @@ def _squared(a: Tracer) -> Tracer:
 
 @implements(np.trace, method=True)
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Tracer:
-    from .views import diagonal
 
     return sum(diagonal(a, offset, axis1, axis2), -1, dtype, out)

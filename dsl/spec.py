@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..compiler.types import ArrayType
+from .axes import to_shape
 from .errors import DTypeError, ShapeError
-from .tracer import checked_dtype
-from .views import to_shape
+from .operands import checked_dtype
 
 
 class Spec:

@@ -35,6 +35,7 @@ class Trace:
         self.captured: list[np.ndarray[Any, Any]] = []
         self.scalars: list[tuple[str, type]] = []  # host names of the graph's numbers, and their types
         self.checks: list[str] = []  # what must hold of a call's numbers for the trace to serve it
+        self.assigned: dict[int, Any] = {}  # the arguments that were assigned to: leaf -> Tracer
         self._captured_values: dict[int, Value] = {}
         self._scalar_values: dict[str, Value] = {}
 

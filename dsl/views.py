@@ -1,139 +1,20 @@
-"""Indexing and changes of shape: each becomes an index map, never a copy. Meanings and defaults are NumPy's."""
+"""Changes of shape: each becomes an index map, never a copy. Meanings and defaults are NumPy's."""
 
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ..compiler.graph import Value
-from .errors import AxisError, DTypeError, IndexingError, ShapeError, TraceError, UnsupportedError
-from .tracer import (
-    TracedNumber,
-    Tracer,
-    array_of,
-    check_alive,
-    checked_dtype,
-    fresh,
-    implements,
-    operand,
-    to_index,
-    trace_of,
-    value_of,
-    view,
-)
-
-Axes = int | Sequence[int] | None
-
-
-def to_axis(axis: Any, ndim: int, name: str = "axis") -> int:
-    """A number in [0, ndim). Raises AxisError."""
-    number = to_index(axis, name)
-    if not -ndim <= number < ndim:
-        raise AxisError(f"{name} {number} is out of bounds for an array of dimension {ndim}")
-    return number % ndim
-
-
-def to_axes(axis: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
-    """Distinct numbers in [0, ndim), in the given order; None means all. Raises AxisError, ShapeError."""
-    if axis is None:
-        return tuple(range(ndim))
-    entries = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(to_axis(a, ndim, name) for a in entries)
-    if len(set(axes)) != len(axes):
-        raise ShapeError(f"{name} {axis} names an axis twice")
-    return axes
-
-
-def to_shape(shape: Any) -> tuple[int, ...]:
-    """A tuple of Python ints from an int or a sequence of ints."""
-    if isinstance(shape, Tracer):
-        raise TraceError("a traced value cannot be a shape; pass it as a Python int argument of the function")
-    entries = (
-        shape if isinstance(shape, (tuple, list)) else np.asarray(shape).tolist() if _is_array(shape) else (shape,)
-    )
-    return tuple(to_index(n, "a length in a shape") for n in entries)
-
-
-def _is_array(x: Any) -> bool:
-    return type(x) is np.ndarray and x.ndim == 1
-
-
-@implements(method="__getitem__")
-def getitem(x: Tracer, key: Any) -> Tracer:
-    """Basic indexing: integers, slices with any step, None and Ellipsis."""
-    check_alive(x)
-    keys = _expand(key if isinstance(key, tuple) else (key,), x)
-    starts, steps, lengths, shape = [], [], [], []
-    axis = 0
-    for entry in keys:
-        if entry is None:
-            shape.append(1)
-            continue
-        n = x.shape[axis]
-        if isinstance(entry, slice):
-            start, stop, step = _slice(entry, n)
-            length = len(range(start, stop, step))
-            starts.append(start if length else 0)
-            steps.append(step)
-            lengths.append(length)
-            shape.append(length)
-        else:
-            i = operator.index(entry)
-            if not -n <= i < n:
-                raise IndexingError(f"index {i} is out of bounds for axis {axis} with size {n}")
-            starts.append(i % n)
-            steps.append(1)
-            lengths.append(1)
-        axis += 1
-    builder = x._trace.builder
-    return view(builder.reshape(builder.slice(x._value, starts, steps, lengths), shape), x)
-
-
-def _slice(entry: slice, n: int) -> tuple[int, int, int]:
-    try:
-        return entry.indices(n)
-    except TypeError:
-        raise IndexingError("slice bounds must be ints or None; write x[int_a:int_b]") from None
-    except ValueError as error:
-        raise ShapeError(str(error)) from None
-
-
-def _expand(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
-    """The keys with Ellipsis written out, each checked. Raises IndexingError, UnsupportedError."""
-    found: list[Any] = []
-    for entry in keys:
-        found.append(_checked(entry))
-    used = sum(entry is not None and entry is not Ellipsis for entry in found)
-    if used > x.ndim:
-        raise IndexingError(f"too many indices: the array has {x.ndim} axes, but {used} were indexed")
-    dots = [i for i, entry in enumerate(found) if entry is Ellipsis]
-    if len(dots) > 1:
-        raise IndexingError("an index can only have a single ellipsis ('...')")
-    at = dots[0] if dots else len(found)
-    return found[:at] + [slice(None)] * (x.ndim - used) + found[at + bool(dots) :]
-
-
-def _checked(entry: Any) -> Any:
-    if entry is None or entry is Ellipsis or isinstance(entry, slice):
-        return entry
-    if isinstance(entry, (bool, np.bool_)) or getattr(entry, "dtype", None) == np.bool_:
-        raise UnsupportedError(
-            "indexing with booleans gives a shape that depends on data; write np.where(mask, x, 0), "
-            "or a reduction with where=mask"
-        )
-    if isinstance(entry, (list, np.ndarray, Tracer)):
-        raise UnsupportedError(
-            "indexing with integer arrays is not supported; index with ints and slices, or join them by np.stack"
-        )
-    try:
-        return operator.index(entry)
-    except TypeError:
-        raise IndexingError("only integers, slices (`:`), ellipsis (`...`), and np.newaxis are valid indices") from None
+from .aliasing import Broadcast, Permute, Reshape, view
+from .axes import Axes, to_axes, to_axis, to_shape
+from .dispatch import implements
+from .errors import DTypeError, ShapeError, UnsupportedError
+from .indexing import getitem
+from .operands import array_of, checked_dtype, fresh, operand, trace_of, value_of
+from .tracer import TracedNumber, Tracer
 
 
 @implements(np.reshape)
@@ -141,7 +22,7 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
     x = array_of(a)
     if order not in ("C", "A", "K"):
         raise UnsupportedError(f"reshape with order={order!r} is not supported; write x.T.reshape(...).T")
-    return view(x._trace.builder.reshape(x._value, to_shape(shape)), x)
+    return view(x, Reshape(x._trace.builder.reshape(x._value, to_shape(shape)).shape))
 
 
 @implements(method="reshape")
@@ -168,7 +49,7 @@ def transpose(a: Any, axes: Any = None) -> Tracer:
         order = to_axes(tuple(axes), x.ndim, "axes")
         if len(order) != x.ndim:
             raise ShapeError(f"axes {tuple(axes)} don't match an array of dimension {x.ndim}")
-    return view(x._trace.builder.permute(x._value, order), x)
+    return view(x, Permute(order))
 
 
 @implements(method="transpose")
@@ -239,7 +120,7 @@ def squeeze(a: Any, axis: Axes = None) -> Tracer:
 @implements(np.broadcast_to)
 def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Tracer:
     x = array_of(array)
-    return view(x._trace.builder.broadcast(x._value, to_shape(shape)), x)
+    return view(x, Broadcast(to_shape(shape)))
 
 
 @implements(np.broadcast_arrays)
@@ -291,185 +172,6 @@ def atleast_2d(*arys: Any) -> Any:
 def _each(arrays: tuple[Any, ...], change: Any) -> Any:
     found = tuple(change(array_of(a)) for a in arrays)
     return found[0] if len(found) == 1 else found
-
-
-@implements(np.concatenate, np.concat)
-def concatenate(
-    arrays: Sequence[Any], /, axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
-) -> Tracer:
-    """Parts of any dtypes, promoted as NumPy promotes arrays (numbers among them are refused, as they have no axis)."""
-    parts = [array_of(a) for a in arrays]
-    if out is not None:
-        raise UnsupportedError("concatenate with out= is not supported; use its result")
-    if not parts:
-        raise ShapeError("need at least one array to concatenate")
-    if axis is None:
-        parts = [ravel(p) for p in parts]
-        axis = 0
-    if any(p.ndim == 0 for p in parts):
-        raise ShapeError("zero-dimensional arrays cannot be concatenated; write np.stack([...])")
-    at = to_axis(axis, parts[0].ndim)
-    wanted = np.result_type(*(p.dtype for p in parts)) if dtype is None else np.dtype(dtype)
-    for p in parts:
-        if not np.can_cast(p.dtype, wanted, casting):  # type: ignore[arg-type]
-            raise DTypeError(
-                f"concatenate cannot cast {p.dtype} to {wanted} with casting={casting!r}; write x.astype(...)"
-            )
-    builder = parts[0]._trace.builder
-    return fresh(builder.concat([builder.cast(p._value, wanted) for p in parts], at), *parts)
-
-
-@implements(np.stack)
-def stack(
-    arrays: Sequence[Any], axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
-) -> Tracer:
-    parts = [array_of(a) for a in arrays]
-    if not parts:
-        raise ShapeError("need at least one array to stack")
-    if len({p.shape for p in parts}) > 1:
-        shapes = ", ".join(str(p.shape) for p in parts)
-        raise ShapeError(
-            f"all arrays to stack must have the same shape, got {shapes}; write np.concatenate or broadcast_to"
-        )
-    at = to_axis(axis, parts[0].ndim + 1)
-    return concatenate([expand_dims(p, at) for p in parts], at, out, dtype=dtype, casting=casting)
-
-
-@implements(np.vstack)
-def vstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Tracer:
-    return concatenate([atleast_2d(a) for a in tup], 0, dtype=dtype, casting=casting)
-
-
-@implements(np.hstack)
-def hstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Tracer:
-    parts = [atleast_1d(a) for a in tup]
-    return concatenate(parts, 0 if parts and parts[0].ndim == 1 else 1, dtype=dtype, casting=casting)
-
-
-@implements(np.column_stack)
-def column_stack(tup: Sequence[Any]) -> Tracer:
-    return concatenate([x if x.ndim >= 2 else reshape(x, (x.size, 1)) for x in map(array_of, tup)], 1)
-
-
-@implements(np.split)
-def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tracer]:
-    x = array_of(ary)
-    at = to_axis(axis, x.ndim)
-    if isinstance(indices_or_sections, (tuple, list, np.ndarray)):
-        cuts = [0, *(to_index(i, "a split point") for i in indices_or_sections), x.shape[at]]
-    else:
-        sections = to_index(indices_or_sections, "the number of sections")
-        if sections <= 0 or x.shape[at] % sections:
-            raise ShapeError(
-                f"an axis of length {x.shape[at]} does not split into {sections} equal parts; pass split points"
-            )
-        cuts = list(range(0, x.shape[at] + 1, x.shape[at] // sections)) if x.shape[at] else [0] * (sections + 1)
-    head = (slice(None),) * at
-    return [getitem(x, (*head, slice(i, j))) for i, j in pairwise(cuts)]
-
-
-@implements(np.unstack)
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tracer, ...]:
-    return tuple(moveaxis(array_of(x), axis, 0))
-
-
-@implements(np.roll)
-def roll(a: Any, shift: Any, axis: Any = None) -> Tracer:
-    x = array_of(a)
-    if axis is None:
-        return reshape(roll(ravel(x), shift, 0), x.shape)
-    shifts, axes = np.broadcast_arrays(shift, axis)
-    for by, at in zip(shifts.ravel().tolist(), axes.ravel().tolist(), strict=True):
-        at = to_axis(at, x.ndim)
-        cut = -by % x.shape[at] if x.shape[at] else 0
-        if cut:
-            head = (slice(None),) * at
-            x = concatenate([getitem(x, (*head, slice(cut, None))), getitem(x, (*head, slice(cut)))], at)
-    return copy(x)
-
-
-@implements(np.tile)
-def tile(A: Any, reps: Any) -> Tracer:
-    x = array_of(A)
-    times = to_shape(reps)
-    ndim = max(x.ndim, len(times))
-    shape = (1,) * (ndim - x.ndim) + x.shape
-    times = (1,) * (ndim - len(times)) + times
-    between = [m for n in shape for m in (1, n)]
-    wide = [m for n, t in zip(shape, times, strict=True) for m in (t, n)]
-    return copy(reshape(broadcast_to(reshape(x, between), wide), [n * t for n, t in zip(shape, times, strict=True)]))
-
-
-@implements(np.repeat, method=True)
-def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tracer:
-    x = array_of(a)
-    if axis is None:
-        x, axis = ravel(x), 0
-    at = to_axis(axis, x.ndim)
-    if isinstance(repeats, (Tracer, np.ndarray, list, tuple)):
-        raise UnsupportedError("repeat with an array of counts is not supported; pass one int")
-    times = to_index(repeats, "repeats")
-    lead, n, rest = x.shape[:at], x.shape[at], x.shape[at + 1 :]
-    return copy(
-        reshape(broadcast_to(reshape(x, (*lead, n, 1, *rest)), (*lead, n, times, *rest)), (*lead, n * times, *rest))
-    )
-
-
-@implements(np.pad)
-def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Tracer:
-    """Modes constant (one value for all sides), edge, wrap, reflect and symmetric."""
-    x = array_of(array)
-    widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
-    if mode not in _PADS and mode != "constant":
-        raise UnsupportedError(f"pad with mode={mode!r} is not supported; supported are constant, {', '.join(_PADS)}")
-    for axis, (before, after) in enumerate(widths):
-        if before or after:
-            x = _pad_axis(x, axis, before, after, mode, constant_values)
-    return copy(x)
-
-
-_PADS = {  # mode -> the source index of position i in an axis of length n
-    "edge": lambda i, n: min(max(i, 0), n - 1),
-    "wrap": lambda i, n: i % n,
-    "reflect": lambda i, n: n - 1 - abs(i % max(2 * n - 2, 1) - (n - 1)),
-    "symmetric": lambda i, n: min(i % (2 * n), 2 * n - 1 - i % (2 * n)),
-}
-
-
-def _pad_axis(x: Tracer, axis: int, before: int, after: int, mode: str, constant: Any) -> Tracer:
-    n = x.shape[axis]
-    head = (slice(None),) * axis
-
-    def side(positions: range) -> list[Tracer]:
-        if not positions:
-            return []
-        if mode == "constant":
-            shape = (*x.shape[:axis], len(positions), *x.shape[axis + 1 :])
-            builder = x._trace.builder
-            filled = builder.cast(builder.value(operand(constant), x.dtype), x.dtype)
-            return [view(builder.broadcast(filled, shape), x)]
-        if n == 0:
-            raise ShapeError(f"an empty axis cannot be padded with mode={mode!r}; write mode='constant'")
-        sources = [_PADS[mode](i, n) for i in positions]
-        return [getitem(x, (*head, slice(*run))) for run in _runs(sources)]
-
-    return concatenate([*side(range(-before, 0)), x, *side(range(n, n + after))], axis)
-
-
-def _runs(numbers: list[int]) -> list[tuple[int, int | None, int]]:
-    """The numbers as slices (start, stop, step) with steps 1 or -1."""
-    found: list[tuple[int, int | None, int]] = []
-    at = 0
-    while at < len(numbers):
-        step = numbers[at + 1] - numbers[at] if at + 1 < len(numbers) else 1
-        step = step if step in (1, -1) else 1
-        end = at + 1
-        while end < len(numbers) and numbers[end] - numbers[end - 1] == step:
-            end += 1
-        stop = numbers[end - 1] + step
-        found.append((numbers[at], stop if stop >= 0 else None, step))
-        at = end
-    return found
 
 
 @implements(np.copy, method=True)

@@ -1,0 +1,174 @@
+"""Views that know what they look at, and assignment: what is written through one name is seen under all of them.
+
+A graph has no memory: an assignment makes a new version of the array that owns the memory, and each view of it finds
+its own new version when it is next asked.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..compiler.graph import Builder, Value
+from ..compiler.types import ArrayType
+from .errors import DTypeError, ReadOnlyError, ShapeError, TraceError
+from .operands import operand, sources_of
+from .tracer import Tracer, check_alive
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Element i is element `starts + i * steps`."""
+
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        return builder.slice(value, self.starts, self.steps, self.shape)
+
+    def put(self, builder: Builder, base: Value, value: Value) -> Value:
+        """`base` changed so that `apply` gives `value`."""
+        return builder.update(base, value, self.starts, self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Permute:
+    """Axis i is axis `axes[i]`."""
+
+    axes: tuple[int, ...]
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        return builder.permute(value, self.axes)
+
+    def put(self, builder: Builder, base: Value, value: Value) -> Value:
+        return builder.permute(value, [self.axes.index(i) for i in range(len(self.axes))])
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """The same elements in C order. In NumPy it is a view for certain only where axes of length 1 come and go."""
+
+    shape: tuple[int, ...]
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        return builder.reshape(value, self.shape)
+
+    def put(self, builder: Builder, base: Value, value: Value) -> Value:
+        if not self.is_view_of(base.type):
+            raise TraceError(
+                "assigning through a reshape is not supported, since NumPy makes a view or a copy there as it can; "
+                "assign to the array itself, or to x = x.reshape(...).copy()"
+            )
+        return builder.reshape(value, base.shape)
+
+    def is_view_of(self, type: ArrayType) -> bool:
+        return [n for n in self.shape if n != 1] == [n for n in type.shape if n != 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """NumPy's broadcast_to, which is read-only."""
+
+    shape: tuple[int, ...]
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        return builder.broadcast(value, self.shape)
+
+    def put(self, builder: Builder, base: Value, value: Value) -> Value:
+        raise ReadOnlyError("a broadcast array is read-only; assign to x.copy()")
+
+
+Look = Slice | Permute | Reshape | Broadcast
+
+
+def view(x: Tracer, *steps: Look) -> Tracer:
+    """An array that shares memory with `x`."""
+    root = root_of(x)
+    for step in steps:
+        value = step.apply(x._trace.builder, x._value)
+        x = Tracer(x._trace, value, x._owner, x._sources, x, step)
+        root._views.append(weakref.ref(x))
+    return x
+
+
+def root_of(x: Tracer) -> Tracer:
+    """The array whose memory `x` looks at."""
+    while x._parent is not None:
+        x = x._parent
+    return x
+
+
+def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
+    """`target[...] = result`, of the same shape, for all that share the memory. Returns target.
+
+    Raises TraceError, ReadOnlyError, ShapeError, DTypeError."""
+    if not isinstance(target, Tracer):
+        raise TraceError(
+            "a traced result cannot be written into an untraced array; use the result itself, or assign to kg.zeros()"
+        )
+    trace = check_alive(target)
+    if target._owner == "capture":
+        raise TraceError(
+            "assigning to an array that is no argument is not supported; pass it as an argument, or assign to x.copy()"
+        )
+    if result.shape != target.shape:
+        raise ShapeError(f"a result of shape {result.shape} cannot be written in place into shape {target.shape}")
+    if not np.can_cast(result.dtype, target.dtype, casting):  # type: ignore[arg-type]
+        raise DTypeError(
+            f"a {result.dtype} result cannot be written in place into a {target.dtype} array; "
+            f"write x = x.astype(np.{result.dtype}) first, or a new value"
+        )
+    builder = trace.builder
+    value = builder.cast(result._value, target.dtype)
+    if value.number == target._value.number:
+        return target
+    looks: list[tuple[Look, Value]] = []
+    root = target
+    while root._parent is not None:
+        step: Any = root._step
+        looks.append((step, root._parent._value))
+        root = root._parent
+    for step, base in looks:
+        value = step.put(builder, base, value)
+    seen = [v for ref in root._views if (v := ref()) is not None]
+    if any(_may_be_a_copy(v) for v in seen):
+        raise TraceError(
+            "assigning to an array that a reshape of it still looks at is not supported, since NumPy makes a view or a "
+            "copy there as it can; write x.reshape(...).copy(), or assign first"
+        )
+    sources = None if result._sources is None or root._sources is None else root._sources | result._sources
+    for array in (root, *seen):
+        array._sources = sources
+    root._held = value
+    if isinstance(root._owner, int):
+        trace.assigned[root._owner] = root
+    return target
+
+
+def _may_be_a_copy(x: Tracer) -> bool:
+    step, parent = x._step, x._parent
+    return isinstance(step, Reshape) and parent is not None and not step.is_view_of(parent._held.type)
+
+
+def store(target: Tracer, value: Any) -> None:
+    """`target[...] = value` as assignment to elements does it: broadcast, and converted to target's dtype."""
+    converted = as_dtype(value, target)
+    shape = converted.shape
+    while len(shape) > target.ndim and shape[0] == 1:
+        shape = shape[1:]
+    builder = target._trace.builder
+    if builder.broadcast_shapes("assignment", [shape, target.shape]) != target.shape:
+        raise ShapeError(f"a value of shape {shape} cannot be assigned to a part of shape {target.shape}")
+    wide = builder.broadcast(builder.reshape(converted, shape), target.shape)
+    assign(target, Tracer(target._trace, wide, None, sources_of(value)))
+
+
+def as_dtype(value: Any, target: Tracer) -> Value:
+    """The value converted to target's dtype, as NumPy converts what is assigned. Raises where a number does not fit."""
+    builder = target._trace.builder
+    found = operand(value)
+    return builder.cast(found if isinstance(found, Value) else builder.value(found, target.dtype), target.dtype)

@@ -1,0 +1,85 @@
+"""The tables of what can be traced, and NumPy's protocols, which look there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .errors import TraceError, UnsupportedError, nearest
+
+Implementation = Callable[..., Any]
+F = TypeVar("F", bound=Implementation)
+
+FUNCTIONS: dict[Any, Implementation] = {}  # NumPy's function -> ours; filled by `implements`
+METHODS: dict[str, Implementation] = {}  # ndarray's methods -> ours
+UFUNCS: dict[str, Callable[..., Any]] = {}  # what a call, a reduction, ... of a ufunc does; filled by `elementwise`
+
+
+def implements(*functions: Any, method: str | bool = False) -> Callable[[F], F]:
+    """Registers an implementation of NumPy functions, and of the method of the same name (or of the given one)."""
+
+    def register(implementation: F) -> F:
+        for function in functions:
+            FUNCTIONS[function] = implementation
+        if method:
+            METHODS[method if isinstance(method, str) else implementation.__name__] = implementation
+        return implementation
+
+    return register
+
+
+class Traced:
+    """What arrays and numbers have in common: NumPy's protocols."""
+
+    __slots__ = ()
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        handler = UFUNCS.get(method)
+        if handler is None:
+            raise UnsupportedError(
+                f"np.{ufunc.__name__}.{method} cannot be traced; write it with whole-array operations"
+            )
+        return handler(ufunc, *inputs, **options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        return call_function(function, args, options)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("shape", "dtype", "strides", "real", "imag", "flat", "T"):
+            raise TraceError(f"the {name} of a traced value cannot be assigned; write a new value, e.g. x.reshape(...)")
+        object.__setattr__(self, name, value)
+
+
+def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Our implementation of a NumPy function. Raises UnsupportedError, naming the nearest supported one."""
+    implementation = FUNCTIONS.get(function)
+    name = public_name(function)
+    if implementation is None:
+        near = nearest(name, supported_names())
+        raise UnsupportedError(f"{name} cannot be traced{near}; or call it outside of the traced function")
+    check_options(implementation, name, options)
+    return implementation(*args, **options)
+
+
+def check_options(implementation: Implementation, name: str, options: Iterable[str]) -> None:
+    """Raises UnsupportedError for a keyword that the implementation does not have."""
+    code = getattr(implementation, "__code__", None)
+    if code is None or code.co_flags & 0x08:
+        return
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    for option in options:
+        if option not in known:
+            raise UnsupportedError(
+                f"the argument {option}= of {name} cannot be traced; supported are {', '.join(known)}"
+            )
+
+
+def public_name(function: Any) -> str:
+    module = getattr(function, "__module__", None) or "numpy"
+    return f"{module.replace('numpy', 'np', 1)}.{getattr(function, '__name__', function)}"
+
+
+def supported_names() -> list[str]:
+    return sorted({public_name(f) for f in FUNCTIONS} | {f"np.{name}" for name in METHODS if hasattr(np, name)})

@@ -1,0 +1,137 @@
+"""`x[key]` and `x[key] = value`: integers, slices with any step, None and Ellipsis; and assignment through masks."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from .aliasing import Reshape, Slice, as_dtype, store, view
+from .dispatch import implements
+from .elementwise import apply
+from .errors import DTypeError, IndexingError, ShapeError, TraceError, UnsupportedError
+from .operands import array_of
+from .tracer import Tracer, check_alive
+
+
+@implements(method="__getitem__")
+def getitem(x: Tracer, key: Any) -> Tracer:
+    """Basic indexing: integers, slices with any step, None and Ellipsis."""
+    check_alive(x)
+    keys = _expand(key if isinstance(key, tuple) else (key,), x)
+    starts, steps, lengths, shape = [], [], [], []
+    axis = 0
+    for entry in keys:
+        if entry is None:
+            shape.append(1)
+            continue
+        n = x.shape[axis]
+        if isinstance(entry, slice):
+            start, stop, step = _slice(entry, n)
+            length = len(range(start, stop, step))
+            starts.append(start if length else 0)
+            steps.append(step)
+            lengths.append(length)
+            shape.append(length)
+        else:
+            i = operator.index(entry)
+            if not -n <= i < n:
+                raise IndexingError(f"index {i} is out of bounds for axis {axis} with size {n}")
+            starts.append(i % n)
+            steps.append(1)
+            lengths.append(1)
+        axis += 1
+    look = Slice(tuple(starts), tuple(steps), tuple(lengths))
+    return view(x, look) if shape == lengths else view(x, look, Reshape(tuple(shape)))
+
+
+@implements(method="__setitem__")
+def setitem(x: Tracer, key: Any, value: Any) -> None:
+    """`x[key] = value` with a key of basic indexing, or with a mask."""
+    check_alive(x)
+    keys = key if isinstance(key, tuple) else (key,)
+    if len(keys) == 1 and _is_mask(keys[0]):
+        store(x, _masked(x, keys[0], value))
+    else:
+        store(getitem(x, key), value)
+
+
+def _is_mask(entry: Any) -> bool:
+    return isinstance(entry, (bool, np.bool_)) or getattr(entry, "dtype", None) == np.bool_
+
+
+def _masked(x: Tracer, mask: Any, value: Any) -> Tracer:
+    """x with `value` where the mask holds."""
+    chosen = array_of(mask)
+    if chosen.shape != x.shape[: chosen.ndim]:
+        raise IndexingError(f"a mask of shape {chosen.shape} does not fit an array of shape {x.shape}")
+    rest = x.ndim - chosen.ndim
+    new = array_of(value) if isinstance(value, (Tracer, np.ndarray, list, tuple)) else None
+    if new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
+        raise UnsupportedError(
+            "assigning several values through a mask depends on how many are chosen; write "
+            "x[...] = np.where(mask, values, x) with values for every element"
+        )
+    number = as_dtype(value, x)
+    wide = view(chosen, Reshape(chosen.shape + (1,) * rest))
+    return apply("where", wide, Tracer(x._trace, number, None), x)
+
+
+def _slice(entry: slice, n: int) -> tuple[int, int, int]:
+    try:
+        return entry.indices(n)
+    except TypeError:
+        raise IndexingError("slice bounds must be ints or None; write x[int_a:int_b]") from None
+    except ValueError as error:
+        raise ShapeError(str(error)) from None
+
+
+def _expand(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
+    """The keys with Ellipsis written out, each checked. Raises IndexingError, UnsupportedError."""
+    found: list[Any] = []
+    for entry in keys:
+        found.append(_checked(entry))
+    used = sum(entry is not None and entry is not Ellipsis for entry in found)
+    if used > x.ndim:
+        raise IndexingError(f"too many indices: the array has {x.ndim} axes, but {used} were indexed")
+    dots = [i for i, entry in enumerate(found) if entry is Ellipsis]
+    if len(dots) > 1:
+        raise IndexingError("an index can only have a single ellipsis ('...')")
+    at = dots[0] if dots else len(found)
+    return found[:at] + [slice(None)] * (x.ndim - used) + found[at + bool(dots) :]
+
+
+def _checked(entry: Any) -> Any:
+    if entry is None or entry is Ellipsis or isinstance(entry, slice):
+        return entry
+    if _is_mask(entry):
+        raise UnsupportedError(
+            "indexing with booleans gives a shape that depends on data; write np.where(mask, x, 0), "
+            "or a reduction with where=mask"
+        )
+    if isinstance(entry, (list, np.ndarray, Tracer)):
+        raise UnsupportedError(
+            "indexing with integer arrays is not supported; index with ints and slices, or join them by np.stack"
+        )
+    try:
+        return operator.index(entry)
+    except TypeError:
+        raise IndexingError("only integers, slices (`:`), ellipsis (`...`), and np.newaxis are valid indices") from None
+
+
+@implements(np.copyto)
+def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    """`dst[...] = src`, where the mask holds."""
+    if not isinstance(dst, Tracer):
+        raise TraceError("a traced value cannot be copied into an untraced array; use the value itself")
+    source = array_of(src)
+    if not np.can_cast(source.dtype, dst.dtype, casting) and not isinstance(src, (int, float, complex)):  # type: ignore[arg-type]
+        raise DTypeError(f"copyto: no {casting!r} cast from {source.dtype} to {dst.dtype}; write x.astype(...)")
+    store(dst, src if where is True else apply("where", where, Tracer(dst._trace, as_dtype(src, dst)), dst))
+
+
+@implements(method="fill")
+def fill(x: Tracer, value: Any) -> None:
+    """`x[...] = value`."""
+    store(x, value)

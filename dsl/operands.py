@@ -1,0 +1,121 @@
+"""Anything that stands for an array in an expression (traced or not) as nodes of the trace in progress."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from ..compiler.graph import Scalar, Value
+from ..compiler.types import dtype_of
+from .errors import DTypeError, TraceError
+from .trace import Trace, current
+from .tracer import TracedNumber, Tracer, check_alive
+
+
+def trace_of(*args: Any) -> Trace:
+    """The trace that the traced values among `args` belong to, else the trace in progress."""
+    for arg in args:
+        if isinstance(arg, Tracer) or type(arg) is TracedNumber:
+            return check_alive(arg)
+    trace = current()
+    if trace is None:
+        raise TraceError("there is no trace in progress")
+    return trace
+
+
+def operand(x: Any) -> Value | Scalar | np.generic:
+    """What the builder takes: a node, or a number that is known. Arrays and lists are captured.
+
+    Raises DTypeError for what cannot be an array of numbers."""
+    if isinstance(x, Tracer):
+        check_alive(x)
+        return x._value
+    if type(x) is TracedNumber:
+        check_alive(x)
+        if isinstance(x._number, bool):
+            raise x._need()
+        return x._trace.scalar(x._name, type(x._number))
+    if isinstance(x, (bool, int, float, complex, np.generic)) and not isinstance(x, (np.str_, np.bytes_, np.void)):
+        if isinstance(x, np.generic):
+            checked_dtype(x.dtype)
+            return x
+        return x
+    array = host_array(x)
+    return trace_of().capture(array)
+
+
+def host_array(x: Any) -> np.ndarray[Any, Any]:
+    """Anything array-like that is not traced as a NumPy array of a supported dtype in native byte order."""
+    if isinstance(x, str) or x is None or isinstance(x, (dict, set, bytes)) or callable(x):
+        raise DTypeError(f"{_describe(x)} is no array of numbers; pass numbers or arrays")
+    if isinstance(x, (list, tuple)) and any(isinstance(i, Tracer) for i in x):
+        raise TraceError("a list of traced values is no array; write np.stack([...]), or np.concatenate([...])")
+    array = np.asarray(x)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    checked_dtype(array.dtype)
+    return array
+
+
+def _describe(x: Any) -> str:
+    text = repr(x)
+    return text if len(text) < 40 else f"a {type(x).__name__}"
+
+
+def checked_dtype(dtype: Any) -> np.dtype[Any]:
+    """The supported dtype that `dtype` names. Raises DTypeError."""
+    try:
+        return dtype_of(dtype)
+    except TypeError as error:
+        raise DTypeError(str(error)) from None
+
+
+def value_of(x: Any) -> Value:
+    """The operand as a node; a number that is known becomes a 0-d constant of its own dtype."""
+    found = operand(x)
+    return found if isinstance(found, Value) else trace_of().builder.value(found)
+
+
+def array_of(x: Any) -> Tracer:
+    """Anything array-like as a traced array (0-d for numbers, with NumPy's default dtype)."""
+    if isinstance(x, Tracer):
+        check_alive(x)
+        return x
+    trace = trace_of(x)
+    value = value_of(x)
+    if value.weak is not None:
+        value = Value(value.number, value.type)
+    return Tracer(trace, value, "capture", sources_of(x))
+
+
+def sources_of(*args: Any) -> frozenset[int] | None:
+    """The numbers of the call that alone decide all `args`, if that is so."""
+    found: frozenset[int] = frozenset()
+    for arg in args:
+        if isinstance(arg, Tracer) or type(arg) is TracedNumber:
+            if arg._sources is None:
+                return None
+            found |= arg._sources
+        elif not isinstance(arg, (bool, int, float, complex, np.generic)):
+            return None
+    return found
+
+
+def fresh(value: Value, *args: Any) -> Tracer:
+    """A new array; args: what it was made from."""
+    return Tracer(trace_of(*args), value, None, sources_of(*args))
+
+
+def length(trace: Trace, n: int) -> TracedNumber:
+    """A number that comes from a shape, as an argument of the kernels: their text serves all sizes."""
+    return TracedNumber(trace, trace.host.constant(n), n, frozenset())
+
+
+def to_index(x: Any, what: str) -> int:
+    """A Python int. Raises DTypeError for anything else."""
+    try:
+        return operator.index(x)
+    except TypeError:
+        raise DTypeError(f"{what} must be an int, not {_describe(x)}") from None

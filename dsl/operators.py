@@ -1,0 +1,98 @@
+"""Python's operators on the stand-ins, made from the rows of the op table that name one."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..compiler.ops import OPS, UFUNC_PARTS
+from .aliasing import assign
+from .elementwise import user_apply
+from .linear import matmul
+from .tracer import TracedNumber, Tracer, check_alive
+
+
+def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: bool = False) -> Callable[..., Any]:
+    def unary(self: Tracer) -> Any:
+        return user_apply(rows[0], self)
+
+    def binary(self: Tracer, other: Any) -> Any:
+        if other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
+            return NotImplemented
+        args = (other, self) if reflected else (self, other)
+        results = tuple(user_apply(row, *args) for row in rows)
+        return results if len(results) > 1 else results[0]
+
+    function = unary if arity == 1 else binary
+    function.__name__ = name
+    return function
+
+
+def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
+    def inplace(self: Tracer, other: Any) -> Any:
+        return assign(self, user_apply(row, self, other))
+
+    inplace.__name__ = name
+    return inplace
+
+
+def _number_operator(
+    name: str, python: str, rows: tuple[str, ...], arity: int, reflected: bool = False
+) -> Callable[..., Any]:
+    """Among numbers Python's own operator, on the host; with anything else the array's."""
+    on_arrays = _array_operator(name, rows, arity, reflected)
+    function = divmod if python == "__divmod__" else getattr(operator, python)
+
+    def host(self: TracedNumber, *others: Any) -> Any:
+        if any(type(other) not in _NUMBERS for other in others):
+            return on_arrays(self, *others)
+        operands = (*others, self) if reflected else (self, *others)
+        for o in operands:
+            if type(o) is TracedNumber:
+                check_alive(o)
+        sources = frozenset().union(*(o._sources for o in operands if type(o) is TracedNumber))
+        try:
+            number = function(*(o._number if type(o) is TracedNumber else o for o in operands))
+        except (ArithmeticError, TypeError, ValueError):
+            raise self._trace.need(sources) from None  # with known numbers Python raises it at the user's line
+        code = self._trace.host
+        names = [o._name if type(o) is TracedNumber else code.constant(o) for o in operands]
+        result = code.statement(f"{code.function_name(function)}({', '.join(names)})")
+        if isinstance(number, tuple):
+            return tuple(
+                TracedNumber(self._trace, code.statement(f"{result}[{i}]"), n, sources) for i, n in enumerate(number)
+            )
+        return TracedNumber(self._trace, result, number, sources)
+
+    host.__name__ = name
+    return host
+
+
+_NUMBERS = {bool, int, float, complex, TracedNumber}
+
+
+def _install_operators() -> None:
+    """Gives both stand-ins the Python methods that the rows of the table answer."""
+    rows: dict[str, tuple[str, ...]] = {
+        row.operator: (row.name,) for row in OPS.values() if row.operator and row.kind == "map"
+    }
+    rows["__divmod__"] = UFUNC_PARTS[np.divmod]
+    for python, parts in rows.items():
+        arity = OPS[parts[0]].arity
+        setattr(Tracer, python, _array_operator(python, parts, arity))
+        setattr(TracedNumber, python, _number_operator(python, python, parts, arity))
+        stem = python.strip("_")
+        if arity == 2 and hasattr(int, f"__r{stem}__"):
+            setattr(Tracer, f"__r{stem}__", _array_operator(f"__r{stem}__", parts, arity, True))
+            setattr(TracedNumber, f"__r{stem}__", _number_operator(f"__r{stem}__", python, parts, arity, True))
+            if hasattr(operator, f"__i{stem}__"):
+                setattr(Tracer, f"__i{stem}__", _inplace_operator(f"__i{stem}__", parts[0]))
+    for stand_in in (Tracer, TracedNumber):
+        setattr(stand_in, "__matmul__", lambda self, other: matmul(self, other))  # noqa: B010
+        setattr(stand_in, "__rmatmul__", lambda self, other: matmul(other, self))  # noqa: B010
+
+
+_install_operators()

@@ -1,0 +1,256 @@
+"""Assignment to elements, with NumPy's aliasing: what is written through one name is seen under all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kernelgraph as kg
+
+from .tracing import assert_same, interpreted
+
+X = np.arange(24.0).reshape(4, 6)
+
+
+def same(function: Any, *args: Any) -> None:
+    """Interpreted, compiled and NumPy agree, on results and on what becomes of the arguments."""
+    mine, reference = [np.array(a) for a in args], [np.array(a) for a in args]
+    expected = function(*reference)
+    assert_same(interpreted_results(function, *args), expected)
+    assert_same(kg.kernel_graph(function, device="cpu")(*mine), expected)
+    for a, b in zip(mine, reference, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def interpreted_results(function: Any, *args: Any) -> Any:
+    return interpreted(lambda *arrays: function(*[a.copy() for a in arrays]), *args)
+
+
+PROGRAMS: list[Any] = [
+    lambda u: (u.__setitem__((slice(1, -1), slice(1, -1)), 0), u + 1)[1],
+    lambda u: (u.__setitem__(0, u[1]), u.__setitem__((slice(None), 2), u[:, 3] * 2), u * 1)[2],
+    lambda u: (u.__setitem__(slice(None, None, -2), u[1::2]), u + 0)[1],
+    lambda u: (u.__setitem__(..., u[::-1]), u + 0)[1],
+    lambda u: (u.__setitem__(u > 5, -1), u.__setitem__(np.array([True, False, True, False]), u[1]), u + 0)[2],
+    lambda u: (u[1:].__setitem__(0, 9), u.T.__setitem__(0, [1, 2, 3, 4]), u[:, None, 2].__iadd__(5), u + 0)[3],
+    lambda u: (np.add(u, 1, out=u), np.multiply(u[0], 2, out=u[1]), u + 0)[2],
+    lambda u: (np.copyto(u[2], 7), np.copyto(u, 3, where=u > 10), u.fill(2), u + 0)[3],
+    lambda u: (np.sum(u, axis=0, out=u[0]), np.mean(u, 0, out=u[1]), u + 0)[2],
+]
+
+
+@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+def test_programs(number: int) -> None:
+    same(PROGRAMS[number], X)
+
+
+def test_views_see_what_is_assigned() -> None:
+    def function(x: Any) -> Any:
+        u = x * 1
+        v, w = u[1:], u.T
+        z = v[0][::2]
+        u[1] = 5
+        before = z + 0
+        v[0, 0] = 7
+        w[1, 1] += 100
+        z *= 2
+        copy = u.copy()
+        u[:] = 0
+        return u, v, w, z, before, copy
+
+    same(function, X)
+
+
+def test_a_time_loop() -> None:
+    def function(u: Any, steps: int) -> Any:
+        for _ in range(steps):
+            u[1:-1, 1:-1] += 0.1 * (u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1])
+            u[0] = u[1]
+        return u
+
+    mine, reference = np.random.default_rng(0).random((2, 17, 23))
+    mine = reference.copy()
+    result = kg.kernel_graph(function, device="cpu")(mine, 5)
+    function(reference, 5)
+    assert result is mine
+    np.testing.assert_allclose(mine, reference, rtol=1e-13)
+
+
+def test_assigned_arguments() -> None:
+    def function(u: Any, v: Any) -> Any:
+        u[1:] += v[1:]
+        return u, u[0], v
+
+    f = kg.kernel_graph(function, device="cpu")
+    u, v = X.copy(), X + 1
+    result = f(u, v)
+    assert result[0] is u and not np.shares_memory(result[1].numpy(), u)
+    assert_same(result[1:], (X[0], X + 1))
+    np.testing.assert_array_equal(u[1:], X[1:] + X[1:] + 1)
+    a, b = kg.asarray(X, device="cpu"), kg.asarray(X + 1, device="cpu")
+    old = a.numpy()
+    assert f(a, b)[0] is a
+    assert_same(a, u)
+    np.testing.assert_array_equal(old, X)
+
+
+@pytest.mark.parametrize("kind", ["transposed", "big endian", "unaligned", "every second", "one"])
+def test_assigned_arguments_of_any_layout(kind: str) -> None:
+    raw = np.zeros(X.nbytes + 8, np.uint8)
+    base: Any = {
+        "transposed": lambda: X.T.copy().T,
+        "big endian": lambda: X.astype(">f8"),
+        "unaligned": lambda: raw[1 : 1 + X.nbytes].view(np.float64).reshape(X.shape),
+        "every second": lambda: np.zeros((8, 12))[::2, ::-2],
+        "one": lambda: np.zeros(()),
+    }[kind]()
+    base[...] = X if base.ndim else 3
+
+    def function(u: Any) -> Any:
+        u += 1
+        u *= u
+        return u
+
+    result = kg.kernel_graph(function, device="cpu")(base)
+    assert result is base
+    np.testing.assert_array_equal(base, (X + 1) ** 2 if base.ndim else 16)
+
+
+def test_numpy_scalars_do_not_change() -> None:
+    def function(s: Any) -> Any:
+        s += 1
+        return s
+
+    s = np.float64(2)
+    assert_same(kg.kernel_graph(function, device="cpu")(s), np.float64(3))
+    assert s == 2
+
+
+def test_what_may_not_be_assigned() -> None:
+    def function(u: Any, v: Any) -> Any:
+        u[0] = 1
+        return v
+
+    f = kg.kernel_graph(function, device="cpu")
+    x = X.copy()
+    x.flags.writeable = False
+    with pytest.raises(kg.ReadOnlyError, match="read-only"):
+        f(x, X)
+    y = X.copy()
+    with pytest.raises(kg.ArgumentsError, match="shares"):
+        f(y, y[1:])
+    with pytest.raises(kg.ReadOnlyError, match="share memory"):
+        f(np.lib.stride_tricks.as_strided(y, y.shape, (0, 8)), X)
+    np.testing.assert_array_equal(y, X)
+
+
+def test_globals_are_not_assigned() -> None:
+    table = np.zeros(4)
+
+    def function(x: Any) -> Any:
+        np.add(x, 1, out=table)
+        return x
+
+    with pytest.raises(kg.TraceError):
+        kg.kernel_graph(function, device="cpu")(np.ones(4))
+    assert not table.any()
+
+
+def test_new_arrays_can_be_filled() -> None:
+    def function(x: Any) -> Any:
+        u = kg.zeros(x.shape)
+        u[1:-1] = x[1:-1]
+        e = np.zeros_like(x)
+        for i in range(4):
+            e[i, i] = x[i].sum()
+        return u, e
+
+    def plain(x: Any) -> Any:
+        u, e = np.zeros(x.shape), np.zeros_like(x)
+        u[1:-1] = x[1:-1]
+        for i in range(4):
+            e[i, i] = x[i].sum()
+        return u, e
+
+    assert_same(kg.kernel_graph(function, device="cpu")(X), plain(X))
+
+
+@st.composite
+def steps(draw: Any) -> list[tuple[Any, ...]]:
+    """A program: views of arrays made so far, and assignments to them."""
+    key = st.sampled_from(
+        [
+            0,
+            -1,
+            slice(1, None),
+            slice(None, -1),
+            slice(None, None, 2),
+            slice(None, None, -1),
+            slice(2, 0, -1),
+            None,
+            ...,
+        ]
+    )
+    keys = st.tuples(key) | st.tuples(key, key)
+    program = []
+    for _ in range(draw(st.integers(1, 7))):
+        which, other = draw(st.integers(0, 9)), draw(st.integers(0, 9))
+        program.append(
+            draw(
+                st.sampled_from(
+                    [
+                        ("view", which, draw(keys)),
+                        ("transpose", which),
+                        ("set", which, draw(keys), draw(st.integers(-9, 9))),
+                        ("set from", which, draw(keys), other),
+                        ("add", which, draw(st.integers(1, 3))),
+                        ("mask", which, draw(st.integers(0, 20))),
+                        ("new", which),
+                    ]
+                )
+            )
+        )
+    return program
+
+
+def run(program: list[tuple[Any, ...]], x: Any) -> Any:
+    arrays = [x * 1]
+    for step in program:
+        a = arrays[step[1] % len(arrays)]
+        try:
+            if step[0] == "view":
+                arrays.append(a[step[2]])
+            elif step[0] == "transpose":
+                arrays.append(a.T)
+            elif step[0] == "set":
+                a[step[2]] = step[3]
+            elif step[0] == "set from":
+                a[step[2]] = arrays[step[3] % len(arrays)].sum() + a[step[2]] * 2
+            elif step[0] == "add":
+                if a.ndim:
+                    a += step[2]
+            elif step[0] == "mask":
+                a[a > step[2]] = -step[2]
+            else:
+                arrays.append(a + 1)
+        except IndexError:
+            continue
+    return [a + 0 for a in arrays]
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps())
+def test_random_programs_interpreted(program: list[tuple[Any, ...]]) -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    assert_same(interpreted(lambda x: run(program, x), x), run(program, x))
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps())
+def test_random_programs_compiled(program: list[tuple[Any, ...]]) -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    assert_same(kg.kernel_graph(lambda x: run(program, x), device="cpu")(x), run(program, x))
