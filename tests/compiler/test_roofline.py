@@ -1,0 +1,59 @@
+"""The benchmark programs move the fewest bytes that they can: each input read once, each output written once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.compiler.audit import Touched, run_program
+from kernelgraph.compiler.pipeline import build
+
+from ..golden.programs import PROGRAMS, black_scholes, layer_norm, long_sum, softmax, stencil, transposed
+
+
+def chain(x):
+    return np.exp(-(x * x)) * np.sin(x) + 0.5 * x
+
+
+def column_sum(x):
+    return np.exp(x).sum(0)
+
+
+CASES = {
+    "chain": (chain, [(1000,)]),
+    "black_scholes": (lambda s, k, t: black_scholes(s, k, t, 0.03, 0.2), [(500,)] * 3),
+    "softmax": (softmax, [(33, 70)]),
+    "layer_norm": (layer_norm, [(33, 70), (70,), (70,)]),
+    "sum": (long_sum, [(2000,)]),
+    "column_sum": (column_sum, [(64, 48)]),
+    "transposed": (transposed, [(40, 30), (30, 40)]),
+    "stencil": (stencil, [(40, 30)]),
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", CASES)
+def test_fewest_bytes(name, target):
+    function, shapes = CASES[name]
+    rng = np.random.default_rng(0)
+    arrays = [rng.random(s, np.float32) + 1 for s in shapes]
+    graph = kg.kernel_graph(device="fake")(function).graph(*arrays)
+    program = build(graph, target)
+    touched: list[Touched] = []
+    run_program(program, arrays, [1.0] * len(graph.numbers), touched=touched)
+    assert len(program.tasks) == 1
+    inputs = sum(a.size for a in arrays)
+    outputs = sum(graph.nodes[o].type.size for o in graph.outputs)
+    if name == "stencil":  # four shifted reads, which meet in the cache: every byte but the corners
+        assert len(touched[0].reads) == (arrays[0].size - 4) * 4
+    else:
+        assert touched[0].loads == inputs
+    assert touched[0].stores == outputs
+
+
+def test_a_long_sum_reads_memory_once():
+    function, args = PROGRAMS["long_sum"]
+    program = build(kg.kernel_graph(device="fake")(function).graph(*args), "cuda")
+    sizes = [region.shape for task in program.tasks for region in task.reads if region.buffer in program.inputs]
+    assert sum(int(np.prod(s)) for s in sizes) == 1 << 22
