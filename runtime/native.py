@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from . import machine_code, native_engine, native_ir, symbols
 from .cache import digest
 from .errors import CompileError
-from .native_engine import CHAOS, ENGINE_BYTES, PARKED, SPINNING
+from .native_engine import CHAOS, ENGINE_BYTES, FREE, HOST, LIVE, PARKED, READY, SLOT_COUNT, SPINNING
 from .settings import settings
 
 SLICE_NS = 50_000_000  # a wait comes back this often, so that Python can handle a signal
@@ -96,6 +96,13 @@ class Engine:
     @property
     def parked(self) -> int:
         return self._words[PARKED // 8]
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether there is nothing to do, all slots are free, and all workers sleep."""
+        w = self._words
+        busy = w[LIVE // 8] or w[READY // 8] or w[HOST // 8] or w[FREE // 8] != (1 << SLOT_COUNT) - 1
+        return not busy and self.parked == self.workers
 
     @property
     def workers(self) -> int:

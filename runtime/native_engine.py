@@ -466,6 +466,8 @@ def worker(engine: int) -> int:
 
 
 def _park(engine: int) -> None:
+    if load(engine + CHAOS):
+        _dawdle(engine)
     mutex_lock(engine + LOCK)
     fetch_add(engine + SPINNING, -1)
     fetch_add(engine + PARKED, 1)

@@ -55,6 +55,21 @@ def device():
     return CPUDevice(0)
 
 
+@pytest.fixture(autouse=True)
+def engine_comes_to_rest():
+    """After each test: no work is left, no slot is lost, every worker sleeps."""
+    yield
+    check_rest()
+
+
+def check_rest():
+    engine = native.engine()
+    limit = time.monotonic() + 5
+    while engine is not None and not engine.at_rest:
+        assert time.monotonic() < limit, "the engine does not come to rest"
+        time.sleep(0.001)
+
+
 # The language of words.
 
 
@@ -522,6 +537,20 @@ def test_any_number_of_threads(threads):
         assert native.cores() == int(os.environ["KERNELGRAPH_THREADS"])
         for seed in range(150):
             check_random_plan(device, seed, random.choice(["async", "async", "chaos"]))
+        rng = random.Random(0)
+        tasks = [slow_task(b, 1, n=64) for b in range(8) for _ in range(5)]
+        buffers = [Buffer(8 * 64, "output") for _ in range(8)]
+        program = Program(tuple(buffers), tuple(tasks), (), tuple(range(8)))
+        many = random_plan(rng, program, 8)
+        executable = device.prepare(many)
+        expected = [np.ones(64, np.int64)] * 8
+        hash_reference(program, expected := [e.copy() for e in expected])
+        for turn in range(600):
+            arrays = Arrays(device, many, [np.ones(64, np.int64)] * 8)
+            for event in arrays.run(executable):
+                event.wait()
+            assert all((a == b).all() for a, b in zip(arrays.views, expected))
+        check_rest()
         print(native.engine().workers)
         """,
         threads,
