@@ -19,6 +19,7 @@ with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The 
     shared_f32_512()          512 elements of shared memory, other ones for each call in the text
     sload_f32_4(s, i), sstore_f32_4(s, i, x)                       4 consecutive elements of it
     fold_add_1(x)             the halves of the lanes added until 1 is left; so for other primitives
+    sget_f32_4x2(s, i, gs, ls), sput_f32_4x2(s, i, gs, ls, x)      elements `i + g*gs + j*ls` of it
     shuffle_xor(x, o)         x of the lane of the warp whose number differs in the bits of o
     warp_add(x, n)            the sum over each n neighbouring threads of a warp (n a power of two); so for others
     tid_x() bid_x() bdim_x() tid_y() ...  barrier()
@@ -47,7 +48,7 @@ from .cuda_lanes import (
     same_width,
     types,
 )
-from .cuda_memory import load, shared, shared_load, shared_store, store
+from .cuda_memory import load, shared, shared_get, shared_load, shared_put, shared_store, store
 from .cuda_primitives import I32, LLVM, PREFER, ROWS, Row, Value, call, convert
 
 
@@ -258,6 +259,8 @@ _PATTERNS = tuple(
         (rf"shared_{_DTYPE}_(\d+)", shared),
         (rf"sload_{_DTYPE}_(\d+)", shared_load),
         (rf"sstore_{_DTYPE}_(\d+)", shared_store),
+        (rf"sget_{_DTYPE}_(\d+)x(\d+)", shared_get),
+        (rf"sput_{_DTYPE}_(\d+)x(\d+)", shared_put),
         ("lo|hi", _half),
         (r"repeat_(\d+)", _repeat),
         (r"fold_(\w+?)_(\d+)", _fold),

@@ -30,11 +30,22 @@ class Cell:
     def zero(self) -> Value:
         return ir.Constant(LLVM[self.dtype], 0.0 if self.dtype in ("f32", "f64") else 0)
 
-    def _pointer(self, b: ir.IRBuilder, base: Value, scalar: Value, length: int) -> Value:
+    def _pointer(self, b: ir.IRBuilder, base: Value, scalar: Value, storage: Any) -> Value:
         (wide, _) = same_width(b, scalar, ir.Constant(I64, 0))
         address = b.add(base, b.mul(wide, ir.Constant(I64, self.bytes)))
-        storage = self.storage if length == 1 else ir.VectorType(self.storage, length)
         return b.inttoptr(address, storage.as_pointer(self.space))
+
+    def _storage(self, length: int) -> tuple[Any, int]:
+        """(LLVM type of one access to `length` scalars, scalars in each of its elements).
+
+        Scalars smaller than 4 bytes travel as 4-byte words: an access has at most 4 elements.
+        """
+        if length == 1:
+            return self.storage, 1
+        nbytes = length * self.bytes
+        if self.bytes >= 4 or nbytes < 4:
+            return ir.VectorType(self.storage, length), 1
+        return (I32 if nbytes == 4 else ir.VectorType(I32, nbytes // 4)), 4 // self.bytes
 
     def _chunks(self, b: ir.IRBuilder, element: Value, scalars: int) -> list[tuple[int, int, Value]]:
         """(first scalar, scalars, number of the first) of each access."""
@@ -48,9 +59,13 @@ class Cell:
         """This part of `length` consecutive elements, which start at a multiple of the access."""
         scalars: list[Value] = []
         for _, width, number in self._chunks(b, element, length * self.parts):
-            found = b.load(self._pointer(b, base, number, width))
+            storage, per_word = self._storage(width)
+            found = b.load(self._pointer(b, base, number, storage))
             found.align = width * self.bytes
-            scalars += [found] if width == 1 else [b.extract_element(found, ir.Constant(I32, j)) for j in range(width)]
+            words = [found]
+            if isinstance(storage, ir.VectorType):
+                words = [b.extract_element(found, ir.Constant(I32, j)) for j in range(storage.count)]
+            scalars += words if per_word == 1 else [x for word in words for x in self._split(b, word, per_word)]
         lanes = scalars[self.part :: self.parts]
         return [b.icmp_unsigned("!=", x, ir.Constant(I8, 0)) for x in lanes] if self.dtype == "b1" else lanes
 
@@ -59,12 +74,27 @@ class Cell:
         if self.dtype == "b1":
             scalars = [b.zext(x, I8) for x in scalars]
         for k, width, number in self._chunks(b, element, len(scalars)):
-            value = scalars[k]
-            if width > 1:
-                value = ir.Constant(ir.VectorType(self.storage, width), ir.Undefined)
-                for j in range(width):
-                    value = b.insert_element(value, scalars[k + j], ir.Constant(I32, j))
-            b.store(value, self._pointer(b, base, number, width), align=width * self.bytes)
+            storage, per_word = self._storage(width)
+            words = list(scalars[k : k + width])
+            if per_word > 1:
+                words = [self._join(b, words[j : j + per_word]) for j in range(0, width, per_word)]
+            value = words[0]
+            if isinstance(storage, ir.VectorType):
+                value = ir.Constant(storage, ir.Undefined)
+                for j, word in enumerate(words):
+                    value = b.insert_element(value, word, ir.Constant(I32, j))
+            b.store(value, self._pointer(b, base, number, storage), align=width * self.bytes)
+
+    def _split(self, b: ir.IRBuilder, word: Value, count: int) -> list[Value]:
+        """The scalars in a word, lowest bits first."""
+        bits = 8 * self.bytes
+        return [b.trunc(b.lshr(word, ir.Constant(I32, bits * j)) if j else word, self.storage) for j in range(count)]
+
+    def _join(self, b: ir.IRBuilder, scalars: Sequence[Value]) -> Value:
+        word = b.zext(scalars[0], I32)
+        for j, scalar in enumerate(scalars[1:], 1):
+            word = b.or_(word, b.shl(b.zext(scalar, I32), ir.Constant(I32, 8 * self.bytes * j)))
+        return word
 
 
 def load(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
@@ -200,3 +230,34 @@ def shared_store(name: str, dtype: str, lanes: str) -> Any:
         return types.void, generate
 
     return intrinsic_of(name, 3, rule)
+
+
+def shared_get(name: str, dtype: str, lanes: str, groups: str) -> Any:
+    """sget(memory, first, group stride, lane stride)"""
+    cell = Cell(dtype, SHARED)
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any) -> list[Value]:
+            rows = numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
+            return [x for row in rows for number in row for x in cell.load(b, base[0], number, 1)]
+
+        return lanes_type(NUMBA[dtype], int(lanes) * int(groups)), generate
+
+    return intrinsic_of(name, 4, rule)
+
+
+def shared_put(name: str, dtype: str, lanes: str, groups: str) -> Any:
+    """sput(memory, first, group stride, lane stride, value)"""
+    cell = Cell(dtype, SHARED)
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any, value: Any) -> list[Value]:
+            rows = numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
+            places = [number for row in rows for number in row]
+            for number, x in zip(places, _spread(value, len(places)), strict=True):
+                cell.store(b, base[0], number, [x])
+            return []
+
+        return types.void, generate
+
+    return intrinsic_of(name, 5, rule)

@@ -230,28 +230,29 @@ def _shared(thread: Thread, dtype: str, count: str) -> Any:
     return function
 
 
-def _sload(thread: Thread, dtype: str, length: str) -> Any:
-    def function(memory: Shared, i: Any) -> Any:
-        where = range(int(i), int(i) + int(length))
-        assert where.start >= 0 and where.stop <= memory.data.size
+def _sload(thread: Thread, dtype: str, length: str, groups: str = "1") -> Any:
+    def function(memory: Shared, i: Any, gs: Any = 0, ls: Any = 1) -> Any:
+        where = _numbers(i, gs, ls, int(length), int(groups))
+        assert where.min() >= 0 and where.max() < memory.data.size
         for k in where:
             assert thread.sees(memory.writer.get(k)), f"shared memory [{k}] is read without a barrier"
             memory.reader[k] = thread.joined(memory.reader.get(k))
-        return memory.data[where.start : where.stop].copy()
+        return memory.data[where]
 
     return function
 
 
-def _sstore(thread: Thread, dtype: str, length: str) -> Any:
-    def function(memory: Shared, i: Any, value: Any) -> None:
-        where = range(int(i), int(i) + int(length))
-        assert where.start >= 0 and where.stop <= memory.data.size
+def _sstore(thread: Thread, dtype: str, length: str, groups: str = "1") -> Any:
+    def function(memory: Shared, i: Any, *rest: Any) -> None:
+        gs, ls, value = rest if len(rest) == 3 else (0, 1, rest[0])
+        where = _numbers(i, gs, ls, int(length), int(groups))
+        assert where.min() >= 0 and where.max() < memory.data.size
         for k in where:
             for access in (memory.writer.get(k), memory.reader.get(k)):
                 assert thread.sees(access), f"shared memory [{k}] is overwritten without a barrier"
             memory.writer[k] = thread.now
         assert lanes(value).dtype == DTYPES[dtype]
-        memory.data[where.start : where.stop] = np.resize(lanes(value), len(where))
+        memory.data[where] = np.resize(lanes(value), len(where))
 
     return function
 
@@ -287,6 +288,8 @@ _PATTERNS: tuple[tuple[str, Callable[..., Any]], ...] = (
     (rf"shared_{_D}_(\d+)", _shared),
     (rf"sload_{_D}_(\d+)", _sload),
     (rf"sstore_{_D}_(\d+)", _sstore),
+    (rf"sget_{_D}_(\d+)x(\d+)", _sload),
+    (rf"sput_{_D}_(\d+)x(\d+)", _sstore),
     (r"repeat_(\d+)", lambda t, n: lambda x: np.resize(lanes(x), int(n))),
     (r"fold_(\w+?)_(\d+)", lambda t, op, n: lambda x: _fold(op, lanes(x), int(n))),
     ("butterfly", lambda t: _butterfly),

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from cuda_emulator import Pointer, run
 
 from kernelgraph.compiler.kernel import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
 from kernelgraph.compiler.primitives import evaluate
 from kernelgraph.compiler.targets.cuda import launch, print_cuda
 from kernelgraph.compiler.types import DTYPES
+
+from .cuda_emulator import Pointer, run
 
 F32, F64, I64, B1 = (DTYPES[t] for t in ("f32", "f64", "i64", "b1"))
 

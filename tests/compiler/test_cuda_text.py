@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from cuda_nests import B1, F32, F64, I64, Builder, check
-
 from kernelgraph.compiler.kernel import LoopNest, Operand
-from kernelgraph.compiler.targets.cuda import row_width
+from kernelgraph.compiler.targets.cuda import print_cuda, row_width
 from kernelgraph.compiler.types import DTYPES
+
+from .cuda_nests import B1, F32, F64, I64, Builder, array, check, emulate, reference
 
 SEEDS = st.integers(0, 2**32 - 1)
 few = settings(max_examples=40, deadline=None)
@@ -61,6 +57,41 @@ def test_elementwise(case: tuple[LoopNest, tuple[int, ...]], seed: int) -> None:
         if "0" not in operand.layout:  # each element is touched once
             counts = pointer.loads if operand.role == "in" else pointer.stores
             assert len(counts) == np.prod(sizes) and set(counts.values()) == {1}
+
+
+@st.composite
+def layout_changes(draw: st.DrawFn) -> tuple[LoopNest, tuple[int, ...]]:
+    """Inputs that are contiguous along different axes."""
+    axes = draw(st.integers(2, 3))
+    across = draw(st.integers(0, axes - 2))
+    names = draw(st.lists(st.sampled_from(["f32", "f64", "i8", "b1", "c64", "bf16"]), min_size=1, max_size=2))
+    operands, b = [], Builder()
+    b.point()
+    total = b("cast", b("index", dtype=I64, attr=across), dtype=F64)
+    for k, name in enumerate(names):
+        layout = "".join("1" if a == across else "s" for a in range(axes))
+        operands.append(Operand(DTYPES[name], "in", layout, draw(st.booleans())))
+        value = b("mul", b.load(k, F32, 0), b.load(k, F32, 1)) if name == "c64" else b.load(k, DTYPES[name])
+        total = b("add", total, b("cast", value, dtype=F64))
+    other = "".join(draw(st.sampled_from("0s")) for _ in range(axes - 1)) + draw(st.sampled_from("01"))
+    operands.append(Operand(F32, "in", other, draw(st.booleans())))
+    total = b("add", total, b("cast", b.load(len(names)), dtype=F64))
+    operands.append(Operand(F64, "out", "s" * (axes - 1) + "1", draw(st.booleans())))
+    b.store(len(names) + 1, total)
+    sizes = [draw(st.integers(1, 2))] * axes
+    sizes[across], sizes[-1] = draw(st.integers(1, 70)), draw(st.integers(1, 40))
+    return b.nest("k", axes, 0, operands, index_bits=draw(st.sampled_from([32, 64]))), tuple(sizes)
+
+
+@settings(few, max_examples=12)
+@given(layout_changes(), SEEDS)
+def test_layout_changes(case: tuple[LoopNest, tuple[int, ...]], seed: int) -> None:
+    nest, sizes = case
+    pointers = check(nest, sizes, seed, rtol=1e-3)
+    assert "barrier()" in print_cuda(nest)
+    for operand, pointer in zip(nest.operands, pointers, strict=True):
+        if "0" not in operand.layout and operand.dtype.kind != "c":
+            assert set((pointer.loads or pointer.stores).values()) == {1}
 
 
 def test_scalars() -> None:
@@ -177,8 +208,6 @@ def test_reductions(case: tuple[LoopNest, tuple[int, ...]], seed: int) -> None:
 @pytest.mark.parametrize("layout", ["s1", "1s"])
 @pytest.mark.parametrize("combine", ["max", "min", "argmax", "argmin"])
 def test_nan_wins(layout: str, combine: str) -> None:
-    from cuda_nests import array, emulate, reference
-
     b = Builder()
     b.loop()
     value = b.load(0)

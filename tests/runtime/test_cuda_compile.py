@@ -1,0 +1,211 @@
+"""CUDA kernels compiled on a machine without a GPU: the machine code has what makes it fast, and nothing that is wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba_cuda", reason="needs the extra cuda")
+
+sys.path[:0] = [str(Path(__file__).parents[2])]
+from hypothesis import HealthCheck, given, settings  # noqa: E402
+
+from kernelgraph.compiler.kernel import LoopNest, Operand  # noqa: E402
+from kernelgraph.compiler.primitives import PRIMITIVES  # noqa: E402
+from kernelgraph.compiler.targets.cuda import cuda_kernel, row_width  # noqa: E402
+from kernelgraph.compiler.types import DTYPES  # noqa: E402
+from kernelgraph.runtime.devices import cuda_compile  # noqa: E402
+from kernelgraph.runtime.devices.cuda_compile import compile_cuda, compile_ptx, link_cubin  # noqa: E402
+from kernelgraph.runtime.program import Kernel  # noqa: E402
+from kernelgraph.runtime.settings import override  # noqa: E402
+from tests.compiler.cuda_nests import F32, F64, Builder  # noqa: E402
+from tests.compiler.test_cuda_text import elementwise, layout_changes, reductions, softmax  # noqa: E402
+
+CC = (9, 0)
+few = settings(max_examples=6, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+
+
+def one(op: str, *dtypes: Any, fastmath: bool = False, width: int = 1) -> LoopNest:
+    """out = op(a, b, ...) over one axis."""
+    b = Builder()
+    b.point()
+    args = [b.load(k, d) for k, d in enumerate(dtypes)]
+    result = PRIMITIVES[op].result
+    value = b(op, *args, dtype=result if isinstance(result, np.dtype) else dtypes[-1])
+    b.store(len(dtypes), value)
+    operands = [Operand(d, "in", "1") for d in dtypes] + [Operand(b.dtypes[value], "out", "1")]
+    return b.nest("k", 1, 0, operands, index_bits=32, width=width, fastmath=fastmath)
+
+
+def products(fastmath: bool) -> LoopNest:
+    """a*b - c*c: of another sign where one product and the difference are rounded once."""
+    b = Builder()
+    b.point()
+    x, y, z = (b.load(k) for k in range(3))
+    b.store(3, b("sub", b("mul", x, y), b("mul", z, z)))
+    operands = [Operand(F32, "in", "1")] * 3 + [Operand(F32, "out", "1")]
+    return b.nest("k", 1, 0, operands, index_bits=32, fastmath=fastmath)
+
+
+def ptx_of(nest: LoopNest, cc: tuple[int, int] = CC) -> str:
+    return compile_ptx(cuda_kernel(nest), cc)
+
+
+@few
+@given(elementwise())
+def test_elementwise_compiles(case: Any) -> None:
+    assert ".local" not in ptx_of(case[0])
+
+
+@few
+@given(reductions())
+def test_reductions_compile(case: Any) -> None:
+    assert ".local" not in ptx_of(case[0])
+
+
+@settings(few, max_examples=3)
+@given(layout_changes())
+def test_layout_changes_compile(case: Any) -> None:
+    assert ".local" not in ptx_of(case[0])
+
+
+def test_vectors() -> None:
+    """Contiguous aligned operands take 16 bytes at a time, smaller items as many elements."""
+    ptx = ptx_of(one("add", F32, F32))
+    assert ptx.count("ld.global.v4.f32") == 2 and ptx.count("st.global.v4.f32") == 1
+    assert len(re.findall(r"\.param \.u64 k_param", ptx)) == 4  # three pointers and a length
+    assert ptx_of(one("add", F64, F64)).count("ld.global.v2.f64") == 2
+    mixed = ptx_of(one("lt", F32, F32))
+    assert "ld.global.v4.f32" in mixed and "st.global.u32" in mixed
+    i8 = DTYPES["i8"]
+    assert ptx_of(one("add", i8, i8)).count("ld.global.v4.u32") == 2
+    assert ptx_of(one("add", F32, F32, width=2)).count("ld.global.v4.f32") == 4
+
+
+def test_a_row_is_read_once() -> None:
+    width, _ = row_width(4096, 4)
+    ptx = ptx_of(softmax("s1", width))
+    assert width == 4 and ".local" not in ptx
+    assert ptx.count("st.global.v4.f32") == width
+    assert "bar.sync" in ptx and "shfl.sync" in ptx
+
+
+@pytest.mark.parametrize("cc", [(8, 0), (10, 0)])
+def test_other_architectures(cc: tuple[int, int]) -> None:
+    assert link_cubin(ptx_of(softmax("s1", 1), cc), cc).startswith(b"\x7fELF")
+
+
+def test_names_are_stable() -> None:
+    kernel = cuda_kernel(one("add", F32, F32))
+    first = compile_ptx(kernel, CC)
+    assert compile_ptx(kernel, CC) == first and ".visible .entry k(" in first and "NumbaEnv" not in first
+
+
+def test_every_primitive_compiles() -> None:
+    """All primitives on each dtype that they take, in one kernel a dtype."""
+    for name in ("f32", "f64", "i8", "i64", "u32", "u64", "b1"):
+        dtype = DTYPES[name]
+        b = Builder()
+        b.point()
+        args = [b.load(k, dtype) for k in range(3)]
+        flag = b.const(True, DTYPES["b1"])
+        outputs = []
+        for op, rule in PRIMITIVES.items():
+            if dtype not in rule.accepts or op in ("cast", "bitcast"):
+                continue
+            given_ = [flag] * rule.same_from + args[: rule.arity - rule.same_from]
+            outputs.append(b(op, *given_, dtype=rule.result if isinstance(rule.result, np.dtype) else dtype))
+        for target in ("f32", "f64", "i16", "u8", "u64", "b1", "f16", "bf16"):
+            outputs.append(b("cast", args[0], dtype=DTYPES[target]))
+        operands = [Operand(dtype, "in", "1")] * 3
+        for value in outputs:
+            b.store(len(operands), value)
+            operands.append(Operand(b.dtypes[value], "out", "s"))
+        ptx_of(b.nest("k", 1, 0, operands, index_bits=64))
+
+
+def test_halves_and_bits() -> None:
+    for name in ("f16", "bf16"):
+        b = Builder()
+        b.point()
+        x = b.load(0, DTYPES[name])
+        y = b("cast", b("cast", x, dtype=F64), dtype=DTYPES[name])
+        chosen = b("select", b.const(True, DTYPES["b1"]), y, b.const(1.5, DTYPES[name]), dtype=DTYPES[name])
+        b.store(1, chosen)
+        b.store(2, b("bitcast", b("cast", x, dtype=F32), dtype=DTYPES["i32"]))
+        operands = [Operand(DTYPES[name], "in", "1"), Operand(DTYPES[name], "out", "1"), Operand(DTYPES["i32"], "out", "1")]
+        assert "cvt" in ptx_of(b.nest("k", 1, 0, operands))
+
+
+def _disassembler() -> str | None:
+    found = shutil.which("nvdisasm")
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for path in Path(folder).glob("**/bin/nvdisasm"):
+            return found or str(path)
+    return found
+
+
+def sass(nest: LoopNest, tmp_path: Path) -> str:
+    tool = _disassembler()
+    if tool is None:
+        pytest.skip("nvdisasm is not installed")
+    path = tmp_path / "k.cubin"
+    path.write_bytes(compile_cuda(cuda_kernel(nest), CC))
+    return subprocess.run([tool, str(path)], capture_output=True, text=True, check=True).stdout
+
+
+def test_products_are_not_contracted(tmp_path: Path) -> None:
+    """a*b - c*c keeps its roundings unless fastmath allows otherwise."""
+    listing = sass(products(False), tmp_path)
+    assert "FMUL" in listing and "FADD" in listing and "FFMA" not in listing
+    assert "LDG.E.128" in listing and "STG.E.128" in listing and "LDL" not in listing
+    assert "FFMA" in sass(products(True), tmp_path)
+
+
+def test_disk_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = cuda_kernel(one("add", F32, F32))
+    with override(cache_dir=str(tmp_path)):
+        (first,) = cuda_compile.cubins([kernel], CC)
+        monkeypatch.setattr(cuda_compile, "compile_cuda", lambda *a: pytest.fail("compiled again"))
+        assert cuda_compile.cubins([kernel], CC) == [first]
+        assert cuda_compile.key_of(kernel, (8, 0)) != cuda_compile.key_of(kernel, CC)
+
+
+def test_a_warm_start_imports_no_numba(tmp_path: Path) -> None:
+    kernel = cuda_kernel(one("add", F32, F32))
+    with override(cache_dir=str(tmp_path)):
+        cuda_compile.cubins([kernel], CC)
+    program = f"""
+import sys
+from kernelgraph.runtime.devices.cuda_compile import cubins
+from kernelgraph.runtime.program import Kernel
+from kernelgraph.runtime.settings import override
+with override(cache_dir={str(tmp_path)!r}):
+    assert cubins([Kernel({kernel.name!r}, 'cuda', {kernel.source!r}, {kernel.signature!r}, {kernel.options!r})], {CC})
+assert not any(m.split('.')[0] in ('numba', 'llvmlite') for m in sys.modules), sorted(sys.modules)
+"""
+    path = {"PYTHONPATH": str(Path(cuda_compile.__file__).parents[3])}
+    subprocess.run([sys.executable, "-c", program], check=True, env=path)
+
+
+def test_what_does_not_compile_says_so() -> None:
+    kernel = Kernel("k", "cuda", "THREADS = 1\ndef k(a0):\n    add(a0)\n", ("ptr",))
+    with pytest.raises(cuda_compile.CompileError, match="kernel k does not compile"):
+        compile_cuda(kernel, CC)
+
+
+def test_elsewhere_gives_the_same() -> None:
+    kernels = [cuda_kernel(one(op, F32, F32)) for op in ("add", "mul")]
+    codes = cuda_compile._elsewhere(kernels, CC)
+    assert codes == [compile_cuda(k, CC) for k in kernels]
+
+

@@ -1,0 +1,230 @@
+"""The CUDA device on a GPU in memory: plans mean what their graphs mean in any order that the events allow."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernelgraph.compiler import pipeline
+from kernelgraph.compiler.interpret import interpret
+from kernelgraph.runtime.devices import cuda
+from kernelgraph.runtime.devices.cuda_pool import DevicePool
+from kernelgraph.runtime.errors import DeviceLost, OutOfMemory
+from kernelgraph.runtime.machine import MACHINES
+from kernelgraph.runtime.schedule import schedule
+from kernelgraph.runtime.settings import override
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+from cuda_fake import FakeBlas, FakeContext  # noqa: E402
+
+from tests.compiler.programs import close, graphs, precision  # noqa: E402
+
+relaxed = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(autouse=True)
+def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake GPU runs text: nothing is compiled."""
+    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+
+
+def device_on(context: FakeContext) -> cuda.CUDADevice:
+    made = cuda.CUDADevice(0, context)
+    made.blas = FakeBlas(context)  # type: ignore[assignment]
+    return made
+
+
+def ready(graph: Any, streams: Any = "max") -> Any:
+    program = pipeline.build(graph, "cuda")
+    return schedule(program, streams, machine=MACHINES["cuda"])
+
+
+def call(device: cuda.CUDADevice, executable: Any, inputs: list[tuple[Any, Any]]) -> tuple[list[Any], Any]:
+    """One call on (memory, event) inputs; the outputs' memories, and the events with all that must stay alive."""
+    plan = executable.plan
+    memories: list[Any] = [None] * len(plan.program.buffers)
+    after = []
+    for buffer, (memory, event) in zip(plan.program.inputs, inputs, strict=True):
+        memories[buffer] = memory.address
+        if event is not None:
+            after.append((buffer, event))
+    outputs = {b: device.allocate(plan.program.buffers[b].nbytes) for b in dict.fromkeys(plan.program.outputs)}
+    for b, memory in outputs.items():
+        memories[b] = memory.address
+    arena = device.allocate(plan.arena_bytes) if plan.arena_bytes else None
+    events = executable.run(memories, arena.address if arena else None, (), after)
+    return [outputs[b] for b in plan.program.outputs], (events, arena, inputs)
+
+
+@relaxed
+@given(case=graphs(dtypes=("float32", "float64", "int32", "bool", "complex64")), seed=st.integers(0, 999))
+def test_plans_mean_what_graphs_mean(case: Any, seed: int) -> None:
+    graph, arrays = case
+    device = device_on(FakeContext(seed))
+    plan = ready(graph)
+    executable = device.prepare(plan)
+    kept, wanted = [], []
+    for turn in range(2):
+        given_ = [(a[::-1] if turn and a.ndim else a).copy(order="C") for a in arrays]
+        inputs = []
+        for a in given_:
+            memory = device.allocate(a.nbytes)
+            inputs.append((memory, device.upload(a, memory)))
+        kept.append(call(device, executable, inputs))
+        wanted.append(interpret(graph, given_))
+    for (memories, (events, *_)), results in zip(kept, wanted, strict=True):
+        for memory, event, result in zip(memories, events, results, strict=True):
+            event.wait()
+            got = np.empty_like(result)
+            device.download(memory, got)
+            close(got, result, precision(graph))
+
+
+def chain(outputs: int = 1) -> Any:
+    """x -> x + x, and for more outputs products of it."""
+    from kernelgraph.compiler.graph import Builder
+    from kernelgraph.compiler.types import ArrayType
+
+    b = Builder("chain")
+    x = b.input(ArrayType((40,), np.dtype("f4")))
+    found = [b.map("add", x, x)]
+    for _ in range(outputs - 1):
+        found.append(b.map("exp", b.reduce("sum", found[-1], (0,))))
+    return b.finish(found)
+
+
+def start(device: cuda.CUDADevice, graph: Any) -> tuple[Any, Any]:
+    plan = ready(graph)
+    memory = device.allocate(160)
+    event = device.upload(np.arange(40, dtype="f4"), memory)
+    return device.prepare(plan), [(memory, event)]
+
+
+def test_calls_that_depend_stay_on_one_stream() -> None:
+    device = device_on(FakeContext())
+    executable, inputs = start(device, chain())
+    driver = device.context.driver
+    for _ in range(3):
+        memories, (events, *_) = call(device, executable, inputs)
+        inputs = [(memories[0], events[0])]
+    launches = [entry for entry in driver.log if entry[0] == "launch"]
+    assert len({stream for _, stream, _ in launches}) == 1
+    assert sum(entry[0] == "wait" for entry in driver.log) == 1  # for the upload
+    got = np.empty(40, "f4")
+    inputs[0][1].wait()
+    device.download(inputs[0][0], got)
+    np.testing.assert_array_equal(got, np.arange(40, dtype="f4") * 8)
+
+
+def test_independent_calls_take_turns() -> None:
+    device = device_on(FakeContext())
+    executable, inputs = start(device, chain())
+    for _ in range(4):
+        call(device, executable, [(inputs[0][0], None)])
+    launches = [entry[1] for entry in device.context.driver.log if entry[0] == "launch"]
+    assert len(set(launches)) == 4
+
+
+def test_a_refused_launch_poisons_its_outputs_alone() -> None:
+    device = device_on(FakeContext())
+    executable, inputs = start(device, chain())
+    device.context.driver.refuse["launch"] = 1
+    memories, (events, *_) = call(device, executable, inputs)
+    for _ in range(2):  # at every read
+        with pytest.raises(cuda.LaunchError, match="CUDA error 1"):
+            events[0].wait()
+    poisoned = [(memories[0], events[0])]
+    _, (events, *_) = call(device, executable, poisoned)
+    with pytest.raises(cuda.LaunchError):
+        events[0].wait()
+    _, (events, *_) = call(device, executable, inputs)
+    events[0].wait()
+
+
+def test_a_sticky_error_loses_the_device() -> None:
+    device = device_on(FakeContext())
+    executable, inputs = start(device, chain())
+    _, (events, *_) = call(device, executable, inputs)
+    device.context.driver.refuse["synchronize_event"] = 700
+    with pytest.raises(DeviceLost, match="KERNELGRAPH_ENGINE=sync"):
+        events[0].wait()
+    device.context.driver.refuse["launch"] = 1
+    _, (events, *_) = call(device, executable, inputs)
+    with pytest.raises(DeviceLost):
+        events[0].wait()
+
+
+def test_sync_names_the_step() -> None:
+    device = device_on(FakeContext())
+    executable, inputs = start(device, chain())
+    with override(engine="sync"):
+        device.context.driver.refuse["synchronize_stream"] = 700
+        _, (events, *_) = call(device, executable, inputs)
+    with pytest.raises(DeviceLost) as caught:
+        events[0].wait()
+    assert any("add" in note for note in caught.value.__notes__)
+
+
+@given(st.lists(st.integers(0, 3 << 20), max_size=30), st.randoms())
+@settings(max_examples=50, deadline=None)
+def test_pool(sizes: list[int], rng: Any) -> None:
+    context = FakeContext(capacity=24 << 20)
+    pool = DevicePool(context.allocate, context.release, context.synchronize)
+    alive: list[Any] = []
+    for size in sizes:
+        try:
+            block = pool.allocate(size)
+        except OutOfMemory:
+            assert sum(b.nbytes for b in alive) + size > 8 << 20  # slabs and size classes cost something
+            alive.clear()
+            continue
+        assert block.address % 256 == 0 and block.nbytes == size
+        for other in alive:
+            assert block.address + size <= other.address or other.address + other.nbytes <= block.address or not size
+        alive.append(block)
+        rng.shuffle(alive)
+        del alive[rng.randint(4, 8) :]
+    block = other = None
+    alive.clear()
+    stats = pool.statistics()
+    assert stats["in_use"] == 0 and stats["reserved"] == stats["cached"] <= stats["peak"]
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 1000, 262144, 262145, 8 << 20, (20 << 20) + 5])
+def test_transfers(nbytes: int) -> None:
+    device = device_on(FakeContext(nbytes))
+    host = np.random.default_rng(0).integers(0, 256, nbytes).astype(np.uint8)
+    wanted = host.copy()
+    memory = device.allocate(nbytes)
+    event = device.upload(host, memory)
+    host[...] = 0  # it has been read
+    event.wait()
+    got = np.empty_like(wanted)
+    device.download(memory, got)
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_no_driver_is_said() -> None:
+    try:
+        cuda.CUDADevice()
+    except cuda.DeviceNotFound as error:
+        assert "driver" in str(error) or "GPU" in str(error)
+    else:
+        pytest.skip("this machine has a GPU")
+
+
+def test_events_are_recycled() -> None:
+    context = FakeContext()
+    device = device_on(context)
+    executable, inputs = start(device, chain())
+    for _ in range(50):
+        _, (events, *_) = call(device, executable, inputs)
+        events[0].wait()
+        del events
+    assert len(device.events._objects) < 10
