@@ -79,9 +79,13 @@ def _fastmath(kernel: Kernel) -> bool:
 
 
 def link_cubin(ptx: str, cc: tuple[int, int], fastmath: bool = False) -> bytes:
-    """The machine code of PTX. A product and a sum are contracted into one rounding only under `fastmath`."""
+    """The machine code of PTX. A product and a sum are contracted into one rounding only under `fastmath`.
+
+    nvJitLink heeds `fma=False` for link-time optimisation alone; for PTX, ptxas has to be told too.
+    """
     core: Any = import_module("cuda.core")
-    options = core.LinkerOptions(arch=f"sm_{cc[0]}{cc[1]}", fma=fastmath, optimization_level=3)
+    strict = {} if fastmath else {"fma": False, "ptxas_options": ["--fmad=false"]}
+    options = core.LinkerOptions(arch=f"sm_{cc[0]}{cc[1]}", **strict)
     linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)
     try:
         return bytes(linker.link("cubin").code)

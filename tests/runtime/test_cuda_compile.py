@@ -1,4 +1,4 @@
-"""CUDA kernels compiled on a machine without a GPU: the machine code has what makes it fast, and nothing that is wrong."""
+"""CUDA kernels compiled without a GPU: the machine code has what makes it fast, and nothing that is wrong."""
 
 from __future__ import annotations
 
@@ -141,7 +141,8 @@ def test_halves_and_bits() -> None:
         chosen = b("select", b.const(True, DTYPES["b1"]), y, b.const(1.5, DTYPES[name]), dtype=DTYPES[name])
         b.store(1, chosen)
         b.store(2, b("bitcast", b("cast", x, dtype=F32), dtype=DTYPES["i32"]))
-        operands = [Operand(DTYPES[name], "in", "1"), Operand(DTYPES[name], "out", "1"), Operand(DTYPES["i32"], "out", "1")]
+        half, word = DTYPES[name], DTYPES["i32"]
+        operands = [Operand(half, "in", "1"), Operand(half, "out", "1"), Operand(word, "out", "1")]
         assert "cvt" in ptx_of(b.nest("k", 1, 0, operands))
 
 
