@@ -16,7 +16,7 @@ from ..compiler.graph import Builder, Value
 from ..compiler.types import ArrayType
 from .errors import DTypeError, ReadOnlyError, ShapeError, TraceError
 from .operands import operand, sources_of
-from .tracer import Tracer, check_alive
+from .tracer import CAPTURED, SCALAR, Tracer, check_alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,8 @@ Look = Slice | Permute | Reshape | Broadcast
 def view(x: Tracer, *steps: Look) -> Tracer:
     """An array that shares memory with `x`."""
     root = root_of(x)
+    if root._owner == SCALAR:  # NumPy makes an array of its own from a scalar
+        x = root = Tracer(x._trace, x._value, None, x._sources)
     for step in steps:
         value = step.apply(x._trace.builder, x._value)
         x = Tracer(x._trace, value, x._owner, x._sources, x, step)
@@ -111,7 +113,9 @@ def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
             "a traced result cannot be written into an untraced array; use the result itself, or assign to kg.zeros()"
         )
     trace = check_alive(target)
-    if target._owner == "capture":
+    if target._owner == SCALAR:
+        raise TraceError("a NumPy scalar cannot be assigned to; write x = x + ..., or assign to x.copy()")
+    if target._owner == CAPTURED:
         raise TraceError(
             "assigning to an array that is no argument is not supported; pass it as an argument, or assign to x.copy()"
         )

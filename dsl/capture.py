@@ -17,7 +17,7 @@ from .numbers import Host
 from .operands import array_of
 from .spec import Spec
 from .trace import NeedValue, Trace, tracing
-from .tracer import TracedNumber, Tracer
+from .tracer import SCALAR, TracedNumber, Tracer
 from .tree import Tree, flatten, unflatten
 
 NUMBERS = (int, float, complex)
@@ -79,7 +79,8 @@ def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
         return argument.value
     if argument.spec is not None:
         sources = frozenset([leaf]) if argument.value is not None and argument.spec.shape == () else None
-        return Tracer(trace, trace.builder.input(argument.spec.type), leaf, sources)
+        owner: int | str = SCALAR if isinstance(argument.value, np.generic) else leaf
+        return Tracer(trace, trace.builder.input(argument.spec.type), owner, sources)
     return TracedNumber(trace, trace.host.argument(leaf), argument.value, frozenset([leaf]))
 
 

@@ -14,7 +14,7 @@ from .dispatch import implements
 from .elementwise import apply
 from .errors import ShapeError
 from .joins import concatenate
-from .operands import array_of, checked_dtype, fresh, length, operand, to_index, trace_of
+from .operands import array_of, checked_dtype, fresh, fresh_array, length, operand, to_index, trace_of
 from .tracer import Tracer
 from .views import broadcast_to, cast, copy, expand_dims, moveaxis, reshape
 
@@ -28,7 +28,7 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None, *, device: Any = None
     builder = trace_of(fill_value).builder
     wanted = checked_dtype(dtype)
     number = builder.cast(builder.value(operand(fill_value), wanted), wanted)
-    return fresh(builder.broadcast(number, to_shape(shape)), fill_value)
+    return fresh_array(builder.broadcast(number, to_shape(shape)), fill_value)
 
 
 def zeros(shape: Shape, dtype: Any = None, *, device: Any = None) -> Tracer:

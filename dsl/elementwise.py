@@ -13,7 +13,7 @@ from ..compiler.types import kind_of
 from .aliasing import assign
 from .dispatch import FUNCTIONS, METHODS, UFUNCS, check_options, implements, public_name, supported_names
 from .errors import DTypeError, ShapeError, UnsupportedError, nearest
-from .operands import array_of, checked_dtype, fresh, operand, trace_of
+from .operands import array_of, checked_dtype, fresh, fresh_array, operand, trace_of
 from .tracer import TracedNumber, Tracer
 
 
@@ -192,7 +192,8 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Tracer:
     """Elements of `x` where the condition holds, else of `y`."""
     if x is None or y is None:
         raise UnsupportedError("np.where(condition) alone gives a shape that depends on data; write np.where(c, a, b)")
-    return apply("where", condition, x, y)
+    result = apply("where", condition, x, y)
+    return fresh_array(result._value, condition, x, y)
 
 
 @implements(np.clip, method=True)

@@ -61,6 +61,7 @@ def make_entry(
         "settled": settled,
         "ready": ready,
         "address": address,
+        "asarray": np.asarray,
         "assign": assign,
         "may_assign": may_assign,
         "upload": _uploader(device),
@@ -81,7 +82,7 @@ class _Writer:
         self.on_cpu = device.kind == "cpu"
         self.constants: dict[str, Any] = {}
         self.places = {leaf: i for i, leaf in enumerate(i for i, x in enumerate(leaves) if type(x) is np.ndarray)}
-        self.waits = self.on_cpu and bool(captured.arrays or any(type(leaves[i]) is np.ndarray for i in arrays))
+        self.waits = self.on_cpu and bool(captured.arrays or any(type(leaves[i]) is not Array for i in arrays))
         self.device_arrays = [i for i in arrays if type(leaves[i]) is Array]
 
     def constant(self, value: Any) -> str:
@@ -111,6 +112,9 @@ class _Writer:
                 yield f"    a{leaf} = ready(a{leaf}, device, {buffer}, after)"
                 memories[buffer] = f"a{leaf}._memory.address"
                 kept.append(f"a{leaf}._memory")
+            elif not isinstance(self.leaves[leaf], np.ndarray) and self.on_cpu:  # a NumPy scalar
+                yield f"a{leaf} = asarray(leaves[{leaf}])"
+                memories[buffer] = f"address(a{leaf})"
             elif self.on_cpu:
                 low = low_offset(self.leaves[leaf].shape, self.leaves[leaf].strides)
                 memories[buffer] = f"places[{self.places[leaf]}]" + (f" - {-low}" if low else "")
@@ -228,7 +232,8 @@ def ready(array: Array, device: Device, buffer: int, after: list[tuple[int, Even
 def _uploader(device: Device) -> Callable[[Any, int, list[tuple[int, Event]]], Any]:
     """Copies a NumPy array to memory of the device, which `buffer` then is."""
 
-    def upload(array: np.ndarray[Any, Any], buffer: int, after: list[tuple[int, Event]]) -> Any:
+    def upload(given: Any, buffer: int, after: list[tuple[int, Event]]) -> Any:
+        array = np.asarray(given)
         memory = device.allocate(max(1, array.nbytes))
         after.append((buffer, device.upload(np.ascontiguousarray(array).reshape(array.shape), memory)))
         return memory

@@ -11,7 +11,7 @@ from .aliasing import Reshape, Slice, as_dtype, store, view
 from .dispatch import implements
 from .elementwise import apply
 from .errors import DTypeError, IndexingError, ShapeError, TraceError, UnsupportedError
-from .operands import array_of
+from .operands import array_of, fresh
 from .tracer import Tracer, check_alive
 
 
@@ -42,6 +42,11 @@ def getitem(x: Tracer, key: Any) -> Tracer:
             steps.append(1)
             lengths.append(1)
         axis += 1
+    if not shape and not any(
+        entry is Ellipsis for entry in (key if isinstance(key, tuple) else (key,))
+    ):  # NumPy makes a scalar
+        builder = x._trace.builder
+        return fresh(builder.reshape(builder.slice(x._value, starts, steps, lengths), ()), x)
     look = Slice(tuple(starts), tuple(steps), tuple(lengths))
     return view(x, look) if shape == lengths else view(x, look, Reshape(tuple(shape)))
 
@@ -54,7 +59,7 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
     if len(keys) == 1 and _is_mask(keys[0]):
         store(x, _masked(x, keys[0], value))
     else:
-        store(getitem(x, key), value)
+        store(getitem(x, keys if _has_dots(keys) else (*keys, Ellipsis)), value)
 
 
 def _is_mask(entry: Any) -> bool:
@@ -135,3 +140,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
 def fill(x: Tracer, value: Any) -> None:
     """`x[...] = value`."""
     store(x, value)
+
+
+def _has_dots(key: Any) -> bool:
+    return any(entry is Ellipsis for entry in (key if isinstance(key, tuple) else (key,)))

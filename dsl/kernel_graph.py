@@ -138,7 +138,7 @@ class KernelGraph:
                 np.copyto(given[i], leaves[i])
         found: list[Any] = []
         tree = flatten(result, found)
-        return unflatten(tree, [_as_given(copied[id(x)], x) if id(x) in copied else x for x in found])
+        return unflatten(tree, [copied.get(id(x), x) for x in found])
 
     def _leaves(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Tree, list[Any]]:
         tree, leaves = take_apart(self._parameters, args, options, self._is_method)
@@ -358,11 +358,6 @@ def remember(cache: dict[Hashable, Any], key: Hashable, value: Any) -> None:
         if len(cache) >= BOUND:
             cache.clear()
     cache[key] = value
-
-
-def _as_given(given: Any, changed: np.ndarray[Any, Any]) -> Any:
-    """An argument that the function assigned to and returned; a NumPy scalar cannot change, and becomes an array."""
-    return given if isinstance(given, np.ndarray) else wrapped(changed.copy(), open_device(("cpu", 0)))
 
 
 def _values(leaves: Sequence[Any], which: Sequence[int]) -> tuple[Static, ...]:

@@ -11,7 +11,7 @@ from ..compiler.graph import Scalar, Value
 from ..compiler.types import dtype_of
 from .errors import DTypeError, TraceError
 from .trace import Trace, current
-from .tracer import TracedNumber, Tracer, check_alive
+from .tracer import CAPTURED, SCALAR, TracedNumber, Tracer, check_alive
 
 
 def trace_of(*args: Any) -> Trace:
@@ -87,7 +87,7 @@ def array_of(x: Any) -> Tracer:
     value = value_of(x)
     if value.weak is not None:
         value = Value(value.number, value.type)
-    return Tracer(trace, value, "capture", sources_of(x))
+    return Tracer(trace, value, CAPTURED, sources_of(x))
 
 
 def sources_of(*args: Any) -> frozenset[int] | None:
@@ -104,7 +104,12 @@ def sources_of(*args: Any) -> frozenset[int] | None:
 
 
 def fresh(value: Value, *args: Any) -> Tracer:
-    """A new array; args: what it was made from."""
+    """What an operation on `args` gives: a new array, or, of shape (), what is a NumPy scalar and never changes."""
+    return Tracer(trace_of(*args), value, None if value.shape else SCALAR, sources_of(*args))
+
+
+def fresh_array(value: Value, *args: Any) -> Tracer:
+    """A new array, of shape () too."""
     return Tracer(trace_of(*args), value, None, sources_of(*args))
 
 

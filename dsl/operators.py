@@ -12,7 +12,7 @@ from ..compiler.ops import OPS, UFUNC_PARTS
 from .aliasing import assign
 from .elementwise import user_apply
 from .linear import matmul
-from .tracer import TracedNumber, Tracer, check_alive
+from .tracer import SCALAR, TracedNumber, Tracer, check_alive
 
 
 def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: bool = False) -> Callable[..., Any]:
@@ -33,7 +33,8 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
 
 def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
     def inplace(self: Tracer, other: Any) -> Any:
-        return assign(self, user_apply(row, self, other))
+        result = user_apply(row, self, other)
+        return result if self._owner == SCALAR else assign(self, result)  # a scalar's name is bound anew
 
     inplace.__name__ = name
     return inplace

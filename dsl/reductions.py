@@ -14,7 +14,7 @@ from .axes import Axes, to_axes, to_axis
 from .dispatch import implements
 from .elementwise import apply
 from .errors import ShapeError, UnsupportedError
-from .operands import array_of, checked_dtype, fresh, length, operand
+from .operands import array_of, checked_dtype, fresh, fresh_array, length, operand
 from .tracer import Tracer
 from .views import broadcast_to, cast, diagonal, reshape
 
@@ -57,7 +57,7 @@ def reduce(
         if _given(initial):
             result = apply(_COMBINE[op], result, _in_dtype(initial, result))
     if keepdims is True or (keepdims and keepdims is not NO_VALUE):
-        result = reshape(result, kept)
+        result = fresh_array(reshape(result, kept)._value, result)
     return result if out is None else assign(out, result)
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..compiler.types import dtype_of, type_of
+from ..compiler.types import SHORT_NAMES, dtype_of, type_of
 from .array import Array
 from .capture import Argument
 from .errors import ArgumentsError, DTypeError, EscapedValueError, TraceError
@@ -154,8 +154,10 @@ def to_leaf(value: Any) -> Any:
         if current() is None:
             raise EscapedValueError(f"{value!r} escaped the trace that made it; return it from the traced function")
         raise TraceError("a traced value cannot be passed here")
+    if kind in GENERICS:
+        return value
     if isinstance(value, np.generic) and not isinstance(value, (np.str_, np.bytes_, np.void)):
-        value = np.asarray(value)
+        value = np.asarray(value)  # raises for its dtype
         kind = np.ndarray
     if isinstance(value, np.ndarray):
         return _array_leaf(value, kind)
@@ -189,6 +191,7 @@ def _array_leaf(value: np.ndarray[Any, Any], kind: type) -> np.ndarray[Any, Any]
     return value
 
 
+GENERICS = frozenset(dtype.type for dtype in SHORT_NAMES)  # the types of NumPy's scalars
 LEAF_TYPES = frozenset({Array, Spec, Static, int, float, complex})  # what `to_leaf` gives back as it is
 
 
@@ -203,7 +206,7 @@ def quick_key(leaves: Sequence[Any], places: list[int]) -> tuple[Hashable, ...] 
             key += (leaf.dtype, leaf.shape, leaf.strides, place & 15)
         elif kind is Array:
             key.append(leaf._spec)
-        elif kind is float or kind is int:
+        elif kind is float or kind is int or kind in GENERICS:
             key.append(kind)
         elif kind in _PLAIN:
             key.append(Static(leaf))
@@ -222,7 +225,7 @@ def key_of(leaf: Any) -> tuple[Hashable, ...]:
         return (leaf.dtype, leaf.shape, leaf.strides, address(leaf) & 15)
     if kind is Array:
         return (leaf._spec,)
-    if kind in (int, float, complex):
+    if kind in (int, float, complex) or kind in GENERICS:
         return (cast(Hashable, kind),)
     return (leaf,)
 
@@ -237,6 +240,9 @@ def argument_of(leaf: Any, known: bool) -> Argument:
     if kind is np.ndarray:
         spec = _spec_of_array(leaf)
         return Argument(spec, leaf, (spec,)) if leaf.ndim == 0 else Argument(spec, None, spec)
+    if kind in GENERICS:
+        spec = _spec_of_array(leaf)
+        return Argument(spec, leaf, (spec, kind))
     if kind is Array:
         return Argument(leaf._spec, None, leaf._spec)
     if kind is Spec:

@@ -13,6 +13,9 @@ from .dispatch import METHODS, Implementation, Traced, check_options
 from .errors import DTypeError, EscapedValueError, TraceError, UnsupportedError, nearest
 from .trace import Trace, current
 
+SCALAR = "scalar"  # the owner of what NumPy makes a scalar of: it never changes
+CAPTURED = "captured"  # the owner of arrays that are no arguments
+
 
 class Step(Protocol):
     """One way to look at an array: see `aliasing`."""
@@ -34,7 +37,7 @@ class Tracer(Traced):
         parent: Tracer | None = None,
         step: Step | None = None,
     ) -> None:
-        """owner: whose memory it is in: None for its own, the leaf of an argument, or a word for anything else.
+        """owner: whose memory it is in: None for its own, the leaf of an argument, SCALAR or CAPTURED.
         sources: the numbers of the call that alone decide the value, if that is so.
         parent, step: what it is a view of, and which."""
         self._trace = trace

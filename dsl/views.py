@@ -13,8 +13,8 @@ from .axes import Axes, to_axes, to_axis, to_shape
 from .dispatch import implements
 from .errors import DTypeError, ShapeError, UnsupportedError
 from .indexing import getitem
-from .operands import array_of, checked_dtype, fresh, operand, trace_of, value_of
-from .tracer import TracedNumber, Tracer
+from .operands import array_of, checked_dtype, fresh, fresh_array, operand, trace_of, value_of
+from .tracer import SCALAR, TracedNumber, Tracer
 
 
 @implements(np.reshape)
@@ -178,7 +178,7 @@ def _each(arrays: tuple[Any, ...], change: Any) -> Any:
 def copy(a: Any, order: str = "K", subok: bool = False) -> Tracer:
     """An array of its own."""
     x = array_of(a)
-    return fresh(x._value, x)
+    return fresh_array(x._value, x)
 
 
 @implements(np.astype)
@@ -197,7 +197,8 @@ def cast(
         raise DTypeError(f"cannot cast {a.dtype} to {wanted} with casting={casting!r}; leave casting out")
     if a.dtype == wanted and not copy:
         return a
-    return fresh(a._trace.builder.cast(a._value, wanted), a)
+    new = fresh if a._owner == SCALAR else fresh_array
+    return new(a._trace.builder.cast(a._value, wanted), a)
 
 
 @implements(np.shape)
