@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,6 +50,42 @@ def schedule(
     bytes by data dependences alone, `balanced` by the streams' orders too, `small` also adds orders. Raises ValueError
     for anything else.
     """
+    work, found, placed = _placed(program, streams, memory, machine)
+    return _plan(program, work, found, next(placed), memory, join_points)
+
+
+def contenders(
+    program: Program,
+    streams: str | int = "auto",
+    memory: str = "balanced",
+    *,
+    machine: Machine,
+    most: int = 4,
+    within: float = 2.0,
+    keep: Collection[str] = (),
+) -> tuple[Plan, ...]:
+    """The plan of `schedule`, then others that may in truth be as fast: `most` in all.
+
+    Those are, by predicted time: one stream; the assignments that the model finds at most `within` times as slow; and
+    those whose name is in `keep`. Raises ValueError as `schedule` does.
+    """
+    work, found, placed = _placed(program, streams, memory, machine)
+    plans: list[Plan] = []
+    known: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    for each in placed:
+        summary, same = each.option.summary, (each.option.assignment.order, each.option.assignment.stream)
+        near = summary.predicted <= found.best.summary.predicted * within
+        if len(plans) < most and same not in known and (near or summary.streams == 1 or summary.name in keep):
+            known.append(same)
+            reason = found.reason if not plans else f"in competition with {found.best.summary.name}"
+            plans.append(_plan(program, work, replace(found, reason=reason), each, memory, True))
+    return tuple(plans)
+
+
+def _placed(
+    program: Program, streams: str | int, memory: str, machine: Machine
+) -> tuple[Work, Options, Iterator[_Placed]]:
+    """The options and, made as they are asked for, each with its memory: the best, one stream, others by time."""
     wanted = checked_streams(streams)
     if memory not in MODES:
         raise ValueError(f"memory={memory!r}: write one of {', '.join(map(repr, MODES))}")
@@ -58,13 +94,22 @@ def schedule(
     found = options(work, wanted, frugal=memory == "small")
     temps = temporaries(program)
     if memory == "small":
-        found, placed = _smallest(program, temps, work, found)
-    elif memory == "balanced":
-        placed = _Placed(found.best, work.preds, place(program, temps, found.best.waits.before))
-    else:
-        by_data = [mask | 1 << v for v, mask in enumerate(ancestors(work.preds))]
-        placed = _Placed(found.best, work.preds, place(program, temps, by_data))
-    return _plan(program, work, found, placed, memory, join_points)
+        found, best = _smallest(program, temps, work, found)
+        return work, found, iter((best,))
+    others = sorted((o for o in found.all if o is not found.best), key=lambda o: (o.summary.streams > 1, _time(o)))
+    if memory == "balanced":
+        return (
+            work,
+            found,
+            (_Placed(o, work.preds, place(program, temps, o.waits.before)) for o in (found.best, *others)),
+        )
+    by_data = [mask | 1 << v for v, mask in enumerate(ancestors(work.preds))]
+    placement = place(program, temps, by_data)
+    return work, found, (_Placed(o, work.preds, placement) for o in (found.best, *others))
+
+
+def _time(each: Option) -> float:
+    return each.summary.predicted
 
 
 def checked_streams(streams: Any) -> str | int:
@@ -105,9 +150,7 @@ def _smallest(program: Program, temps: Temporaries, work: Work, found: Options) 
     return replace(found, all=every, best=best.option, reason=reason), best
 
 
-def _plan(
-    program: Program, work: Work, found: Options, placed: _Placed, memory: str, join_points: bool
-) -> Plan:
+def _plan(program: Program, work: Work, found: Options, placed: _Placed, memory: str, join_points: bool) -> Plan:
     """Join points, completion and steps, and the report."""
     assignment, direct = placed.option.assignment, placed.option.waits
     nodes = nodes_of(placed.preds, assignment)
