@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from typing import Any
 
 from . import elf, symbols
@@ -44,9 +45,10 @@ def _this_machine() -> tuple[str, ...]:
     """What tells this machine's CPU and libraries from another's, without LLVM."""
     cpu = ""
     if sys.platform == "linux":
+        wanted = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part", "CPU implementer")
         with open("/proc/cpuinfo") as file:
-            wanted = re.compile(r"(vendor_id|cpu family|model|model name|flags|Features|CPU part)\s*:")
-            cpu = "".join(line for line in file.read().split("\n\n")[0].splitlines(True) if wanted.match(line))
+            first = takewhile(str.strip, file)  # the first core's lines
+            cpu = "".join(line for line in first if line.startswith(wanted))
     libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in getattr(os, "confstr_names", {}) else ""
     return (sys.platform, platform.machine(), cpu or platform.processor(), libc or "")
 
@@ -91,7 +93,7 @@ def optimise(text: str, name: str = "text") -> Any:
     """The optimised LLVM module of a text, and its target machine. Raises CompileError with LLVM's message."""
     llvm, machine = _llvm(), _machine()
     try:
-        module = llvm.parse_assembly(text)
+        module = llvm.parse_assembly(text, llvm.create_context())
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
         module.verify()
@@ -100,14 +102,32 @@ def optimise(text: str, name: str = "text") -> Any:
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = True
     builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    _unlocked("LLVMPY_RunNewModulePassManager", builder.getModulePassManager(), module, builder)
     return module, machine
 
 
 def compile_object(text: str, name: str = "text") -> bytes:
     """The object file of a text."""
     module, machine = optimise(text, name)
-    return bytes(machine.emit_object(module))
+    ffi = _llvm().ffi
+    with ffi.OutputString() as message:
+        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory", machine, module, 1, message)
+        if not buffer:
+            raise CompileError(f"{name}: {message}")
+    try:
+        start, size = ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer)
+        return ctypes.string_at(start, size)
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def _unlocked(name: str, *arguments: Any) -> Any:
+    """Call a function of LLVM's that takes long, without the one lock that llvmlite puts around every call.
+
+    LLVM is safe for threads that share no context, and every text has a context of its own. Where a release of llvmlite
+    hides the bare function, the locked one serves."""
+    function = getattr(_llvm().ffi.lib, name)
+    return getattr(function, "_cfn", function)(*arguments)
 
 
 def assembly(text: str, name: str = "text") -> str:
@@ -137,7 +157,7 @@ def build_lazily(identity: str, text: Callable[[], str], name: str) -> Code:
 
 
 def build_all(texts: Sequence[tuple[str, str]]) -> list[Code]:
-    """`build` for several (text, name) pairs, in parallel: LLVM runs without the interpreter lock."""
+    """`build` for several (text, name) pairs, in parallel: LLVM's long calls hold no lock (see `_unlocked`)."""
     if len(texts) < 2:
         return [build(text, name) for text, name in texts]
     from concurrent.futures import ThreadPoolExecutor

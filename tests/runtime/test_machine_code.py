@@ -16,7 +16,7 @@ from kernelgraph.runtime.cache import Cache
 from kernelgraph.runtime.errors import CompileError
 from kernelgraph.runtime.settings import override
 
-# Reaches for everything that a loader must relocate: constants, a table of addresses, zeroed data, calls out and across.
+# Reaches for all that a loader must relocate: constants, a table of addresses, zeroed data, calls out and across.
 TEXT = """
 declare double @hypot(double, double)
 declare double @erf(double)
@@ -50,6 +50,13 @@ define void @weigh(ptr %x) {
   %w = load <16 x float>, ptr @weights
   %r = fmul <16 x float> %v, %w
   store <16 x float> %r, ptr %x, align 4
+  ret void
+}
+"""
+MISSING = """
+declare void @no_such_function()
+define void @f() {
+  call void @no_such_function()
   ret void
 }
 """
@@ -91,21 +98,20 @@ def test_llvm_takes_over_what_our_loader_does_not_know(monkeypatch):
     monkeypatch.setattr(elf, "Image", refuse)
     check(machine_code.build(TEXT, "test"))
     with pytest.raises(CompileError, match="no_such_function"):
-        machine_code.build("declare void @no_such_function()\ndefine void @f() {\ncall void @no_such_function()\nret void\n}")
+        machine_code.build(MISSING)
 
 
 def test_a_missing_symbol_is_a_clear_error_and_not_cached(own_cache):
-    text = "declare float @no_such_f(float)\ndefine float @k(float %x) {\n%y = call float @no_such_f(float %x)\nret float %y\n}"
     for _ in range(2):
-        with pytest.raises(CompileError, match="my_kernel calls no_such_f"):
-            machine_code.build(text, "my_kernel")
+        with pytest.raises(CompileError, match="my_kernel calls no_such_function"):
+            machine_code.build(MISSING, "my_kernel")
     assert not own_cache.exists() or not list(own_cache.iterdir())
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "define void @k() {", "define void @k() { ret i32 0 }", "nonsense", "define i32 @k(i32 %x) { %y = fadd i32 %x, %x\nret i32 %y }"],
-)
+BAD = ["", "define void @k() {", "define void @k() { ret i32 0 }", "nonsense"]
+
+
+@pytest.mark.parametrize("text", [*BAD, "define i32 @k(i32 %x) { %y = fadd i32 %x, %x\nret i32 %y }"])
 def test_bad_text_is_a_compile_error(text):
     if text == "":
         assert machine_code.build(text).functions == {}
@@ -134,13 +140,37 @@ def test_the_key_tells_texts_machines_and_features_apart():
     assert machine_code.key(TEXT) in keys
 
 
-def test_several_at_once_keep_their_order():
-    texts = [(f"define i64 @k() {{\nret i64 {i}\n}}", f"k{i}") for i in range(6)]
+def test_several_at_once_keep_their_order_and_their_code(monkeypatch):
+    texts = [(f"define i64 @k() {{\nret i64 {i}\n}}\n" + TEXT, f"k{i}") for i in range(12)]
+    alone = [machine_code.compile_object(text) for text, _ in texts]
+    monkeypatch.setattr(machine_code.os, "cpu_count", lambda: 4)
+    together = []
+    compiled = machine_code.compile_object
+    monkeypatch.setattr(machine_code, "compile_object", lambda *a: together.append(compiled(*a)) or together[-1])
     codes = machine_code.build_all(texts)
-    assert [c.function("k", ctypes.c_int64)() for c in codes] == list(range(6))
+    assert [c.function("k", ctypes.c_int64)() for c in codes] == list(range(12))
+    for code in codes:
+        check(code)
+    assert sorted(alone) == sorted(together)
 
 
-WIDE = "define void @k(ptr %x) {\n%v = load <16 x float>, ptr %x\n%w = fadd <16 x float> %v, %v\nstore <16 x float> %w, ptr %x\nret void\n}"
+def test_with_llvmlite_s_own_lock(monkeypatch):
+    def locked(name, *arguments):
+        return getattr(machine_code._llvm().ffi.lib, name)(*arguments)
+
+    free = machine_code.compile_object(TEXT)
+    monkeypatch.setattr(machine_code, "_unlocked", locked)
+    assert machine_code.compile_object(TEXT) == free
+
+
+WIDE = """
+define void @k(ptr %x) {
+  %v = load <16 x float>, ptr %x
+  %w = fadd <16 x float> %v, %v
+  store <16 x float> %w, ptr %x
+  ret void
+}
+"""
 
 
 def test_features_can_be_taken_away():
@@ -166,7 +196,8 @@ def test_a_second_process_compiles_nothing_and_imports_no_llvm(own_cache):
         code = machine_code.build({TEXT!r}, "test")
         print(len(code.functions), machine_code._CACHE.hits, "llvmlite.binding" in sys.modules, "numba" in sys.modules)
     """
-    environment = {**os.environ, "KERNELGRAPH_CACHE_DIR": str(own_cache.parent), "PYTHONPATH": os.pathsep.join(sys.path)}
+    folder = str(own_cache.parent)
+    environment = {**os.environ, "KERNELGRAPH_CACHE_DIR": folder, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, env=environment, timeout=60
     )
