@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import takewhile
 from typing import Any
 
@@ -138,32 +138,56 @@ def assembly(text: str, name: str = "text") -> str:
 
 def build(text: str, name: str = "text") -> Code:
     """Compile a text, or take its object from the disk cache, and load it. Raises CompileError."""
-    return build_lazily(text, lambda: text, name)
+    return build_lazily(text, partial(str, text), name)
 
 
 def build_lazily(identity: str, text: Callable[[], str], name: str) -> Code:
     """`build` for a text that is written only where the cache has no entry; `identity` decides it."""
-    where = key(identity)
-    data = _CACHE.get(where)
-    if data is not None:
-        try:
-            return _load(data, text, name)
-        except CompileError:
-            pass  # another machine's symbols: compile here
-    data = compile_object(text(), name)
-    code = _load(data, text, name)
-    _CACHE.put(where, data, {"name": name, "llvmlite": _llvm_version(), "machine": _this_machine()})
-    return code
+    return _from_cache(identity, text, name) or _compile(identity, text, name)
 
 
 def build_all(texts: Sequence[tuple[str, str]]) -> list[Code]:
-    """`build` for several (text, name) pairs, in parallel: LLVM's long calls hold no lock (see `_unlocked`)."""
-    if len(texts) < 2:
-        return [build(text, name) for text, name in texts]
-    from concurrent.futures import ThreadPoolExecutor
+    """`build` for several (text, name) pairs; what the cache has not is compiled in parallel (see `_unlocked`)."""
+    codes = [_from_cache(text, partial(str, text), name) for text, name in texts]
+    missing = [i for i, code in enumerate(codes) if code is None]
+    errors: list[Exception] = []
 
-    with ThreadPoolExecutor(min(len(texts), os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda pair: build(*pair), texts))
+    def work() -> None:
+        while missing and not errors:
+            try:
+                i = missing.pop()
+            except IndexError:
+                return
+            text, name = texts[i]
+            try:
+                codes[i] = _compile(text, partial(str, text), name)
+            except Exception as error:
+                errors.append(error)
+
+    helpers = [threading.Thread(target=work) for _ in range(min(len(missing), os.cpu_count() or 1) - 1)]
+    for helper in helpers:
+        helper.start()
+    work()
+    for helper in helpers:
+        helper.join()
+    if errors:
+        raise errors[0]
+    return [code for code in codes if code is not None]
+
+
+def _from_cache(identity: str, text: Callable[[], str], name: str) -> Code | None:
+    data = _CACHE.get(key(identity))
+    try:
+        return None if data is None else _load(data, text, name)
+    except CompileError:
+        return None  # another machine's symbols
+
+
+def _compile(identity: str, text: Callable[[], str], name: str) -> Code:
+    data = compile_object(text(), name)
+    code = _load(data, text, name)
+    _CACHE.put(key(identity), data, {"name": name, "llvmlite": _llvm_version(), "machine": _this_machine()})
+    return code
 
 
 def _load(data: bytes, text: Callable[[], str], name: str) -> Code:

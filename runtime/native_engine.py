@@ -53,6 +53,7 @@ LIVE, READY, READY_LAST = 0, 8, 16
 FREE = 64
 PARKED, WAITING, SPINNING, STOP, CHAOS, DICE = 128, 136, 144, 152, 160, 168
 HOST, HOST_LAST, HOST_PARKED = 192, 200, 208
+ACTIVE, BEGUN = 216, 224  # runs that have begun and not ended; runs that have ever begun
 LOCK, WORK, DONE, HOST_WORK = 256, 384, 512, 640
 SLOTS, SLOT_BYTES, SLOT_COUNT = 1024, 128, 64
 ENGINE_BYTES = 1024 + 64 * 128
@@ -60,9 +61,11 @@ ENGINE_BYTES = 1024 + 64 * 128
 # A slot.
 TICKET, PENDING, FUNCTION, ARGUMENTS, UNITS, CHUNK, CHUNKS, SLOT_STREAM, SLOT_STEP = 0, 64, 8, 16, 24, 32, 40, 48, 56
 
-# A run. Its own event says that all of it is done; RELEASED comes after the last touch.
+# A run. Its own event says that all of it is done; RELEASED comes after the last touch. BEGAN and ENDED: when its first
+# launch began and its last ended; ORDINAL: its place among all that have begun; OTHERS: whether others ran in between.
 NUMBER, STREAMS_LEFT, RUN_EVENT, RELEASED, RUN_FAILED, STREAM_COUNT = 0, 8, 16, 40, 48, 56
-RUN_BYTES = 64
+BEGAN, ENDED, ORDINAL, OTHERS = 64, 72, 80, 88
+RUN_BYTES = 128
 
 # A stream. NEXT is its link in whatever list it is on.
 NEXT, STEP, RUN, FAILED, FIRST_STEP, URGENT = 0, 8, 16, 24, 32, 40
@@ -347,6 +350,8 @@ def _advance(engine: int, stream: int, helped: int, needs: int) -> None:
                 return
             store(stream + STEP, step + STEP_BYTES)
             if load(stream + FAILED) == 0:
+                if load_shared(run + BEGAN) == 0:
+                    _begin(engine, run)
                 held = _launch_shared(engine, stream, run, step)
         elif operation == RECORD:
             store(stream + STEP, step + STEP_BYTES)
@@ -366,6 +371,8 @@ def _advance(engine: int, stream: int, helped: int, needs: int) -> None:
             if load(stream + FAILED):
                 store(stream + STEP, step + STEP_BYTES)
             else:
+                if load_shared(run + BEGAN) == 0:
+                    _begin(engine, run)
                 _to_python(engine, stream)
                 held = 0
         else:
@@ -373,11 +380,22 @@ def _advance(engine: int, stream: int, helped: int, needs: int) -> None:
             held = 0
 
 
+def _begin(engine: int, run: int) -> None:
+    if swapped(run + BEGAN, 0, _now()):
+        store(run + OTHERS, fetch_add(engine + ACTIVE, 1))
+        store(run + ORDINAL, fetch_add(engine + BEGUN, 1) + 1)
+
+
 def _end(engine: int, stream: int, run: int) -> None:
     number = load(run + NUMBER)
     if load(stream + FAILED):
         store_shared(run + RUN_FAILED, load(stream + FAILED))
     if fetch_add(run + STREAMS_LEFT, -1) == 1:
+        if load_shared(run + BEGAN):
+            store(run + ENDED, _now())
+            if load_shared(engine + BEGUN) != load(run + ORDINAL):
+                store(run + OTHERS, 1)
+            fetch_add(engine + ACTIVE, -1)
         _record(engine, run + RUN_EVENT, number, load_shared(run + RUN_FAILED))
         store_shared(run + RELEASED, number)
 
@@ -484,6 +502,8 @@ def _happened(event: int, number: int, goal: int, goal_number: int) -> int:
 
 def wait(engine: int, run: int, needs: int, event: int, number: int, goal: int, goal_number: int, limit_ns: int) -> int:
     """Help with what `run` needs until one of two events has happened, or the time is over; whether one has."""
+    if _happened(event, number, goal, goal_number):
+        return 1
     start = _now()
     turns = 0
     while _happened(event, number, goal, goal_number) == 0:
@@ -563,6 +583,7 @@ def submit(engine: int, plan: int, run: int, arguments: int, table: int, number:
     streams = load(run + STREAM_COUNT)
     store(run + NUMBER, number)
     store(run + RUN_FAILED, 0)
+    store(run + BEGAN, 0)
     store_shared(run + STREAMS_LEFT, streams)
     mutex_lock(engine + LOCK)
     stream = run + RUN_BYTES

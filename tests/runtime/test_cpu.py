@@ -311,7 +311,7 @@ def test_a_plan_without_steps(device):
 
 def test_a_kernel_is_compiled_once(device, monkeypatch):
     device.load([ADD, DOUBLE, ADD])
-    monkeypatch.setattr(machine_code, "build_lazily", None)
+    monkeypatch.setattr(machine_code, "_load", None)
     device.load([ADD, DOUBLE])
 
 

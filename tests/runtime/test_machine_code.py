@@ -152,6 +152,8 @@ def test_several_at_once_keep_their_order_and_their_code(monkeypatch):
     for code in codes:
         check(code)
     assert sorted(alone) == sorted(together)
+    with pytest.raises(CompileError, match="wrong"):
+        machine_code.build_all([*texts, ("nonsense", "wrong"), *((text + ";", name) for text, name in texts)])
 
 
 def test_with_llvmlite_s_own_lock(monkeypatch):
