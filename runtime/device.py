@@ -52,6 +52,30 @@ class Executable(Protocol):
         ...
 
 
+class Timing(Protocol):
+    """How long a run takes on the device."""
+
+    def query(self) -> float | None:
+        """Microseconds from the moment of the call, or that when the work it waits for is done, to the end of its last
+        task. None while that is not known; nan where it does not count: it failed, overlapped other work of the device,
+        or did not run in the way that the executable is for. Never blocks."""
+        ...
+
+
+class TimedExecutable(Executable, Protocol):
+    """An executable that can be measured. Devices whose executables cannot be are left to the cost model."""
+
+    def run_timed(
+        self,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Event]],
+    ) -> tuple[tuple[Event, ...], Timing]:
+        """As `run`, on the same streams and in the same way, and its time. It blocks no longer than `run` does."""
+        ...
+
+
 class Device(Protocol):
     """A device is a value: kind and index. There is no current device."""
 

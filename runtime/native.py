@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from . import machine_code, native_engine, native_ir, symbols
 from .cache import digest
 from .errors import CompileError
-from .native_engine import CHAOS, ENGINE_BYTES, FREE, HOST, LIVE, PARKED, READY, SLOT_COUNT, SPINNING
+from .native_engine import ACTIVE, BEGUN, CHAOS, ENGINE_BYTES, FREE, HOST, LIVE, PARKED, READY, SLOT_COUNT, SPINNING
 from .settings import settings
 
 SLICE_NS = 50_000_000  # a wait comes back this often, so that Python can handle a signal
@@ -103,6 +103,11 @@ class Engine:
         w = self._words
         busy = w[LIVE // 8] or w[READY // 8] or w[HOST // 8] or w[FREE // 8] != (1 << SLOT_COUNT) - 1
         return not busy and self.parked == self.workers
+
+    @property
+    def begun(self) -> tuple[int, int]:
+        """How many runs have begun and not ended, and how many have ever begun."""
+        return self._words[ACTIVE // 8], self._words[BEGUN // 8]
 
     @property
     def workers(self) -> int:

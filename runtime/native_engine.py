@@ -63,8 +63,9 @@ TICKET, PENDING, FUNCTION, ARGUMENTS, UNITS, CHUNK, CHUNKS, SLOT_STREAM, SLOT_ST
 
 # A run. Its own event says that all of it is done; RELEASED comes after the last touch. BEGAN and ENDED: when its first
 # launch began and its last ended; ORDINAL: its place among all that have begun; OTHERS: whether others ran in between.
+# LAUNCHING: streams that launch anything; CEASE comes after the last launch of each, before the events after that.
 NUMBER, STREAMS_LEFT, RUN_EVENT, RELEASED, RUN_FAILED, STREAM_COUNT = 0, 8, 16, 40, 48, 56
-BEGAN, ENDED, ORDINAL, OTHERS = 64, 72, 80, 88
+BEGAN, ENDED, ORDINAL, OTHERS, LAUNCHING, LAUNCHING_LEFT = 64, 72, 80, 88, 96, 104
 RUN_BYTES = 128
 
 # A stream. NEXT is its link in whatever list it is on.
@@ -79,7 +80,7 @@ PAIR_BYTES = 16
 # A step: its operation and operands. Places inside the run are offsets.
 OPERATION, A, B, C, D, E = 0, 8, 16, 24, 32, 40
 STEP_BYTES = 64
-LAUNCH, RECORD, WAIT, GATE, PYTHON, END = 0, 1, 2, 3, 4, 5
+LAUNCH, RECORD, WAIT, GATE, PYTHON, CEASE, END = 0, 1, 2, 3, 4, 5, 6
 
 # A call's arguments: a template of all slots, and for each word that differs from call to call (its place in the slots,
 # its place in the call's table, what to add).
@@ -375,6 +376,10 @@ def _advance(engine: int, stream: int, helped: int, needs: int) -> None:
                     _begin(engine, run)
                 _to_python(engine, stream)
                 held = 0
+        elif operation == CEASE:
+            store(stream + STEP, step + STEP_BYTES)
+            if fetch_add(run + LAUNCHING_LEFT, -1) == 1 and load_shared(run + BEGAN):
+                _cease(engine, run)
         else:
             _end(engine, stream, run)
             held = 0
@@ -386,16 +391,18 @@ def _begin(engine: int, run: int) -> None:
         store(run + ORDINAL, fetch_add(engine + BEGUN, 1) + 1)
 
 
+def _cease(engine: int, run: int) -> None:
+    store(run + ENDED, _now())
+    if load_shared(engine + BEGUN) != load(run + ORDINAL):
+        store(run + OTHERS, 1)
+    fetch_add(engine + ACTIVE, -1)
+
+
 def _end(engine: int, stream: int, run: int) -> None:
     number = load(run + NUMBER)
     if load(stream + FAILED):
         store_shared(run + RUN_FAILED, load(stream + FAILED))
     if fetch_add(run + STREAMS_LEFT, -1) == 1:
-        if load_shared(run + BEGAN):
-            store(run + ENDED, _now())
-            if load_shared(engine + BEGUN) != load(run + ORDINAL):
-                store(run + OTHERS, 1)
-            fetch_add(engine + ACTIVE, -1)
         _record(engine, run + RUN_EVENT, number, load_shared(run + RUN_FAILED))
         store_shared(run + RELEASED, number)
 
@@ -584,6 +591,7 @@ def submit(engine: int, plan: int, run: int, arguments: int, table: int, number:
     store(run + NUMBER, number)
     store(run + RUN_FAILED, 0)
     store(run + BEGAN, 0)
+    store_shared(run + LAUNCHING_LEFT, load(run + LAUNCHING))
     store_shared(run + STREAMS_LEFT, streams)
     mutex_lock(engine + LOCK)
     stream = run + RUN_BYTES

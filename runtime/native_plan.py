@@ -90,11 +90,10 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int) -> La
     gate_at = {task: gates_at + 8 * i for i, task in enumerate(gated)}
     arguments_at = gates_at + 8 * len(gated)
     recorded = {s.event for s in plan.steps if isinstance(s, Record)}
-    events = tuple(
-        events_at + e.EVENT_BYTES * i if i in recorded else e.RUN_EVENT for i in range(plan.events)
-    )
+    events = tuple(events_at + e.EVENT_BYTES * i if i in recorded else e.RUN_EVENT for i in range(plan.events))
 
     steps: list[int] = []
+    last_launch = {s.stream: s for s in plan.steps if isinstance(s, Launch)}
     first_step: list[int] = []
     last_step: dict[tuple[int, int], int] = {}  # of (stream, its steps so far)
     for stream in numbers:
@@ -110,6 +109,8 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int) -> La
             else:
                 steps += _step(e.RECORD if isinstance(step, Record) else e.WAIT, events[step.event])
             last_step[stream, count + 1] = 8 * len(steps) - e.STEP_BYTES
+            if last_launch.get(stream) is step:
+                steps += _step(e.CEASE)
         steps += _step(e.END)
     launches = [w for s in plan.steps if isinstance(s, Launch) for w in launch_words(s.task, 0)]
 
@@ -125,6 +126,7 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int) -> La
 
     image = [0] * ((arguments_at + 8 * len(template)) // 8)
     image[e.STREAM_COUNT // 8] = len(numbers)
+    image[e.LAUNCHING // 8] = len(last_launch)
     for i, stream in enumerate(numbers):
         at = (e.RUN_BYTES + i * e.STREAM_BYTES) // 8
         image[at + e.FIRST_STEP // 8] = steps_address + first_step[i]

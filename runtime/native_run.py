@@ -6,6 +6,7 @@ A `Run` holds a record for as long as anybody holds an event of it, and the runs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -243,6 +244,40 @@ class RunEvent:
         failure = self.failure
         if failure is not None:
             failure.throw()
+
+
+class RunTiming:
+    """How long a run takes, from `start` (of the monotonic clock, in ns; 0: its first launch) to its end."""
+
+    __slots__ = ("run", "start")
+
+    def __init__(self, run: Run, start: int) -> None:
+        self.run = run
+        self.start = start
+
+    def query(self) -> float | None:
+        """Microseconds; None while it runs; nan if it failed or others ran at the same time."""
+        if self.run.lost:
+            return math.nan
+        if not self.run.released:
+            return None
+        words = self.run.record.words
+        began = words[e.BEGAN // 8]
+        if not began or words[e.OTHERS // 8] or words[e.RUN_FAILED // 8]:
+            return math.nan
+        return (words[e.ENDED // 8] - (self.start or began)) / 1e3
+
+
+class DoneTiming:
+    """What is known already: microseconds, or nan."""
+
+    __slots__ = ("microseconds",)
+
+    def __init__(self, microseconds: float) -> None:
+        self.microseconds = microseconds
+
+    def query(self) -> float:
+        return self.microseconds
 
 
 def _failure_of(event: Any) -> Failure | None:

@@ -5,6 +5,8 @@ Linux on x86-64 is the tested system. Where the native engine cannot be built, p
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from struct import Struct, error
@@ -13,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from .. import machine_code, symbols
+from ..device import Timing
 from ..errors import CompileError, PlanError
 from ..native import Engine, cores, engine, native
 from ..native_plan import Layout, lay_out
-from ..native_run import DONE, Done, Record, Run, RunEvent, wait_for_all
+from ..native_run import DONE, Done, DoneTiming, Record, Run, RunEvent, RunTiming, wait_for_all
 from ..plan import Launch, Plan, Wait
 from ..plan import Record as RecordStep
 from ..pool import Pool, as_numpy
@@ -143,6 +146,22 @@ class CPUExecutable:
             self._engine.native.inline(self._layout.plan, self._table(memories, arena, scalars))
             return (DONE,) * len(self.plan.completion)
         return self._submit(memories, arena, scalars, after, mode == "chaos")
+
+    def run_timed(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+    ) -> tuple[Events, Timing]:
+        """As `run`, and how long it takes from now (or from the end of what it waits for) to its end."""
+        found = self._engine
+        active, begun = found.begun if found is not None else (0, 0)
+        waits = not all(event.query() for _, event in after)
+        start = time.monotonic_ns()
+        events = self.run(memories, arena, scalars, after)
+        if events and isinstance(events[0], RunEvent):
+            return events, RunTiming(events[0].run, 0 if waits else start)
+        took = (time.monotonic_ns() - start) / 1e3
+        alone = found is None or (active == 0 and found.begun[1] == begun)
+        failed = any(event.failure is not None for event in events)
+        return events, DoneTiming(took if alone and not waits and not failed else math.nan)
 
     def _submit(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]], chaos: bool
