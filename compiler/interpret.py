@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.library import HOST
+from ..runtime.host import HOST
 from .graph import Graph, Node
 from .ops import OPS
 

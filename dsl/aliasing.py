@@ -18,6 +18,8 @@ from .errors import DTypeError, ReadOnlyError, ShapeError, TraceError
 from .operands import operand, sources_of
 from .tracer import CAPTURED, SCALAR, Tracer, check_alive
 
+Part = tuple[Value, tuple[int, ...], tuple[int, ...]]  # what is assigned, and the (starts, steps) of where it goes
+
 
 @dataclass(frozen=True, slots=True)
 class Slice:
@@ -30,9 +32,11 @@ class Slice:
     def apply(self, builder: Builder, value: Value) -> Value:
         return builder.slice(value, self.starts, self.steps, self.shape)
 
-    def put(self, builder: Builder, base: Value, value: Value) -> Value:
-        """`base` changed so that `apply` gives `value`."""
-        return builder.update(base, value, self.starts, self.steps)
+    def lift(self, builder: Builder, base: ArrayType, part: Part) -> Part:
+        """A part of the view as the part of `base` that it is."""
+        value, starts, steps = part
+        first = tuple(s + t * a for s, t, a in zip(self.starts, self.steps, starts, strict=True))
+        return value, first, tuple(t * b for t, b in zip(self.steps, steps, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +48,10 @@ class Permute:
     def apply(self, builder: Builder, value: Value) -> Value:
         return builder.permute(value, self.axes)
 
-    def put(self, builder: Builder, base: Value, value: Value) -> Value:
-        return builder.permute(value, [self.axes.index(i) for i in range(len(self.axes))])
+    def lift(self, builder: Builder, base: ArrayType, part: Part) -> Part:
+        value, starts, steps = part
+        back = [self.axes.index(i) for i in range(len(self.axes))]
+        return builder.permute(value, back), tuple(starts[i] for i in back), tuple(steps[i] for i in back)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +63,18 @@ class Reshape:
     def apply(self, builder: Builder, value: Value) -> Value:
         return builder.reshape(value, self.shape)
 
-    def put(self, builder: Builder, base: Value, value: Value) -> Value:
-        if not self.is_view_of(base.type):
+    def lift(self, builder: Builder, base: ArrayType, part: Part) -> Part:
+        if not self.is_view_of(base):
             raise TraceError(
                 "assigning through a reshape is not supported, since NumPy makes a view or a copy there as it can; "
                 "assign to the array itself, or to x = x.reshape(...).copy()"
             )
-        return builder.reshape(value, base.shape)
+        value, starts, steps = part
+        long = iter([axis for axis, n in enumerate(self.shape) if n != 1])
+        places = [None if n == 1 else next(long) for n in base.shape]
+        lengths = [1 if i is None else value.shape[i] for i in places]
+        first = tuple(0 if i is None else starts[i] for i in places)
+        return builder.reshape(value, lengths), first, tuple(1 if i is None else steps[i] for i in places)
 
     def is_view_of(self, type: ArrayType) -> bool:
         return [n for n in self.shape if n != 1] == [n for n in type.shape if n != 1]
@@ -78,7 +89,7 @@ class Broadcast:
     def apply(self, builder: Builder, value: Value) -> Value:
         return builder.broadcast(value, self.shape)
 
-    def put(self, builder: Builder, base: Value, value: Value) -> Value:
+    def lift(self, builder: Builder, base: ArrayType, part: Part) -> Part:
         raise ReadOnlyError("a broadcast array is read-only; assign to x.copy()")
 
 
@@ -128,16 +139,16 @@ def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
         )
     builder = trace.builder
     value = builder.cast(result._value, target.dtype)
-    if value.number == target._value.number:
+    if value.number == target._value.number or not result.size:
         return target
-    looks: list[tuple[Look, Value]] = []
+    part: Part = value, (0,) * target.ndim, (1,) * target.ndim
     root = target
     while root._parent is not None:
         step: Any = root._step
-        looks.append((step, root._parent._value))
+        part = step.lift(builder, root._parent._held.type, part)
         root = root._parent
-    for step, base in looks:
-        value = step.put(builder, base, value)
+    value, starts, steps = part
+    whole = value.shape == root.shape and not any(starts) and all(t == 1 for t in steps)
     seen = [v for ref in root._views if (v := ref()) is not None]
     if any(_may_be_a_copy(v) for v in seen):
         raise TraceError(
@@ -147,7 +158,7 @@ def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
     sources = None if result._sources is None or root._sources is None else root._sources | result._sources
     for array in (root, *seen):
         array._sources = sources
-    root._held = value
+    root._held = value if whole else builder.update(root._held, value, starts, steps)
     if isinstance(root._owner, int):
         trace.assigned[root._owner] = root
     return target

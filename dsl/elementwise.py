@@ -140,38 +140,7 @@ def _masked(result: Tracer, out: Any, where: Any) -> Tracer:
     return assign(out, result)
 
 
-def reduce_ufunc(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, **options: Any) -> Any:
-    """`ufunc.reduce(array, axis=0, ...)` where it is one of the reductions."""
-    reduction = FUNCTIONS.get(_REDUCTIONS.get(ufunc))
-    if reduction is None:
-        names = ", ".join(f"np.{u.__name__}" for u in _REDUCTIONS)
-        raise UnsupportedError(f"np.{ufunc.__name__}.reduce cannot be traced; supported are those of {names}")
-    given = {k: v for k, v in options.items() if v is not None and v is not getattr(np, "_NoValue", None)}
-    if isinstance(out, tuple):
-        out = out[0]
-    result = reduction(array, axis, out=out, **given)
-    return result if dtype is None else METHODS["astype"](result, dtype)
-
-
-_REDUCTIONS: dict[Any, Any] = {
-    np.add: np.sum,
-    np.multiply: np.prod,
-    np.minimum: np.min,
-    np.maximum: np.max,
-    np.logical_and: np.all,
-    np.logical_or: np.any,
-}
-
-
-def outer_ufunc(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
-    """`ufunc.outer(a, b)`: every element of `a` with every element of `b`."""
-    x, y = array_of(a), array_of(b)
-    return call_ufunc(ufunc, METHODS["reshape"](x, x.shape + (1,) * y.ndim), y, **options)
-
-
-UFUNCS["__call__"] = call_ufunc
-UFUNCS["reduce"] = reduce_ufunc
-UFUNCS["outer"] = outer_ufunc
+UFUNCS["__call__"] = call_ufunc  # its methods are in `ufunc_methods`
 
 
 # functions that are no ufuncs

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .host import HOST
 from .program import Region
 
 View = np.ndarray[Any, Any]
@@ -31,24 +32,6 @@ def _host(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any
     every = results if isinstance(results, tuple) else (results,)
     for part, out in zip(attrs["parts"], writes, strict=True):
         out[...] = every[part]
-
-
-def _reduce(a: View, op: str, axes: tuple[int, ...]) -> View:
-    """A reduction that has no kernel: of complex numbers by `prod min max argmin argmax`."""
-    kept = [i for i in range(a.ndim) if i not in axes]
-    flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
-    return np.asarray(getattr(np, op)(flat, axis=-1))
-
-
-# What NumPy does on the host: functions of arrays and keyword options, giving an array or a tuple of arrays.
-HOST: dict[str, Callable[..., Any]] = {
-    "reduce": _reduce,
-    "sort": np.sort,
-    "argsort": np.argsort,
-    "cumsum": np.cumsum,
-    "cumprod": np.cumprod,
-    "searchsorted": np.searchsorted,
-}
 
 
 LIBRARY: dict[str, HostFunction] = {

@@ -15,6 +15,7 @@ from ..types import real_of
 from .cpu_body import Body
 from .cpu_frame import Frame, dependences, numbered
 from .cpu_loops import block_of, vector_axis, write_columns, write_rows
+from .cpu_stream import is_large, streamed
 from .cpu_text import METADATA, Function, Module, Value
 from .cpu_tile import tiling_of, write_tiles
 
@@ -30,6 +31,8 @@ def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: i
     axis = vector_axis(nest)
     depends = dependences(nest, axis)
     body = Body(frame, axis, lanes_of(nest, depends, axis, vector_bytes), depends)
+    streams = [number for phase in nest.phases for number in streamed(nest, phase, axis, body.lanes)]
+    body.large = {number: is_large(frame, number) for number in streams}
     begin, end = Value(f, "%begin", "i64"), Value(f, "%end", "i64")
     tiling = tiling_of(nest)
     if axis is None or axis >= nest.parallel:
@@ -38,6 +41,9 @@ def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: i
         write_tiles(frame, body, tiling, begin, end)
     else:
         write_columns(frame, body, begin, end)
+    for large in body.large.values():
+        with f.when(large):
+            f.do("fence seq_cst")  # streaming stores are ordered by nothing else
     f.do("ret void")
     text = f.render(f"define void @{nest.name}(ptr noundef %slots, i64 %begin, i64 %end)")
     return f"{module}\n{text}\n{METADATA}\n"

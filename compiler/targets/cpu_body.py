@@ -17,7 +17,8 @@ from .cpu_frame import Frame, item, numbered
 from .cpu_primitives import constant, emit, memory_elem
 from .cpu_reduce import FOLD
 from .cpu_reuse import place_in
-from .cpu_text import Value, mask_below, masked_load, masked_store
+from .cpu_stream import LINE, same_line, streamed, to_boundary
+from .cpu_text import NONTEMPORAL, Value, mask_below, masked_load, masked_store
 
 PACK = 512
 
@@ -45,6 +46,7 @@ class Body:
     places: for each operand the address that index `origin` of the vector axis has (origin None: index 0).
     packed: the places of operands that were copied beforehand.
     recall: gives a varying value of an earlier phase, or a reduction's result, at some lanes (column strategy).
+    large: for the operands that may be streamed, whether they are worth it; streaming: whether they are just now.
     keep: values of a row to store, and the buffers for them; take: values to load from buffers, not to compute.
     """
 
@@ -58,6 +60,8 @@ class Body:
     scratch: dict[int, Value] = field(default_factory=dict)
     keep: dict[int, Value] = field(default_factory=dict)
     take: dict[int, Value] = field(default_factory=dict)
+    large: dict[int, Value] = field(default_factory=dict)
+    streaming: dict[int, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         nest = self.frame.nest
@@ -117,6 +121,10 @@ class Body:
 
     def loop(self, phase: Phase, start: Value, stop: Value, unroll: int, step: Callable[[Lanes], None]) -> None:
         f, wide = self.frame.f, self.lanes
+        streams = streamed(self.frame.nest, phase, self.axis, wide)
+        if streams:
+            self.stream_loop(phase, streams, start, stop, step)
+            return
         position = start
         for copies in sorted({unroll, 1}, reverse=True):
             whole = position + ((stop - position) & -(wide * copies))
@@ -126,6 +134,33 @@ class Body:
             position = whole
         with f.when(position.compare("ult", stop)):
             self.group(phase, Lanes(position, wide, mask_below(f, stop - position, wide)), step)
+
+    def stream_loop(
+        self, phase: Phase, streams: list[int], start: Value, stop: Value, step: Callable[[Lanes], None]
+    ) -> None:
+        """The loop with streaming stores, if all their operands are large and lie equally in their cache lines.
+
+        What is before the first whole line and after the last whole vector is done first, under masks.
+        """
+        f, wide = self.frame.f, self.lanes
+        places = [self.place(o, Lanes(start, wide)) for o in streams]
+        itemsize = self.frame.nest.operands[streams[0]].dtype.itemsize
+        rest, whole_items = to_boundary(places[0], itemsize, min(LINE, wide * itemsize))
+        streaming = self.large[streams[0]] & whole_items
+        for number, place in zip(streams[1:], places[1:], strict=True):
+            streaming = streaming & self.large[number] & same_line(places[0], place)
+        before = streaming.pick(f.intrinsic("umin", "i64", rest, stop - start), 0)
+        first = start + before
+        whole = first + ((stop - first) & -wide)
+        with f.loop(f.const(0, "i64"), f.const(2, "i64")) as end:
+            position = end.eq(0).pick(start, whole)
+            count = end.eq(0).pick(before, stop - whole)
+            with f.when(count.ne(0)):
+                self.group(phase, Lanes(position, wide, mask_below(f, count, wide)), step)
+        self.streaming = dict.fromkeys(streams, streaming)
+        with f.loop(first, whole, wide) as i:
+            self.group(phase, Lanes(i, wide), step)
+        self.streaming = {}
 
     def live(self, phase: Phase) -> list[tuple[int, Instr]]:
         """The varying instructions of the phase that anything needs."""
@@ -226,8 +261,15 @@ class Body:
             order = [p for i in range(count) for p in (i, i + count)]
             value = _join(halves[0], halves[1]) if count == 1 else halves[0].shuffle(order, halves[1])
         place, mask = self.place(operand, lanes), lanes.mask
-        if mask is None or count == 1:
-            place.store(value, memory_align(dtype))
+        align, streaming = memory_align(dtype), self.streaming.get(operand)
+        if streaming is not None:
+            self.frame.f.fork(
+                streaming,
+                lambda: place.store(value, min(LINE, value.lanes * align), NONTEMPORAL),
+                lambda: place.store(value, align),
+            )
+        elif mask is None or count == 1:
+            place.store(value, align)
         else:
             masked_store(place, value, _spread(mask, value.lanes // mask.lanes))
 

@@ -233,7 +233,7 @@ def sine(x: Value, shift: float, name: str) -> Value:
     y = (y.as_int() ^ sign).as_float()
     place = f.slot(y.kind)
     place.store(y, 64)
-    large = (size > bound) & (size < INF)
+    large = size > bound
     with f.when(any_lane(large), UNLIKELY):
         place.store(large.pick(library_call(name, large.pick(x, 0.0), scalar_only=True), y), 64)
     return place.load(elem, x.lanes, 64)

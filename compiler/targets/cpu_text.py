@@ -15,15 +15,17 @@ import numpy as np
 FLOATS = {"half": 16, "float": 32, "double": 64}
 Number = int | float
 
-# The metadata that the text refers to: loops, branches that are hardly ever taken.
+# The metadata that the text refers to: loops, branches that are hardly ever taken, streaming stores.
 METADATA = """\
 !0 = distinct !{!0, !2, !3}
 !1 = distinct !{!1, !2, !4}
 !2 = !{!"llvm.loop.vectorize.enable", i1 false}
 !3 = !{!"llvm.loop.unroll.disable"}
 !4 = !{!"llvm.loop.unroll.count", i32 8}
-!5 = !{!"branch_weights", i32 1, i32 1048576}"""
+!5 = !{!"branch_weights", i32 1, i32 1048576}
+!6 = !{i32 1}"""
 UNLIKELY = ", !prof !5"
+NONTEMPORAL = ", !nontemporal !6"
 # Of every function: vectors may have 64 bytes (else two functions may pass them differently); their spills need an
 # aligned stack.
 ATTRIBUTES = 'alignstack(64) nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512"'
@@ -170,6 +172,15 @@ class Function:
         self.block(f"then{number}")
         yield
         self.jump(f"end{number}")
+        self.block(f"end{number}")
+
+    def fork(self, condition: Value, yes: Callable[[], None], no: Callable[[], None]) -> None:
+        number = self.fresh("")
+        self.do(f"br i1 {condition}, label %then{number}, label %else{number}")
+        for label, write in ((f"then{number}", yes), (f"else{number}", no)):
+            self.block(label)
+            write()
+            self.jump(f"end{number}")
         self.block(f"end{number}")
 
     def call(self, name: str, elem: str, *args: Value, lanes: int | None = None) -> Value:

@@ -14,9 +14,9 @@ from .cpu_body import Body, Lanes, memory_align
 from .cpu_frame import Frame, item, odometer
 from .cpu_text import Value
 
-TILE_BYTES = 32768  # of an operand's tile; it stays in the first-level cache
+TILE_BYTES = 16384  # of an operand's tile; it stays in the first-level cache
 LINE = 64
-AHEAD = 64  # columns that the prefetch runs ahead
+AHEAD = 32  # columns that the prefetch into the second-level cache runs ahead
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def fill(
             done.store(whole)
     start = done.load("i64")
     raw, align = f"i{8 * size}", memory_align(known.dtype)
-    with f.loop(f.const(0, "i64"), height) as row, f.loop(start, width, unroll=True) as column:
+    with f.loop(f.const(0, "i64"), height) as row, f.loop(start, width) as column:
         far = corner.at(row.binary("mul nsw", down) + column.binary("mul nsw", right), item(known))
         tile.at(row * tiling.columns + column, item(known)).store(far.load(raw, 1, align), align)
 
@@ -114,12 +114,11 @@ def _transpose_block(
     align = memory_align(known.dtype)
     starts = [corner.at((column + i).binary("mul nsw", right), elem) for i in range(lanes)]
     f.module.declare("@llvm.prefetch.p0", "void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    for start in starts:
-        far = start.at(right * AHEAD, elem)
-        for line in range(0, tiling.rows * known.dtype.itemsize, LINE):
-            f.do(f"call void @llvm.prefetch.p0(ptr {far.at(line, 'i8')}, i32 0, i32 3, i32 1)")
-    for row in range(0, tiling.rows, lanes):
-        vectors = [start.at(row, elem).load(elem, lanes, align) for start in starts]
+    with f.loop(f.const(0, "i64"), f.const(tiling.rows, "i64"), lanes) as row:
+        places = [start.at(row, elem) for start in starts]
+        for place in places:
+            f.do(f"call void @llvm.prefetch.p0(ptr {place.at(right * AHEAD, elem)}, i32 0, i32 2, i32 1)")
+        vectors = [place.load(elem, lanes, align) for place in places]
         for i, vector in enumerate(transposed(vectors)):
             tile.at(column + (row + i) * tiling.columns, elem).store(vector, 16)
 

@@ -81,7 +81,7 @@ def test_equal_values_need_one_text() -> None:
     [
         (copy("1", "1"), (2048 * 3 + 1,), 4),
         (copy("s1", "s1"), (7, 2049), 14),
-        (copy("ss", "s1"), (33, 257), 4),  # tiles of 32 by 256
+        (copy("ss", "s1"), (33, 129), 4),  # tiles of 32 by 128
         (total("s1"), (10, 1000), 10),
         (total("1s"), (1025, 1000), 3),  # blocks of 512 columns
         (copy("1", "1"), (0,), 0),
@@ -133,6 +133,17 @@ def test_vectors_in_the_machine_code() -> None:
     assert re.search(r"vaddps", code) is None
     assert re.search(r"vmaxps\s+.*zmm", machine_code(total("s1", combine="max")))
     assert re.search(r"vp?unpck\w+\s+.*zmm", machine_code(copy("ss", "s1")))  # transposed in registers
+
+
+def test_only_light_bodies_stream() -> None:
+    """Between long computations streaming stores are slower than ordinary ones."""
+    heavy = (load(0), Instr("exp", FLOAT32, (0,)), store(1, 1))
+    operands = Operand(FLOAT32, "in", "1"), Operand(FLOAT32, "out", "1")
+    assert ", !nontemporal" in print_cpu(copy("1", "1"))
+    assert ", !nontemporal" not in print_cpu(LoopNest("kernel", 1, 0, operands, (), (Phase(POINT, 0, heavy),)))
+    in_place = Operand(FLOAT32, "inout", "1"), operands[1]
+    light = (load(0), store(0, 0))
+    assert ", !nontemporal" not in print_cpu(LoopNest("kernel", 1, 0, in_place[:1], (), (Phase(POINT, 0, light),)))
 
 
 def test_products_and_sums_are_not_fused() -> None:

@@ -221,6 +221,8 @@ def run(program: list[tuple[Any, ...]], x: Any) -> Any:
     arrays = [x * 1]
     for step in program:
         a = arrays[step[1] % len(arrays)]
+        if a.ndim == 0 and step[0] not in ("add", "new"):  # NumPy's scalars take no assignment
+            continue
         try:
             if step[0] == "view":
                 arrays.append(a[step[2]])
@@ -231,8 +233,7 @@ def run(program: list[tuple[Any, ...]], x: Any) -> Any:
             elif step[0] == "set from":
                 a[step[2]] = arrays[step[3] % len(arrays)].sum() + a[step[2]] * 2
             elif step[0] == "add":
-                if a.ndim:
-                    a += step[2]
+                a += step[2]
             elif step[0] == "mask":
                 a[a > step[2]] = -step[2]
             else:

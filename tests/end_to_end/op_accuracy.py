@@ -13,7 +13,8 @@ from kernelgraph.runtime.device import Device
 
 from ..compiler.op_cases import Array, finfo, random_bits
 from ..compiler.op_checks import EXACT, reference, ulps, widened
-from .op_device import Group, all_values, compute, groups
+from ..compiler.op_groups import Group, all_values, groups
+from .op_device import compute
 
 
 @dataclass(frozen=True)

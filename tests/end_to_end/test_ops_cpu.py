@@ -9,8 +9,9 @@ from kernelgraph.compiler.graph import Builder
 from kernelgraph.compiler.types import DTYPES, ArrayType
 from kernelgraph.runtime.devices.cpu import CPUDevice
 
+from ..compiler.op_groups import Group, groups
 from .op_accuracy import sweep
-from .op_device import Group, check_group, compute, groups
+from .op_device import check_group, compute
 
 DEVICE = CPUDevice()
 

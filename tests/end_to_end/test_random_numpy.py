@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 import kernelgraph as kg
 
 Statement = tuple[Any, ...]
+KINDS = (
+    *("view", "view", "unary", "binary", "assign", "assign", "inplace", "sum", "transpose", "number", "copy", "shift"),
+)
 
 
 def slices(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
@@ -47,8 +50,7 @@ def programs(draw: st.DrawFn) -> tuple[list[Statement], list[np.ndarray]]:
     for _ in range(draw(st.integers(1, 12))):
         a = draw(st.integers(0, len(variables) - 1))
         b = draw(st.integers(0, len(variables) - 1))
-        kind = draw(st.sampled_from(("view", "view", "unary", "binary", "assign", "assign", "inplace", "sum", "transpose",
-                                     "number", "copy", "shift")))  # fmt: skip
+        kind = draw(st.sampled_from(KINDS))
         key = slices(draw, variables[a].shape)
         op = draw(st.sampled_from(("add", "subtract", "multiply", "maximum")))
         statement = (kind, a, b, key, op)
