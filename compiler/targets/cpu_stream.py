@@ -1,0 +1,52 @@
+"""Streaming stores: which outputs may be written round the caches, and whether a call's are large enough for it.
+
+An ordinary store reads its cache line from memory first. A streaming one does not, so a kernel that merely passes over
+memory saves a third of its traffic. Between long computations they are slower than ordinary stores (measured), so only
+light bodies use them.
+"""
+
+from __future__ import annotations
+
+from ..kernel import LOOP, LoopNest, Phase
+from .cpu_frame import Frame
+from .cpu_primitives import MATH
+from .cpu_text import Value
+
+LARGE = 32 << 20  # bytes of an output that the caches will not hold until it is read
+LIGHT = 12  # instructions of a light body
+LINE = 64
+SLOW = MATH | {"div", "sqrt", "quot", "rem", "gcd"}
+
+
+def streamed(nest: LoopNest, phase: Phase, axis: int | None, lanes: int) -> list[int]:
+    """The operands that a phase may stream: outputs of one item size, contiguous along the vector axis."""
+    work = [i for i in phase.instrs if i.op not in ("load", "store", "const", "scalar", "result", "size")]
+    if axis is None or phase.reductions or len(work) > LIGHT or any(i.op in SLOW for i in work):
+        return []
+    if phase.kind == LOOP or len(nest.phases) > 1:
+        return []
+    stored = sorted({i.attr[0] for i in phase.instrs if i.op == "store"})
+    fitting = [o for o in stored if nest.operands[o].role == "out" and nest.operands[o].layout[axis] == "1"]
+    sizes = {nest.operands[o].dtype.itemsize for o in fitting}
+    return fitting if len(sizes) == 1 and min(sizes) >= 4 and min(sizes) * lanes % 32 == 0 else []
+
+
+def is_large(frame: Frame, number: int) -> Value:
+    """Whether the operand has LARGE bytes or more, as far as the lengths of its axes tell."""
+    operand, size = frame.nest.operands[number], frame.f.const(1, "i64")
+    for letter, length in zip(operand.layout, frame.lengths, strict=True):
+        size = size * length if letter != "0" else size
+    return size.compare("uge", LARGE // operand.dtype.itemsize)
+
+
+def to_boundary(address: Value, itemsize: int, size: int) -> tuple[Value, Value]:
+    """How many items from here to the next multiple of `size` bytes, and whether whole items lead there."""
+    number = address.f.let(f"ptrtoint ptr {address} to i64", "i64")
+    return ((0 - number) & (size - 1)).binary("udiv", itemsize), (number & (itemsize - 1)).eq(0)
+
+
+def same_line(a: Value, b: Value) -> Value:
+    """Whether two addresses lie equally in their cache lines."""
+    f = a.f
+    numbers = [f.let(f"ptrtoint ptr {p} to i64", "i64") for p in (a, b)]
+    return ((numbers[0] - numbers[1]) & (LINE - 1)).eq(0)
