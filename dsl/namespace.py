@@ -8,12 +8,25 @@ from typing import Any
 import numpy as np
 
 from ..compiler.ops import OPS, UFUNC_PARTS
-from . import creation, elementwise, joins, linear, operators, reductions, views
+from . import (
+    creation,
+    elementwise,
+    fourier,
+    joins,
+    linalg,
+    linear,
+    operators,
+    reductions,
+    scans,
+    sorting,
+    ufunc_methods,
+    views,
+)
 from .dispatch import FUNCTIONS, call_function
 from .trace import current
 from .tracer import TracedNumber, Tracer
 
-__all__ = ["NAMESPACE"]
+__all__ = ["NAMESPACE", "Namespace"]
 
 
 def _has_traced(args: tuple[Any, ...]) -> bool:
@@ -93,8 +106,34 @@ def _numpy_names() -> dict[Any, list[str]]:
     return names
 
 
+class Namespace:
+    """`kg.linalg` and the like: the functions of a module of NumPy's that can be traced."""
+
+    def __init__(self, name: str, functions: dict[str, Callable[..., Any]]) -> None:
+        self.__name__ = f"kernelgraph.{name}"
+        self.__dict__.update(functions)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{self.__name__} has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return f"<namespace {self.__name__}>"
+
+
+def _module(module: Any) -> Namespace:
+    """The functions of a module of NumPy's."""
+    short = module.__name__.removeprefix("numpy.")
+    named = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
+    found = {n: _both(n, _function(f), f) for n, f in named.items() if callable(f) and f in FUNCTIONS}
+    return Namespace(short, found)
+
+
 _NUMPY_NAMES = _numpy_names()
-NAMESPACE = _namespace()
+NAMESPACE: dict[str, Any] = _namespace()
+NAMESPACE["linalg"] = _module(np.linalg)
+NAMESPACE["fft"] = _module(np.fft)
+for _name in ("fftfreq", "rfftfreq"):  # these take no array
+    setattr(NAMESPACE["fft"], _name, _new(_name, getattr(fourier, _name), getattr(np.fft, _name)))
 
 # the methods that the namespace and the stand-ins share come from these modules
-_ = (joins, linear, operators, reductions, views)
+_ = (joins, linalg, linear, operators, reductions, scans, sorting, ufunc_methods, views)

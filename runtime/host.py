@@ -1,0 +1,140 @@
+"""The table of host calls: a name in, the function of NumPy arrays and options that does it out.
+
+A function takes arrays by position and options by name, and gives an array or a tuple of arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+View = np.ndarray[Any, Any]
+Host = Callable[..., Any]
+
+# NumPy's own functions, by their name after `np.`; the last arrays go to the keywords that the option `named` lists.
+_NUMPY = """
+    sort argsort partition argpartition searchsorted digitize
+    cumsum cumprod nancumsum nancumprod cumulative_sum cumulative_prod
+    median nanmedian percentile nanpercentile quantile nanquantile
+    histogram interp convolve correlate isin
+    take take_along_axis
+    linalg.solve linalg.inv linalg.pinv linalg.det linalg.slogdet linalg.cholesky linalg.qr linalg.svd linalg.svdvals
+    linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh linalg.cond linalg.matrix_rank
+    linalg.tensorsolve linalg.tensorinv
+    fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2
+    fft.fftn fft.ifftn fft.rfftn fft.irfftn
+"""
+
+
+def _numpy(name: str) -> Host:
+    function = reduce(getattr, name.split("."), np)
+
+    def call(*arrays: View, named: tuple[str, ...] = (), **options: Any) -> Any:
+        first = len(arrays) - len(named)
+        return function(*arrays[:first], **dict(zip(named, arrays[first:], strict=True)), **options)
+
+    call.__name__ = name
+    return call
+
+
+def _reduce(a: View, op: str, axes: tuple[int, ...]) -> View:
+    """A reduction that has no kernel: of complex numbers by `prod min max argmin argmax`."""
+    kept = [i for i in range(a.ndim) if i not in axes]
+    flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
+    return np.asarray(getattr(np, op)(flat, axis=-1))
+
+
+def _ufunc_reduce(a: View, *where: View, ufunc: str, **options: Any) -> Any:
+    masked = {"where": where[0]} if where else {}
+    return getattr(np, ufunc).reduce(a, **masked, **options)
+
+
+def _accumulate(a: View, ufunc: str, **options: Any) -> Any:
+    return getattr(np, ufunc).accumulate(a, **options)
+
+
+def _reduceat(a: View, indices: View, ufunc: str, **options: Any) -> Any:
+    return getattr(np, ufunc).reduceat(a, indices, **options)
+
+
+def _at(a: View, *operands: View, ufunc: str, key: tuple[Any, ...]) -> View:
+    """`a` after `ufunc.at(a, key, ...)`."""
+    result = a.copy()
+    rest = list(operands)
+    getattr(np, ufunc).at(result, _key(key, rest), *rest)
+    return result
+
+
+def _key(key: tuple[Any, ...], arrays: list[View]) -> tuple[Any, ...]:
+    """A key of `x[...]` whose arrays stand where the key says ARRAY; they are taken off the front of the list."""
+    return tuple(arrays.pop(0) if entry == ARRAY else slice(*entry) if type(entry) is tuple else entry for entry in key)
+
+
+ARRAY = "array"
+
+
+def _getitem(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
+    return np.asarray(a[_key(key, list(arrays))])
+
+
+def _setitem(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
+    """`a` after `a[key] = value`; the value is the last of the arrays."""
+    result = a.copy()
+    *rest, value = arrays
+    result[_key(key, rest)] = value
+    return result
+
+
+def _choose(a: View, *choices: View, mode: str) -> Any:
+    return np.choose(a, list(choices), mode=mode)  # type: ignore[call-overload]
+
+
+def _lexsort(*keys: View, axis: int) -> View:
+    return np.lexsort(keys, axis=axis)
+
+
+def _bincount(x: View, *weights: View, minlength: int) -> View:
+    counts = np.bincount(x, *weights, minlength=minlength)
+    if len(counts) > minlength:
+        raise ValueError(f"bincount needs minlength={len(counts)} for these values, got minlength={minlength}")
+    return counts
+
+
+def _histogramdd(sample: View, *arrays: View, edges: int, **options: Any) -> tuple[View, ...]:
+    """Counts and edges; the first `edges` arrays are bins, what follows them the weights."""
+    bins = {"bins": list(arrays[:edges])} if edges else {}
+    weights = {"weights": arrays[edges]} if len(arrays) > edges else {}
+    counts, found = np.histogramdd(sample, **bins, **weights, **options)
+    return (counts, *found)
+
+
+def _put_along_axis(a: View, indices: View, values: View, axis: int | None) -> View:
+    result = a.copy()
+    np.put_along_axis(result, indices, values, axis)
+    return result
+
+
+def _put(a: View, indices: View, values: View, mode: str) -> View:
+    result = a.copy()
+    np.put(result, indices, values, mode=mode)  # type: ignore[call-overload]
+    return result
+
+
+HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
+    "reduce": _reduce,
+    "ufunc_reduce": _ufunc_reduce,
+    "accumulate": _accumulate,
+    "reduceat": _reduceat,
+    "at": _at,
+    "getitem": _getitem,
+    "setitem": _setitem,
+    "choose": _choose,
+    "lexsort": _lexsort,
+    "bincount": _bincount,
+    "histogramdd": _histogramdd,
+    "put_along_axis": _put_along_axis,
+    "put": _put,
+}
