@@ -210,10 +210,7 @@ def _store(thread: Thread, vector: str, cell: str, length: str, groups: str, mas
                 assert thread.sees(pointer.reader.get(int(number))), f"race on {pointer.name}[{number}]"
                 pointer.writer[int(number)] = thread.now
                 pointer.stores[int(number)] += 1
-                value = values[0][k] if parts == 1 else values[0][k] + 1j * values[1][k]
-                if parts == 2:  # keeps infinities and signed zeros as they are
-                    value = np.array([values[0][k], values[1][k]]).view(dtype)[0]
-                pointer.data[where] = np.full(1, value, dtype).view(np.uint8)
+                pointer.data[where] = np.stack([v[k] for v in values[:parts]]).view(np.uint8)
 
     return function
 
