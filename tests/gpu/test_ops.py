@@ -1,0 +1,36 @@
+"""Every row of the op table on every dtype on a GPU, against NumPy under the numerical contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kernelgraph.compiler import pipeline
+from kernelgraph.compiler.types import DTYPES
+from kernelgraph.runtime.program import Kernel
+
+from ..compiler.op_groups import Group, arguments, groups
+from ..end_to_end.op_accuracy import sweep
+from ..end_to_end.op_device import check_group
+
+
+@pytest.fixture(scope="session")
+def loaded(device: Any) -> Any:
+    """The device with all the kernels, compiled side by side."""
+    programs = [pipeline.build(g.graph(len(arguments(g.loop)[0])), "cuda") for g in groups()]
+    device.load([t.kernel for p in programs for t in p.tasks if isinstance(t.kernel, Kernel)])
+    return device
+
+
+@pytest.mark.parametrize("group", groups(), ids=str)
+def test_rows_agree_with_numpy(loaded: Any, group: Group) -> None:
+    check_group(loaded, group)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count"), [("f32", 100_000), ("f64", 30_000), ("c64", 30_000), ("c128", 10_000), ("bf16", 30_000)]
+)
+def test_accuracy_over_the_whole_range(loaded: Any, dtype: str, count: int) -> None:
+    """`benchmarks/accuracy.py --device cuda` prints the same for more arguments."""
+    assert not [found for found in sweep(loaded, DTYPES[dtype], count) if found.beyond]
