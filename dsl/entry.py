@@ -6,26 +6,31 @@ so that a call has no decisions left. `Entry.text` shows it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..compiler.materialize import Layout
 from ..compiler.types import ArrayType
-from ..runtime.device import Device, Event, Executable
+from ..runtime.device import Device, Event
+from ..runtime.errors import OutOfMemory
 from ..runtime.plan import Plan
 from .array import Array, hold
 from .capture import Captured
 from .errors import ArgumentsError, ReadOnlyError
 from .guards import Guard
 from .numbers import Respecialise
+from .out_of_memory import too_large
 from .pointer import address
 from .signature import low_offset
 from .spec import Spec, spec_of
 from .tree import LEAF, Tree, unflatten
 
 Run = Callable[[Sequence[Any], Sequence[int]], Any]
+Execute = Callable[..., tuple[Event, ...]]
 
 
 class Entry:
@@ -45,26 +50,30 @@ class Entry:
 
 
 def make_entry(
-    captured: Captured, plan: Plan, executable: Executable, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
+    captured: Captured, plan: Plan, execute: Execute, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
 ) -> Entry:
-    """arrays: the numbers of the leaves that are arguments of the graph. leaves: those of a call of the same key."""
+    """execute: an executable's `run`. arrays: the numbers of the leaves that are arguments of the graph. leaves: those
+    of a call of the same key."""
     writer = _Writer(captured, plan, device, leaves, arrays)
     text = "def run(leaves, places):\n" + "".join(f"    {line}\n" for line in writer.lines())
     scope = {
         "Array": Array,
+        "OutOfMemory": OutOfMemory,
         "Respecialise": Respecialise,
         "allocate": device.allocate,
         "device": device,
-        "execute": executable.run,
+        "execute": execute,
         "hold": hold,
         "host": captured.host,
         "settled": settled,
+        "over": [None],
         "ready": ready,
         "address": address,
         "asarray": np.asarray,
         "assign": assign,
         "may_assign": may_assign,
         "upload": _uploader(device),
+        "too_large": partial(too_large, plan, device),
         "unflatten": unflatten,
         **writer.constants,
     }
@@ -84,6 +93,7 @@ class _Writer:
         self.places = {leaf: i for i, leaf in enumerate(i for i, x in enumerate(leaves) if type(x) is np.ndarray)}
         self.waits = self.on_cpu and bool(captured.arrays or any(type(leaves[i]) is not Array for i in arrays))
         self.device_arrays = [i for i in arrays if type(leaves[i]) is Array]
+        self.specs = [spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs]
 
     def constant(self, value: Any) -> str:
         name = f"c{len(self.constants)}"
@@ -101,10 +111,36 @@ class _Writer:
             yield "try: numbers = host(leaves)"
             yield "except Exception: raise Respecialise from None"
         memories = ["None"] * len(program.buffers)
-        kept = []
+        kept: list[str] = []
         collects = bool(self.device_arrays or not self.on_cpu)
         if collects:
             yield "after = []"
+        places = list(self._places(memories, kept))
+        made = dict.fromkeys(line.split(" = ")[0] for line in places if _ALLOCATES.search(line))
+        if made:
+            yield "try:"
+        yield from (f"    {line}" if made else line for line in places)
+        if made:
+            yield "except OutOfMemory as error:"
+            yield f"    {' = '.join(made)} = None"  # what was had goes back, although the traceback lives on
+            yield "    raise too_large(error) from None"
+        scalars = "()" if not numbers else "numbers" if not self._more_than(numbers) else f"numbers[:{numbers}]"
+        after = "after" if collects else "()"
+        arena = "arena.address" if self.plan.arena_bytes else "None"
+        yield f"events = execute([{', '.join(memories)}], {arena}, {scalars}, {after})"
+        for number, spec in enumerate(self.specs):
+            yield f"r{number} = Array(m{number}, {self.constant(spec)}, device)"
+        outputs = "".join(f"r{i}, " for i in range(len(self.specs)))
+        if self.specs:
+            yield f"if events is not over[0] and not settled(events, ({outputs}), {self.waits}, over):"
+            yield f"    hold(events, ({''.join(f'{k}, ' for k in kept)}))"
+        for leaf, output in self.captured.assigned:
+            yield f"assign(leaves[{leaf}], r{output})"
+        yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
+
+    def _places(self, memories: list[str], kept: list[str]) -> Iterator[str]:
+        """Lines that find or make each buffer's memory; its address goes to `memories`, what to hold to `kept`."""
+        program = self.plan.program
         for leaf, buffer in zip(self.arrays, program.inputs, strict=False):
             if type(self.leaves[leaf]) is Array:
                 yield f"a{leaf} = leaves[{leaf}]"
@@ -132,28 +168,13 @@ class _Writer:
                 yield f"b{number} = upload({name}, {buffer}, after)"
                 memories[buffer] = f"b{number}.address"
                 kept.append(f"b{number}")
-        specs = [spec_of(graph.nodes[o].type) for o in graph.outputs]
-        for number, (buffer, spec) in enumerate(zip(program.outputs, specs, strict=True)):
+        for number, (buffer, spec) in enumerate(zip(program.outputs, self.specs, strict=True)):
             yield f"m{number} = allocate({max(1, spec.nbytes)})"
             memories[buffer] = f"m{number}.address"
             kept.append(f"m{number}")
-        arena = "None"
         if self.plan.arena_bytes:
             yield f"arena = allocate({self.plan.arena_bytes})"
-            arena = "arena.address"
             kept.append("arena")
-        scalars = "()" if not numbers else "numbers" if not self._more_than(numbers) else f"numbers[:{numbers}]"
-        after = "after" if collects else "()"
-        yield f"events = execute([{', '.join(memories)}], {arena}, {scalars}, {after})"
-        for number, spec in enumerate(specs):
-            yield f"r{number} = Array(m{number}, {self.constant(spec)}, device)"
-        outputs = "".join(f"r{i}, " for i in range(len(specs)))
-        if specs:
-            yield f"if not settled(events, ({outputs}), {self.waits}):"
-            yield f"    hold(events, ({''.join(f'{k}, ' for k in kept)}))"
-        for leaf, output in self.captured.assigned:
-            yield f"assign(leaves[{leaf}], r{output})"
-        yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
 
     def _more_than(self, numbers: int) -> bool:
         return any(kind == "number" for kind, _ in self.captured.results)
@@ -172,6 +193,7 @@ class _Writer:
         return f"unflatten({self.constant(shallow)}, ({''.join(f'{p}, ' for p in parts)}))"
 
 
+_ALLOCATES = re.compile(r" = (allocate|upload)\(")
 _RESULTS = {"array": "r{}", "number": "numbers[{}]", "argument": "leaves[{}]"}
 
 
@@ -197,19 +219,25 @@ def assign(target: Any, new: Array) -> None:
         target._memory, target._event, target._host = new._memory, new._event, None
 
 
-def settled(events: Sequence[Event], arrays: Sequence[Array], wait: bool) -> bool:
-    """Whether the call is over: then the arrays need no events, but for those that failed, which raise when read."""
+def settled(events: Sequence[Event], arrays: Sequence[Array], wait: bool, over: list[Any]) -> bool:
+    """Whether the call is over: then the arrays need no events, but for those that failed, which raise when read.
+
+    over: the last events that went well; the CPU has one tuple of them for all calls that it does at once."""
     if not wait:
         for event in events:
             if not event.query():
                 for array, its in zip(arrays, events, strict=True):
                     array._event = its
                 return False
+    well = True
     for array, event in zip(arrays, events, strict=True):
         try:
             event.wait()
         except Exception:
             array._event = event
+            well = False
+    if well:
+        over[0] = events
     return True
 
 
