@@ -30,6 +30,7 @@ class Op:
     the expansion on values of the loop's dtypes. cost: flop-equivalents an element (an add is 1).
     operator: the Python method that it answers. widen: 16-bit floats are computed in float32.
     identity: of a reduction, or None where NumPy refuses an empty one; its `combine` in a kernel is its name.
+    parity: `odd` where f(-x) is -f(x) for real floats, `even` where it is f(x).
     """
 
     name: str
@@ -42,6 +43,7 @@ class Op:
     operator: str | None = None
     widen: bool = True
     identity: Any = None
+    parity: str = ""
 
     def expand(self, body: Body, *vals: Val, **attrs: Any) -> Val:
         """The formula on values of the loop's dtypes (16-bit floats as `widen` says)."""
@@ -79,10 +81,11 @@ def _ufunc(
     *,
     operator: str | None = None,
     widen: bool = True,
+    parity: str = "",
     **formulas: Formula,
 ) -> Op:
     kinds, rule = _kinds(every, formulas), rules.ufunc_rule(ufunc)
-    return Op(ufunc.__name__, "map", ufunc.nin, ufunc, rule, kinds, cost, operator, widen)
+    return Op(ufunc.__name__, "map", ufunc.nin, ufunc, rule, kinds, cost, operator, widen, parity=parity)
 
 
 def _part(name: str, ufunc: np.ufunc, number: int, cost: float, formula: Formula) -> Op:
@@ -99,9 +102,10 @@ def _own(
     every: Formula | None = None,
     *,
     widen: bool = True,
+    parity: str = "",
     **formulas: Formula,
 ) -> Op:
-    return Op(name, "map", arity, reference, rule, _kinds(every, formulas), cost, None, widen)
+    return Op(name, "map", arity, reference, rule, _kinds(every, formulas), cost, None, widen, parity=parity)
 
 
 def _reduction(reference: Callable[..., Any], rule: rules.Rule, identity: Any = None) -> Op:
@@ -191,7 +195,7 @@ _ROUNDING = (
 
 _FUNCTIONS = (
     _ufunc(np.sqrt, 4, f=Val.sqrt, c=an.sqrt),
-    _ufunc(np.cbrt, 15, f=Val.cbrt),
+    _ufunc(np.cbrt, 15, parity="odd", f=Val.cbrt),
     _ufunc(np.exp, 10, f=Val.exp, c=an.exp),
     _ufunc(np.exp2, 10, f=Val.exp2, c=an.exp2),
     _ufunc(np.expm1, 12, f=Val.expm1, c=an.expm1),
@@ -201,19 +205,19 @@ _FUNCTIONS = (
     _ufunc(np.log1p, 12, f=Val.log1p, c=an.log1p),
     _ufunc(np.logaddexp, 24, f=fl.logaddexp),
     _ufunc(np.logaddexp2, 24, f=fl.logaddexp2),
-    _ufunc(np.sin, 15, f=Val.sin, c=an.sin),
-    _ufunc(np.cos, 15, f=Val.cos, c=an.cos),
-    _ufunc(np.tan, 20, f=Val.tan, c=an.tan),
-    _ufunc(np.arcsin, 15, f=Val.asin, c=an.arcsin),
+    _ufunc(np.sin, 15, parity="odd", f=Val.sin, c=an.sin),
+    _ufunc(np.cos, 15, parity="even", f=Val.cos, c=an.cos),
+    _ufunc(np.tan, 20, parity="odd", f=Val.tan, c=an.tan),
+    _ufunc(np.arcsin, 15, parity="odd", f=Val.asin, c=an.arcsin),
     _ufunc(np.arccos, 15, f=Val.acos, c=an.arccos),
-    _ufunc(np.arctan, 15, f=Val.atan, c=an.arctan),
+    _ufunc(np.arctan, 15, parity="odd", f=Val.atan, c=an.arctan),
     _ufunc(np.arctan2, 20, f=Val.atan2),
-    _ufunc(np.sinh, 15, f=Val.sinh, c=an.sinh),
-    _ufunc(np.cosh, 15, f=Val.cosh, c=an.cosh),
-    _ufunc(np.tanh, 15, f=Val.tanh, c=an.tanh),
-    _ufunc(np.arcsinh, 20, f=Val.asinh, c=an.arcsinh),
+    _ufunc(np.sinh, 15, parity="odd", f=Val.sinh, c=an.sinh),
+    _ufunc(np.cosh, 15, parity="even", f=Val.cosh, c=an.cosh),
+    _ufunc(np.tanh, 15, parity="odd", f=Val.tanh, c=an.tanh),
+    _ufunc(np.arcsinh, 20, parity="odd", f=Val.asinh, c=an.arcsinh),
     _ufunc(np.arccosh, 20, f=Val.acosh, c=an.arccosh),
-    _ufunc(np.arctanh, 20, f=Val.atanh, c=an.arctanh),
+    _ufunc(np.arctanh, 20, parity="odd", f=Val.atanh, c=an.arctanh),
     _ufunc(np.hypot, 8, f=Val.hypot),
     _ufunc(np.degrees, 1, f=fl.rad2deg),
     _ufunc(np.rad2deg, 1, f=fl.rad2deg),
@@ -222,7 +226,7 @@ _FUNCTIONS = (
 )
 
 _OWN = (
-    _own("erf", 1, ref.erf, rules.float_rule, 15, f=Val.erf),
+    _own("erf", 1, ref.erf, rules.float_rule, 15, parity="odd", f=Val.erf),
     _own("erfc", 1, ref.erfc, rules.float_rule, 20, f=Val.erfc),
     _own("lgamma", 1, ref.lgamma, rules.float_rule, 30, f=fl.lgamma),
     _own("sigmoid", 1, ref.sigmoid, rules.float_rule, 16, f=fl.sigmoid),

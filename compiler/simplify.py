@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from .graph import Builder, Graph, Node, Value
 from .interpret import evaluate
 from .ops import OPS
+from .types import kind_of
 
 Rule = Callable[[Builder, Node, Sequence[Value]], Value | None]
 
@@ -51,6 +53,10 @@ def _constant(builder: Builder, value: Value) -> np.generic | None:
 def _same(builder: Builder, node: Node, value: Value) -> Value | None:
     """`value` in the node's place: only where type and broadcasting agree."""
     return builder.broadcast(value, node.type.shape) if value.dtype == node.type.dtype else None
+
+
+def is_real_float(dtype: np.dtype[Any]) -> bool:
+    return kind_of(dtype) == "f"
 
 
 def _is(builder: Builder, value: Value, number: float) -> bool:
@@ -106,10 +112,58 @@ def invert_twice(builder: Builder, node: Node, args: Sequence[Value]) -> Value |
     return builder.at(inner.args[0]) if inner.op == "invert" else None
 
 
+def _negated(builder: Builder, value: Value) -> Value | None:
+    """x where the value is -x, of real floats."""
+    node = builder.nodes[value.number]
+    return builder.at(node.args[0]) if node.op == "negative" and is_real_float(node.type.dtype) else None
+
+
+def _negate(builder: Builder, op: str, args: Sequence[Value], node: Node) -> Value:
+    value = builder.add(op, tuple(a.number for a in args), node.type, node.attrs)
+    return builder.add("negative", (value.number,), node.type)
+
+
+def parity(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """sin(-x) -> -sin(x), cos(-x) -> cos(x), and so for every odd and even row"""
+    kind = OPS[node.op].parity
+    inner = _negated(builder, args[0]) if kind else None
+    if inner is None:
+        return None
+    if kind == "odd":
+        return _negate(builder, node.op, [inner], node)
+    return builder.add(node.op, (inner.number,), node.type, node.attrs)
+
+
+def sign_outside(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """(-x) * y -> -(x * y), x / (-y) -> -(x / y): rounding knows no sign"""
+    x, y = args
+    left, right = _negated(builder, x), _negated(builder, y)
+    if left is not None and right is not None:
+        return builder.add(node.op, (left.number, right.number), node.type)
+    if left is not None:
+        return _negate(builder, node.op, [left, y], node)
+    return _negate(builder, node.op, [x, right], node) if right is not None else None
+
+
+def add_negative(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x + (-y) -> x - y, (-x) + y -> y - x"""
+    for one, other in ((0, 1), (1, 0)):
+        inner = _negated(builder, args[other])
+        if inner is not None:
+            return builder.add("subtract", (args[one].number, inner.number), node.type)
+    return None
+
+
+def subtract_negative(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x - (-y) -> x + y"""
+    inner = _negated(builder, args[1])
+    return None if inner is None else builder.add("add", (args[0].number, inner.number), node.type)
+
+
 def absolute_of_negative(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
     """abs(-x) -> abs(x) (floats; unsigned and the least integer keep their own rules)"""
     inner = builder.nodes[args[0].number]
-    if inner.op == "negative" and inner.type.dtype.kind == "f":
+    if inner.op == "negative" and is_real_float(inner.type.dtype):
         return builder.add("absolute", inner.args, node.type)
     return None
 
@@ -202,11 +256,12 @@ def update_whole(builder: Builder, node: Node, args: Sequence[Value]) -> Value |
     return args[1] if whole else None
 
 
-ANYWHERE: tuple[Rule, ...] = (fold_constants,)
+ANYWHERE: tuple[Rule, ...] = (fold_constants, parity)
 RULES: dict[str, tuple[Rule, ...]] = {
-    "multiply": (multiply_one,),
-    "divide": (divide_one,),
-    "subtract": (subtract_zero,),
+    "multiply": (multiply_one, sign_outside),
+    "divide": (divide_one, sign_outside),
+    "add": (add_negative,),
+    "subtract": (subtract_zero, subtract_negative),
     "negative": (negative_twice,),
     "invert": (invert_twice,),
     "absolute": (absolute_of_negative,),

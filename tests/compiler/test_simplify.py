@@ -18,6 +18,12 @@ from .programs import graphs
 EVERY_HALF = np.arange(65536, dtype=np.uint16).view(np.float16)
 Make = Callable[[Builder, Value], Value]
 
+
+def shuffled(b: Builder, x: Value) -> Value:
+    """Each value beside another one: every kind of special value meets every other."""
+    return b.reshape(b.permute(b.reshape(b.slice(x, (65535,), (-1,), x.shape), (256, 256)), (1, 0)), x.shape)
+
+
 # rule -> programs that it must change, on a float16 vector x
 CASES: dict[str, list[Make]] = {
     "fold_constants": [lambda b, x: b.map("add", x, b.map("exp", b.const(1.0, x.dtype)))],
@@ -26,6 +32,23 @@ CASES: dict[str, list[Make]] = {
     "subtract_zero": [lambda b, x: b.map("subtract", x, 0.0)],
     "negative_twice": [lambda b, x: b.map("negative", b.map("negative", x))],
     "invert_twice": [lambda b, x: b.map("invert", b.map("invert", b.map("greater", x, 0)))],
+    "parity": [
+        lambda b, x: b.map("sin", b.map("negative", x)),
+        lambda b, x: b.map("cos", b.map("negative", x)),
+        lambda b, x: b.map("erf", b.map("negative", x)),
+        lambda b, x: b.map("tanh", b.map("negative", x)),
+    ],
+    "sign_outside": [
+        lambda b, x: b.map("multiply", b.map("negative", x), shuffled(b, x)),
+        lambda b, x: b.map("divide", shuffled(b, x), b.map("negative", x)),
+        lambda b, x: b.map("multiply", b.map("negative", x), b.map("negative", shuffled(b, x))),
+    ],
+    "add_negative": [
+        lambda b, x: b.map("add", shuffled(b, x), b.map("negative", x)),
+        lambda b, x: b.map("add", b.map("negative", x), shuffled(b, x)),
+        lambda b, x: b.map("add", b.map("negative", x), x),
+    ],
+    "subtract_negative": [lambda b, x: b.map("subtract", shuffled(b, x), b.map("negative", x))],
     "absolute_of_negative": [lambda b, x: b.map("absolute", b.map("negative", x))],
     "where_same": [lambda b, x: b.map("where", b.map("greater", x, 0), x, x)],
     "push_reshape": [lambda b, x: b.reshape(b.map("exp", b.map("add", x, 2)), (256, 256))],
