@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
 
 from ..compiler.graph import Graph
 from ..compiler.pipeline import build, stages
-from ..runtime.device import Device, Executable
+from ..runtime.device import Device
 from ..runtime.machine import MACHINES
 from ..runtime.plan import Plan
 from ..runtime.program import Kernel, Program
@@ -22,7 +21,7 @@ from ..runtime.settings import settings
 from .capture import Argument, Captured, capture
 from .devices import default, open_device, parse, target
 from .eager import plain, wrapped
-from .entry import Entry, layout_of, make_entry
+from .entry import Entry, layout_of
 from .errors import ArgumentsError, OptionError, UserError, user_frames, warn
 from .guards import failed
 from .numbers import Respecialise
@@ -31,18 +30,10 @@ from .signature import LEAF_TYPES, Parameters, Static, argument_of, key_of, numb
 from .spec import Spec
 from .trace import _local
 from .tree import LEAF, Tree, flatten, unflatten
+from .tuned import Compiled
 
 BOUND = 512  # what a function keeps of traces, plans and entries; what was not used lately goes first
 MANY_VALUES = 8
-
-
-@dataclass(slots=True)
-class Compiled:
-    """A program, its plan, and, from the first call on, what runs it."""
-
-    program: Program
-    plan: Plan
-    executable: Executable | None = None
 
 
 class KernelGraph:
@@ -175,10 +166,9 @@ class KernelGraph:
         captured, arguments, by_value = self._trace(tree, leaves, frozenset(known))
         compiled = self._compiled(captured, arguments, leaves)
         device = self._open()
-        if compiled.executable is None:
-            compiled.executable = device.prepare(compiled.plan)
+        compiled.make_ready(device, self._streams, self._memory)
         arrays = [i for i, a in enumerate(arguments) if a.spec is not None]
-        entry = make_entry(captured, compiled.plan, compiled.executable, device, leaves, arrays)
+        entry = compiled.entry(captured, device, leaves, arrays)
         marker: Any = self._entries.get(key)
         if by_value and not known:
             marker = tuple(sorted({*by_value, *(marker if type(marker) is tuple else ())}))
@@ -297,7 +287,8 @@ class KernelGraph:
             lines.append(
                 f"{len(captured.graph.numbers)} numbers are passed at each call; another value compiles nothing"
             )
-        return "\n".join([*lines, str(fusion), explain_plan(compiled.plan)])
+        trial = [] if compiled.trial is None else compiled.trial.lines()
+        return "\n".join([*lines, str(fusion), explain_plan(compiled.plan), *trial])
 
     def why(self) -> str:
         """What was traced and compiled so far, and which guards failed."""
@@ -308,8 +299,7 @@ class KernelGraph:
         captured, arguments, leaves = self._looked_at(args, options)
         with self._lock:
             compiled = self._compiled(captured, arguments, leaves)
-            if compiled.executable is None:
-                compiled.executable = self._open().prepare(compiled.plan)
+            compiled.make_ready(self._open(), self._streams, self._memory)
         return self
 
     # methods

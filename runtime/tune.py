@@ -59,7 +59,7 @@ class Tuner:
         """
         if self.winner is not None:
             return None
-        due = [c for c in self._live() if self._issued[c] < WARM + SAMPLES]
+        due = [c for c in self.live if self._issued[c] < WARM + SAMPLES]
         if not due:
             return None
         fewest = min(self._issued[c] for c in due)
@@ -90,12 +90,23 @@ class Tuner:
             self._out[candidate] = why
             self._decide()
 
-    def _live(self) -> list[int]:
+    @property
+    def live(self) -> list[int]:
+        """The candidates that have not been given up."""
         return [c for c in range(len(self.names)) if c not in self._out]
+
+    @property
+    def measured(self) -> bool:
+        """Whether the winner was found by the clock."""
+        return self.winner is not None and all(len(self.times[c]) >= SAMPLES for c in self.live)
+
+    def medians(self) -> dict[str, float]:
+        """Microseconds of each candidate that was measured."""
+        return {name: median(times) for name, times in zip(self.names, self.times, strict=True) if times}
 
     def _weed(self, candidate: int) -> None:
         """Two samples are enough of a candidate that is far behind another."""
-        known = [c for c in self._live() if len(self.times[c]) >= 2]
+        known = [c for c in self.live if len(self.times[c]) >= 2]
         if candidate in known:
             slowest = {c: max(self.times[c]) for c in known}
             best = min(known, key=lambda c: slowest[c])
@@ -104,7 +115,7 @@ class Tuner:
                     self._out[c] = f"more than {OUT} times as slow as {self.names[best]}"
 
     def _decide(self) -> None:
-        live = self._live()
+        live = self.live
         if len(live) <= 1:
             self.winner = live[0] if live else self.start
             self.reason = "the only one left" if live else "none could be timed"

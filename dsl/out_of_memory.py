@@ -1,0 +1,27 @@
+"""An allocation that failed in; an error that says what the call needs, and what less it could do with, out."""
+
+from __future__ import annotations
+
+from ..runtime.device import Device
+from ..runtime.errors import OutOfMemory
+from ..runtime.machine import MACHINES
+from ..runtime.plan import Plan
+from ..runtime.schedule import schedule
+from .devices import name_of
+
+
+def too_large(plan: Plan, device: Device, error: OutOfMemory) -> OutOfMemory:
+    """Names the peak of a call, the memory mode in use, and what `memory="small"` would need."""
+    mode = plan.report.memory if plan.report is not None else "balanced"
+    peak, outputs = plan.peak_bytes, plan.peak_bytes - plan.arena_bytes
+    if mode == "small":
+        advice = "memory='small', the least there is, is in use; pass smaller arrays or free others"
+    else:
+        small = schedule(plan.program, "auto", "small", machine=MACHINES[device.kind]).peak_bytes
+        advice = f"memory='small' would need {small} bytes"
+        if small >= peak:
+            advice += ", no less; pass smaller arrays or free others"
+    return OutOfMemory(
+        f"a call of {plan.program.name} needs {peak} bytes beside its inputs on {name_of(device)}: {outputs} of "
+        f"outputs and {plan.arena_bytes} of temporaries with memory={mode!r}; {advice} ({error})"
+    )

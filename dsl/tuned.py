@@ -1,0 +1,78 @@
+"""A compiled program in; the entries that run it out: they take part in the choice of its plan until that is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..runtime.device import Device, Executable
+from ..runtime.errors import OutOfMemory
+from ..runtime.machine import MACHINES
+from ..runtime.plan import Plan
+from ..runtime.program import Program
+from ..runtime.trial import Trial, open_trial, prepared
+from .capture import Captured
+from .entry import Entry, Run, make_entry
+
+
+@dataclass(slots=True)
+class Compiled:
+    """A program, its plan, and, from the first call on, what runs it. trial: how the plan is chosen, if it is."""
+
+    program: Program
+    plan: Plan
+    executable: Executable | None = None
+    trial: Trial | None = None
+
+    def make_ready(self, device: Device, streams: str | int, memory: str) -> None:
+        """Open the trial or, where there is nothing to choose, make the plan ready. Raises PlanError, CompileError."""
+        if self.executable is None:
+            self.trial = open_trial(self.plan, streams, memory, MACHINES[device.kind], device)
+            if self.trial is None:
+                self.executable = prepared(device, self.plan)
+            else:
+                self.adopt()
+
+    def adopt(self) -> None:
+        """Run what the trial says."""
+        assert self.trial is not None
+        self.plan, self.executable = self.trial.plan, self.trial.executable
+
+    def entry(self, captured: Captured, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> Entry:
+        """An entry for calls like the one with these leaves."""
+        trial = self.trial
+        assert self.executable is not None
+        if trial is None or trial.tuner.winner is not None:
+            return make_entry(captured, self.plan, self.executable.run, device, leaves, arrays)
+        return self._on_trial(trial, captured, device, leaves, arrays)
+
+    def _on_trial(
+        self, trial: Trial, captured: Captured, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
+    ) -> Entry:
+        """An entry whose calls take turns among the candidates; the winner's own function then takes its place."""
+        made: dict[tuple[int, bool], Run] = {}
+
+        def make(number: int, timed: bool, leaves: Sequence[Any]) -> Entry:
+            execute = trial.timed(number) if timed else trial.ready(number).run
+            return make_entry(captured, trial.candidates[number].plan, execute, device, leaves, arrays)
+
+        def run(leaves: Sequence[Any], places: Sequence[int]) -> Any:
+            while True:
+                number, timed = trial.turn()
+                if trial.tuner.winner is not None:
+                    self.adopt()
+                    final = make(number, False, leaves)
+                    entry.run, entry.text = final.run, final.text
+                    return entry.run(leaves, places)
+                if (number, timed) not in made:
+                    made[number, timed] = make(number, timed, leaves).run
+                try:
+                    return made[number, timed](leaves, places)
+                except OutOfMemory:
+                    if not trial.drop(number, "out of memory"):
+                        raise
+
+        entry = make(trial.current, False, leaves)
+        entry.run = run
+        return entry
