@@ -26,23 +26,15 @@ COLOUR_MAPS = {"slope": "magma", "aspect": "twilight"}
 METRES_PER_DEGREE = 111_200.0
 
 
-def cut(x: Any, axis: int, start: int, stop: int | None = None) -> Any:
+def cut(x: Any, axis: int, start: int, stop: int) -> Any:
     """`x[start:stop]`, along `axis`."""
     return x[(slice(None),) * axis + (slice(start, stop),)]
 
 
-def pad(x: Any, radius: int, axis: int) -> Any:
-    """`x` with its first and last slice along `axis` repeated `radius` times."""
-    strip = (*x.shape[:axis], radius, *x.shape[axis + 1 :])
-    first = np.broadcast_to(cut(x, axis, 0, 1), strip)
-    last = np.broadcast_to(cut(x, axis, -1), strip)
-    return np.concatenate([first, x, last], axis)
-
-
 def correlate(x: Any, weights: Sequence[float], axis: int) -> Any:
-    """The weighted sum of each element's neighbours along `axis`, the same shape as `x`."""
-    n = x.shape[axis]
-    padded = pad(x, len(weights) // 2, axis)
+    """The weighted sum of each element's neighbours along `axis`, the same shape as `x`; the edges are repeated."""
+    n, radius = x.shape[axis], len(weights) // 2
+    padded = np.pad(x, [(radius, radius) if i == axis else (0, 0) for i in range(x.ndim)], mode="edge")
     total = weights[0] * cut(padded, axis, 0, n)
     for i, weight in enumerate(weights[1:], 1):
         if weight:
