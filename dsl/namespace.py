@@ -99,9 +99,8 @@ def _names_of(function: Any) -> list[str]:
 
 def _numpy_names() -> dict[Any, list[str]]:
     names: dict[Any, list[str]] = {}
-    for name in dir(np):
-        value = getattr(np, name) if not name.startswith("_") else None
-        if callable(value) and not isinstance(value, type):
+    for name, value in vars(np).items():  # not getattr, which would import np.testing and the like
+        if callable(value) and not isinstance(value, type) and not name.startswith("_"):
             names.setdefault(value, []).append(name)
     return names
 
