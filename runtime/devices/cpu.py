@@ -237,6 +237,11 @@ class CPUDevice:
         self.statistics = self.pool.statistics
         self._loaded: dict[Kernel, machine_code.Code] = {}
 
+    @property
+    def identity(self) -> str:
+        """What tells this machine, its libraries and the settings from others."""
+        return f"cpu {machine_code.key('')} {cores()} threads"
+
     def upload(self, host: np.ndarray[Any, Any], memory: Any) -> Done:
         """Copy a C-contiguous host array into the start of `memory`."""
         as_numpy(memory, host.dtype, host.shape)[...] = host
