@@ -19,13 +19,16 @@ import signal
 import threading
 from typing import Any, Protocol
 
-from . import machine_code, native_engine, native_ir, symbols
+from . import machine_code, native_calls, native_ir, native_queues, native_records, native_streams, symbols
 from .cache import digest
 from .errors import CompileError
-from .native_engine import ACTIVE, BEGUN, CHAOS, ENGINE_BYTES, FREE, HOST, LIVE, PARKED, READY, SLOT_COUNT, SPINNING
+from .native_records import ACTIVE, BEGUN, CHAOS, ENGINE_BYTES, FREE, HOST, LIVE, PARKED, READY, SLOT_COUNT, SPINNING
 from .settings import settings
 
+HAPPENED, PYTHON_STEP = 1, 2  # what a native wait may answer; 0: the time is over
 SLICE_NS = 50_000_000  # a wait comes back this often, so that Python can handle a signal
+TEXTS = (native_queues, native_streams, native_calls)
+ENTRIES = ("setup", "submit", "wait", "next_for_python", "done_by_python", "nudge", "stop", "inline", "worker")
 _WORD = ctypes.c_uint64
 
 
@@ -58,16 +61,19 @@ class Native:
     """The engine's functions, as ctypes calls. `inline` keeps the interpreter lock: it is over in microseconds."""
 
     def __init__(self) -> None:
-        source = native_ir.source_of(native_engine) + native_ir.source_of(native_ir)
+        sources = [native_ir.source_of(m) for m in (native_ir, native_records, *TEXTS)]
         self.code = code = machine_code.build_lazily(
-            digest("engine", source), lambda: native_ir.translate(native_engine, platform.machine()), "engine"
+            digest("engine", *sources, *ENTRIES),
+            lambda: native_ir.translate(TEXTS, ENTRIES, platform.machine()),
+            "engine",
         )
         word, text = _WORD, ctypes.c_char_p
         self.setup = code.function("setup", None, word)
         self.submit = code.function("submit", None, word, word, word, word, text, word, gil=True)
         self.wait = code.function("wait", word, *[word] * 8)
-        self.next_for_python = code.function("next_for_python", word, word, word)
+        self.next_for_python = code.function("next_for_python", word, word, word, word, word)
         self.done_by_python = code.function("done_by_python", None, word, word, word)
+        self.nudge = code.function("nudge", None, word)
         self.stop = code.function("stop", None, word)
         self.inline = code.function("inline", None, word, text, gil=True)
         self.worker = code.functions["worker"]
@@ -82,7 +88,7 @@ class Engine:
         native.setup(self.address)
         self.numbers = itertools.count(1)
         self.causes = itertools.count(1)
-        self.runs: dict[int, Any] = {}  # started and, as far as is known, not released; oldest first
+        self.runs: dict[int, PythonSteps] = {}  # started and, as far as is known, not released; oldest first
         self.stopped = False
         self._threads: list[int] = []
         self._python: threading.Thread | None = None
@@ -150,14 +156,23 @@ class Engine:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return 0 if error else thread.value
 
-    def _serve(self) -> None:
+    def do_python_step(self, run: int = 0, needs: int = 0) -> bool:
+        """Do one step of Python's that `run` needs; for 0 wait for any. False: there is none, or none any more."""
         answer = (_WORD * 2)()
-        place = ctypes.addressof(answer)
-        while stream := self.native.next_for_python(self.address, place):
-            run: PythonSteps = self.runs[answer[0]]
-            failed = run.do(answer[1])
-            del run
+        stream = self.native.next_for_python(self.address, ctypes.addressof(answer), run, needs)
+        if stream:
+            failed = self.runs[answer[0]].do(answer[1])
             self.native.done_by_python(self.address, stream, failed)
+        return bool(stream)
+
+    def nudge(self) -> None:
+        """A thread that helped leaves: what it may have left of Python's steps goes to the Python thread."""
+        if self._words[HOST // 8]:
+            self.native.nudge(self.address)
+
+    def _serve(self) -> None:
+        while self.do_python_step():
+            pass
 
     def stop(self) -> None:
         """Let all threads leave, and wait for them."""

@@ -1,16 +1,16 @@
 """Functions over 64-bit words, written in a small part of Python's grammar, in; LLVM IR text out.
 
 Every value is an i64, an address too. There are names, integers, `+ - * // % << >> & | ^ ~`, comparisons, `and or not`,
-assignment, `if`, `while`, `break`, `continue`, `return`, calls of functions of the same module, and calls of a `Word`:
-one row below for each instruction, or C function, that Python's grammar has no sign for. `//` and `%` are unsigned, and
-so are comparisons; a function without `return` gives 0. A name in capitals is a number of the module.
+assignment, `if`, `while`, `break`, `continue`, `return`, calls of such functions, and calls of a `Word`: one row below
+for each instruction, or C function, that Python's grammar has no sign for. `//`, `%` and comparisons are unsigned; a
+function without `return` gives 0. A name in capitals is a number of the module.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -87,18 +87,18 @@ def source_of(module: ModuleType) -> str:
     return inspect.getsource(module)
 
 
-def translate(module: ModuleType, machine: str) -> str:
-    """The IR text of every function of `module`; those whose names begin with `_` are internal.
+def translate(modules: Sequence[ModuleType], entries: Collection[str], machine: str) -> str:
+    """The IR text of the functions of the modules, which may call each other; only `entries` are seen from outside.
 
     machine: `platform.machine()`. Raises SyntaxError for what is outside the grammar above.
     """
-    tree = ast.parse(textwrap.dedent(source_of(module)))
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    names = {f.name for f in functions}
+    parsed = [(module, node) for module in modules for node in ast.parse(source_of(module)).body]
+    functions = [(module, node) for module, node in parsed if isinstance(node, ast.FunctionDef)]
+    names = {node.name for _, node in functions}
     texts, declared = [], set()
-    for function in functions:
+    for module, node in functions:
         writer = _Writer(vars(module), names, RELAX.get(machine, ""))
-        texts.append(writer.function(function))
+        texts.append(writer.function(node, "" if node.name in entries else "internal "))
         declared |= writer.declared
     return "\n\n".join(["\n".join(sorted(declared)), *texts]) + "\n"
 
@@ -115,7 +115,7 @@ class _Writer:
         self.loops: list[tuple[str, str]] = []
         self.count = 0
 
-    def function(self, node: ast.FunctionDef) -> str:
+    def function(self, node: ast.FunctionDef, linkage: str) -> str:
         parameters = [a.arg for a in node.args.args]
         self.variables = sorted(
             {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} | set(parameters)
@@ -124,7 +124,6 @@ class _Writer:
         self.emit("ret i64 0")
         head = self.places + [f"  %{v}.at = alloca i64" for v in self.variables]
         head += [f"  store i64 %{p}, ptr %{p}.at" for p in parameters]
-        linkage = "internal " if node.name.startswith("_") else ""
         opening = f"define {linkage}i64 @{node.name}({', '.join(f'i64 %{p}' for p in parameters)}) nounwind {{"
         return "\n".join([opening, "entry:", *head, *self.lines, "}"])
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import native_engine as e
+from . import native_records as e
 from .native import words
 from .plan import Launch, Plan, Record, Wait
 from .program import Int, Kernel, Pointer, Task
@@ -25,7 +25,7 @@ class Layout:
 
     plan: address of the plan's record. image: a run's words, but for the places that depend on its own address
     (`streams`, their first steps). events, gates: offsets in the run; gates[b] lists the gates of buffer b.
-    needs: for the offset of a completion event, the address of its list of last steps; see `native_engine`.
+    needs: for the offset of a completion event, the address of its list of last steps; see `native_records`.
     """
 
     plan: int

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from . import native_engine as e
+from . import native_records as e
 from .errors import KernelGraphError
-from .native import SLICE_NS, Engine, words
+from .native import HAPPENED, PYTHON_STEP, SLICE_NS, Engine, words
 from .native_plan import Layout
 
 
@@ -91,7 +91,7 @@ class Run:
         self._free = free
 
     def __del__(self) -> None:
-        if not self.lost and self.released:
+        if e is not None and not self.lost and self.released:  # modules go before the last objects at exit
             self._free.append(self.record)
 
     @property
@@ -184,15 +184,25 @@ class Run:
 
     def wait(self, goal: int, needs: int) -> None:
         """Until an event of this run (its address) has happened: help with what it waits for and what it needs."""
+        try:
+            self._wait(goal, needs)
+        finally:
+            self.engine.nudge()
+
+    def _wait(self, goal: int, needs: int) -> None:
         native, engine = self.engine.native, self.engine
         for event in self._pending():
             while not event.query() and self.record.words[(goal - self.record.address) // 8] < self.number:
                 self._check_alive()
                 run, at = event.run, event.run.record.address
-                native.wait(engine.address, at, event.needs, event.address, run.number, goal, self.number, SLICE_NS)
-        address = self.record.address
-        while not native.wait(engine.address, address, needs, goal, self.number, goal, self.number, SLICE_NS):
+                want = (event.address, run.number, goal, self.number)
+                if native.wait(engine.address, at, event.needs, *want, SLICE_NS) == PYTHON_STEP:
+                    engine.do_python_step(at, event.needs)
+        at, want = self.record.address, (goal, self.number, goal, self.number)
+        while (found := native.wait(engine.address, at, needs, *want, SLICE_NS)) != HAPPENED:
             self._check_alive()
+            if found == PYTHON_STEP:
+                engine.do_python_step(at, needs)
 
     def _check_alive(self) -> None:
         if self.lost:

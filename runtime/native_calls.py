@@ -1,0 +1,117 @@
+"""How a call starts, as functions on words: its arguments, a run on the engine, or all of it inline in the caller.
+
+`native_records` describes the records; `native_ir` makes machine code of this text; Python never runs it.
+"""
+
+from __future__ import annotations
+
+from .native_ir import (
+    copy,
+    launch,
+    load,
+    load_shared,
+    mutex_lock,
+    mutex_unlock,
+    relax,
+    sched_yield,
+    stack,
+    store,
+    store_shared,
+)
+from .native_queues import chunk, claim, give_slot, publish, push, take_slot, wake
+from .native_records import (
+    BEGAN,
+    FAILED,
+    FIRST_STEP,
+    LAUNCH_COUNT,
+    LAUNCHES,
+    LAUNCHING,
+    LAUNCHING_LEFT,
+    LOCK,
+    NUMBER,
+    PATCH_BYTES,
+    PATCH_COUNT,
+    PATCHES,
+    PENDING,
+    PLAN_ENGINE,
+    READY,
+    RUN_BYTES,
+    RUN_FAILED,
+    SPINNING,
+    STEP,
+    STEP_BYTES,
+    STREAM_BYTES,
+    STREAM_COUNT,
+    STREAMS_LEFT,
+    TEMPLATE,
+    TEMPLATE_BYTES,
+    A,
+    B,
+    C,
+    E,
+)
+
+
+def fill(plan: int, arguments: int, table: int) -> None:
+    """Lay out the argument slots of a call: the template, then what the call's table decides."""
+    copy(arguments, load(plan + TEMPLATE), load(plan + TEMPLATE_BYTES))
+    patch = load(plan + PATCHES)
+    last = patch + load(plan + PATCH_COUNT) * PATCH_BYTES
+    while patch != last:
+        store(arguments + load(patch), load(table + load(patch + 8)) + load(patch + 16))
+        patch += PATCH_BYTES
+
+
+def submit(engine: int, plan: int, run: int, arguments: int, table: int, number: int) -> None:
+    """Start a run: its streams become ready."""
+    fill(plan, arguments, table)
+    streams = load(run + STREAM_COUNT)
+    store(run + NUMBER, number)
+    store(run + RUN_FAILED, 0)
+    store(run + BEGAN, 0)
+    store_shared(run + LAUNCHING_LEFT, load(run + LAUNCHING))
+    store_shared(run + STREAMS_LEFT, streams)
+    mutex_lock(engine + LOCK)
+    stream = run + RUN_BYTES
+    last = stream + streams * STREAM_BYTES
+    while stream != last:
+        store(stream + STEP, load(stream + FIRST_STEP))
+        store(stream + FAILED, 0)
+        push(engine + READY, stream)
+        stream += STREAM_BYTES
+    mutex_unlock(engine + LOCK)
+    wake(engine, streams)
+
+
+def inline(plan: int, table: int) -> None:
+    """Run a small plan here and now, in issue order; spinning workers help with launches of several chunks."""
+    arguments = stack(load(plan + TEMPLATE_BYTES))
+    fill(plan, arguments, table)
+    step = load(plan + LAUNCHES)
+    last = step + load(plan + LAUNCH_COUNT) * STEP_BYTES
+    while step != last:
+        if load(step + E) <= 1 or join(load(plan + PLAN_ENGINE), arguments, step) == 0:
+            launch(load(step + A), arguments + load(step + B), 0, load(step + C))
+        step += STEP_BYTES
+
+
+def join(engine: int, arguments: int, step: int) -> int:
+    """Fork a launch, help, and wait for all of it; 0, and nothing done, if nobody is there to help."""
+    if engine == 0 or load_shared(engine + SPINNING) == 0:
+        return 0
+    slot = take_slot(engine)
+    if slot == 0:
+        return 0
+    generation = publish(engine, slot, load(step + A), arguments + load(step + B), step, 0)
+    left = claim(engine, slot, 0, 0, generation)
+    while left:
+        chunk(engine, slot, left)
+        left = claim(engine, slot, 0, 0, generation)
+    turns = 0
+    while load_shared(slot + PENDING):
+        relax()
+        turns += 1
+        if turns % 4096 == 0:
+            sched_yield()
+    give_slot(engine, slot)
+    return 1

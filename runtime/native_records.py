@@ -1,0 +1,69 @@
+"""The native engine's records, all made of 64-bit words: the byte offset of each word.
+
+- the engine: `LIVE`, a bit for each slot with unclaimed chunks; a queue of streams that are ready to go on, and one of
+  streams whose next step is Python's; how many threads are parked; one lock with three conditions.
+- a slot: a launch that several threads work on. `TICKET` holds a generation (high half) and the number of unclaimed
+  chunks (low half); who lowers it by compare-and-swap owns a chunk, and until that chunk is done the slot's other words
+  stand still. `PENDING` counts unfinished chunks; who brings it to 0 goes on with the stream.
+- a run: one call of a plan: its streams, events, gates and argument slots. A stream is a queue of steps, not a thread:
+  whoever holds it runs `advance`, and a stream that has to wait is left on its event's list.
+- needs: for a thread that helps only until some event has happened: for each stream of the event's run the last step
+  that the event needs, or 0; in the place of the whole list 0, if all of the run is needed.
+- an event: `HAPPENED`, the number of the last run in which it happened (numbers grow, so nothing is ever reset), the
+  streams that wait for it, and the poison: the number of the error that it brings along, or 0.
+
+A run's last touch is `RELEASED`: after that its memory may be used again.
+The lock guards both queues, the lists of waiting streams, and parking. The words that are read without it are written
+first and the other side's word read second, on both sides (Dekker): a publisher sets `LIVE` then reads `PARKED`, a
+worker raises `PARKED` then reads `LIVE`; so does an event with its list.
+"""
+
+from __future__ import annotations
+
+# The engine.
+LIVE = 0
+READY = 8  # a queue
+FREE = 64
+PARKED, WAITING, SPINNING, STOP, CHAOS, DICE = 128, 136, 144, 152, 160, 168
+HOST = 192  # a queue
+ACTIVE, BEGUN = 216, 224  # runs that have begun and not ended; runs that have ever begun
+LOCK, WORK, DONE, HOST_WORK = 256, 384, 512, 640
+SLOTS, SLOT_BYTES, SLOT_COUNT = 1024, 128, 64
+ENGINE_BYTES = 1024 + 64 * 128
+
+# A queue of streams: its first, and at LAST its last.
+LAST = 8
+
+# A slot.
+TICKET, PENDING, FUNCTION, ARGUMENTS, UNITS, CHUNK, CHUNKS, SLOT_STREAM, SLOT_STEP = 0, 64, 8, 16, 24, 32, 40, 48, 56
+
+# A run. Its own event says that all of it is done; RELEASED comes after the last touch. BEGAN and ENDED: when its first
+# launch began and its last ended; ORDINAL: its place among all that have begun; OTHERS: whether others ran in between.
+# LAUNCHING: streams that launch anything; CEASE comes after the last launch of each, before the events after that.
+NUMBER, STREAMS_LEFT, RUN_EVENT, RELEASED, RUN_FAILED, STREAM_COUNT = 0, 8, 16, 40, 48, 56
+BEGAN, ENDED, ORDINAL, OTHERS, LAUNCHING, LAUNCHING_LEFT = 64, 72, 80, 88, 96, 104
+RUN_BYTES = 128
+
+# A stream. NEXT is its link in whatever list it is on.
+NEXT, STEP, RUN, FAILED, FIRST_STEP, URGENT = 0, 8, 16, 24, 32, 40
+STREAM_BYTES = 64
+
+# An event, and a pair of a gate: the event's address and its run's number. A gate is a list of pairs that ends in 0.
+HAPPENED, WAITERS, POISON = 0, 8, 16
+EVENT_BYTES = 24
+PAIR_BYTES = 16
+
+# A step: its operation and operands. Places inside the run are offsets.
+OPERATION, A, B, C, D, E = 0, 8, 16, 24, 32, 40
+STEP_BYTES = 64
+LAUNCH, RECORD, WAIT, GATE, PYTHON, CEASE, END = 0, 1, 2, 3, 4, 5, 6
+
+# A call's arguments: a template of all slots, and for each word that differs from call to call (its place in the slots,
+# its place in the call's table, what to add).
+TEMPLATE, TEMPLATE_BYTES, PATCHES, PATCH_COUNT, LAUNCHES, LAUNCH_COUNT, PLAN_ENGINE = 0, 8, 16, 24, 32, 40, 48
+PATCH_BYTES = 24
+
+LOW_HALF = 0xFFFFFFFF
+GENERATION = 1 << 32
+SPIN_NS = 50_000
+TURNS_A_LOOK = 32  # spins between two looks at the clock

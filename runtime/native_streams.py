@@ -1,0 +1,367 @@
+"""How streams go on, and what threads do, as functions on words: steps, workers, waiting, stopping.
+
+`native_records` describes the records; `native_ir` makes machine code of this text; Python never runs it.
+"""
+
+from __future__ import annotations
+
+from .native_ir import (
+    clock_gettime,
+    cond_broadcast,
+    cond_signal,
+    cond_timedwait,
+    cond_wait,
+    fetch_add,
+    launch,
+    load,
+    load_shared,
+    lowest_bit,
+    mutex_lock,
+    mutex_unlock,
+    relax,
+    stack,
+    store,
+    store_shared,
+    swapped,
+)
+from .native_queues import (
+    await_event,
+    chunk,
+    claim,
+    dawdle,
+    find,
+    give_slot,
+    needed,
+    now,
+    pop,
+    publish,
+    push,
+    ready_again,
+    record,
+    take_slot,
+    wake,
+)
+from .native_records import (
+    ACTIVE,
+    BEGAN,
+    BEGUN,
+    CEASE,
+    CHAOS,
+    DONE,
+    ENDED,
+    FAILED,
+    GATE,
+    HAPPENED,
+    HOST,
+    HOST_WORK,
+    LAUNCH,
+    LAUNCHING_LEFT,
+    LIVE,
+    LOCK,
+    NUMBER,
+    OPERATION,
+    ORDINAL,
+    OTHERS,
+    PAIR_BYTES,
+    PARKED,
+    PYTHON,
+    READY,
+    RECORD,
+    RELEASED,
+    RUN,
+    RUN_EVENT,
+    RUN_FAILED,
+    SLOT_BYTES,
+    SLOT_STEP,
+    SLOT_STREAM,
+    SLOTS,
+    SPIN_NS,
+    SPINNING,
+    STEP,
+    STEP_BYTES,
+    STOP,
+    STREAMS_LEFT,
+    TURNS_A_LOOK,
+    WAIT,
+    WAITING,
+    WORK,
+    A,
+    B,
+    C,
+    E,
+)
+
+
+def launch_shared(engine: int, stream: int, run: int, step: int) -> int:
+    """Launch in chunks, helping. Whether the caller still holds the stream: else another thread does the last chunk."""
+    function = load(step + A)
+    arguments = run + load(step + B)
+    slot = 0
+    if load(step + E) > 1:
+        slot = take_slot(engine)
+    if slot == 0:
+        if load(step + C):
+            launch(function, arguments, 0, load(step + C))
+        return 1
+    chunks = load(step + E)
+    generation = publish(engine, slot, function, arguments, step, stream)
+    wake(engine, chunks - 1)
+    left = claim(engine, slot, 0, 0, generation)
+    while left:
+        if chunk(engine, slot, left):
+            give_slot(engine, slot)
+            return 1
+        left = claim(engine, slot, 0, 0, generation)
+    return 0
+
+
+def advance(engine: int, stream: int, helped: int, needs: int) -> None:
+    """Go on with a stream until it ends, waits, or another thread has it; a helper launches only what it needs."""
+    run = load(stream + RUN)
+    held = 1
+    while held:
+        if load_shared(engine + STOP):
+            return
+        if load(engine + CHAOS):
+            dawdle(engine)
+        step = load(stream + STEP)
+        operation = load(step + OPERATION)
+        if operation == LAUNCH:
+            if needed(helped, needs, stream, step) == 0:
+                ready_again(engine, stream)
+                return
+            store(stream + STEP, step + STEP_BYTES)
+            if load(stream + FAILED) == 0:
+                if load_shared(run + BEGAN) == 0:
+                    begin(engine, run)
+                held = launch_shared(engine, stream, run, step)
+        elif operation == RECORD:
+            store(stream + STEP, step + STEP_BYTES)
+            record(engine, run + load(step + A), load(run + NUMBER), load(stream + FAILED))
+        elif operation == WAIT:
+            held = await_event(engine, stream, run + load(step + A), load(run + NUMBER))
+            if held:
+                store(stream + STEP, step + STEP_BYTES)
+        elif operation == GATE:
+            pair = load(run + load(step + A))
+            while held and pair and load(pair):
+                held = await_event(engine, stream, load(pair), load(pair + 8))
+                pair += PAIR_BYTES
+            if held:
+                store(stream + STEP, step + STEP_BYTES)
+        elif operation == PYTHON:
+            if load(stream + FAILED):
+                store(stream + STEP, step + STEP_BYTES)
+            else:
+                if load_shared(run + BEGAN) == 0:
+                    begin(engine, run)
+                to_python(engine, stream, helped and needed(helped, needs, stream, step))
+                held = 0
+        elif operation == CEASE:
+            store(stream + STEP, step + STEP_BYTES)
+            if fetch_add(run + LAUNCHING_LEFT, -1) == 1 and load_shared(run + BEGAN):
+                cease(engine, run)
+        else:
+            end(engine, stream, run)
+            held = 0
+
+
+def begin(engine: int, run: int) -> None:
+    if swapped(run + BEGAN, 0, now()):
+        store(run + OTHERS, fetch_add(engine + ACTIVE, 1))
+        store(run + ORDINAL, fetch_add(engine + BEGUN, 1) + 1)
+
+
+def cease(engine: int, run: int) -> None:
+    store(run + ENDED, now())
+    if load_shared(engine + BEGUN) != load(run + ORDINAL):
+        store(run + OTHERS, 1)
+    fetch_add(engine + ACTIVE, -1)
+
+
+def end(engine: int, stream: int, run: int) -> None:
+    number = load(run + NUMBER)
+    if load(stream + FAILED):
+        store_shared(run + RUN_FAILED, load(stream + FAILED))
+    if fetch_add(run + STREAMS_LEFT, -1) == 1:
+        record(engine, run + RUN_EVENT, number, load_shared(run + RUN_FAILED))
+        store_shared(run + RELEASED, number)
+
+
+# Steps that need Python.
+
+
+def to_python(engine: int, stream: int, helped: int) -> None:
+    """Leave a stream to Python: to the helper itself, if there is one, or to the Python thread or who waits for it."""
+    mutex_lock(engine + LOCK)
+    push(engine + HOST, stream)
+    if helped == 0:
+        cond_signal(engine + HOST_WORK)
+        if load(engine + WAITING):
+            cond_broadcast(engine + DONE)
+    mutex_unlock(engine + LOCK)
+
+
+def nudge(engine: int) -> None:
+    """A helper leaves; the Python thread looks after what it may have left."""
+    mutex_lock(engine + LOCK)
+    cond_signal(engine + HOST_WORK)
+    mutex_unlock(engine + LOCK)
+
+
+def next_for_python(engine: int, answer: int, run: int, needs: int) -> int:
+    """A stream that needs Python, or 0; the run's number and the step's task go to `answer`.
+
+    With run 0 it sleeps until there is one (0: the engine has stopped), else it takes only what `run` needs."""
+    mutex_lock(engine + LOCK)
+    while run == 0 and load(engine + HOST) == 0 and load_shared(engine + STOP) == 0:
+        cond_wait(engine + HOST_WORK, engine + LOCK)
+    stream = 0
+    if load_shared(engine + STOP) == 0:
+        stream = pop(engine, engine + HOST, run, needs)
+    if stream:
+        store(answer, load(load(stream + RUN) + NUMBER))
+        store(answer + 8, load(load(stream + STEP) + A))
+    mutex_unlock(engine + LOCK)
+    return stream
+
+
+def done_by_python(engine: int, stream: int, failed: int) -> None:
+    """The step is done, or has failed: the number of the error. The stream goes on."""
+    store(stream + FAILED, failed)
+    store(stream + STEP, load(stream + STEP) + STEP_BYTES)
+    ready_again(engine, stream)
+
+
+# Threads.
+
+
+def work(engine: int, run: int, needs: int) -> int:
+    """Find one piece of work (that `run` needs, if not 0) and do it; whether there was any."""
+    live = load_shared(engine + LIVE)
+    while live:
+        slot = engine + SLOTS + lowest_bit(live) * SLOT_BYTES
+        left = claim(engine, slot, run, needs, 0)
+        if left:
+            stream = load(slot + SLOT_STREAM)
+            if chunk(engine, slot, left) and stream:
+                give_slot(engine, slot)
+                advance(engine, stream, run, needs)
+            return 1
+        live = live & (live - 1)
+    if load_shared(engine + READY):
+        mutex_lock(engine + LOCK)
+        stream = pop(engine, engine + READY, run, needs)
+        mutex_unlock(engine + LOCK)
+        if stream:
+            advance(engine, stream, run, needs)
+            return 1
+    return 0
+
+
+def worker(engine: int) -> int:
+    """A thread's life: work, spin a while, park."""
+    fetch_add(engine + SPINNING, 1)
+    until = now() + SPIN_NS
+    turns = 0
+    while load_shared(engine + STOP) == 0:
+        if work(engine, 0, 0):
+            turns = 0
+            until = 0
+        else:
+            relax()
+            turns += 1
+            if turns % TURNS_A_LOOK == 0:
+                if until == 0:
+                    until = now() + SPIN_NS
+                elif now() > until:
+                    park(engine)
+                    until = 0
+    fetch_add(engine + SPINNING, -1)
+    return 0
+
+
+def park(engine: int) -> None:
+    if load(engine + CHAOS):
+        dawdle(engine)
+    mutex_lock(engine + LOCK)
+    fetch_add(engine + SPINNING, -1)
+    fetch_add(engine + PARKED, 1)
+    while load_shared(engine + LIVE) == 0 and load_shared(engine + READY) == 0 and load_shared(engine + STOP) == 0:
+        cond_wait(engine + WORK, engine + LOCK)
+    fetch_add(engine + PARKED, -1)
+    fetch_add(engine + SPINNING, 1)
+    mutex_unlock(engine + LOCK)
+
+
+def happened(event: int, number: int, goal: int, goal_number: int) -> int:
+    return load_shared(event + HAPPENED) >= number or load_shared(goal + HAPPENED) >= goal_number
+
+
+def wait(engine: int, run: int, needs: int, event: int, number: int, goal: int, goal_number: int, limit_ns: int) -> int:
+    """Help with what `run` needs until one of two events has happened (1), or the time is over (0), or the run needs
+    a step of Python's (2)."""
+    if happened(event, number, goal, goal_number):
+        return 1
+    start = now()
+    turns = 0
+    while happened(event, number, goal, goal_number) == 0:
+        if load_shared(engine + STOP):
+            return 0
+        if work(engine, run, needs):
+            turns = 0
+        elif turns % TURNS_A_LOOK == 0 and load_shared(engine + HOST) and needs_python(engine, run, needs):
+            return 2
+        else:
+            relax()
+            turns += 1
+            if turns % TURNS_A_LOOK == 0 and now() - start > SPIN_NS:
+                sleep(engine, run, needs, event, number, goal, goal_number, limit_ns)
+        if turns % TURNS_A_LOOK == 0 and now() - start > limit_ns:
+            return happened(event, number, goal, goal_number)
+    return 1
+
+
+def needs_python(engine: int, run: int, needs: int) -> int:
+    mutex_lock(engine + LOCK)
+    stream = find(engine + HOST, run, needs)
+    mutex_unlock(engine + LOCK)
+    return stream != 0
+
+
+def sleep(
+    engine: int, run: int, needs: int, event: int, number: int, goal: int, goal_number: int, limit_ns: int
+) -> None:
+    time = stack(16)
+    mutex_lock(engine + LOCK)
+    fetch_add(engine + WAITING, 1)
+    stay = happened(event, number, goal, goal_number) or load_shared(engine + STOP) or has_work(engine, run, needs)
+    if stay == 0:
+        clock_gettime(0, time)
+        nanoseconds = load(time + 8) + limit_ns
+        store(time, load(time) + nanoseconds // 1_000_000_000)
+        store(time + 8, nanoseconds % 1_000_000_000)
+        cond_timedwait(engine + DONE, engine + LOCK, time)
+    fetch_add(engine + WAITING, -1)
+    mutex_unlock(engine + LOCK)
+
+
+def has_work(engine: int, run: int, needs: int) -> int:
+    """Whether there is work that `run` needs; the caller holds the lock."""
+    live = load_shared(engine + LIVE)
+    while live:
+        slot = engine + SLOTS + lowest_bit(live) * SLOT_BYTES
+        if needed(run, needs, load_shared(slot + SLOT_STREAM), load_shared(slot + SLOT_STEP)):
+            return 1
+        live = live & (live - 1)
+    return find(engine + READY, run, needs) or find(engine + HOST, run, needs)
+
+
+def stop(engine: int) -> None:
+    """Every thread leaves after the chunk or step that it is doing."""
+    mutex_lock(engine + LOCK)
+    store_shared(engine + STOP, 1)
+    cond_broadcast(engine + WORK)
+    cond_broadcast(engine + DONE)
+    cond_broadcast(engine + HOST_WORK)
+    mutex_unlock(engine + LOCK)
