@@ -34,7 +34,7 @@ def operand(x: Any) -> Value | Scalar | np.generic:
         return x._value
     if type(x) is TracedNumber:
         check_alive(x)
-        if isinstance(x._number, bool):
+        if isinstance(x._number, (bool, complex)):  # kernels take real numbers only
             raise x._need()
         return x._trace.scalar(x._name, type(x._number))
     if isinstance(x, (bool, int, float, complex, np.generic)) and not isinstance(x, (np.str_, np.bytes_, np.void)):

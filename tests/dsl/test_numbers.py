@@ -180,5 +180,12 @@ def test_power_with_an_exponent_of_the_call() -> None:
         f(n, -2)
 
 
+@pytest.mark.parametrize("dtype", ["i2", "f4", "f8", "c8", "c16"])
+def test_complex_numbers(dtype: str) -> None:
+    f = kg.kernel_graph(lambda x, n: (x * n, n + x), device="cpu")
+    for n in (2 - 1j, 0.5j, 2 - 1j):
+        assert_same(f(X.astype(dtype), n), (X.astype(dtype) * n, n + X.astype(dtype)))
+
+
 def test_interpreted_numbers_match() -> None:
     assert_same(interpreted(lambda x, r: (x * r, r * 2), X, 0.25), (X * 0.25, 0.5))
