@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -67,17 +68,34 @@ class FakeEvent:
             raise self.error
 
 
+class FakeTiming:
+    """Known once the run's events have happened; nan if one of them failed."""
+
+    def __init__(self, events: tuple[Any, ...], microseconds: float) -> None:
+        self._events = events
+        self._microseconds = microseconds
+
+    def query(self) -> float | None:
+        if not all(event.query() for event in self._events):
+            return None
+        return math.nan if any(event.error is not None for event in self._events) else self._microseconds
+
+
 @dataclass
 class FakeDevice:
     """kind `fake`. log: what was asked, in order, as plain tuples.
 
     capacity: bytes that can be allocated at once; more raises OutOfMemory. eager: work is done as soon as it is asked
-    for; otherwise events happen when they are waited for, or when the test says so.
+    for; otherwise events happen when they are waited for, or when the test says so. ways: how a plan can be run, the
+    default first. time_of: the microseconds of a timed run of a plan in a way, nan for one that does not count; by
+    default what the cost model predicted.
     """
 
     index: int = 0
     capacity: int | None = None
     eager: bool = True
+    time_of: Callable[[Plan, str], float] | None = None
+    ways: Callable[[Plan], tuple[str, ...]] = lambda plan: ("",)
     kind: str = "fake"
     log: list[tuple[Any, ...]] = field(default_factory=list)
     in_use: int = 0
@@ -145,10 +163,10 @@ class FakeDevice:
                 self._ask("load", kernel.name)
                 self.loaded.add(kernel)
 
-    def prepare(self, plan: Plan) -> FakeExecutable:
+    def prepare(self, plan: Plan, way: str = "") -> FakeExecutable:
         self._ask("prepare", plan.program.name)
         self.load([task.kernel for task in plan.tasks if isinstance(task.kernel, Kernel)])
-        return FakeExecutable(self, plan)
+        return FakeExecutable(self, plan, way)
 
     def synchronize(self) -> None:
         self.log.append(("synchronize",))
@@ -163,9 +181,10 @@ class FakeExecutable:
     A launch is preceded by `("after", stream, event number)` for each event in `after` of a buffer that it touches.
     """
 
-    def __init__(self, device: FakeDevice, plan: Plan) -> None:
+    def __init__(self, device: FakeDevice, plan: Plan, way: str = "") -> None:
         self.device = device
         self.plan = plan
+        self.way = way
         self._touched = [{region.buffer for region in (*task.reads, *task.writes)} for task in plan.tasks]
 
     def run(
@@ -195,6 +214,20 @@ class FakeExecutable:
                     device.log.append(("wait", stream, number))
                     failed[stream] = failed.get(stream) or events[number]
         return tuple(device.event(events[number]) for number in plan.completion)
+
+    def run_timed(
+        self,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Event]],
+    ) -> tuple[tuple[Event, ...], FakeTiming]:
+        events = self.run(memories, arena, scalars, after)
+        if self.device.time_of is not None:
+            return events, FakeTiming(events, self.device.time_of(self.plan, self.way))
+        report = self.plan.report
+        predicted = [c.predicted for c in report.candidates if c.name == report.chosen] if report else []
+        return events, FakeTiming(events, predicted[0] if predicted else math.nan)
 
     def _arguments(self, task: Task, memories: Sequence[Any], arena: Any, scalars: Sequence[Any]) -> tuple[Any, ...]:
         """Addresses and numbers as a kernel would get them; an argument that refers to nothing raises IndexError."""
