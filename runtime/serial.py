@@ -10,6 +10,8 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from .errors import CompileError
 from .library import LIBRARY, viewer
 from .plan import Launch, Plan, Record
@@ -31,7 +33,8 @@ def host_call(task: Task) -> HostCall:
     attrs = dict(task.kernel.attrs)
 
     def call(addresses: Addresses) -> None:
-        function([view(addresses[b]) for b, view in reads], [view(addresses[b]) for b, view in writes], attrs)
+        with np.errstate(all="ignore"):  # as kernels do, and the same on any thread
+            function([view(addresses[b]) for b, view in reads], [view(addresses[b]) for b, view in writes], attrs)
 
     return call
 

@@ -265,6 +265,17 @@ def test_matmul_then_kernel(device, cost):
     np.testing.assert_allclose(out.reshape(10, 10), 2 * (x.reshape(10, 6) @ y.reshape(10, 6).T), rtol=1e-5)
 
 
+@pytest.mark.parametrize("cost", [0.5, 100.0])
+def test_library_calls_do_not_see_the_callers_error_state(device, cost):
+    big = np.full(4, 3e38, np.float32)
+    buffers = [Buffer(16, "input"), Buffer(4, "output")]
+    row, column = Region(0, 0, (1, 4), (16, 4), 4, "float32"), Region(0, 0, (4, 1), (4, 4), 4, "float32")
+    task = library_task("matmul", (row, column), (Region(1, 0, (1, 1), (4, 4), 4, "float32"),), cost=cost)
+    with np.errstate(all="raise"):
+        (out,) = call(device, device.prepare(in_order(buffers, [task], (0,), (1,))), (big,))
+    assert out[0] == np.inf
+
+
 def test_an_unknown_library_call_is_refused(device):
     r = (region(0, 1),)
     with pytest.raises(CompileError, match="no library call 'fft'; it has matmul"):
