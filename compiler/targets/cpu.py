@@ -23,8 +23,12 @@ WORK = 16384  # elements that a chunk has at least
 CHUNKS = 64  # chunks that a launch has at most
 
 
-def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: int = 64) -> str:
-    """The kernel's text. vector_library: `libmvec-avx512`, `libmvec-avx2` or None; vector_bytes: a vector register."""
+def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: int | None = None) -> str:
+    """The kernel's text. vector_library: what it may call, `libmvec-avx512`, `libmvec-avx2` or None.
+
+    vector_bytes: the length that vectors are written for; any is correct on any machine.
+    """
+    vector_bytes = vector_bytes or (32 if vector_library == "libmvec-avx2" else 64)
     module = Module(vector_library, " contract" if nest.fastmath else "")
     f = Function(module)
     frame = Frame(nest, f)
@@ -50,10 +54,10 @@ def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: i
 
 
 def lanes_of(nest: LoopNest, depends: dict[int, frozenset[int]], axis: int | None, vector_bytes: int) -> int:
-    """Lanes such that the widest value that varies along the axis fills a vector."""
+    """Lanes such that the widest value that varies along the axis, but for indices, fills a vector."""
     if axis is None:
         return 1
-    varying = [i for at, i in numbered(nest).items() if axis in depends[at]]
+    varying = [i for at, i in numbered(nest).items() if axis in depends[at] and i.op != "index"]
     return max(2, vector_bytes // max((real_of(i.dtype).itemsize for i in varying), default=4))
 
 

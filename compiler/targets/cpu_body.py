@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from ..kernel import Instr, Phase
 from ..types import BOOL, DType, real_of
 from .cpu_frame import Frame, item, numbered
+from .cpu_prefetch import fetched, prefetch
 from .cpu_primitives import constant, emit, memory_elem
 from .cpu_reduce import FOLD
 from .cpu_reuse import place_in
@@ -47,6 +48,7 @@ class Body:
     packed: the places of operands that were copied beforehand.
     recall: gives a varying value of an earlier phase, or a reduction's result, at some lanes (column strategy).
     large: for the operands that may be streamed, whether they are worth it; streaming: whether they are just now.
+    number: of the phase being written; step_axis: the axis whose next index follows after a short stretch.
     keep: values of a row to store, and the buffers for them; take: values to load from buffers, not to compute.
     """
 
@@ -60,12 +62,15 @@ class Body:
     scratch: dict[int, Value] = field(default_factory=dict)
     keep: dict[int, Value] = field(default_factory=dict)
     take: dict[int, Value] = field(default_factory=dict)
+    number: int = 0
+    step_axis: int | None = None
     large: dict[int, Value] = field(default_factory=dict)
     streaming: dict[int, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         nest = self.frame.nest
         self.instrs = numbered(nest)
+        self.fetched = fetched(nest, self.axis)
         home = {at: phase for phase in nest.phases for at in range(phase.first, phase.first + len(phase.instrs))}
         self.needed_later: set[int] = set()
         for phase in nest.phases:
@@ -106,6 +111,7 @@ class Body:
         `step` is called at the end of each copy, `fold` after every FOLD turns of the loop.
         """
         self.prepare(phase)
+        self.number = self.frame.nest.phases.index(phase)
         packed = self.strided(phase)
         if not packed and fold is None:
             self.loop(phase, start, stop, copies, step)
@@ -236,6 +242,7 @@ class Body:
     def load_parts(self, operand: int, lanes: Lanes) -> tuple[Value, ...]:
         dtype = self.frame.nest.operands[operand].dtype
         place, elem = self.place(operand, lanes), memory_elem(real_of(dtype))
+        self.prefetch(operand, place, lanes, write=False)
         count = lanes.count if self.walks(operand) else 1
         parts = 2 if dtype.kind == "c" else 1
         if lanes.mask is None or count == 1:
@@ -245,6 +252,16 @@ class Body:
         if parts == 2:
             return tuple(raw.shuffle(list(range(p, 2 * count, 2))) for p in range(2))
         return (raw.ne(0) if dtype == BOOL else raw,)
+
+    def prefetch(self, operand: int, place: Value, lanes: Lanes, write: bool) -> None:
+        first = self.fetched.get(operand)
+        if first is None or lanes.mask is not None or lanes.i is None:
+            return
+        if self.number != first and self.step_axis is None:  # a row that was read is in a cache
+            return
+        if operand in self.streaming or self.places[operand][1] is not None:
+            return
+        prefetch(self.frame, operand, place, lanes.count, self.step_axis, write)
 
     def store(self, instr: Instr, value: Value, lanes: Lanes) -> None:
         operand, part = instr.attr
@@ -261,6 +278,7 @@ class Body:
             order = [p for i in range(count) for p in (i, i + count)]
             value = _join(halves[0], halves[1]) if count == 1 else halves[0].shuffle(order, halves[1])
         place, mask = self.place(operand, lanes), lanes.mask
+        self.prefetch(operand, place, lanes, write=True)
         align, streaming = memory_align(dtype), self.streaming.get(operand)
         if streaming is not None:
             self.frame.f.fork(

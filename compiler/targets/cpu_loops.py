@@ -227,8 +227,10 @@ def write_columns(frame: Frame, body: Body, begin: Value, end: Value) -> None:
                 body.run(phase, low, high, 1, partial(columns.save, phase))
                 continue
             columns.start(number, phase, high)
+            body.step_axis = nest.axes - 1
             with nested(frame, range(nest.parallel, nest.axes)):
                 body.run(phase, low, high, 1, partial(columns.step, number, phase))
             for axis in range(nest.parallel, nest.axes):
                 frame.index.pop(axis)
+            body.step_axis = None
 

@@ -363,9 +363,10 @@ class Value:
 
     # addresses
 
-    def at(self, offset: Value | int, elem: str) -> Value:
-        """The address `offset` elements further."""
-        return self.f.let(f"getelementptr inbounds {elem}, ptr {self}, i64 {offset}", "ptr")
+    def at(self, offset: Value | int, elem: str, inside: bool = True) -> Value:
+        """The address `offset` elements further; `inside`: it is within the same array."""
+        inbounds = "inbounds " if inside else ""
+        return self.f.let(f"getelementptr {inbounds}{elem}, ptr {self}, i64 {offset}", "ptr")
 
     def load(self, elem: str, lanes: int = 1, align: int | None = None, note: str = "") -> Value:
         return self.f.let(f"load {spell(elem, lanes)}, ptr {self}, align {align or _align(elem)}{note}", elem, lanes)

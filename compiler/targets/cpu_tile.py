@@ -51,6 +51,7 @@ def write_tiles(frame: Frame, body: Body, tiling: Tiling, begin: Value, end: Val
     counts = {inner: blocks(frame.lengths[inner], tiling.columns), axis: blocks(frame.lengths[axis], tiling.rows)}
     tiles = {o: f.slot(item(nest.operands[o]), tiling.rows * tiling.columns) for o in tiling.operands}
     dims = [(a, counts.get(a, frame.lengths[a])) for a in range(nest.parallel)]
+    body.step_axis = axis
     with odometer(frame, dims, begin, end):
         top, low = frame.index.pop(axis) * tiling.rows, frame.index.pop(inner) * tiling.columns
         bottom = f.intrinsic("umin", "i64", top + tiling.rows, frame.lengths[axis])
