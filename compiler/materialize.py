@@ -68,7 +68,8 @@ class _Copier:
                 args = [self._own(v, a in wanted_elsewhere) for v, a in zip(args, node.args, strict=True)]
                 value = self._assemble(node.type, args, _concat_regions(args, node.attr("axis")))
             elif node.op == "update":
-                value = self._update(number, node, args[0], self._own(args[1], node.args[1] in outputs))
+                apart = node.args[1] in outputs or self._is_assembly(args[1])  # one kernel writes what it replaces
+                value = self._update(number, node, args[0], self._own(args[1], apart))
             elif OPS[node.op].kind == "library":
                 args = [a if self._in_memory(a.number) else self._copy(a) for a in args]
                 value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
@@ -100,6 +101,11 @@ class _Copier:
             self._note(base)
         self.taken.add(base.number)
         return self.builder.add("update", (base.number, value.number), node.type, (*node.attrs, ("origin", number)))
+
+    def _is_assembly(self, value: Value) -> bool:
+        node = self.builder.nodes[value.number]
+        root = self.builder.nodes[node.args[0]] if node.op == "reshape" else node
+        return OPS[root.op].kind == "assembly"
 
     def _in_memory(self, number: int) -> bool:
         """Whether a library can be handed the node: its own memory, or a view of some."""

@@ -8,12 +8,27 @@ from hypothesis import HealthCheck, given, settings
 
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.audit import Touched, declared, run_program
+from kernelgraph.compiler.graph import Builder
 from kernelgraph.compiler.interpret import interpret
 from kernelgraph.compiler.materialize import Layout
+from kernelgraph.compiler.types import ArrayType
 
 from .programs import close, graphs, precision
 
 RELAXED = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def test_an_update_of_a_view_inside_an_update():
+    b = Builder()
+    x = b.input(ArrayType((6,), np.float64))
+    base = b.map("multiply", x, 1.5)
+    even = b.slice(base, (0,), (2,), (3,))
+    inner = b.update(even, b.broadcast(b.const(0.0), (1,)), (0,), (1,))
+    outer = b.update(base, inner, (0,), (2,))
+    graph = b.finish([b.map("add", outer, 0.5), b.map("add", inner, 0.5)])
+    arrays = [np.arange(1.0, 7.0)]
+    for got, wanted in zip(run_program(pipeline.build(graph), arrays), interpret(graph, arrays), strict=True):
+        np.testing.assert_array_equal(got.view(np.float64), wanted)
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
