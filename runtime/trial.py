@@ -164,7 +164,7 @@ def open_trial(plan: Plan, streams: str | int, memory: str, machine: Machine, de
     def write_down(tuner: Tuner) -> None:
         if tuner.measured:
             assert tuner.winner is not None
-            keep(key, sizes, tuner.names[tuner.winner], tuner.medians(), program.name)
+            keep(key, sizes, tuner.names[tuner.winner], tuner.measurements(), program.name)
 
     trial.on_winner = write_down
     return trial

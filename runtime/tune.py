@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 from .cache import Cache, digest
@@ -20,7 +19,8 @@ CANDIDATES = 4  # at most
 SAMPLES = 5  # of each that count
 WARM = 1  # before them: loads code, touches memory, builds graphs
 TIE = 0.03  # a candidate must be this much faster than one that comes before it
-OUT = 1.5  # after two samples, one whose fastest is this many times the slowest of another is tried no more
+OUT = 1.5  # one whose fastest sample is this many times the slowest of another is tried no more,
+ENOUGH = 3  # once both have as many samples
 PATIENCE = 32  # samples that do not count before it is left to the model
 BUCKETS = 32  # size classes kept of one program
 FORMAT = 1
@@ -42,6 +42,7 @@ class Tuner:
     _issued: list[int] = field(default_factory=list)  # calls that count, may yet count, or were to warm up
     _warmed: list[int] = field(default_factory=list)
     _lost: int = 0
+    _gave_up: bool = False
     _out: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -98,15 +99,15 @@ class Tuner:
     @property
     def measured(self) -> bool:
         """Whether the winner was found by the clock."""
-        return self.winner is not None and all(len(self.times[c]) >= SAMPLES for c in self.live)
+        return self.winner is not None and all(len(self.times[c]) >= ENOUGH for c in self.live) and not self._gave_up
 
-    def medians(self) -> dict[str, float]:
+    def measurements(self) -> dict[str, float]:
         """Microseconds of each candidate that was measured."""
-        return {name: median(times) for name, times in zip(self.names, self.times, strict=True) if times}
+        return {name: typical(times) for name, times in zip(self.names, self.times, strict=True) if times}
 
     def _weed(self, candidate: int) -> None:
-        """Two samples are enough of a candidate that is far behind another."""
-        known = [c for c in self.live if len(self.times[c]) >= 2]
+        """A few samples are enough of a candidate that is far behind another."""
+        known = [c for c in self.live if len(self.times[c]) >= ENOUGH]
         if candidate in known:
             slowest = {c: max(self.times[c]) for c in known}
             best = min(known, key=lambda c: slowest[c])
@@ -118,29 +119,35 @@ class Tuner:
         live = self.live
         if len(live) <= 1:
             self.winner = live[0] if live else self.start
-            self.reason = "the only one left" if live else "none could be timed"
+            self.reason = f"more than {OUT} times as fast as any other" if self.measured else "the only one that runs"
         elif all(len(self.times[c]) >= SAMPLES for c in live):
-            middle = {c: median(self.times[c]) for c in live}
-            fastest = min(live, key=lambda c: middle[c])
-            self.winner = next(c for c in live if middle[c] <= middle[fastest] * (1 + TIE))
+            usual = {c: typical(self.times[c]) for c in live}
+            fastest = min(live, key=lambda c: usual[c])
+            self.winner = next(c for c in live if usual[c] <= usual[fastest] * (1 + TIE))
             if self.winner != fastest:
                 self.reason = f"within {TIE:.0%} of {self.names[fastest]}, and simpler"
             else:
-                second = min((middle[c] for c in live if c != fastest), default=math.inf)
-                self.reason = f"measured {second / max(middle[fastest], 1e-9):.2f} times as fast as the next"
+                second = min((usual[c] for c in live if c != fastest), default=math.inf)
+                self.reason = f"measured {second / max(usual[fastest], 1e-9):.2f} times as fast as the next"
         elif self._lost >= PATIENCE:
             self.winner = self.start if self.start in live else live[0]
+            self._gave_up = True
             self.reason = f"left to the model: {self._lost} calls overlapped other work"
 
     def lines(self) -> Iterator[str]:
-        """A line for each candidate: its median, its samples, why it was given up."""
+        """A line for each candidate: its typical time, its samples, why it was given up."""
         for c, name in enumerate(self.names):
             times = self.times[c]
-            found = f"measured {median(times):.1f} us ({len(times)} samples: " if times else "not measured"
+            found = f"measured {typical(times):.1f} us ({len(times)} samples: " if times else "not measured"
             found += ", ".join(f"{t:.1f}" for t in times) + ")" if times else ""
             yield f"{'*' if c == self.winner else ' '} {name}: {found}" + (
                 f"; out: {self._out[c]}" if c in self._out else ""
             )
+
+
+def typical(times: Sequence[float]) -> float:
+    """The lower quartile: what disturbs a sample only ever lengthens it."""
+    return sorted(times)[len(times) // 4]
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,19 +120,20 @@ def test_a_candidate_that_cannot_run_never_wins():
         assert alone.winner == c
 
 
-@given(st.integers(0, 2**32))
-@hypothesis_settings(max_examples=50, deadline=None)
-def test_noise_costs_little(seed):
-    """With 2 % noise and rare outliers the winner is never far from the fastest."""
-    rng = Random(seed)
-    speeds = [rng.uniform(50, 200) for _ in NAMES]
+def test_noise_costs_little():
+    """With 2 % noise and rare outliers the winner is hardly ever far from the fastest."""
+    far = 0
+    for seed in range(400):
+        rng = Random(seed)
+        speeds = [rng.uniform(50, 200) for _ in NAMES]
 
-    def time_of(c: int) -> float:
-        return speeds[c] * (1 + abs(rng.gauss(0, 0.02))) * (3 if rng.random() < 0.05 else 1)
+        def time_of(c: int, rng: Random = rng, speeds: list[float] = speeds) -> float:
+            return speeds[c] * (1 + abs(rng.gauss(0, 0.02))) * (3 if rng.random() < 0.05 else 1)
 
-    tuner = Tuner(NAMES)
-    play(tuner, time_of, rng)
-    assert speeds[tuner.winner] <= min(speeds) * 1.15
+        tuner = Tuner(NAMES)
+        play(tuner, time_of, rng)
+        far += speeds[tuner.winner] > min(speeds) * 1.06
+    assert far <= 2
 
 
 def test_bad_start_is_refused():

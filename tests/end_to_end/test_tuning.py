@@ -1,0 +1,352 @@
+"""The first calls choose the plan: the clock decides among plans of the same bits, once, and then costs nothing."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.dsl.devices import open_device
+from kernelgraph.runtime.errors import OutOfMemory, PlanError
+from kernelgraph.runtime.plan import Launch, Wait
+from kernelgraph.runtime.settings import override
+from kernelgraph.runtime.tune import CANDIDATES, SAMPLES, WARM
+
+MOST = CANDIDATES * (WARM + SAMPLES)
+SQUARE = np.linspace(0, 1, 512 * 512, dtype=np.float32).reshape(512, 512)
+
+
+def branches(x, *weights):
+    return [np.maximum(np.maximum(x @ w, 0) @ w, 0) for w in weights]
+
+
+@pytest.fixture
+def cache(tmp_path):
+    with override(cache_dir=str(tmp_path), tune=True):
+        yield tmp_path
+
+
+@pytest.fixture
+def device(cache):
+    """The fake device, as new."""
+    made: Any = open_device(("fake", 0))
+    made.log.clear()
+    yield made
+    made.time_of, made.capacity, made.eager, made.ways = None, None, True, lambda plan: ("",)
+    made._faults.clear()
+    made.log.clear()
+
+
+def decorated(function=branches, **options) -> kg.KernelGraph:
+    return kg.kernel_graph(device="fake", **options)(function)
+
+
+def streams_of(plan) -> int:
+    return len({step.stream for step in plan.steps if isinstance(step, Launch)})
+
+
+def launches(device) -> int:
+    return sum(entry[0] == "launch" for entry in device.log)
+
+
+def only_entry(f: kg.KernelGraph) -> Any:
+    (entry,) = f._entries.values()
+    return entry
+
+
+def is_plain(entry: Any) -> bool:
+    """Whether calls run the function that was written for the key, and nothing else."""
+    return entry.run.__code__.co_filename == "<kernelgraph entry>"
+
+
+ARGUMENTS = (SQUARE, *[SQUARE] * 4)
+
+
+@pytest.mark.parametrize("best", [1, 4])
+def test_the_clock_decides_and_the_winner_takes_the_entrys_place(device, best):
+    device.time_of = lambda plan, way: 10.0 if streams_of(plan) == best else 30.0 + streams_of(plan)
+    f = decorated()
+    calls = 0
+    while f(*ARGUMENTS) and not is_plain(only_entry(f)):
+        calls += 1
+        assert calls <= MOST
+    tasks = len(f.program(*ARGUMENTS).tasks)
+    assert launches(device) == (calls + 1) * tasks  # a call runs its program once
+    assert streams_of(f.plan(*ARGUMENTS)) == best
+    text = f.explain(*ARGUMENTS)
+    assert "predicted" in text and "measured" in text and " samples: " in text and "won: " in text
+    # exactly the path of a function that was never tuned
+    with override(tune=False):
+        g = decorated(streams=best)
+        g(*ARGUMENTS)
+    assert only_entry(f).text == only_entry(g).text
+
+
+def test_one_stream_wins_ties(device):
+    device.time_of = lambda plan, way: 100.0 - 0.5 * streams_of(plan)
+    f = decorated()
+    for _ in range(MOST + 1):
+        f(*ARGUMENTS)
+    assert streams_of(f.plan(*ARGUMENTS)) == 1
+    assert "simpler" in f.explain(*ARGUMENTS)
+
+
+def test_the_winner_is_remembered_by_program_device_and_size(device):
+    device.time_of = lambda plan, way: 10.0 if streams_of(plan) == 1 else 30.0
+    f = decorated()
+    assert streams_of(f.plan(*ARGUMENTS)) == 4  # by the model
+    for _ in range(MOST + 1):
+        f(*ARGUMENTS)
+    assert streams_of(f.plan(*ARGUMENTS)) == 1
+
+    again = decorated()
+    again(*ARGUMENTS)
+    assert is_plain(only_entry(again)) and streams_of(again.plan(*ARGUMENTS)) == 1
+    assert "measured before" in again.explain(*ARGUMENTS)
+
+    double = tuple(np.tile(a, (2, 2)) for a in ARGUMENTS)
+    device.log.clear()
+    near = decorated()
+    near(*double)
+    assert not is_plain(only_entry(near)) and streams_of(near.plan(*double)) == 1
+    assert "neighbouring size" in near.explain(*double)
+    assert {entry[1] for entry in device.log if entry[0] == "launch"} == {0}
+
+    other = decorated(memory="concurrency")
+    other(*ARGUMENTS)
+    assert not is_plain(only_entry(other))
+
+
+def test_without_tuning_the_model_decides_and_nothing_is_written(device, cache):
+    device.time_of = lambda plan, way: 1.0 if streams_of(plan) == 1 else 30.0
+    with override(tune=False):
+        f = decorated()
+        model = f.plan(*ARGUMENTS)
+        for _ in range(MOST + 1):
+            f(*ARGUMENTS)
+            assert is_plain(only_entry(f))
+        assert f.plan(*ARGUMENTS) == model == decorated().plan(*ARGUMENTS)
+    assert not (cache / "tune").exists()
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (lambda x: np.exp(x) + 1, (SQUARE,)),  # a single task
+        (lambda x, y: (np.exp(x), np.sin(y).sum()), (SQUARE[:8, :8], SQUARE[:4, :4])),  # tiny
+        (lambda x: (x @ x) @ x, (SQUARE,)),  # a chain
+    ],
+)
+def test_where_there_is_nothing_to_gain_nothing_is_tuned(device, function, arguments):
+    f = decorated(function)
+    f(*arguments)
+    assert is_plain(only_entry(f))
+
+
+def test_asked_for_streams_are_not_second_guessed(device):
+    device.time_of = lambda plan, way: float(streams_of(plan))
+    for streams in (2, "max"):
+        f = decorated(streams=streams)
+        f(*ARGUMENTS)
+        assert is_plain(only_entry(f))
+        assert streams_of(f.plan(*ARGUMENTS)) == (2 if streams == 2 else 4)
+
+
+def test_ways_to_run_a_plan_compete_too(device):
+    device.ways = lambda plan: ("graph", "launches")
+    device.time_of = lambda plan, way: 10.0 if way == "launches" else 20.0
+    f = decorated(lambda x: ((x @ x) @ x) @ x)
+    for _ in range(MOST + 1):
+        f(SQUARE)
+    assert is_plain(only_entry(f))
+    assert "won: 1 stream, launches" in f.explain(SQUARE)
+
+
+def test_a_host_that_runs_ahead_is_not_held_up(device):
+    """No event has happened, so no time is known: calls go on, and the winner is pinned once times come in."""
+    device.eager = False
+    device.time_of = lambda plan, way: 10.0 if streams_of(plan) == 1 else 30.0
+    f = decorated()
+    for _ in range(2 * MOST):
+        f(*ARGUMENTS)
+    assert not is_plain(only_entry(f))
+    device.synchronize()
+    f(*ARGUMENTS)
+    device.synchronize()
+    f(*ARGUMENTS)
+    assert is_plain(only_entry(f)) and streams_of(f.plan(*ARGUMENTS)) == 1
+
+
+def test_calls_that_always_overlap_are_left_to_the_model(device, cache):
+    device.time_of = lambda plan, way: float("nan")
+    f = decorated()
+    model = f.plan(*ARGUMENTS)
+    for _ in range(100):
+        f(*ARGUMENTS)
+    assert is_plain(only_entry(f)) and f.plan(*ARGUMENTS) == model
+    assert "left to the model" in f.explain(*ARGUMENTS)
+    assert not (cache / "tune").exists()
+
+
+def test_a_candidate_that_does_not_fit_is_dropped_and_the_call_goes_on(device):
+    device.time_of = lambda plan, way: 10.0 / streams_of(plan)
+    f = decorated()
+    one = decorated(streams=1).plan(*ARGUMENTS)
+    many = f.plan(*ARGUMENTS)
+    assert many.arena_bytes > one.arena_bytes
+    inputs = sum(a.nbytes for a in ARGUMENTS)
+    device.capacity = device.in_use + inputs + one.peak_bytes + (many.arena_bytes - one.arena_bytes) // 4
+    for _ in range(MOST + 1):
+        f(*ARGUMENTS)
+    assert is_plain(only_entry(f))
+    assert f.plan(*ARGUMENTS).arena_bytes < many.arena_bytes
+    assert "out of memory" in f.explain(*ARGUMENTS)
+
+
+def test_a_candidate_that_does_not_compile_is_dropped(device):
+    device.fail("prepare", 1)
+    f = decorated()
+    for _ in range(MOST + 1):
+        f(*ARGUMENTS)
+    assert is_plain(only_entry(f))
+    assert "CompileError" in f.explain(*ARGUMENTS)
+
+
+# On the CPU: the same bits from every candidate.
+
+
+def heavy(x, *weights):
+    """Branches that are worth a stream each, some of them in place."""
+    results = []
+    for i, w in enumerate(weights):
+        y = np.cumsum(x * w, axis=0) if i % 2 else np.sort(x - w, axis=1)
+        y[1:] = y[:-1] + np.float32(i)
+        results.append(np.exp(-np.abs(y)).sum(axis=1))
+    return results
+
+
+@pytest.mark.parametrize("function", [branches, heavy])
+@pytest.mark.parametrize("on_device", [False, True])
+def test_every_call_gives_the_same_bits(cache, function, on_device):
+    f = kg.kernel_graph(device="cpu")(function)
+    with override(tune=False):
+        wanted = [np.array(r) for r in kg.kernel_graph(device="cpu", streams=1)(function)(*small())]
+    arguments = [kg.asarray(a, device="cpu") for a in small()] if on_device else small()
+    for _ in range(MOST + 4):
+        for got, want in zip(f(*arguments), wanted, strict=True):
+            np.testing.assert_array_equal(np.asarray(got), want)
+    assert is_plain(only_entry(f))
+
+
+def small():
+    rng = np.random.default_rng(0)
+    return [rng.random((160, 160), np.float32) for _ in range(5)]
+
+
+def test_threads_share_a_trial(cache):
+    f = kg.kernel_graph(device="cpu")(branches)
+    arguments = small()
+    wanted = [np.array(r) for r in f(*arguments)]
+    wrong: list[Any] = []
+
+    def work():
+        for _ in range(MOST):
+            if any(not np.array_equal(g, w) for g, w in zip(f(*arguments), wanted, strict=True)):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for _ in range(MOST):
+        f(*arguments)
+    assert not wrong and is_plain(only_entry(f))
+
+
+# Bad plans and too little memory.
+
+
+def without_waits(plan):
+    """The plan with all its waits dropped: a race."""
+    from dataclasses import replace
+
+    return replace(plan, steps=tuple(s for s in plan.steps if not isinstance(s, Wait)))
+
+
+def crossing(x, y):
+    a, b = x @ y, y @ x
+    return a @ b, np.exp(a) + b
+
+
+def test_a_plan_that_the_verifier_rejects_never_runs(device, monkeypatch):
+    import kernelgraph.dsl.kernel_graph as module
+
+    schedule = module.schedule
+    monkeypatch.setattr(module, "schedule", lambda *args, **options: without_waits(schedule(*args, **options)))
+    with override(verify=True, tune=False):
+        f = decorated(crossing, streams=2)
+        for _ in range(2):
+            with pytest.raises(PlanError) as caught:
+                f(SQUARE, SQUARE)
+            text = str(caught.value)
+            assert "race: t" in text and " and t" in text and "bytes 0:" in text and "test_tuning.py:" in text
+    assert launches(device) == 0
+
+
+@pytest.mark.parametrize("tune", [False, True])
+def test_every_candidate_is_verified(device, monkeypatch, tune):
+    seen = []
+    import kernelgraph.runtime.trial as trial
+
+    check = trial.check
+    monkeypatch.setattr(trial, "check", lambda plan: (seen.append(plan), check(plan)))
+    with override(verify=True, tune=tune):
+        f = decorated()
+        for _ in range(MOST + 1):
+            f(*ARGUMENTS)
+    assert len(seen) == (1 if not tune else len({id(p) for p in seen})) and (not tune or len(seen) > 1)
+
+
+def test_out_of_memory_says_what_would_do_and_leaves_the_device_usable(device):
+    def wide(x):
+        parts = [np.sort(x * i, axis=0) for i in range(1, 9)]
+        return sum(p.sum(axis=1) for p in parts)
+
+    x = np.ones((256, 256), np.float32)
+    f = decorated(wide, streams=8, memory="concurrency")
+    peak = f.plan(x).peak_bytes
+    small = decorated(wide, memory="small").plan(x).peak_bytes
+    assert small < peak
+    device.capacity = device.in_use + x.nbytes + small + 4096
+    held = device.in_use
+    with pytest.raises(OutOfMemory) as caught:
+        f(x)
+    text = str(caught.value)
+    assert f"needs {peak} bytes" in text and "memory='concurrency'" in text
+    assert f"memory='small' would need {small} bytes" in text
+    assert device.in_use == held  # although the error is still at hand
+    assert launches(device) == 0
+    decorated(wide, memory="small")(x)
+    assert launches(device) > 0
+
+
+def test_out_of_memory_on_the_cpu(cache):
+    def total(x):
+        return np.sort(x, axis=0)[::2] + np.sort(-x, axis=0)[::2]
+
+    x = np.ones((1 << 20, 4), np.float32)
+    f = kg.kernel_graph(device="cpu", memory="concurrency")(total)
+    g = kg.kernel_graph(device="cpu")(lambda x: x[:1000] + 1)
+    before = np.array(f(x))
+    kg.waitall()
+    pool: Any = open_device(("cpu", 0))
+    pool.trim()
+    with override(memory_limit=pool.statistics()["reserved"] + (1 << 20)):
+        with pytest.raises(OutOfMemory, match=r"needs \d+ bytes .* memory='concurrency'; memory='small'"):
+            f(x)
+        np.testing.assert_array_equal(np.asarray(g(x)), x[:1000] + 1)
+    np.testing.assert_array_equal(np.asarray(f(x)), before)
