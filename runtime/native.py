@@ -11,12 +11,16 @@ Linux on x86-64 is what is tested. Nothing here is specific to it but for the ca
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import itertools
+import math
 import os
 import platform
 import signal
 import threading
+from functools import cache
+from pathlib import Path
 from typing import Any, Protocol
 
 from . import machine_code, native_calls, native_ir, native_queues, native_records, native_streams, symbols
@@ -42,11 +46,17 @@ class PythonSteps(Protocol):
 
 def cores() -> int:
     """The threads that work on plans, the caller's included: the setting, or one for each core that we may use."""
-    if settings.threads:
-        return settings.threads
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return settings.threads or _cores_we_may_use()
+
+
+@cache
+def _cores_we_may_use() -> int:
+    """By this process' affinity and its container's quota (Linux, control groups version 2)."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        count = min(count, max(1, math.ceil(int(quota) / int(period))))  # "max": no quota, no integer
+    return count
 
 
 def words(count: int) -> tuple[Any, int, memoryview]:

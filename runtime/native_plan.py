@@ -17,6 +17,7 @@ from .program import Int, Kernel, Pointer, Task
 
 SHARE_FROM_US = 5.0  # a launch below this is not worth a second thread
 CHUNKS_A_CORE = 6
+CHUNK_US = 2.0  # and a chunk below this costs more to hand out than it gives
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ def split(task: Task, cores: int) -> tuple[int, int]:
     grains = -(-task.units // max(1, task.grain))
     if task.cost < SHARE_FROM_US or grains < 2 or cores < 2:
         return (max(1, task.units), 1)
-    size = -(-grains // min(grains, CHUNKS_A_CORE * cores)) * max(1, task.grain)
+    most = min(grains, CHUNKS_A_CORE * cores, int(task.cost / CHUNK_US))
+    size = -(-grains // most) * max(1, task.grain)
     return (size, -(-task.units // size))
 
 

@@ -43,6 +43,7 @@ from .native_records import (
     LIVE,
     LOCK,
     LOW_HALF,
+    MONOTONIC,
     NEXT,
     PARKED,
     PENDING,
@@ -79,7 +80,7 @@ def setup(engine: int) -> None:
 
 def now() -> int:
     time = stack(16)
-    clock_gettime(1, time)
+    clock_gettime(MONOTONIC, time)
     return load(time) * 1_000_000_000 + load(time + 8)
 
 

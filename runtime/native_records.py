@@ -20,6 +20,8 @@ worker raises `PARKED` then reads `LIVE`; so does an event with its list.
 
 from __future__ import annotations
 
+import time
+
 # The engine.
 LIVE = 0
 READY = 8  # a queue
@@ -63,6 +65,7 @@ LAUNCH, RECORD, WAIT, GATE, PYTHON, CEASE, END = 0, 1, 2, 3, 4, 5, 6
 TEMPLATE, TEMPLATE_BYTES, PATCHES, PATCH_COUNT, LAUNCHES, LAUNCH_COUNT, PLAN_ENGINE = 0, 8, 16, 24, 32, 40, 48
 PATCH_BYTES = 24
 
+MONOTONIC, REALTIME = getattr(time, "CLOCK_MONOTONIC", 1), getattr(time, "CLOCK_REALTIME", 0)
 LOW_HALF = 0xFFFFFFFF
 GENERATION = 1 << 32
 SPIN_NS = 50_000

@@ -66,6 +66,7 @@ from .native_records import (
     PARKED,
     PYTHON,
     READY,
+    REALTIME,
     RECORD,
     RELEASED,
     RUN,
@@ -337,7 +338,7 @@ def sleep(
     fetch_add(engine + WAITING, 1)
     stay = happened(event, number, goal, goal_number) or load_shared(engine + STOP) or has_work(engine, run, needs)
     if stay == 0:
-        clock_gettime(0, time)
+        clock_gettime(REALTIME, time)
         nanoseconds = load(time + 8) + limit_ns
         store(time, load(time) + nanoseconds // 1_000_000_000)
         store(time + 8, nanoseconds % 1_000_000_000)
