@@ -22,7 +22,7 @@ from ..cache import Cache, digest
 from ..errors import CompileError
 from ..program import Kernel
 
-FORMAT = 1  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
+FORMAT = 2  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
 MANY = 8  # kernels that are worth processes of their own
 _PACKAGES = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
 
@@ -42,15 +42,19 @@ def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
     function = namespace[kernel.name]
     namespace.update({name: intrinsics.resolve(name) for name in function.__code__.co_names})
     parameters = (lanes.NUMBA[_PARAMETERS[name]] for name in kernel.signature)
-    ptx, _ = numba_cuda.compile_ptx(
-        function,
-        lanes.types.void(*parameters),
-        cc=cc,
-        device=False,
-        abi="numba",
-        fastmath=_fastmath(kernel),
-        launch_bounds=namespace["THREADS"],
-    )
+    compiler = numba_cuda.compiler
+    with compiler.global_compiler_lock:
+        library, _ = compiler._compile_pyfunc_with_fixup(  # of compile_ptx, which does not pass NVVM's option fma on
+            function,
+            lanes.types.void(*parameters),
+            cc=cc,
+            device=False,
+            abi="numba",
+            fastmath=_fastmath(kernel),
+            launch_bounds=namespace["THREADS"],
+        )
+        library._nvvm_options["fma"] = _fastmath(kernel)
+        (ptx,) = library.get_asm_strs(cc=cc)
     return _renamed(str(ptx), kernel.name)
 
 

@@ -1,9 +1,10 @@
 """Replay: a plan's steps as one CUDA graph, built once, given new pointers and launched at each call.
 
 Kernels and copies are explicit nodes with the plan's edges; a library call is captured alone and embedded as a child
-graph. New pointers are written into kernel and copy nodes; graphs with captured calls are kept for the pointers they
-were captured with, the least recently used dropped. Whatever goes wrong, the plan is walked on streams, and
-`CUDAExecutable.notes` says why.
+graph. The graphs of a plan run on one stream, one after another, so they share an arena of their own: only pointers to
+inputs and outputs change. Those of kernels and copies are written into their nodes; graphs are kept for the pointers
+that library calls were captured with, the least recently used dropped. Whatever goes wrong, the plan is walked on
+streams, and `CUDAExecutable.notes` says why.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def worth_replay(plan: Plan, runners: Sequence[Any]) -> bool:
 
 
 class _Instance:
-    """An executable graph, and for each step with an updatable node: (runner, node's view, last arguments)."""
+    """An executable graph; for each step whose arguments change: its runner, its node's view, the last arguments."""
 
     def __init__(self, graph: Any, nodes: list[tuple[Any, Any]], known: list[Any]) -> None:
         self.graph, self.nodes, self.known = graph, nodes, known
@@ -44,17 +45,19 @@ class Replay:
     def __init__(self, device: Any, executable: Any) -> None:
         self._device, self._plan, self._notes = device, executable.plan, executable.notes
         self._runners = executable.runners
-        self._matmuls = [r for r in self._runners if isinstance(r, MatmulStep)]
+        self._outer = frozenset(b for b, offset in enumerate(self._plan.offsets) if offset is None)
+        self._matmuls = [r for r in self._runners if isinstance(r, MatmulStep) and r.buffers & self._outer]
         self._instances: OrderedDict[tuple[int, ...], _Instance] = OrderedDict()
         self._seen: OrderedDict[tuple[int, ...], None] = OrderedDict()
         self._calls = 0
         self._broken = False
+        self._arena: Any = None
         self._stream: Any = None
         self._captures: dict[int, Any] = {}  # stream of the plan -> stream that its library calls are captured on
         self._blas = Blas(device.pool.allocate, device.properties.memory_bytes)
 
     def run(
-        self, addresses: Sequence[int], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+        self, memories: Sequence[Any], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
     ) -> list[CudaEvent] | None:
         """Launch the graph; the completion events. None where this call is to be walked on streams instead."""
         self._calls += 1
@@ -63,6 +66,12 @@ class Replay:
         if any(not isinstance(e, CudaEvent) or e.error is not None for _, e in after):
             return None
         try:
+            if self._arena is None:
+                self._arena = self._device.pool.allocate(max(1, self._plan.arena_bytes))
+                self._inner = [(b, self._arena.address + o) for b, o in enumerate(self._plan.offsets) if o is not None]
+            addresses = list(memories)
+            for buffer, address in self._inner:
+                addresses[buffer] = address
             instance = self._instance(addresses, scalars)
             if instance is None:
                 return None
@@ -81,7 +90,7 @@ class Replay:
 
     def _instance(self, addresses: Sequence[int], scalars: Sequence[Any]) -> _Instance | None:
         """The graph for these library pointers; built when they come for the second time."""
-        key = tuple(place for m in self._matmuls for place in m.places(addresses))
+        key = tuple(addresses[b] for m in self._matmuls for b in m.buffers & self._outer)
         found = self._instances.get(key)
         if found is not None:
             self._instances.move_to_end(key)
@@ -119,7 +128,7 @@ class Replay:
                 if before:
                     node.pred = before
                 last[step.stream] = {node}
-                if values is not None:
+                if values is not None and (runner.buffers & self._outer or runner.numbers):
                     nodes.append((runner, node))
                     known.append(values)
         graph = definition.instantiate()

@@ -28,7 +28,7 @@ class KernelStep:
 
     __slots__ = (
         *("_address", "_arguments", "_block", "_call", "_config", "_handle", "_pack", "_parameters", "_picks"),
-        *("_scalars", "_slots", "config", "empty", "kernel"),
+        *("_scalars", "_slots", "buffers", "config", "empty", "kernel", "numbers"),
     )
 
     def __init__(self, driver: Driver, task: Task, kernel: int) -> None:
@@ -47,6 +47,8 @@ class KernelStep:
                 Struct("=q").pack_into(self._block, SLOT * i, argument.value)
             elif isinstance(argument, Scalar):
                 self._scalars.append((SLOT * i, argument.index, argument.dtype))
+        self.buffers = frozenset(p.buffer for p in pointers)
+        self.numbers = bool(self._scalars)
         self.empty = 0 in task.grid
         self._config = LaunchConfig(*task.grid, *task.block)
         self._call = driver.launch

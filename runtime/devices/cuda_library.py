@@ -156,7 +156,8 @@ class MatmulStep:
     def __init__(self, blas: Blas, task: Task, calls: Sequence[Gemm]) -> None:
         (a, b), (c,) = task.reads, task.writes
         self._blas, self._calls = blas, tuple(calls)
-        self._buffers = (b.buffer, a.buffer, c.buffer)
+        self._places = (b.buffer, a.buffer, c.buffer)
+        self.buffers = frozenset(self._places)
         self.empty = not self._calls
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
@@ -165,23 +166,22 @@ class MatmulStep:
 
     def enqueue(self, blas: Blas, addresses: Sequence[int], stream: int) -> None:
         """The same with another set of handles."""
-        b, a, c = self._buffers
+        b, a, c = self._places
         for call in self._calls:
             blas.run(call, (addresses[b], addresses[a], addresses[c]), stream)
-
-    def places(self, addresses: Sequence[int]) -> tuple[int, ...]:
-        """What a captured call depends on."""
-        return tuple(addresses[b] for b in self._buffers)
 
 
 class CopyStep:
     """A copy between contiguous regions."""
+
+    numbers = False
 
     def __init__(self, driver: Driver, task: Task) -> None:
         (source,), (target,) = task.reads, task.writes
         self._copy = driver.on_device
         self._source, self._target = (source.buffer, source.offset), (target.buffer, target.offset)
         self._nbytes = math.prod(target.shape) * target.itemsize
+        self.buffers = frozenset((source.buffer, target.buffer))
         self.empty = not self._nbytes
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
-F32, F64, HALF = ir.FloatType(), ir.DoubleType(), ir.HalfType()
+F32, F64 = ir.FloatType(), ir.DoubleType()
 LLVM: dict[str, Any] = {
     "b1": I1,
     "i8": I8,
@@ -166,13 +166,25 @@ def _select(b: ir.IRBuilder, dtype: str, condition: Value, x: Value, y: Value) -
     return b.select(condition, x, y)
 
 
+def _hypot(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
+    """libdevice's overflows for float64 near the largest number: a quarter there."""
+    plain = _libdevice("hypot")
+    if dtype == "f32":
+        return plain(b, dtype, x, y)
+    limit = ir.Constant(F64, 2.0**1020)
+    sizes = (_libdevice("fabs")(b, dtype, v) for v in (x, y))
+    large = b.or_(*(b.fcmp_ordered(">", size, limit) for size in sizes))
+    down, up = (b.select(large, ir.Constant(F64, f), ir.Constant(F64, 1.0)) for f in (0.25, 4.0))
+    return b.fmul(plain(b, dtype, b.fmul(x, down), b.fmul(y, down)), up)
+
+
 _SAME_NAME = (
-    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "cbrt", "hypot", "fmod", "erf", "erfc", "lgamma"),
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "cbrt", "fmod", "erf", "erfc", "lgamma"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
     *("sqrt", "floor", "ceil", "trunc", "rint", "copysign", "fma"),
 )
 _LIBDEVICE = {"abs": "fabs", **{name: name for name in _SAME_NAME}}
-_ARITY = {"copysign": 2, "pow": 2, "atan2": 2, "hypot": 2, "fmod": 2, "fma": 3}
+_ARITY = {"copysign": 2, "pow": 2, "atan2": 2, "fmod": 2, "fma": 3}
 
 ROWS: dict[str, Row] = {
     "add": Row(2, _by_kind(f="fadd", i="add", u="add")),
@@ -200,6 +212,7 @@ ROWS: dict[str, Row] = {
     "popcount": Row(1, _popcount, "u8"),
     "gcd": Row(2, _gcd),
     "mulhi": Row(2, _mulhi),
+    "hypot": Row(2, _hypot),
     **{op: Row(_ARITY.get(op, 1), _libdevice(stem)) for op, stem in _LIBDEVICE.items()},
 }
 PREFER = {"prefer_argmax": _prefer(">"), "prefer_argmin": _prefer("<")}
@@ -218,12 +231,26 @@ def convert(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
     return _CONVERT[kind(source), kind(target)](b, x, source, target)
 
 
-def _half_to_float(b: ir.IRBuilder, x: Value) -> Value:
-    return b.fpext(b.bitcast(x, HALF), F32)
+def _instruction(text: str, result: Any, given: Any, constraints: str) -> Emit:
+    """One PTX instruction. Between floats not LLVM's conversions: it takes `x < 0 ? 0 : wide(x)` for a maximum of x
+    and 0, which loses the sign of a zero."""
+    asm = ir.InlineAsm(ir.FunctionType(result, [given]), f"{text} $0, $1;", constraints)
+    return lambda b, x, *rest: b.call(asm, [x])
+
+
+_half_to_float = _instruction("cvt.f32.f16", F32, I16, "=f,h")
+_TO_HALF = {
+    False: _instruction("cvt.rn.f16.f32", I16, F32, "=h,f"),
+    True: _instruction("cvt.rn.f16.f64", I16, F64, "=h,d"),
+}
+_TO_FLOAT = {
+    "f32": _instruction("cvt.rn.f32.f64", F32, F64, "=f,d"),
+    "f64": _instruction("cvt.f64.f32", F64, F32, "=d,f"),
+}
 
 
 def _float_to_half(b: ir.IRBuilder, x: Value, double: bool) -> Value:
-    return b.bitcast(b.fptrunc(x, HALF), I16)
+    return _TO_HALF[double](b, x)
 
 
 def _bfloat_to_float(b: ir.IRBuilder, x: Value) -> Value:
@@ -237,8 +264,7 @@ def _float_to_bfloat(b: ir.IRBuilder, x: Value, double: bool) -> Value:
         inexact = b.fcmp_ordered("!=", b.fpext(near, F64), x)
         bits = b.or_(b.bitcast(near, I32), b.zext(inexact, I32))
         x = b.bitcast(bits, F32)
-    asm = ir.InlineAsm(ir.FunctionType(I16, [F32]), "cvt.rn.bf16.f32 $0, $1;", "=h,f")
-    return b.call(asm, [x])
+    return _instruction("cvt.rn.bf16.f32", I16, F32, "=h,f")(b, x)
 
 
 _WIDEN: dict[str, Emit] = {"f16": _half_to_float, "bf16": _bfloat_to_float}
@@ -266,7 +292,7 @@ def _nonzero(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
 
 
 def _float_to_float(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
-    return (b.fpext if target == "f64" else b.fptrunc)(x, LLVM[target])
+    return _TO_FLOAT[target](b, x)
 
 
 _CONVERT: dict[tuple[str, str], Emit] = {

@@ -78,13 +78,12 @@ class CUDAExecutable:
     ) -> tuple[Any, ...]:
         device = self._device
         device.context.enter()
-        places = self.addresses(memories, arena)
         with self._lock:
             if self._replay is not None and settings.engine == "async":
-                events = self._replay.run(places, scalars, after)
+                events = self._replay.run(memories, scalars, after)
                 if events is not None:
                     return tuple(events)
-            return self._walk(places, scalars, after)
+            return self._walk(self.addresses(memories, arena), scalars, after)
 
     def _walk(
         self, addresses: Sequence[int], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]

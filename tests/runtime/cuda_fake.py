@@ -31,6 +31,21 @@ class Handle:
     data: Any = None
 
 
+@dataclass
+class Stream(Handle):
+    """cuda-core's stream, as far as captures need it: what is put on it in between becomes a graph of its own."""
+
+    def create_graph_builder(self) -> Stream:
+        return self
+
+    def begin_building(self, mode: str) -> None:
+        assert mode == "thread_local" and not self.data.streams[self.handle]
+
+    def end_building(self) -> None:
+        self.graph_definition = [function for _, function, _ in self.data.streams[self.handle]]
+        self.data.streams[self.handle].clear()
+
+
 class FakeContext:
     """capacity: bytes of device memory. log: what was asked of the driver, as tuples."""
 
@@ -50,8 +65,8 @@ class FakeContext:
     def enter(self) -> None:
         self.entered += 1
 
-    def stream(self, high: bool) -> Handle:
-        made = Handle(self._handle())
+    def stream(self, high: bool) -> Stream:
+        made = Stream(self._handle(), self.driver)
         self.driver.streams[made.handle] = deque()
         return made
 
@@ -206,11 +221,102 @@ class FakeDriver:
         return self._copy("on_device", to, source, nbytes, stream, False)
 
 
+class FakeNode:
+    """A node of a graph: what it does, and what it follows."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function = function
+        self.pred: set[FakeNode] = set()
+
+
+class FakeGraphs:
+    """The modules `cuda.core` and `cuda.core.graph`. A launched graph runs its nodes in any order that edges allow."""
+
+    def __init__(self, context: FakeContext) -> None:
+        self.context = context
+        self.launches = self.updates = 0
+
+    def LaunchConfig(self, grid: Any, block: Any) -> Any:
+        return (grid, block)
+
+    def GraphDefinition(self) -> FakeDefinition:
+        return FakeDefinition(self)
+
+    def kernel(self, config: Any, kernel: Handle, values: Any) -> Callable[[], None]:
+        found, (grid, block) = self.context.kernels[kernel.handle], config
+
+        def go() -> None:
+            given = zip(found.signature, values, strict=True)
+            run(found.source, found.name, grid, block, [self.context.pointer(v) if k == "ptr" else v for k, v in given])
+
+        return go
+
+
+class FakeDefinition:
+    def __init__(self, graphs: FakeGraphs) -> None:
+        self.graphs = graphs
+        self.nodes: list[FakeNode] = []
+
+    def _node(self, function: Callable[[], None]) -> FakeNode:
+        self.nodes.append(FakeNode(function))
+        return self.nodes[-1]
+
+    def launch(self, config: Any, kernel: Handle, *values: Any) -> FakeNode:
+        return self._node(self.graphs.kernel(config, kernel, values))
+
+    def memcpy(self, target: int, source: int, nbytes: int) -> FakeNode:
+        return self._node(lambda: ctypes.memmove(target, source, nbytes) and None)
+
+    def embed(self, child: list[Callable[[], None]]) -> FakeNode:
+        return self._node(lambda: [function() for function in child] and None)
+
+    def instantiate(self) -> FakeGraph:
+        return FakeGraph(self)
+
+
+class FakeGraph:
+    """Executable: updates replace what a node will do; a launch does what was there then."""
+
+    def __init__(self, definition: FakeDefinition) -> None:
+        self.definition = definition
+        self.functions = {node: node.function for node in definition.nodes}
+
+    def __getitem__(self, node: FakeNode) -> Any:
+        graphs, functions = self.definition.graphs, self.functions
+
+        class View:
+            def update(self, config: Any = None, kernel: Any = None, args: Any = None, **copy: int) -> None:
+                graphs.updates += 1
+                if copy:
+                    functions[node] = lambda: ctypes.memmove(copy["dst"], copy["src"], copy["size"]) and None
+                else:
+                    functions[node] = graphs.kernel(config, kernel, args)
+
+        return View()
+
+    def launch(self, stream: Handle) -> None:
+        graphs, functions = self.definition.graphs, dict(self.functions)
+        graphs.launches += 1
+
+        def go() -> None:
+            done: set[FakeNode] = set()
+            while len(done) < len(functions):
+                ready = [n for n in self.definition.nodes if n not in done and n.pred <= done]
+                node = graphs.context.driver.rng.choice(ready)
+                functions[node]()
+                done.add(node)
+
+        graphs.context.driver._put(stream.handle, "graph", go)
+
+
 class FakeBlas:
     """Matrix products by the numbers that cuBLAS would get."""
 
     def __init__(self, context: FakeContext) -> None:
         self.context = context
+
+    def handle(self, stream: int) -> int:
+        return stream
 
     def run(self, call: Any, addresses: tuple[int, int, int], stream: int) -> None:
         dtype = np.dtype(call.dtype)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.interpret import interpret
-from kernelgraph.runtime.devices import cuda
+from kernelgraph.runtime.devices import cuda, cuda_graph
 from kernelgraph.runtime.devices.cuda_pool import DevicePool
 from kernelgraph.runtime.errors import DeviceLost, OutOfMemory
 from kernelgraph.runtime.machine import MACHINES
@@ -21,7 +21,7 @@ from kernelgraph.runtime.schedule import schedule
 from kernelgraph.runtime.settings import override
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
-from cuda_fake import FakeBlas, FakeContext  # noqa: E402
+from cuda_fake import FakeBlas, FakeContext, FakeGraphs  # noqa: E402
 
 from tests.compiler.programs import close, graphs, precision  # noqa: E402
 
@@ -34,10 +34,25 @@ def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
 
 
-def device_on(context: FakeContext) -> cuda.CUDADevice:
+def device_on(context: FakeContext, replay: bool = False) -> cuda.CUDADevice:
     made = cuda.CUDADevice(0, context)
     made.blas = FakeBlas(context)  # type: ignore[assignment]
+    if not replay:
+        made.replay_of = lambda executable: None  # type: ignore[method-assign]
     return made
+
+
+@pytest.fixture
+def graphs_of(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function from a fake GPU to its fake graphs."""
+
+    def install(context: FakeContext) -> FakeGraphs:
+        made = FakeGraphs(context)
+        monkeypatch.setattr(cuda_graph, "import_module", lambda name: made)
+        monkeypatch.setattr(cuda_graph, "Blas", lambda allocate, nbytes: FakeBlas(context))
+        return made
+
+    return install
 
 
 def ready(graph: Any, streams: Any = "max") -> Any:
@@ -228,3 +243,61 @@ def test_events_are_recycled() -> None:
         events[0].wait()
         del events
     assert len(device.events._objects) < 10
+
+
+@settings(relaxed, max_examples=40)
+@given(case=graphs(steps=16, dtypes=("float32", "float64", "complex64")), seed=st.integers(0, 999))
+def test_replayed_plans_mean_what_graphs_mean(graphs_of: Any, case: Any, seed: int) -> None:
+    graph, arrays = case
+    context = FakeContext(seed)
+    fakes = graphs_of(context)
+    device = device_on(context, replay=True)
+    executable = device.prepare(ready(graph))
+    kept = []
+    memories = [device.allocate(max(1, a.nbytes)) for a in arrays]
+    for turn in range(5):
+        inputs = []
+        for a, memory in zip(arrays, memories, strict=True):
+            place = device.allocate(max(1, a.nbytes)) if turn == 3 else memory  # other pointers
+            inputs.append((place, device.upload(a.copy(order="C"), place)))
+        kept.append(call(device, executable, inputs))
+        for event in kept[-1][1][0]:
+            if turn != 2:  # what is in flight reads memory that the next upload writes
+                event.wait()
+        if turn == 2:
+            memories = [device.allocate(max(1, a.nbytes)) for a in arrays]
+    wanted = interpret(graph, [a.copy(order="C") for a in arrays])
+    for found, (events, *_) in kept:
+        for memory, event, result in zip(found, events, wanted, strict=True):
+            event.wait()
+            got = np.empty_like(result)
+            device.download(memory, got)
+            close(got, result, precision(graph))
+    assert not any("no replay" in note for note in executable.notes), executable.notes
+    if executable._replay is not None and not executable._replay._matmuls:
+        assert fakes.launches == 4
+
+
+def test_replay_writes_new_pointers_alone(graphs_of: Any) -> None:
+    context = FakeContext()
+    fakes = graphs_of(context)
+    device = device_on(context, replay=True)
+    executable, inputs = start(device, chain(4))
+    kept = [call(device, executable, inputs) for _ in range(6)]
+    launches = sum(step.__class__.__name__ == "Launch" for step in executable.plan.steps)
+    assert fakes.launches == 5 and 0 < fakes.updates <= 4 * launches
+    for _, (events, *_) in kept:
+        for event in events:
+            event.wait()
+
+
+def test_what_goes_wrong_with_graphs_is_said_and_done_without(graphs_of: Any) -> None:
+    context = FakeContext()
+    fakes = graphs_of(context)
+    fakes.GraphDefinition = None  # type: ignore[assignment,method-assign]
+    device = device_on(context, replay=True)
+    executable, inputs = start(device, chain(4))
+    for _ in range(3):
+        _, (events, *_) = call(device, executable, inputs)
+        events[0].wait()
+    assert len(executable.notes) == 1 and "no replay as a graph: TypeError" in executable.notes[0]
