@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelgraph.compiler import pipeline
+from kernelgraph.compiler.graph import Builder
 from kernelgraph.compiler.interpret import interpret
+from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.devices import cuda, cuda_graph
 from kernelgraph.runtime.devices.cuda_pool import DevicePool
 from kernelgraph.runtime.errors import DeviceLost, OutOfMemory
@@ -101,16 +103,15 @@ def test_plans_mean_what_graphs_mean(case: Any, seed: int) -> None:
             close(got, result, precision(graph))
 
 
-def chain(outputs: int = 1) -> Any:
-    """x -> x + x, and for more outputs products of it."""
-    from kernelgraph.compiler.graph import Builder
-    from kernelgraph.compiler.types import ArrayType
-
+def chain(kernels: int = 1) -> Any:
+    """x -> x + x, and for more kernels sums over one axis after another."""
     b = Builder("chain")
     x = b.input(ArrayType((40,), np.dtype("f4")))
-    found = [b.map("add", x, x)]
-    for _ in range(outputs - 1):
-        found.append(b.map("exp", b.reduce("sum", found[-1], (0,))))
+    if kernels == 1:
+        return b.finish([b.map("add", x, x)])
+    square = b.reshape(x, (8, 5))
+    found = [b.map("exp", b.reduce("sum", square, (k % 2,))) for k in range(2)]
+    found += [b.map("sin", b.reduce("sum", v, (0,))) for v in found]
     return b.finish(found)
 
 
