@@ -15,8 +15,9 @@ from ..types import real_of
 from .cpu_body import Body
 from .cpu_frame import Frame, dependences, numbered
 from .cpu_loops import block_of, vector_axis, write_columns, write_rows
+from .cpu_module import METADATA, Module
 from .cpu_stream import is_large, streamed
-from .cpu_text import METADATA, Function, Module, Value
+from .cpu_text import Function, Value
 from .cpu_tile import tiling_of, write_tiles
 
 WORK = 16384  # elements that a chunk has at least

@@ -73,6 +73,7 @@ def dependences(nest: LoopNest, axis: int | None) -> dict[int, frozenset[int]]:
 
     A reduction by columns is kept for each column, whether or not it varies.
     """
+    columns = frozenset([axis] if axis is not None and axis < nest.parallel else [])
     found: dict[int, frozenset[int]] = {}
     reduced = frozenset(range(nest.parallel, nest.axes))
     by_result: dict[tuple[int, int], frozenset[int]] = {}
@@ -88,7 +89,7 @@ def dependences(nest: LoopNest, axis: int | None) -> dict[int, frozenset[int]]:
                 axes |= by_result[instr.attr[:2]]
             found[at] = axes
         for r, reduction in enumerate(phase.reductions):
-            axes = frozenset([-1 if axis is None else axis]).union(*(found[v] for v in reduction.values))
+            axes = columns.union(*(found[v] for v in reduction.values))
             by_result[number, r] = axes - reduced
     return found
 

@@ -14,7 +14,8 @@ from typing import TypeAlias
 
 from ..kernel import LOOP, POINT, Instr, LoopNest, Phase
 from ..types import DType
-from .cpu_body import Body, Lanes
+from .cpu_access import Lanes
+from .cpu_body import Body
 from .cpu_frame import Frame, nested, odometer
 from .cpu_primitives import MATH, elem_of, memory_elem
 from .cpu_reduce import Combine, Parts, across, combine_of
@@ -75,17 +76,10 @@ def write_rows(frame: Frame, body: Body, begin: Value, end: Value) -> None:
     with odometer(frame, axes, begin, end):
         for number, phase in enumerate(nest.phases):
             if phase.kind == POINT:
-                point(body, phase)
+                body.prepare(phase)
             else:
                 again = {at: b for at, b in take.items() if phase.first <= at < phase.first + len(phase.instrs)}
                 _row_loop(frame, body, number, phase, again)
-
-
-def point(body: Body, phase: Phase) -> None:
-    """A POINT phase on scalars."""
-    axis, body.axis = body.axis, None
-    body.prepare(phase)
-    body.axis = axis
 
 
 def _row_loop(frame: Frame, body: Body, number: int, phase: Phase, take: dict[int, Value]) -> None:
@@ -124,7 +118,7 @@ def _row_loop(frame: Frame, body: Body, number: int, phase: Phase, take: dict[in
     for chosen, condition in ((take, fits), ({}, ~fits)) if take else (({}, None),):
         body.take = chosen
         with nested(frame, outer), nullcontext() if condition is None else f.when(condition):
-            body.run(phase, start, stop, copies, step, finish)
+            body.run(phase, start, stop, step, copies, finish)
     for axis in outer:
         del frame.index[axis]
     for r, ((combine, _), copied) in enumerate(zip(rows, slots, strict=True)):
@@ -144,7 +138,7 @@ class Columns:
     def __init__(self, frame: Frame, body: Body) -> None:
         self.frame, self.body = frame, body
         self.low = frame.f.const(0, "i64")
-        self.values = {n: self.array(body.instrs[n].dtype) for n in crossing(frame.nest, body)}
+        self.values = {n: self.array(body.instrs[n].dtype) for n in sorted(body.crossing) if body.varies(n)}
         self.combines: dict[tuple[int, int], tuple[Combine, tuple[int, ...], list[Value]]] = {}
         for number, phase in enumerate(frame.nest.phases):
             for r, (combine, sources) in enumerate(combines(frame.nest, body, phase)):
@@ -200,16 +194,6 @@ class Columns:
                 self.put(self.values[at], self.body.instrs[at].dtype, lanes.i, lanes.values[at])
 
 
-def crossing(nest: LoopNest, body: Body) -> list[int]:
-    """The values that vary along the vector axis and are used in a later phase than their own."""
-    home = {at: n for n, p in enumerate(nest.phases) for at in range(p.first, p.first + len(p.instrs))}
-    used: set[int] = set()
-    for number, phase in enumerate(nest.phases):
-        wanted = [a for i in phase.instrs for a in i.args] + [v for r in phase.reductions for v in r.values]
-        used.update(a for a in wanted if home[a] != number and body.varies(a))
-    return sorted(used)
-
-
 def write_columns(frame: Frame, body: Body, begin: Value, end: Value) -> None:
     f, nest = frame.f, frame.nest
     inner, block = nest.parallel - 1, block_of(nest)
@@ -224,13 +208,13 @@ def write_columns(frame: Frame, body: Body, begin: Value, end: Value) -> None:
         columns.low = low
         for number, phase in enumerate(nest.phases):
             if phase.kind == POINT:
-                body.run(phase, low, high, 1, partial(columns.save, phase))
+                body.run(phase, low, high, partial(columns.save, phase))
                 continue
             columns.start(number, phase, high)
-            body.step_axis = nest.axes - 1
+            body.access.step_axis = nest.axes - 1
             with nested(frame, range(nest.parallel, nest.axes)):
-                body.run(phase, low, high, 1, partial(columns.step, number, phase))
+                body.run(phase, low, high, partial(columns.step, number, phase))
             for axis in range(nest.parallel, nest.axes):
                 frame.index.pop(axis)
-            body.step_axis = None
+            body.access.step_axis = None
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from ..kernel import LoopNest
 from .cpu_frame import Frame, item
-from .cpu_text import Value
+from .cpu_text import LINE, Value
 
 READ_AHEAD = 8192  # bytes
 WRITE_AHEAD = 1024
 ROWS_AHEAD = 4
-LINE = 64
 
 
 def fetched(nest: LoopNest, axis: int | None) -> dict[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..kernel import LOOP, LoopNest
+from ..types import BOOL, DType
 from .cpu_primitives import MATH, memory_elem
 from .cpu_text import Value, bits
 
@@ -58,6 +59,17 @@ def capacity(nest: LoopNest) -> int:
     return BYTES // max((bits(memory_elem(d)) // 8 for d in dtypes), default=8)
 
 
-def place_in(buffer: Value, elem: str, i: Value) -> Value:
+def _place(buffer: Value, dtype: DType, i: Value) -> Value:
     """Where index i of a row lies; rows that are too long run round."""
+    elem = memory_elem(dtype)
     return buffer.at(i & (8 * BYTES // bits(elem) - 1), elem)
+
+
+def keep_value(buffer: Value, dtype: DType, i: Value, value: Value) -> None:
+    """Store a vector of the row, whole: buffers have room for it."""
+    _place(buffer, dtype, i).store(value.to("zext", "i8") if dtype == BOOL else value)
+
+
+def taken_value(buffer: Value, dtype: DType, i: Value, lanes: int) -> Value:
+    raw = _place(buffer, dtype, i).load(memory_elem(dtype), lanes)
+    return raw.ne(0) if dtype == BOOL else raw

@@ -8,13 +8,13 @@ light bodies use them.
 from __future__ import annotations
 
 from ..kernel import LOOP, LoopNest, Phase
+from .cpu_access import Access
 from .cpu_frame import Frame
 from .cpu_primitives import MATH
-from .cpu_text import Value
+from .cpu_text import LINE, Value
 
 LARGE = 32 << 20  # bytes of an output that the caches will not hold until it is read
 LIGHT = 12  # instructions of a light body
-LINE = 64
 SLOW = MATH | {"div", "sqrt", "quot", "rem", "gcd"}
 
 
@@ -39,14 +39,18 @@ def is_large(frame: Frame, number: int) -> Value:
     return size.compare("uge", LARGE // operand.dtype.itemsize)
 
 
-def to_boundary(address: Value, itemsize: int, size: int) -> tuple[Value, Value]:
-    """How many items from here to the next multiple of `size` bytes, and whether whole items lead there."""
-    number = address.f.let(f"ptrtoint ptr {address} to i64", "i64")
-    return ((0 - number) & (size - 1)).binary("udiv", itemsize), (number & (itemsize - 1)).eq(0)
+def alignment(
+    access: Access, streams: list[int], large: list[Value], start: Value, stop: Value, lanes: int
+) -> tuple[Value, Value]:
+    """Whether to stream over [start, stop) of the vector axis, and how many elements come before it.
 
-
-def same_line(a: Value, b: Value) -> Value:
-    """Whether two addresses lie equally in their cache lines."""
-    f = a.f
-    numbers = [f.let(f"ptrtoint ptr {p} to i64", "i64") for p in (a, b)]
-    return ((numbers[0] - numbers[1]) & (LINE - 1)).eq(0)
+    All operands are large and lie equally in their cache lines; whole elements lead up to the next line (or vector).
+    """
+    f = start.f
+    itemsize = access.frame.nest.operands[streams[0]].dtype.itemsize
+    first, *others = [f.let(f"ptrtoint ptr {access.place(s, start)} to i64", "i64") for s in streams]
+    streaming = large[0] & (first & (itemsize - 1)).eq(0)
+    for other, is_large in zip(others, large[1:], strict=True):
+        streaming = streaming & is_large & ((first - other) & (LINE - 1)).eq(0)
+    rest = ((0 - first) & (min(LINE, lanes * itemsize) - 1)).binary("udiv", itemsize)
+    return streaming, streaming.pick(f.intrinsic("umin", "i64", rest, stop - start), 0)

@@ -1,4 +1,4 @@
-"""LLVM IR as text: a module of helper functions, a function being written, and values with operators.
+"""LLVM IR as text: a function being written, and values with operators.
 
 A `Value` is the name of a scalar (`lanes == 1`) or of a vector. Operators on values append one instruction to the
 function that is being written; a scalar meets a vector by being splatted. Nothing here knows a kernel.
@@ -9,21 +9,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from .cpu_module import Module
+
 FLOATS = {"half": 16, "float": 32, "double": 64}
 Number = int | float
+LINE = 64  # bytes of a cache line
 
-# The metadata that the text refers to: loops, branches that are hardly ever taken, streaming stores.
-METADATA = """\
-!0 = distinct !{!0, !2, !3}
-!1 = distinct !{!1, !2, !4}
-!2 = !{!"llvm.loop.vectorize.enable", i1 false}
-!3 = !{!"llvm.loop.unroll.disable"}
-!4 = !{!"llvm.loop.unroll.count", i32 8}
-!5 = !{!"branch_weights", i32 1, i32 1048576}
-!6 = !{i32 1}"""
+# Notes on instructions; what they refer to is in `cpu_module.METADATA`.
 UNLIKELY = ", !prof !5"
 NONTEMPORAL = ", !nontemporal !6"
 # Of every function: vectors may have 64 bytes (else two functions may pass them differently); their spills need an
@@ -60,49 +57,6 @@ def literal(number: Number, elem: str, lanes: int = 1) -> str:
     else:
         one = str(int(number))
     return one if lanes == 1 else f"splat ({elem} {one})"
-
-
-class Module:
-    """Declarations and helper functions by name, each written once, in the order of first use."""
-
-    def __init__(self, vector_library: str | None = None, flags: str = "") -> None:
-        self.vector_library = vector_library
-        self.flags = flags
-        self.parts: dict[str, str] = {}
-
-    def declare(self, name: str, text: str) -> str:
-        self.parts.setdefault(name, f"declare {text}")
-        return name
-
-    def define(self, name: str, make: Callable[[], str]) -> str:
-        if name not in self.parts:
-            self.parts[name] = ""  # its place in the order; helpers that it needs come after
-            self.parts[name] = make()
-        return name
-
-    def function(
-        self,
-        name: str,
-        elem: str,
-        kinds: tuple[str, ...],
-        lanes: int,
-        write: Callable[..., Value],
-        attributes: str = "alwaysinline",
-    ) -> str:
-        """Define `elem name(kinds...)`, every parameter and the result `lanes` wide; `write` gets the parameters."""
-
-        def make() -> str:
-            f = Function(self)
-            params = [Value(f, f"%x{i}", kind, lanes) for i, kind in enumerate(kinds)]
-            result = write(*params)
-            f.do(f"ret {result.typed}")
-            signature = ", ".join(p.typed for p in params)
-            return f.render(f"define internal {spell(elem, lanes)} {name}({signature}) {attributes}")
-
-        return self.define(name, make)
-
-    def __str__(self) -> str:
-        return "\n".join(self.parts.values())
 
 
 class Function:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..kernel import POINT, LoopNest
-from .cpu_body import Body, Lanes, memory_align
+from ..types import real_of
+from .cpu_access import Lanes
+from .cpu_body import Body
 from .cpu_frame import Frame, item, odometer
-from .cpu_text import Value
+from .cpu_text import LINE, Value
 
 TILE_BYTES = 16384  # of an operand's tile; it stays in the first-level cache
-LINE = 64
 AHEAD = 32  # columns that the prefetch into the second-level cache runs ahead
 
 
@@ -51,7 +52,7 @@ def write_tiles(frame: Frame, body: Body, tiling: Tiling, begin: Value, end: Val
     counts = {inner: blocks(frame.lengths[inner], tiling.columns), axis: blocks(frame.lengths[axis], tiling.rows)}
     tiles = {o: f.slot(item(nest.operands[o]), tiling.rows * tiling.columns) for o in tiling.operands}
     dims = [(a, counts.get(a, frame.lengths[a])) for a in range(nest.parallel)]
-    body.step_axis = axis
+    body.access.step_axis = axis
     with odometer(frame, dims, begin, end):
         top, low = frame.index.pop(axis) * tiling.rows, frame.index.pop(inner) * tiling.columns
         bottom = f.intrinsic("umin", "i64", top + tiling.rows, frame.lengths[axis])
@@ -62,10 +63,10 @@ def write_tiles(frame: Frame, body: Body, tiling: Tiling, begin: Value, end: Val
             frame.index[axis] = row
             for operand, tile in tiles.items():
                 line = tile.at((row - top) * tiling.columns, item(nest.operands[operand]))
-                body.packed[operand] = (line, low)
+                body.access.packed[operand] = (line, low)
             (phase,) = nest.phases
-            body.run(phase, low, high, 1, ignore)
-            body.packed.clear()
+            body.run(phase, low, high, ignore)
+            body.access.packed.clear()
 
 
 def ignore(lanes: Lanes) -> None:
@@ -100,7 +101,7 @@ def fill(
                 _transpose_block(frame, operand, tiling, (corner, right), tile, column, lanes)
             done.store(whole)
     start = done.load("i64")
-    raw, align = f"i{8 * size}", memory_align(known.dtype)
+    raw, align = f"i{8 * size}", real_of(known.dtype).itemsize
     with f.loop(f.const(0, "i64"), height) as row, f.loop(start, width) as column:
         far = corner.at(row.binary("mul nsw", down) + column.binary("mul nsw", right), item(known))
         tile.at(row * tiling.columns + column, item(known)).store(far.load(raw, 1, align), align)
@@ -112,7 +113,7 @@ def _transpose_block(
     """All rows of `lanes` columns: vectors along the tile axis in, vectors along the inner one out."""
     f, known = frame.f, frame.nest.operands[operand]
     elem, (corner, right) = f"i{8 * known.dtype.itemsize}", source
-    align = memory_align(known.dtype)
+    align = real_of(known.dtype).itemsize
     starts = [corner.at((column + i).binary("mul nsw", right), elem) for i in range(lanes)]
     f.module.declare("@llvm.prefetch.p0", "void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     with f.loop(f.const(0, "i64"), f.const(tiling.rows, "i64"), lanes) as row:
