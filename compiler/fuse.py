@@ -170,7 +170,7 @@ class _Fuser:
         every = len(inline) == len(readers) and not self.forced[number]
         if every and (len(inline) == 1 or self._cheap_in_all(number, inline, cost)):
             for group in inline:
-                self._compute(number, group, cost)
+                self._compute(number, group, cost, cost * (len(inline) - 1) / len(inline))
             return
         for group in inline:  # stored where it is computed once per iteration
             if self._canonical(number, group) and len(group.stores) < MAX_STORES and self._acyclic(number, group):
@@ -262,7 +262,8 @@ class _Fuser:
         node, own = self.graph.nodes[number], self._type(number)
         leaves = sum(self._type(a).nbytes for a in dict.fromkeys(node.args))
         stored = leaves + own.nbytes * (1 + len(groups))
-        again = leaves * len(groups) + cost * own.size * (len(groups) - 1) / self.model.flops_per_byte
+        repeated = cost * (len(groups) - 1) + sum(g.carry.get(number, 0.0) for g in groups)
+        again = leaves * len(groups) + repeated * own.size / self.model.flops_per_byte
         if again > stored:
             self.why.append(f"%{number} is stored: recomputing it in {len(groups)} kernels would cost more")
         return again <= stored
@@ -341,9 +342,10 @@ class _Fuser:
         self.groups.append(group)
         return group
 
-    def _compute(self, number: int, group: _Open, cost: float) -> None:
+    def _compute(self, number: int, group: _Open, cost: float, repeated: float = 0.0) -> None:
+        """repeated: this group's share of what is computed again in other groups, per element."""
         group.computes.add(number)
-        carry = group.carry.get(number, 0.0) + cost * (len(group.maps[number]) - 1)
+        carry = group.carry.get(number, 0.0) + cost * (len(group.maps[number]) - 1) + repeated
         node = self.graph.nodes[number]
         for arg in dict.fromkeys(node.args):
             for m in tuple(group.maps[number]):
