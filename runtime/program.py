@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -119,9 +119,39 @@ class Task:
     line: str = ""
 
     def __str__(self) -> str:
-        out = ", ".join(map(str, self.writes))
-        args = ", ".join(map(str, self.reads))
-        return f"{self.name}: {out} <- {args}"
+        return f"{self.name}: {_list(self.writes)} <- {_list(self.reads)}"
+
+
+def members(task: Task) -> tuple[Task, ...]:
+    """The tasks that a packed or batched task does side by side, in order; any other task is its own only member.
+
+    Each has an equal part of the arguments, reads and writes: the first the first part, and so on.
+    """
+    kernel = task.kernel
+    extra, name = (kernel.options, "packed") if isinstance(kernel, Kernel) else (kernel.attrs, "batch")
+    n = next((value for key, value in extra if key == name), 1)
+    if n == 1:
+        return (task,)
+    rest = tuple(item for item in extra if item[0] != name)
+    own = replace(kernel, options=rest) if isinstance(kernel, Kernel) else replace(kernel, attrs=rest)
+    x, y, z = task.grid
+    shape = {"units": task.units // n, "grid": (x // n, y, z)} if isinstance(kernel, Kernel) else {}
+    parts = zip(_cut(task.arguments, n), _cut(task.reads, n), _cut(task.writes, n), strict=True)
+    return tuple(replace(task, kernel=own, arguments=a, reads=r, writes=w, **shape) for a, r, w in parts)
+
+
+def _cut(values: tuple[Any, ...], n: int) -> list[tuple[Any, ...]]:
+    each = len(values) // n
+    return [values[i * each : (i + 1) * each] for i in range(n)]
+
+
+def _list(regions: tuple[Region, ...]) -> str:
+    """The regions; of many alike (a stencil's shifted reads) the first and how many."""
+    alike: dict[tuple[int, tuple[int, ...]], list[Region]] = {}
+    for region in regions:
+        alike.setdefault((region.buffer, region.shape), []).append(region)
+    shown = (rs if len(rs) <= 8 else [f"{rs[0]} and {len(rs) - 1} shifted"] for rs in alike.values())
+    return ", ".join(str(r) for rs in shown for r in rs)
 
 
 @dataclass(frozen=True, slots=True)
