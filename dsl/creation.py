@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..compiler.types import FLOAT64, INT64
-from .axes import to_axis, to_shape
+from .axes import to_shape
 from .dispatch import implements
 from .elementwise import apply
 from .errors import ShapeError
@@ -179,18 +179,6 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         return tuple(grids)
     shape = trace_of(*xi).builder.broadcast_shapes("meshgrid", [g.shape for g in grids])
     return tuple(broadcast_to(g, shape) for g in grids)
-
-
-@implements(np.diff)
-def diff(a: Any, n: int = 1, axis: int = -1) -> Tracer:
-    """Differences of neighbours, n times; of booleans `!=`."""
-    x = array_of(a)
-    at = to_axis(axis, x.ndim)
-    head = (slice(None),) * at
-    op = "not_equal" if x.dtype == np.bool_ else "subtract"
-    for _ in range(to_index(n, "n")):
-        x = apply(op, x[(*head, slice(1, None))], x[(*head, slice(-1))])
-    return x
 
 
 @implements(np.vander)

@@ -14,6 +14,7 @@ F = TypeVar("F", bound=Implementation)
 
 FUNCTIONS: dict[Any, Implementation] = {}  # NumPy's function -> ours; filled by `implements`
 METHODS: dict[str, Implementation] = {}  # ndarray's methods -> ours
+REFUSED: dict[Any, str] = {}  # NumPy's function -> why it cannot be traced, and what to write; filled by `refusals`
 UFUNCS: dict[str, Callable[..., Any]] = {}  # what a call, a reduction, ... of a ufunc does; filled by `elementwise`
 
 
@@ -56,6 +57,8 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
     """Our implementation of a NumPy function. Raises UnsupportedError, naming the nearest supported one."""
     implementation = FUNCTIONS.get(function)
     name = public_name(function)
+    if implementation is None and function in REFUSED:
+        raise UnsupportedError(f"{name} cannot be traced: {REFUSED[function]}")
     if implementation is None:
         near = nearest(name, supported_names())
         raise UnsupportedError(f"{name} cannot be traced{near}; or call it outside of the traced function")

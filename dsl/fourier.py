@@ -56,9 +56,7 @@ for _name in ("irfft", "hfft"):
 def _many_axes(name: str, axes_default: tuple[int, ...] | None, complex_last: bool, real_last: bool) -> None:
     """complex_last: the last axis of the input is the half of a real transform; real_last: that of the result."""
 
-    def transform(
-        a: Any, s: Any = None, axes: Any = axes_default, norm: str | None = None, out: Any = None
-    ) -> Tracer:
+    def transform(a: Any, s: Any = None, axes: Any = axes_default, norm: str | None = None, out: Any = None) -> Tracer:
         x = array_of(a)
         if s is not None:
             s = tuple(to_index(n, "s") for n in s)

@@ -9,16 +9,23 @@ import numpy as np
 
 from ..compiler.ops import OPS, UFUNC_PARTS
 from . import (
+    calculus,
     creation,
+    einsum,
     elementwise,
+    formulas,
     fourier,
     joins,
     linalg,
     linear,
     operators,
     reductions,
+    refusals,
     scans,
+    selection,
+    shaping,
     sorting,
+    statistics,
     ufunc_methods,
     views,
 )
@@ -86,7 +93,11 @@ def _namespace() -> dict[str, Callable[..., Any]]:
         reference = OPS[name].numpy
         if reference is not None and name not in found:
             found[name] = _both(name, traced, reference)
-    for traced in (creation.zeros, creation.ones, creation.empty, creation.full, creation.arange, creation.eye):
+    for function in refusals.EXPOSED:
+        for name in _names_of(function):
+            found[name] = _both(name, _function(function), function)
+    made = (creation.zeros, creation.ones, creation.empty, creation.full, creation.arange, creation.eye)
+    for traced in (*made, shaping.tri, shaping.identity, shaping.indices, shaping.fromfunction):
         found[traced.__name__] = _new(traced.__name__, traced, getattr(np, traced.__name__))
     found["linspace"] = _new("linspace", creation.linspace, np.linspace)
     return found
@@ -123,7 +134,11 @@ def _module(module: Any) -> Namespace:
     """The functions of a module of NumPy's."""
     short = module.__name__.removeprefix("numpy.")
     named = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
-    found = {n: _both(n, _function(f), f) for n, f in named.items() if callable(f) and f in FUNCTIONS}
+    found = {
+        n: _both(n, _function(f), f)
+        for n, f in named.items()
+        if callable(f) and (f in FUNCTIONS or f in refusals.EXPOSED)
+    }
     return Namespace(short, found)
 
 
@@ -135,4 +150,11 @@ for _name in ("fftfreq", "rfftfreq"):  # these take no array
     setattr(NAMESPACE["fft"], _name, _new(_name, getattr(fourier, _name), getattr(np.fft, _name)))
 
 # the methods that the namespace and the stand-ins share come from these modules
-_ = (joins, linalg, linear, operators, reductions, scans, sorting, ufunc_methods, views)
+_ = (
+    (calculus, einsum, formulas, joins, linalg, linear, operators, reductions, refusals, scans, selection, sorting),
+    (
+        statistics,
+        ufunc_methods,
+        views,
+    ),
+)

@@ -13,7 +13,7 @@ from .aliasing import assign
 from .axes import Axes, to_axes, to_axis
 from .dispatch import implements
 from .elementwise import apply
-from .errors import ShapeError, UnsupportedError
+from .errors import ShapeError
 from .operands import array_of, checked_dtype, fresh, fresh_array, length, operand
 from .tracer import Tracer
 from .views import broadcast_to, cast, diagonal, reshape
@@ -287,56 +287,6 @@ def nanprod(
     where: Any = None,
 ) -> Tracer:
     return prod(_without_nans(a, 1), axis, dtype, out, keepdims, initial, where)
-
-
-def _nan_reduce(op: str, a: Any, axis: Any, keepdims: Any, empty: float) -> Tracer:
-    """min or max that skips NaN; NaN where there is nothing else."""
-    x = array_of(a)
-    if kind_of(x.dtype) != "f":
-        return reduce(op, x, axis, keepdims=keepdims)
-    missing = apply("isnan", x)
-    found = reduce(op, apply("where", missing, _in_dtype(empty, x), x), axis, keepdims=keepdims)
-    return apply("where", all(missing, axis, None, keepdims), _in_dtype(float("nan"), x), found)
-
-
-@implements(np.nanmin)
-def nanmin(a: Any, axis: Axes = None, *, keepdims: Any = False) -> Tracer:
-    return _nan_reduce("min", a, axis, keepdims, float("inf"))
-
-
-@implements(np.nanmax)
-def nanmax(a: Any, axis: Axes = None, *, keepdims: Any = False) -> Tracer:
-    return _nan_reduce("max", a, axis, keepdims, float("-inf"))
-
-
-@implements(np.nanmean)
-def nanmean(a: Any, axis: Axes = None, dtype: Any = None, *, keepdims: Any = False) -> Tracer:
-    return mean(a, axis, dtype, None, keepdims, where=apply("logical_not", apply("isnan", a)))
-
-
-@implements(np.linalg.norm)
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tracer:
-    """Vector norms; for matrices the Frobenius norm."""
-    a = array_of(x)
-    if kind_of(a.dtype) in "biu":
-        a = cast(a, FLOAT64)
-    axes = to_axes(axis, a.ndim)
-    flat = axis is None and ord is None
-    if ord in (None, "fro", 2) and (flat or len(axes) == 1 or ord != 2):
-        square = apply("square", a) if kind_of(a.dtype) != "c" else _squared(a)
-        return apply("sqrt", sum(square, axes, None, None, keepdims))
-    if len(axes) != 1:
-        raise UnsupportedError(f"np.linalg.norm with ord={ord!r} of a matrix is not supported; pass axis= of one axis")
-    size = apply("absolute", a)
-    if ord == np.inf:
-        return max(size, axes, None, keepdims)
-    if ord == -np.inf:
-        return min(size, axes, None, keepdims)
-    if ord == 0:
-        return cast(sum(apply("not_equal", a, 0), axes, None, None, keepdims), size.dtype)
-    if ord == 1:
-        return sum(size, axes, None, None, keepdims)
-    return apply("power", sum(apply("power", size, ord), axes, None, None, keepdims), 1 / ord)
 
 
 def _squared(a: Tracer) -> Tracer:

@@ -18,6 +18,7 @@ Host = Callable[..., Any]
 _NUMPY = """
     sort argsort partition argpartition searchsorted digitize
     cumsum cumprod nancumsum nancumprod cumulative_sum cumulative_prod
+    i0 nanargmin nanargmax unravel_index
     median nanmedian percentile nanpercentile quantile nanquantile
     histogram interp convolve correlate isin
     take take_along_axis
@@ -30,7 +31,7 @@ _NUMPY = """
 
 
 def _numpy(name: str) -> Host:
-    function = reduce(getattr, name.split("."), np)
+    function: Any = reduce(getattr, name.split("."), np)
 
     def call(*arrays: View, named: tuple[str, ...] = (), **options: Any) -> Any:
         first = len(arrays) - len(named)
@@ -88,8 +89,12 @@ def _setitem(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
     return result
 
 
-def _choose(a: View, *choices: View, mode: str) -> Any:
-    return np.choose(a, list(choices), mode=mode)  # type: ignore[call-overload]
+def _choose(a: View, *choices: View, mode: Any) -> Any:
+    return np.choose(a, list(choices), mode=mode)
+
+
+def _ravel_multi_index(*indices: View, dims: tuple[int, ...], mode: Any, order: Any) -> Any:
+    return np.ravel_multi_index(indices, dims, mode=mode, order=order)
 
 
 def _lexsort(*keys: View, axis: int) -> View:
@@ -97,7 +102,7 @@ def _lexsort(*keys: View, axis: int) -> View:
 
 
 def _bincount(x: View, *weights: View, minlength: int) -> View:
-    counts = np.bincount(x, *weights, minlength=minlength)
+    counts = np.bincount(x, weights[0] if weights else None, minlength)
     if len(counts) > minlength:
         raise ValueError(f"bincount needs minlength={len(counts)} for these values, got minlength={minlength}")
     return counts
@@ -105,9 +110,11 @@ def _bincount(x: View, *weights: View, minlength: int) -> View:
 
 def _histogramdd(sample: View, *arrays: View, edges: int, **options: Any) -> tuple[View, ...]:
     """Counts and edges; the first `edges` arrays are bins, what follows them the weights."""
-    bins = {"bins": list(arrays[:edges])} if edges else {}
-    weights = {"weights": arrays[edges]} if len(arrays) > edges else {}
-    counts, found = np.histogramdd(sample, **bins, **weights, **options)
+    if edges:
+        options["bins"] = list(arrays[:edges])
+    if len(arrays) > edges:
+        options["weights"] = arrays[edges]
+    counts, found = np.histogramdd(sample, **options)
     return (counts, *found)
 
 
@@ -117,9 +124,9 @@ def _put_along_axis(a: View, indices: View, values: View, axis: int | None) -> V
     return result
 
 
-def _put(a: View, indices: View, values: View, mode: str) -> View:
+def _put(a: View, indices: View, values: View, mode: Any) -> View:
     result = a.copy()
-    np.put(result, indices, values, mode=mode)  # type: ignore[call-overload]
+    np.put(result, indices, values, mode=mode)
     return result
 
 
@@ -133,6 +140,7 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "setitem": _setitem,
     "choose": _choose,
     "lexsort": _lexsort,
+    "ravel_multi_index": _ravel_multi_index,
     "bincount": _bincount,
     "histogramdd": _histogramdd,
     "put_along_axis": _put_along_axis,

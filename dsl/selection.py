@@ -1,0 +1,256 @@
+"""Elements chosen by index, by mask and by condition, and put where an index says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..compiler.ops import OPS
+from .aliasing import assign, store
+from .axes import to_axis, to_shape
+from .dispatch import implements
+from .elementwise import apply
+from .errors import DTypeError, IndexingError, ShapeError, UnsupportedError
+from .host import host, host_one, written
+from .indexing import getitem
+from .joins import _runs, concatenate
+from .operands import array_of, fresh, to_index
+from .tracer import Tracer
+from .views import broadcast_to, cast, ravel, reshape, result_type
+
+MANY_RUNS = 8  # up to so many slices are joined; more known indices go to the host
+
+
+# by index
+
+
+@implements(np.take, method=True)
+def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tracer:
+    """Slices put together where the indices are a list or a number, else NumPy on the host."""
+    x = array_of(a)
+    x, at = (ravel(x), 0) if axis is None else (x, to_axis(axis, x.ndim))
+    n, head = x.shape[at], (slice(None),) * at
+    if type(indices) in (int, range, list, tuple):
+        numbers = np.asarray(indices)
+        if numbers.size == 0:
+            numbers = numbers.astype(np.intp)
+        if numbers.dtype.kind not in "iu":
+            raise DTypeError(f"take needs integers as indices, not {numbers.dtype}")
+        flat = _in_range(numbers.ravel().tolist(), n, mode)
+        runs = _runs(flat)
+        if len(runs) <= MANY_RUNS:
+            parts = [getitem(x, (*head, slice(*run))) for run in runs] or [getitem(x, (*head, slice(0, 0)))]
+            joined = concatenate(parts, at)
+            return written(reshape(joined, (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])), out)
+    index = array_of(indices)
+    shape = (*x.shape[:at], *index.shape, *x.shape[at + 1 :])
+    return host_one("take", [x, index], shape, out, dtypes=[x.dtype], axis=at, mode=mode)
+
+
+def _in_range(numbers: Sequence[int], n: int, mode: str) -> list[int]:
+    if mode == "wrap":
+        return [i % n for i in numbers]
+    if mode == "clip":
+        return [min(max(i, 0), n - 1) for i in numbers]
+    for i in numbers:
+        if not -n <= i < n:
+            raise IndexingError(f"index {i} is out of bounds for axis with size {n}")
+    return [i % n for i in numbers]
+
+
+def _along(x: Tracer, indices: Any, axis: int | None) -> tuple[Tracer, Tracer, int]:
+    index = array_of(indices)
+    if index.dtype.kind not in "iu":
+        raise DTypeError(f"indices must be integers, not {index.dtype}")
+    if axis is None:
+        x, axis = ravel(x), 0
+    at = to_axis(axis, x.ndim)
+    if index.ndim != x.ndim:
+        raise ShapeError(f"indices of {index.ndim} axes do not fit an array of {x.ndim}")
+    return x, index, at
+
+
+@implements(np.take_along_axis)
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tracer:
+    x, index, at = _along(array_of(arr), indices, axis)
+    rest = [s.shape[:at] + s.shape[at + 1 :] for s in (x, index)]
+    shape = list(x._trace.builder.broadcast_shapes("take_along_axis", rest))
+    shape.insert(at, index.shape[at])
+    return host_one("take_along_axis", [x, index], tuple(shape), dtypes=[x.dtype], axis=at)
+
+
+@implements(np.put_along_axis)
+def put_along_axis(arr: Tracer, indices: Any, values: Any, axis: int | None) -> None:
+    index = array_of(indices)
+    where = None if axis is None else to_axis(axis, arr.ndim)
+    new = host_one("put_along_axis", [arr, index, values], arr.shape, dtypes=[arr.dtype], axis=where)
+    assign(arr, new)
+
+
+@implements(np.put, method=True)
+def put(a: Tracer, ind: Any, v: Any, mode: str = "raise") -> None:
+    assign(a, host_one("put", [a, ind, v], a.shape, dtypes=[a.dtype], mode=mode))
+
+
+@implements(np.choose, method=True)
+def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tracer:
+    index = array_of(a)
+    every = [array_of(c) for c in choices]
+    shape = index._trace.builder.broadcast_shapes("choose", [index.shape, *(c.shape for c in every)])
+    dtype = np.result_type(*(c.dtype for c in every))
+    return host_one("choose", [index, *every], shape, out, dtypes=[dtype], mode=mode)
+
+
+@implements(np.unravel_index)
+def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Tracer, ...]:
+    index = array_of(indices)
+    lengths = tuple(
+        to_index(n, "a length in a shape") for n in (shape if isinstance(shape, (tuple, list)) else [shape])
+    )
+    dtypes = [np.intp] * len(lengths)
+    return tuple(host("unravel_index", [index], [index.shape] * len(lengths), dtypes, shape=lengths, order=order))
+
+
+@implements(np.ravel_multi_index)
+def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Tracer:
+    every = [array_of(i) for i in multi_index]
+    shape = every[0]._trace.builder.broadcast_shapes("ravel_multi_index", [i.shape for i in every])
+    lengths = to_shape(dims)
+    modes = tuple(mode) if isinstance(mode, (tuple, list)) else mode
+    return host_one("ravel_multi_index", every, shape, dtypes=[np.intp], dims=lengths, mode=modes, order=order)
+
+
+# by condition
+
+
+@implements(np.compress)
+def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Tracer:
+    """With a condition that is a list of booleans."""
+    if type(condition) not in (list, tuple):
+        raise UnsupportedError(
+            "np.compress with an array as condition gives a shape that depends on data; write np.where(condition, a, 0)"
+        )
+    return take(a, [i for i, chosen in enumerate(condition) if chosen], axis, out)
+
+
+@implements(method="compress")
+def _compress_method(x: Tracer, condition: Any, axis: int | None = None, out: Any = None) -> Tracer:
+    return compress(condition, x, axis, out)
+
+
+@implements(np.select)
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Tracer:
+    """From the first choice whose condition holds, else the default."""
+    if len(condlist) != len(choicelist):
+        raise ShapeError("list of cases must be same length as list of conditions")
+    if not condlist:
+        raise ShapeError("select with an empty condition list is not possible")
+    wanted = result_type(*choicelist, default)
+    conditions = [array_of(c) for c in condlist]
+    for i, condition in enumerate(conditions):
+        if condition.dtype != np.bool_:
+            raise DTypeError(f"invalid entry {i} in condlist: should be boolean ndarray, not {condition.dtype}")
+    result: Any = _as(default, wanted)
+    for condition, choice in zip(reversed(conditions), reversed(list(choicelist)), strict=True):
+        result = apply("where", condition, _as(choice, wanted), result)
+    return result  # type: ignore[no-any-return]
+
+
+def _as(x: Any, dtype: np.dtype[Any]) -> Tracer:
+    return cast(array_of(x), dtype, copy=False)
+
+
+@implements(np.piecewise)
+def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Tracer:
+    """Each function on all of `x`, and of that what its condition chooses; the functions must be elementwise."""
+    a = array_of(x)
+    if isinstance(condlist, Tracer):
+        conditions = list(condlist) if condlist.ndim > a.ndim else [condlist]
+    elif isinstance(condlist, (list, tuple)) and (a.ndim == 0 or isinstance(condlist[0], (list, np.ndarray, Tracer))):
+        conditions = list(condlist)
+    else:
+        conditions = [condlist]
+    masks = [cast(array_of(c), np.bool_, copy=False) for c in conditions]
+    if len(funclist) == len(masks) + 1:
+        chosen = masks[0]
+        for mask in masks[1:]:
+            chosen = apply("logical_or", chosen, mask)
+        masks.append(apply("logical_not", chosen))
+    if len(funclist) != len(masks):
+        raise ShapeError(
+            f"with {len(masks)} condition(s), either {len(masks)} or {len(masks) + 1} functions are expected"
+        )
+    result = _as(np.zeros((), a.dtype)[()], a.dtype)
+    result = broadcast_to(result, a.shape)
+    for mask, function in zip(masks, funclist, strict=True):
+        value = _elementwise(function, a, *args, **kw) if callable(function) else function
+        result = apply("where", mask, _as(value, a.dtype), result)
+    return result
+
+
+def _elementwise(function: Callable[..., Any], x: Tracer, *args: Any, **kw: Any) -> Any:
+    """function(x, ...). Raises UnsupportedError where an element of the result needs more than its own element of x."""
+    builder = x._trace.builder
+    start = len(builder.nodes)
+    copied = builder.add("cast", (x._value.number,), x._value.type, (("copy", start),))  # a node that is nothing else
+    result = function(fresh(copied, x), *args, **kw)
+    if not isinstance(result, Tracer):
+        return result
+    made = {start}  # of x
+    for number in range(start + 1, len(builder.nodes)):
+        if not made.isdisjoint(builder.nodes[number].args):
+            made.add(number)
+    todo = [result._value.number]
+    while todo:
+        number = todo.pop()
+        if number in made and number != start:
+            made.discard(number)
+            node = builder.nodes[number]
+            if OPS[node.op].kind != "map":
+                raise UnsupportedError(
+                    "np.piecewise with a function that is not elementwise cannot be traced, since it would see only "
+                    "the chosen elements; write np.where(condition, value, other)"
+                )
+            todo.extend(node.args)
+    return result
+
+
+@implements(np.putmask)
+def putmask(a: Tracer, mask: Any, values: Any) -> None:
+    value = array_of(values)
+    if value.size != 1 and value.shape != a.shape:
+        raise UnsupportedError(
+            "np.putmask with values of another shape repeats them; write a[...] = np.where(mask, values, a)"
+        )
+    condition = apply("not_equal", mask, False)
+    if condition.shape != a.shape:
+        raise ShapeError(f"putmask: a mask of shape {condition.shape} does not fit an array of shape {a.shape}")
+    wide = reshape(value, ()) if value.size == 1 else value
+    store(a, apply("where", condition, _as(wide, a.dtype), a))
+
+
+@implements(np.copyto)
+def copyto(dst: Tracer, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    source = array_of(src)
+    if isinstance(src, (Tracer, np.ndarray)) and not np.can_cast(source.dtype, dst.dtype, casting):  # type: ignore[arg-type]
+        raise DTypeError(f"Cannot cast array data from {source.dtype} to {dst.dtype} according to the rule {casting!r}")
+    if where is not True:
+        source = apply("where", where, _as(source, dst.dtype), dst)
+    store(dst, source)
+
+
+@implements(method="fill")
+def fill(x: Tracer, value: Any) -> None:
+    store(x, value)
+
+
+@implements(np.fill_diagonal)
+def fill_diagonal(a: Tracer, val: Any, wrap: bool = False) -> None:
+    value = array_of(val)
+    if value.size != 1 or wrap or a.ndim != 2:
+        raise UnsupportedError("np.fill_diagonal is supported of matrices with one value; assign with np.where instead")
+    builder = a._trace.builder
+    on = apply("equal", fresh(builder.index(a.shape, 0), a), fresh(builder.index(a.shape, 1), a))
+    store(a, apply("where", on, _as(reshape(value, ()), a.dtype), a))
