@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.library import LIBRARY
-from ..runtime.program import Int, Library, Pointer, Program, Region, Scalar, Task
+from ..runtime.program import Int, Library, Pointer, Program, Region, Scalar, Task, members
 from .kernel import LoopNest
 from .primitives import evaluate
 from .types import dtype_of, real_of
@@ -46,7 +46,8 @@ def run_program(
             count = len(task.reads)
             LIBRARY[task.kernel.name](views[:count], views[count:], dict(task.kernel.attrs))
         else:
-            _run_kernel(task, memory, numbers, record if touched is not None else None)
+            for member in members(task):
+                _run_kernel(member, memory, numbers, record if touched is not None else None)
         if touched is not None:
             touched.append(record)
     return [memory[o] for o in program.outputs]

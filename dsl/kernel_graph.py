@@ -11,11 +11,12 @@ import numpy as np
 
 from ..compiler.graph import Graph
 from ..compiler.pipeline import build, stages
+from ..runtime.contest import model_plan, with_batches
 from ..runtime.device import Device
 from ..runtime.machine import MACHINES
 from ..runtime.plan import Plan
 from ..runtime.program import Kernel, Program
-from ..runtime.schedule import MODES, checked_streams, schedule
+from ..runtime.schedule import MODES, checked_streams
 from ..runtime.schedule import explain as explain_plan
 from ..runtime.settings import settings
 from .capture import Argument, Captured, capture
@@ -222,8 +223,10 @@ class KernelGraph:
         key = (captured.graph, layouts)
         found = self._plans.get(key)
         if found is None:
+            machine = MACHINES[kind]
             program = build(captured.graph, target(kind), layouts, fastmath=self._fastmath)
-            found = Compiled(program, schedule(program, self._streams, self._memory, machine=MACHINES[kind]))
+            program = with_batches(program, self._streams, machine)
+            found = Compiled(program, model_plan(program, self._streams, self._memory, machine))
             remember(self._plans, key, found)
             self._log.append(f"compiled {len(program.tasks)} tasks for ({', '.join(map(_show, arguments))})")
         return found

@@ -28,7 +28,7 @@ class Compiled:
     def make_ready(self, device: Device, streams: str | int, memory: str) -> None:
         """Open the trial or, where there is nothing to choose, make the plan ready. Raises PlanError, CompileError."""
         if self.executable is None:
-            self.trial = open_trial(self.plan, streams, memory, MACHINES[device.kind], device)
+            self.trial = open_trial(self.program, self.plan, streams, memory, MACHINES[device.kind], device)
             if self.trial is None:
                 self.executable = prepared(device, self.plan)
             else:

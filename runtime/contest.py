@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from .batch import batched, packed
 from .machine import Machine
 from .plan import Plan
 from .program import Program
-from .schedule import contenders
+from .schedule import contenders, schedule
 from .tune import CANDIDATES
 
 TINY_US = 10.0  # programs predicted to take less are left to the model
@@ -23,25 +24,50 @@ class Candidate:
 
     plan: Plan
     way: str = ""
+    packed: bool = False
 
     @property
     def name(self) -> str:
         assert self.plan.report is not None
-        return ", ".join(filter(None, (self.plan.report.chosen, self.way)))
+        return ", ".join(filter(None, (self.plan.report.chosen, "packed" if self.packed else "", self.way)))
 
     @property
     def predicted(self) -> float:
-        """Microseconds, by the cost model."""
-        report = self.plan.report
-        assert report is not None
-        return next(c.predicted for c in report.candidates if c.name == report.chosen)
+        return predicted(self.plan)
 
 
-def worth_measuring(plan: Plan, ways: Sequence[str] = ("",)) -> bool:
-    """Whether another plan of the program may be clearly faster than what the model chose, and it matters."""
-    if len(plan.tasks) < 2 or plan.report is None or Candidate(plan).predicted < TINY_US:
+def predicted(plan: Plan) -> float:
+    """Microseconds, by the cost model."""
+    report = plan.report
+    assert report is not None
+    return next(c.predicted for c in report.candidates if c.name == report.chosen)
+
+
+def with_batches(program: Program, streams: str | int, machine: Machine) -> Program:
+    """The program with its matmuls in batches, where the device has them and the model finds that no slower."""
+    other = batched(program, machine) if machine.batches else program
+    if other is program:
+        return program
+    times = [predicted(schedule(each, streams, machine=machine)) for each in (program, other)]
+    return other if times[1] <= times[0] else program
+
+
+def model_plan(program: Program, streams: str | int, memory: str, machine: Machine) -> Plan:
+    """The plan that the cost model finds fastest, small launches packed or not."""
+    plans = [schedule(each, streams, memory, machine=machine) for each in _programs(program, machine)]
+    return min(plans, key=predicted)
+
+
+def _programs(program: Program, machine: Machine) -> tuple[Program, ...]:
+    other = packed(program, machine) if machine.packs else program
+    return (program,) if other is program else (program, other)
+
+
+def worth_measuring(program: Program, plan: Plan, ways: Sequence[str] = ("",)) -> bool:
+    """Whether another plan of the program may be faster than the model's, and it matters."""
+    if len(program.tasks) < 2 or plan.report is None or predicted(plan) < TINY_US:
         return False
-    return len(plan.report.candidates) > 1 or len(ways) > 1
+    return len(plan.report.candidates) > 1 or len(ways) > 1 or plan.program is not program
 
 
 def contest(
@@ -54,22 +80,20 @@ def contest(
 ) -> tuple[Candidate, ...]:
     """At most four candidates, the simplest first: fewer streams, then the device's first way.
 
-    Among them are the model's choice, one stream (where `streams` is `auto`), both in the device's first way, and those
-    named in `keep`. The others are the next best by prediction, in every way.
+    Those named in `keep` come first, then, in the device's first way, the best of the program as it is, one stream
+    (where `streams` is `auto`), and the best of the packed program; then the next best by prediction, in every way.
     """
-    plans = contenders(
-        program, streams, memory, machine=machine, most=2 * CANDIDATES, keep=[_assignment(k) for k in keep]
-    )
-    every = [Candidate(plan, way) for way in ways for plan in plans]
-    first = [c for c in every if c.name in keep]
-    must = [c for c in every if c.way == ways[0] and (c.plan is plans[0] or c.plan.streams == 1)]
-    others = sorted(every, key=lambda c: c.predicted)
+    every: list[Candidate] = []
+    must: list[Candidate] = []
+    assignments = [name.split(",")[0] for name in keep]
+    for number, each in enumerate(_programs(program, machine)):
+        plans = contenders(each, streams, memory, machine=machine, most=2 * CANDIDATES, keep=assignments)
+        every += [Candidate(plan, way, number > 0) for way in ways for plan in plans]
+        must += [Candidate(plans[0], ways[0], number > 0)]
+        must += [Candidate(plan, ways[0]) for plan in plans[1:] if number == 0 and plan.streams == 1]
+    kept = [c for c in every if c.name in keep]
     chosen: list[Candidate] = []
-    for candidate in (*first, *must, *others):
-        if candidate not in chosen and len(chosen) < CANDIDATES:
+    for candidate in (*kept, *must, *sorted(every, key=lambda c: c.predicted)):
+        if candidate.name not in [c.name for c in chosen] and len(chosen) < CANDIDATES:
             chosen.append(candidate)
-    return tuple(sorted(chosen, key=lambda c: (c.plan.streams, ways.index(c.way))))
-
-
-def _assignment(name: str) -> str:
-    return name.split(",")[0]
+    return tuple(sorted(chosen, key=lambda c: (c.plan.streams, ways.index(c.way), c.packed)))

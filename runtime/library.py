@@ -19,7 +19,9 @@ HostFunction = Callable[[Sequence[View], Sequence[View], Mapping[str, Any]], Non
 
 
 def _matmul(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
-    np.matmul(reads[0], reads[1], out=writes[0])
+    """One product, or, with the attribute `batch`, as many: (a1, b1, a2, b2, ...) -> (c1, c2, ...)."""
+    for i in range(attrs.get("batch", 1)):
+        np.matmul(reads[2 * i], reads[2 * i + 1], out=writes[i])
 
 
 def _copy(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ class Machine:
     launch, event: host time of one launch, and of one event record or wait. gap: from the end of a task to the start
     of the next on the same stream. hop: from the end of a task to the start of one on another stream that waits for it.
     stream: what each stream beyond the first costs a call. counts: how many streams list scheduling tries.
+    packs, batches: whether the device runs launches of several small tasks, and batches of matmuls, see `batch.py`.
     """
 
     name: str
@@ -31,6 +32,8 @@ class Machine:
     hop: float = 0.0
     stream: float = 0.0
     counts: tuple[int, ...] = (1, 2, 4, 8)
+    packs: bool = False
+    batches: bool = False
 
 
 def _cpu_cores() -> int:

@@ -12,6 +12,7 @@ from .device import Device, Event, Executable, Timing
 from .errors import CompileError, OutOfMemory
 from .machine import Machine
 from .plan import Plan
+from .program import Program
 from .settings import settings
 from .tune import Tuner, bucket, keep, program_key, recall
 from .verify import check
@@ -139,20 +140,20 @@ class Trial:
         yield f"won: {name}, {tuner.reason}" if tuner.winner is not None else f"not decided yet; so far: {name}"
 
 
-def open_trial(plan: Plan, streams: str | int, memory: str, machine: Machine, device: Device) -> Trial | None:
+def open_trial(
+    program: Program, plan: Plan, streams: str | int, memory: str, machine: Machine, device: Device
+) -> Trial | None:
     """What is to run a program on a device, given the model's plan; None where that is all there is to choose from."""
     ways = tuple(getattr(device, "ways", lambda plan: ("",))(plan))
-    if not settings.tune or settings.engine != "async" or not worth_measuring(plan, ways):
+    if not settings.tune or settings.engine != "async" or not worth_measuring(program, plan, ways):
         return None
-    program = plan.program
     key = program_key(program, identity(device), str(streams), memory)
     sizes = bucket(program)
     known = recall(key, sizes)
     kept = () if known is None else (known.winner,)
     candidates = contest(program, streams, memory, machine, ways, kept)
     names = [c.name for c in candidates]
-    chosen = plan.report.chosen if plan.report else ""
-    start = next((i for i, c in enumerate(candidates) if c.plan.report and c.plan.report.chosen == chosen), 0)
+    start = next((i for i, c in enumerate(candidates) if c.plan == plan and c.way == ways[0]), 0)
     if known is not None and known.winner in names:
         start = names.index(known.winner)
         if known.exact:

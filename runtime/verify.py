@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .common_byte import bytes_of, common_byte
 from .errors import PlanError
 from .plan import Launch, Plan, Record, Wait
-from .program import Library, Region, Task
+from .program import Library, Region, Task, members
 
 Clock = tuple[int, ...]
 Memory = tuple[int, int]  # (call, buffer), or ARENA
@@ -25,8 +25,8 @@ ALIGNMENT = 64
 class Violation:
     """Two steps that may go wrong together, or one (`second` is then empty), and why.
 
-    kind: structure, bounds, uninitialised, in place, race, order (a race that the plan decides the wrong way),
-    completion. Bytes [low, high) are of the buffer or arena that `memory` names; lines are the user's.
+    kind: structure, bounds, uninitialised, in place, side by side, race, order (a race that the plan decides the wrong
+    way), completion. Bytes [low, high) are of the buffer or arena that `memory` names; lines are the user's.
     """
 
     kind: str
@@ -97,7 +97,11 @@ def verify(plan: Plan) -> list[Violation]:
     if any(violation.kind == "bounds" for violation in found):
         return found
     for number, task in enumerate(plan.tasks):
-        found += _in_place(number, task)
+        parts = members(task)
+        for part in parts:
+            found += _in_place(number, part)
+        if len(parts) > 1:
+            found += _side_by_side(number, parts)
     accesses = list(_accesses(plan, replay, 0, {}))
     found += _races(accesses)
     found += _uninitialised(plan, accesses)
@@ -196,9 +200,7 @@ def _accesses(plan: Plan, replay: _Replay, call: int, same: dict[int, Memory]) -
                 memory = same.get(region.buffer, usual)
                 base = offset or 0
                 if region.span[0] < region.span[1]:
-                    yield _Access(
-                        call, number, step, task.line, region, base, memory, writes, stream, position, clock
-                    )
+                    yield _Access(call, number, step, task.line, region, base, memory, writes, stream, position, clock)
 
 
 def _races(accesses: Sequence[_Access], across: bool = False) -> Iterator[Violation]:
@@ -273,6 +275,21 @@ def _in_place(number: int, task: Task) -> Iterator[Violation]:
                     why = "it does not say that each element is read by the iteration that writes it alone"
                 low, high = max(write.span[0], other.span[0]), min(write.span[1], other.span[1])
                 yield Violation("in place", step, "", why, f"b{write.buffer}", low, high, lines)
+
+
+def _side_by_side(number: int, parts: Sequence[Task]) -> Iterator[Violation]:
+    """Members of one launch come in no order: none may write what another touches."""
+    for i, one in enumerate(parts):
+        for j, other in enumerate(parts):
+            for write in one.writes:
+                for touched in (*other.reads, *other.writes):
+                    if i == j or touched.buffer != write.buffer or not common_byte(touched, 0, write, 0):
+                        continue
+                    low, high = max(write.span[0], touched.span[0]), min(write.span[1], touched.span[1])
+                    lines = (one.line,) if one.line else ()
+                    first, second = (f"member {m} of t{number} {one.name}" for m in (i, j))
+                    why = "nothing orders the members of one launch"
+                    yield Violation("side by side", first, second, why, f"b{write.buffer}", low, high, lines)
 
 
 def _bounds(plan: Plan) -> Iterator[Violation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.dsl.devices import open_device
 from kernelgraph.runtime.errors import OutOfMemory, PlanError
+from kernelgraph.runtime.machine import MACHINES
 from kernelgraph.runtime.plan import Launch, Wait
 from kernelgraph.runtime.settings import override
 from kernelgraph.runtime.tune import CANDIDATES, SAMPLES, WARM
@@ -165,6 +167,41 @@ def test_ways_to_run_a_plan_compete_too(device):
     assert "won: 1 stream, launches" in f.explain(SQUARE)
 
 
+@pytest.fixture
+def packing(monkeypatch):
+    monkeypatch.setitem(MACHINES, "fake", replace(MACHINES["fake"], packs=True, batches=True))
+
+
+def tiny(*xs):
+    """Small branches, each with several launches that do not fuse."""
+    for i in range(8):
+        xs = [np.exp(x - x.max(axis=i % 2, keepdims=True)) for x in xs]
+    return xs
+
+
+def test_packing_is_chosen_by_the_model_and_measured_by_the_clock(device, packing):
+    arguments = [SQUARE[:64, :64]] * 24
+    f = decorated(tiny)
+    plan = f.plan(*arguments)
+    packed = len(plan.tasks)
+    assert packed < len(f.program(*arguments).tasks)
+    device.time_of = lambda plan, way: 10.0 if len(plan.tasks) > packed and streams_of(plan) == 1 else 30.0
+    for _ in range(MOST + 1):
+        f(*arguments)
+    assert is_plain(only_entry(f))
+    assert f.plan(*arguments).tasks == f.program(*arguments).tasks
+    assert "packed: measured" in f.explain(*arguments)
+
+
+def test_matmuls_are_batched_beforehand(device, packing):
+    plain = decorated()
+    names = [t.name for t in plain.program(*ARGUMENTS).tasks if "matmul" in t.name]
+    assert names == ["matmul x4"] * 2
+    plain(*ARGUMENTS)
+    launched = [entry[2] for entry in device.log if entry[0] == "launch" and "matmul" in entry[2]]
+    assert launched == names
+
+
 def test_a_host_that_runs_ahead_is_not_held_up(device):
     """No event has happened, so no time is known: calls go on, and the winner is pinned once times come in."""
     device.eager = False
@@ -272,8 +309,6 @@ def test_threads_share_a_trial(cache):
 
 def without_waits(plan):
     """The plan with all its waits dropped: a race."""
-    from dataclasses import replace
-
     return replace(plan, steps=tuple(s for s in plan.steps if not isinstance(s, Wait)))
 
 
@@ -285,8 +320,8 @@ def crossing(x, y):
 def test_a_plan_that_the_verifier_rejects_never_runs(device, monkeypatch):
     import kernelgraph.dsl.kernel_graph as module
 
-    schedule = module.schedule
-    monkeypatch.setattr(module, "schedule", lambda *args, **options: without_waits(schedule(*args, **options)))
+    model_plan = module.model_plan
+    monkeypatch.setattr(module, "model_plan", lambda *args: without_waits(model_plan(*args)))
     with override(verify=True, tune=False):
         f = decorated(crossing, streams=2)
         for _ in range(2):

@@ -250,4 +250,4 @@ def test_the_verifier_shares_no_code_with_the_scheduler() -> None:
         imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
         assert {node.module for node in imports} == others
         known = {name.name for node in imports if node.module in ("plan", "program") for name in node.names}
-        assert known <= {"Launch", "Library", "Plan", "Record", "Region", "Task", "Wait"}
+        assert known <= {"Launch", "Library", "Plan", "Record", "Region", "Task", "Wait", "members"}
