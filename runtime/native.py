@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from . import machine_code, native_calls, native_ir, native_queues, native_records, native_streams, symbols
 from .cache import digest
 from .errors import CompileError
-from .native_records import ACTIVE, BEGUN, CHAOS, ENGINE_BYTES, FREE, HOST, LIVE, PARKED, READY, SLOT_COUNT, SPINNING
+from .native_records import ACTIVE, AWAKE, BEGUN, CHAOS, ENGINE_BYTES, FREE, HOST, LIVE, PARKED, READY, SLOT_COUNT
 from .settings import settings
 
 HAPPENED, PYTHON_STEP = 1, 2  # what a native wait may answer; 0: the time is over
@@ -105,9 +105,9 @@ class Engine:
         self._starting = threading.Lock()
 
     @property
-    def spinning(self) -> int:
-        """Threads that look for work right now."""
-        return self._words[SPINNING // 8]
+    def awake(self) -> int:
+        """Workers that work, or look for work."""
+        return self._words[AWAKE // 8]
 
     @property
     def parked(self) -> int:

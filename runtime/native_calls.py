@@ -20,6 +20,7 @@ from .native_ir import (
 )
 from .native_queues import chunk, claim, give_slot, publish, push, take_slot, wake
 from .native_records import (
+    AWAKE,
     BEGAN,
     FAILED,
     FIRST_STEP,
@@ -37,7 +38,6 @@ from .native_records import (
     READY,
     RUN_BYTES,
     RUN_FAILED,
-    SPINNING,
     STEP,
     STEP_BYTES,
     STREAM_BYTES,
@@ -97,7 +97,7 @@ def inline(plan: int, table: int) -> None:
 
 def join(engine: int, arguments: int, step: int) -> int:
     """Fork a launch, help, and wait for all of it; 0, and nothing done, if nobody is there to help."""
-    if engine == 0 or load_shared(engine + SPINNING) == 0:
+    if engine == 0 or load_shared(engine + AWAKE) == 0:
         return 0
     slot = take_slot(engine)
     if slot == 0:

@@ -26,7 +26,7 @@ import time
 LIVE = 0
 READY = 8  # a queue
 FREE = 64
-PARKED, WAITING, SPINNING, STOP, CHAOS, DICE = 128, 136, 144, 152, 160, 168
+PARKED, WAITING, AWAKE, STOP, CHAOS, DICE = 128, 136, 144, 152, 160, 168
 HOST = 192  # a queue
 ACTIVE, BEGUN = 216, 224  # runs that have begun and not ended; runs that have ever begun
 LOCK, WORK, DONE, HOST_WORK = 256, 384, 512, 640

@@ -43,6 +43,7 @@ from .native_queues import (
 )
 from .native_records import (
     ACTIVE,
+    AWAKE,
     BEGAN,
     BEGUN,
     CEASE,
@@ -77,7 +78,6 @@ from .native_records import (
     SLOT_STREAM,
     SLOTS,
     SPIN_NS,
-    SPINNING,
     STEP,
     STEP_BYTES,
     STOP,
@@ -262,7 +262,7 @@ def work(engine: int, run: int, needs: int) -> int:
 
 def worker(engine: int) -> int:
     """A thread's life: work, spin a while, park."""
-    fetch_add(engine + SPINNING, 1)
+    fetch_add(engine + AWAKE, 1)
     until = now() + SPIN_NS
     turns = 0
     while load_shared(engine + STOP) == 0:
@@ -278,7 +278,7 @@ def worker(engine: int) -> int:
                 elif now() > until:
                     park(engine)
                     until = 0
-    fetch_add(engine + SPINNING, -1)
+    fetch_add(engine + AWAKE, -1)
     return 0
 
 
@@ -286,12 +286,12 @@ def park(engine: int) -> None:
     if load(engine + CHAOS):
         dawdle(engine)
     mutex_lock(engine + LOCK)
-    fetch_add(engine + SPINNING, -1)
+    fetch_add(engine + AWAKE, -1)
     fetch_add(engine + PARKED, 1)
     while load_shared(engine + LIVE) == 0 and load_shared(engine + READY) == 0 and load_shared(engine + STOP) == 0:
         cond_wait(engine + WORK, engine + LOCK)
     fetch_add(engine + PARKED, -1)
-    fetch_add(engine + SPINNING, 1)
+    fetch_add(engine + AWAKE, 1)
     mutex_unlock(engine + LOCK)
 
 

@@ -134,7 +134,8 @@ done:
     ("ptr", "ptr", "ptr", "i64", "i64"),
 )
 
-# Each unit waits (some seconds at most) for the number of slot 0 to be other than 0, then adds 1 to slot 1's.
+# Each unit adds 1 to the second number of slot 0, waits (some seconds at most) for the first to be other than 0, then
+# adds 1 to slot 1's.
 BLOCKED = Kernel(
     "blocked",
     "cpu",
@@ -147,6 +148,8 @@ entry:
   br label %unit
 unit:
   %i = phi i64 [ %begin, %entry ], [ %next, %go ]
+  %arrived = getelementptr i64, ptr %flag, i64 1
+  %before = atomicrmw add ptr %arrived, i64 1 seq_cst
   br label %spin
 spin:
   %n = phi i64 [ 0, %unit ], [ %m, %spin ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -134,14 +135,17 @@ def contents_of(rng, program):
     return [generator.integers(-(1 << 62), 1 << 62, b.nbytes // 8) for b in program.buffers]
 
 
-def check_random_plan(device, seed, mode):
+def check_random_plan(device, seed, mode, until_all=True):
+    """The outputs are right, as soon as their events say so. Gives what must live until all tasks are done."""
     rng = random.Random(seed)
     program = hash_program(rng, rng.choice([1, 5, 64]), rng.randrange(1, 14), rng.randrange(5))
     plan = random_plan(rng, program, rng.randrange(1, 5))
     executable = device.prepare(plan)
+    kept = []
     for _ in range(2):
         contents = contents_of(rng, program)
         arrays = Arrays(device, plan, contents)
+        kept.append(arrays)
         with override(engine=mode):
             events = arrays.run(executable)
         for event in events:
@@ -150,7 +154,9 @@ def check_random_plan(device, seed, mode):
         hash_reference(program, contents)
         for o in program.outputs:
             np.testing.assert_array_equal(arrays.views[o], contents[o], err_msg=f"seed {seed} {mode}\n{plan}")
-        device.synchronize()
+        if until_all:
+            device.synchronize()
+    return kept
 
 
 @pytest.mark.parametrize("mode", ["async", "chaos", "sync"])
@@ -248,8 +254,8 @@ def start(device, plan, contents=None, after=()):
 
 def blocked_task(flag, out, units=1):
     """Waits for the flag: see BLOCKED."""
-    r = (region(flag, 1, "int64"), region(out, 1, "int64"))
-    return Task("blocked", BLOCKED, (Pointer(flag), Pointer(out)), r, r[1:], units=units, grain=1, cost=1000.0)
+    r = (region(flag, 2, "int64"), region(out, 1, "int64"))
+    return Task("blocked", BLOCKED, (Pointer(flag), Pointer(out)), r, r, units=units, grain=1, cost=1000.0)
 
 
 SHORT, LONG = slow_task(0, 10), blocked_task(2, 1)
@@ -266,7 +272,7 @@ ALONE = {
 def test_a_wait_is_for_one_result_alone(device, name):
     """What is short is waited for while what is long goes on: it ends when the test says so, or in some seconds."""
     first, second, steps, completion = ALONE[name]
-    program = Program((Buffer(8, "output"), Buffer(8, "output"), Buffer(8, "input")), (first, second), (2,), (0, 1))
+    program = Program((Buffer(8, "output"), Buffer(8, "output"), Buffer(16, "input")), (first, second), (2,), (0, 1))
     plan = Plan(program, steps, 2, 2, (None,) * 3, 0, completion, frozenset((1,)))
     arrays, (short, long) = start(device, plan)
     short.wait()
@@ -279,8 +285,55 @@ def test_a_wait_is_for_one_result_alone(device, name):
     assert not long.query()
     arrays.views[2][0] = 1
     long.wait()
-    assert [int(v[0]) for v in arrays.views] == [1, 40 if name == "many" else 1, 1]
+    units = 40 if name == "many" else 1
+    assert [v.tolist() for v in arrays.views] == [[1], [units], [1, units]]
     assert int(other.views[0][0]) == 5
+
+
+@contextlib.contextmanager
+def busy_workers(device):
+    """Every native worker is in a chunk of BLOCKED for as long as the block lasts."""
+    engine = native.engine()
+    assert engine.start()
+    task = blocked_task(1, 0, engine.workers)
+    arrays, (event,) = start(device, in_order([Buffer(8, "output"), Buffer(16, "input")], [task], (1,), (0,)))
+    limit = time.monotonic() + 5
+    while arrays.views[1][1] < engine.workers:
+        assert time.monotonic() < limit
+    yield
+    assert not event.query(), "this took too long"
+    arrays.views[1][0] = 1
+    event.wait()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_waits_alone_does_all_that_the_result_needs(device, seed):
+    with busy_workers(device):
+        kept = check_random_plan(device, seed, "async", until_all=False)
+    device.synchronize()
+    del kept
+
+
+def test_who_waits_and_is_interrupted_leaves_no_python_step_behind(device, library, monkeypatch):
+    plan = host_plan(["slow", "add_one", "slow"], 1000.0)
+    interrupted = []
+
+    def interrupt(self, run=0, needs=0):
+        interrupted.append(run)
+        raise KeyboardInterrupt
+
+    with busy_workers(device):
+        arrays, (event,) = start(device, plan)
+        with monkeypatch.context() as patch:
+            patch.setattr(native.Engine, "do_python_step", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                event.wait()
+        assert interrupted == [event.run.record.address]
+        limit = time.monotonic() + 5
+        while not library:
+            assert time.monotonic() < limit
+    event.wait()
+    assert arrays.views[0][0] == 43 * 2 + 1
 
 
 def test_work_is_not_forgotten_when_threads_go_to_sleep(device):
@@ -593,6 +646,28 @@ def test_any_number_of_threads(threads):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(max(1, threads - 1))]
+
+
+def test_urgent_streams_go_first():
+    done = run_script(
+        """
+        tasks = tuple(replace(slow_task(0, 1, tag=t), name=f"t{t}") for t in range(1, 5))
+        program = Program((Buffer(8, "output"),), tasks, (), (0,))
+        steps = tuple(Launch(s, s) for s in range(4))
+        plan = Plan(program, steps, 4, 1, (None,), 0, (0,), frozenset((2,)))  # races, but for the one worker
+        with busy_workers(device):
+            arrays, (event,) = start(device, plan)
+        while not event.query():
+            pass
+        order, left = [], int(arrays.views[0][0])
+        for _ in range(4):
+            order.append(left % 43)
+            left //= 43
+        print(*reversed(order))
+        """,
+        threads=1,
+    )
+    assert done.stdout == "3 1 2 4\n", done.stderr
 
 
 def test_the_interpreter_exits_with_work_in_flight():
