@@ -17,7 +17,7 @@ def print_elementwise(nest: LoopNest, shape: Shape) -> str:
     indices: list[tuple[int, str]] = []
     if outer:
         text.set("span", span)
-        text.set("across", f"udiv(m{inner} + span - one, span)")
+        text.pieces("across", f"m{inner}", "span")
         text.set("number", "bid_x()")
         text.set("row", "udiv(number, across) * bdim_y() + tid_y()")
         text.add(f"i = urem(number, across) * span + tid_x() * {shape.length}")

@@ -34,6 +34,7 @@ def print_row(nest: LoopNest, shape: Shape) -> str:
     if not shape.loop:
         text.known = {}
         text.add(f"mask = below_{shape.length}x{shape.groups}(start, step, one, length)")
+        text.add(f"full = start + (step * {shape.groups - 1} + {shape.length - 1}) < length")
     for number, phase in enumerate(nest.phases):
         if phase.kind != LOOP:
             text.phase(phase, point, keep=True)
@@ -66,12 +67,24 @@ def _row_context(text: Text, outer: dict[int, str], start: str, base: str, mask:
 
 
 def _resident_row(text: Text, phase: Phase, number: int, outer: dict[int, str]) -> list[list[str]]:
-    """The whole row at once; what an earlier phase loaded or computed is used again."""
-    names = text.phase(phase, _row_context(text, outer, "start", "base", "mask", "v"), keep=False)
-    finished = []
-    for r, reduction in enumerate(phase.reductions):
-        values = masked(text, reduction, [names[v] for v in reduction.values], "mask", f"r{number}_{r}")
-        finished.append(fold(text, reduction, values, text.shape.lanes))
+    """The whole row at once; what an earlier phase loaded or computed is used again.
+
+    Printed twice, for threads whose lanes all exist and for others; both give values the same names.
+    """
+    before, after = dict(text.known or {}), dict(text.known or {})
+    finished: list[list[str]] = []
+    for head, mask in (("if full:", None), ("else:", "mask")):
+        text.known, finished = dict(before), []
+        with text.block(head):
+            names = text.phase(phase, _row_context(text, outer, "start", "base", mask, "v"), keep=False)
+            for r, reduction in enumerate(phase.reductions):
+                values = masked(text, reduction, [names[v] for v in reduction.values], mask, f"r{number}_{r}")
+                values = fold(text, reduction, values, text.shape.lanes)
+                finished.append([f"t{number}_{r}_{part}" for part in range(len(values))])
+                text.add(*(f"{name} = {value}" for name, value in zip(finished[-1], values, strict=True)))
+            text.add("pass")
+        after |= text.known
+    text.known = after
     return finished
 
 
@@ -146,7 +159,7 @@ def _combine_row(text: Text, number: int, phase: Phase, finished: Sequence[Seque
     results = []
     for r, (reduction, names) in enumerate(zip(phase.reductions, finished, strict=True)):
         mine = [f"t{number}_{r}_{part}" for part in range(len(names))]
-        text.add(*(f"{name} = {value}" for name, value in zip(mine, names, strict=True)))
+        text.add(*(f"{name} = {value}" for name, value in zip(mine, names, strict=True) if name != value))
         butterfly(text, reduction, mine, "threads")
         results.append(mine)
     memories = []
@@ -155,15 +168,19 @@ def _combine_row(text: Text, number: int, phase: Phase, finished: Sequence[Seque
         for place, dtype in zip(memories[-1], part_dtypes(reduction), strict=True):
             text.add(f"{place} = shared_{SHORT_NAMES[dtype]}_32()")
     with text.block("if threads > 32:"):
-        with text.block("if urem(x, 32) == 0:"):
+        with text.block("if urem(x, i32(32)) == 0:"):
             for reduction, mine, memory in zip(phase.reductions, results, memories, strict=True):
                 for name, place, dtype in zip(mine, memory, part_dtypes(reduction), strict=True):
-                    text.add(f"sstore_{SHORT_NAMES[dtype]}_1({place}, udiv(x, 32), {name})")
-        text.add("barrier()", "warps = udiv(threads, 32)", "held = urem(x, warps)")
+                    text.add(f"sstore_{SHORT_NAMES[dtype]}_1({place}, udiv(x, i32(32)), {name})")
+        text.add("barrier()", "warps = udiv(threads, i32(32))", "lane = urem(x, i32(32))")
+        text.add("held = least(lane, warps - 1)")
         for reduction, mine, memory in zip(phase.reductions, results, memories, strict=True):
-            for name, place, dtype in zip(mine, memory, part_dtypes(reduction), strict=True):
-                text.add(f"{name} = sload_{SHORT_NAMES[dtype]}_1({place}, held)")
-            butterfly(text, reduction, mine, "warps")
+            for name, place, dtype, identity in zip(
+                mine, memory, part_dtypes(reduction), identities(reduction), strict=True
+            ):
+                found = f"sload_{SHORT_NAMES[dtype]}_1({place}, held)"
+                text.add(f"{name} = select(lane < warps, {found}, {identity})")
+            butterfly(text, reduction, mine, "i32(32)")
     for r, mine in enumerate(results):
         for part, name in enumerate(mine):
             text.results[number, r, part] = name
@@ -177,7 +194,7 @@ def print_column(nest: LoopNest, shape: Shape) -> str:
     axes, reduced = range(inner), range(nest.parallel, nest.axes)
     text.add("x = tid_x()", "y = tid_y()", "ways = bdim_y()")
     text.set("span", f"bdim_x() * {shape.length}")
-    text.set("across", f"udiv(m{inner} + span - one, span)")
+    text.pieces("across", f"m{inner}", "span")
     text.set("number", "bid_x()")
     text.set("i", f"urem(number, across) * span + x * {shape.length}")
     text.set("rest", "udiv(number, across)")

@@ -10,6 +10,7 @@ from ...runtime.devices.cuda_properties import H200, GpuProperties
 from ..kernel import LOOP, LoopNest
 
 VECTOR_BYTES = 16
+WARP = 32
 MAX_THREADS = 512  # of a reduction's block: leaves 128 registers a thread
 ELEMENTWISE_THREADS = 256
 LIMIT_32 = 2**31 - 2**16  # 32-bit indices may step this far beyond the end
@@ -146,10 +147,15 @@ def row_width(length: int, itemsize: int) -> tuple[int, int]:
     for width, most in _ROW_WIDTHS:
         if width * per_group > _MAX_LANES:
             break
-        threads = _power_of_two(-(-length // (width * per_group)))
+        threads = _whole_warps(-(-length // (width * per_group)))
         if threads <= most:
             return width, threads
     return 0, ELEMENTWISE_THREADS
+
+
+def _whole_warps(threads: int) -> int:
+    """The threads of a row: a part of a warp that is a power of two, or whole warps."""
+    return _power_of_two(threads) if threads <= WARP else -(-threads // WARP) * WARP
 
 
 def _power_of_two(n: int) -> int:
@@ -190,19 +196,19 @@ def _launch_tile(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties:
 
 def _launch_row(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
     rows, length = math.prod(sizes[: nest.parallel]), sizes[-1]
-    threads = _power_of_two(-(-length // shape.lanes))
+    threads = _whole_warps(-(-length // shape.lanes))
     if shape.loop:
         threads = min(ELEMENTWISE_THREADS, threads)
     elif threads > MAX_THREADS:
         raise ValueError(f"{nest.name}: a row of {length} elements does not fit width={nest.width}; see row_width")
-    together = max(1, 128 // threads) if threads <= properties.warp else 1
+    together = max(1, 128 // threads) if threads <= WARP else 1
     return (-(-rows // together), 1, 1), (threads, together, 1)
 
 
 def _launch_column(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
     columns, rest = sizes[nest.parallel - 1], math.prod(sizes[: nest.parallel - 1])
     reduced = math.prod(sizes[nest.parallel :])
-    x = min(properties.warp, _power_of_two(-(-columns // shape.length)))
+    x = min(WARP, _power_of_two(-(-columns // shape.length)))
     blocks = -(-columns // (x * shape.length)) * rest
     threads = MAX_THREADS if blocks < 4 * properties.multiprocessors else ELEMENTWISE_THREADS
     return (blocks, 1, 1), (x, min(threads // x, _power_of_two(reduced)), 1)

@@ -85,6 +85,10 @@ class Text:
         self.add(f"{name} = {self.ix}({value})")
         return name
 
+    def pieces(self, name: str, total: str, size: str) -> str:
+        """How many pieces of a size make up a total, rounded up. In the index type: a 64-bit division is long."""
+        return self.set(name, f"udiv({self.ix}({total} + {size} - 1), {self.ix}({size}))")
+
     def print(self) -> str:
         operands = [f"a{k}" for k in range(len(self.nest.operands))]
         lengths = [f"n{k}" for k in range(self.nest.axes)]
@@ -299,7 +303,7 @@ def fold(text: Text, reduction: Reduction, names: Sequence[str], lanes: int, unt
 
 
 def butterfly(text: Text, reduction: Reduction, names: Sequence[str], among: str) -> None:
-    """Combine over each `among` neighbouring threads of a warp (a power of two; more than 32 count as 32)."""
+    """Combine over each `among` neighbouring threads of a warp (a power of two; what is more counts as 32)."""
     if reduction.combine in _COMBINE:
         text.add(f"{names[0]} = warp_{_COMBINE[reduction.combine]}({names[0]}, {among})")
         return

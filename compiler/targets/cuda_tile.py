@@ -18,8 +18,8 @@ def print_tile(nest: LoopNest, shape: Shape) -> str:
     height = TILE_ROWS * shape.groups
     rest = [axis for axis in range(inner) if axis != across]
     text.add("x = tid_x()", "y = tid_y()")
-    text.set("wide", f"udiv(m{inner} + {TILE - 1}, {TILE})")
-    text.set("high", f"udiv(m{across} + {height - 1}, {height})")
+    text.pieces("wide", f"m{inner}", str(TILE))
+    text.pieces("high", f"m{across}", str(height))
     text.set("number", "bid_x()")
     text.set("rest", "udiv(number, wide)")
     text.set("i0", f"urem(number, wide) * {TILE}")

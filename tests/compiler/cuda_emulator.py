@@ -304,7 +304,7 @@ def _as_generator(source: str) -> str:
     """Barriers and shuffles become yields."""
     source = source.replace("barrier()", "(yield None)")
     source = re.sub(r"shuffle_xor\((\w+), (\d+)\)", r"(yield (\1, \2))", source)
-    source = re.sub(r"warp_(\w+)\((\w+), (\w+)\)", r"(yield from butterfly(\1, \2, \3))", source)
+    source = re.sub(r"warp_(\w+)\((\w+), (\w+(?:\(\d+\))?)\)", r"(yield from butterfly(\1, \2, \3))", source)
     assert "shuffle_xor" not in source and "warp_" not in source
     return source
 
