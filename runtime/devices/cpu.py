@@ -139,7 +139,7 @@ class CPUExecutable:
         assert self._engine is not None and self._layout is not None
         if not self.plan.steps or not self._engine.start():
             return self._serially(memories, arena, scalars, after)
-        small = self.cost < INLINE_US or (self.cost < PARKED_US and not self._engine.spinning)
+        small = self.cost < INLINE_US or (self.cost < PARKED_US and not self._engine.awake)
         if small and mode == "async" and all(event.query() for _, event in after):
             if self.needs_python or any(event is not DONE for _, event in after):
                 return self._serially(memories, arena, scalars, after)
