@@ -317,6 +317,9 @@ def test_who_waits_alone_does_all_that_the_result_needs(device, seed):
 def test_who_waits_and_is_interrupted_leaves_no_python_step_behind(device, library, monkeypatch):
     plan = host_plan(["slow", "add_one", "slow"], 1000.0)
     interrupted = []
+    start(device, plan)[1][0].wait()  # the Python thread is there
+    time.sleep(0.01)  # and asleep
+    library.clear()
 
     def interrupt(self, run=0, needs=0):
         interrupted.append(run)
