@@ -67,7 +67,8 @@ def _many_axes(name: str, axes_default: tuple[int, ...] | None, complex_last: bo
         if s is not None and len(s) != len(where):
             raise ShapeError("Shape and axes have different lengths.")
         lengths = list(x.shape)
-        for i, axis in enumerate(where):
+        turns = list(enumerate(where))  # the order that NumPy takes the axes in, which matters where one comes twice
+        for i, axis in turns if complex_last else reversed(turns):
             last = i == len(where) - 1
             whole = 2 * (x.shape[axis] - 1) if complex_last and last else x.shape[axis]
             points = whole if s is None else x.shape[axis] if s[i] == -1 else s[i]

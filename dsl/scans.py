@@ -10,14 +10,14 @@ from .axes import to_axis
 from .dispatch import implements
 from .errors import ShapeError
 from .host import host_one
-from .operands import array_of, checked_dtype
+from .operands import checked_dtype
 from .reductions import _without_nans
 from .tracer import Tracer
-from .views import ravel
+from .views import atleast_1d, ravel
 
 
 def _scan(name: str, a: Any, axis: Any, dtype: Any, out: Any) -> Tracer:
-    x = array_of(a)
+    x = atleast_1d(a)
     x, at = (ravel(x), 0) if axis is None else (x, to_axis(axis, x.ndim))
     return host_one(name, [x], x.shape, out, axis=at, dtype=None if dtype is None else checked_dtype(dtype))
 
@@ -46,7 +46,7 @@ def _cumulative(name: str) -> Any:
     def function(
         x: Any, /, *, axis: int | None = None, dtype: Any = None, out: Any = None, include_initial: bool = False
     ) -> Tracer:
-        a = array_of(x)
+        a = atleast_1d(x)
         if axis is None and a.ndim != 1:
             raise ShapeError("For arrays which have more than one dimension ``axis`` argument is required.")
         at = to_axis(0 if axis is None else axis, a.ndim)

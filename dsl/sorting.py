@@ -91,7 +91,7 @@ def lexsort(keys: Any, axis: int = -1) -> Tracer:
     every = [array_of(k) for k in keys]
     if not every:
         raise ShapeError("lexsort needs at least one key")
-    at = to_axis(axis, every[0].ndim)
+    at = to_axis(axis, every[0].ndim) if every[0].ndim else -1
     return host_one("lexsort", every, every[0].shape, dtypes=[np.intp], axis=at)
 
 

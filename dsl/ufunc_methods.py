@@ -120,13 +120,10 @@ def general_reduce(
     options: dict[str, Any] = {"axis": axes if len(axes) != 1 else axes[0], "keepdims": keep}
     if initial is not None:
         options["initial"] = known(initial)
-    arrays, named = [x], None
-    if where is not True and where is not NO_VALUE:
-        arrays, named = [x, array_of(where)], ("where",)
+    arrays = [x] if where is True else [x, array_of(where)]
     if dtype is not None:
         options["dtype"] = checked_dtype(dtype)
-    tiny = [(1,) * a.ndim for a in arrays]
-    return host_one("ufunc_reduce", arrays, shape, _first(out), tiny=tiny, named=named, ufunc=ufunc.__name__, **options)
+    return host_one("ufunc_reduce", arrays, shape, _first(out), ufunc=ufunc.__name__, **options)
 
 
 UFUNCS["reduce"] = reduce_ufunc

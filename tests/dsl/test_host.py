@@ -1,0 +1,318 @@
+"""What NumPy does on the host gives NumPy's results: values, dtypes and shapes, for random arrays and options."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kernelgraph as kg
+
+from .agreement import ANY, FLOATS, NUMBERS, REALS, agrees, arrays, axes_of, axis_of
+
+few = settings(max_examples=40, deadline=None)
+many = settings(max_examples=80, deadline=None)
+data_of = st.data()
+
+
+@given(arrays(ANY, special=True), data_of)
+@many
+def test_sorting(x: Any, data: Any) -> None:
+    axis = data.draw(st.one_of(st.none(), st.integers(-3, 2)))
+    kind = data.draw(st.sampled_from([None, "stable", "heapsort"]))
+    agrees(lambda x: (np.sort(x, axis, kind), np.argsort(x, axis=axis, stable=True)), x)
+    agrees(lambda x: np.lexsort((x, -x)), x.astype("f8"))
+
+
+@given(arrays(REALS, (1, 3), 1), data_of)
+@few
+def test_partitions(x: Any, data: Any) -> None:
+    axis = data.draw(axis_of(x.ndim))
+    kth = data.draw(st.integers(-x.shape[axis], x.shape[axis] - 1))
+    agrees(
+        lambda x: (np.partition(x, kth, axis), np.sort(np.take_along_axis(x, np.argpartition(x, kth, axis), axis))), x
+    )
+
+
+@given(arrays(REALS, (1, 1), 1), arrays(REALS), st.sampled_from(["left", "right"]), st.booleans())
+@many
+def test_searching(a: Any, v: Any, side: Any, invert: Any) -> None:
+    agrees(lambda a, v: (np.searchsorted(np.sort(a), v, side), a.searchsorted(v, sorter=np.argsort(a))), a, v)
+    agrees(lambda a, v: (np.digitize(v, np.sort(a), side == "left"), np.isin(v, a, invert=invert)), a, v)
+    agrees(lambda a, v: np.isin(v, np.concatenate([a] * 40)), a, v)
+
+
+@given(arrays(ANY, special=True), data_of)
+@many
+def test_scans(x: Any, data: Any) -> None:
+    axis = data.draw(st.one_of(st.none(), st.integers(-3, 2)))
+    dtype = data.draw(st.sampled_from([None, "f8", "i2"]))
+    initial = data.draw(st.booleans())
+    agrees(lambda x: (np.cumsum(x, axis, dtype), x.cumsum(axis)), x)
+    agrees(lambda x: (np.cumprod(x, axis, dtype), np.nancumsum(x, axis), np.nancumprod(x, axis)), x)
+    agrees(lambda x: np.cumulative_sum(x, axis=axis, include_initial=initial), x)
+    agrees(lambda x: np.cumulative_prod(x, axis=axis, dtype=dtype, include_initial=initial), x)
+
+
+@given(arrays(REALS, (1, 3), 1), data_of)
+@many
+def test_methods_of_ufuncs(x: Any, data: Any) -> None:
+    axis = data.draw(axis_of(x.ndim))
+    ufunc = data.draw(st.sampled_from([np.add, np.multiply, np.maximum, np.subtract, np.logical_and]))
+    places = data.draw(st.lists(st.integers(0, x.shape[axis] - 1), min_size=1, max_size=3))
+    agrees(lambda x: (ufunc.accumulate(x, axis), ufunc.reduceat(x, places, axis), ufunc.outer(x, x)), x)
+    agrees(lambda x: (ufunc.reduce(x, axis), ufunc.reduce(x, axis=axis, keepdims=True)), x)
+    agrees(lambda x: np.bitwise_or.reduce(x > 0, axis=None), x)
+    agrees(lambda x: np.hypot.reduce(x, axis, where=x > 0, initial=1), x)
+
+
+@given(arrays(REALS, (1, 2), 2), data_of)
+@few
+def test_ufuncs_at_indices(x: Any, data: Any) -> None:
+    places = np.array(data.draw(st.lists(st.integers(-2, 1), min_size=1, max_size=5)))
+
+    def function(x: Any, places: Any) -> Any:
+        y = x.copy()
+        np.add.at(y, places, 2)
+        np.negative.at(y, (places,))
+        np.multiply.at(y, slice(0, 1), y[:1])
+        return y
+
+    agrees(function, x, places)
+
+
+@given(arrays(REALS, (1, 3), 1, special=True), data_of)
+@many
+def test_medians_and_quantiles(x: Any, data: Any) -> None:
+    axis, keepdims = data.draw(axes_of(x.ndim)), data.draw(st.booleans())
+    if axis == ():
+        return
+    q = data.draw(st.one_of(st.integers(0, 100), st.lists(st.integers(0, 100), min_size=1, max_size=3)))
+    method = data.draw(st.sampled_from(["linear", "lower", "nearest", "hazen"]))
+    agrees(lambda x: (np.median(x, axis, keepdims=keepdims), np.nanmedian(x, axis)), x)
+    agrees(lambda x: np.percentile(x, q, axis, method=method, keepdims=keepdims), x)
+    # (of float32 with NaN, and of NaN alone, NumPy gives another dtype than of other values)
+    agrees(lambda x: np.quantile(x, np.array(q) / 100, axis), x.astype("f8"))
+    x.reshape(-1)[0] = 0
+    agrees(lambda x: np.nanpercentile(x, q, None), x.astype("f8"))
+
+
+@given(arrays((*REALS, "?")), data_of)
+@many
+def test_histograms(x: Any, data: Any) -> None:
+    bins = data.draw(st.one_of(st.integers(1, 5), st.just([-1, 0, 2.5]), st.just(np.array([0, 1, 2]))))
+    limits = data.draw(st.sampled_from([None, (-2, 2), (0, 1.5)])) if isinstance(bins, int) else None
+    density = data.draw(st.booleans())
+    agrees(lambda x: np.histogram(x, bins, limits, density), x)
+    agrees(lambda x: np.histogram(x, bins, limits, weights=x * 0.5), x)
+    agrees(
+        lambda x: np.histogram2d(x.ravel(), -x.ravel(), bins if isinstance(bins, int) else [bins, bins]),
+        x.astype(float),
+    )
+    agrees(lambda x: np.bincount(abs(x.ravel()).astype(int), minlength=10), x)
+
+
+def test_bincount_says_so_when_its_result_would_be_longer() -> None:
+    counts = kg.kernel_graph(lambda x: np.bincount(x, minlength=3), device="cpu")
+    np.testing.assert_array_equal(counts(np.array([0, 2, 2])), [1, 0, 2])
+    with pytest.raises(ValueError, match="minlength=6"):
+        counts(np.array([5])).wait()
+
+
+@given(arrays(REALS), arrays(NUMBERS, (1, 1), 2, 2), st.booleans())
+@few
+def test_interpolation(x: Any, fp: Any, sides: bool) -> None:
+    options = {"left": 1.0, "right": -2.0} if sides else {}
+    agrees(lambda x, fp: np.interp(x, np.array([-1.0, 1.5]), fp, **options), x, fp)
+    agrees(lambda x, fp: np.interp(x, [0.5, 1.0], fp, period=2.0), x, fp)
+
+
+@given(arrays(ANY, (1, 3), 1), data_of)
+@many
+def test_taking(x: Any, data: Any) -> None:
+    axis = data.draw(st.one_of(st.none(), axis_of(x.ndim)))
+    n = x.size if axis is None else x.shape[axis]
+    places = data.draw(st.lists(st.integers(-n - 1, n), max_size=4))
+    mode = data.draw(st.sampled_from(["raise", "wrap", "clip"]))
+    index = np.array(places, np.intp)
+    agrees(lambda x: (np.take(x, places, axis, mode=mode), x.take(places, axis=axis, mode=mode)), x)
+    agrees(lambda x, index: (np.take(x, index, axis, mode=mode), np.take(x, index[None], axis, mode=mode)), x, index)
+    agrees(lambda x: np.take_along_axis(x, np.argsort(x, axis), axis), x)
+    agrees(lambda x: np.choose(x > 0, [x, -1], mode=mode), x.astype(float))
+
+
+@given(arrays(REALS, (2, 2), 2), data_of)
+@few
+def test_putting(x: Any, data: Any) -> None:
+    values = np.array([[7], [8]])
+
+    def function(x: Any) -> Any:
+        y, z = x.copy(), x.copy()
+        np.put_along_axis(y, np.argsort(x[:2], 1)[:, :1], values, 1)
+        np.put(z, [0, -1, 0], [1, 2, 3])
+        return y, z
+
+    agrees(function, x[:2])
+
+
+# linear algebra
+
+
+@given(arrays(("i8", "f4", "f8", "c8", "c16"), shape=(2, 3, 3)), arrays(("f4", "f8"), (1, 3), 3, 3))
+@many
+def test_square_matrices(a: Any, b: Any) -> None:
+    a = a + (np.eye(3) * 20).astype(a.dtype)  # regular
+    agrees(lambda a: (np.linalg.inv(a), np.linalg.det(a), np.linalg.slogdet(a), np.linalg.tensorinv(a[0], 1)), a)
+    agrees(lambda a, b: np.linalg.solve(a, b), a, b)
+    agrees(lambda a: [np.linalg.matrix_power(a, n) for n in (-3, 0, 1, 2, 3, 5)], a, ulps=400)
+    agrees(lambda a: np.linalg.cond(a), a, ulps=400)
+
+
+@given(arrays(("i8", "f4", "f8", "c16"), (2, 3), 1, 4), st.booleans())
+@many
+def test_decompositions(a: Any, full: bool) -> None:
+    agrees(lambda a: (np.linalg.qr(a), np.linalg.qr(a, "complete"), np.linalg.qr(a, "r"), np.linalg.svd(a, full)), a)
+    agrees(lambda a: (np.linalg.svd(a, compute_uv=False), np.linalg.svdvals(a), np.linalg.matrix_rank(a)), a)
+    agrees(lambda a: (np.linalg.pinv(a), np.linalg.pinv(a, rcond=1e-3), np.linalg.pinv(a, rtol=0.01)), a, ulps=400)
+    agrees(lambda a: (np.linalg.eigvals(a), np.linalg.eig(a)), a.astype("c16"))
+    agrees(lambda a: np.linalg.eigvalsh(a), a)
+
+    def of_squares(a: Any) -> Any:
+        s = a @ a.swapaxes(-1, -2)
+        return np.linalg.eigh(s), np.linalg.eigvalsh(s, "U"), np.linalg.cholesky(s + np.eye(s.shape[-1]) * 99)
+
+    agrees(of_squares, a.real.astype("f8"))
+
+
+@given(arrays(("i8", "f4", "f8", "c16"), (1, 3), 1, 4), data_of)
+@many
+def test_norms(x: Any, data: Any) -> None:
+    ord = data.draw(st.sampled_from([None, "fro", "nuc", 0, 1, -1, 2, -2, 3, 2.5, np.inf, -np.inf]))
+    axis, keepdims = data.draw(axes_of(x.ndim)), data.draw(st.booleans())
+    if axis == ():
+        return
+    agrees(lambda x: np.linalg.norm(x, ord, axis, keepdims), x, ulps=100)
+    agrees(lambda x: np.linalg.matrix_norm(x, ord=ord, keepdims=keepdims), x, ulps=100)
+    agrees(lambda x: np.linalg.vector_norm(x, ord=ord, axis=axis, keepdims=keepdims), x, ulps=100)
+
+
+@given(st.lists(st.integers(1, 4), min_size=3, max_size=6), st.sampled_from(FLOATS))
+@few
+def test_chains_of_products(lengths: list[int], dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    chain = [rng.normal(size=s).astype(dtype) for s in pairwise(lengths)]
+    agrees(lambda chain: (np.linalg.multi_dot(chain), np.linalg.multi_dot([chain[0][0], *chain[1:]])), chain)
+
+
+def test_the_array_apis_names() -> None:
+    x = np.arange(18.0).reshape(2, 3, 3)
+    agrees(
+        lambda x: (np.linalg.diagonal(x, offset=1), np.linalg.trace(x, dtype="f4"), np.linalg.outer(x[0, 0], x[0, 1])),
+        x,
+    )
+    agrees(lambda x: (np.linalg.matmul(x, x), np.linalg.vecdot(x, x), np.linalg.tensordot(x, x, axes=1)), x)
+    agrees(
+        lambda x: (
+            np.linalg.cross(x, x[0]),
+            np.linalg.matrix_transpose(x),
+            np.linalg.tensorsolve(x + np.eye(3), x[..., 0]),
+        ),
+        x,
+    )
+
+
+# Fourier transforms
+
+
+@given(arrays((*REALS, "f2", "c8", "c16"), (1, 3), 1), data_of)
+@many
+def test_transforms(x: Any, data: Any) -> None:
+    axis, n = data.draw(axis_of(x.ndim)), data.draw(st.one_of(st.none(), st.integers(1, 7)))
+    norm = data.draw(st.sampled_from([None, "ortho", "forward", "backward"]))
+    agrees(lambda x: (np.fft.fft(x, n, axis, norm), np.fft.ifft(x, n=n, axis=axis), np.fft.fftshift(x, axis)), x)
+    agrees(lambda x: np.fft.irfft(x, n, axis, norm), x)
+    agrees(lambda x: np.fft.hfft(x, n, axis), x)
+    agrees(lambda x: (np.fft.rfft(x, n, axis, norm), np.fft.ihfft(x, n, axis)), x)
+    axes = data.draw(st.lists(st.integers(0, x.ndim - 1), min_size=1, max_size=x.ndim, unique=True))
+    s = data.draw(st.one_of(st.none(), st.lists(st.integers(1, 5), min_size=len(axes), max_size=len(axes))))
+    agrees(lambda x: (np.fft.fftn(x, s, axes, norm), np.fft.ifftn(x, s, axes=axes), np.fft.ifftshift(x, axes)), x)
+    agrees(lambda x: np.fft.irfftn(x, s, axes), x)
+    agrees(lambda x: (np.fft.rfftn(x, s, axes, norm), np.fft.fftn(x)), x)
+    agrees(lambda x: (np.fft.fft2(x), np.fft.ifft2(x), np.fft.irfft2(x)), x)
+    agrees(lambda x: np.fft.rfft2(x, axes=(0, -1)), x)
+
+
+@given(st.integers(1, 9), st.floats(0.1, 5.0))
+@few
+def test_frequencies(n: int, d: float) -> None:
+    f = kg.kernel_graph(
+        lambda x, d: (x + 0 * kg.fft.fftfreq(n, d), kg.fft.fftfreq(n, d), kg.fft.rfftfreq(n)), device="cpu"
+    )
+    from .tracing import assert_same, interpreted
+
+    _, full, half = interpreted(f, np.ones(n), d)
+    assert_same((full, half), (np.fft.fftfreq(n, d), np.fft.rfftfreq(n)))
+    assert_same((kg.fft.fftfreq(n, d), kg.fft.rfftfreq(n)), (np.fft.fftfreq(n, d), np.fft.rfftfreq(n)))
+
+
+# the whole way, and outside of traces
+
+
+def test_host_calls_compiled_and_run() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 5, 5))
+
+    def function(x: Any) -> Any:
+        values, vectors = np.linalg.eigh(x + x.swapaxes(1, 2))
+        order = np.sort(values * 2, axis=0)
+        spectrum = np.fft.rfft(order.cumsum(1))
+        return np.abs(spectrum), np.linalg.solve(x, vectors), np.median(x, axis=(0, 2)), np.linalg.svd(x).S
+
+    found = kg.kernel_graph(function, device="cpu")(x)
+    for a, b in zip(found, function(x), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
+def test_errors_on_the_host_are_numpys_and_name_the_line() -> None:
+    result = kg.kernel_graph(lambda x: np.linalg.inv(x) + 1, device="cpu")(np.zeros((2, 2)))
+    with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+        result.wait()
+
+
+MISTAKES: list[Any] = [
+    (lambda x: np.linalg.inv(x), np.ones((2, 3)), kg.ShapeError, "square"),
+    (lambda x: np.linalg.solve(x, x[0, :1]), np.eye(2), kg.ShapeError, "2 rows"),
+    (lambda x: np.linalg.eig(x), np.eye(2), kg.UnsupportedError, "astype"),
+    (lambda x: np.linalg.inv(x), np.eye(2, dtype=np.float16), kg.DTypeError, "float16"),
+    (lambda x: np.unique(x), np.ones(3), kg.UnsupportedError, "depends on data"),
+    (lambda x: np.nonzero(x), np.ones(3), kg.UnsupportedError, "np.where"),
+    (lambda x: np.histogram(x, "auto"), np.ones(3), kg.UnsupportedError, "number of bins"),
+    (lambda x: np.bincount(x), np.ones(3, int), kg.UnsupportedError, "minlength"),
+    (lambda x: np.partition(x, 3), np.ones(3), kg.ShapeError, "out of bounds"),
+    (lambda x: np.fft.fft(x, 0), np.ones(3), kg.ShapeError, "data points"),
+    (lambda x: np.linalg.lstsq(x, x), np.eye(3), kg.UnsupportedError, "pinv"),
+    (lambda x: np.compress(x > 0, x), np.ones(3), kg.UnsupportedError, "np.where"),
+]
+
+
+@pytest.mark.parametrize("function, x, kind, words", MISTAKES)
+def test_mistakes(function: Any, x: Any, kind: Any, words: str) -> None:
+    with pytest.raises(kind, match=words) as caught:
+        kg.kernel_graph(function, device="cpu").graph(x)
+    assert str(caught.value).startswith("test_host.py:")
+
+
+def test_outside_of_a_trace_numpy_does_it_at_once() -> None:
+    x = np.array([[2.0, 1.0], [1.0, 3.0]])
+    a = kg.asarray(x, device="cpu")
+    values, vectors = kg.linalg.eigh(a)
+    assert isinstance(values, kg.Array)
+    np.testing.assert_array_equal(vectors, np.linalg.eigh(x)[1])
+    np.testing.assert_array_equal(kg.sort(a, axis=0), np.sort(x, 0))
+    np.testing.assert_array_equal(np.fft.fft(a), np.fft.fft(x))
+    np.testing.assert_array_equal(kg.unique(a), np.unique(x))
+    np.testing.assert_array_equal(a.cumsum(), x.cumsum())
