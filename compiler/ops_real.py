@@ -87,7 +87,9 @@ def gelu(x: Val, approximate: bool = False) -> Val:
     """x * Phi(x), Phi the normal distribution; or its approximation by tanh (Hendrycks and Gimpel 2016)."""
     if approximate:
         return 0.5 * x * (1 + (math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)).tanh())
-    return 0.5 * x * (x * -math.sqrt(0.5)).erfc()
+    turned = x * -math.sqrt(0.5)
+    near = x.abs() < 0.5  # 1 - erf has less error there
+    return 0.5 * x * select(near, 1 - turned.erf(), turned.erfc())
 
 
 def _pi(dtype: DType) -> Any:

@@ -40,6 +40,7 @@ SCALES: dict[str, Scale] = {
     "logaddexp": lambda wide, a, b: np.maximum(np.maximum(abs(a), abs(b)), abs(wide)),
     "logaddexp2": lambda wide, a, b: np.maximum(np.maximum(abs(a), abs(b)), abs(wide)),
     "gelu": lambda wide, x: abs(wide) * (1 + x * x),
+    "lgamma": lambda wide, x: np.where(x < 0, np.maximum(abs(wide), 1), abs(wide)),  # zeros between the poles
     "power": lambda wide, z, w: abs(wide) * (1 + exponent(z, w)),
     "float_power": lambda wide, z, w: abs(wide) * (1 + exponent(z, w)),
 }

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.graph import Graph
+from kernelgraph.compiler.graph import Builder, Graph
 from kernelgraph.compiler.targets.cuda import cuda_kernel
+from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.program import Int, Kernel, Pointer
 
 from . import cuda_emulator
@@ -64,3 +65,15 @@ def test_rows_compile_without_a_gpu(group: Group) -> None:
     nest = task.kernel.form
     single = replace(nest, width=1, operands=tuple(replace(o, layout="0") for o in nest.operands))
     assert compile_cuda(cuda_kernel(single), (9, 0)).startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_products_and_sums_keep_their_roundings(dtype: str) -> None:
+    pytest.importorskip("numba.cuda")
+    from kernelgraph.runtime.devices.cuda_compile import compile_ptx
+
+    b = Builder()
+    x, y = (b.input(ArrayType((LENGTH,), np.dtype(dtype))) for _ in range(2))
+    (task,) = pipeline.build(b.finish([b.map("multiply", x, y)]), "cuda").tasks
+    assert isinstance(task.kernel, Kernel)
+    assert "fma" not in compile_ptx(task.kernel, (9, 0))
