@@ -135,7 +135,7 @@ def members(task: Task) -> tuple[Task, ...]:
     rest = tuple(item for item in extra if item[0] != name)
     own = replace(kernel, options=rest) if isinstance(kernel, Kernel) else replace(kernel, attrs=rest)
     x, y, z = task.grid
-    shape = {"units": task.units // n, "grid": (x // n, y, z)} if isinstance(kernel, Kernel) else {}
+    shape: dict[str, Any] = {"units": task.units // n, "grid": (x // n, y, z)} if isinstance(kernel, Kernel) else {}
     parts = zip(_cut(task.arguments, n), _cut(task.reads, n), _cut(task.writes, n), strict=True)
     return tuple(replace(task, kernel=own, arguments=a, reads=r, writes=w, **shape) for a, r, w in parts)
 
