@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.graph import Graph
+from kernelgraph.compiler.graph import Builder, Graph
+from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.device import Device
 from kernelgraph.runtime.machine import MACHINES
 from kernelgraph.runtime.schedule import schedule
@@ -57,3 +58,26 @@ def check_group(device: Device, group: Group) -> None:
         except AssertionError as error:
             wrong.append(f"{row.name} -> {result}: {error}")
     assert not wrong, "\n".join(wrong)
+
+
+def check_selected_zero(device: Device, narrow: str, wide: str) -> None:
+    """np.where(x < 0, 0, x.astype(wide)) is no maximum: -0 stays."""
+    b = Builder()
+    x = b.input(ArrayType((37,), narrow))
+    graph = b.finish([b.map("where", b.map("less", x, 0.0), 0.0, b.cast(x, wide))])
+    array = np.tile(np.array([0.0, -0.0, 1.0, -1.0, np.nan], narrow), 8)[:37]
+    (got,) = compute(device, graph, [array])
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(np.where(array < 0, 0, array)))
+
+
+def check_products(device: Device, dtype: str) -> None:
+    """x*y + z*w and x*y - z*w in one kernel, to the bit."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(1001).astype(dtype) for _ in range(4)]
+    b = Builder()
+    x, y, z, w = (b.input(ArrayType((1001,), dtype)) for _ in arrays)
+    products = b.map("multiply", x, y), b.map("multiply", z, w)
+    graph = b.finish([b.map("add", *products), b.map("subtract", *products)])
+    wanted = arrays[0] * arrays[1], arrays[2] * arrays[3]
+    for got, want in zip(compute(device, graph, arrays), (np.add(*wanted), np.subtract(*wanted)), strict=True):
+        np.testing.assert_array_equal(got, want)

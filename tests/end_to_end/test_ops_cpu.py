@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from kernelgraph.compiler.graph import Builder
-from kernelgraph.compiler.types import DTYPES, ArrayType
+from kernelgraph.compiler.types import DTYPES
 from kernelgraph.runtime.devices.cpu import CPUDevice
 
 from ..compiler.op_groups import Group, groups
 from .op_accuracy import sweep
-from .op_device import check_group, compute
+from .op_device import check_group, check_products, check_selected_zero
 
 DEVICE = CPUDevice()
 
@@ -31,10 +29,9 @@ def test_accuracy_over_the_whole_range(dtype: str, count: int) -> None:
 
 @pytest.mark.parametrize(("narrow", "wide"), [("f2", "f4"), ("f4", "f8"), ("f8", "f4"), ("f4", "f2")])
 def test_a_selected_zero_keeps_its_sign_through_a_conversion(narrow: str, wide: str) -> None:
-    """np.where(x < 0, 0, x.astype(wide)) is no maximum."""
-    b = Builder()
-    x = b.input(ArrayType((37,), np.dtype(narrow)))
-    graph = b.finish([b.map("where", b.map("less", x, 0.0), 0.0, b.cast(x, wide))])
-    array = np.tile(np.array([0.0, -0.0, 1.0, -1.0, np.nan], narrow), 8)[:37]
-    (got,) = compute(DEVICE, graph, [array])
-    np.testing.assert_array_equal(np.signbit(got), np.signbit(np.where(array < 0, 0, array)))
+    check_selected_zero(DEVICE, narrow, wide)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_products_and_sums_keep_their_roundings(dtype: str) -> None:
+    check_products(DEVICE, dtype)

@@ -12,7 +12,7 @@ from kernelgraph.runtime.program import Kernel
 
 from ..compiler.op_groups import Group, arguments, groups
 from ..end_to_end.op_accuracy import sweep
-from ..end_to_end.op_device import check_group
+from ..end_to_end.op_device import check_group, check_products, check_selected_zero
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +34,13 @@ def test_rows_agree_with_numpy(loaded: Any, group: Group) -> None:
 def test_accuracy_over_the_whole_range(loaded: Any, dtype: str, count: int) -> None:
     """`benchmarks/accuracy.py --device cuda` prints the same for more arguments."""
     assert not [found for found in sweep(loaded, DTYPES[dtype], count) if found.beyond]
+
+
+@pytest.mark.parametrize(("narrow", "wide"), [("f2", "f4"), ("f4", "f8"), ("f8", "f4"), ("f4", "f2")])
+def test_a_selected_zero_keeps_its_sign_through_a_conversion(device: Any, narrow: str, wide: str) -> None:
+    check_selected_zero(device, narrow, wide)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_products_and_sums_keep_their_roundings(device: Any, dtype: str) -> None:
+    check_products(device, dtype)
