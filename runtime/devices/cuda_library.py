@@ -153,6 +153,8 @@ class Blas:
 class MatmulStep:
     """A matmul task on the GPU."""
 
+    numbers = False
+
     def __init__(self, blas: Blas, task: Task, calls: Sequence[Gemm]) -> None:
         (a, b), (c,) = task.reads, task.writes
         self._blas, self._calls = blas, tuple(calls)

@@ -110,7 +110,7 @@ def test_names_are_stable() -> None:
 
 
 def test_every_primitive_compiles() -> None:
-    """All primitives on each dtype that they take, in one kernel a dtype."""
+    """All primitives on each dtype that they take, in one kernel a dtype; half of the float ones in each precision."""
     for name in ("f32", "f64", "i8", "i64", "u32", "u64", "b1"):
         dtype = DTYPES[name]
         b = Builder()
@@ -118,8 +118,9 @@ def test_every_primitive_compiles() -> None:
         args = [b.load(k, dtype) for k in range(3)]
         flag = b.const(True, DTYPES["b1"])
         outputs = []
-        for op, rule in PRIMITIVES.items():
-            if dtype not in rule.accepts or op in ("cast", "bitcast"):
+        for k, (op, rule) in enumerate(PRIMITIVES.items()):
+            other_half = dtype.kind == "f" and k % 2 == (name == "f32")
+            if dtype not in rule.accepts or op in ("cast", "bitcast") or other_half:
                 continue
             given_ = [flag] * rule.same_from + args[: rule.arity - rule.same_from]
             outputs.append(b(op, *given_, dtype=rule.result if isinstance(rule.result, np.dtype) else dtype))

@@ -52,6 +52,8 @@ def graphs_of(monkeypatch: pytest.MonkeyPatch) -> Any:
         made = FakeGraphs(context)
         monkeypatch.setattr(cuda_graph, "import_module", lambda name: made)
         monkeypatch.setattr(cuda_graph, "Blas", lambda allocate, nbytes: FakeBlas(context))
+        monkeypatch.setattr(cuda_graph, "GRAPH_US", -1.0)  # always
+        monkeypatch.setattr(cuda_graph, "UPDATE_US", 0.0)
         return made
 
     return install
