@@ -274,6 +274,12 @@ class CPUDevice:
             wait_for_all(found)
 
     @property
+    def vector_bytes(self) -> int:
+        """The width of a vector register that kernels may use here."""
+        have = machine_code.features()
+        return 64 if "avx512f" in have else 32 if "avx2" in have else 16
+
+    @property
     def vector_library(self) -> str | None:
         """The widest vector mathematics that kernels may call here: `libmvec-avx512`, `libmvec-avx2` or None."""
         have = machine_code.features()

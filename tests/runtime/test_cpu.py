@@ -337,8 +337,10 @@ def test_the_vector_library_follows_the_features(device):
     with override(cpu_features="-avx512f"):
         assert device.vector_library in (None, "libmvec-avx2")
         assert device.vector_library == ("libmvec-avx2" if widest else None)
+        assert device.vector_bytes <= 32
     with override(cpu_features="-avx512f,-avx2"):
         assert device.vector_library is None
+        assert device.vector_bytes == 16
     if widest:
         assert symbols.find("_ZGVeN16v_expf" if widest.endswith("512") else "_ZGVdN8v_expf")
 
