@@ -145,13 +145,14 @@ def _power_of_zero(z: Val, w: Val, otherwise: Val) -> Val:
 
 
 def _whole_power(z: Val, n: Val) -> Val:
-    """z ** n for a whole number |n| < 128, in NumPy's order of products."""
+    """z ** n for a whole number |n| < 128, in NumPy's order of products; NaN for 0 to a negative one."""
     count, power, result = n.abs(), z, pair(n.const(1), 0.0)
     for _ in range(7):
         half = (count * 0.5).trunc()
         result = select(count.ne(half + half), multiply(result, power), result)
         power, count = multiply(power, power), half
-    result = select(n < 0, divide(pair(n.const(1), 0.0), result), result)
+    lost = select(z.re.eq(0) & z.im.eq(0), math.nan, n.const(1))
+    result = select(n < 0, divide(pair(lost, 0.0), result), result)
     squared = multiply(z, z)
     for small, exact in ((1, z), (2, squared), (3, multiply(z, squared))):
         result = select(n.eq(small), exact, result)

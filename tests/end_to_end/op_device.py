@@ -9,12 +9,13 @@ import numpy as np
 
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.graph import Builder, Graph
-from kernelgraph.compiler.types import ArrayType
+from kernelgraph.compiler.ops import OPS
+from kernelgraph.compiler.types import ArrayType, DType, kind_of
 from kernelgraph.runtime.device import Device
 from kernelgraph.runtime.machine import MACHINES
 from kernelgraph.runtime.schedule import schedule
 
-from ..compiler.op_cases import Array
+from ..compiler.op_cases import Array, loops, values
 from ..compiler.op_checks import check
 from ..compiler.op_groups import SHIFT, Group, arguments
 
@@ -57,6 +58,29 @@ def check_group(device: Device, group: Group) -> None:
             np.testing.assert_array_equal(got[:half].view(np.uint8), again.view(np.uint8), "the place matters")
         except AssertionError as error:
             wrong.append(f"{row.name} -> {result}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def check_constants(device: Device, dtype: DType) -> None:
+    """Rows of two arguments with a constant on either side, which formulas and rewrite rules may look at."""
+    rng = np.random.default_rng(2)
+    x = values(dtype, rng)
+    few = {"b": [0, 1], "u": [0, 1, 2, 3, 8], "i": [-2, -1, 0, 1, 2, 3, 8]}
+    constants = np.array(few.get(kind_of(dtype), [-2, -1, 0, 0.5, 1, 2, 3, np.inf])).astype(dtype)
+    b, outputs, cases = Builder("constants"), [], []
+    given = b.input(ArrayType(x.shape, dtype))
+    for row in OPS.values():
+        for loop, result in loops(row) if row.kind == "map" and row.arity == 2 else ():
+            for c in rng.permutation(constants)[:3] if set(loop) == {dtype} else ():
+                for order in (1, -1):
+                    outputs.append(b.map(row.name, *(given, b.const(c))[::order]))
+                    cases.append((row, [x, np.full(len(x), c)][::order], result))
+    wrong = []
+    for (row, arrays, result), got in zip(cases, compute(device, b.finish(outputs), [x]), strict=True):
+        try:
+            check(row, arrays, result, got)
+        except AssertionError as error:
+            wrong.append(f"{row.name}: {error}")
     assert not wrong, "\n".join(wrong)
 
 

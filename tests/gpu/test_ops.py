@@ -12,7 +12,7 @@ from kernelgraph.runtime.program import Kernel
 
 from ..compiler.op_groups import Group, arguments, groups
 from ..end_to_end.op_accuracy import sweep
-from ..end_to_end.op_device import check_group, check_products, check_selected_zero
+from ..end_to_end.op_device import check_constants, check_group, check_products, check_selected_zero
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +34,11 @@ def test_rows_agree_with_numpy(loaded: Any, group: Group) -> None:
 def test_accuracy_over_the_whole_range(loaded: Any, dtype: str, count: int) -> None:
     """`benchmarks/accuracy.py --device cuda` prints the same for more arguments."""
     assert not [found for found in sweep(loaded, DTYPES[dtype], count) if found.beyond]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_with_a_constant(device: Any, dtype: str) -> None:
+    check_constants(device, DTYPES[dtype])
 
 
 @pytest.mark.parametrize(("narrow", "wide"), [("f2", "f4"), ("f4", "f8"), ("f8", "f4"), ("f4", "f2")])
