@@ -13,10 +13,9 @@ from .axes import to_shape
 from .dispatch import implements
 from .elementwise import apply
 from .errors import ShapeError
-from .joins import concatenate
 from .operands import array_of, checked_dtype, fresh, fresh_array, length, operand, to_index, trace_of
-from .tracer import Tracer
-from .views import broadcast_to, cast, copy, expand_dims, moveaxis, reshape
+from .tracer import TracedNumber, Tracer
+from .views import broadcast_to, cast, copy, moveaxis, reshape, result_type
 
 Shape = int | Sequence[int]
 
@@ -125,20 +124,22 @@ def linspace(
         raise ShapeError(f"num={count} must not be negative")
     first, last = array_of(start), array_of(stop)
     trace = trace_of(start, stop)
-    real = np.result_type(first.dtype, last.dtype, float(count))
+    weak = (int, float, complex, TracedNumber)  # as Python numbers these have no dtype of their own
+    kinds = (a if type(a) in weak else array_of(a) for a in (start, stop))
+    real = np.result_type(result_type(*kinds), 1.0)
     wanted = real if dtype is None else checked_dtype(dtype)
     delta = apply("subtract", cast(apply("multiply", last, 1.0), real), cast(apply("multiply", first, 1.0), real))
     shape = (count,) + (1,) * delta.ndim
     i = cast(reshape(fresh(trace.builder.index((count,), 0)), shape), real)
     divisor = count - 1 if endpoint else count
     step = apply("divide", delta, length(trace, divisor)) if divisor > 0 else delta
-    result = apply("add", apply("multiply", i, step), first)
+    result = apply("add", apply("multiply", i, step), cast(first, real))
     if endpoint and count > 1:
         result = apply("where", apply("equal", i, length(trace, count - 1)), cast(last, result.dtype), result)
     if wanted.kind in "iu":
         result = apply("floor", result)
     result = moveaxis(cast(result, wanted), 0, axis) if delta.ndim else cast(result, wanted)
-    return (result, step) if retstep else result
+    return (result, step if divisor > 0 else math.nan) if retstep else result
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tracer:
@@ -179,12 +180,3 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         return tuple(grids)
     shape = trace_of(*xi).builder.broadcast_shapes("meshgrid", [g.shape for g in grids])
     return tuple(broadcast_to(g, shape) for g in grids)
-
-
-@implements(np.vander)
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tracer:
-    """Columns x ** 0, x ** 1, ... (reversed unless increasing)."""
-    a = array_of(x)
-    columns = [apply("power", a, i) for i in range(a.size if N is None else to_index(N, "N"))]
-    grid = [expand_dims(c, -1) for c in (columns if increasing else reversed(columns))]
-    return concatenate(grid, -1)

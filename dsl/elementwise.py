@@ -235,6 +235,7 @@ def conj(x: Any) -> Tracer:
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Tracer:
     """|a - b| <= atol + rtol * |b|, and equal infinities."""
     x, y = array_of(a), array_of(b)
+    y = METHODS["astype"](y, np.result_type(y.dtype, 1.0), copy=False)
     distance = apply("absolute", apply("subtract", x, y))
     near = apply("less_equal", distance, apply("add", atol, apply("multiply", rtol, apply("absolute", y))))
     result = apply("logical_or", apply("logical_and", near, apply("isfinite", y)), apply("equal", x, y))

@@ -15,7 +15,7 @@ from .host import host_one, known, written
 from .joins import concatenate
 from .operands import array_of, to_index
 from .tracer import Tracer
-from .views import atleast_1d, broadcast_to, cast, copy, moveaxis, reshape
+from .views import atleast_1d, broadcast_to, cast, copy, expand_dims, moveaxis, reshape
 
 
 def _infinite(x: Any, out: Any, negative: bool) -> Tracer:
@@ -134,7 +134,7 @@ def polyder(p: Any, m: int = 1) -> Tracer:
         raise ShapeError("Order of derivative must be positive (see polyint)")
     for _ in range(times):
         n = x.size - 1
-        x = apply("multiply", x[:-1], arange(n, 0, -1)) if n > 0 else x[:0]
+        x = apply("multiply", x[:-1], arange(n, 0, -1))
     return copy(x)
 
 
@@ -155,3 +155,20 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Tracer:
         divided = apply("divide", x, arange(x.size, 0, -1))
         x = concatenate([divided, atleast_1d(array_of(constant))])
     return copy(x)
+
+
+@implements(np.vander)
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tracer:
+    """Columns 1, x, x * x, ... (reversed unless increasing)."""
+    a = array_of(x)
+    if a.ndim != 1:
+        raise ShapeError("x must be a one-dimensional array or sequence.")
+    a = cast(a, np.promote_types(a.dtype, int))
+    count = a.size if N is None else to_index(N, "N")
+    columns = [broadcast_to(a.dtype.type(1), a.shape)]
+    while len(columns) < count:
+        columns.append(a if len(columns) == 1 else apply("multiply", columns[-1], a))
+    columns = columns[:count] if increasing else columns[:count][::-1]
+    if not columns:
+        return broadcast_to(a.dtype.type(0), (a.size, 0))
+    return concatenate([expand_dims(c, -1) for c in columns], -1)

@@ -239,25 +239,6 @@ def std(
     return result if out is None else assign(out, result)
 
 
-@implements(np.average)
-def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
-    """With weights of the array's own shape, or of one axis."""
-    x = array_of(a)
-    if weights is None:
-        result = mean(x, axis, keepdims=keepdims)
-        count = x.size // (result.size or 1)
-        return (result, broadcast_to(_in_dtype(count, result), result.shape)) if returned else result
-    w = array_of(weights)
-    if w.shape != x.shape:
-        axes = to_axes(axis, x.ndim)
-        if axis is None or w.ndim != 1 or len(axes) != 1 or w.shape[0] != x.shape[axes[0]]:
-            raise ShapeError(f"weights of shape {w.shape} do not fit {x.shape}; pass one weight for each element")
-        w = reshape(w, tuple(-1 if i == axes[0] else 1 for i in range(x.ndim)))
-    scale = sum(broadcast_to(w, x.shape), axis, keepdims=keepdims)
-    result = apply("divide", sum(apply("multiply", x, w), axis, keepdims=keepdims), scale)
-    return (result, scale) if returned else result
-
-
 def _without_nans(a: Any, stand_in: Any) -> Tracer:
     x = array_of(a)
     return x if kind_of(x.dtype) not in "fc" else apply("where", apply("isnan", x), _in_dtype(stand_in, x), x)

@@ -166,13 +166,15 @@ def _as(x: Any, dtype: np.dtype[Any]) -> Tracer:
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Tracer:
     """Each function on all of `x`, and of that what its condition chooses; the functions must be elementwise."""
     a = array_of(x)
-    if isinstance(condlist, Tracer):
-        conditions = list(condlist) if condlist.ndim > a.ndim else [condlist]
-    elif isinstance(condlist, (list, tuple)) and (a.ndim == 0 or isinstance(condlist[0], (list, np.ndarray, Tracer))):
-        conditions = list(condlist)
+    if isinstance(condlist, (Tracer, np.ndarray)):
+        conditions = [condlist] if a.ndim == 0 or condlist.ndim == 1 else list(condlist)
     else:
-        conditions = [condlist]
+        nested = a.ndim == 0 or isinstance(condlist[0], (list, np.ndarray, Tracer))
+        conditions = list(condlist) if isinstance(condlist, (list, tuple)) and nested else [condlist]
     masks = [cast(array_of(c), np.bool_, copy=False) for c in conditions]
+    for mask in masks:
+        if mask.shape != a.shape:
+            raise ShapeError(f"a condition of shape {mask.shape} does not fit an array of shape {a.shape}")
     if len(funclist) == len(masks) + 1:
         chosen = masks[0]
         for mask in masks[1:]:
@@ -224,6 +226,8 @@ def putmask(a: Tracer, mask: Any, values: Any) -> None:
         raise UnsupportedError(
             "np.putmask with values of another shape repeats them; write a[...] = np.where(mask, values, a)"
         )
+    if isinstance(values, (Tracer, np.ndarray, np.generic)) and not np.can_cast(value.dtype, a.dtype):
+        raise DTypeError(f"putmask cannot cast {value.dtype} to {a.dtype} safely; write values.astype(a.dtype)")
     condition = apply("not_equal", mask, False)
     if condition.shape != a.shape:
         raise ShapeError(f"putmask: a mask of shape {condition.shape} does not fit an array of shape {a.shape}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.types import kind_of
+from ..compiler.types import FLOAT64, kind_of
 from .axes import Axes, to_axes, to_axis
 from .dispatch import implements
 from .elementwise import apply, isclose
@@ -15,10 +15,33 @@ from .host import host_one, known, written
 from .joins import concatenate
 from .linear import matmul
 from .operands import array_of, checked_dtype
-from .reductions import NO_VALUE, all, average, mean, sum, var
+from .reductions import NO_VALUE, all, mean, sum, var
 from .reductions import reduce as reduce_by
 from .tracer import Tracer
 from .views import broadcast_to, cast, diagonal, reshape, squeeze, transpose
+
+
+@implements(np.average)
+def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
+    """With weights of the array's own shape, or of that of its `axis`. Weights that sum to 0 give NaN or infinity
+    (NumPy raises ZeroDivisionError)."""
+    x = array_of(a)
+    if weights is None:
+        result = mean(x, axis, keepdims=keepdims)
+        count = cast(array_of(x.size / (result.size or 1)), result.dtype)
+        return (result, broadcast_to(count, result.shape)) if returned else result
+    w = array_of(weights)
+    if w.shape != x.shape:
+        axes = to_axes(axis, x.ndim)
+        if axis is None or w.shape != tuple(x.shape[i] for i in axes):
+            raise ShapeError(f"weights of shape {w.shape} do not fit {x.shape}; pass one weight for each element")
+        w = transpose(w, sorted(range(len(axes)), key=axes.__getitem__))
+        w = reshape(w, tuple(n if i in axes else 1 for i, n in enumerate(x.shape)))
+    wanted = np.result_type(x.dtype, w.dtype, *([FLOAT64] if kind_of(x.dtype) in "biu" else []))
+    scale = sum(w, axis, wanted, keepdims=keepdims)
+    product = apply("multiply", cast(x, wanted, copy=False), cast(w, wanted, copy=False))
+    result = apply("divide", sum(product, axis, keepdims=keepdims), scale)
+    return (result, broadcast_to(scale, result.shape)) if returned else result
 
 
 @implements(np.cov)
