@@ -63,7 +63,7 @@ class CUDADevice:
 
     def upload(self, host: np.ndarray[Any, Any], memory: Any) -> CudaEvent:
         self.context.enter()
-        return self._transfers.upload(host, memory.address)
+        return self._transfers.upload(host, memory)
 
     def download(self, memory: Any, host: np.ndarray[Any, Any]) -> None:
         self.context.enter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -27,16 +28,22 @@ class Transfers:
         self._events, self._stream, self._failure = events, stream, failure
         self._lock = threading.Lock()
         self._chunks: list[Any] = []
+        self._coming: deque[tuple[CudaEvent, Any]] = deque()  # memory that is still being written
 
-    def upload(self, host: np.ndarray[Any, Any], address: int) -> CudaEvent:
-        """Copy a C-contiguous host array to the device; it has been read on return."""
+    def upload(self, host: np.ndarray[Any, Any], memory: Any) -> CudaEvent:
+        """Copy a C-contiguous host array into the start of `memory`; the array has been read on return."""
         with self._lock:
-            if host.nbytes <= SMALL:
-                if host.nbytes:  # from pageable memory the driver copies before it returns
-                    self._do(self._driver.to_device(address, host.ctypes.data, host.nbytes, self._stream), "upload")
-            else:
-                self._upload_chunks(host.ctypes.data, address, host.nbytes)
-            return self._events.record(self._stream)
+            while self._coming and self._coming[0][0].query():
+                self._coming.popleft()
+            if host.nbytes > SMALL:
+                self._upload_chunks(host.ctypes.data, memory.address, host.nbytes)
+                return self._events.record(self._stream)
+            if host.nbytes:  # from pageable memory the driver copies before it returns
+                code = self._driver.to_device(memory.address, host.ctypes.data, host.nbytes, self._stream)
+                self._do(code, "upload")
+            event = self._events.record(self._stream)
+            self._coming.append((event, memory))
+            return event
 
     def download(self, address: int, host: np.ndarray[Any, Any]) -> None:
         """Copy device memory, already written, into a C-contiguous host array; done on return."""

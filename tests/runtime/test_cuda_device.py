@@ -228,6 +228,18 @@ def test_transfers(nbytes: int) -> None:
     np.testing.assert_array_equal(got, wanted)
 
 
+def test_memory_outlives_its_upload() -> None:
+    device = device_on(FakeContext())
+    memory = device.allocate(1000)
+    address = memory.address
+    event = device.upload(np.zeros(1000, np.uint8), memory)
+    del memory
+    assert device.allocate(1000).address != address  # the copy is still on its way
+    event.wait()
+    device.upload(np.zeros(1, np.uint8), device.allocate(1))
+    assert device.allocate(1000).address == address
+
+
 def test_no_driver_is_said() -> None:
     try:
         cuda.CUDADevice()
