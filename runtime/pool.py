@@ -150,6 +150,8 @@ class Pool:
 
     def _bound_cached(self) -> None:
         """A large block has died: keep no more than the bound."""
+        if LARGE is None:  # modules go before the last objects at exit
+            return
         if not self._bound:
             self._bound = settings.pool_bytes or _memory_of_machine() // 4
         if sum(c.size * len(c.free) for c in list(self._classes.values()) if c.size >= LARGE) > self._bound:
