@@ -18,6 +18,7 @@ from . import (
     joins,
     linalg,
     linear,
+    nn,
     operators,
     reductions,
     refusals,
@@ -38,7 +39,7 @@ __all__ = ["NAMESPACE", "Namespace"]
 
 def _has_traced(args: tuple[Any, ...]) -> bool:
     return any(
-        isinstance(a, Tracer) or type(a) is TracedNumber or (type(a) in (list, tuple) and _has_traced(tuple(a)))
+        isinstance(a, Tracer) or type(a) is TracedNumber or (isinstance(a, (list, tuple)) and _has_traced(tuple(a)))
         for a in args
     )
 
@@ -148,6 +149,10 @@ NAMESPACE["linalg"] = _module(np.linalg)
 NAMESPACE["fft"] = _module(np.fft)
 for _name in ("fftfreq", "rfftfreq"):  # these take no array
     setattr(NAMESPACE["fft"], _name, _new(_name, getattr(fourier, _name), getattr(np.fft, _name)))
+
+NAMESPACE["nn"] = Namespace(
+    "nn", {n: _both(n, f, f) for n, f in nn.FUNCTIONS.items()} | {n: NAMESPACE[n] for n in nn.SHARED}
+)
 
 # the methods that the namespace and the stand-ins share come from these modules
 _ = (
