@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..runtime.program import Kernel
+from ..runtime.vectors import vector_bytes, vector_library
 from .kernel import LoopNest
 
 
@@ -30,11 +31,15 @@ class Target:
     width: Callable[[Sequence[int], int, float], int]
 
 
-@lru_cache(4096)
 def _cpu_kernel(form: LoopNest) -> Kernel:
+    return _cpu_text(form, vector_library(), vector_bytes())
+
+
+@lru_cache(4096)
+def _cpu_text(form: LoopNest, library: str | None, width: int) -> Kernel:
     from .targets.cpu import print_cpu
 
-    return Kernel(form.name, "cpu", print_cpu(form), form.signature, form=form)
+    return Kernel(form.name, "cpu", print_cpu(form, library, width), form.signature, form=form)
 
 
 def _cpu_launch(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy as copying
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -287,32 +288,62 @@ def to_device(x: Any, device: str) -> Array:
 
 # calls in flight
 
-_flights: deque[tuple[tuple[Event, ...], Any]] = deque()
+_flights: deque[tuple[tuple[Event, ...], Any, int]] = deque()
+_held = [0]  # bytes that calls in flight hold; threads may leave it a little off
+
+AHEAD = 8  # calls that may always be in flight,
+FLIGHT_BYTES = 8 << 30  # beyond them only while all together hold less than this
 
 
 def hold(events: tuple[Event, ...], things: Any) -> None:
-    """Keeps `things` (memory) alive until the events have happened."""
-    while _flights and all(e.query() for e in _flights[0][0]):
-        try:
-            _flights.popleft()
-        except IndexError:  # another thread was faster
+    """Keeps `things` (memory) alive until the events have happened. A caller who runs far ahead of the device waits
+    here for the oldest call, so that calls in flight never take all the memory."""
+    while (flight := _oldest()) is not None:
+        if not all(e.query() for e in flight[0]):
+            _flights.appendleft(flight)
             break
-    _flights.append((events, things))
+        _held[0] -= flight[2]
+    size = sum([thing.nbytes for thing in things])
+    _held[0] += size
+    _flights.append((events, things, size))
+    while _held[0] > FLIGHT_BYTES and len(_flights) > AHEAD:
+        _land()
+
+
+def _oldest() -> tuple[tuple[Event, ...], Any, int] | None:
+    """Takes out the oldest call: by popping first, threads never drop one that another has looked at."""
+    try:
+        return _flights.popleft()
+    except IndexError:
+        return None
+
+
+def _land() -> None:
+    """Wait for the oldest call in flight. Errors stay with the arrays that they concern."""
+    flight = _oldest()
+    if flight is None:
+        return
+    try:
+        for event in flight[0]:
+            with suppress(Exception):
+                event.wait()
+    except BaseException:  # interrupted: it is still in flight
+        _flights.appendleft(flight)
+        raise
+    _held[0] -= flight[2]
+
+
+def make_room() -> bool:
+    """Wait for all calls in flight, whose memory goes back; whether there were any."""
+    found = bool(_flights)
+    waitall()
+    return found
 
 
 def waitall() -> None:
     """Wait for all work in flight. Errors stay with the arrays that they concern."""
     while _flights:
-        try:
-            events, things = _flights.popleft()
-        except IndexError:
-            return
-        for event in events:
-            try:
-                event.wait()
-            except Exception:
-                continue
-        del things
+        _land()
 
 
 _ = copying

@@ -18,10 +18,10 @@ from ..compiler.types import ArrayType
 from ..runtime.device import Device, Event
 from ..runtime.errors import OutOfMemory
 from ..runtime.plan import Plan
-from .array import Array, hold
+from .array import Array, hold, make_room
 from .capture import Captured
 from .errors import ArgumentsError, ReadOnlyError
-from .guards import Guard
+from .guards import Guards
 from .numbers import Respecialise
 from .out_of_memory import too_large
 from .pointer import address
@@ -39,12 +39,13 @@ class Entry:
     It returns when no NumPy memory of the caller is still to be read, and raises Respecialise if a number does not fit
     the trace."""
 
-    __slots__ = ("assigned", "guards", "run", "text", "used")
+    __slots__ = ("assigned", "guards", "holds", "run", "text", "used")
 
-    def __init__(self, run: Run, text: str, guards: tuple[Guard, ...], assigned: tuple[int, ...]) -> None:
+    def __init__(self, run: Run, text: str, guards: Guards, assigned: tuple[int, ...]) -> None:
         self.run = run
         self.text = text
         self.guards = guards
+        self.holds = guards.hold if guards else None
         self.assigned = assigned
         self.used = True
 
@@ -71,6 +72,7 @@ def make_entry(
         "address": address,
         "asarray": np.asarray,
         "assign": assign,
+        "make_room": make_room,
         "may_assign": may_assign,
         "upload": _uploader(device),
         "too_large": partial(too_large, plan, device),
@@ -123,7 +125,8 @@ class _Writer:
         if made:
             yield "except OutOfMemory as error:"
             yield f"    {' = '.join(made)} = None"  # what was had goes back, although the traceback lives on
-            yield "    raise too_large(error) from None"
+            yield "    if not make_room(): raise too_large(error) from None"
+            yield "    return run(leaves, places)"
         scalars = "()" if not numbers else "numbers" if not self._more_than(numbers) else f"numbers[:{numbers}]"
         after = "after" if collects else "()"
         arena = "arena.address" if self.plan.arena_bytes else "None"

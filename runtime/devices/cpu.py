@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import machine_code, symbols
+from .. import machine_code
 from ..device import Timing
 from ..errors import CompileError, PlanError
 from ..native import Engine, cores, engine, native
@@ -26,6 +26,7 @@ from ..pool import Pool, as_numpy
 from ..program import Kernel
 from ..serial import KERNEL, host_call, kernel_call, noted, run_serially
 from ..settings import settings
+from ..vectors import vector_bytes, vector_library
 
 INLINE_US = 20.0  # less work than this runs on the caller's thread,
 PARKED_US = 40.0  # and less than this when all workers are parked: waking one costs as much
@@ -276,17 +277,12 @@ class CPUDevice:
     @property
     def vector_bytes(self) -> int:
         """The width of a vector register that kernels may use here."""
-        have = machine_code.features()
-        return 64 if "avx512f" in have else 32 if "avx2" in have else 16
+        return vector_bytes()
 
     @property
     def vector_library(self) -> str | None:
         """The widest vector mathematics that kernels may call here: `libmvec-avx512`, `libmvec-avx2` or None."""
-        have = machine_code.features()
-        for name, feature, probe in (("avx512", "avx512f", "_ZGVeN16v_expf"), ("avx2", "avx2", "_ZGVdN8v_expf")):
-            if feature in have and symbols.find(probe) is not None:
-                return f"libmvec-{name}"
-        return None
+        return vector_library()
 
 
 __all__ = ["DONE", "CPUDevice", "CPUExecutable", "as_numpy"]

@@ -33,10 +33,12 @@ def test_stages(name, request):
 def test_kernel_text(name, target, request):
     """The text that each target compiles."""
     from kernelgraph.compiler.pipeline import build
+    from kernelgraph.compiler.targets.cpu import print_cpu
 
     function, args = PROGRAMS[name]
     graph = kg.kernel_graph(device="fake")(function).graph(*args)
-    sources = [t.kernel.source for t in build(graph, target).tasks if isinstance(t.kernel, Kernel)]
+    kernels = [t.kernel for t in build(graph, target).tasks if isinstance(t.kernel, Kernel)]
+    sources = [print_cpu(k.form, None, 32) if target == "cpu" else k.source for k in kernels]
     compare(f"{name}.{target}.txt", "\n\n".join(sources) + "\n", request)
 
 
