@@ -8,7 +8,7 @@ from ...runtime.program import Kernel
 from ..kernel import LoopNest
 from .cuda_elementwise import print_elementwise
 from .cuda_reduce import print_column, print_row
-from .cuda_shape import Shape, launch, most_threads, row_width, shape_of
+from .cuda_shape import Shape, launch, row_width, shape_of
 from .cuda_tile import print_tile
 
 __all__ = ["cuda_kernel", "launch", "print_cuda", "row_width"]
@@ -27,7 +27,7 @@ def print_cuda(nest: LoopNest) -> str:
     Its parameters are the nest's: addresses, axis lengths and strides (int64), scalars. THREADS is the largest block.
     """
     shape = shape_of(nest)
-    return f"THREADS = {most_threads(nest)}\n" + _PRINTERS[shape.strategy](nest, shape)
+    return f"THREADS = {shape.threads}\n" + _PRINTERS[shape.strategy](nest, shape)
 
 
 def cuda_kernel(nest: LoopNest) -> Kernel:

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..kernel import LOOP, LoopNest, Phase
 from ..types import SHORT_NAMES
-from .cuda_shape import MAX_THREADS, Shape, is_vector
-from .cuda_text import Context, Place, Text, butterfly, combine, fold, identities, masked, part_dtypes
+from .cuda_shape import Shape, is_vector, part_dtypes
+from .cuda_text import Context, Place, Text, butterfly, combine, fold, identities, masked
 
 CHUNK = 16  # additions in a row of a float32 sum before it is added to the next level
 
@@ -275,7 +275,7 @@ def _combine_column(text: Text, number: int, phase: Phase, totals: Sequence[Sequ
         dtypes = [SHORT_NAMES[d] for d in part_dtypes(reduction)]
         memories = [f"h{number}_{r}_{part}" for part in range(len(names))]
         for name, memory, dtype in zip(names, memories, dtypes, strict=True):
-            text.add(f"{memory} = shared_{dtype}_{MAX_THREADS * length}()")
+            text.add(f"{memory} = shared_{dtype}_{text.shape.threads * length}()")
             text.add(f"sstore_{dtype}_{length}({memory}, (y * bdim_x() + x) * {length}, {name})")
         text.add("barrier()", "half = ways // 2")
         with text.block("while half > 0:"):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from ...runtime.devices.cuda_properties import H200, GpuProperties
-from ..kernel import LOOP, LoopNest
+from ..kernel import LOOP, LoopNest, Reduction
 
 VECTOR_BYTES = 16
 WARP = 32
@@ -15,7 +18,7 @@ MAX_THREADS = 512  # of a reduction's block: leaves 128 registers a thread
 ELEMENTWISE_THREADS = 256
 LIMIT_32 = 2**31 - 2**16  # 32-bit indices may step this far beyond the end
 TILE, TILE_ROWS = 32, 8
-SHARED_BYTES = 40 << 10  # of a tile's block: leaves room for several blocks on a multiprocessor
+SHARED_BYTES = 40 << 10  # of a block: below the 48 KiB that every GPU grants
 
 # (16-byte groups a thread, threads at most): a row takes the first line that holds it.
 _ROW_WIDTHS = ((1, 32), (2, 32), (4, MAX_THREADS), (8, MAX_THREADS))
@@ -26,7 +29,8 @@ _MAX_LANES = 32
 class Shape:
     """The strategy (`elementwise`, `tile`, `row`, `column`), and the lanes of a value: `groups` of `length` elements.
 
-    loop: a row too long for registers is read once a phase. across: the other axis of a tile.
+    loop: a row too long for registers is read once a phase. across: the other axis of a tile. threads: the largest
+    block of any launch, which bounds the registers of a thread.
     """
 
     strategy: str
@@ -34,6 +38,7 @@ class Shape:
     groups: int
     loop: bool = False
     across: int = -1
+    threads: int = 256
 
     @property
     def lanes(self) -> int:
@@ -110,7 +115,7 @@ def _row(nest: LoopNest) -> Shape:
     groups = width if length > 1 else width * max(1, VECTOR_BYTES // largest)
     while length * groups > _MAX_LANES:
         groups //= 2
-    return Shape("row", length, groups, loop)
+    return Shape("row", length, groups, loop, threads=MAX_THREADS)
 
 
 def _column(nest: LoopNest) -> Shape:
@@ -118,7 +123,16 @@ def _column(nest: LoopNest) -> Shape:
     groups = 4 if nest.reduced == 1 else 1
     while length * groups > _MAX_LANES:
         groups //= 2
-    return Shape("column", length, groups, loop=True)
+    each = length * sum(d.itemsize for p in nest.phases for r in p.reductions for d in part_dtypes(r))
+    threads = MAX_THREADS  # each leaves its columns' results in shared memory
+    while threads > WARP and threads * each > SHARED_BYTES:
+        threads //= 2
+    return Shape("column", length, groups, loop=True, threads=threads)
+
+
+def part_dtypes(reduction: Reduction) -> list[np.dtype[Any]]:
+    """What a reduction carries: its value, and an index for argmin and argmax."""
+    return [reduction.dtype] + ([np.dtype(np.int64)] if reduction.combine.startswith("arg") else [])
 
 
 def _transposed_axis(nest: LoopNest) -> int | None:
@@ -211,12 +225,7 @@ def _launch_column(nest: LoopNest, shape: Shape, sizes: Sequence[int], propertie
     x = min(WARP, _power_of_two(-(-columns // shape.length)))
     blocks = -(-columns // (x * shape.length)) * rest
     threads = MAX_THREADS if blocks < 4 * properties.multiprocessors else ELEMENTWISE_THREADS
-    return (blocks, 1, 1), (x, min(threads // x, _power_of_two(reduced)), 1)
+    return (blocks, 1, 1), (x, min(min(threads, shape.threads) // x, _power_of_two(reduced)), 1)
 
 
 _LAUNCH = {"elementwise": _launch_elementwise, "tile": _launch_tile, "row": _launch_row, "column": _launch_column}
-
-
-def most_threads(nest: LoopNest) -> int:
-    """The largest block of any launch, which bounds the registers of a thread."""
-    return ELEMENTWISE_THREADS if shape_of(nest).strategy in ("elementwise", "tile") else MAX_THREADS

@@ -5,16 +5,16 @@ The text is Python over the names of `runtime/devices/cuda_intrinsics.py`; it im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..kernel import LOOP, Instr, LoopNest, Phase, Reduction
+from ..kernel import Instr, LoopNest, Phase, Reduction
 from ..types import BOOL, HALVES, SHORT_NAMES
-from .cuda_shape import Shape
+from .cuda_shape import Shape, part_dtypes
 
 _KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
 _COMBINE = {
@@ -272,10 +272,6 @@ def identities(reduction: Reduction) -> list[str]:
     return [constant(dtype, edge)] + ([last] if reduction.combine.startswith("arg") else [])
 
 
-def part_dtypes(reduction: Reduction) -> list[np.dtype[Any]]:
-    return [reduction.dtype] + ([np.dtype(np.int64)] if reduction.combine.startswith("arg") else [])
-
-
 def combine(text: Text, reduction: Reduction, target: Sequence[str], a: Sequence[str], b: Sequence[str]) -> None:
     """target = combine(a, b), part by part."""
     if reduction.combine.startswith("arg"):
@@ -323,14 +319,10 @@ def masked(text: Text, reduction: Reduction, values: Sequence[str], mask: str | 
     return names
 
 
-def reductions_of(phase: Phase) -> Iterable[tuple[int, Reduction]]:
-    return enumerate(phase.reductions) if phase.kind == LOOP else ()
-
-
 def _stride_names(nest: LoopNest) -> dict[tuple[int, int], str]:
     """s0, s1, ... for the run-time strides, in parameter order."""
     found = [(o, axis) for o, op in enumerate(nest.operands) for axis, c in enumerate(op.layout) if c == "s"]
     return {key: f"s{k}" for k, key in enumerate(found)}
 
 
-__all__ = ["Context", "Place", "Text", "butterfly", "combine", "fold", "identities", "masked", "part_dtypes", "replace"]
+__all__ = ["Context", "Place", "Text", "butterfly", "combine", "fold", "identities", "masked", "part_dtypes"]

@@ -99,7 +99,7 @@ def write_scalar(block: Any, offset: int, value: Any, dtype: str) -> None:
 class HostStep:
     """A library call that the GPU has not: its regions come to the host, NumPy does it, the results go back.
 
-    It waits for its stream, so it is right, not fast; `cuda_library.NATIVE` lists what runs on the GPU.
+    It waits for its stream, so it is right, not fast; `cuda_library.native_step` says what runs on the GPU.
     """
 
     empty = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
@@ -223,8 +223,3 @@ def _copy(driver: Driver, blas: Blas, task: Task) -> CopyStep | None:
 
 
 _NATIVE: dict[str, Callable[[Driver, Blas, Task], Any]] = {"matmul": _matmul, "copy": _copy}
-
-
-def names() -> Iterator[str]:
-    """The library calls that run on the GPU."""
-    return iter(_NATIVE)

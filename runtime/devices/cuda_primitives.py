@@ -167,15 +167,31 @@ def _select(b: ir.IRBuilder, dtype: str, condition: Value, x: Value, y: Value) -
 
 
 def _hypot(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
-    """libdevice's overflows for float64 near the largest number: a quarter there."""
-    plain = _libdevice("hypot")
+    """For float64 scaled by a power of two, and corrected (Borges, "An improved algorithm for hypot(a, b)", 2019):
+    libdevice's is an ulp too large near the largest number, which is infinity."""
     if dtype == "f32":
-        return plain(b, dtype, x, y)
-    limit = ir.Constant(F64, 2.0**1020)
-    sizes = (_libdevice("fabs")(b, dtype, v) for v in (x, y))
-    large = b.or_(*(b.fcmp_ordered(">", size, limit) for size in sizes))
-    down, up = (b.select(large, ir.Constant(F64, f), ir.Constant(F64, 1.0)) for f in (0.25, 4.0))
-    return b.fmul(plain(b, dtype, b.fmul(x, down), b.fmul(y, down)), up)
+        return _libdevice("hypot")(b, dtype, x, y)
+
+    def c(number: float) -> Value:
+        return ir.Constant(F64, number)
+
+    def fma(x: Value, y: Value, z: Value) -> Value:
+        return call(b, "__nv_fma", F64, x, y, z)
+
+    x, y = (call(b, "__nv_fabs", F64, v) for v in (x, y))
+    infinite = b.or_(*(b.fcmp_ordered("==", v, c(float("inf"))) for v in (x, y)))
+    wide = b.fcmp_ordered(">", x, y)
+    x, y = b.select(wide, x, y), b.select(wide, y, x)
+    large, small = b.fcmp_ordered(">", x, c(2.0**500)), b.fcmp_ordered("<", x, c(2.0**-400))
+    scale, back = (b.select(large, c(1 / f), b.select(small, c(f), c(1.0))) for f in (2.0**600, 2.0**-600))
+    x, y = b.fmul(x, scale), b.fmul(y, scale)
+    h = call(b, "__nv_sqrt", F64, fma(x, x, b.fmul(y, y)))
+    hh, xx = b.fmul(h, h), b.fmul(x, x)
+    low = b.fsub(fma(h, h, b.fneg(hh)), fma(x, x, b.fneg(xx)))
+    error = b.fadd(fma(b.fneg(y), y, b.fsub(hh, xx)), low)
+    found = b.fsub(h, b.fdiv(error, b.fadd(h, h)))
+    found = b.fmul(b.select(b.fcmp_ordered("==", h, c(0.0)), h, found), back)
+    return b.select(infinite, c(float("inf")), found)
 
 
 _SAME_NAME = (

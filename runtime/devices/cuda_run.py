@@ -13,7 +13,7 @@ from ..program import Kernel, Library
 from ..serial import host_call
 from ..settings import settings
 from .cuda_driver import SUCCESS
-from .cuda_events import CudaEvent, is_lost
+from .cuda_events import CudaEvent
 from .cuda_launch import HostStep, KernelStep
 from .cuda_library import native_step
 
@@ -158,6 +158,3 @@ class CUDAExecutable:
         task = self.plan.tasks[step.task]
         error.add_note(f"in step {number}: {task.name}" + (f" ({task.line})" if task.line else ""))
         return error
-
-
-__all__ = ["CUDAExecutable", "is_lost"]

@@ -103,6 +103,21 @@ def test_other_architectures(cc: tuple[int, int]) -> None:
     assert link_cubin(ptx_of(softmax("s1", 1), cc), cc).startswith(b"\x7fELF")
 
 
+def test_many_reductions_fit_shared_memory() -> None:
+    b = Builder()
+    b.loop()
+    value = b.load(0, DTYPES["f16"])
+    wide = b("cast", value, dtype=F64)
+    found = [b.reduce("argmax", wide, b("index", dtype=DTYPES["i64"], attr=1))]
+    found += [b.reduce(combine, wide) for combine in ("sum", "prod", "min", "max")]
+    b.point()
+    operands = [Operand(DTYPES["f16"], "in", "1s")]
+    for where in found:
+        b.store(len(operands), b.result(where, F64))
+        operands.append(Operand(F64, "out", "10"))
+    compile_cuda(cuda_kernel(b.nest("k", 1, 1, operands)), CC)
+
+
 def test_names_are_stable() -> None:
     kernel = cuda_kernel(one("add", F32, F32))
     first = compile_ptx(kernel, CC)
