@@ -159,8 +159,8 @@ class KernelBuilder:
         rows = math.prod(n for i, n in enumerate(domain) if i not in self.reduced)
         length = math.prod(domain[i] for i in self.reduced)
         outer = domain[min(self.reduced)]
-        inner_rows = domain[-1] if len(domain) - 1 not in self.reduced else 1
-        busy = max(1, rows // 128) if inner_rows >= 32 else rows  # columns are taken in blocks
+        columns = domain[-1] if len(domain) - 1 not in self.reduced else 1
+        busy = rows // max(columns, 1) * -(-columns // 128)  # columns are taken in blocks
         if rows == 0 or length < model.split_length or busy >= model.parallelism // 2:
             return None
         parts = min(max(2, 2 * model.parallelism // busy), length // (model.split_length // 8), outer)
