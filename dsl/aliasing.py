@@ -15,7 +15,7 @@ import numpy as np
 from ..compiler.graph import Builder, Value
 from ..compiler.types import ArrayType
 from .errors import DTypeError, ReadOnlyError, ShapeError, TraceError
-from .operands import operand, sources_of
+from .operands import operand
 from .tracer import CAPTURED, SCALAR, Tracer, check_alive
 
 Part = tuple[Value, tuple[int, ...], tuple[int, ...]]  # what is assigned, and the (starts, steps) of where it goes
@@ -100,10 +100,10 @@ def view(x: Tracer, *steps: Look) -> Tracer:
     """An array that shares memory with `x`."""
     root = root_of(x)
     if root._owner == SCALAR:  # NumPy makes an array of its own from a scalar
-        x = root = Tracer(x._trace, x._value, None, x._sources)
+        x = root = Tracer(x._trace, x._value)
     for step in steps:
         value = step.apply(x._trace.builder, x._value)
-        x = Tracer(x._trace, value, x._owner, x._sources, x, step)
+        x = Tracer(x._trace, value, x._owner, x, step)
         root._views.append(weakref.ref(x))
     return x
 
@@ -155,9 +155,6 @@ def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
             "assigning to an array that a reshape of it still looks at is not supported, since NumPy makes a view or a "
             "copy there as it can; write x.reshape(...).copy(), or assign first"
         )
-    sources = None if result._sources is None or root._sources is None else root._sources | result._sources
-    for array in (root, *seen):
-        array._sources = sources
     root._held = value if whole else builder.update(root._held, value, starts, steps)
     if isinstance(root._owner, int):
         trace.assigned[root._owner] = root
@@ -179,7 +176,7 @@ def store(target: Tracer, value: Any) -> None:
     if builder.broadcast_shapes("assignment", [shape, target.shape]) != target.shape:
         raise ShapeError(f"a value of shape {shape} cannot be assigned to a part of shape {target.shape}")
     wide = builder.broadcast(builder.reshape(converted, shape), target.shape)
-    assign(target, Tracer(target._trace, wide, None, sources_of(value)))
+    assign(target, Tracer(target._trace, wide))
 
 
 def as_dtype(value: Any, target: Tracer) -> Value:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import AxisError, ShapeError, TraceError
+from .errors import AxisError, ShapeError
 from .operands import to_index
 from .tracer import Tracer
 
@@ -36,7 +36,7 @@ def to_axes(axis: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
 def to_shape(shape: Any) -> tuple[int, ...]:
     """A tuple of Python ints from an int or a sequence of ints."""
     if isinstance(shape, Tracer):
-        raise TraceError("a traced value cannot be a shape; pass it as a Python int argument of the function")
+        shape = shape._known("cannot be a shape", "pass it as a Python int argument of the function")
     if type(shape) is np.ndarray:
         shape = shape.tolist()
     entries = shape if isinstance(shape, (tuple, list)) else (shape,)

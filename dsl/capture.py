@@ -11,14 +11,16 @@ import numpy as np
 from ..compiler.graph import Graph, GraphError, Value
 from ..compiler.types import kind_of
 from .array import Array
-from .errors import TraceError, UserError, located, user_frames, user_line
-from .guards import Guard, guards_of
+from .errors import UserError, located, user_frames, user_line
+from .guards import Guards, contents_guard
 from .numbers import Host
 from .operands import array_of
+from .scope import works
 from .spec import Spec
 from .trace import NeedValue, Trace, tracing
 from .tracer import SCALAR, TracedNumber, Tracer
 from .tree import Tree, flatten, unflatten
+from .world import World, maker, known_names
 
 NUMBERS = (int, float, complex)
 
@@ -46,7 +48,7 @@ class Captured:
     tree: Tree
     results: tuple[tuple[str, Any], ...]
     assigned: tuple[tuple[int, int], ...]
-    guards: tuple[Guard, ...]
+    guards: Guards
 
 
 def capture(
@@ -56,15 +58,17 @@ def capture(
 
     Raises UserError at the user's line; what the function itself raises goes through."""
     trace = Trace(name)
+    world = trace.world = World(trace) if works() else None
     try:
         with tracing(trace):
-            args, options = unflatten(tree, [_stand_in(trace, i, a) for i, a in enumerate(arguments)])
+            leaves = [_stand_in(trace, i, a) for i, a in enumerate(arguments)]
+            args, options = unflatten(tree, leaves, maker(world))
             trace.builder.where = user_line
-            kept = _attributes(args)
-            result = function(*args, **options)
+            result = (function if world is None else world.lift(function))(*args, **options)
             if trace.needed:
                 return frozenset(trace.needed)
-            _check_attributes(args, kept)
+            if world is not None:
+                world.check()
             return _finished(trace, function, result)
     except NeedValue:
         return frozenset(trace.needed)
@@ -76,26 +80,13 @@ def capture(
 
 def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
     if argument.static:
-        return argument.value
+        return argument.value if trace.world is None else trace.world.lift(argument.value)
     if argument.spec is not None:
-        sources = frozenset([leaf]) if argument.value is not None and argument.spec.shape == () else None
-        owner: int | str = SCALAR if isinstance(argument.value, np.generic) else leaf
-        return Tracer(trace, trace.builder.input(argument.spec.type), owner, sources)
+        value = trace.builder.input(argument.spec.type)
+        if argument.value is not None and argument.spec.shape == ():
+            trace.number_inputs[value.number] = leaf
+        return Tracer(trace, value, SCALAR if isinstance(argument.value, np.generic) else leaf)
     return TracedNumber(trace, trace.host.argument(leaf), argument.value, frozenset([leaf]))
-
-
-def _attributes(args: Sequence[Any]) -> dict[str, Any]:
-    return dict(vars(args[0])) if args and hasattr(args[0], "__dict__") and not isinstance(args[0], type) else {}
-
-
-def _check_attributes(args: Sequence[Any], before: dict[str, Any]) -> None:
-    """Refuses a method that assigned to an attribute of `self`: it saw a copy."""
-    after = _attributes(args)
-    for name in {*before, *after}:
-        if before.get(name) is not after.get(name):
-            raise TraceError(
-                f"assigning to the attribute {name!r} in a traced method is not supported; return the value"
-            )
 
 
 def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captured:
@@ -114,7 +105,7 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captur
             results.append(("array", len(outputs)))
             outputs.append(array_of(leaf)._value)
         else:
-            results.append(("static", leaf))
+            results.append(("static", leaf if trace.world is None else trace.world.original(leaf)))
     assigned = tuple((leaf, len(outputs) + i) for i, leaf in enumerate(sorted(trace.assigned)))
     outputs += [trace.assigned[leaf]._value for leaf, _ in assigned]
     graph = trace.builder.finish(outputs)
@@ -122,9 +113,9 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captur
     checks = [*dict.fromkeys(trace.checks), *_scalar_checks(trace, graph)]
     results = [(kind, x + len(names) if kind == "number" else x) for kind, x in results]
     host = trace.host.function([*names, *numbers], checks)
-    return Captured(
-        graph, tuple(trace.captured), host, tuple(checks), tree, tuple(results), assigned, guards_of(function)
-    )
+    guards = [*known_names(function)] if trace.world is None else [*trace.world.guards.values()]
+    guards += [contents_guard(trace.captured[i], values) for i, values in trace.looked_at.items()]
+    return Captured(graph, tuple(trace.captured), host, tuple(checks), tree, tuple(results), assigned, Guards(guards))
 
 
 def _scalar_checks(trace: Trace, graph: Graph) -> list[str]:

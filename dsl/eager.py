@@ -20,8 +20,10 @@ def plain(x: Any) -> Any:
     """x with NumPy arrays in place of `kg.Array`s."""
     if isinstance(x, Array):
         return x.numpy()
-    if type(x) in (tuple, list):
-        return type(x)(plain(i) for i in x)
+    if isinstance(x, list):
+        return [plain(i) for i in x]
+    if type(x) is tuple:
+        return tuple(plain(i) for i in x)
     if type(x) is slice:
         return slice(*(plain(i) for i in (x.start, x.stop, x.step)))
     return x
@@ -43,7 +45,7 @@ def device_of(*args: Any) -> Device | None:
     for arg in args:
         if isinstance(arg, Array):
             return arg._device
-        if type(arg) in (tuple, list):
+        if isinstance(arg, (tuple, list)):
             found = device_of(*arg)
             if found is not None:
                 return found

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import dis
 import os
 import sys
 import warnings
-from collections.abc import Iterable
-from types import FrameType, TracebackType
+from collections.abc import Iterable, Sequence
+from types import CodeType, FrameType, TracebackType
 
 import numpy as np
 
@@ -80,15 +81,37 @@ _KINDS: dict[type[Exception], type[UserError]] = {
 
 
 def is_user_file(filename: str) -> bool:
-    """Whether a code object's file is neither this package's nor NumPy's."""
+    """Whether a code object's file is the user's: not this package's, NumPy's, Python's own or of an installed package
+    (but for packages that decorate functions themselves)."""
     known = _USER_FILES.get(filename)
     if known is None:
-        ours = filename.startswith(("<__array_function__", "<kernelgraph", "<frozen"))
-        known = _USER_FILES[filename] = not ours and not os.path.abspath(filename).startswith(_OURS)
+        path = os.path.abspath(filename)
+        others = filename.startswith(("<__array_function__", "<kernelgraph", "<frozen")) or path.startswith(_OURS)
+        if not others and (path.startswith(_PYTHON) or _package(path)):
+            others = _package(path) not in _USER_PACKAGES
+        known = _USER_FILES[filename] = not others
     return known
 
 
+def is_users(filename: str) -> None:
+    """From now on all files of the installed package that this file belongs to are the user's."""
+    package = _package(os.path.abspath(filename))
+    if package and package not in _USER_PACKAGES:
+        _USER_PACKAGES.add(package)
+        _USER_FILES.clear()
+
+
+def _package(path: str) -> str:
+    """The folder or file below site-packages that a path lies in, or nothing."""
+    head, found, tail = path.partition(f"{os.sep}site-packages{os.sep}")
+    if not found:
+        head, found, tail = path.partition(f"{os.sep}dist-packages{os.sep}")
+    return head + found + tail.split(os.sep)[0] if found else ""
+
+
+_PYTHON = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _USER_FILES: dict[str, bool] = {}
+_USER_PACKAGES: set[str] = set()
 
 
 def _user_frame() -> FrameType | None:
@@ -119,6 +142,19 @@ def line_of(traceback: TracebackType | None) -> str:
             found = _show(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
         traceback = traceback.tb_next
     return found or user_line()
+
+
+def line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str) -> str:
+    """`file.py:LINE` of the first instruction of these kinds on `name` in the codes, or in code within them."""
+    for code in codes:
+        for instruction in dis.get_instructions(code):
+            if instruction.opname in operations and instruction.argval == name:
+                line = instruction.positions.lineno if instruction.positions else None
+                return _show(code.co_filename, line or code.co_firstlineno)
+        found = line_of_name([c for c in code.co_consts if isinstance(c, CodeType)], operations, name)
+        if found:
+            return found
+    return ""
 
 
 def _show(filename: str, line: int) -> str:

@@ -1,90 +1,138 @@
-"""What a trace took from outside of its arguments: globals and closure cells that hold data, checked at every call."""
+"""What a trace took from outside of its arguments, as a check that every call makes: is it all as it was?"""
 
 from __future__ import annotations
 
-import dis
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any
 
 import numpy as np
 
 from .array import Array
-from .errors import is_user_file
 
-Guard = tuple[Callable[[], Any], Any, str]
-_MISSING = object()
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+Same = Callable[[Any], bool]
+PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), range, slice, type(Ellipsis)})
 
 
-def guards_of(function: Callable[..., Any]) -> tuple[Guard, ...]:
-    """(how to read it, the value found, its name) for each name that holds data and that the function, or a function
-    of the user's that it calls, reads. Arrays and other objects are compared by identity, plain data by value."""
-    return tuple(_walk(function, set()))
+class Guard:
+    """One thing that was read. how: `item` (holder[key]), `attribute` (holder.key), `cell` (holder's contents) or `itself`.
+    Arrays and other objects must be the same object, plain data and containers of it equal."""
+
+    __slots__ = ("holder", "how", "key", "name", "same", "strict", "value")
+
+    def __init__(self, name: str, how: str, holder: Any, key: str, value: Any) -> None:
+        """name: what `why()` calls it."""
+        self.name, self.how, self.holder, self.key, self.value = name, how, holder, key, value
+        self.same = sameness(value)
+        self.strict = self.same is not None and type(value) not in PLAIN  # may have changed and be the same object
+
+    def holds(self) -> bool:
+        """Whether it is as it was."""
+        try:
+            now = _READERS[self.how](self.holder, self.key)
+        except Exception:
+            return False
+        if self.same is None:
+            return now is self.value
+        return (now is self.value and not self.strict) or self.same(now)
 
 
-def failed(guards: tuple[Guard, ...]) -> str | None:
-    """The name whose value has changed, if any."""
-    for read, value, name in guards:
-        now = read()
-        if now is not value and not _equal(now, value):
-            return name
+_READERS: dict[str, Callable[[Any, str], Any]] = {
+    "item": lambda holder, key: holder[key],
+    "attribute": getattr,
+    "cell": lambda holder, key: holder.cell_contents,
+    "itself": lambda holder, key: holder,
+}
+_TEXTS = {"item": "h{0}[{1!r}]", "attribute": "h{0}.{1}", "cell": "h{0}.cell_contents", "itself": "h{0}"}
+
+
+class Guards:
+    """All guards of a trace. `hold()` says whether all hold, by a function written for them."""
+
+    __slots__ = ("hold", "rows")
+
+    def __init__(self, rows: Sequence[Guard]) -> None:
+        self.rows = tuple(rows)
+        self.hold: Callable[[], bool] = _written(self.rows)
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+    def failed(self) -> str | None:
+        """The name of the first thing that has changed, if any."""
+        return None if self.hold() else next((row.name for row in self.rows if not row.holds()), "something")
+
+
+def _written(rows: Sequence[Guard]) -> Callable[[], bool]:
+    scope: dict[str, Any] = {}
+    checks = []
+    for i, row in enumerate(rows):
+        if row.how == "attribute" and not row.key.isidentifier():
+            scope[f"s{i}"] = row.holds
+            checks.append(f"s{i}()")
+            continue
+        scope.update({f"h{i}": row.holder, f"v{i}": row.value, f"s{i}": row.same})
+        read = _TEXTS[row.how].format(i, row.key)
+        same = f"{read} is v{i}"
+        checks.append(same if row.same is None else f"s{i}({read})" if row.strict else f"({same} or s{i}({read}))")
+    lines = ["def hold():", "    try:", f"        return {' and '.join(checks) or 'True'}"]
+    lines += ["    except Exception:", "        return False"]
+    exec(compile("\n".join(lines), "<kernelgraph guards>", "exec"), scope)
+    hold: Callable[[], bool] = scope["hold"]
+    return hold
+
+
+def sameness(value: Any, above: tuple[int, ...] = ()) -> Same | None:
+    """A predicate that says whether another value is as good as this one is now; None where only itself is.
+
+    above: the identities of the containers that hold the value."""
+    kind = type(value)
+    if kind in PLAIN or isinstance(value, np.generic):
+        return lambda now: _equal(now, value)
+    if id(value) in above:
+        return None
+    if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+        return _sequence(kind, list(value), (*above, id(value)))
+    if kind is dict:
+        names, items = list(value), _sequence(list, list(value.values()), (*above, id(value)))
+        return lambda now: type(now) is dict and list(now) == names and items([*now.values()])
+    if kind in (set, frozenset):
+        members = frozenset(value)
+        return lambda now: type(now) is kind and now == members
+    if kind is np.ndarray:
+        shape, strides, dtype = value.shape, value.strides, value.dtype
+        return lambda now: now is value and now.strides == strides and now.shape == shape and now.dtype == dtype
+    if kind is Array:
+        memory = value._memory  # another one once the array was assigned to
+        return lambda now: now is value and now._memory is memory
     return None
 
 
-def _equal(a: Any, b: Any) -> bool:
-    """Whether two objects are equal plain data, or tuples of it."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, tuple):
-        return len(a) == len(b) and all(x is y or _equal(x, y) for x, y in zip(a, b, strict=True))
-    return isinstance(a, _PLAIN) and repr(a) == repr(b)  # tells 0.0 from -0.0, and NaN equals itself
+def _equal(now: Any, then: Any) -> bool:
+    """For plain data; tells 0.0 from -0.0 and 1 from True, and NaN equals itself."""
+    return now is then or (type(now) is type(then) and repr(now) == repr(then))
 
 
-def _walk(function: Any, seen: set[int]) -> Iterator[Guard]:
-    function = getattr(function, "__func__", function)
-    if not isinstance(function, types.FunctionType) or id(function) in seen:
-        return
-    seen.add(id(function))
-    if not is_user_file(function.__code__.co_filename):
-        return
-    for name, read in _names(function):
-        try:
-            value = read()
-        except (NameError, ValueError):
-            continue
-        inner = getattr(value, "__wrapped__", value)
-        if isinstance(inner, types.FunctionType):
-            yield from _walk(inner, seen)
-        elif _is_data(value):
-            yield read, value, name
+def _sequence(kind: type, items: list[Any], above: tuple[int, ...]) -> Same:
+    """Equal length, and each item as good as it was."""
+    nested = [(i, same) for i, x in enumerate(items) if type(x) not in PLAIN and (same := sameness(x, above))]
+    special = {i for i, _ in nested}
+
+    def same(now: Any) -> bool:
+        if type(now) is not kind or len(now) != len(items):
+            return False
+        if not all(map(is_, now, items)):
+            for i, (a, b) in enumerate(zip(now, items, strict=True)):
+                if a is not b and i not in special and not (type(b) in PLAIN and _equal(a, b)):
+                    return False
+        return all(check(now[i]) for i, check in nested)
+
+    return same
 
 
-def _is_data(value: Any) -> bool:
-    return isinstance(value, (*_PLAIN, tuple, list, dict, np.ndarray, np.generic, Array))
-
-
-def _names(function: types.FunctionType) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Every global that the code (or code within it) loads, and every closure cell, each with its reader."""
-    scope = function.__globals__
-    for name in dict.fromkeys(_globals_of(function.__code__)):
-        if name in scope:
-            yield name, lambda name=name: scope.get(name, _MISSING)  # type: ignore[misc]
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        yield name, lambda cell=cell: _contents(cell)  # type: ignore[misc]
-
-
-def _contents(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return _MISSING
-
-
-def _globals_of(code: types.CodeType) -> Iterator[str]:
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield instruction.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _globals_of(constant)
+def contents_guard(array: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> Guard:
+    """An array that is no argument must still hold these values: they decided how the trace went on."""
+    guard = Guard("the contents of an array that the trace looked at", "itself", array, "", array)
+    data = values.tobytes()
+    guard.same, guard.strict = lambda now: now.tobytes() == data, True
+    return guard

@@ -64,7 +64,7 @@ def known(x: Any) -> Any:
     if type(x) is TracedNumber:
         raise x._need()
     if isinstance(x, Tracer):
-        x._no_value("cannot be an option of a NumPy function", "pass it as a Python number")
+        return x._known("cannot be an option of a NumPy function", "pass it as a Python number").tolist()
     if isinstance(x, (list, tuple)):
         return type(x)(known(i) for i in x)
     return x

@@ -23,8 +23,7 @@ from .capture import Argument, Captured, capture
 from .devices import default, open_device, parse, target
 from .eager import plain, wrapped
 from .entry import Entry, layout_of
-from .errors import ArgumentsError, OptionError, UserError, user_frames, warn
-from .guards import failed
+from .errors import ArgumentsError, OptionError, UserError, is_users, user_frames, warn
 from .numbers import Respecialise
 from .pointer import address
 from .signature import LEAF_TYPES, Parameters, Static, argument_of, key_of, number_of, quick_key, take_apart, to_leaf
@@ -66,6 +65,8 @@ class KernelGraph:
         self._parameters = Parameters(function, static)
         functools.update_wrapper(self, function)
         self._function = function
+        if (code := getattr(function, "__code__", None)) is not None:
+            is_users(code.co_filename)
         self._name = self._parameters.name
         self._is_method = False
         self._arity = len(self._parameters.names) if self._parameters.simple else -1
@@ -81,7 +82,8 @@ class KernelGraph:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         if _local.trace is not None:  # part of the function that is being traced
-            return self._function(*args, **options)
+            world = _local.trace.world
+            return (self._function if world is None else world.lift(self._function))(*args, **options)
         if settings.disable:
             return self._plain(args, options)
         try:
@@ -94,7 +96,7 @@ class KernelGraph:
                     entry = self._entries.get(key)
                     if type(entry) is tuple:
                         entry = self._entries.get((key, _values(args, entry)))
-                    if entry is not None and (not entry.guards or failed(entry.guards) is None):
+                    if entry is not None and (entry.holds is None or entry.holds()):
                         entry.used = True
                         try:
                             return entry.run(args, places)
@@ -161,7 +163,7 @@ class KernelGraph:
         found: Any = self._entries.get(key)
         if known or type(found) is tuple:
             found = self._entries.get((key, _values(leaves, known or found)))
-        return found if type(found) is Entry and failed(found.guards) is None else None
+        return found if type(found) is Entry and found.guards.hold() else None
 
     def _new_entry(self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry:
         captured, arguments, by_value = self._trace(tree, leaves, frozenset(known))
@@ -193,7 +195,7 @@ class KernelGraph:
             arguments = [argument_of(leaf, i in known) for i, leaf in enumerate(leaves)]
             key = (tree, tuple(a.key for a in arguments))
             found = self._traces.get(key)
-            if isinstance(found, Captured) and (changed := failed(found.guards)) is not None:
+            if isinstance(found, Captured) and (changed := found.guards.failed()) is not None:
                 self._log.append(f"traced again: {changed} has changed")
                 found = None
             if found is None:

@@ -36,7 +36,7 @@ def operand(x: Any) -> Value | Scalar | np.generic:
         check_alive(x)
         if isinstance(x._number, (bool, complex)):  # kernels take real numbers only
             raise x._need()
-        return x._trace.scalar(x._name, type(x._number))
+        return x._trace.scalar(x._name, x._number, x._sources)
     if isinstance(x, (bool, int, float, complex, np.generic)) and not isinstance(x, (np.str_, np.bytes_, np.void)):
         if isinstance(x, np.generic):
             checked_dtype(x.dtype)
@@ -87,30 +87,17 @@ def array_of(x: Any) -> Tracer:
     value = value_of(x)
     if value.weak is not None:
         value = Value(value.number, value.type)
-    return Tracer(trace, value, CAPTURED, sources_of(x))
-
-
-def sources_of(*args: Any) -> frozenset[int] | None:
-    """The numbers of the call that alone decide all `args`, if that is so."""
-    found: frozenset[int] = frozenset()
-    for arg in args:
-        if isinstance(arg, Tracer) or type(arg) is TracedNumber:
-            if arg._sources is None:
-                return None
-            found |= arg._sources
-        elif not isinstance(arg, (bool, int, float, complex, np.generic)):
-            return None
-    return found
+    return Tracer(trace, value, CAPTURED)
 
 
 def fresh(value: Value, *args: Any) -> Tracer:
     """What an operation on `args` gives: a new array, or, of shape (), what is a NumPy scalar and never changes."""
-    return Tracer(trace_of(*args), value, None if value.shape else SCALAR, sources_of(*args))
+    return Tracer(trace_of(*args), value, None if value.shape else SCALAR)
 
 
 def fresh_array(value: Value, *args: Any) -> Tracer:
     """A new array, of shape () too."""
-    return Tracer(trace_of(*args), value, None, sources_of(*args))
+    return Tracer(trace_of(*args), value)
 
 
 def length(trace: Trace, n: int) -> TracedNumber:

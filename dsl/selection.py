@@ -32,7 +32,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     x = array_of(a)
     x, at = (ravel(x), 0) if axis is None else (x, to_axis(axis, x.ndim))
     n, head = x.shape[at], (slice(None),) * at
-    if type(indices) in (int, range, list, tuple):
+    if type(indices) in (int, range) or isinstance(indices, (list, tuple)):
         numbers = np.asarray(indices)
         if numbers.size == 0:
             numbers = numbers.astype(np.intp)
@@ -128,7 +128,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
 @implements(np.compress)
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Tracer:
     """With a condition that is a list of booleans."""
-    if type(condition) not in (list, tuple):
+    if not isinstance(condition, (list, tuple)):
         raise UnsupportedError(
             "np.compress with an array as condition gives a shape that depends on data; write np.where(condition, a, 0)"
         )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..compiler.graph import Builder, Value
 from ..compiler.types import type_of
 from .numbers import HostCode
+
+if TYPE_CHECKING:
+    from .world import World
 
 
 class NeedValue(BaseException):
@@ -32,7 +35,14 @@ class Trace:
         self.host = HostCode()
         self.alive = True
         self.needed: set[int] = set()  # also those whose NeedValue was swallowed
+        self.world: World | None = None  # what lies outside of the function, as it sees it
         self.captured: list[np.ndarray[Any, Any]] = []
+        self.captured_at: dict[int, int] = {}  # the node -> which of the captured
+        self.constants: set[int] = set()  # those of the captured that nobody else has
+        self.looked_at: dict[int, np.ndarray[Any, Any]] = {}  # those of the captured whose values decided something
+        self.number_inputs: dict[int, int] = {}  # the node of a 0-d array of the call -> leaf
+        self.number_sources: dict[int, tuple[frozenset[int], Any]] = {}  # the node of a number -> leaves, value
+        self.values: dict[int, np.ndarray[Any, Any]] = {}  # the nodes whose values are known
         self.scalars: list[tuple[str, type]] = []  # host names of the graph's numbers, and their types
         self.checks: list[str] = []  # what must hold of a call's numbers for the trace to serve it
         self.assigned: dict[int, Any] = {}  # the arguments that were assigned to: leaf -> Tracer
@@ -44,14 +54,30 @@ class Trace:
         value = self._captured_values.get(id(array))
         if value is None:
             value = self._captured_values[id(array)] = self.builder.input(type_of(array))
+            self.captured_at[value.number] = len(self.captured)
             self.captured.append(array)
         return value
 
-    def scalar(self, name: str, kind: type) -> Value:
-        """The number that the host calls `name`, as a node."""
+    def capture_constant(self, array: np.ndarray[Any, Any]) -> Value:
+        """`capture` of an array that nobody else has."""
+        value = self.capture(array)
+        self.constants.add(self.captured_at[value.number])
+        return value
+
+    def look_at(self, captured: int) -> np.ndarray[Any, Any]:
+        """The values of a captured array, on which the trace then depends."""
+        if captured in self.constants:
+            return self.captured[captured]
+        found = self.looked_at[captured] = self.captured[captured].copy()
+        return found
+
+    def scalar(self, name: str, number: Any, sources: frozenset[int]) -> Value:
+        """The number that the host calls `name`, as a node. sources: the leaves that decide it."""
         value = self._scalar_values.get(name)
         if value is None:
+            kind = type(number)
             value = self._scalar_values[name] = self.builder.scalar(kind)
+            self.number_sources[value.number] = (sources, number)
             self.scalars.append((name, kind))
         return value
 

@@ -11,6 +11,7 @@ import numpy as np
 from ..compiler.graph import Builder, Value
 from .dispatch import METHODS, Implementation, Traced, check_options
 from .errors import DTypeError, EscapedValueError, TraceError, UnsupportedError, nearest
+from .known import known_value
 from .trace import Trace, current
 
 SCALAR = "scalar"  # the owner of what NumPy makes a scalar of: it never changes
@@ -26,24 +27,21 @@ class Step(Protocol):
 class Tracer(Traced):
     """Stands for an array. It has a shape and a dtype, and no value until the traced function has returned."""
 
-    __slots__ = ("__weakref__", "_held", "_owner", "_parent", "_seen", "_sources", "_step", "_trace", "_views")
+    __slots__ = ("__weakref__", "_held", "_owner", "_parent", "_seen", "_step", "_trace", "_views")
 
     def __init__(
         self,
         trace: Trace,
         value: Value,
         owner: int | str | None = None,
-        sources: frozenset[int] | None = None,
         parent: Tracer | None = None,
         step: Step | None = None,
     ) -> None:
         """owner: whose memory it is in: None for its own, the leaf of an argument, SCALAR or CAPTURED.
-        sources: the numbers of the call that alone decide the value, if that is so.
         parent, step: what it is a view of, and which."""
         self._trace = trace
         self._held = value  # of a view: what it was when the parent was node number _seen
         self._owner = owner
-        self._sources = sources
         self._parent = parent
         self._step = step
         self._seen = -1 if parent is None else parent._value.number
@@ -67,6 +65,10 @@ class Tracer(Traced):
     @property
     def dtype(self) -> np.dtype[Any]:
         return self._held.type.dtype
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return np.ndarray if self._owner != SCALAR else self.dtype.type
 
     @property
     def ndim(self) -> int:
@@ -128,47 +130,56 @@ class Tracer(Traced):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise UnsupportedError(f"the array attribute .{name} cannot be traced{nearest(name, METHODS)}")
 
-    # what has no answer while tracing
+    # what has an answer while tracing only where no array of the call decides it
 
-    def _no_value(self, what: str, instead: str) -> NoReturn:
+    def _known(self, what: str, instead: str) -> np.ndarray[Any, Any]:
         check_alive(self)
-        if self._sources:
-            raise self._trace.need(self._sources)
-        raise TraceError(f"a traced {self._value.type} has no value yet, so it {what}; {instead}")
+        found = known_value(self._trace, self._value)
+        if found is None:
+            raise TraceError(f"a traced {self._value.type} has no value yet, so it {what}; {instead}")
+        return found
 
     def __bool__(self) -> bool:
-        self._no_value("cannot decide an if, while, and, or, not", "write np.where(condition, a, b), or &, |, ~")
+        return bool(
+            self._known("cannot decide an if, while, and, or, not", "write np.where(condition, a, b), or &, |, ~")
+        )
 
     def __int__(self) -> int:
-        self._no_value("is no Python int", "write x.astype(np.int64), or return it and call int() on the result")
+        return int(
+            self._known("is no Python int", "write x.astype(np.int64), or return it and call int() on the result")
+        )
 
     def __index__(self) -> int:
-        self._no_value(
+        found = self._known(
             "cannot be an index, a length or a loop count", "pass that number as a Python int argument of the function"
         )
+        return found.__index__()
 
     def __float__(self) -> float:
-        self._no_value("is no Python float", "write x.astype(np.float64), or return it and call float() on the result")
+        return float(
+            self._known("is no Python float", "write x.astype(np.float64), or return it and call float() on the result")
+        )
 
     def __complex__(self) -> complex:
-        self._no_value("is no Python complex", "write x.astype(np.complex128)")
+        return complex(self._known("is no Python complex", "write x.astype(np.complex128)"))
 
     def item(self, *args: Any) -> Any:
-        self._no_value("has no .item()", "use the value as it is, or return it and call .item() on the result")
+        return self._known("has no .item()", "use it as it is, or return it and call .item() on the result").item(*args)
 
     def tolist(self) -> Any:
-        self._no_value("has no .tolist()", "return it and call .tolist() on the result")
+        return self._known("has no .tolist()", "return it and call .tolist() on the result").tolist()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        self._no_value(
+        found = self._known(
             "cannot become a NumPy array", "use it as it is; np.stack joins traced values, np.astype converts them"
         )
+        return found if dtype is None else found.astype(dtype)
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self._known("cannot decide `in`", "write (x == value).any() and np.where")
 
     def __hash__(self) -> int:
         raise TraceError("a traced value cannot be a dict key or a member of a set; use a list")
-
-    def __contains__(self, value: Any) -> bool:
-        self._no_value("cannot decide `in`", "write (x == value).any() and np.where")
 
     def __format__(self, spec: str) -> str:
         return repr(self)

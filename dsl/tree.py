@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
+
+Make = Callable[[type, tuple[Hashable, ...], list[Any]], Any]  # a container of this kind, names and values
+ORIGINAL = "_kernelgraph_original"  # where a class that stands for another one says for which
 
 
 class Tree:
@@ -54,13 +57,18 @@ def flatten(value: Any, leaves: list[Any], objects: bool = False, above: tuple[i
     def each(values: Any) -> tuple[Tree, ...]:
         return tuple(flatten(v, leaves, objects, inside) for v in values)
 
-    if kind is tuple or kind is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+    if kind is tuple or kind is list:
         return Tree(kind, (), each(value))
     if kind is dict or kind is OrderedDict:
         return Tree(kind, tuple(value), each(value.values()))
     if dataclasses.is_dataclass(kind):
         fields = tuple(f.name for f in dataclasses.fields(kind))
-        return Tree(kind, fields, each(getattr(value, n) for n in fields))
+        return Tree(getattr(kind, ORIGINAL, kind), fields, each(getattr(value, n) for n in fields))
+    original = getattr(kind, ORIGINAL, kind)
+    if original is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+        return Tree(original, (), each(value))
+    if original is dict:
+        return Tree(dict, tuple(value), each(value.values()))
     if objects and is_plain_object(kind):
         return Tree(kind, tuple(vars(value)), each(vars(value).values()))
     leaves.append(value)
@@ -76,23 +84,27 @@ def is_plain_object(kind: type) -> bool:
     )
 
 
-def rebuild(tree: Tree, leaves: Iterator[Any]) -> Any:
-    """The structure with these leaves."""
-    if tree.kind is None:
-        return next(leaves)
-    values = [rebuild(c, leaves) for c in tree.children]
-    if issubclass(tree.kind, dict):
-        return tree.kind(zip(tree.names, values, strict=True))
-    if hasattr(tree.kind, "_fields"):
-        return tree.kind(*values)
-    if tree.kind in (tuple, list):
-        return tree.kind(values)
-    result = object.__new__(tree.kind)  # a dataclass or an object: its attributes, without running its __init__
-    for name, value in zip(tree.names, values, strict=True):
+def container(kind: type, names: tuple[Hashable, ...], values: list[Any]) -> Any:
+    """A container of this kind. A dataclass or an object gets its attributes without running its __init__."""
+    if issubclass(kind, dict):
+        return kind(zip(names, values, strict=True))
+    if hasattr(kind, "_fields"):
+        return kind(*values)
+    if issubclass(kind, (tuple, list)):
+        return kind(values)
+    result = object.__new__(kind)
+    for name, value in zip(names, values, strict=True):
         object.__setattr__(result, str(name), value)
     return result
 
 
-def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
-    """The structure with these leaves."""
-    return rebuild(tree, iter(leaves))
+def rebuild(tree: Tree, leaves: Iterator[Any], make: Make = container) -> Any:
+    """The structure with these leaves, in containers that `make` makes."""
+    if tree.kind is None:
+        return next(leaves)
+    return make(tree.kind, tree.names, [rebuild(c, leaves, make) for c in tree.children])
+
+
+def unflatten(tree: Tree, leaves: Sequence[Any], make: Make = container) -> Any:
+    """The structure with these leaves, in containers that `make` makes."""
+    return rebuild(tree, iter(leaves), make)

@@ -1,0 +1,55 @@
+"""Values that are known while tracing, since no argument decides them: a node in, its NumPy array out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..compiler.graph import Value
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+Array = np.ndarray[Any, Any]
+
+
+def known_value(trace: Trace, value: Value) -> Array | None:
+    """The value of a node; None where arrays of the call decide it.
+
+    Raises NeedValue where its numbers do. Arrays that are no arguments are read as they now are, and guarded."""
+    from ..compiler.interpret import evaluate
+
+    nodes, values = trace.builder.nodes, trace.values
+    order: list[int] = []
+    todo, seen = [value.number], {value.number}
+    numbers: set[int] = set()
+    while todo:
+        number = todo.pop()
+        if number in values:
+            continue
+        order.append(number)
+        node = nodes[number]
+        if node.op == "number":
+            numbers |= trace.number_sources[number][0]
+        elif node.op == "input" and number not in trace.captured_at:
+            leaf = trace.number_inputs.get(number)
+            if leaf is None:
+                return None
+            numbers.add(leaf)
+        for arg in node.args:
+            if arg not in seen:
+                seen.add(arg)
+                todo.append(arg)
+    if numbers:
+        raise trace.need(numbers)
+    for number in sorted(order):
+        node = nodes[number]
+        if node.op == "number":
+            found = np.asarray(trace.number_sources[number][1], node.type.dtype)
+        elif node.op == "input":
+            found = trace.look_at(trace.captured_at[number])
+        else:
+            found = evaluate(node, [values[a] for a in node.args])
+        values[number] = found
+    return np.array(values[value.number])

@@ -1,0 +1,369 @@
+"""NumPy as traced code sees it: array-creating functions give traced arrays, and so does what is made of plain data."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..compiler.types import dtype_of
+from . import creation, shaping
+from .errors import UnsupportedError
+from .joins import concatenate, stack
+from .operands import array_of, checked_dtype, fresh_array
+from .trace import current
+from .tracer import TracedNumber, Tracer
+from .views import atleast_1d, cast, copy, reshape
+
+
+class Function:
+    """A function of NumPy's. Outside of a trace it is the function itself."""
+
+    __slots__ = ("_ours", "_real")
+
+    def __init__(self, real: Callable[..., Any], ours: Callable[..., Any] | None = None) -> None:
+        """ours: what does it in a trace; by default NumPy itself, which finds traced arguments by its protocols."""
+        self._real, self._ours = real, ours
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        if current() is None:
+            return self._real(*args, **options)
+        if self._ours is not None:
+            return self._ours(*args, **options)
+        return constant(self._real(*args, **options))
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._real, name)
+        return Function(value) if callable(value) and not isinstance(value, type) else value
+
+    def __getitem__(self, key: Any) -> Any:
+        return constant(self._real[key]) if self._ours is None else self._ours(key)  # type: ignore[index]
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._real)
+
+    def __eq__(self, other: object) -> bool:
+        return self._real is (other._real if type(other) is Function else other)
+
+    def __hash__(self) -> int:
+        return hash(self._real)
+
+    def __repr__(self) -> str:
+        return repr(self._real)
+
+    def __reduce__(self) -> Any:
+        return operator.attrgetter("_real"), (self,)
+
+
+class Module:
+    """NumPy itself, or a module of it."""
+
+    def __init__(self, real: ModuleType) -> None:
+        self.__dict__["_real"] = real
+
+    def __getattr__(self, name: str) -> Any:
+        value = inside(getattr(self._real, name))
+        self.__dict__[name] = value  # asked once
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise UnsupportedError(f"{self._real.__name__}.{name} cannot be assigned in a traced function")
+
+    def __dir__(self) -> list[str]:
+        return dir(self._real)
+
+    def __repr__(self) -> str:
+        return repr(self._real)
+
+
+class Random:
+    """`np.random`, a generator of random numbers, or a function of one: while tracing it would draw once for all
+    calls."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Random:
+        return Random(f"{self._name}.{name}")
+
+    def __call__(self, *args: Any, **options: Any) -> NoReturn:
+        raise UnsupportedError(
+            f"{self._name} would draw while tracing, once for all calls; pass the random numbers as an argument"
+        )
+
+
+def inside(value: Any) -> Any:
+    """What traced code gets in place of something of NumPy's; other things as they are."""
+    try:
+        found = _KNOWN.get(value)
+    except TypeError:  # no hash
+        return value
+    if found is None and is_numpys(value):
+        found = _KNOWN[value] = Module(value) if isinstance(value, ModuleType) else Function(value, OURS.get(value))
+    return value if found is None else found
+
+
+def is_numpys(value: Any) -> bool:
+    """Whether it is a function, ufunc or module of NumPy's main namespace or of linalg or fft."""
+    if isinstance(value, ModuleType):
+        return value in (np, np.linalg, np.fft)
+    if isinstance(value, type) or not callable(value):
+        return False
+    if isinstance(value, np.ufunc):
+        return True
+    module = getattr(value, "__module__", None) or ""
+    return isinstance(value, _FUNCTIONS) and (module == "numpy" or module.startswith(("numpy.", "numpy_")))
+
+
+_FUNCTIONS = tuple({type(f) for f in (np.sum, np.zeros, np.eye, np.isscalar, np.errstate.__call__)} - {type})
+
+
+def constant(result: Any) -> Any:
+    """NumPy arrays in a result become traced values that can be assigned to."""
+    if type(result) is np.ndarray:
+        try:
+            dtype_of(result.dtype)
+        except TypeError:
+            return result
+        trace = current()
+        return result if trace is None else Tracer(trace, trace.capture_constant(result))
+    if type(result) is list:
+        return [constant(r) for r in result]
+    if type(result) is tuple:
+        return tuple(map(constant, result))
+    if isinstance(result, tuple) and hasattr(result, "_fields"):
+        return type(result)(*map(constant, result))
+    return result
+
+
+# what makes arrays
+
+
+def is_traced(x: Any) -> bool:
+    """Whether it is, or is a nested list that holds, a traced value."""
+    if isinstance(x, Tracer) or type(x) is TracedNumber:
+        return True
+    return isinstance(x, (list, tuple)) and any(is_traced(i) for i in x)
+
+
+def gathered(x: Any, dtype: Any = None) -> Tracer:
+    """A traced array of a nested list of anything, as np.array makes it; a traced array itself."""
+    if isinstance(x, (list, tuple)) and is_traced(x):
+        parts = [gathered(i, dtype) for i in x]
+        return stack(parts)
+    if isinstance(x, Tracer) or type(x) is TracedNumber:
+        found = array_of(x)
+    else:
+        found = constant(np.asarray(x) if dtype is None else np.asarray(x, dtype))
+        if not isinstance(found, Tracer):
+            checked_dtype(np.asarray(found).dtype)
+            found = array_of(found)
+    return found if dtype is None else cast(found, checked_dtype(dtype), copy=False)
+
+
+def _array(
+    object: Any,
+    dtype: Any = None,
+    *,
+    copy: bool | None = True,
+    order: Any = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+    ndmax: int = 0,
+    like: Any = None,
+) -> Tracer:
+    found = gathered(_listed(object), dtype)
+    if found.ndim < ndmin:
+        found = reshape(found, (1,) * (ndmin - found.ndim) + found.shape)
+    return fresh_array(found._value, found) if copy or not isinstance(object, Tracer) else found
+
+
+def _listed(x: Any) -> Any:
+    """Nested sequences that hold traced values, as lists."""
+    if isinstance(x, (list, tuple)):
+        return [_listed(i) for i in x] if is_traced(x) else x
+    return list(x) if isinstance(x, range) else x
+
+
+def _asarray(
+    a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None, like: Any = None
+) -> Tracer:
+    found = gathered(_listed(a), dtype)
+    if found is a and not copy:
+        return found
+    return fresh_array(found._value, found) if copy or not isinstance(a, Tracer) or a._value is not found._value else a
+
+
+def _ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tracer:
+    return atleast_1d(_asarray(a, dtype))  # type: ignore[no-any-return]
+
+
+def _copy(a: Any, order: Any = "K", subok: bool = False) -> Tracer:
+    return copy(gathered(_listed(a)))
+
+
+def _fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = None) -> Tracer:
+    items = [x for _, x in zip(range(count), iter)] if count >= 0 else list(iter)  # noqa: B905
+    return gathered(items, dtype) if items else creation.zeros((0,), dtype)
+
+
+def _filled(make: Callable[..., Tracer]) -> Callable[..., Tracer]:
+    def function(
+        shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None
+    ) -> Tracer:
+        return make(shape, dtype)
+
+    return function
+
+
+def _full(
+    shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None
+) -> Tracer:
+    value = gathered(fill_value) if isinstance(fill_value, (list, tuple)) else fill_value
+    return creation.full(shape, value, dtype)
+
+
+def _like(make: Callable[..., Tracer]) -> Callable[..., Tracer]:
+    def function(
+        prototype: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+    ) -> Tracer:
+        return make(gathered(prototype), dtype, shape=shape)
+
+    return function
+
+
+def _full_like(
+    a: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: Any = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> Tracer:
+    return creation.full_like(gathered(a), fill_value, dtype, shape=shape)
+
+
+def _arange(*args: Any, **options: Any) -> Tracer:
+    named = [options.pop(name, None) for name in ("start", "stop", "step")]
+    start, stop, step = (*args[:3], *named[len(args[:3]) :])
+    dtype = options.pop("dtype", args[3] if len(args) > 3 else None)
+    if start is None or (stop is None and len(args) == 0):
+        start, stop = (0 if start is None else start), stop
+    return creation.arange(start, stop, 1 if step is None else step, dtype=dtype)
+
+
+def _linspace(start: Any, stop: Any, num: Any = 50, *args: Any, **options: Any) -> Any:
+    options.pop("device", None)
+    start, stop = (gathered(x) if isinstance(x, (list, tuple)) else x for x in (start, stop))
+    return creation.linspace(start, stop, num, *args, **options)
+
+
+def _eye(
+    N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: Any = "C", *, device: Any = None, like: Any = None
+) -> Tracer:
+    return creation.eye(N, M, k=k, dtype=dtype)
+
+
+def _isscalar(element: Any) -> bool:
+    if isinstance(element, Tracer):
+        return isinstance(element, np.generic)
+    return bool(np.isscalar(element))
+
+
+def _shape(a: Any) -> tuple[int, ...]:
+    return gathered(a).shape if is_traced(a) else np.shape(a)
+
+
+def _ndim(a: Any) -> int:
+    return len(_shape(a))
+
+
+def _size(a: Any, axis: Any = None) -> int:
+    found = gathered(a)
+    return found.size if axis is None else found.shape[axis]
+
+
+def _grid(dense: bool) -> Callable[[Any], Any]:
+    """`np.mgrid[...]` and `np.ogrid[...]`."""
+
+    def function(key: Any) -> Any:
+        if not isinstance(key, tuple):
+            return _range(key)
+        axes = [_range(k) for k in key]
+        dtype = np.result_type(*(a.dtype for a in axes))
+        grids = creation.meshgrid(*(cast(a, dtype, copy=False) for a in axes), sparse=not dense, indexing="ij")
+        return stack(grids) if dense else tuple(grids)
+
+    return function
+
+
+def _range(key: slice) -> Tracer:
+    start = 0 if key.start is None else key.start
+    step = 1 if key.step is None else key.step
+    if isinstance(step, complex):  # so many points, the last one included
+        return creation.linspace(start, key.stop, int(abs(step)))  # type: ignore[no-any-return]
+    return creation.arange(start, key.stop, step)
+
+
+def _row(key: Any) -> Any:
+    """`np.r_[...]` of arrays, numbers and ranges, along the first axis."""
+    entries = key if isinstance(key, tuple) else (key,)
+    if not is_traced(entries) or any(isinstance(e, str) for e in entries):
+        return constant(np.r_[key])
+    return concatenate([_range(e) if isinstance(e, slice) else atleast_1d(gathered(e)) for e in entries])
+
+
+def _column(key: Any) -> Any:
+    """`np.c_[...]`: arrays as columns."""
+    entries = key if isinstance(key, tuple) else (key,)
+    if not is_traced(entries):
+        return constant(np.c_[key])
+    parts = [_range(e) if isinstance(e, slice) else gathered(e) for e in entries]
+    return concatenate([reshape(p, (p.size, 1)) if p.ndim < 2 else p for p in parts], -1)
+
+
+OURS: dict[Any, Callable[..., Any]] = {
+    np.array: _array,
+    np.asarray: _asarray,
+    np.asanyarray: _asarray,
+    np.ascontiguousarray: _ascontiguousarray,
+    np.asfortranarray: _ascontiguousarray,
+    np.copy: _copy,
+    np.fromiter: _fromiter,
+    np.zeros: _filled(creation.zeros),
+    np.ones: _filled(creation.ones),
+    np.empty: _filled(creation.empty),
+    np.full: _full,
+    np.zeros_like: _like(creation.zeros_like),
+    np.ones_like: _like(creation.ones_like),
+    np.empty_like: _like(creation.empty_like),
+    np.full_like: _full_like,
+    np.arange: _arange,
+    np.linspace: _linspace,
+    np.eye: _eye,
+    np.identity: shaping.identity,
+    np.indices: shaping.indices,
+    np.tri: shaping.tri,
+    np.fromfunction: shaping.fromfunction,
+    np.isscalar: _isscalar,
+    np.shape: _shape,
+    np.ndim: _ndim,
+    np.size: _size,
+}
+
+_KNOWN: dict[Any, Any] = {}  # what `inside` has made; by identity, as NumPy's functions are compared
+for _name, _object, _ours in (
+    ("mgrid", np.mgrid, _grid(True)),
+    ("ogrid", np.ogrid, _grid(False)),
+    ("r_", np.r_, _row),
+    ("c_", np.c_, _column),
+):
+    _KNOWN[_object] = Function(_object, _ours)  # type: ignore[arg-type]
