@@ -178,6 +178,9 @@ def _hypot(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     def fma(x: Value, y: Value, z: Value) -> Value:
         return call(b, "__nv_fma", F64, x, y, z)
 
+    def neg(x: Value) -> Value:
+        return b.fsub(c(-0.0), x)
+
     x, y = (call(b, "__nv_fabs", F64, v) for v in (x, y))
     infinite = b.or_(*(b.fcmp_ordered("==", v, c(float("inf"))) for v in (x, y)))
     wide = b.fcmp_ordered(">", x, y)
@@ -187,8 +190,8 @@ def _hypot(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     x, y = b.fmul(x, scale), b.fmul(y, scale)
     h = call(b, "__nv_sqrt", F64, fma(x, x, b.fmul(y, y)))
     hh, xx = b.fmul(h, h), b.fmul(x, x)
-    low = b.fsub(fma(h, h, b.fneg(hh)), fma(x, x, b.fneg(xx)))
-    error = b.fadd(fma(b.fneg(y), y, b.fsub(hh, xx)), low)
+    low = b.fsub(fma(h, h, neg(hh)), fma(x, x, neg(xx)))
+    error = b.fadd(fma(neg(y), y, b.fsub(hh, xx)), low)
     found = b.fsub(h, b.fdiv(error, b.fadd(h, h)))
     found = b.fmul(b.select(b.fcmp_ordered("==", h, c(0.0)), h, found), back)
     return b.select(infinite, c(float("inf")), found)

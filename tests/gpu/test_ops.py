@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.types import DTYPES
+from kernelgraph.compiler.types import DTYPES, SHORT_NAMES
 from kernelgraph.runtime.program import Kernel
 
 from ..compiler.op_groups import Group, arguments, groups
 from ..end_to_end.op_accuracy import sweep
-from ..end_to_end.op_device import check_constants, check_group, check_products, check_selected_zero
+from ..end_to_end.op_device import check_constants, check_group, check_products, check_selected_zero, constants
 
 
 @pytest.fixture(scope="session")
 def loaded(device: Any) -> Any:
     """The device with all the kernels, compiled side by side."""
-    programs = [pipeline.build(g.graph(len(arguments(g.loop)[0])), "cuda") for g in groups()]
+    graphs = [g.graph(len(arguments(g.loop)[0])) for g in groups()] + [constants(d)[0] for d in SHORT_NAMES]
+    programs = [pipeline.build(graph, "cuda") for graph in graphs]
     device.load([t.kernel for p in programs for t in p.tasks if isinstance(t.kernel, Kernel)])
     return device
 
@@ -37,8 +38,8 @@ def test_accuracy_over_the_whole_range(loaded: Any, dtype: str, count: int) -> N
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_rows_with_a_constant(device: Any, dtype: str) -> None:
-    check_constants(device, DTYPES[dtype])
+def test_rows_with_a_constant(loaded: Any, dtype: str) -> None:
+    check_constants(loaded, DTYPES[dtype])
 
 
 @pytest.mark.parametrize(("narrow", "wide"), [("f2", "f4"), ("f4", "f8"), ("f8", "f4"), ("f4", "f2")])
