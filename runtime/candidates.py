@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .assign import Assignment, assign_list, assign_max, assign_one
 from .dag import ancestors, depth_first, ranks, width
@@ -59,13 +59,13 @@ def option(work: Work, assignment: Assignment, preds: tuple[frozenset[int], ...]
     return Option(assignment, waits, Candidate(assignment.name, assignment.streams, count, predicted))
 
 
-def options(work: Work, streams: str | int, *, frugal: bool = False) -> Options:
+def options(work: Work, streams: str | int, *, frugal: bool = False, thorough: bool = False) -> Options:
     """The assignments for `streams` (`auto`, `max` or a number), and the cheapest predicted.
 
     One stream is always among those of `auto`, and wins unless another is clearly faster. What cannot be faster is not
     tried: others than one stream where that is as fast as the longest path or the machine's full load allow, and
     `k` streams where a `k`-th of all work takes longer than another. frugal: also assignments that keep few buffers
-    alive.
+    alive. thorough: several streams are tried wherever there are independent tasks, for the clock to judge.
     """
     n, machine, preds = len(work.preds), work.machine, work.preds
     above = ancestors(preds)
@@ -83,7 +83,8 @@ def options(work: Work, streams: str | int, *, frugal: bool = False) -> Options:
     if isinstance(streams, int):
         asked = listed(min(streams, most)) if min(streams, most) > 1 else one
         return Options((asked,), asked, "asked for", known)
-    if reason := _one_is_best(work, one, most, rank):
+    reason = _one_is_best(work, one, most, rank)
+    if reason and (most <= 1 or not thorough):
         return Options((one,), one, reason, known)
     found, total = [one, option(work, assign_max(preds, work.costs, above=above))], sum(work.costs)
     counts = sorted({min(k, most) for k in machine.counts if k > 1}, reverse=True)
@@ -93,7 +94,8 @@ def options(work: Work, streams: str | int, *, frugal: bool = False) -> Options:
     if frugal:
         order = depth_first(preds, above)
         found += [listed(k, order) for k in counts]
-    return _cheapest(found, known)
+    chosen = _cheapest(found, known)
+    return replace(chosen, best=one, reason=reason) if reason else chosen
 
 
 def _one_is_best(work: Work, one: Option, most: int, rank: Sequence[float]) -> str:

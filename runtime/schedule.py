@@ -69,11 +69,11 @@ def contenders(
     Those are, by predicted time: one stream; the assignments that the model finds at most `within` times as slow; and
     those whose name is in `keep`. Raises ValueError as `schedule` does.
     """
-    work, found, placed = _placed(program, streams, memory, machine)
+    work, found, placed = _placed(program, streams, memory, machine, thorough=True)
     plans: list[Plan] = []
-    known: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    known: list[frozenset[tuple[int, ...]]] = []
     for each in placed:
-        summary, same = each.option.summary, (each.option.assignment.order, each.option.assignment.stream)
+        summary, same = each.option.summary, _lanes(each.option.assignment)
         near = summary.predicted <= found.best.summary.predicted * within
         if len(plans) < most and same not in known and (near or summary.streams == 1 or summary.name in keep):
             known.append(same)
@@ -82,8 +82,16 @@ def contenders(
     return tuple(plans)
 
 
+def _lanes(assignment: Assignment) -> frozenset[tuple[int, ...]]:
+    """The tasks of each stream, in order: all that tells one assignment from another when it runs."""
+    lanes: list[list[int]] = [[] for _ in range(assignment.streams)]
+    for v in assignment.order:
+        lanes[assignment.stream[v]].append(v)
+    return frozenset(map(tuple, lanes))
+
+
 def _placed(
-    program: Program, streams: str | int, memory: str, machine: Machine
+    program: Program, streams: str | int, memory: str, machine: Machine, thorough: bool = False
 ) -> tuple[Work, Options, Iterator[_Placed]]:
     """The options and, made as they are asked for, each with its memory: the best, one stream, others by time."""
     wanted = checked_streams(streams)
@@ -91,7 +99,7 @@ def _placed(
         raise ValueError(f"memory={memory!r}: write one of {', '.join(map(repr, MODES))}")
     costs = tuple(task.cost for task in program.tasks)
     work = Work(dependences(program), costs, tuple(share(task, machine) for task in program.tasks), machine)
-    found = options(work, wanted, frugal=memory == "small")
+    found = options(work, wanted, frugal=memory == "small", thorough=thorough)
     temps = temporaries(program)
     if memory == "small":
         found, best = _smallest(program, temps, work, found)

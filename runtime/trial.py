@@ -145,7 +145,7 @@ def open_trial(
 ) -> Trial | None:
     """What is to run a program on a device, given the model's plan; None where that is all there is to choose from."""
     ways = tuple(getattr(device, "ways", lambda plan: ("",))(plan))
-    if not settings.tune or settings.engine != "async" or not worth_measuring(program, plan, ways):
+    if not settings.tune or settings.engine != "async" or not worth_measuring(program, plan, streams, ways):
         return None
     key = program_key(program, identity(device), str(streams), memory)
     sizes = bucket(program)
@@ -153,6 +153,8 @@ def open_trial(
     kept = () if known is None else (known.winner,)
     candidates = contest(program, streams, memory, machine, ways, kept)
     names = [c.name for c in candidates]
+    if len(names) < 2:
+        return None
     start = next((i for i, c in enumerate(candidates) if c.plan == plan and c.way == ways[0]), 0)
     if known is not None and known.winner in names:
         start = names.index(known.winner)

@@ -1,0 +1,370 @@
+"""Is `streams="auto"` never slower than the best fixed choice? Paired, interleaved calls of 34 programs.
+
+    python benchmarks/never_slower.py --device cpu            # all; --only sorts,attention for some
+
+The rivals are one stream, 2, 4 and 8 streams, and on a GPU each of them replayed as a graph and launched step by step.
+The best of them is found in rounds of its own; then `auto` and it are called in pairs, in alternating order. The answer
+is the median of the pairs' ratios with its 95 % interval (order statistics). A program is lost where all of the
+interval lies above 1.03.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).parent))
+from common import machine, show
+
+import kernelgraph as kg
+from kernelgraph.dsl.devices import open_device, parse
+from kernelgraph.runtime.settings import override
+
+LOST = 1.03
+STREAMS = (1, 2, 4, 8)
+SAMPLE = 100e-6  # seconds of one sample at least: shorter calls are made several times
+SETTLING = 40  # calls that `auto` may need to make up its mind
+PACE = 5  # rounds among the rivals before the best is known
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program and what makes its arguments."""
+
+    name: str
+    function: Callable[..., Any]
+    arrays: Callable[[np.random.Generator], Sequence[Any]]
+
+
+def of(*shapes: tuple[int, ...], dtype: Any = np.float32, low: float = 0.1) -> Callable[..., Sequence[Any]]:
+    """Random arrays of these shapes."""
+    return lambda rng: [rng.uniform(low, 1, s).astype(dtype) for s in shapes]
+
+
+def chain(x):
+    return np.exp(-(x * x)) * np.sin(x) + 0.5 * x
+
+
+def black_scholes(s, k, t):
+    d1 = (np.log(s / k) + 0.05 * t) / (0.2 * np.sqrt(t))
+    d2 = d1 - 0.2 * np.sqrt(t)
+    tail = [1 / (1 + np.exp(-1.702 * d)) for d in (d1, d2)]
+    call = s * tail[0] - k * np.exp(-0.03 * t) * tail[1]
+    return call, call - s + k * np.exp(-0.03 * t)
+
+
+def softmax(x):
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def layer_norm(x):
+    c = x - x.mean(axis=-1, keepdims=True)
+    return c / np.sqrt((c * c).mean(axis=-1, keepdims=True) + 1e-5)
+
+
+def both_sums(x):
+    e = np.exp(x)
+    return e.sum(axis=0), e.sum(axis=1)
+
+
+def sums(*xs):
+    return [(x * x).sum() for x in xs]
+
+
+def stencil(u):
+    for _ in range(4):
+        u = 0.25 * (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:])
+    return u
+
+
+def branches(x, *weights):
+    return [np.maximum(np.maximum(x @ w, 0) @ w, 0) for w in weights]
+
+
+def products(a, b, c):
+    return (a @ b) @ c
+
+
+def sorts(*xs):
+    return [np.sort(x) for x in xs]
+
+
+def scans(*xs):
+    return [np.cumsum(np.exp(-x), axis=0) for x in xs]
+
+
+def lopsided(big, *small):
+    return np.sort(np.sin(big)), [np.cumsum(s) * 2 for s in small]
+
+
+def mixed(a, b, x):
+    return a @ b, np.sort(x), np.exp(x).sum(), np.cumsum(a, axis=1)
+
+
+def diamond(x):
+    a, b = np.cumsum(x, axis=0), np.sort(x, axis=1)
+    return (a - b).sum(axis=0), (a * b).max(axis=1)
+
+
+def k_means(points, centres):
+    distances = ((points[:, None, :] - centres[None, :, :]) ** 2).sum(axis=-1)
+    return distances.argmin(axis=1), distances.min(axis=1).sum()
+
+
+def mlp(x, w1, w2, w3):
+    return np.tanh(np.tanh(x @ w1) @ w2) @ w3
+
+
+def attention(q, k, v):
+    scores = q @ np.swapaxes(k, -1, -2) * 0.125
+    return softmax(scores) @ v
+
+
+def gradient(x, y, w):
+    p = 1 / (1 + np.exp(-(x @ w)))
+    return x.T @ (p - y) / x.shape[0], ((p - y) ** 2).mean()
+
+
+def covariance(x):
+    c = x - x.mean(axis=0)
+    return c.T @ c / x.shape[0], x.mean(axis=0), x.std(axis=0)
+
+
+def mandelbrot(re, im):
+    zr, zi = re * 0, im * 0
+    for _ in range(12):
+        zr, zi = zr * zr - zi * zi + re, 2 * zr * zi + im
+    return zr * zr + zi * zi < 4
+
+
+def stacked(*xs):
+    return np.stack([np.exp(x) * 2 + 1 for x in xs])
+
+
+def transposes(x, y):
+    return x.T + 2 * y, np.sort(x.T, axis=0)
+
+
+def update(u):
+    v = np.sort(u, axis=1)
+    u[1:-1] = 0.5 * (v[:-2] + v[2:])
+    return u.sum(axis=0), v
+
+
+def ensemble(x, *weights):
+    outputs = [softmax(x @ w) for w in weights]
+    return sum(outputs) / len(outputs)
+
+
+CASES = (
+    Case("chain, 1e3", chain, of((1000,))),
+    Case("chain, 1e5", chain, of((100_000,))),
+    Case("chain, 1e7", chain, of((10_000_000,))),
+    Case("black-scholes, 1e6", black_scholes, of((1_000_000,), (1_000_000,), (1_000_000,))),
+    Case("softmax, 512 x 1024", softmax, of((512, 1024))),
+    Case("layer norm, 2048 x 1024", layer_norm, of((2048, 1024))),
+    Case("both sums, 1000 x 1000", both_sums, of((1000, 1000))),
+    Case("8 sums, 1e4", sums, of(*[(10_000,)] * 8)),
+    Case("8 sums, 1e6", sums, of(*[(1_000_000,)] * 8)),
+    Case("stencil, 256 x 256", stencil, of((256, 256))),
+    Case("stencil, 2048 x 2048", stencil, of((2048, 2048))),
+    Case("4 branches, 64 x 64", branches, of(*[(64, 64)] * 5)),
+    Case("8 branches, 128 x 128", branches, of(*[(128, 128)] * 9)),
+    Case("4 branches, 384 x 384", branches, of(*[(384, 384)] * 5)),
+    Case("products, 300 x 300", products, of((300, 300), (300, 300), (300, 300))),
+    Case("2 sorts, 1e4", sorts, of((10_000,), (10_000,))),
+    Case("2 sorts, 1e6", sorts, of((1_000_000,), (1_000_000,))),
+    Case("6 sorts, 1e5", sorts, of(*[(100_000,)] * 6)),
+    Case("4 scans, 1000 x 100", scans, of(*[(1000, 100)] * 4)),
+    Case("2 scans, 1e6", scans, of((1_000_000,), (1_000_000,))),
+    Case("lopsided, 1e6 and 6 x 1e3", lopsided, of((1_000_000,), *[(1000,)] * 6)),
+    Case("mixed, 256 x 256 and 1e5", mixed, of((256, 256), (256, 256), (100_000,))),
+    Case("diamond, 500 x 500", diamond, of((500, 500))),
+    Case("k-means, 20000 x 8, 16", k_means, of((20_000, 8), (16, 8))),
+    Case("mlp, 64 x 512", mlp, of((64, 512), (512, 512), (512, 512), (512, 10))),
+    Case("attention, 8 x 128 x 64", attention, of((8, 128, 64), (8, 128, 64), (8, 128, 64))),
+    Case("gradient, 10000 x 100", gradient, of((10_000, 100), (10_000,), (100,))),
+    Case("covariance, 20000 x 64", covariance, of((20_000, 64))),
+    Case("mandelbrot, 1e6", mandelbrot, of((1000, 1000), (1000, 1000))),
+    Case("64 stacked, 1e3", stacked, of(*[(1000,)] * 64)),
+    Case("transposes, 1000 x 1500", transposes, of((1000, 1500), (1500, 1000))),
+    Case("update, 400 x 400", update, of((400, 400))),
+    Case("ensemble of 6, 256 x 256", ensemble, of(*[(256, 256)] * 7)),
+    Case("two of 16", lambda x, y: (np.exp(x), np.cumsum(y)), of((16,), (16,))),
+)
+
+
+def leaves(result: Any) -> Iterator[Any]:
+    if isinstance(result, list | tuple):
+        for part in result:
+            yield from leaves(part)
+    else:
+        yield result
+
+
+def caller(f: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[], Any]:
+    """A call, and the wait for all of its results."""
+
+    def call() -> Any:
+        result = f(*arguments)
+        for leaf in leaves(result):
+            leaf.wait()
+        return result
+
+    return call
+
+
+def rivals(case: Case, device: str, given: Sequence[Any]) -> dict[str, Callable[[], Any]]:
+    """A call for each fixed choice that gives a plan of its own."""
+    opened: Any = open_device(parse(device) or ("cpu", 0))
+    found: dict[str, Callable[[], Any]] = {}
+    plans = []
+    for streams in STREAMS:
+        plan = kg.kernel_graph(device=device, streams=streams)(case.function).plan(*given)
+        if plan.steps in plans:  # fewer branches than streams
+            continue
+        plans.append(plan.steps)
+        for way in getattr(opened, "ways", lambda plan: ("",))(plan):
+            f = kg.kernel_graph(device=device, streams=streams)(case.function)
+            with forced(opened, way):
+                f.compile(*given)
+            found[", ".join(filter(None, (f"{streams} streams", way)))] = caller(f, given)
+    return found
+
+
+@contextmanager
+def forced(device: Any, way: str) -> Iterator[None]:
+    """Whatever the device makes ready in the block runs in this way."""
+    own = device.prepare
+    if way:
+        device.prepare = lambda plan: own(plan, way)
+    try:
+        yield
+    finally:
+        if way:
+            del device.prepare
+
+
+def bits(result: Any) -> list[bytes]:
+    return [np.asarray(leaf).tobytes() for leaf in leaves(result)]
+
+
+def sample(call: Callable[[], Any], times: int) -> float:
+    start = time.perf_counter()
+    for _ in range(times):
+        call()
+    return (time.perf_counter() - start) / times
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of the median: order statistics of a binomial with p = 1/2 (David, Nagaraja, 2003)."""
+    ordered, n = sorted(ratios), len(ratios)
+    reach = 0.98 * math.sqrt(n)
+    low, high = max(0, math.floor(n / 2 - reach)), min(n - 1, math.ceil(n / 2 + reach))
+    return ordered[low], ordered[high]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came out of one case."""
+
+    name: str
+    chosen: str
+    best: str
+    auto: float
+    rival: float
+    ratios: tuple[float, ...]
+
+    @property
+    def lost(self) -> bool:
+        return interval(self.ratios)[0] > LOST
+
+    def __str__(self) -> str:
+        low, high = interval(self.ratios)
+        ratio = statistics.median(self.ratios)
+        return (
+            f"| {self.name} | {self.chosen} | {show(self.auto)} | {self.best} | {show(self.rival)} | {ratio:.3f} | "
+            f"{low:.3f} to {high:.3f} | {len(self.ratios)} | {'LOST' if self.lost else ''} |"
+        )
+
+
+def race(case: Case, device: str, pairs: int, seconds: float) -> Row:
+    """At least `pairs` pairs, or what fits the time."""
+    given = list(case.arrays(np.random.default_rng(0)))
+    if device != "cpu":
+        given = [kg.asarray(a, device=device) for a in given]
+    end = time.perf_counter() + seconds
+    with override(tune=False):
+        fixed = rivals(case, device, given)
+    auto_function = kg.kernel_graph(device=device)(case.function)
+    auto = caller(auto_function, given)
+    for _ in range(SETTLING):
+        auto()
+    if case.function is not update:
+        wanted = bits(auto())
+        for name, call in fixed.items():
+            assert bits(call()) == wanted, f"{case.name}: {name} gives other bits"
+    times = max(1, math.ceil(SAMPLE / min(sample(auto, 3) for _ in range(3))))
+    seen: dict[str, list[float]] = {name: [] for name in fixed}
+    for _ in range(PACE if len(fixed) > 1 else 1):
+        for name, call in fixed.items():
+            for _ in range(3):
+                seen[name].append(sample(call, times))
+    best = min(seen, key=lambda name: statistics.median(seen[name]))
+    autos, others = [], []
+    while len(autos) < pairs and (len(autos) < 20 or time.perf_counter() < end):
+        if len(autos) % 2:
+            others.append(sample(fixed[best], times))
+            autos.append(sample(auto, times))
+        else:
+            autos.append(sample(auto, times))
+            others.append(sample(fixed[best], times))
+    report = auto_function.plan(*given).report
+    return Row(
+        case.name,
+        report.chosen if report else "",
+        best,
+        statistics.median(autos),
+        statistics.median(others),
+        tuple(a / b for a, b in zip(autos, others, strict=True)),
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--only", default="", help="comma-separated parts of names")
+    parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each program, at most")
+    parser.add_argument("--cache", default="", help="folder of compiled code and tuned winners; empty: a fresh one")
+    options = parser.parse_args()
+    parts = [part for part in options.only.split(",") if part]
+    print(machine(None, ["numpy"]), "\n")
+    print("| program | auto chose | auto | best rival | rival | ratio | 95 % interval | pairs | |")
+    print("|---|---|--:|---|--:|--:|--:|--:|---|")
+    rows = []
+    with tempfile.TemporaryDirectory() as fresh, override(cache_dir=options.cache or fresh):
+        for case in CASES:
+            if not parts or any(part in case.name for part in parts):
+                rows.append(race(case, options.device, options.pairs, options.seconds))
+                print(rows[-1], flush=True)
+    lost = [row.name for row in rows if row.lost]
+    print(f"\n{len(rows)} programs, {len(lost)} lost" + (f": {'; '.join(lost)}" if lost else ""))
+    return len(lost)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
