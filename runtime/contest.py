@@ -88,7 +88,7 @@ def contest(
     must: list[Candidate] = []
     assignments = [name.split(",")[0] for name in keep]
     for number, each in enumerate(_programs(program, machine)):
-        plans = contenders(each, streams, memory, machine=machine, most=2 * CANDIDATES, keep=assignments)
+        plans = contenders(each, streams, memory, machine=machine, most=CANDIDATES, keep=assignments)
         every += [Candidate(plan, way, number > 0) for way in ways for plan in plans]
         must += [Candidate(plans[0], ways[0], number > 0)]
         must += [Candidate(plan, ways[0]) for plan in plans[1:] if number == 0 and plan.streams == 1]

@@ -64,18 +64,18 @@ def contenders(
     within: float = 2.0,
     keep: Collection[str] = (),
 ) -> tuple[Plan, ...]:
-    """The plan of `schedule`, then others that may in truth be as fast: `most` in all.
+    """The plan of `schedule`, then others that may in truth be as fast.
 
-    Those are, by predicted time: one stream; the assignments that the model finds at most `within` times as slow; and
-    those whose name is in `keep`. Raises ValueError as `schedule` does.
+    Those are, `most` in all, one stream and, nearest first, the assignments that the model finds at most `within` times
+    as slow; and those whose name is in `keep`. Raises ValueError as `schedule` does.
     """
     work, found, placed = _placed(program, streams, memory, machine, thorough=True)
     plans: list[Plan] = []
     known: list[frozenset[tuple[int, ...]]] = []
     for each in placed:
         summary, same = each.option.summary, _lanes(each.option.assignment)
-        near = summary.predicted <= found.best.summary.predicted * within
-        if len(plans) < most and same not in known and (near or summary.streams == 1 or summary.name in keep):
+        near = summary.streams == 1 or summary.predicted <= found.best.summary.predicted * within
+        if same not in known and ((near and len(plans) < most) or summary.name in keep):
             known.append(same)
             reason = found.reason if not plans else f"in competition with {found.best.summary.name}"
             plans.append(_plan(program, work, replace(found, reason=reason), each, memory, True))

@@ -150,6 +150,9 @@ def open_trial(
     key = program_key(program, identity(device), str(streams), memory)
     sizes = bucket(program)
     known = recall(key, sizes)
+    chosen = Candidate(plan, ways[0], plan.program is not program)
+    if known is not None and known.exact and known.winner == chosen.name:
+        return Trial([chosen], 0, device, f"measured before: {_times(known.times)}")
     kept = () if known is None else (known.winner,)
     candidates = contest(program, streams, memory, machine, ways, kept)
     names = [c.name for c in candidates]

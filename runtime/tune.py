@@ -10,10 +10,11 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from .cache import Cache, digest
-from .program import Int, Library, Pointer, Program, Task
+from .program import Int, Kernel, Library, Pointer, Program, Task
 
 CANDIDATES = 4  # at most
 SAMPLES = 5  # of each that count
@@ -168,13 +169,18 @@ def program_key(program: Program, *parts: object) -> str:
 
 def _shape_of(task: Task) -> tuple[Any, ...]:
     kernel = task.kernel
-    what = (kernel.name, kernel.attrs) if isinstance(kernel, Library) else (kernel.source, kernel.options)
+    what = (kernel.name, kernel.attrs) if isinstance(kernel, Library) else _text_of(kernel)
     regions = [(r.buffer, len(r.shape), r.dtype) for r in (*task.reads, *task.writes)]
     arguments = [
         a.buffer if isinstance(a, Pointer) else "i" if isinstance(a, Int) else (a.index, a.dtype)
         for a in task.arguments
     ]
     return (what, arguments, regions, len(task.reads), sorted(task.same_element))
+
+
+@lru_cache(4096)
+def _text_of(kernel: Kernel) -> str:
+    return digest(kernel.source, kernel.options)
 
 
 def bucket(program: Program) -> tuple[int, ...]:
