@@ -77,7 +77,14 @@ class TimedExecutable(Executable, Protocol):
 
 
 class Device(Protocol):
-    """A device is a value: kind and index. There is no current device."""
+    """A device is a value: kind and index. There is no current device.
+
+    What a device may have beside the methods below:
+    ways(plan) -> tuple[str, ...]: the ways it can run a plan (replayed as a graph, or launched step by step), its
+    own choice first; `prepare(plan, way)` then takes one. The clock chooses among them.
+    identity: a text that tells the device, its driver and settings from others; times are kept under it.
+    An executable may have `notes`, lines for people on what it does in another way than the plan says.
+    """
 
     kind: str
     index: int
