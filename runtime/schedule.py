@@ -77,8 +77,8 @@ def contenders(
         near = summary.streams == 1 or summary.predicted <= found.best.summary.predicted * within
         if same not in known and ((near and len(plans) < most) or summary.name in keep):
             known.append(same)
-            reason = found.reason if not plans else f"for the clock to judge; the model prefers {found.best.summary.name}"
-            plans.append(_plan(program, work, replace(found, reason=reason), each, memory, True))
+            plans.append(_plan(program, work, found, each, memory, True))
+            found = replace(found, reason=f"for the clock to judge; the model prefers {found.best.summary.name}")
     return tuple(plans)
 
 
