@@ -11,15 +11,18 @@ from .aliasing import Reshape, Slice, as_dtype, store, view
 from .dispatch import implements
 from .elementwise import apply
 from .errors import DTypeError, IndexingError, ShapeError, TraceError, UnsupportedError
+from .gather import gather, index_array, is_gathered, scatter
 from .operands import array_of, fresh
 from .tracer import Tracer, check_alive
 
 
 @implements(method="__getitem__")
 def getitem(x: Tracer, key: Any) -> Tracer:
-    """Basic indexing: integers, slices with any step, None and Ellipsis."""
+    """Integers, slices with any step, None and Ellipsis; and arrays of integers, see `gather`."""
     check_alive(x)
     keys = _expand(key if isinstance(key, tuple) else (key,), x)
+    if is_gathered(keys):
+        return gather(x, keys)
     starts, steps, lengths, shape = [], [], [], []
     axis = 0
     for entry in keys:
@@ -53,11 +56,17 @@ def getitem(x: Tracer, key: Any) -> Tracer:
 
 @implements(method="__setitem__")
 def setitem(x: Tracer, key: Any, value: Any) -> None:
-    """`x[key] = value` with a key of basic indexing, or with a mask."""
+    """`x[key] = value` with a key of `getitem`, or with a mask."""
     check_alive(x)
     keys = key if isinstance(key, tuple) else (key,)
     if len(keys) == 1 and _is_mask(keys[0]):
         store(x, _masked(x, keys[0], value))
+    elif any(isinstance(entry, (list, tuple, np.ndarray, Tracer)) for entry in keys):
+        expanded = _expand(keys, x)
+        if is_gathered(expanded):
+            scatter(x, expanded, value)
+        else:
+            store(getitem(x, (*expanded, Ellipsis)), value)
     else:
         store(getitem(x, keys if _has_dots(keys) else (*keys, Ellipsis)), value)
 
@@ -96,7 +105,14 @@ def _expand(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
     """The keys with Ellipsis written out, each checked. Raises IndexingError, UnsupportedError."""
     found: list[Any] = []
     for entry in keys:
-        found.append(_checked(entry))
+        checked = _checked(entry)
+        if isinstance(checked, tuple):  # the places where a known mask is True
+            axis = sum(e is not None for e in found)
+            if any(e is Ellipsis for e in found) or x.shape[axis : axis + len(checked)] != np.shape(entry):
+                raise IndexingError(f"a mask of shape {np.shape(entry)} does not fit axis {axis} of {x.shape}")
+            found.extend(checked)
+        else:
+            found.append(checked)
     used = sum(entry is not None and entry is not Ellipsis for entry in found)
     if used > x.ndim:
         raise IndexingError(f"too many indices: the array has {x.ndim} axes, but {used} were indexed")
@@ -110,15 +126,11 @@ def _expand(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
 def _checked(entry: Any) -> Any:
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
         return entry
-    if _is_mask(entry):
-        raise UnsupportedError(
-            "indexing with booleans gives a shape that depends on data; write np.where(mask, x, 0), "
-            "or a reduction with where=mask"
-        )
-    if isinstance(entry, (list, np.ndarray, Tracer)):
-        raise UnsupportedError(
-            "indexing with integer arrays is not supported; index with ints and slices, or join them by np.stack"
-        )
+    if isinstance(entry, (bool, np.bool_)):
+        raise UnsupportedError("indexing with one boolean is not supported; write x[None] or x[:0][None]")
+    index = index_array(entry)
+    if index is not None:
+        return index
     try:
         return operator.index(entry)
     except TypeError:

@@ -11,6 +11,7 @@ import numpy as np
 from .axes import to_axis, to_shape
 from .dispatch import implements
 from .errors import DTypeError, ShapeError, UnsupportedError
+from .gather import runs
 from .indexing import getitem
 from .operands import array_of, fresh, operand, to_index
 from .tracer import Tracer
@@ -175,22 +176,6 @@ def _pad_axis(x: Tracer, axis: int, before: int, after: int, mode: str, constant
         if n == 0:
             raise ShapeError(f"an empty axis cannot be padded with mode={mode!r}; write mode='constant'")
         sources = [_PADS[mode](i, n) for i in positions]
-        return [getitem(x, (*head, slice(*run))) for run in _runs(sources)]
+        return [getitem(x, (*head, run)) for run in runs(sources)]
 
     return concatenate([*side(range(-before, 0)), x, *side(range(n, n + after))], axis)
-
-
-def _runs(numbers: list[int]) -> list[tuple[int, int | None, int]]:
-    """The numbers as slices (start, stop, step) with steps 1 or -1."""
-    found: list[tuple[int, int | None, int]] = []
-    at = 0
-    while at < len(numbers):
-        step = numbers[at + 1] - numbers[at] if at + 1 < len(numbers) else 1
-        step = step if step in (1, -1) else 1
-        end = at + 1
-        while end < len(numbers) and numbers[end] - numbers[end - 1] == step:
-            end += 1
-        stop = numbers[end - 1] + step
-        found.append((numbers[at], stop if stop >= 0 else None, step))
-        at = end
-    return found

@@ -13,15 +13,13 @@ from .axes import to_axis, to_shape
 from .dispatch import implements
 from .elementwise import apply
 from .errors import DTypeError, IndexingError, ShapeError, UnsupportedError
+from .gather import MANY_RUNS, runs
 from .host import host, host_one, written
 from .indexing import getitem
-from .joins import _runs, concatenate
+from .joins import concatenate
 from .operands import array_of, fresh, to_index
 from .tracer import Tracer
 from .views import broadcast_to, cast, ravel, reshape, result_type
-
-MANY_RUNS = 8  # up to so many slices are joined; more known indices go to the host
-
 
 # by index
 
@@ -39,9 +37,9 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
         if numbers.dtype.kind not in "iu":
             raise DTypeError(f"take needs integers as indices, not {numbers.dtype}")
         flat = _in_range(numbers.ravel().tolist(), n, mode)
-        runs = _runs(flat)
-        if len(runs) <= MANY_RUNS:
-            parts = [getitem(x, (*head, slice(*run))) for run in runs] or [getitem(x, (*head, slice(0, 0)))]
+        slices = runs(flat)
+        if len(slices) <= MANY_RUNS:
+            parts = [getitem(x, (*head, run)) for run in slices] or [getitem(x, (*head, slice(0, 0)))]
             joined = concatenate(parts, at)
             return written(reshape(joined, (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])), out)
     index = array_of(indices)
@@ -233,21 +231,6 @@ def putmask(a: Tracer, mask: Any, values: Any) -> None:
         raise ShapeError(f"putmask: a mask of shape {condition.shape} does not fit an array of shape {a.shape}")
     wide = reshape(value, ()) if value.size == 1 else value
     store(a, apply("where", condition, _as(wide, a.dtype), a))
-
-
-@implements(np.copyto)
-def copyto(dst: Tracer, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    source = array_of(src)
-    if isinstance(src, (Tracer, np.ndarray)) and not np.can_cast(source.dtype, dst.dtype, casting):  # type: ignore[arg-type]
-        raise DTypeError(f"Cannot cast array data from {source.dtype} to {dst.dtype} according to the rule {casting!r}")
-    if where is not True:
-        source = apply("where", where, _as(source, dst.dtype), dst)
-    store(dst, source)
-
-
-@implements(method="fill")
-def fill(x: Tracer, value: Any) -> None:
-    store(x, value)
 
 
 @implements(np.fill_diagonal)

@@ -1,0 +1,181 @@
+"""`x[key]` and `x[key] = value` where the key holds arrays of integers: which elements, and in which shape.
+
+The gathering is done by NumPy on the host, unless the indices are known and few slices hold them."""
+
+from __future__ import annotations
+
+import operator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from .aliasing import as_dtype, assign
+from .dispatch import METHODS
+from .errors import IndexingError, ShapeError, TraceError, UnsupportedError
+from .host import host_one
+from .known import known_value
+from .operands import array_of, fresh_array
+from .tracer import TracedNumber, Tracer
+
+Shape = tuple[int, ...]
+
+
+MANY = 4096  # up to so many indices are looked at while tracing
+MANY_RUNS = 8  # up to so many slices are joined
+
+
+def index_array(entry: Any) -> Any:
+    """An entry of a key as integers: a NumPy array where they are known, else a traced one, or an int; None where it is
+    nothing of the kind. Known booleans become the places of True. Raises IndexingError, UnsupportedError."""
+    if isinstance(entry, (list, tuple)) and not any(type(i) in (Tracer, TracedNumber) for i in entry):
+        known: Any = np.asarray(entry)
+        known = known.astype(np.intp) if known.size == 0 else known
+    elif not isinstance(entry, (Tracer, np.ndarray)):
+        return None
+    else:
+        known = fixed_value(array_of(entry))
+    dtype = entry.dtype if known is None else known.dtype
+    if dtype == np.bool_:
+        if known is None:
+            raise UnsupportedError(
+                "indexing with booleans gives a shape that depends on data; write np.where(mask, x, 0), "
+                "or a reduction with where=mask"
+            )
+        return known.nonzero() if known.ndim else None
+    if dtype.kind not in "iu":
+        raise IndexingError(f"arrays used as indices must be of integer (or boolean) type, not {dtype}")
+    if known is not None:
+        return int(known) if known.ndim == 0 else known
+    if entry.ndim == 0:
+        try:
+            return operator.index(entry)
+        except TraceError:
+            pass
+    return array_of(entry)
+
+
+def fixed_value(x: Tracer) -> np.ndarray[Any, Any] | None:
+    """The value of a small array that is the same in every call."""
+    trace = x._trace
+    nodes = trace.builder.nodes
+    todo, seen = [x._value.number], set()
+    if x.size > MANY:
+        return None
+    while todo:
+        number = todo.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        node = nodes[number]
+        fixed = node.op == "input" and trace.captured_at.get(number) in trace.constants
+        if node.type.size > MANY or (node.op in ("number", "input") and not fixed):
+            return None
+        todo.extend(node.args)
+    return known_value(trace, x._value)
+
+
+def is_gathered(keys: list[Any]) -> bool:
+    """Whether an entry is an array of integers."""
+    return any(isinstance(k, (Tracer, np.ndarray)) for k in keys)
+
+
+def runs(numbers: list[int]) -> list[slice]:
+    """The numbers, none of them negative, as slices one after another: of one step, or of steps 1 and -1."""
+    steps = {b - a for a, b in pairwise(numbers)}
+    if len(steps) == 1 and 0 not in steps:
+        return [_slice(numbers[0], numbers[-1], steps.pop())]
+    found = []
+    at = 0
+    while at < len(numbers):
+        step = numbers[at + 1] - numbers[at] if at + 1 < len(numbers) else 1
+        step = step if step in (1, -1) else 1
+        end = at + 1
+        while end < len(numbers) and numbers[end] - numbers[end - 1] == step:
+            end += 1
+        found.append(_slice(numbers[at], numbers[end - 1], step))
+        at = end
+    return found
+
+
+def _slice(first: int, last: int, step: int) -> slice:
+    stop = last + (1 if step > 0 else -1)
+    return slice(first, stop if stop >= 0 else None, step)
+
+
+def gather(x: Tracer, keys: list[Any]) -> Tracer:
+    """x[keys]; the keys have no Ellipsis, one entry for each axis, and arrays of integers among them."""
+    joined = _joined(x, keys)
+    if joined is not None:
+        return joined
+    shape, key, arrays = _plan(x, keys)
+    return host_one("getitem", [x, *arrays], shape, dtypes=[x.dtype], key=key)
+
+
+def _joined(x: Tracer, keys: list[Any]) -> Tracer | None:
+    """x[keys] as a few slices put together, where one known array is the only index; else None."""
+    places = [i for i, k in enumerate(keys) if k is not None and not isinstance(k, slice)]
+    index = keys[places[0]]
+    if len(places) != 1 or type(index) is not np.ndarray:
+        return None
+    axis = sum(k is not None for k in keys[: places[0]])
+    n = x.shape[axis]
+    parts = runs(_in_range(index, n, axis).ravel().tolist()) or [slice(0, 0)]
+    if len(parts) > MANY_RUNS:
+        return None
+    getitem = METHODS["__getitem__"]
+    rest = [getitem(x, (*keys[: places[0]], part, *keys[places[0] + 1 :])) for part in parts]
+    at = places[0]  # every key before it makes one axis
+    values = fresh_array(x._trace.builder.concat([p._value for p in rest], at), x)
+    shape = values.shape
+    return METHODS["reshape"](values, (*shape[:at], *index.shape, *shape[at + 1 :]))  # type: ignore[no-any-return]
+
+
+def _in_range(index: np.ndarray[Any, Any], n: int, axis: int) -> np.ndarray[Any, Any]:
+    outside = (index < -n) | (index >= n)
+    if outside.any():
+        raise IndexingError(f"index {index[outside][0]} is out of bounds for axis {axis} with size {n}")
+    return np.where(index < 0, index + n, index).astype(np.intp)
+
+
+def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
+    """x[keys] = value, in place; of an index that comes twice the last value stays."""
+    shape, key, arrays = _plan(x, keys)
+    new = fresh_array(as_dtype(value, x), x)
+    excess = max(len(new.shape) - len(shape), 0)
+    fits = all(n == 1 for n in new.shape[:excess])
+    builder = x._trace.builder
+    if not fits or builder.broadcast_shapes("assignment", [new.shape[excess:], shape]) != shape:
+        raise ShapeError(f"a value of shape {new.shape} cannot be assigned to a part of shape {shape}")
+    assign(x, host_one("setitem", [x, *arrays, new], x.shape, dtypes=[x.dtype], key=key))
+
+
+def _plan(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[Any, ...], list[Tracer]]:
+    """The shape of x[keys], the key as an option of a host call, and its arrays."""
+    builder = x._trace.builder
+    arrays = [array_of(k) for k in keys if isinstance(k, (Tracer, np.ndarray))]
+    together = builder.broadcast_shapes("indexing", [a.shape for a in arrays])
+    shape: list[int] = []
+    key: list[Any] = []
+    places: list[int] = []  # of the entries that are indices
+    first, axis = -1, 0
+    for place, entry in enumerate(keys):
+        if entry is None:
+            shape.append(1)
+            key.append(None)
+            continue
+        n = x.shape[axis]
+        axis += 1
+        if isinstance(entry, slice):
+            start, stop, step = entry.indices(n)
+            shape.append(len(range(start, stop, step)))
+            key.append((entry.start, entry.stop, entry.step))
+            continue
+        if not isinstance(entry, Tracer):
+            _in_range(np.asarray(entry), n, axis - 1)
+        first = len(shape) if first < 0 else first
+        places.append(place)
+        key.append("array" if isinstance(entry, (Tracer, np.ndarray)) else int(entry))
+    adjacent = places[-1] - places[0] + 1 == len(places)
+    at = first if adjacent else 0
+    return (*shape[:at], *together, *shape[at:]), tuple(key), arrays
