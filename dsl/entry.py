@@ -17,8 +17,11 @@ from ..compiler.materialize import Layout
 from ..compiler.types import ArrayType
 from ..runtime.device import Device, Event
 from ..runtime.errors import OutOfMemory
+from ..runtime.native_direct import ARENA, Taken
+from ..runtime.native_direct import Direct as Start
 from ..runtime.plan import Plan
-from .array import Array, hold, make_room
+from ..runtime.settings import settings
+from .array import Array, NumpyMemory, hold, make_room
 from .capture import Captured
 from .errors import ArgumentsError, ReadOnlyError
 from .guards import Guards
@@ -31,18 +34,22 @@ from .tree import LEAF, Tree, unflatten
 
 Run = Callable[[Sequence[Any], Sequence[int]], Any]
 Execute = Callable[..., tuple[Event, ...]]
+Direct = Callable[[Sequence[Any]], Any]
+MISSED: Any = object()
 
 
 class Entry:
     """run(leaves, places): starts the plan; places are the addresses of the leaves that are NumPy arrays, in order.
 
     It returns when no NumPy memory of the caller is still to be read, and raises Respecialise if a number does not fit
-    the trace."""
+    the trace. direct(leaves), if there is one, is the same for leaves that nobody has looked at; it gives `MISSED`,
+    and has done nothing, where they are not as expected."""
 
-    __slots__ = ("assigned", "guards", "holds", "run", "text", "used")
+    __slots__ = ("assigned", "direct", "guards", "holds", "run", "text", "used")
 
-    def __init__(self, run: Run, text: str, guards: Guards, assigned: tuple[int, ...]) -> None:
+    def __init__(self, run: Run, text: str, guards: Guards, assigned: tuple[int, ...], direct: Direct | None) -> None:
         self.run = run
+        self.direct = direct
         self.text = text
         self.guards = guards
         self.holds = guards.hold if guards else None
@@ -51,12 +58,21 @@ class Entry:
 
 
 def make_entry(
-    captured: Captured, plan: Plan, execute: Execute, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
+    captured: Captured,
+    plan: Plan,
+    execute: Execute,
+    device: Device,
+    leaves: Sequence[Any],
+    arrays: Sequence[int],
+    directly: Callable[[Sequence[Taken]], Start | None] | None = None,
 ) -> Entry:
     """execute: an executable's `run`. arrays: the numbers of the leaves that are arguments of the graph. leaves: those
-    of a call of the same key."""
+    of a call of the same key. directly: an executable's `direct`, if it has one."""
     writer = _Writer(captured, plan, device, leaves, arrays)
     text = "def run(leaves, places):\n" + "".join(f"    {line}\n" for line in writer.lines())
+    start = directly(writer.taken()) if directly is not None and writer.is_direct() else None
+    if start is not None:
+        text += "\n\ndef direct(leaves):\n" + "".join(f"    {line}\n" for line in writer.direct_lines())
     scope = {
         "Array": Array,
         "OutOfMemory": OutOfMemory,
@@ -64,6 +80,10 @@ def make_entry(
         "allocate": device.allocate,
         "device": device,
         "execute": execute,
+        "settings": settings,
+        "start": start,
+        "MISSED": MISSED,
+        "NumpyMemory": NumpyMemory,
         "hold": hold,
         "host": captured.host,
         "settled": settled,
@@ -80,7 +100,8 @@ def make_entry(
         **writer.constants,
     }
     exec(compile(text, "<kernelgraph entry>", "exec"), scope)
-    return Entry(scope["run"], text, captured.guards, tuple(leaf for leaf, _ in captured.assigned))
+    assigned = tuple(leaf for leaf, _ in captured.assigned)
+    return Entry(scope["run"], text, captured.guards, assigned, scope.get("direct"))
 
 
 class _Writer:
@@ -141,6 +162,47 @@ class _Writer:
             yield f"assign(leaves[{leaf}], r{output})"
         yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
 
+    def is_direct(self) -> bool:
+        """Whether a call has no more to do than to allocate and to run: leaves are arrays, and none is assigned."""
+        captured = self.captured
+        decides = captured.graph.numbers or captured.checks or captured.assigned
+        kinds = {type(leaf) for leaf in self.leaves}
+        plain = kinds <= {np.ndarray, Array} and len(self.arrays) == len(self.leaves)
+        return plain and not decides and all(kind != "number" for kind, _ in captured.results)
+
+    def taken(self) -> list[Taken]:
+        """What `start` takes: the arguments of the graph, the arrays of the trace, the outputs, and the arena."""
+        program = self.plan.program
+        arrays = [*(self.leaves[leaf] for leaf in self.arrays), *self.captured.arrays]
+        found = [_taken(buffer, array) for buffer, array in zip(program.inputs, arrays, strict=True)]
+        found += [Taken(buffer) for buffer in program.outputs]
+        return [*found, Taken(ARENA)] if self.plan.arena_bytes else found
+
+    def direct_lines(self) -> Iterator[str]:
+        yield "if settings.engine != 'async': return MISSED"
+        given = []
+        for leaf in self.arrays:
+            if type(self.leaves[leaf]) is Array:
+                spec = self.constant(self.leaves[leaf]._spec)
+                yield f"a{leaf} = leaves[{leaf}]"
+                yield f"if type(a{leaf}) is not Array or a{leaf}._spec is not {spec}: return MISSED"
+                yield f"if a{leaf}._device is not device or a{leaf}._event is not None: return MISSED"
+                yield f"a{leaf} = a{leaf}._memory"
+                yield f"if type(a{leaf}) is NumpyMemory: a{leaf} = a{leaf}.array"
+                given.append(f"a{leaf}")
+            else:
+                given.append(f"leaves[{leaf}]")
+        given += [self.constant(array) for array in self.captured.arrays]
+        sizes = [f"allocate({max(1, output.nbytes)})" for output in self.specs]
+        sizes += [f"allocate({self.plan.arena_bytes})"] if self.plan.arena_bytes else []
+        made = [f"m{number}" for number in range(len(sizes))]
+        yield f"try: {'; '.join(f'{m} = {size}' for m, size in zip(made, sizes, strict=True)) or 'pass'}"
+        yield "except OutOfMemory: return MISSED"
+        yield f"if not start({', '.join([*given, *made])}): return MISSED"
+        for number, output in enumerate(self.specs):
+            yield f"r{number} = Array(m{number}, {self.constant(output)}, device)"
+        yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
+
     def _places(self, memories: list[str], kept: list[str]) -> Iterator[str]:
         """Lines that find or make each buffer's memory; its address goes to `memories`, what to hold to `kept`."""
         program = self.plan.program
@@ -194,6 +256,12 @@ class _Writer:
             return f"[{', '.join(parts)}]"
         shallow = Tree(tree.kind, tree.names, (LEAF,) * len(parts))
         return f"unflatten({self.constant(shallow)}, ({''.join(f'{p}, ' for p in parts)}))"
+
+
+def _taken(buffer: int, array: Any) -> Taken:
+    if type(array) is Array:  # C-contiguous, as its spec says
+        return Taken(buffer)
+    return Taken(buffer, array, low_offset(array.shape, array.strides))
 
 
 _ALLOCATES = re.compile(r" = (allocate|upload)\(")

@@ -22,7 +22,7 @@ from ..runtime.settings import settings
 from .capture import Argument, Captured, capture
 from .devices import default, open_device, parse, target
 from .eager import plain, wrapped
-from .entry import Entry, layout_of
+from .entry import MISSED, Entry, layout_of
 from .errors import ArgumentsError, OptionError, UserError, is_users, user_frames, warn
 from .numbers import Respecialise
 from .pointer import address
@@ -71,6 +71,7 @@ class KernelGraph:
         self._is_method = False
         self._arity = len(self._parameters.names) if self._parameters.simple else -1
         self._device: Device | None = None
+        self._last: Any = None  # an entry whose `direct` is tried before the key is made
         self._entries: dict[Hashable, Any] = {}  # key -> Entry, or the leaves whose values are part of the key
         self._traces: dict[Hashable, Captured | frozenset[int]] = {}
         self._plans: dict[Hashable, Compiled] = {}
@@ -90,12 +91,20 @@ class KernelGraph:
             if options or len(args) != self._arity:
                 args, options = self._parameters.bind(args, options)
             if self._arity >= 0:  # every argument has a position
+                last = self._last
+                if last is not None and (last.holds is None or last.holds()):
+                    result = last.direct(args)
+                    if result is not MISSED:
+                        last.used = True
+                        return result
                 places: list[int] = []
                 key = quick_key(args, places)
                 if key is not None:
                     entry = self._entries.get(key)
                     if type(entry) is tuple:
                         entry = self._entries.get((key, _values(args, entry)))
+                    elif entry is not None and entry.direct is not None:
+                        self._last = entry
                     if entry is not None and (entry.holds is None or entry.holds()):
                         entry.used = True
                         try:
@@ -292,8 +301,7 @@ class KernelGraph:
             lines.append(
                 f"{len(captured.graph.numbers)} numbers are passed at each call; another value compiles nothing"
             )
-        trial = [] if compiled.trial is None else compiled.trial.lines()
-        return "\n".join([*lines, str(fusion), explain_plan(compiled.plan), *trial])
+        return "\n".join([*lines, str(fusion), explain_plan(compiled.plan), *compiled.lines()])
 
     def why(self) -> str:
         """What was traced and compiled so far, and which guards failed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,13 +39,24 @@ class Compiled:
         assert self.trial is not None
         self.plan, self.executable = self.trial.plan, self.trial.executable
 
+    def lines(self) -> Iterator[str]:
+        """How the plan was chosen, and what the device says of it."""
+        if self.trial is not None:
+            yield from self.trial.lines()
+        yield from getattr(self.executable, "notes", ())
+
     def entry(self, captured: Captured, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> Entry:
         """An entry for calls like the one with these leaves."""
         trial = self.trial
         assert self.executable is not None
         if trial is None or trial.tuner.winner is not None:
-            return make_entry(captured, self.plan, self.executable.run, device, leaves, arrays)
+            return self._final(captured, device, leaves, arrays)
         return self._on_trial(trial, captured, device, leaves, arrays)
+
+    def _final(self, captured: Captured, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> Entry:
+        assert self.executable is not None
+        directly = getattr(self.executable, "direct", None)  # the CPU has it
+        return make_entry(captured, self.plan, self.executable.run, device, leaves, arrays, directly)
 
     def _on_trial(
         self, trial: Trial, captured: Captured, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
@@ -62,8 +73,8 @@ class Compiled:
                 number, timed = trial.turn()
                 if trial.tuner.winner is not None:
                     self.adopt()
-                    final = make(number, False, leaves)
-                    entry.run, entry.text = final.run, final.text
+                    final = self._final(captured, device, leaves, arrays)
+                    entry.run, entry.text, entry.direct = final.run, final.text, final.direct
                     return entry.run(leaves, places)
                 if (number, timed) not in made:
                     made[number, timed] = make(number, timed, leaves).run

@@ -32,7 +32,9 @@ from .settings import settings
 HAPPENED, PYTHON_STEP = 1, 2  # what a native wait may answer; 0: the time is over
 SLICE_NS = 50_000_000  # a wait comes back this often, so that Python can handle a signal
 TEXTS = (native_queues, native_streams, native_calls)
-ENTRIES = ("setup", "submit", "wait", "next_for_python", "done_by_python", "nudge", "stop", "inline", "worker")
+ENTRIES = (
+    "setup", "submit", "wait", "next_for_python", "done_by_python", "nudge", "stop", "inline", "direct", "worker"
+)  # fmt: skip
 _WORD = ctypes.c_uint64
 
 
@@ -87,6 +89,7 @@ class Native:
         self.stop = code.function("stop", None, word)
         self.inline = code.function("inline", None, word, text, gil=True)
         self.worker = code.functions["worker"]
+        self.direct = code.functions["direct"]
 
 
 class Engine:

@@ -20,8 +20,14 @@ from .native_ir import (
 )
 from .native_queues import chunk, claim, give_slot, publish, push, take_slot, wake
 from .native_records import (
+    ARRAY_TYPE,
     AWAKE,
     BEGAN,
+    BYTES_AT,
+    DATA_AT,
+    DIRECT_BYTES,
+    DIRECT_PLAN,
+    DTYPE_AT,
     FAILED,
     FIRST_STEP,
     LAUNCH_COUNT,
@@ -29,6 +35,9 @@ from .native_records import (
     LAUNCHING,
     LAUNCHING_LEFT,
     LOCK,
+    LOW_HALF,
+    NDIM_AT,
+    NO,
     NUMBER,
     PATCH_BYTES,
     PATCH_COUNT,
@@ -36,15 +45,28 @@ from .native_records import (
     PENDING,
     PLAN_ENGINE,
     READY,
+    REFERENCE,
+    ROW_ADD,
+    ROW_BYTES,
+    ROW_DTYPE,
+    ROW_MODULO,
+    ROW_NDIM,
+    ROW_PLACE,
     RUN_BYTES,
     RUN_FAILED,
+    SHAPE_AT,
     STEP,
     STEP_BYTES,
     STREAM_BYTES,
     STREAM_COUNT,
     STREAMS_LEFT,
+    STRIDES_AT,
+    TABLE_BYTES,
+    TAKES,
     TEMPLATE,
     TEMPLATE_BYTES,
+    TYPE_AT,
+    YES,
     A,
     B,
     C,
@@ -114,4 +136,52 @@ def join(engine: int, arguments: int, step: int) -> int:
         if turns % 4096 == 0:
             sched_yield()
     give_slot(engine, slot)
+    return 1
+
+
+def direct(this: int, given: int, count: int) -> int:
+    """A function for Python (METH_FASTCALL, `this` is bytes): if every argument is as its row says, `inline`, and True;
+    else nothing, and False."""
+    head = this + BYTES_AT
+    table = stack(load(head + TABLE_BYTES))
+    row = head + DIRECT_BYTES
+    last = given + 8 * count
+    fits = 0
+    if count == load(head + TAKES):
+        fits = 1
+    while fits and given != last:
+        argument = load(given)
+        if load(row + ROW_DTYPE):
+            fits = is_like(argument, load(head + ARRAY_TYPE), row)
+        if fits:
+            store(table + load(row + ROW_PLACE), load(argument + DATA_AT) + load(row + ROW_ADD))
+        row += ROW_BYTES + 16 * load(row + ROW_NDIM)
+        given += 8
+    answer = load(head + NO)
+    if fits:
+        inline(load(head + DIRECT_PLAN), table)
+        answer = load(head + YES)
+    store(answer, load(answer) + load(head + REFERENCE))
+    return answer
+
+
+def is_like(argument: int, kind: int, row: int) -> int:
+    """Whether an argument is a NumPy array of the row's dtype, shape, strides, and address modulo 16."""
+    if load(argument + TYPE_AT) != kind or load(argument + DTYPE_AT) != load(row + ROW_DTYPE):
+        return 0
+    if load(argument + DATA_AT) & 15 != load(row + ROW_MODULO):
+        return 0
+    left = load(row + ROW_NDIM)
+    if load(argument + NDIM_AT) & LOW_HALF != left:
+        return 0
+    size = load(argument + SHAPE_AT)
+    stride = load(argument + STRIDES_AT)
+    row += ROW_BYTES
+    while left:
+        if load(size) != load(row) or load(stride) != load(row + 8):
+            return 0
+        size += 8
+        stride += 8
+        row += 16
+        left -= 1
     return 1

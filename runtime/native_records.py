@@ -65,6 +65,20 @@ LAUNCH, RECORD, WAIT, GATE, PYTHON, CEASE, END = 0, 1, 2, 3, 4, 5, 6
 TEMPLATE, TEMPLATE_BYTES, PATCHES, PATCH_COUNT, LAUNCHES, LAUNCH_COUNT, PLAN_ENGINE = 0, 8, 16, 24, 32, 40, 48
 PATCH_BYTES = 24
 
+# A direct call: its plan, the bytes of a call's table, how many arguments it takes, the type of NumPy's arrays, its two
+# answers, and what a reference to an answer adds to its count. Then a row for each argument: the dtype (0: any memory),
+# the address modulo 16, what to add to the address, the place in the call's table, the dimensions, and for each of
+# those its size and stride.
+DIRECT_PLAN, TABLE_BYTES, TAKES, ARRAY_TYPE, YES, NO, REFERENCE = 0, 8, 16, 24, 32, 40, 48
+DIRECT_BYTES = 56
+ROW_DTYPE, ROW_MODULO, ROW_ADD, ROW_PLACE, ROW_NDIM = 0, 8, 16, 24, 32
+ROW_BYTES = 40
+
+# Objects of CPython 3.11 and later, where `native_direct` has seen that it is so: any, bytes, NumPy's arrays. A ctypes
+# object has its address where an array has it.
+TYPE_AT, BYTES_AT = 8, 32
+DATA_AT, NDIM_AT, SHAPE_AT, STRIDES_AT, DTYPE_AT = 16, 24, 32, 40, 56
+
 MONOTONIC, REALTIME = getattr(time, "CLOCK_MONOTONIC", 1), getattr(time, "CLOCK_REALTIME", 0)
 LOW_HALF = 0xFFFFFFFF
 GENERATION = 1 << 32

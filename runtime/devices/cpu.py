@@ -18,6 +18,7 @@ from .. import machine_code
 from ..device import Timing
 from ..errors import CompileError, PlanError
 from ..native import Engine, cores, engine, native
+from ..native_direct import Direct, Taken, direct
 from ..native_plan import Layout, lay_out
 from ..native_run import DONE, Done, DoneTiming, Record, Run, RunEvent, RunTiming, wait_for_all
 from ..plan import Launch, Plan, Wait
@@ -78,15 +79,23 @@ class CPUExecutable:
         self.needs_python = not all(self._functions)
         self._engine: Engine | None = None
         self._layout: Layout | None = None
+        self._bound: Any = None
         self._free: list[Record] = []
         self._order: tuple[int, ...] = ()
         self._completion: list[tuple[int, int]] = []
         self._pack = self._convert = _packers(0, ())[1]
         self.run: Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events] = self._any_way
+        self._runs_inline = native() is not None and self.cost < INLINE_US and not self.needs_python
         if native() is not None:
             self._attach()
-            if self.cost < INLINE_US and not self.needs_python:
-                self.run = self._inline()
+        if self._runs_inline:
+            self.run = self._inline()
+
+    def direct(self, taken: Sequence[Taken]) -> Direct | None:
+        """A function of what is taken that runs the plan in the caller: see `native_direct`. None where it cannot."""
+        if not self._runs_inline or self.plan.program.scalars or self._layout is None:
+            return None
+        return direct(self._layout, taken, (self, self._engine))
 
     def _attach(self) -> None:
         """Lay the plan out for the process' engine (another one after a fork)."""
@@ -103,6 +112,7 @@ class CPUExecutable:
         """`run` for a small plan of kernels, with all that can be looked up bound beforehand."""
         layout, functions = self._layout, native()
         assert layout is not None and functions is not None
+        self._bound = (layout, self._engine)  # a fork brings others, and `run` goes on with these
         call, place, pack, any_way = functions.inline, layout.plan, self._pack, self._any_way
         done = (DONE,) * len(self.plan.completion)
         order = layout.order

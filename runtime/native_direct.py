@@ -1,0 +1,130 @@
+"""A small plan in; a function of its arrays that Python calls as it calls its own built-in ones, out.
+
+The function looks at the arrays itself, in the memory of the objects, and runs the plan in the caller. A self-test says
+whether objects lie in memory as it expects; where they do not, there are no such functions, and calls take the ordinary
+way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from . import native_records as e
+from .native import Native, native
+from .native_plan import Layout
+from .pool import Pool
+
+ARENA = -1
+_FASTCALL = 0x80
+_NEW = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
+_WORD = (1 << 64) - 1
+
+Direct = Callable[..., bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An argument: which buffer it is (or `ARENA`), and an array that it has to be like (None: a block of memory).
+
+    low: bytes from the first element to the lowest one; 0 or negative."""
+
+    buffer: int
+    like: np.ndarray[Any, Any] | None = None
+    low: int = 0
+
+
+class _Method(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)
+    )  # fmt: skip
+
+
+def direct(layout: Layout, taken: Sequence[Taken], keep: Any = None) -> Direct | None:
+    """f(*arguments): if each is like the one in `taken`, the plan runs here and now, and the answer is True; else it is
+    False. None where objects are not as expected. The plan takes no scalars. keep: what has to live as long."""
+    found = native()
+    return _function(found, layout, taken, keep) if found is not None and works() else None
+
+
+@cache
+def works() -> bool:
+    """The self-test: whether objects lie in memory as `native_records` says."""
+    found = native()
+    usual = sys.implementation.name == "cpython" and sys.byteorder == "little" and object.__basicsize__ == 16
+    if found is None or not usual or not _bytes_are_as_expected():
+        return False
+    base = np.arange(24, dtype=np.float32)
+    samples = [base, base.reshape(4, 6)[1:, ::-2], np.zeros(()), np.zeros((0, 3), np.int8), base[1:]]
+    return all(_is_as_expected(s) for s in samples) and _answers(found, samples)
+
+
+def _read(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value
+
+
+def _bytes_are_as_expected() -> bool:
+    text = b"12345678"
+    block = Pool().allocate(64)
+    there = ctypes.string_at(id(text) + e.BYTES_AT, 8) == text
+    return there and _read(id(text) + e.TYPE_AT) == id(bytes) and _read(id(block) + e.DATA_AT) == block.address
+
+
+def _is_as_expected(array: np.ndarray[Any, Any]) -> bool:
+    at, n = id(array), array.ndim
+    if _read(at + e.TYPE_AT) != id(np.ndarray) or _read(at + e.NDIM_AT) & e.LOW_HALF != n:
+        return False
+    shape = tuple((ctypes.c_int64 * n).from_address(_read(at + e.SHAPE_AT))) if n else ()
+    strides = tuple((ctypes.c_int64 * n).from_address(_read(at + e.STRIDES_AT))) if n else ()
+    same = _read(at + e.DATA_AT) == array.ctypes.data and _read(at + e.DTYPE_AT) == id(array.dtype)
+    return same and shape == array.shape and strides == array.strides
+
+
+def _answers(found: Native, samples: Sequence[np.ndarray[Any, Any]]) -> bool:
+    """Whether functions of a plan that does nothing know their samples from each other."""
+    plan = (ctypes.c_uint64 * 8)()
+    layout = Layout(ctypes.addressof(plan), (), 0, (), (), {}, {}, (), False, 0, (plan,))
+    for sample in samples:
+        try:
+            function = _function(found, layout, [Taken(0, sample)], None)
+        except (AttributeError, ctypes.ArgumentError):
+            return False
+        answers = [function(s) for s in samples] + [function(None), function(), function(sample, sample)]
+        if answers != [s is sample for s in samples] + [False, False, False]:
+            return False
+    return True
+
+
+@cache
+def _method(address: int) -> _Method:
+    """What all the functions share; it lives forever."""
+    return _Method(b"direct", address, _FASTCALL, None)
+
+
+def _function(found: Native, layout: Layout, taken: Sequence[Taken], keep: Any) -> Direct:
+    columns = (*layout.order, ARENA) if layout.uses_arena else layout.order
+    place = {buffer: 8 * i for i, buffer in enumerate(columns)}
+    spare = 8 * len(place)  # for what no kernel reads
+    immortal = sys.version_info >= (3, 12)
+    head = [layout.plan, spare + 8, len(taken), id(np.ndarray), id(True), id(False), 0 if immortal else 1]
+    rows = [word for t in taken for word in _row(t, place.get(t.buffer, spare))]
+    words = (ctypes.c_uint64 * (len(head) + len(rows)))(*(w & _WORD for w in head + rows))
+    new = _NEW(("PyCFunction_NewEx", ctypes.pythonapi))
+    # The function's `__module__` is a place to hold on to things.
+    held = (layout, [t.like.dtype for t in taken if t.like is not None], keep)
+    function: Direct = new(ctypes.addressof(_method(found.direct)), bytes(words), held)
+    return function
+
+
+def _row(taken: Taken, place: int) -> list[int]:
+    array = taken.like
+    if array is None:
+        return [0, 0, 0, place, 0]
+    sizes = [word for pair in zip(array.shape, array.strides, strict=True) for word in pair]
+    return [id(array.dtype), array.ctypes.data & 15, taken.low, place, array.ndim, *sizes]
