@@ -20,7 +20,7 @@ from .spec import Spec
 from .trace import NeedValue, Trace, tracing
 from .tracer import SCALAR, TracedNumber, Tracer
 from .tree import Tree, flatten, unflatten
-from .world import World, maker, known_names
+from .world import World, known_names, maker
 
 NUMBERS = (int, float, complex)
 

@@ -179,4 +179,5 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     if sparse:
         return tuple(grids)
     shape = trace_of(*xi).builder.broadcast_shapes("meshgrid", [g.shape for g in grids])
-    return tuple(broadcast_to(g, shape) for g in grids)
+    wide = [broadcast_to(g, shape) for g in grids]
+    return tuple(fresh_array(g._value, g) if copy else g for g in wide)

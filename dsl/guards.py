@@ -15,7 +15,7 @@ PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), range, sli
 
 
 class Guard:
-    """One thing that was read. how: `item` (holder[key]), `attribute` (holder.key), `cell` (holder's contents) or `itself`.
+    """One thing that was read. how: `item` (holder[key]), `attribute` (holder.key), `cell` (its contents), `itself`.
     Arrays and other objects must be the same object, plain data and containers of it equal."""
 
     __slots__ = ("holder", "how", "key", "name", "same", "strict", "value")
@@ -29,7 +29,7 @@ class Guard:
     def holds(self) -> bool:
         """Whether it is as it was."""
         try:
-            now = _READERS[self.how](self.holder, self.key)
+            now = READERS[self.how](self.holder, self.key)
         except Exception:
             return False
         if self.same is None:
@@ -37,7 +37,7 @@ class Guard:
         return (now is self.value and not self.strict) or self.same(now)
 
 
-_READERS: dict[str, Callable[[Any, str], Any]] = {
+READERS: dict[str, Callable[[Any, str], Any]] = {
     "item": lambda holder, key: holder[key],
     "attribute": getattr,
     "cell": lambda holder, key: holder.cell_contents,
@@ -113,12 +113,12 @@ def _equal(now: Any, then: Any) -> bool:
     return now is then or (type(now) is type(then) and repr(now) == repr(then))
 
 
-def _sequence(kind: type, items: list[Any], above: tuple[int, ...]) -> Same:
+def _sequence(kind: Any, items: list[Any], above: tuple[int, ...]) -> Same:
     """Equal length, and each item as good as it was."""
-    nested = [(i, same) for i, x in enumerate(items) if type(x) not in PLAIN and (same := sameness(x, above))]
+    nested = [(i, check) for i, x in enumerate(items) if type(x) not in PLAIN and (check := sameness(x, above))]
     special = {i for i, _ in nested}
 
-    def same(now: Any) -> bool:
+    def equal(now: Any) -> bool:
         if type(now) is not kind or len(now) != len(items):
             return False
         if not all(map(is_, now, items)):
@@ -127,7 +127,7 @@ def _sequence(kind: type, items: list[Any], above: tuple[int, ...]) -> Same:
                     return False
         return all(check(now[i]) for i, check in nested)
 
-    return same
+    return equal
 
 
 def contents_guard(array: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> Guard:

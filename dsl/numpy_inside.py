@@ -104,9 +104,16 @@ def inside(value: Any) -> Any:
         found = _KNOWN.get(value)
     except TypeError:  # no hash
         return value
+    if getattr(value, "__name__", "") == "numpy.random":
+        return Random("np.random")
     if found is None and is_numpys(value):
         found = _KNOWN[value] = Module(value) if isinstance(value, ModuleType) else Function(value, OURS.get(value))
     return value if found is None else found
+
+
+def outside(value: Any) -> Any:
+    """What `inside` has replaced; other things as they are."""
+    return value._real if type(value) in (Function, Module) else value
 
 
 def is_numpys(value: Any) -> bool:
@@ -195,13 +202,13 @@ def _asarray(
     a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None, like: Any = None
 ) -> Tracer:
     found = gathered(_listed(a), dtype)
-    if found is a and not copy:
-        return found
-    return fresh_array(found._value, found) if copy or not isinstance(a, Tracer) or a._value is not found._value else a
+    same = isinstance(a, Tracer) and a._value.number == found._value.number
+    return fresh_array(found._value, found) if copy or not same else array_of(a)
 
 
 def _ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tracer:
-    return atleast_1d(_asarray(a, dtype))  # type: ignore[no-any-return]
+    found: Tracer = atleast_1d(_asarray(a, dtype))
+    return found
 
 
 def _copy(a: Any, order: Any = "K", subok: bool = False) -> Tracer:
@@ -214,9 +221,7 @@ def _fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = N
 
 
 def _filled(make: Callable[..., Tracer]) -> Callable[..., Tracer]:
-    def function(
-        shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None
-    ) -> Tracer:
+    def function(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None) -> Tracer:
         return make(shape, dtype)
 
     return function
@@ -231,9 +236,9 @@ def _full(
 
 def _like(make: Callable[..., Tracer]) -> Callable[..., Tracer]:
     def function(
-        prototype: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+        a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
     ) -> Tracer:
-        return make(gathered(prototype), dtype, shape=shape)
+        return make(gathered(a), dtype, shape=shape)
 
     return function
 

@@ -95,6 +95,25 @@ class ClassAttribute:
         return self._world.read(self._owner, self._name, f"{self._owner.__name__}.{self._name}", "attribute")
 
 
+class TracedType(type):
+    """The class of classes that stand for the user's: what is an instance of those is one of these."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        original = vars(cls).get(ORIGINAL)
+        return super().__instancecheck__(instance) if original is None else isinstance(instance, original)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        original = vars(cls).get(ORIGINAL)
+        return super().__subclasscheck__(subclass) if original is None else issubclass(subclass, original)
+
+
+class TracedABC(TracedType, abc.ABCMeta):
+    """The same for abstract classes."""
+
+
+_METACLASSES = {type: TracedType, abc.ABCMeta: TracedABC}
+
+
 def is_user_class(kind: type) -> bool:
     """Whether a class was defined in a file of the user's."""
     name = kind.__module__
@@ -106,9 +125,7 @@ def is_user_class(kind: type) -> bool:
 
 def traced_class(world: World, kind: type) -> type:
     """A subclass whose methods are traced; the class itself where that cannot be."""
-    if type(kind) not in (type, abc.ABCMeta) or not is_user_class(kind) or issubclass(kind, BaseException):
-        return kind
-    if ORIGINAL in vars(kind):  # made by this
+    if type(kind) not in _METACLASSES or not is_user_class(kind) or issubclass(kind, BaseException):
         return kind
     own = [base for base in kind.__mro__ if is_user_class(base)]
     if any(name in vars(base) for base in own for name in ("__init_subclass__", "__getattribute__")):
@@ -116,7 +133,7 @@ def traced_class(world: World, kind: type) -> type:
     contents: dict[str, Any] = {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
     contents[ORIGINAL] = kind
     try:
-        made: type = type(kind)(kind.__name__, (kind,), contents)
+        made: type = _METACLASSES[type(kind)](kind.__name__, (kind,), contents)
     except TypeError:  # a class that cannot have subclasses
         return kind
     world._remember(kind, made)  # before its methods, which may name it
@@ -124,7 +141,7 @@ def traced_class(world: World, kind: type) -> type:
     for base in kind.__mro__:
         for name, value in vars(base).items():
             if name not in seen and base in own:
-                replaced = _member(world, base, name, value)
+                replaced = _member(world, kind, name, value)
                 if replaced is not value:
                     type.__setattr__(made, name, replaced)
             seen.add(name)
@@ -137,22 +154,23 @@ def traced_class(world: World, kind: type) -> type:
 _OWN_WAYS = frozenset({"__getattr__", "__setattr__", "__delattr__", "__getattribute__", "__new__"})
 
 
-def _member(world: World, base: type, name: str, value: Any) -> Any:
-    """What takes the place of something in a class."""
+def _member(world: World, owner: type, name: str, value: Any) -> Any:
+    """What takes the place of something that a class has."""
     kind = type(value)
     if kind is FunctionType:
         return value if name in _OWN_WAYS else world.function(value)
     if kind in (staticmethod, classmethod):
         return kind(world.lift(value.__func__))
     if kind is property:
-        return property(*(f and world.lift(f) for f in (value.fget, value.fset, value.fdel)), value.__doc__)
+        get, set_, delete = (f and world.lift(f) for f in (value.fget, value.fset, value.fdel))
+        return property(get, set_, delete, value.__doc__)
     if kind is functools.cached_property:
         made = functools.cached_property(world.lift(value.func))
-        made.__set_name__(base, name)
+        made.__set_name__(owner, name)
         return made
     if name.startswith("__") or hasattr(kind, "__get__") or hasattr(kind, "__set_name__"):
         return value
-    return ClassAttribute(world, base, name)
+    return ClassAttribute(world, owner, name)
 
 
 def _getattr(world: World, made: type) -> Any:
@@ -183,20 +201,24 @@ def attribute(world: World, stand_in: Any, real: Any, name: str) -> Any:
     return found
 
 
-def _setattr(world: World, kind: type) -> Any:
+def _setattr(world: World, kind: Any) -> Any:
+    above = kind.__setattr__
+
     def __setattr__(self: Any, name: str, value: Any) -> None:
         if world.is_sealed(self):
             refused(f"the attribute {name!r} of an object of {kind.__name__}")
-        kind.__setattr__(self, name, value)
+        above(self, name, value)
 
     return __setattr__
 
 
-def _delattr(world: World, kind: type) -> Any:
+def _delattr(world: World, kind: Any) -> Any:
+    above = kind.__delattr__
+
     def __delattr__(self: Any, name: str) -> None:
         if world.is_sealed(self):
             refused(f"the attribute {name!r} of an object of {kind.__name__}")
-        kind.__delattr__(self, name)
+        above(self, name)
 
     return __delattr__
 

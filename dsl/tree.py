@@ -63,8 +63,8 @@ def flatten(value: Any, leaves: list[Any], objects: bool = False, above: tuple[i
         return Tree(kind, tuple(value), each(value.values()))
     if dataclasses.is_dataclass(kind):
         fields = tuple(f.name for f in dataclasses.fields(kind))
-        return Tree(getattr(kind, ORIGINAL, kind), fields, each(getattr(value, n) for n in fields))
-    original = getattr(kind, ORIGINAL, kind)
+        return Tree(vars(kind).get(ORIGINAL, kind), fields, each(getattr(value, n) for n in fields))
+    original = vars(kind).get(ORIGINAL, kind)
     if original is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):
         return Tree(original, (), each(value))
     if original is dict:

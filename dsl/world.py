@@ -17,8 +17,8 @@ import numpy as np
 
 from ..compiler.types import dtype_of
 from .errors import TraceError, is_user_file, line_of_name
-from .guards import PLAIN, Guard
-from .numpy_inside import Random, inside, is_numpys
+from .guards import PLAIN, READERS, Guard
+from .numpy_inside import Random, inside, is_numpys, outside
 from .scope import Scope, Super, imports
 from .stand_ins import FrozenDict, FrozenList, UserModule, object_in, traced_class
 from .trace import Trace
@@ -47,10 +47,7 @@ class World:
 
     def read(self, holder: Any, key: str, label: str, how: str = "item") -> Any:
         """holder[key], or its attribute, or a cell's contents, as traced code sees it; the read is guarded."""
-        if how == "item":
-            value = holder[key]
-        else:
-            value = getattr(holder, key) if how == "attribute" else holder.cell_contents
+        value = READERS[how](holder, key)
         if not (key.startswith("__") and key.endswith("__")) or how == "cell":
             place = (id(holder), key)
             if place not in self.guards:
@@ -85,7 +82,7 @@ class World:
     def original(self, found: Any) -> Any:
         """The value that this stands for, or itself."""
         known = self._originals.get(id(found))
-        return found if known is None else known[1]
+        return outside(found) if known is None else known[1]
 
     def _lift(self, value: Any, kind: type, label: str) -> Any:
         if kind is np.ndarray:
@@ -111,7 +108,8 @@ class World:
             return Random(label)
         if is_numpys(value) or not hasattr(kind, "__dict__"):
             return inside(value)
-        return self.seal(object_in(self, value, label))
+        found = object_in(self, value, label)
+        return self.seal(found) if found is not value else value
 
     def _array(self, array: np.ndarray[Any, Any]) -> Any:
         try:
@@ -227,7 +225,7 @@ def maker(world: World | None) -> Make:
 
 
 def known_names(function: Any) -> list[Guard]:
-    """Guards of the globals that a function names and of its closure: all that can be had where `Scope` does not work."""
+    """Guards of the globals that a function names and of its closure: all there is where `Scope` does not work."""
     function = getattr(function, "__func__", function)
     if type(function) is not FunctionType:
         return []
