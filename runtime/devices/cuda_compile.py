@@ -22,7 +22,7 @@ from ..cache import Cache, digest
 from ..errors import CompileError
 from ..program import Kernel
 
-FORMAT = 2  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
+FORMAT = 3  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
 MANY = 8  # kernels that are worth processes of their own
 _PACKAGES = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
 
@@ -40,7 +40,8 @@ def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
     namespace: dict[str, Any] = {}
     exec(compile(kernel.source, f"<kernel {kernel.name}>", "exec"), namespace)
     function = namespace[kernel.name]
-    namespace.update({name: intrinsics.resolve(name) for name in function.__code__.co_names})
+    fast = _fastmath(kernel)
+    namespace.update({name: intrinsics.resolve(name, fast) for name in function.__code__.co_names})
     parameters = (lanes.NUMBA[_PARAMETERS[name]] for name in kernel.signature)
     compiler = numba_cuda.compiler
     with compiler.global_compiler_lock:
@@ -50,10 +51,10 @@ def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
             cc=cc,
             device=False,
             abi="numba",
-            fastmath=_fastmath(kernel),
+            fastmath=fast,
             launch_bounds=namespace["THREADS"],
         )
-        library._nvvm_options["fma"] = _fastmath(kernel)
+        library._nvvm_options["fma"] = fast
         (ptx,) = library.get_asm_strs(cc=cc)
     return _renamed(str(ptx), kernel.name)
 
@@ -82,6 +83,48 @@ def _fastmath(kernel: Kernel) -> bool:
     return bool(dict(kernel.options).get("fastmath"))
 
 
+_LOAD = re.compile(r"(ld\.param\.\w+\s+\S+) \[\w+_param_(\d+)\];")
+_ROW = """
+	.reg .b32 %packed<6>;
+	.reg .b64 %packedwide<6>;
+	mov.u32 %packed0, %ctaid.x;
+	mov.u32 %packed1, %nctaid.x;
+	div.u32 %packed2, %packed1, {members};
+	div.u32 %packed3, %packed0, %packed2;
+	mul.lo.u32 %packed4, %packed3, %packed2;
+	sub.u32 %packed4, %packed0, %packed4;
+	mov.b64 %packedwide0, arguments;
+	mul.wide.u32 %packedwide1, %packed3, {pointers};
+	add.s64 %packedwide1, %packedwide0, %packedwide1;
+	mul.wide.u32 %packedwide2, %packed3, {numbers};
+	add.s64 %packedwide2, %packedwide0, %packedwide2;
+"""
+
+
+def packed_ptx(ptx: str, kernel: Kernel, members: int) -> str:
+    """A kernel's text for `members` of it in one launch: each has an equal run of blocks along x, and its row of the
+    arguments: all lie in one block of parameters, first the pointers of each member, then the numbers of each."""
+    pointers = sum(kind == "ptr" for kind in kernel.signature)
+    numbers = len(kernel.signature) - pointers
+    head, _, body = ptx.partition(f".visible .entry {kernel.name}(")
+    _, _, body = body.partition(")")
+    bounds, _, body = body.partition("{")
+    body = body.replace("%ctaid.x", "%packed4").replace("%nctaid.x", "%packed2")
+
+    def load(match: re.Match[str]) -> str:
+        k = int(match[2])
+        if k < pointers:
+            return f"{match[1]} [%packedwide1+{8 * k}];"
+        return f"{match[1]} [%packedwide2+{8 * (members * pointers + k - pointers)}];"
+
+    body = _LOAD.sub(load, body)
+    if "_param_" in body:
+        raise CompileError(f"kernel {kernel.name} reads its parameters in a way that cannot be packed")
+    row = _ROW.format(members=members, pointers=8 * pointers, numbers=8 * numbers)
+    block = f"\t.param .align 8 .b8 arguments[{8 * members * len(kernel.signature)}]\n"
+    return f"{head}.visible .entry {kernel.name}(\n{block}){bounds}{{{row}{body}"
+
+
 def link_cubin(ptx: str, cc: tuple[int, int], fastmath: bool = False) -> bytes:
     """The machine code of PTX. A product and a sum are contracted into one rounding only under `fastmath`.
 
@@ -99,8 +142,14 @@ def link_cubin(ptx: str, cc: tuple[int, int], fastmath: bool = False) -> bytes:
 
 def compile_cuda(kernel: Kernel, cc: tuple[int, int]) -> bytes:
     """A cubin for compute capability `cc`. Raises CompileError."""
+    options = dict(kernel.options)
     try:
-        return link_cubin(compile_ptx(kernel, cc), cc, _fastmath(kernel))
+        if "ptx" in options:
+            return link_cubin(kernel.source, cc)
+        ptx = compile_ptx(kernel, cc)
+        if "packed" in options:
+            ptx = packed_ptx(ptx, kernel, options["packed"])
+        return link_cubin(ptx, cc, _fastmath(kernel))
     except CompileError:
         raise
     except Exception as error:

@@ -50,19 +50,22 @@ from .cuda_lanes import (
 )
 from .cuda_memory import load, shared, shared_get, shared_load, shared_put, shared_store, store
 from .cuda_primitives import I32, LLVM, PREFER, ROWS, Row, Value, call, convert
+from .cuda_rounded import TOGETHER
 
 
 def _spread(count: int, lanes: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
     return (tuple(v[k % len(v)] for v in lanes) for k in range(count))
 
 
-def _primitive(name: str, row: Row) -> Any:
+def _primitive(name: str, row: Row, fastmath: bool) -> Any:
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
         count, element = max(map(count_of, argtypes)), element_of(argtypes[-1])
         dtype = SHORT[element]
+        together = None if fastmath or count == 1 else TOGETHER.get((name, dtype))
 
-        def generate(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
-            return [row.emit(b, dtype, *args) for args in _spread(count, lanes)]
+        def generate(b: ir.IRBuilder, *lanes: Sequence[Value]) -> Sequence[Value]:
+            rows = list(_spread(count, lanes))
+            return [row.emit(b, dtype, *args) for args in rows] if together is None else together(b, rows)
 
         return lanes_type(NUMBA[row.result] if row.result else element, count), generate
 
@@ -280,10 +283,12 @@ _CONSTANTS = {"inf": float("inf"), "nan": float("nan")}
 
 
 @cache
-def resolve(name: str) -> Any:
-    """What `name` stands for in kernel text. Raises KeyError for a name outside the vocabulary."""
+def resolve(name: str, fastmath: bool = False) -> Any:
+    """What `name` stands for in kernel text. Raises KeyError for a name outside the vocabulary.
+
+    fastmath: leave all roundings to the compiler."""
     if name in ROWS:
-        return _primitive(name, ROWS[name])
+        return _primitive(name, ROWS[name], fastmath)
     if name in NUMBA:
         return NUMBA[name]
     if name in _CONSTANTS:

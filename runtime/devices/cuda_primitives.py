@@ -250,21 +250,21 @@ def convert(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
     return _CONVERT[kind(source), kind(target)](b, x, source, target)
 
 
-def _instruction(text: str, result: Any, given: Any, constraints: str) -> Emit:
+def instruction(text: str, result: Any, given: Any, constraints: str) -> Emit:
     """One PTX instruction. Between floats not LLVM's conversions: it takes `x < 0 ? 0 : wide(x)` for a maximum of x
     and 0, which loses the sign of a zero."""
     asm = ir.InlineAsm(ir.FunctionType(result, [given]), f"{text} $0, $1;", constraints)
     return lambda b, x, *rest: b.call(asm, [x])
 
 
-_half_to_float = _instruction("cvt.f32.f16", F32, I16, "=f,h")
+_half_to_float = instruction("cvt.f32.f16", F32, I16, "=f,h")
 _TO_HALF = {
-    False: _instruction("cvt.rn.f16.f32", I16, F32, "=h,f"),
-    True: _instruction("cvt.rn.f16.f64", I16, F64, "=h,d"),
+    False: instruction("cvt.rn.f16.f32", I16, F32, "=h,f"),
+    True: instruction("cvt.rn.f16.f64", I16, F64, "=h,d"),
 }
 _TO_FLOAT = {
-    "f32": _instruction("cvt.rn.f32.f64", F32, F64, "=f,d"),
-    "f64": _instruction("cvt.f64.f32", F64, F32, "=d,f"),
+    "f32": instruction("cvt.rn.f32.f64", F32, F64, "=f,d"),
+    "f64": instruction("cvt.f64.f32", F64, F32, "=d,f"),
 }
 
 
@@ -283,7 +283,7 @@ def _float_to_bfloat(b: ir.IRBuilder, x: Value, double: bool) -> Value:
         inexact = b.fcmp_ordered("!=", b.fpext(near, F64), x)
         bits = b.or_(b.bitcast(near, I32), b.zext(inexact, I32))
         x = b.bitcast(bits, F32)
-    return _instruction("cvt.rn.bf16.f32", I16, F32, "=h,f")(b, x)
+    return instruction("cvt.rn.bf16.f32", I16, F32, "=h,f")(b, x)
 
 
 _WIDEN: dict[str, Emit] = {"f16": _half_to_float, "bf16": _bfloat_to_float}
