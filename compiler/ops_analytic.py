@@ -247,17 +247,17 @@ def _far(x: Val, y: Val) -> tuple[Val, Val]:
 def arcsin(z: Val) -> Val:
     x, y = z.parts
     a, b = sqrt(pair(1 - x, -y)), sqrt(pair(1 + x, y))
-    re = x.atan2(a.re * b.re - a.im * b.im)
     im = (a.re * b.im - a.im * b.re).asinh()
     far, length = _far(x, y)
-    re = select(x.eq(0), x, select(far, x.atan2(y.abs()), re))
-    return pair(re, select(far, length.copysign(y), im))
+    tangent = x / select(far, y.abs(), a.re * b.re - a.im * b.im)
+    tangent = select(isinf(x) & isinf(y), x.const(1).copysign(x), tangent)
+    return pair(select(x.eq(0), x, tangent.atan()), select(far, length.copysign(y), im))
 
 
 def arccos(z: Val) -> Val:
     x, y = z.parts
     a, b = sqrt(pair(1 - x, -y)), sqrt(pair(1 + x, y))
-    re = 2 * a.re.atan2(b.re)
+    re = 2 * (a.re / b.re).atan()
     im = (b.re * a.im - b.im * a.re).asinh()
     far, length = _far(x, y)
     re = select(x.eq(0), math.pi / 2, select(far, y.abs().atan2(x), re))

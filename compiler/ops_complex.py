@@ -12,6 +12,7 @@ from collections.abc import Callable
 from .body import Val, pair, select
 from .ops_real import isinf, isnan
 from .ops_real import nan_to_num as real_nan_to_num
+from .types import FLOAT32
 
 
 def each(function: Callable[[Val], Val]) -> Callable[[Val], Val]:
@@ -77,7 +78,10 @@ def angle(z: Val, deg: bool = False) -> Val:
 
 
 def sign(z: Val) -> Val:
-    """z / |z|; 0 for 0; +-1 or +-i where one part is infinite, NaN where both are."""
+    """z / |z|, large z scaled down; 0 for 0; +-1 or +-i where one part is infinite, NaN where both are."""
+    large = 2.0**120 if z.re.dtype == FLOAT32 else 2.0**1000
+    scale = select(z.re.abs().maximum(z.im.abs()) > large, 0.25, z.re.const(1))
+    z = pair(z.re * scale, z.im * scale)
     length = absolute(z)
     infinite = isinf(length)
 

@@ -182,6 +182,28 @@ def check_complex(row: Op, arrays: list[Array], got: Array, want: Array) -> None
         agree(good, arrays, got, want)
 
 
+# Rows with other than their default attributes.
+ATTRIBUTES: list[tuple[str, dict[str, Any]]] = [
+    ("gelu", {"approximate": True}),
+    ("angle", {"deg": True}),
+    ("nan_to_num", {"nan": 2.0}),
+    ("nan_to_num", {"posinf": 1.0, "neginf": -3.0}),
+]
+
+
+def check_attributes(row: Op, attrs: dict[str, Any], x: Array, got: Array) -> None:
+    """Real floats, within 4 units of the dtype's precision."""
+    info = finfo(x.dtype)
+    with np.errstate(all="ignore"):
+        want = row.numpy(x, **attrs)  # type: ignore[misc]
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+        wide_got, wide_want = got.astype("f8"), want.astype("f8")
+        size = abs(x.astype("f8")) if row.name == "gelu" else 0  # 1 + tanh cancels for negative arguments
+        bound = 4 * float(info.eps) * (abs(wide_want) + size) + float(info.smallest_subnormal)
+        same = (wide_got == wide_want) | (np.isnan(wide_got) & np.isnan(wide_want))
+        agree(np.where(np.isfinite(wide_want), abs(wide_got - wide_want) <= bound, same), [x], got, want)
+
+
 def check_cast(x: Array, result: DType, got: Array) -> None:
     """astype to the bit; what an integer cannot hold is left open."""
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore", category=np.exceptions.ComplexWarning):

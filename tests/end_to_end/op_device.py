@@ -17,7 +17,7 @@ from kernelgraph.runtime.machine import MACHINES
 from kernelgraph.runtime.schedule import schedule
 
 from ..compiler.op_cases import Array, loops, values
-from ..compiler.op_checks import check
+from ..compiler.op_checks import ATTRIBUTES, check, check_attributes
 from ..compiler.op_groups import SHIFT, Group, arguments
 
 
@@ -92,6 +92,15 @@ def check_constants(device: Device, dtype: DType) -> None:
         except AssertionError as error:
             wrong.append(f"{row.name}: {error}")
     assert not wrong, "\n".join(wrong)
+
+
+def check_rows_with_attributes(device: Device, dtype: DType) -> None:
+    x = values(dtype, np.random.default_rng(3))
+    b = Builder("attributes")
+    given = b.input(ArrayType(x.shape, dtype))
+    graph = b.finish([b.map(name, given, **attrs) for name, attrs in ATTRIBUTES])
+    for (name, attrs), got in zip(ATTRIBUTES, compute(device, graph, [x]), strict=True):
+        check_attributes(OPS[name], attrs, x, got)
 
 
 def check_selected_zero(device: Device, narrow: str, wide: str) -> None:

@@ -9,7 +9,13 @@ from kernelgraph.runtime.devices.cpu import CPUDevice
 
 from ..compiler.op_groups import Group, groups
 from .op_accuracy import sweep
-from .op_device import check_constants, check_group, check_products, check_selected_zero
+from .op_device import (
+    check_constants,
+    check_group,
+    check_products,
+    check_rows_with_attributes,
+    check_selected_zero,
+)
 
 DEVICE = CPUDevice()
 
@@ -24,12 +30,17 @@ def test_rows_agree_with_numpy(group: Group) -> None:
 )
 def test_accuracy_over_the_whole_range(dtype: str, count: int) -> None:
     """`benchmarks/accuracy.py` prints the same for more arguments."""
-    assert not [found for found in sweep(DEVICE, DTYPES[dtype], count) if found.beyond]
+    assert not [found for found in sweep(DEVICE, DTYPES[dtype], count) if found.breaks]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_with_a_constant(dtype: str) -> None:
     check_constants(DEVICE, DTYPES[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
+def test_rows_with_attributes(dtype: str) -> None:
+    check_rows_with_attributes(DEVICE, DTYPES[dtype])
 
 
 @pytest.mark.parametrize(("narrow", "wide"), [("f2", "f4"), ("f4", "f8"), ("f8", "f4"), ("f4", "f2")])

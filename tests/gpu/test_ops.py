@@ -12,7 +12,14 @@ from kernelgraph.runtime.program import Kernel
 
 from ..compiler.op_groups import Group, arguments, groups
 from ..end_to_end.op_accuracy import sweep
-from ..end_to_end.op_device import check_constants, check_group, check_products, check_selected_zero, constants
+from ..end_to_end.op_device import (
+    check_constants,
+    check_group,
+    check_products,
+    check_rows_with_attributes,
+    check_selected_zero,
+    constants,
+)
 
 
 @pytest.fixture(scope="session")
@@ -34,12 +41,17 @@ def test_rows_agree_with_numpy(loaded: Any, group: Group) -> None:
 )
 def test_accuracy_over_the_whole_range(loaded: Any, dtype: str, count: int) -> None:
     """`benchmarks/accuracy.py --device cuda` prints the same for more arguments."""
-    assert not [found for found in sweep(loaded, DTYPES[dtype], count) if found.beyond]
+    assert not [found for found in sweep(loaded, DTYPES[dtype], count) if found.breaks]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_with_a_constant(loaded: Any, dtype: str) -> None:
     check_constants(loaded, DTYPES[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
+def test_rows_with_attributes(device: Any, dtype: str) -> None:
+    check_rows_with_attributes(device, DTYPES[dtype])
 
 
 @pytest.mark.parametrize(("narrow", "wide"), [("f2", "f4"), ("f4", "f8"), ("f8", "f4"), ("f4", "f2")])
