@@ -346,4 +346,6 @@ def waitall() -> None:
         _land()
 
 
-_ = copying
+from . import eager  # noqa: E402  # gives `Array` its operators
+
+_ = (copying, eager)

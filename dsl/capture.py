@@ -11,6 +11,7 @@ import numpy as np
 from ..compiler.graph import Graph, GraphError, Value
 from ..compiler.types import kind_of
 from .array import Array
+from .dispatch import fill_tables
 from .errors import UserError, located, user_frames, user_line
 from .guards import Guards, contents_guard
 from .numbers import Host
@@ -57,6 +58,7 @@ def capture(
     """Run `function` on stand-ins. Returns the leaves whose values it needs, where it needs any.
 
     Raises UserError at the user's line; what the function itself raises goes through."""
+    fill_tables()
     trace = Trace(name)
     world = trace.world = World(trace) if works() else None
     try:

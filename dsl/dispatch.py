@@ -31,6 +31,11 @@ def implements(*functions: Any, method: str | bool = False) -> Callable[[F], F]:
     return register
 
 
+def fill_tables() -> None:
+    """Loads every module that has rows of the tables."""
+    from . import namespace  # noqa: F401
+
+
 class Traced:
     """What arrays and numbers have in common: NumPy's protocols."""
 

@@ -11,7 +11,7 @@ from ..compiler.ops import OPS
 from ..runtime.device import Device
 from .array import Array, from_numpy
 from .devices import default, open_device
-from .dispatch import METHODS, UFUNCS, call_function
+from .dispatch import METHODS, UFUNCS, call_function, fill_tables
 from .operands import array_of
 from .trace import current
 
@@ -34,7 +34,8 @@ def wrapped(x: Any, device: Device) -> Any:
     if isinstance(x, (np.ndarray, np.generic)):
         return from_numpy(x, device, own=isinstance(x, np.generic) or x.base is None)
     if isinstance(x, tuple):
-        return tuple(wrapped(i, device) for i in x)
+        parts = [wrapped(i, device) for i in x]
+        return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
     if isinstance(x, list):
         return [wrapped(i, device) for i in x]
     return x
@@ -105,6 +106,7 @@ def run_function(function: Any, args: tuple[Any, ...], options: dict[str, Any]) 
 
 def bound_method(array: Array, name: str) -> Callable[..., Any]:
     """`array.name`, a method of NumPy arrays. Raises AttributeError."""
+    fill_tables()
     if name.startswith("_") or name not in METHODS:
         raise AttributeError(f"'Array' object has no attribute {name!r}; write np.asarray(x).{name}")
 

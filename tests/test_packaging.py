@@ -79,6 +79,26 @@ def test_import_is_light() -> None:
     assert not heavy & set(shown.stdout.split())
 
 
+@pytest.mark.parametrize("names", ["kernel_graph", "asarray", "exp", "errors", "Array KernelGraph TraceError nn"])
+def test_names_load_what_they_need(names: str) -> None:
+    """`import kernelgraph` loads no part of it; whichever name comes first, everything then works."""
+    code = f"""
+import sys, kernelgraph as kg
+assert not any(name.startswith("kernelgraph.") for name in sys.modules)
+for name in {names.split()}:
+    getattr(kg, name, None)
+import numpy as np
+x = kg.asarray(np.ones(3), device="cpu")
+assert float((x + 1).sum()) == 6 and isinstance(-x, kg.Array) and isinstance(np.cov(x), kg.Array)
+f = kg.kernel_graph(lambda x: np.cov(x) + kg.sum(x) + np.linalg.norm(np.zeros(2) + x[0]), device="cpu")
+f(x)
+assert set(kg.__all__) <= set(dir(kg)) and "exp" in dir(kg)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert shown.returncode == 0, shown.stderr
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)
 def test_imports_point_down(path: Path) -> None:
     layer = path.relative_to(ROOT).parts[0]

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
 import numpy as _np
-from ml_dtypes import bfloat16
 
-from .dsl.array import Array, array, asarray, to_device, waitall
-from .dsl.devices import DeviceUnavailableError
-from .dsl.errors import (
-    ArgumentsError,
-    AxisError,
-    DTypeError,
-    EscapedValueError,
-    IndexingError,
-    NumberError,
-    OptionError,
-    ReadOnlyError,
-    ShapeError,
-    TraceError,
-    UnsupportedError,
-    UserError,
-)
-from .dsl.kernel_graph import KernelGraph, kernel_graph
-from .dsl.namespace import NAMESPACE as _NAMESPACE
-from .dsl.spec import Spec, spec
-from .runtime.errors import CompileError, DeviceLost, KernelGraphError, OutOfMemory, PlanError
-from .runtime.settings import override, settings
+if TYPE_CHECKING:
+    from ml_dtypes import bfloat16
+
+    from .dsl.array import Array, array, asarray, to_device, waitall
+    from .dsl.devices import DeviceUnavailableError
+    from .dsl.errors import (
+        ArgumentsError,
+        AxisError,
+        DTypeError,
+        EscapedValueError,
+        IndexingError,
+        NumberError,
+        OptionError,
+        ReadOnlyError,
+        ShapeError,
+        TraceError,
+        UnsupportedError,
+        UserError,
+    )
+    from .dsl.kernel_graph import KernelGraph, kernel_graph
+    from .dsl.spec import Spec, spec
+    from .runtime.errors import CompileError, DeviceLost, KernelGraphError, OutOfMemory, PlanError
+    from .runtime.settings import override, settings
 
 __version__ = "0.1.0"
 
@@ -42,17 +44,56 @@ float16, float32, float64, complex64, complex128 = (
     _np.complex128,
 )
 
+# where the names above live: each module is loaded when a name of it is first asked for
+_HOMES = {
+    "dsl.array": ("Array", "array", "asarray", "to_device", "waitall"),
+    "dsl.devices": ("DeviceUnavailableError",),
+    "dsl.errors": (
+        "ArgumentsError",
+        "AxisError",
+        "DTypeError",
+        "EscapedValueError",
+        "IndexingError",
+        "NumberError",
+        "OptionError",
+        "ReadOnlyError",
+        "ShapeError",
+        "TraceError",
+        "UnsupportedError",
+        "UserError",
+    ),
+    "dsl.kernel_graph": ("KernelGraph", "kernel_graph"),
+    "dsl.spec": ("Spec", "spec"),
+    "runtime.errors": ("CompileError", "DeviceLost", "KernelGraphError", "OutOfMemory", "PlanError"),
+    "runtime.settings": ("override", "settings"),
+    "ml_dtypes": ("bfloat16",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
 
 def __getattr__(name: str) -> Any:
-    """The functions: every NumPy function that can be traced, under NumPy's name, and `erf`, `relu`, ..."""
-    try:
-        return _NAMESPACE[name]
-    except KeyError:
-        raise AttributeError(f"module 'kernelgraph' has no attribute {name!r}") from None
+    """The names of `_HOMES`, and the functions: every NumPy function that can be traced, under NumPy's name, and `erf`,
+    `relu`, ..."""
+    home = _HOME.get(name)
+    if home is not None:
+        value = getattr(importlib.import_module(home if home == "ml_dtypes" else f".{home}", __name__), name)
+    else:
+        if name.startswith("__"):
+            raise AttributeError(f"module 'kernelgraph' has no attribute {name!r}")
+        from .dsl.namespace import NAMESPACE
+
+        try:
+            value = NAMESPACE[name]
+        except KeyError:
+            raise AttributeError(f"module 'kernelgraph' has no attribute {name!r}") from None
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_NAMESPACE})
+    from .dsl.namespace import NAMESPACE
+
+    return sorted({*globals(), *_HOME, *NAMESPACE})
 
 
 __all__ = [

@@ -100,8 +100,10 @@ def test_the_namespace_outside_of_a_trace() -> None:
 
 
 def test_every_public_name_exists() -> None:
+    from kernelgraph.dsl.namespace import NAMESPACE
+
     assert all(hasattr(kg, name) for name in kg.__all__)
-    functions = [getattr(kg, name) for name in dir(kg) if name in kg._NAMESPACE]
+    functions = [getattr(kg, name) for name in dir(kg) if name in NAMESPACE]
     assert all(callable(f) or f.__name__.startswith("kernelgraph.") for f in functions)
 
 
