@@ -250,7 +250,15 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     return apply("nan_to_num", x, **{k: None if v is None else float(v) for k, v in limits.items()})
 
 
+_OWN = {
+    "erf": "The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.",
+    "erfc": "1 - erf(x), without cancellation.",
+    "lgamma": "The logarithm of the absolute value of the gamma function.",
+    "sigmoid": "1 / (1 + exp(-x)), without overflow.",
+    "relu": "max(x, 0).",
+    "gelu": "x * (1 + erf(x / sqrt(2))) / 2; with approximate=True by tanh (Hendrycks and Gimpel, 2016).",
+}
 ELEMENTWISE: dict[str, Callable[..., Any]] = {}  # public name -> function, for the rows that are no NumPy functions
-for _row in OPS.values():
-    if _row.kind == "map" and not isinstance(_row.numpy, np.ufunc) and _row.name not in METHODS:
-        ELEMENTWISE[_row.name] = _public(_row.name)
+for _name, _text in _OWN.items():
+    ELEMENTWISE[_name] = _public(_name)
+    ELEMENTWISE[_name].__doc__ = _text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from . import (
     elementwise,
     formulas,
     fourier,
+    inspection,
     joins,
     linalg,
     linear,
@@ -54,9 +56,7 @@ def _both(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> C
 
         return run(eager, args, options)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = (eager.__doc__ or traced.__doc__ or "").strip() or None
-    return function
+    return _named(function, name, eager, traced)
 
 
 def _new(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,9 +69,20 @@ def _new(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Ca
 
         return run(eager, args, options)
 
+    return _named(function, name, eager, traced)
+
+
+def _named(function: Any, name: str, *references: Any) -> Callable[..., Any]:
+    """The function with a name, and with the signature and text of the first reference that has one."""
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = traced.__doc__
-    return function
+    function.__doc__ = next((r.__doc__.strip() for r in references if r.__doc__), None)
+    for reference in references:
+        try:
+            function.__signature__ = inspect.signature(reference)
+            break
+        except ValueError:
+            continue
+    return function  # type: ignore[no-any-return]
 
 
 def _ufunc(ufunc: np.ufunc) -> Callable[..., Any]:
@@ -153,6 +164,8 @@ for _name in ("fftfreq", "rfftfreq"):  # these take no array
 NAMESPACE["nn"] = Namespace(
     "nn", {n: _both(n, f, f) for n, f in nn.FUNCTIONS.items()} | {n: NAMESPACE[n] for n in nn.SHARED}
 )
+
+NAMESPACE.update(inspection.NAMES)
 
 # the methods that the namespace and the stand-ins share come from these modules
 _ = (

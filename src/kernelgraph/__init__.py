@@ -78,7 +78,7 @@ def __getattr__(name: str) -> Any:
     if home is not None:
         value = getattr(importlib.import_module(home if home == "ml_dtypes" else f".{home}", __name__), name)
     else:
-        if name.startswith("__"):
+        if name.startswith("__") and not name.startswith("__array_"):
             raise AttributeError(f"module 'kernelgraph' has no attribute {name!r}")
         from .dsl.namespace import NAMESPACE
 
