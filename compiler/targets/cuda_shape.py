@@ -84,11 +84,13 @@ def _length(nest: LoopNest, operands: frozenset[int], axis: int, mixed: bool) ->
     """Elements of a vector along the axis (1 if no operand can use more), and the largest item.
 
     mixed: where item sizes differ, up to 4 elements, so that the smaller items come in wider accesses too.
+    Where unaligned operands would be read or written with gaps between the threads of a warp, single elements are best.
     """
     moving = [o for o in operands if moves(nest, o, axis)]
     sizes = [nest.operands[o].dtype.itemsize for o in moving if is_vector(nest, o, axis)]
     largest = max([nest.operands[o].dtype.itemsize for o in moving] or [VECTOR_BYTES])
-    if not sizes:
+    gaps = [nest.operands[o] for o in moving if nest.operands[o].layout[axis] == "1" and not is_vector(nest, o, axis)]
+    if len(gaps) >= len(sizes) or any(o.role != "in" for o in gaps):
         return 1, largest
     length = VECTOR_BYTES // max(sizes)
     return (max(length, min(4, VECTOR_BYTES // min(sizes))) if mixed else length), largest
@@ -197,7 +199,8 @@ def _launch_elementwise(nest: LoopNest, shape: Shape, sizes: Sequence[int], prop
     inner = sizes[-1]
     rows = math.prod(sizes[:-1])
     threads = -(-inner // shape.lanes)
-    x = min(ELEMENTWISE_THREADS, _power_of_two(threads)) if rows > 1 else ELEMENTWISE_THREADS
+    widest = ELEMENTWISE_THREADS if shape.length > 1 else WARP  # shifted operands: rows share what they read
+    x = min(widest, _power_of_two(threads)) if rows > 1 else ELEMENTWISE_THREADS
     y = max(1, ELEMENTWISE_THREADS // x) if rows > 1 else 1
     return (-(-threads // x) * -(-rows // y), 1, 1), (x, y, 1)
 

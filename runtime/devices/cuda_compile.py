@@ -12,10 +12,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from ..cache import Cache, digest
@@ -183,31 +185,50 @@ def cubins(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
 
 def _compile_all(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
     """One after another (numba has one lock), or in several processes where that pays."""
-    workers = min((os.cpu_count() or 1) // 2, len(kernels) // (MANY // 2))
-    if len(kernels) < MANY or workers < 2:
-        return [compile_cuda(k, cc) for k in kernels]
-    shares = [list(kernels[i::workers]) for i in range(workers)]
-    with ThreadPoolExecutor(workers) as pool:
-        results = list(pool.map(lambda share: _elsewhere(share, cc), shares))
-    return [results[i % workers][i // workers] for i in range(len(kernels))]
+    workers = min(_cores(), len(kernels) // (MANY // 2))
+    codes: dict[int, bytes] = {}
+    if len(kernels) >= MANY and workers > 1:
+        waiting: SimpleQueue[int] = SimpleQueue()
+        for i in sorted(range(len(kernels)), key=lambda i: -len(kernels[i].source)):
+            waiting.put(i)
+        with ThreadPoolExecutor(workers) as pool:
+            for work in [pool.submit(_elsewhere, kernels, cc, waiting, codes) for _ in range(workers)]:
+                work.result()
+    return [codes[i] if i in codes else compile_cuda(k, cc) for i, k in enumerate(kernels)]
 
 
-def _elsewhere(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
-    """Compile in another process; here after all if that fails."""
-    job = pickle.dumps(([replace(k, form=None) for k in kernels], cc))
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _elsewhere(
+    kernels: Sequence[Kernel], cc: tuple[int, int], waiting: SimpleQueue[int], codes: dict[int, bytes]
+) -> None:
+    """Compile one kernel after another of those waiting, in another process; if that ends, the rest is left."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-m", __name__]
-    done = subprocess.run(command, input=job, capture_output=True, env=environment, check=False)
-    if done.returncode == 0:
-        codes: list[bytes] = pickle.loads(done.stdout)
-        return codes
-    return [compile_cuda(k, cc) for k in kernels]
+    with (
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        ) as child,
+        suppress(Empty, OSError, EOFError, pickle.UnpicklingError),
+    ):
+        assert child.stdin is not None and child.stdout is not None
+        while True:
+            i = waiting.get_nowait()
+            pickle.dump((replace(kernels[i], form=None), cc), child.stdin)
+            child.stdin.flush()
+            codes[i] = pickle.load(child.stdout)
 
 
 def main() -> None:
-    kernels, cc = pickle.load(sys.stdin.buffer)
-    codes = pickle.dumps([compile_cuda(k, cc) for k in kernels])
-    sys.stdout.buffer.write(codes)
+    """Kernels in through a pipe, machine code out, until the pipe is closed."""
+    with suppress(EOFError):
+        while True:
+            kernel, cc = pickle.load(sys.stdin.buffer)
+            pickle.dump(compile_cuda(kernel, cc), sys.stdout.buffer)
+            sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Division and square root of float32 lanes, correctly rounded: lanes in, lanes out, with one branch for all of them.
 
-The compiler's own `div.rn.f32` and `sqrt.rn.f32` branch for each lane, so that no two lanes overlap. Here all lanes take
+The compiler's own `div.rn.f32` and `sqrt.rn.f32` branch for each lane: no two lanes overlap. Here all lanes take
 the approximation of the hardware and one correction by fused multiply-adds (Markstein, "Computation of elementary
 functions on the IBM RISC System/6000 processor", 1990); where an intermediate of some lane may have been rounded
 otherwise (too small, too large, zero, not finite), all lanes are done again by the compiler's.

@@ -11,7 +11,7 @@ from kernelgraph.compiler.types import DTYPES, SHORT_NAMES
 from kernelgraph.runtime.program import Kernel
 
 from ..compiler.op_groups import Group, arguments, groups
-from ..end_to_end.op_accuracy import sweep
+from ..end_to_end.op_accuracy import rounding_groups, sweep
 from ..end_to_end.op_device import (
     check_constants,
     check_group,
@@ -21,11 +21,14 @@ from ..end_to_end.op_device import (
     constants,
 )
 
+SWEPT = [("f32", 100_000), ("f64", 30_000), ("c64", 30_000), ("c128", 10_000), ("bf16", 30_000)]
+
 
 @pytest.fixture(scope="session")
 def loaded(device: Any) -> Any:
     """The device with all the kernels, compiled side by side."""
     graphs = [g.graph(len(arguments(g.loop)[0])) for g in groups()] + [constants(d)[0] for d in SHORT_NAMES]
+    graphs += [g.graph(count) for dtype, count in SWEPT for g in rounding_groups(DTYPES[dtype])]
     programs = [pipeline.build(graph, "cuda") for graph in graphs]
     device.load([t.kernel for p in programs for t in p.tasks if isinstance(t.kernel, Kernel)])
     return device
@@ -36,9 +39,7 @@ def test_rows_agree_with_numpy(loaded: Any, group: Group) -> None:
     check_group(loaded, group)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "count"), [("f32", 100_000), ("f64", 30_000), ("c64", 30_000), ("c128", 10_000), ("bf16", 30_000)]
-)
+@pytest.mark.parametrize(("dtype", "count"), SWEPT)
 def test_accuracy_over_the_whole_range(loaded: Any, dtype: str, count: int) -> None:
     """`benchmarks/accuracy.py --device cuda` prints the same for more arguments."""
     assert not [found for found in sweep(loaded, DTYPES[dtype], count) if found.breaks]
