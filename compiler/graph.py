@@ -300,6 +300,8 @@ class Builder:
         node = Node(op, args, type, attrs)
         number = self._known.get(node)
         if number is None:
+            if len(type.shape) > 64:
+                raise GraphError(f"{op}: {len(type.shape)} dimensions; NumPy's arrays have at most 64; reshape first")
             number = self._known[node] = len(self.nodes)
             self.nodes.append(node)
             self.lines.append(self.where())
@@ -314,6 +316,8 @@ class Builder:
             return first
         try:
             return np.broadcast_shapes(*shapes)
+        except RuntimeError as error:  # NumPy's own limit of dimensions here
+            raise GraphError(f"{op}: {error} Reshape first") from None
         except ValueError:
             text = " and ".join(map(str, shapes))
             raise GraphError(f"{op}: shapes {text} do not broadcast; insert axes with x[:, None] or reshape") from None

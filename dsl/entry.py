@@ -273,13 +273,33 @@ def may_assign(target: Any, others: Sequence[Any]) -> None:
     if type(target) is np.ndarray:
         if not target.flags.writeable:
             raise ReadOnlyError("the function assigns to an argument that is read-only; pass x.copy()")
-        if any(s == 0 and n > 1 for s, n in zip(target.strides, target.shape, strict=True)):
+        if overlaps_itself(target):
             raise ReadOnlyError("the function assigns to an argument whose elements share memory; pass x.copy()")
-        shared = any(type(other) is np.ndarray and np.may_share_memory(target, other) for other in others)
+        shared = any(type(other) is np.ndarray and share_memory(target, other) for other in others)
     else:
         shared = any(other is target for other in others)
     if shared:
         raise ArgumentsError("the function assigns to an argument whose memory another argument shares; pass x.copy()")
+
+
+def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
+    """Whether two elements may share bytes: no order of the axes nests each within one step of the next."""
+    reach = array.itemsize
+    for stride, n in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1):
+        if stride < reach:
+            return bool(array.size)
+        reach += stride * (n - 1)
+    return False
+
+
+def share_memory(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """Whether two arrays have bytes in common; True too where that is hard to tell (`np.shares_memory`)."""
+    if not np.may_share_memory(a, b):
+        return False
+    try:
+        return np.shares_memory(a, b, max_work=1000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
 
 
 def assign(target: Any, new: Array) -> None:

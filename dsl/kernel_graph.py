@@ -26,7 +26,18 @@ from .entry import MISSED, Entry, layout_of
 from .errors import ArgumentsError, OptionError, UserError, is_users, user_frames, warn
 from .numbers import Respecialise
 from .pointer import address
-from .signature import LEAF_TYPES, Parameters, Static, argument_of, key_of, number_of, quick_key, take_apart, to_leaf
+from .signature import (
+    LEAF_TYPES,
+    Parameters,
+    Static,
+    argument_of,
+    check_function,
+    key_of,
+    number_of,
+    quick_key,
+    take_apart,
+    to_leaf,
+)
 from .spec import Spec
 from .trace import _local
 from .tree import LEAF, Tree, flatten, unflatten
@@ -50,8 +61,7 @@ class KernelGraph:
         fastmath: bool = False,
     ) -> None:
         """The options are those of `kernel_graph`. Raises OptionError, ArgumentsError."""
-        if not callable(function):
-            raise OptionError(f"kernel_graph decorates functions, not {function!r}; write @kg.kernel_graph(name=value)")
+        check_function(function)
         self._place = parse(device)
         try:
             self._streams = checked_streams(streams)

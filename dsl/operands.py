@@ -50,6 +50,8 @@ def host_array(x: Any) -> np.ndarray[Any, Any]:
     """Anything array-like that is not traced as a NumPy array of a supported dtype in native byte order."""
     if isinstance(x, str) or x is None or isinstance(x, (dict, set, bytes)) or callable(x):
         raise DTypeError(f"{_describe(x)} is no array of numbers; pass numbers or arrays")
+    if isinstance(x, (np.ma.MaskedArray, np.matrix)):
+        raise DTypeError(f"a {type(x).__name__} has a meaning of its own; write x.filled(0) or np.asarray(x)")
     if isinstance(x, (list, tuple)) and any(isinstance(i, Tracer) for i in x):
         raise TraceError("a list of traced values is no array; write np.stack([...]), or np.concatenate([...])")
     array = np.asarray(x)

@@ -19,8 +19,8 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
     def unary(self: Tracer) -> Any:
         return user_apply(rows[0], self)
 
-    def binary(self: Tracer, other: Any) -> Any:
-        if other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
+    def binary(self: Tracer, other: Any, modulus: Any = None) -> Any:
+        if modulus is not None or other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
             return NotImplemented
         args = (other, self) if reflected else (self, other)
         results = tuple(user_apply(row, *args) for row in rows)

@@ -11,12 +11,25 @@ import numpy as np
 from ..compiler.types import SHORT_NAMES, dtype_of, type_of
 from .array import Array
 from .capture import Argument
-from .errors import ArgumentsError, DTypeError, EscapedValueError, TraceError
+from .errors import ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
 from .pointer import address
 from .spec import Spec, spec_of
 from .trace import current
 from .tracer import TracedNumber, Tracer
 from .tree import Tree, flatten
+
+
+def check_function(function: Any) -> None:
+    """Raises OptionError for what cannot be decorated."""
+    if not callable(function):
+        raise OptionError(f"kernel_graph decorates functions, not {function!r}; write @kg.kernel_graph(name=value)")
+    if isinstance(function, type):
+        raise OptionError(f"kernel_graph decorates functions, not the class {function.__name__}; decorate its methods")
+    kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    if any(is_kind(function) for is_kind in kinds):
+        raise OptionError(
+            f"{function.__name__} is a generator or async, and runs after its trace is over; return a list instead"
+        )
 
 
 class Parameters:
@@ -25,6 +38,7 @@ class Parameters:
     def __init__(self, function: Callable[..., Any], static: Sequence[str]) -> None:
         self.name = getattr(function, "__name__", "function")
         self.signature = inspect.signature(function)
+        self.is_ufunc = isinstance(function, np.ufunc)
         kinds = inspect.Parameter
         parameters = list(self.signature.parameters.values())
         self.names = tuple(p.name for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD))
@@ -61,7 +75,8 @@ class Parameters:
             bound = self.signature.bind(*args, **options)
         except TypeError as error:
             raise ArgumentsError(f"{self.name}: {error}; it is called as {self}") from None
-        bound.apply_defaults()
+        if not self.is_ufunc:  # whose defaults are not for passing
+            bound.apply_defaults()
         return bound.args, bound.kwargs
 
 
@@ -167,7 +182,7 @@ def to_leaf(value: Any) -> Any:
         return _array_leaf(np.from_dlpack(value), np.ndarray)
     try:
         return Static(value)
-    except TypeError:
+    except (TypeError, ValueError):  # a memoryview has a hash that refuses
         raise ArgumentsError(
             f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass arrays, "
             "numbers, or tuples, lists, dicts and dataclasses of them"

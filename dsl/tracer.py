@@ -155,6 +155,11 @@ class Tracer(Traced):
         )
         return found.__index__()
 
+    def __round__(self, decimals: Any = None) -> Any:
+        if self.shape:
+            raise TraceError("an array has no round(); write np.round(x, decimals)")
+        return self.__int__() if decimals is None else np.round(self, decimals)
+
     def __float__(self) -> float:
         return float(
             self._known("is no Python float", "write x.astype(np.float64), or return it and call float() on the result")

@@ -61,6 +61,12 @@ def _default_cache_dir() -> str:
     return str(Path(base) / "kernelgraph")
 
 
+def _features(text: str) -> str:
+    if not all(part[0] in "+-" and len(part) > 1 for part in text.split(",") if part):
+        raise ValueError("write each feature as +name or -name")  # anything else makes LLVM end the process
+    return text
+
+
 TABLE = (
     Setting("engine", "async", _choice("async", "sync", "chaos"), "sync: one step at a time; chaos: random delays"),
     Setting("verify", False, _flag, "prove every plan free of races before it runs"),
@@ -70,7 +76,7 @@ TABLE = (
     Setting("cache_bytes", 1 << 30, _count, "the disk cache drops its oldest entries above this size"),
     Setting("threads", 0, _count, "threads of the CPU device, the caller's included; 0: one per core"),
     Setting("cpu_name", "", str, "CPU to compile for, in LLVM's words; empty: this one"),
-    Setting("cpu_features", "", str, "changes to its features, e.g. -avx512f; applied to this CPU's own list"),
+    Setting("cpu_features", "", _features, "changes to its features, e.g. -avx512f; applied to this CPU's own list"),
     Setting("memory_limit", 0, _count, "bytes the CPU device may hold; 0: no limit"),
     Setting("pool_bytes", 0, _count, "freed bytes the CPU device keeps for reuse; 0: a quarter of all memory"),
 )

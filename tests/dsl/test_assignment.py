@@ -255,3 +255,34 @@ def test_random_programs_interpreted(program: list[tuple[Any, ...]]) -> None:
 def test_random_programs_compiled(program: list[tuple[Any, ...]]) -> None:
     x = np.arange(12.0).reshape(3, 4)
     assert_same(kg.kernel_graph(lambda x: run(program, x), device="cpu")(x), run(program, x))
+
+
+def test_arguments_that_share_no_byte_may_be_interleaved() -> None:
+    def f(u: Any, v: Any) -> Any:
+        u[:] = v + 1
+        return v * 2
+
+    whole, expected = np.arange(10.0), np.arange(10.0)
+    result = kg.kernel_graph(device="cpu")(f)(whole[::2], whole[1::2])
+    assert np.array_equal(result, f(expected[::2], expected[1::2])) and np.array_equal(whole, expected)
+    z, expected = np.arange(4) * (1 + 2j), np.arange(4) * (1 + 2j)
+    kg.kernel_graph(device="cpu")(f)(z.real, z.imag)
+    f(expected.real, expected.imag)
+    assert np.array_equal(z, expected)
+    with pytest.raises(kg.ArgumentsError, match="shares"):
+        kg.kernel_graph(device="cpu")(f)(whole[1:], whole[:-1])
+
+
+def test_elements_of_an_argument_that_share_memory() -> None:
+    """What NumPy does there depends on its order of writing."""
+
+    def f(u: Any) -> Any:
+        u[:] = u * 2
+
+    a = np.arange(6.0)
+    strided = np.lib.stride_tricks.as_strided
+    for shape, strides in (((3, 2), (8, 8)), ((2, 3), (16, 8)), ((3, 2), (0, 8))):
+        with pytest.raises(kg.ReadOnlyError, match="share memory"):
+            kg.kernel_graph(device="cpu")(f)(strided(a, shape, strides))
+    for legal in (strided(a, (2, 3), (24, 8)), a[::-2], a.reshape(2, 3).T, a[:0], a.reshape(2, 1, 3)[:, :, ::2]):
+        kg.kernel_graph(device="cpu")(f)(legal)

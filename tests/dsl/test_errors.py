@@ -283,6 +283,47 @@ def test_arrays_with_a_meaning_of_their_own() -> None:
     with pytest.warns(PendingDeprecationWarning):
         matrix = np.matrix([[1, 2]])
     refused(lambda: f(matrix), TypeError, "matrix", "np.asarray")
+    for other in (np.ma.masked_array([1, 2], [0, 1]), matrix):  # not an argument, but met in the function
+        g = graph(lambda x, other=other: x * other)
+        with pytest.raises(kg.DTypeError, match="meaning of its own"):
+            g(np.ones(2))
+        h = graph(lambda x: x * other)  # noqa: B023
+        with pytest.raises(kg.DTypeError, match="meaning of its own"):
+            h(np.ones(2))
+
+
+def test_more_dimensions_than_numpy_has() -> None:
+    x = np.ones((1,) * 64, np.float32)
+    assert graph(lambda x: x + 1)(x).shape == x.shape
+    refused(lambda: graph(lambda x: x[None])(x), ValueError, "65 dimensions")
+    refused(lambda: graph(lambda x: np.stack([x, x]))(x), ValueError, "65 dimensions")
+    refused(lambda: graph(lambda x: x.sum() + x.sum(0))(x), ValueError, "dimensions")
+
+
+def test_what_is_no_plain_function() -> None:
+    def generates(x: Any) -> Any:
+        yield x
+
+    async def waits(x: Any) -> Any:
+        return x
+
+    refused(lambda: graph(generates), ValueError, "generator", line=line_in(graph))
+    refused(lambda: graph(waits), ValueError, "async", line=line_in(graph))
+    refused(lambda: graph(dict), ValueError, "class dict", line=line_in(graph))
+    assert np.asarray(kg.kernel_graph(device="cpu")(np.negative)(X)).tolist() == (-X).tolist()
+
+
+def test_an_argument_that_refuses_to_be_hashed() -> None:
+    refused(lambda: graph(lambda x: 1)(memoryview(bytearray(2))), TypeError, "memoryview")
+
+
+def test_round_and_pow_follow_numpys_scalars() -> None:
+    f = kg.kernel_graph(device="cpu")(lambda x: round(x.sum(), 1))
+    assert f(np.array([2.54, 1.0])) == round(np.float64(3.54), 1)
+    refused(lambda: graph(lambda x: round(x, 1))(X), TypeError, "np.round(x, decimals)")
+    refused(lambda: graph(lambda x: round(x.sum()))(X), TypeError, "no value yet")
+    with pytest.raises(TypeError, match="unsupported operand"):
+        graph(lambda x: pow(x, 2, 3))(X)
 
 
 def test_a_warning_for_many_values() -> None:

@@ -31,7 +31,14 @@ def test_the_environment_decides():
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("ENGINE", "fast"), ("VERIFY", "maybe"), ("THREADS", "-1"), ("THREADS", "two"), ("CACHE_BYTES", "1e9")],
+    [
+        ("ENGINE", "fast"),
+        ("VERIFY", "maybe"),
+        ("THREADS", "-1"),
+        ("THREADS", "two"),
+        ("CACHE_BYTES", "1e9"),
+        ("CPU_FEATURES", "avx512f"),
+    ],
 )
 def test_a_bad_value_names_its_variable(name, text):
     with pytest.raises(ValueError, match=f"KERNELGRAPH_{name}"):
