@@ -10,12 +10,13 @@ import numpy as np
 
 from ..errors import DeviceLost, KernelGraphError
 from ..plan import Plan
-from ..program import Kernel
+from ..program import Kernel, Task
 from .cuda_compile import cubins
 from .cuda_context import Context, DeviceNotFound
 from .cuda_driver import SUCCESS
 from .cuda_events import CudaEvent, EventPool, is_lost
-from .cuda_graph import Replay, worth_replay
+from .cuda_graph import Graphs, Replay, replayable, worth_replay
+from .cuda_launch import KernelStep
 from .cuda_library import Blas
 from .cuda_pool import Block, DevicePool
 from .cuda_properties import GpuProperties
@@ -45,6 +46,7 @@ class CUDADevice:
         self.pool = DevicePool(self.context.allocate, self.context.release, self.context.synchronize)
         self.trim, self.statistics = self.pool.trim, self.pool.statistics
         self.blas = Blas(self.pool.allocate, self.properties.memory_bytes)
+        self.graphs = Graphs(self)
         self.lost: DeviceLost | None = None
         self._kernels: dict[Kernel, Any] = {}
         self._lock = threading.RLock()
@@ -53,7 +55,7 @@ class CUDADevice:
         self._objects: list[Any] = []
         self._turn = 0
         self._grow(STREAMS)
-        self._transfers = Transfers(self.context, self.events, self._new_stream(False), self.failure)
+        self._transfers = Transfers(self.context, self.events, self.new_stream(False), self.failure)
 
     # memory
 
@@ -79,9 +81,11 @@ class CUDADevice:
             for kernel, code in zip(missing, cubins(missing, self.properties.compute_capability), strict=True):
                 self._kernels[kernel] = self.context.kernel(code, kernel.name)
 
-    def kernel(self, kernel: Kernel) -> Any:
-        """cuda-core's object of a loaded kernel."""
-        return self._kernels[kernel]
+    def step(self, task: Task) -> KernelStep:
+        """The launch of a task whose kernel may not be loaded yet."""
+        assert isinstance(task.kernel, Kernel)
+        self.load([task.kernel])
+        return KernelStep(self.context.driver, task, self.function(task.kernel))
 
     def function(self, kernel: Kernel) -> int:
         """The driver's handle of a loaded kernel."""
@@ -92,7 +96,8 @@ class CUDADevice:
 
     def replay_of(self, executable: CUDAExecutable) -> Replay | None:
         """The graph form of a plan, where that pays."""
-        return Replay(self, executable) if worth_replay(executable.plan, executable.runners) else None
+        plan, runners = executable.plan, executable.runners
+        return Replay(self, executable) if replayable(runners, plan) and worth_replay(plan, runners) else None
 
     def synchronize(self) -> None:
         """Wait for all work launched on the device; what failed raises where its arrays are read."""
@@ -118,7 +123,8 @@ class CUDADevice:
             return [low[base % count]]
         return [(top if is_high else low)[(base + s) % count] for s, is_high in enumerate(high)]
 
-    def _new_stream(self, high: bool) -> int:
+    def new_stream(self, high: bool) -> int:
+        """The handle of a stream that lives as long as the device."""
         made = self.context.stream(high)
         self._objects.append(made)
         return int(made.handle)
@@ -127,7 +133,7 @@ class CUDADevice:
         with self._lock:
             for high, streams in self._streams.items():
                 while len(streams) < count:
-                    streams.append(self._new_stream(high))
+                    streams.append(self.new_stream(high))
             self._numbers = {handle: i for i, handle in enumerate(self._streams[False])}
 
     # errors

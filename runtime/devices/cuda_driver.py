@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
 SUCCESS, OUT_OF_MEMORY, NOT_READY = 0, 2, 600
@@ -22,6 +22,16 @@ class LaunchConfig(ctypes.Structure):
         ("stream", c_void_p),
         ("attributes", c_void_p),
         ("attribute_count", c_uint),
+    )
+
+
+class KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2 of cuda.h."""
+
+    _fields_ = (
+        ("function", c_void_p),
+        *((name, c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared_bytes")),
+        *((name, c_void_p) for name in ("parameters", "extra", "kernel", "context")),
     )
 
 
@@ -46,10 +56,43 @@ class Driver:
         self.to_device = function("cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)  # to, from, n, stream
         self.to_host = function("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
         self.on_device = function("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
+        self.begin_capture = function("cuStreamBeginCapture_v2", c_void_p, c_int)  # stream, mode
+        self.launch_graph = function("cuGraphLaunch", c_void_p, c_void_p)  # executable graph, stream
+        self.update_kernel = function("cuGraphExecKernelNodeSetParams_v2", c_void_p, c_void_p, c_void_p)
+        self.destroy_executable = function("cuGraphExecDestroy", c_void_p)
+        self.destroy_graph = function("cuGraphDestroy", c_void_p)
+        self._end_capture = function("cuStreamEndCapture", c_void_p, c_void_p)
+        self._capture_info = function("cuStreamGetCaptureInfo_v2", c_void_p, *(c_void_p,) * 5)
+        self._instantiate = function("cuGraphInstantiateWithFlags", c_void_p, c_void_p, c_ulonglong)
+        self._elapsed = function("cuEventElapsedTime", c_void_p, c_void_p, c_void_p)
         self._name = function("cuGetErrorName", c_int, c_void_p)
         self._text = function("cuGetErrorString", c_int, c_void_p)
         self._version = function("cuDriverGetVersion", c_void_p)
         self._memory = function("cuDeviceTotalMem_v2", c_void_p, c_int)
+
+    def end_capture(self, stream: int) -> tuple[int, int]:
+        """Result code and graph."""
+        graph = c_void_p()
+        return self._end_capture(stream, byref(graph)), graph.value or 0
+
+    def captured_node(self, stream: int) -> tuple[int, int]:
+        """Result code and the node that was captured last on a stream."""
+        status, number, graph, count = c_int(), c_ulonglong(), c_void_p(), c_size_t()
+        nodes = c_void_p()
+        code = self._capture_info(stream, *(byref(x) for x in (status, number, graph, nodes, count)))
+        if code != SUCCESS or count.value != 1 or not nodes.value:
+            return code or NOT_READY, 0
+        return SUCCESS, c_void_p.from_address(nodes.value).value or 0
+
+    def instantiate(self, graph: int) -> tuple[int, int]:
+        """Result code and executable graph."""
+        made = c_void_p()
+        return self._instantiate(byref(made), graph, 0), made.value or 0
+
+    def elapsed(self, start: int, end: int) -> tuple[int, float]:
+        """Result code and the microseconds between two events with timing, both of which have happened."""
+        found = c_float()
+        return self._elapsed(byref(found), start, end), found.value * 1e3
 
     def version(self) -> tuple[int, int]:
         """The newest CUDA version that the driver knows, such as (13, 0)."""

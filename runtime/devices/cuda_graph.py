@@ -1,209 +1,326 @@
-"""Replay: a plan's steps as one CUDA graph, built once, given new pointers and launched at each call.
+"""Replay: a plan's steps as one CUDA graph, captured once, given new pointers and launched at each call.
 
-Kernels and copies are explicit nodes with the plan's edges; a library call is captured alone and embedded as a child
-graph. The graphs of a plan run on one stream, one after another, so they share an arena of their own: only pointers to
-inputs and outputs change. Those of kernels and copies are written into their nodes; graphs are kept for the pointers
-that library calls were captured with, the least recently used dropped. Whatever goes wrong, the plan is walked on
-streams, and `CUDAExecutable.notes` says why.
+The plan's walk is captured on streams of its own; what kernels are given is written into their nodes where it changed.
+A library call has its pointers fixed: an input that stays where it was is captured as it is, any other outer buffer of
+a library call has a slot, and one kernel copies inputs in, another outputs out. A graph cannot overlap itself, so
+a second instance, with memory of its own, is made when a call comes while the first still runs. Whatever goes wrong,
+the plan is walked on streams, and `CUDAExecutable.notes` says why.
+
+One event stands for all outputs of a replayed call: an event node for each would cost the host 0.9 us more each.
 """
 
 from __future__ import annotations
 
-import gc
+import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib import import_module
+from collections.abc import Sequence
 from typing import Any
+from weakref import ref
 
 from ..plan import Launch, Plan, Record, Wait
+from ..program import Pointer
+from .cuda_driver import SUCCESS
 from .cuda_events import CudaEvent
 from .cuda_launch import KernelStep
-from .cuda_library import Blas, CopyStep, MatmulStep
+from .cuda_library import BatchStep, CopyStep, ManyStep, MatmulStep
+from .cuda_texts import COPIES, WORDS, copy_task, table_task
 
 # Host time in microseconds (measured on an H200's host): of a launch, of launching a graph, of updating one node.
-LAUNCH_US, GRAPH_US, UPDATE_US = 3.0, 7.0, 2.4
-INSTANCES = 8  # graphs kept of one plan
+LAUNCH_US, GRAPH_US, UPDATE_US = 3.5, 8.0, 2.4
+LANES = 4  # streams that graphs are launched on
+INSTANCES = 2  # of one plan
 WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a capture
+BYTES = 16  # one part in so many of the device's memory is for what graphs keep
+RELAXED = 2  # a capture that forbids other threads nothing
+FIXED = (MatmulStep, ManyStep)  # their pointers cannot be changed in a graph
+
+
+def replayable(runners: Sequence[Any], plan: Plan) -> bool:
+    """Whether a graph can do the plan."""
+    known = all(isinstance(r, (KernelStep, BatchStep, CopyStep, *FIXED)) for r in runners if not r.empty)
+    written = {w.buffer for task in plan.tasks for w in task.writes}
+    return known and written.isdisjoint(b for b in plan.program.inputs if b not in plan.program.outputs)
 
 
 def worth_replay(plan: Plan, runners: Sequence[Any]) -> bool:
-    """Whether a graph can do the plan and costs the host less, if all pointers to inputs and outputs are new."""
+    """Whether a graph costs the host less than the launches, if all pointers to inputs and outputs are new."""
     busy = [r for r in runners if not r.empty]
-    if not all(isinstance(r, (KernelStep, MatmulStep, CopyStep)) for r in busy):
-        return False
-    outer = _outer(plan)
-    updates = sum(not isinstance(r, MatmulStep) and _changes(r, outer) for r in busy)
+    outer = outer_buffers(plan)
+    updates = sum(isinstance(r, KernelStep) and bool(r.buffers & outer or r.numbers) for r in busy)
     return LAUNCH_US * len(busy) > GRAPH_US + UPDATE_US * updates
 
 
-def _outer(plan: Plan) -> frozenset[int]:
+def outer_buffers(plan: Plan) -> frozenset[int]:
     """The buffers that a call brings: inputs and outputs."""
     return frozenset(b for b, offset in enumerate(plan.offsets) if offset is None)
 
 
-def _changes(runner: Any, outer: frozenset[int]) -> bool:
-    """Whether a step's arguments may differ from call to call."""
-    return bool(runner.buffers & outer) or runner.numbers
+class Lane:
+    """A stream that graphs are launched on, and those that they are captured on: what one holds, only one runs."""
+
+    def __init__(self, device: Any) -> None:
+        self.stream: int = device.new_stream(False)
+        self._new_stream = device.new_stream
+        self._captures: dict[tuple[bool, int], int] = {}
+
+    def capturing(self, high: Sequence[bool]) -> list[int]:
+        """Streams for a plan's, with their libraries made ready."""
+        for key in ((is_high, i) for i, is_high in enumerate(high)):
+            if key not in self._captures:
+                self._captures[key] = self._new_stream(key[0])
+        return [self._captures[is_high, i] for i, is_high in enumerate(high)]
 
 
-class _Instance:
-    """An executable graph; for each step whose arguments change: its runner, its node's view, the last arguments."""
+class Graphs:
+    """The replays of a device: they share lanes and a bound on the bytes that instances keep."""
 
-    def __init__(self, graph: Any, nodes: list[tuple[Any, Any]], known: list[Any]) -> None:
-        self.graph, self.nodes, self.known = graph, nodes, known
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._lanes: list[Lane] = []
+        self._turn = 0
+        self._kept: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # weak references and bytes
+        self.limit = device.properties.memory_bytes // BYTES
+
+    def lane(self) -> Lane:
+        """They take turns."""
+        if len(self._lanes) < LANES:
+            self._lanes.append(Lane(self._device))
+        self._turn += 1
+        return self._lanes[(self._turn - 1) % LANES]
+
+    def keep(self, replay: Replay, nbytes: int) -> None:
+        """A replay has made an instance of so many bytes; those that made theirs longest ago give them back."""
+        alive = [(key, entry) for key, entry in self._kept.items() if entry[0]() is not None and entry[0]().instances]
+        self._kept = OrderedDict(alive)
+        _, before = self._kept.pop(id(replay), (None, 0))
+        self._kept[id(replay)] = (ref(replay), before + nbytes)
+        while len(self._kept) > 1 and sum(n for _, n in self._kept.values()) > self.limit:
+            _, (oldest, _) = self._kept.popitem(last=False)
+            if found := oldest():
+                found.instances = []
+
+
+class Instance:
+    """An executable graph with its memory; for each node that changes: its step and the last values."""
+
+    def __init__(self, driver: Any, lane: Lane, graph: int) -> None:
+        self._driver, self.lane, self.graph = driver, lane, graph
+        self.executable = 0
+        self.nodes: list[tuple[KernelStep, int, int]] = []  # step, node, address of the node's parameters
+        self.known: list[Any] = []
+        self.base: list[int] = []  # addresses, but for what the call brings
+        self.kept: list[Any] = []
+        self.last: CudaEvent | None = None
+
+    def idle(self) -> bool:
+        return self.last is None or self.last.query()
+
+    def __del__(self) -> None:
+        if sys.is_finalizing():
+            return
+        if self.last is not None and self.last.error is None and not self.last.query():
+            self._driver.synchronize_event(self.last.handle)  # its memory goes back
+        if self.executable:
+            self._driver.destroy_executable(self.executable)
+        self._driver.destroy_graph(self.graph)
 
 
 class Replay:
-    """The graphs of one executable. They are launched on one stream, so they never overlap one another."""
+    """The graphs of one executable."""
 
     def __init__(self, device: Any, executable: Any) -> None:
         self._device, self._plan, self._notes = device, executable.plan, executable.notes
-        self._runners = executable.runners
-        self._outer = _outer(self._plan)
-        self._matmuls = [r for r in self._runners if isinstance(r, MatmulStep) and r.buffers & self._outer]
-        self._instances: OrderedDict[tuple[int, ...], _Instance] = OrderedDict()
-        self._seen: OrderedDict[tuple[int, ...], None] = OrderedDict()
+        self._driver = device.context.driver
+        self._high = tuple(s in self._plan.high_priority for s in range(self._plan.streams))
+        outer = outer_buffers(self._plan)
+        outputs = frozenset(self._plan.program.outputs)
+        fixed = frozenset[int]().union(*(r.buffers for r in executable.runners if isinstance(r, FIXED))) & outer
+        self._slots = sorted(fixed & outputs)  # outer buffers whose place in the graph is a slot
+        self._pointers = sorted(fixed - outputs)  # those that are captured as they are
+        self._outer = sorted(outer)
+        self._inputs, self._outputs = frozenset(self._plan.program.inputs), outputs
+        self._runners = [device.step(copy_task([r.row])) if isinstance(r, CopyStep) and not r.empty else r
+                         for r in executable.runners]  # fmt: skip
+        self._batches = [r for r in self._runners if isinstance(r, BatchStep)]
+        self.instances: list[Instance] = []
         self._calls = 0
+        self._bound: tuple[int, ...] = ()  # where the captured pointers were at the last call
         self._broken = False
-        self._arena: Any = None
-        self._stream: Any = None
-        self._captures: dict[int, Any] = {}  # stream of the plan -> stream that its library calls are captured on
-        self._blas = Blas(device.pool.allocate, device.properties.memory_bytes)
 
     def run(
         self, memories: Sequence[Any], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
     ) -> list[CudaEvent] | None:
-        """Launch the graph; the completion events. None where this call is to be walked on streams instead."""
+        """Launch a graph; the completion events. None where this call is to be walked on streams instead."""
         self._calls += 1
+        bound = tuple([memories[b] for b in self._pointers])
+        if bound != self._bound:
+            self._moved(bound)
         if self._broken or self._calls <= WARM_CALLS:
             return None
-        if any(not isinstance(e, CudaEvent) or e.error is not None for _, e in after):
-            return None
-        try:
-            if self._arena is None:
-                self._arena = self._device.pool.allocate(max(1, self._plan.arena_bytes))
-                self._inner = [(b, self._arena.address + o) for b, o in enumerate(self._plan.offsets) if o is not None]
-            addresses = list(memories)
-            for buffer, address in self._inner:
-                addresses[buffer] = address
-            instance = self._instance(addresses, scalars)
-            if instance is None:
+        for _, event in after:
+            if not isinstance(event, CudaEvent) or event.error is not None:
                 return None
-            self._update(instance, addresses, scalars)
-            stream = int(self._stream.handle)
+        try:
+            instance = self._instance(memories, scalars, after)
+            self._update(instance, memories, scalars)
+            stream, driver = instance.lane.stream, self._driver
             for event in {event.handle: event for _, event in after}.values():
-                if event.stream != stream and self._device.context.driver.wait(stream, event.handle, 0):
+                if event.stream != stream and driver.wait(stream, event.handle, 0):
                     return None
-            instance.graph.launch(self._stream)
+            self._do(driver.launch_graph(instance.executable, stream), "launching a graph")
         except Exception as error:  # graphs are an optimisation: say so, and go on without
-            self._broken = True
-            self._notes.append(f"no replay as a graph: {type(error).__name__}: {error}")
+            self._give_up(error)
             return None
-        done = self._device.events.record(stream)
+        done = instance.last = self._device.events.record(stream)
         return [done] * len(self._plan.completion)
 
-    def _instance(self, addresses: Sequence[int], scalars: Sequence[Any]) -> _Instance | None:
-        """The graph for these library pointers; built when they come for the second time."""
-        key = tuple(addresses[b] for m in self._matmuls for b in m.buffers & self._outer)
-        found = self._instances.get(key)
-        if found is not None:
-            self._instances.move_to_end(key)
-            return found
-        if key and key not in self._seen:
-            self._seen[key] = None
-            if len(self._seen) > 4 * INSTANCES:
-                self._seen.popitem(last=False)
-            return None
-        if self._stream is None:
-            self._stream = self._device.context.stream(False)
-        built = self._instances[key] = self._build(addresses, scalars)
-        if len(self._instances) > INSTANCES:
-            self._instances.popitem(last=False)
-        return built
+    def _give_up(self, error: BaseException) -> None:
+        self._broken = True
+        self.instances = []
+        self._notes.append(f"no replay as a graph: {type(error).__name__}: {error}")
 
-    def _build(self, addresses: Sequence[int], scalars: Sequence[Any]) -> _Instance:
-        """One walk over the plan: a node for each launch, after the last of its stream and what it waits for."""
-        core: Any = import_module("cuda.core")
-        graphs: Any = import_module("cuda.core.graph")
-        definition = graphs.GraphDefinition()
-        last: dict[int, set[Any]] = {}  # stream -> nodes that its next one must follow
-        events: dict[int, set[Any]] = {}
-        nodes: list[tuple[Any, Any]] = []
-        known: list[Any] = []
+    def _moved(self, bound: tuple[int, ...]) -> None:
+        """Captured pointers that are others now: those buffers get slots."""
+        if self._bound:
+            changed = {b for b, old, new in zip(self._pointers, self._bound, bound, strict=True) if old != new}
+            self._slots = sorted({*self._slots, *changed})
+            bound = tuple(p for b, p in zip(self._pointers, bound, strict=True) if b not in changed)
+            self._pointers = [b for b in self._pointers if b not in changed]
+            self.instances = []
+        self._bound = bound
+
+    def _instance(self, memories: Sequence[Any], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]) -> Instance:
+        """One that is idle, or that this call follows anyway; else another, up to INSTANCES."""
+        streams = {event.stream for _, event in after}
+        for instance in self.instances:
+            if instance.lane.stream in streams or instance.idle():
+                return instance
+        if len(self.instances) < INSTANCES:
+            self.instances.append(self._made(memories, scalars))
+        else:
+            self.instances.append(self.instances.pop(0))
+        return self.instances[-1]
+
+    def _made(self, memories: Sequence[Any], scalars: Sequence[Any]) -> Instance:
+        """Capture the plan with memory of its own: temporaries, slots and tables."""
+        plan, driver, pool = self._plan, self._driver, self._device.pool
+        lane = self._device.graphs.lane()
+        count = len(plan.program.buffers)
+        arena = pool.allocate(max(1, plan.arena_bytes))
+        slots = [pool.allocate(max(1, plan.program.buffers[b].nbytes)) for b in self._slots]
+        words = [p for batch in self._batches for p in batch.pointers]
+        table = pool.allocate(max(1, 8 * len(words)))
+        base = [0 if o is None else arena.address + o for o in plan.offsets]
+        base += [0] * len(slots) + [table.address + 8 * start for start in range(0, len(words), WORDS)]
+        for b, slot in zip(self._slots, slots, strict=True):
+            base[b] = slot.address
+        tables = [
+            self._device.step(table_task(Pointer(count + len(slots) + i), words[start : start + WORDS]))
+            for i, start in enumerate(range(0, len(words), WORDS))
+        ]
+        addresses = self._addresses(base, memories)
+        streams = lane.capturing(self._high)
+        for stream in streams:
+            if self._batches or any(isinstance(r, FIXED) for r in self._runners):
+                self._device.blas.handle(stream)
+        self._do(driver.begin_capture(streams[0], RELAXED), "beginning a capture")
+        try:
+            nodes = self._captured(streams, tables, table.address, addresses, scalars)
+        finally:
+            code, graph = driver.end_capture(streams[0])
+        self._do(code, "ending a capture")
+        made = Instance(driver, lane, graph)
+        made.kept, made.base = [arena, slots, table], base
+        made.nodes, made.known = nodes, [(step.picked(addresses), tuple(scalars)) for step, _, _ in nodes]
+        code, made.executable = driver.instantiate(graph)
+        self._do(code, "instantiating a graph")
+        self._device.graphs.keep(self, plan.arena_bytes + sum(s.nbytes for s in slots))
+        return made
+
+    def _addresses(self, base: list[int], memories: Sequence[Any]) -> list[int]:
+        """The address of every buffer in the graph, then of what slots stand for, then of tables."""
+        found = list(base)
+        count = len(memories)
+        for b in self._outer:
+            if not found[b]:
+                found[b] = memories[b]
+        for i, b in enumerate(self._slots):
+            found[count + i] = memories[b]
+        return found
+
+    def _captured(
+        self, streams: list[int], tables: Sequence[KernelStep], table: int, addresses: Sequence[int], scalars: Any
+    ) -> list[tuple[KernelStep, int, int]]:
+        """One walk over the plan: what changes is found again by its node."""
+        driver, events = self._driver, self._device.events
+        outer = {b for b in self._outer if b not in self._slots and b not in self._pointers}
+        outer.update(range(len(self._plan.program.buffers), len(addresses)))
+        nodes: list[tuple[KernelStep, int, int]] = []
+        first, others = streams[0], streams[1:]
+        recorded: list[CudaEvent] = []
+
+        def launch(step: Any, stream: int) -> None:
+            self._do(step(addresses, scalars, stream), "capturing")
+            if isinstance(step, KernelStep) and (step.buffers & outer or step.numbers):
+                code, node = driver.captured_node(stream)
+                self._do(code, "finding a captured kernel")
+                nodes.append((step, node, step.node_address))
+
+        def record(stream: int) -> CudaEvent:
+            event = events.take(stream)
+            recorded.append(event)  # until the capture is over
+            self._do(driver.record(event.handle, stream), "capturing an event")
+            return event  # type: ignore[no-any-return]
+
+        for step in (*self._copies(False), *tables):
+            launch(step, first)
+        begun = record(first)
+        for stream in others:
+            self._do(driver.wait(stream, begun.handle, 0), "forking a capture")
+        starts = {}
+        for batch in self._batches:
+            starts[id(batch)] = table
+            table += 8 * len(batch.pointers)
+        marks: dict[int, CudaEvent] = {}
         for step in self._plan.steps:
-            before = last.setdefault(step.stream, set())
+            stream = streams[step.stream]
             if isinstance(step, Wait):
-                last[step.stream] = before | events[step.event]
+                self._do(driver.wait(stream, marks[step.event].handle, 0), "capturing a wait")
             elif isinstance(step, Record):
-                events[step.event] = set(before)
+                marks[step.event] = record(stream)
             elif isinstance(step, Launch) and not self._runners[step.task].empty:
                 runner = self._runners[step.task]
-                node, values = self._node(core, definition, runner, step, addresses, scalars)
-                if before:
-                    node.pred = before
-                last[step.stream] = {node}
-                if values is not None and _changes(runner, self._outer):
-                    nodes.append((runner, node))
-                    known.append(values)
-        graph = definition.instantiate()
-        return _Instance(graph, [(runner, graph[node]) for runner, node in nodes], known)
+                if isinstance(runner, BatchStep):
+                    runner.enqueue(starts[id(runner)], stream)
+                else:
+                    launch(runner, stream)
+        for stream in others:
+            self._do(driver.wait(first, record(stream).handle, 0), "joining a capture")
+        for step in self._copies(True):
+            launch(step, first)
+        return nodes
 
-    def _node(
-        self, core: Any, definition: Any, runner: Any, step: Launch, addresses: Sequence[int], scalars: Sequence[Any]
-    ) -> tuple[Any, Any]:
-        """A node without edges, and the values that later calls may change (None if there are none)."""
-        if isinstance(runner, KernelStep):
-            task = self._plan.tasks[step.task]
-            runner.config = core.LaunchConfig(grid=task.grid, block=task.block)
-            runner.kernel = self._device.kernel(task.kernel)
-            values = runner.values(addresses, scalars)
-            return definition.launch(runner.config, runner.kernel, *values), values
-        if isinstance(runner, CopyStep):
-            values = runner.values(addresses)
-            return definition.memcpy(*values), values
-        return definition.embed(self._captured(runner, step.stream, addresses)), None
+    def _copies(self, out: bool) -> list[KernelStep]:
+        """Copies of inputs into their slots, or of outputs out of them."""
+        rows = []
+        for i, b in enumerate(self._slots):
+            nbytes = self._plan.program.buffers[b].nbytes
+            place, slot = Pointer(len(self._plan.program.buffers) + i), Pointer(b)
+            if nbytes and b in (self._outputs if out else self._inputs):
+                rows.append((place, slot, nbytes) if out else (slot, place, nbytes))
+        return [self._device.step(copy_task(rows[i : i + COPIES])) for i in range(0, len(rows), COPIES)]
 
-    def _captured(self, runner: MatmulStep, stream: int, addresses: Sequence[int]) -> Any:
-        """A library call as a graph of its own. Calls of one stream share a workspace: they never overlap."""
-        if stream not in self._captures:
-            self._captures[stream] = self._device.context.stream(False)
-        capture = self._captures[stream]
-        self._blas.handle(int(capture.handle))
-        builder = capture.create_graph_builder()
-        with _no_collection():
-            builder.begin_building("thread_local")
-            try:
-                runner.enqueue(self._blas, addresses, int(capture.handle))
-            finally:
-                builder.end_building()
-        return builder.graph_definition
-
-    def _update(self, instance: _Instance, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
+    def _update(self, instance: Instance, memories: Sequence[Any], scalars: Sequence[Any]) -> None:
         """Write the pointers and numbers that are not those of the last launch."""
-        for i, (runner, view) in enumerate(instance.nodes):
-            if isinstance(runner, KernelStep):
-                values = runner.values(addresses, scalars)
-                if values != instance.known[i]:
-                    view.update(config=runner.config, kernel=runner.kernel, args=values)
-            else:
-                values = runner.values(addresses)
-                if values != instance.known[i]:
-                    view.update(dst=values[0], src=values[1], size=values[2])
-            instance.known[i] = values
+        addresses = self._addresses(instance.base, memories)
+        numbers = tuple(scalars)
+        for i, (step, node, parameters) in enumerate(instance.nodes):
+            values = (step.picked(addresses), numbers)
+            if values != instance.known[i]:
+                step.fill(addresses, scalars)
+                self._do(self._driver.update_kernel(instance.executable, node, parameters), "updating a graph")
+                instance.known[i] = values
 
-    def __del__(self) -> None:
-        if self._stream is not None and self._device.lost is None:
-            self._device.context.driver.synchronize_stream(int(self._stream.handle))  # its workspaces go back
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage collection, whose frees a capture does not allow."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+    def _do(self, code: int, what: str) -> None:
+        if code != SUCCESS:
+            raise self._device.failure(code, what)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from struct import Struct, error
 from typing import Any
 
 import numpy as np
 
 from ..errors import CompileError
-from ..program import Int, Pointer, Scalar, Task
-from .cuda_driver import SUCCESS, Driver, LaunchConfig
+from ..program import Int, Pointer, Scalar, Task, members
+from .cuda_driver import SUCCESS, Driver, KernelNode, LaunchConfig
 
 _FORMATS = {
     "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I",
@@ -27,8 +28,8 @@ class KernelStep:
     """
 
     __slots__ = (
-        *("_address", "_arguments", "_block", "_call", "_config", "_handle", "_pack", "_parameters", "_picks"),
-        *("_scalars", "_slots", "buffers", "config", "empty", "kernel", "numbers"),
+        *("_address", "_block", "_call", "_config", "_handle", "_pack", "_parameters", "_picks", "_scalars", "_slots"),
+        *("buffers", "empty", "node", "node_address", "numbers"),
     )
 
     def __init__(self, driver: Driver, task: Task, kernel: int) -> None:
@@ -54,9 +55,8 @@ class KernelStep:
         self._call = driver.launch
         self._address, self._parameters = ctypes.addressof(self._config), ctypes.addressof(self._slots)
         self._handle = kernel
-        self._arguments = task.arguments
-        self.config: Any = None
-        self.kernel: Any = None  # cuda-core's objects, where a graph needs them
+        self.node = KernelNode(0, *task.grid, *task.block, 0, self._parameters, 0, kernel, 0)  # the same in a graph
+        self.node_address = ctypes.addressof(self.node)
 
     def fill(self, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
         """Write the call's addresses and scalars."""
@@ -75,15 +75,21 @@ class KernelStep:
         code: int = self._call(self._address, self._handle, self._parameters, None)
         return code
 
-    def values(self, addresses: Sequence[int], scalars: Sequence[Any]) -> tuple[Any, ...]:
-        """The arguments as Python integers and NumPy numbers."""
-        found: list[Any] = [addresses[b] + o for b, o in self._picks]
-        for argument in self._arguments[len(found) :]:
-            if isinstance(argument, Scalar):
-                found.append(np.asarray(scalars[argument.index]).astype(argument.dtype)[()])
-            elif isinstance(argument, Int):
-                found.append(argument.value)
-        return tuple(found)
+    def picked(self, addresses: Sequence[int]) -> list[int]:
+        """The pointers of a call."""
+        return [addresses[b] + o for b, o in self._picks]
+
+
+def in_one_block(task: Task) -> Task:
+    """A packed task with the pointers of all members before their numbers, as `packed_ptx` reads them."""
+    parts = members(task)
+    if len(parts) == 1:
+        return task
+    every = [[isinstance(a, Pointer) for a in part.arguments] for part in parts]
+    if any(sorted(flags, reverse=True) != flags for flags in every):
+        raise CompileError(f"task {task.name}: pointers must come before numbers")
+    arguments = [a for part in parts for a in part.arguments]
+    return replace(task, arguments=tuple(sorted(arguments, key=lambda a: not isinstance(a, Pointer))))
 
 
 def write_scalar(block: Any, offset: int, value: Any, dtype: str) -> None:

@@ -13,8 +13,9 @@ from importlib import import_module
 from itertools import product
 from typing import Any
 
-from ..program import Library, Region, Task
+from ..program import Library, Pointer, Region, Task, members
 from .cuda_driver import SUCCESS, Driver
+from .cuda_texts import WORDS, table_task
 
 WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
 
@@ -28,6 +29,7 @@ _TYPES: dict[str, tuple[int, int, Any]] = {
     "complex128": (5, 70, ctypes.c_double),
 }
 NO_TRANSPOSE, TRANSPOSE = 0, 1
+Load = Callable[[Task], Any]
 NO_REDUCED_PRECISION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION on the default mode, which has no TF32
 
 
@@ -117,7 +119,7 @@ class Blas:
     """One cuBLAS handle and workspace for each stream, made at first use. allocate: device memory by size."""
 
     def __init__(self, allocate: Callable[[int], Any], memory_bytes: int) -> None:
-        self._allocate = allocate
+        self.allocate = allocate
         self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))
         self._handles: dict[int, tuple[int, Any]] = {}
         self._cublas: Any = None
@@ -128,12 +130,25 @@ class Blas:
             if self._cublas is None:
                 self._cublas = import_module("nvmath.bindings.cublas")
             handle = self._cublas.create()
-            workspace = self._allocate(self._workspace)
+            workspace = self.allocate(self._workspace)
             self._cublas.set_stream(handle, stream)
             self._cublas.set_workspace(handle, workspace.address, workspace.nbytes)
             self._cublas.set_math_mode(handle, NO_REDUCED_PRECISION)
             found = self._handles[stream] = (handle, workspace)
         return found[0]
+
+    def run_batch(self, call: Gemm, table: int, count: int, stream: int) -> None:
+        """Enqueue `count` products of one form; `table` in device memory holds the addresses of B, of A, and of C."""
+        handle = self.handle(stream)
+        kind, compute, scale = _TYPES[call.dtype]
+        one, zero = (scale * 2)(1, 0), (scale * 2)(0, 0)
+        self._cublas.gemm_batched_ex(
+            handle, *call.operations, *call.shape, ctypes.addressof(one),
+            table, kind, call.leading[0],
+            table + 8 * count, kind, call.leading[1],
+            ctypes.addressof(zero), table + 16 * count, kind, call.leading[2],
+            count, compute, -1,
+        )  # fmt: skip
 
     def run(self, call: Gemm, addresses: tuple[int, int, int], stream: int) -> None:
         """Enqueue one product; addresses of the buffers of B, A, C. Raises what the bindings raise."""
@@ -163,14 +178,57 @@ class MatmulStep:
         self.empty = not self._calls
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
-        self.enqueue(self._blas, addresses, stream)
-        return SUCCESS
-
-    def enqueue(self, blas: Blas, addresses: Sequence[int], stream: int) -> None:
-        """The same with another set of handles."""
         b, a, c = self._places
         for call in self._calls:
-            blas.run(call, (addresses[b], addresses[a], addresses[c]), stream)
+            self._blas.run(call, (addresses[b], addresses[a], addresses[c]), stream)
+        return SUCCESS
+
+
+class BatchStep:
+    """Products of one form as one call. The addresses of their operands are written into a table before."""
+
+    empty = numbers = False
+
+    def __init__(self, driver: Driver, blas: Blas, calls: Sequence[tuple[Gemm, Task]], loaded: Load) -> None:
+        """calls: each product with its task."""
+        self._driver, self._blas, self._call, self._count = driver, blas, calls[0][0], len(calls)
+        self._loaded, self._tables = loaded, dict[int, Any]()  # by stream, which orders those who use it
+        self._writer: Any = None
+        operands = [(call.offsets, (t.reads[1], t.reads[0], t.writes[0])) for call, t in calls]
+        self.pointers = [Pointer(regions[k].buffer, offsets[k]) for k in range(3) for offsets, regions in operands]
+        self.buffers = frozenset(p.buffer for p in self.pointers)
+        self.last = 1 + max(self.buffers)
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+        if stream not in self._tables:
+            self._tables[stream] = self._blas.allocate(8 * len(self.pointers))
+        if self._writer is None:
+            self._writer = self._loaded(table_task(Pointer(self.last), self.pointers))
+        table = self._tables[stream].address
+        if code := int(self._writer([*addresses[: self.last], table], (), stream)):
+            return code
+        self.enqueue(table, stream)
+        return SUCCESS
+
+    def enqueue(self, table: int, stream: int) -> None:
+        """The products alone, of what is in the table."""
+        self._blas.run_batch(self._call, table, self._count, stream)
+
+
+class ManyStep:
+    """Products that no one call does, one after another."""
+
+    numbers = False
+
+    def __init__(self, steps: Sequence[MatmulStep]) -> None:
+        self._steps = tuple(steps)
+        self.buffers = frozenset[int]().union(*(step.buffers for step in steps))
+        self.empty = all(step.empty for step in steps)
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+        for step in self._steps:
+            step(addresses, scalars, stream)
+        return SUCCESS
 
 
 class CopyStep:
@@ -185,14 +243,11 @@ class CopyStep:
         self._nbytes = math.prod(target.shape) * target.itemsize
         self.buffers = frozenset((source.buffer, target.buffer))
         self.empty = not self._nbytes
+        self.row = (Pointer(*self._target), Pointer(*self._source), self._nbytes)  # see `copy_task`
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
-        return SUCCESS if self.empty else int(self._copy(*self.values(addresses), stream))
-
-    def values(self, addresses: Sequence[int]) -> tuple[int, int, int]:
-        """Target, source, bytes."""
         (s, from_), (t, to) = self._source, self._target
-        return addresses[t] + to, addresses[s] + from_, self._nbytes
+        return SUCCESS if self.empty else int(self._copy(addresses[t] + to, addresses[s] + from_, self._nbytes, stream))
 
 
 def _contiguous(region: Region) -> bool:
@@ -204,22 +259,30 @@ def _contiguous(region: Region) -> bool:
     return True
 
 
-def native_step(driver: Driver, blas: Blas, task: Task) -> MatmulStep | CopyStep | None:
-    """The step that does a library task on the GPU; None where the host has to."""
+def native_step(driver: Driver, blas: Blas, task: Task, loaded: Load) -> Any:
+    """The step that does a library task on the GPU; None where the host has to. loaded: the step of a kernel task."""
     assert isinstance(task.kernel, Library)
     maker = _NATIVE.get(task.kernel.name)
-    return maker(driver, blas, task) if maker else None
+    return maker(driver, blas, task, loaded) if maker else None
 
 
-def _matmul(driver: Driver, blas: Blas, task: Task) -> MatmulStep | None:
-    calls = gemms(task)
-    return None if calls is None else MatmulStep(blas, task, calls)
+def _matmul(driver: Driver, blas: Blas, task: Task, loaded: Load) -> MatmulStep | BatchStep | ManyStep | None:
+    parts = members(task)
+    found = [gemms(part) for part in parts]
+    if any(calls is None for calls in found):
+        return None
+    steps = [(calls or (), part) for calls, part in zip(found, parts, strict=True)]
+    if len(parts) == 1:
+        return MatmulStep(blas, task, steps[0][0])
+    if len(parts) <= WORDS // 3 and all(len(calls) == 1 and calls[0].batch == 1 for calls, _ in steps):
+        return BatchStep(driver, blas, [(calls[0], part) for calls, part in steps], loaded)
+    return ManyStep([MatmulStep(blas, part, calls) for calls, part in steps])
 
 
-def _copy(driver: Driver, blas: Blas, task: Task) -> CopyStep | None:
+def _copy(driver: Driver, blas: Blas, task: Task, loaded: Load) -> CopyStep | None:
     (source,), (target,) = task.reads, task.writes
     same = source.dtype == target.dtype and source.shape == target.shape
     return CopyStep(driver, task) if same and _contiguous(source) and _contiguous(target) else None
 
 
-_NATIVE: dict[str, Callable[[Driver, Blas, Task], Any]] = {"matmul": _matmul, "copy": _copy}
+_NATIVE: dict[str, Callable[[Driver, Blas, Task, Load], Any]] = {"matmul": _matmul, "copy": _copy}

@@ -14,7 +14,7 @@ from ..serial import host_call
 from ..settings import settings
 from .cuda_driver import SUCCESS
 from .cuda_events import CudaEvent
-from .cuda_launch import HostStep, KernelStep
+from .cuda_launch import HostStep, KernelStep, in_one_block
 from .cuda_library import native_step
 
 LAUNCH, RECORD, WAIT = range(3)
@@ -59,9 +59,9 @@ class CUDAExecutable:
     def _runner(self, task: Any) -> Runner:
         device, driver = self._device, self._device.context.driver
         if isinstance(task.kernel, Kernel):
-            return KernelStep(driver, task, device.function(task.kernel))
+            return KernelStep(driver, in_one_block(task), device.function(task.kernel))
         assert isinstance(task.kernel, Library)
-        native: Runner | None = native_step(driver, device.blas, task)
+        native: Runner | None = native_step(driver, device.blas, task, device.step)
         if native is None:
             self.notes.append(f"{task.name}: {task.kernel.name} of these arrays runs on the host")
             return HostStep(driver, task, host_call(task))

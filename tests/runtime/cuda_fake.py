@@ -11,12 +11,12 @@ import random
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from kernelgraph.runtime.devices.cuda_driver import NOT_READY, SUCCESS, LaunchConfig
+from kernelgraph.runtime.devices.cuda_driver import NOT_READY, SUCCESS, KernelNode, LaunchConfig
 from kernelgraph.runtime.devices.cuda_properties import H200
 from kernelgraph.runtime.errors import OutOfMemory
 from kernelgraph.runtime.program import Kernel
@@ -29,21 +29,6 @@ class Handle:
 
     handle: int
     data: Any = None
-
-
-@dataclass
-class Stream(Handle):
-    """cuda-core's stream, as far as captures need it: what is put on it in between becomes a graph of its own."""
-
-    def create_graph_builder(self) -> Stream:
-        return self
-
-    def begin_building(self, mode: str) -> None:
-        assert mode == "thread_local" and not self.data.streams[self.handle]
-
-    def end_building(self) -> None:
-        self.graph_definition = [function for _, function, _ in self.data.streams[self.handle]]
-        self.data.streams[self.handle].clear()
 
 
 class FakeContext:
@@ -65,8 +50,8 @@ class FakeContext:
     def enter(self) -> None:
         self.entered += 1
 
-    def stream(self, high: bool) -> Stream:
-        made = Stream(self._handle(), self.driver)
+    def stream(self, high: bool) -> Handle:
+        made = Handle(self._handle())
         self.driver.streams[made.handle] = deque()
         return made
 
@@ -118,6 +103,11 @@ class FakeDriver:
         self.recorded: dict[int, int] = {}  # event -> how often
         self.happened: set[tuple[int, int]] = set()  # (event, which of its records)
         self.log: list[tuple[Any, ...]] = []
+        self.graphs: dict[int, list[FakeNode]] = {}  # graphs, and those made executable
+        self.functions: dict[int, dict[int, Callable[[], None]]] = {}  # of an executable graph, by node
+        self.capturing: dict[int, set[FakeNode]] = {}  # stream -> the nodes that its next one follows
+        self.captured: list[FakeNode] = []
+        self.marks: dict[int, set[FakeNode]] = {}  # by captured event
         self.refuse: dict[str, int] = {}  # name of a call -> code of its next result
 
     def _code(self, name: str, *details: Any) -> int:
@@ -143,26 +133,106 @@ class FakeDriver:
         return label != "wait" or needs in self.happened
 
     def _put(self, stream: int, label: str, function: Callable[[], None] | None, needs: Any = None) -> None:
-        self.streams[stream].append((label, function, needs))
+        if stream in self.capturing:
+            if function is not None:
+                node = FakeNode(self.context._handle(), function, set(self.capturing[stream]))
+                self.captured.append(node)
+                self.capturing[stream] = {node}
+        else:
+            self.streams[stream].append((label, function, needs))
+
+    # graphs
+
+    def begin_capture(self, stream: int, mode: int) -> int:
+        if code := self._code("begin_capture", stream):
+            return code
+        assert not self.capturing
+        self.capturing, self.captured, self.marks = {stream: set()}, [], {}
+        return SUCCESS
+
+    def end_capture(self, stream: int) -> tuple[int, int]:
+        nodes, joined = self.captured, set()
+        following = list(self.capturing[stream])
+        while following:
+            node = following.pop()
+            if node not in joined:
+                joined.add(node)
+                following += node.pred
+        assert joined == set(nodes), "what was forked is not joined"
+        self.capturing, self.captured, self.marks = {}, [], {}
+        handle = self.context._handle()
+        self.graphs[handle] = nodes
+        return SUCCESS, handle
+
+    def captured_node(self, stream: int) -> tuple[int, int]:
+        (node,) = self.capturing[stream]
+        return SUCCESS, node.handle
+
+    def instantiate(self, graph: int) -> tuple[int, int]:
+        handle = self.context._handle()
+        self.graphs[handle] = list(self.graphs[graph])
+        self.functions[handle] = {node.handle: node.function for node in self.graphs[graph]}
+        return self._code("instantiate"), handle
+
+    def update_kernel(self, executable: int, node: int, parameters: int) -> int:
+        given = KernelNode.from_address(parameters)
+        self.functions[executable][node] = self._kernel(given.kernel, given, given.parameters)
+        return self._code("update_kernel")
+
+    def launch_graph(self, executable: int, stream: int) -> int:
+        nodes, functions = self.graphs[executable], dict(self.functions[executable])
+
+        def go() -> None:
+            done: set[FakeNode] = set()
+            while len(done) < len(nodes):
+                node = self.rng.choice([n for n in nodes if n not in done and n.pred <= done])
+                functions[node.handle]()
+                done.add(node)
+
+        if code := self._code("launch_graph", stream):
+            return code
+        self._put(stream, "graph", go)
+        return SUCCESS
+
+    def destroy_executable(self, executable: int) -> int:
+        del self.graphs[executable], self.functions[executable]
+        return SUCCESS
+
+    def destroy_graph(self, graph: int) -> int:
+        del self.graphs[graph]
+        return SUCCESS
 
     # the driver's calls
 
     def launch(self, config: int, kernel: int, parameters: int, extra: None) -> int:
         given = LaunchConfig.from_address(config)
+        if code := self._code("launch", given.stream, self.context.kernels[kernel].name):
+            return code
+        self._put(given.stream, "launch", self._kernel(kernel, given, parameters))
+        return SUCCESS
+
+    def _kernel(self, kernel: int, given: Any, parameters: int) -> Callable[[], None]:
+        """What a launch does: its arguments are read now."""
         grid = (given.grid_x, given.grid_y, given.grid_z)
         block = (given.block_x, given.block_y, given.block_z)
         found = self.context.kernels[kernel]
-        if code := self._code("launch", given.stream, found.name):
-            return code
-        slots = (ctypes.c_void_p * len(found.signature)).from_address(parameters)
-        arguments = [self._argument(kind, slot) for kind, slot in zip(found.signature, slots, strict=True)]
+        options = dict(found.options)
+        members = options.get("packed", 1)
+        kinds = sorted(found.signature * members, key=lambda kind: kind != "ptr")
+        slots = (ctypes.c_void_p * len(kinds)).from_address(parameters)
+        arguments = [self._argument(kind, slot) for kind, slot in zip(kinds, slots, strict=True)]
 
         def go() -> None:
-            given = zip(found.signature, arguments, strict=True)
-            run(found.source, found.name, grid, block, [self.context.pointer(a) if k == "ptr" else a for k, a in given])
+            if "ptx" in options:
+                _TEXTS[options["ptx"]](arguments)
+                return
+            real = [self.context.pointer(a) if k == "ptr" else a for k, a in zip(kinds, arguments, strict=True)]
+            pointers = kinds.count("ptr")
+            for row in range(members):
+                each = [_part(part, row, members) for part in (real[:pointers], real[pointers:])]
+                run(found.source, found.name, (grid[0] // members, *grid[1:]), block, [*each[0], *each[1]])
 
-        self._put(given.stream, "launch", go)
-        return SUCCESS
+        return go
 
     def _argument(self, kind: str, slot: int) -> Any:
         raw = bytes((ctypes.c_char * 8).from_address(slot))
@@ -174,6 +244,9 @@ class FakeDriver:
     def record(self, event: int, stream: int) -> int:
         if code := self._code("record", stream, event):
             return code
+        if stream in self.capturing:
+            self.marks[event] = set(self.capturing[stream])
+            return SUCCESS
         count = self.recorded[event] = self.recorded.get(event, 0) + 1
         self._put(stream, "record", lambda: self.happened.add((event, count)))
         return SUCCESS
@@ -181,7 +254,9 @@ class FakeDriver:
     def wait(self, stream: int, event: int, flags: int) -> int:
         if code := self._code("wait", stream, event):
             return code
-        if event in self.recorded:
+        if event in self.marks:
+            self.capturing[stream] = self.capturing.get(stream, set()) | self.marks[event]
+        elif event in self.recorded:
             self._put(stream, "wait", None, (event, self.recorded[event]))
         return SUCCESS
 
@@ -221,106 +296,57 @@ class FakeDriver:
         return self._copy("on_device", to, source, nbytes, stream, False)
 
 
+@dataclass(eq=False)
 class FakeNode:
     """A node of a graph: what it does, and what it follows."""
 
-    def __init__(self, function: Callable[[], None]) -> None:
-        self.function = function
-        self.pred: set[FakeNode] = set()
+    handle: int
+    function: Callable[[], None]
+    pred: set[FakeNode]
 
 
-class FakeGraphs:
-    """The modules `cuda.core` and `cuda.core.graph`. A launched graph runs its nodes in any order that edges allow."""
-
-    def __init__(self, context: FakeContext) -> None:
-        self.context = context
-        self.launches = self.updates = 0
-
-    def LaunchConfig(self, grid: Any, block: Any) -> Any:
-        return (grid, block)
-
-    def GraphDefinition(self) -> FakeDefinition:
-        return FakeDefinition(self)
-
-    def kernel(self, config: Any, kernel: Handle, values: Any) -> Callable[[], None]:
-        found, (grid, block) = self.context.kernels[kernel.handle], config
-
-        def go() -> None:
-            given = zip(found.signature, values, strict=True)
-            run(found.source, found.name, grid, block, [self.context.pointer(v) if k == "ptr" else v for k, v in given])
-
-        return go
+def _part(values: list[Any], row: int, rows: int) -> list[Any]:
+    each = len(values) // rows
+    return values[row * each : (row + 1) * each]
 
 
-class FakeDefinition:
-    def __init__(self, graphs: FakeGraphs) -> None:
-        self.graphs = graphs
-        self.nodes: list[FakeNode] = []
-
-    def _node(self, function: Callable[[], None]) -> FakeNode:
-        self.nodes.append(FakeNode(function))
-        return self.nodes[-1]
-
-    def launch(self, config: Any, kernel: Handle, *values: Any) -> FakeNode:
-        return self._node(self.graphs.kernel(config, kernel, values))
-
-    def memcpy(self, target: int, source: int, nbytes: int) -> FakeNode:
-        return self._node(lambda: ctypes.memmove(target, source, nbytes) and None)
-
-    def embed(self, child: list[Callable[[], None]]) -> FakeNode:
-        return self._node(lambda: [function() for function in child] and None)
-
-    def instantiate(self) -> FakeGraph:
-        return FakeGraph(self)
+def _copy_rows(arguments: list[int]) -> None:
+    rows = len(arguments) // 3
+    for i in range(rows):
+        ctypes.memmove(arguments[2 * i], arguments[2 * i + 1], arguments[2 * rows + i])
 
 
-class FakeGraph:
-    """Executable: updates replace what a node will do; a launch does what was there then."""
+def _write_table(arguments: list[int]) -> None:
+    table, *words = arguments
+    (ctypes.c_uint64 * len(words)).from_address(table)[:] = words
 
-    def __init__(self, definition: FakeDefinition) -> None:
-        self.definition = definition
-        self.functions = {node: node.function for node in definition.nodes}
 
-    def __getitem__(self, node: FakeNode) -> Any:
-        graphs, functions = self.definition.graphs, self.functions
-
-        class View:
-            def update(self, config: Any = None, kernel: Any = None, args: Any = None, **copy: int) -> None:
-                graphs.updates += 1
-                if copy:
-                    functions[node] = lambda: ctypes.memmove(copy["dst"], copy["src"], copy["size"]) and None
-                else:
-                    functions[node] = graphs.kernel(config, kernel, args)
-
-        return View()
-
-    def launch(self, stream: Handle) -> None:
-        graphs, functions = self.definition.graphs, dict(self.functions)
-        graphs.launches += 1
-
-        def go() -> None:
-            done: set[FakeNode] = set()
-            while len(done) < len(functions):
-                ready = [n for n in self.definition.nodes if n not in done and n.pred <= done]
-                node = graphs.context.driver.rng.choice(ready)
-                functions[node]()
-                done.add(node)
-
-        graphs.context.driver._put(stream.handle, "graph", go)
+_TEXTS: dict[str, Callable[[list[int]], None]] = {"copy": _copy_rows, "table": _write_table}
 
 
 class FakeBlas:
     """Matrix products by the numbers that cuBLAS would get."""
 
-    def __init__(self, context: FakeContext) -> None:
-        self.context = context
+    def __init__(self, context: FakeContext, allocate: Callable[[int], Any] | None = None) -> None:
+        self.context, self.allocate = context, allocate
 
     def handle(self, stream: int) -> int:
         return stream
 
     def run(self, call: Any, addresses: tuple[int, int, int], stream: int) -> None:
+        self.context.driver._put(stream, "matmul", self._product(call, addresses))
+
+    def run_batch(self, call: Any, table: int, count: int, stream: int) -> None:
+        def go() -> None:
+            words = (ctypes.c_uint64 * (3 * count)).from_address(table)
+            for i in range(count):
+                self._product(replace(call, offsets=(0, 0, 0)), (words[i], words[count + i], words[2 * count + i]))()
+
+        self.context.driver._put(stream, "batch", go)
+
+    def _product(self, call: Any, addresses: tuple[int, int, int]) -> Callable[[], None]:
         dtype = np.dtype(call.dtype)
-        starts = [self.context.pointer(a) for a in addresses]
+        starts: list[Any] = []
         (n, m, k) = call.shape
 
         def matrix(which: int, batch: int, rows: int, columns: int, transposed: bool) -> Any:
@@ -334,9 +360,10 @@ class FakeBlas:
             return np.ndarray(shape, dtype, starts[which].data, start, strides)
 
         def go() -> None:
+            starts[:] = [self.context.pointer(a) for a in addresses]
             for batch in range(call.batch):
                 left = matrix(0, batch, n, k, call.operations[0] == 1)
                 right = matrix(1, batch, k, m, call.operations[1] == 1)
                 matrix(2, batch, n, m, False)[...] = left @ right
 
-        self.context.driver._put(stream, "matmul", go)
+        return go

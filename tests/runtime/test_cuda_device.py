@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,17 @@ from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.graph import Builder
 from kernelgraph.compiler.interpret import interpret
 from kernelgraph.compiler.types import ArrayType
-from kernelgraph.runtime.devices import cuda, cuda_graph
+from kernelgraph.runtime.batch import batched, packed
+from kernelgraph.runtime.devices import cuda
 from kernelgraph.runtime.devices.cuda_pool import DevicePool
 from kernelgraph.runtime.errors import DeviceLost, OutOfMemory
 from kernelgraph.runtime.machine import MACHINES
+from kernelgraph.runtime.program import Kernel, Library
 from kernelgraph.runtime.schedule import schedule
 from kernelgraph.runtime.settings import override
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
-from cuda_fake import FakeBlas, FakeContext, FakeGraphs  # noqa: E402
+from cuda_fake import FakeBlas, FakeContext  # noqa: E402
 
 from tests.compiler.programs import close, graphs, precision  # noqa: E402
 
@@ -38,25 +41,20 @@ def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def device_on(context: FakeContext, replay: bool = False) -> cuda.CUDADevice:
     made = cuda.CUDADevice(0, context)
-    made.blas = FakeBlas(context)  # type: ignore[assignment]
+    made.blas = FakeBlas(context, made.pool.allocate)  # type: ignore[assignment]
     if not replay:
         made.replay_of = lambda executable: None  # type: ignore[method-assign]
     return made
 
 
 @pytest.fixture
-def graphs_of(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A function from a fake GPU to its fake graphs."""
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever can be replayed is."""
+    monkeypatch.setattr(cuda, "worth_replay", lambda plan, runners: True)
 
-    def install(context: FakeContext) -> FakeGraphs:
-        made = FakeGraphs(context)
-        monkeypatch.setattr(cuda_graph, "import_module", lambda name: made)
-        monkeypatch.setattr(cuda_graph, "Blas", lambda allocate, nbytes: FakeBlas(context))
-        monkeypatch.setattr(cuda_graph, "GRAPH_US", -1.0)  # always
-        monkeypatch.setattr(cuda_graph, "UPDATE_US", 0.0)
-        return made
 
-    return install
+def counted(device: Any, name: str) -> int:
+    return sum(entry[0] == name for entry in device.context.driver.log)
 
 
 def ready(graph: Any, streams: Any = "max") -> Any:
@@ -262,11 +260,9 @@ def test_events_are_recycled() -> None:
 
 @settings(relaxed, max_examples=40)
 @given(case=graphs(steps=16, dtypes=("float32", "float64", "complex64")), seed=st.integers(0, 999))
-def test_replayed_plans_mean_what_graphs_mean(graphs_of: Any, case: Any, seed: int) -> None:
+def test_replayed_plans_mean_what_graphs_mean(always: None, case: Any, seed: int) -> None:
     graph, arrays = case
-    context = FakeContext(seed)
-    fakes = graphs_of(context)
-    device = device_on(context, replay=True)
+    device = device_on(FakeContext(seed), replay=True)
     executable = device.prepare(ready(graph))
     kept = []
     memories = [device.allocate(max(1, a.nbytes)) for a in arrays]
@@ -289,30 +285,102 @@ def test_replayed_plans_mean_what_graphs_mean(graphs_of: Any, case: Any, seed: i
             device.download(memory, got)
             close(got, result, precision(graph))
     assert not any("no replay" in note for note in executable.notes), executable.notes
-    if executable._replay is not None and not executable._replay._matmuls:
-        assert fakes.launches == 4
+    if executable._replay is not None:
+        assert counted(device, "launch_graph") == 4
 
 
-def test_replay_writes_new_pointers_alone(graphs_of: Any) -> None:
-    context = FakeContext()
-    fakes = graphs_of(context)
-    device = device_on(context, replay=True)
+def test_replay_writes_new_pointers_alone(always: None) -> None:
+    device = device_on(FakeContext(), replay=True)
     executable, inputs = start(device, chain(4))
     kept = [call(device, executable, inputs) for _ in range(6)]
     launches = sum(step.__class__.__name__ == "Launch" for step in executable.plan.steps)
-    assert fakes.launches == 5 and 0 < fakes.updates <= 4 * launches
+    assert counted(device, "launch_graph") == 5 and counted(device, "instantiate") == 2  # none has come to its end
+    assert 0 < counted(device, "update_kernel") <= 3 * launches
     for _, (events, *_) in kept:
         for event in events:
             event.wait()
 
 
-def test_what_goes_wrong_with_graphs_is_said_and_done_without(graphs_of: Any) -> None:
-    context = FakeContext()
-    fakes = graphs_of(context)
-    fakes.GraphDefinition = None  # type: ignore[assignment,method-assign]
-    device = device_on(context, replay=True)
+@pytest.mark.parametrize("call_name", ["begin_capture", "instantiate", "update_kernel", "launch_graph"])
+def test_what_goes_wrong_with_graphs_is_said_and_done_without(always: None, call_name: str) -> None:
+    device = device_on(FakeContext(), replay=True)
     executable, inputs = start(device, chain(4))
-    for _ in range(3):
-        _, (events, *_) = call(device, executable, inputs)
-        events[0].wait()
-    assert len(executable.notes) == 1 and "no replay as a graph: TypeError" in executable.notes[0]
+    kept = []
+    for turn in range(6):
+        if turn == 3:
+            (note,) = executable.notes
+            assert note.startswith("no replay as a graph: LaunchError")
+            executable.notes.clear()
+        device.context.driver.refuse[call_name] = 999
+        kept.append(call(device, executable, inputs))
+        for event in kept[-1][1][0]:
+            event.wait()
+    assert not executable.notes and "launch_graph" not in [e[0] for e in device.context.driver.log[-8:]]
+
+
+def branches(count: int, depth: int, n: int = 4) -> Any:
+    b = Builder("branches")
+    kind = ArrayType((n, n), np.dtype("f8"))
+    x, weights = b.input(kind), [b.input(kind) for _ in range(count)]
+    found = []
+    for w in weights:
+        value = x
+        for turn in range(depth):
+            value = b.matmul(value, w)
+            value = b.map("maximum", value, 0) if turn < depth - 1 or w is not weights[0] else value
+        found.append(value)
+    return b.finish(found)
+
+
+def forms(program: Any) -> list[Any]:
+    return [program, batched(program, MACHINES["cuda"]), packed(program, MACHINES["cuda"]),
+            packed(batched(program, MACHINES["cuda"]), MACHINES["cuda"])]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", range(4))
+@pytest.mark.parametrize("replay", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_batches_and_packs_with_fresh_pointers(always: None, form: int, replay: bool, seed: int) -> None:
+    graph = branches(3, 3)
+    program = forms(pipeline.build(graph, "cuda"))[form]
+    kernels = [t.kernel for t in program.tasks]
+    assert form % 2 == any(dict(k.attrs).get("batch") for k in kernels if isinstance(k, Library))
+    assert (form > 1) == any(dict(k.options).get("packed") for k in kernels if isinstance(k, Kernel))
+    device = device_on(FakeContext(seed), replay=replay)
+    executable = device.prepare(schedule(program, "max", machine=MACHINES["cuda"]))
+    rng = np.random.default_rng(seed)
+    kept = []
+    fixed = [rng.normal(size=(4, 4)) for _ in range(4)]
+    memories = [device.allocate(128) for _ in fixed]
+    for memory, a in zip(memories, fixed, strict=True):
+        device.upload(a, memory).wait()
+    for turn in range(9):  # all pointers stay, then x is another each time, then all are
+        arrays, inputs = list(fixed), [(memory, None) for memory in memories]
+        for i in range(4 if turn > 5 else 1 if turn > 2 else 0):
+            arrays[i] = rng.normal(size=(4, 4))
+            memory = device.allocate(128)
+            inputs[i] = (memory, device.upload(arrays[i], memory))
+        kept.append((call(device, executable, inputs), interpret(graph, arrays)))
+    for (found, (events, *_)), wanted in kept:
+        for memory, event, result in zip(found, events, wanted, strict=True):
+            event.wait()
+            got = np.empty_like(result)
+            device.download(memory, got)
+            np.testing.assert_allclose(got, result, rtol=1e-12, atol=1e-12)
+    assert not executable.notes
+    assert counted(device, "launch_graph") == (8 if replay else 0)
+    assert counted(device, "instantiate") <= 6
+    driver = device.context.driver
+    del executable, kept
+    gc.collect()
+    assert not driver.graphs and not driver.functions
+
+
+def test_graphs_keep_a_bounded_number_of_bytes(always: None) -> None:
+    device = device_on(FakeContext(), replay=True)
+    device.graphs.limit = 1000
+    kept = []
+    for _ in range(4):
+        executable, inputs = start(device, chain(4))
+        kept += [executable, *(call(device, executable, inputs) for _ in range(3))]
+    assert sum(bool(e._replay.instances) for e in kept if hasattr(e, "_replay")) < 4
