@@ -320,6 +320,10 @@ def settled(events: Sequence[Event], arrays: Sequence[Array], wait: bool, over: 
                 for array, its in zip(arrays, events, strict=True):
                     array._event = its
                 return False
+    elif len(events) > 1:
+        finish = getattr(events[0], "finish", None)
+        if finish is not None:  # helps with every branch, where waiting for an event helps with its own
+            finish()
     well = True
     for array, event in zip(arrays, events, strict=True):
         try:

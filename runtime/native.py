@@ -2,8 +2,9 @@
 
 `engine()` gives the process' one engine, compiled at first use (a warm start loads it from the disk cache) and None
 where it cannot be built; callers then run plans serially. Its threads start with the first plan that needs them: one a
-core less the caller's, at least one, and one Python thread for the steps that need Python. They leave at exit, after
-the step in hand; after a fork the child makes an engine of its own.
+core less the caller's, at least one, and a Python thread a core for the steps that need Python, most of which release
+the interpreter lock while they compute. They leave at exit, after the step in hand; after a fork the child makes an
+engine of its own.
 
 Linux on x86-64 is what is tested. Nothing here is specific to it but for the calls of POSIX threads and clocks.
 """
@@ -19,6 +20,7 @@ import os
 import platform
 import signal
 import threading
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -104,7 +106,7 @@ class Engine:
         self.runs: dict[int, PythonSteps] = {}  # started and, as far as is known, not released; oldest first
         self.stopped = False
         self._threads: list[int] = []
-        self._python: threading.Thread | None = None
+        self._python: list[threading.Thread] = []
         self._starting = threading.Lock()
 
     @property
@@ -148,12 +150,15 @@ class Engine:
         return not self.stopped
 
     def start_python(self) -> None:
-        """Start the thread that does the steps that need Python, once."""
-        if self._python is None:
+        """Start the threads that do the steps that need Python, once."""
+        if not self._python:
             with self._starting:
-                if self._python is None:
-                    self._python = threading.Thread(target=self._serve, name="kernelgraph", daemon=True)
-                    self._python.start()
+                if not self._python:
+                    threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(cores())]
+                    for number, thread in enumerate(threads):
+                        thread.name = f"kernelgraph {number}"
+                        thread.start()
+                    self._python = threads
 
     def _start_worker(self) -> int:
         """A new thread, or 0 where the system allows no more."""
@@ -198,8 +203,10 @@ class Engine:
         )
         for thread in self._threads:
             join(thread, None)
-        if self._python is not None and self._python is not threading.current_thread():
-            self._python.join(1.0)  # a long step of Python's own does not hold up the exit
+        until = time.monotonic() + 1.0  # a long step of Python's own does not hold up the exit
+        for python in self._python:
+            if python is not threading.current_thread():
+                python.join(max(0.0, until - time.monotonic()))
 
 
 _engine: Engine | None = None

@@ -48,6 +48,9 @@ class Done:
     def query(self) -> bool:
         return True
 
+    def finish(self) -> None:
+        """There is nothing to wait for."""
+
     def wait(self) -> None:
         if self.failure is not None:
             self.failure.throw()
@@ -254,6 +257,12 @@ class RunEvent:
         failure = self.failure
         if failure is not None:
             failure.throw()
+
+    def finish(self) -> None:
+        """Block until all of its run is over, well or badly, helping with all of it."""
+        if not self.run.released:
+            self.run._check_alive()
+            self.run.wait(self.run.record.address + e.RUN_EVENT, 0)
 
 
 class RunTiming:
