@@ -15,7 +15,6 @@ from .nest import KernelBuilder, Place
 from .ops import OPS
 from .target import TARGETS
 
-
 HOST_CALL = 5.0  # microseconds to hand a step to Python
 
 

@@ -206,9 +206,10 @@ class World:
 
 def _is_random(kind: type, value: Any) -> bool:
     """Whether it draws random numbers."""
-    if isinstance(value, (MethodType, BuiltinMethodType)):
-        return _is_random(type(value.__self__), None) or getattr(value, "__module__", "") in _RANDOM
-    return kind.__module__.startswith("numpy.random") or kind.__module__ == "random"
+    if isinstance(value, (MethodType, BuiltinMethodType)) and _is_random(type(value.__self__), None):
+        return True
+    modules = kind.__module__, getattr(value, "__module__", None) or ""
+    return any(m == "random" or m.startswith("numpy.random") for m in modules)
 
 
 def maker(world: World | None) -> Make:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.linalg as la
 import pytest
+from numpy.random import default_rng
 from numpy import arange, zeros
 
 import kernelgraph as kg
@@ -605,6 +606,7 @@ def test_writes_to_the_outside_are_refused() -> None:
         (lambda x: np.random.default_rng(0).normal(size=3), ("np.random", "as an argument")),
         (lambda x: RNG.normal(size=3), ("RNG.normal", "as an argument")),
         (lambda x: DRAW(3), ("DRAW", "as an argument")),
+        (lambda x: x + default_rng().normal(), ("default_rng", "as an argument")),
     ]
     refusals += [(f, f, 0, words) for f, words in changes]
     for function, where, line, words in refusals:
