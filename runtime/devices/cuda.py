@@ -16,13 +16,15 @@ from .cuda_context import Context, DeviceNotFound
 from .cuda_driver import SUCCESS
 from .cuda_events import CudaEvent, EventPool, is_lost
 from .cuda_graph import Graphs, Replay, replayable, worth_replay
-from .cuda_launch import KernelStep
-from .cuda_library import Blas
+from .cuda_launch import KernelStep, in_one_block
+from .cuda_library import Blas, native_step
 from .cuda_pool import Block, DevicePool
 from .cuda_properties import GpuProperties
 from .cuda_run import CUDAExecutable
+from .cuda_timing import Clock
 from .cuda_transfer import Transfers
 
+STREAMS_WAY, REPLAY_WAY = "streams", "replay"
 STREAMS = 8  # that calls rotate over; a wider plan adds more
 
 
@@ -55,6 +57,7 @@ class CUDADevice:
         self._objects: list[Any] = []
         self._turn = 0
         self._grow(STREAMS)
+        self.clock = Clock(self.context, self.failure, self.new_stream(False), self._working)
         self._transfers = Transfers(self.context, self.events, self.new_stream(False), self.failure)
 
     # memory
@@ -91,13 +94,29 @@ class CUDADevice:
         """The driver's handle of a loaded kernel."""
         return int(self._kernels[kernel].handle)
 
-    def prepare(self, plan: Plan) -> CUDAExecutable:
-        return CUDAExecutable(self, plan)
+    def prepare(self, plan: Plan, way: str = "") -> CUDAExecutable:
+        """way: one of `ways`; empty: what the model finds better."""
+        return CUDAExecutable(self, plan, way)
 
-    def replay_of(self, executable: CUDAExecutable) -> Replay | None:
-        """The graph form of a plan, where that pays."""
+    def ways(self, plan: Plan) -> tuple[str, ...]:
+        """How a plan can be run, what the model finds better first."""
+        runners = [self.runner(task) for task in plan.tasks]
+        if not replayable(runners, plan):
+            return (STREAMS_WAY,)
+        return (REPLAY_WAY, STREAMS_WAY) if worth_replay(plan, runners) else (STREAMS_WAY, REPLAY_WAY)
+
+    def runner(self, task: Task) -> Any:
+        """What does a task; None where only the host can."""
+        if isinstance(task.kernel, Kernel):
+            return self.step(in_one_block(task))
+        return native_step(self.context.driver, self.blas, task, self.step)
+
+    def replay_of(self, executable: CUDAExecutable, way: str) -> Replay | None:
+        """The graph form of a plan, where that is the way or, without one, pays."""
         plan, runners = executable.plan, executable.runners
-        return Replay(self, executable) if replayable(runners, plan) and worth_replay(plan, runners) else None
+        if way == STREAMS_WAY or not replayable(runners, plan):
+            return None
+        return Replay(self, executable) if way == REPLAY_WAY or worth_replay(plan, runners) else None
 
     def synchronize(self) -> None:
         """Wait for all work launched on the device; what failed raises where its arrays are read."""
@@ -128,6 +147,10 @@ class CUDADevice:
         made = self.context.stream(high)
         self._objects.append(made)
         return int(made.handle)
+
+    def _working(self) -> list[int]:
+        """The streams that work is launched on."""
+        return [*self._streams[False], *self._streams[True], *self.graphs.streams()]
 
     def _grow(self, count: int) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 from ..errors import CompileError, KernelGraphError, OutOfMemory
@@ -79,6 +80,13 @@ class Context:
     def event(self) -> Any:
         """A new event without timing."""
         return self._device.create_event()
+
+    def timed_event(self) -> Any:
+        """A new event that tells the time."""
+        code, handle = self.driver.create_event(0)
+        if code:
+            raise KernelGraphError(f"no event: {self.driver.describe(code)}")
+        return SimpleNamespace(handle=handle)
 
     def kernel(self, cubin: bytes, name: str) -> Any:
         """A kernel of a cubin, loaded. Raises CompileError."""

@@ -53,6 +53,7 @@ class Driver:
         self.query = function("cuEventQuery", c_void_p)
         self.synchronize_event = function("cuEventSynchronize", c_void_p)
         self.synchronize_stream = function("cuStreamSynchronize", c_void_p)
+        self.query_stream = function("cuStreamQuery", c_void_p)
         self.to_device = function("cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)  # to, from, n, stream
         self.to_host = function("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
         self.on_device = function("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
@@ -64,6 +65,7 @@ class Driver:
         self._end_capture = function("cuStreamEndCapture", c_void_p, c_void_p)
         self._capture_info = function("cuStreamGetCaptureInfo_v2", c_void_p, *(c_void_p,) * 5)
         self._instantiate = function("cuGraphInstantiateWithFlags", c_void_p, c_void_p, c_ulonglong)
+        self._create_event = function("cuEventCreate", c_void_p, c_uint)
         self._elapsed = function("cuEventElapsedTime", c_void_p, c_void_p, c_void_p)
         self._name = function("cuGetErrorName", c_int, c_void_p)
         self._text = function("cuGetErrorString", c_int, c_void_p)
@@ -88,6 +90,11 @@ class Driver:
         """Result code and executable graph."""
         made = c_void_p()
         return self._instantiate(byref(made), graph, 0), made.value or 0
+
+    def create_event(self, flags: int) -> tuple[int, int]:
+        """Result code and event."""
+        made = c_void_p()
+        return self._create_event(byref(made), flags), made.value or 0
 
     def elapsed(self, start: int, end: int) -> tuple[int, float]:
         """Result code and the microseconds between two events with timing, both of which have happened."""

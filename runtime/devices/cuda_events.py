@@ -38,16 +38,16 @@ class CudaEvent:
 class EventPool:
     """Handles of events. An event's handle is free when its object dies: waits that were issued keep what they need.
 
-    context: makes events and has the driver; failure(code, what) gives the exception for a result code.
+    context: makes events and has the driver; timed: events that tell the time; failure(code, what) gives the exception for a result code.
     """
 
-    def __init__(self, context: Any, failure: Any) -> None:
+    def __init__(self, context: Any, failure: Any, timed: bool = False) -> None:
         self.free: list[int] = []
         self.failure = failure
         self.query = context.driver.query
         self.wait = context.driver.synchronize_event
         self._record = context.driver.record
-        self._context = context
+        self._make = context.timed_event if timed else context.event
         self._objects: list[Any] = []
 
     def take(self, stream: int) -> CudaEvent:
@@ -55,7 +55,7 @@ class EventPool:
         try:
             handle = self.free.pop()
         except IndexError:
-            made = self._context.event()
+            made = self._make()
             self._objects.append(made)
             handle = int(made.handle)
         return CudaEvent(self, handle, stream)

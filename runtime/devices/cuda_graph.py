@@ -81,6 +81,10 @@ class Graphs:
         self._kept: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # weak references and bytes
         self.limit = device.properties.memory_bytes // BYTES
 
+    def streams(self) -> list[int]:
+        """Those that graphs are launched on."""
+        return [lane.stream for lane in self._lanes]
+
     def lane(self) -> Lane:
         """They take turns."""
         if len(self._lanes) < LANES:
@@ -145,23 +149,27 @@ class Replay:
         self.instances: list[Instance] = []
         self._calls = 0
         self._bound: tuple[int, ...] = ()  # where the captured pointers were at the last call
-        self._broken = False
+        self.broken = False
+        self.settled = False  # whether the latest call was a replay of what was there before
 
     def run(
         self, memories: Sequence[Any], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
     ) -> list[CudaEvent] | None:
         """Launch a graph; the completion events. None where this call is to be walked on streams instead."""
         self._calls += 1
+        self.settled = self.broken
         bound = tuple([memories[b] for b in self._pointers])
         if bound != self._bound:
             self._moved(bound)
-        if self._broken or self._calls <= WARM_CALLS:
+        if self.broken or self._calls <= WARM_CALLS:
             return None
         for _, event in after:
             if not isinstance(event, CudaEvent) or event.error is not None:
                 return None
         try:
+            known = len(self.instances)
             instance = self._instance(memories, scalars, after)
+            self.settled = known == len(self.instances)
             self._update(instance, memories, scalars)
             stream, driver = instance.lane.stream, self._driver
             for event in {event.handle: event for _, event in after}.values():
@@ -175,7 +183,7 @@ class Replay:
         return [done] * len(self._plan.completion)
 
     def _give_up(self, error: BaseException) -> None:
-        self._broken = True
+        self.broken = True
         self.instances = []
         self._notes.append(f"no replay as a graph: {type(error).__name__}: {error}")
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..plan import Launch, Plan, Record, Wait
-from ..program import Kernel, Library
+from ..program import Kernel
 from ..serial import host_call
 from ..settings import settings
 from .cuda_driver import SUCCESS
 from .cuda_events import CudaEvent
-from .cuda_launch import HostStep, KernelStep, in_one_block
-from .cuda_library import native_step
+from .cuda_launch import HostStep
+from .cuda_timing import CudaTiming
 
 LAUNCH, RECORD, WAIT = range(3)
 
@@ -31,7 +31,7 @@ class Runner(Protocol):
 class CUDAExecutable:
     """See `Executable` in `device.py`. One call is issued at a time; calls overlap on the device."""
 
-    def __init__(self, device: Any, plan: Plan) -> None:
+    def __init__(self, device: Any, plan: Plan, way: str = "") -> None:
         self.plan = plan
         self.notes: list[str] = []
         self._device = device
@@ -54,18 +54,14 @@ class CUDAExecutable:
                     if all(plan.steps[j].stream != step.stream for j in found):
                         found.append(i)
         self._high = tuple(s in plan.high_priority for s in range(plan.streams))
-        self._replay = device.replay_of(self)
+        self._replay = device.replay_of(self, way)
 
     def _runner(self, task: Any) -> Runner:
-        device, driver = self._device, self._device.context.driver
-        if isinstance(task.kernel, Kernel):
-            return KernelStep(driver, in_one_block(task), device.function(task.kernel))
-        assert isinstance(task.kernel, Library)
-        native: Runner | None = native_step(driver, device.blas, task, device.step)
-        if native is None:
+        found: Runner | None = self._device.runner(task)
+        if found is None:
             self.notes.append(f"{task.name}: {task.kernel.name} of these arrays runs on the host")
-            return HostStep(driver, task, host_call(task))
-        return native
+            return HostStep(self._device.context.driver, task, host_call(task))
+        return found
 
     def addresses(self, memories: Sequence[Any], arena: Any) -> Sequence[int]:
         """The address of every buffer."""
@@ -78,12 +74,33 @@ class CUDAExecutable:
     ) -> tuple[Any, ...]:
         device = self._device
         device.context.enter()
+        device.clock.runs += 1
+        if device.clock.end is not None:
+            after = self._following(after, device.clock.pending())
         with self._lock:
             if self._replay is not None and settings.engine == "async":
                 events = self._replay.run(memories, scalars, after)
                 if events is not None:
                     return tuple(events)
             return self._walk(self.addresses(memories, arena), scalars, after)
+
+    def run_timed(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+    ) -> tuple[tuple[Any, ...], CudaTiming]:
+        """As `run`; nothing else runs on the device at that time."""
+        device = self._device
+        device.context.enter()
+        with device.clock.lock:
+            start = device.clock.start(self._following(after, device.clock.pending()))
+            device.clock.end = None
+            runs = device.clock.runs
+            events = self.run(memories, arena, scalars, self._following(after, start))
+            counts = device.clock.runs == runs + 1 and (self._replay is None or self._replay.settled)
+            return events, device.clock.stop(start, events, counts)
+
+    def _following(self, after: Sequence[tuple[int, Any]], event: Any) -> Sequence[tuple[int, Any]]:
+        """Everything also waits for an event."""
+        return after if event is None else [*after, *((buffer, event) for buffer in self._touched)]
 
     def _walk(
         self, addresses: Sequence[int], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]

@@ -58,6 +58,9 @@ class FakeContext:
     def event(self) -> Handle:
         return Handle(self._handle())
 
+    def timed_event(self) -> Handle:
+        return Handle(self._handle())
+
     def kernel(self, code: Any, name: str) -> Handle:
         assert code.name == name
         made = Handle(self._handle())
@@ -103,6 +106,7 @@ class FakeDriver:
         self.recorded: dict[int, int] = {}  # event -> how often
         self.happened: set[tuple[int, int]] = set()  # (event, which of its records)
         self.log: list[tuple[Any, ...]] = []
+        self.ticks, self.when = 0, dict[int, int]()  # operations done, and how many when an event happened
         self.graphs: dict[int, list[FakeNode]] = {}  # graphs, and those made executable
         self.functions: dict[int, dict[int, Callable[[], None]]] = {}  # of an executable graph, by node
         self.capturing: dict[int, set[FakeNode]] = {}  # stream -> the nodes that its next one follows
@@ -125,6 +129,7 @@ class FakeDriver:
             assert ready, "a deadlock: every stream waits for an event that nothing records"
             queue = self.streams[self.rng.choice(ready)]
             _, function, _ = queue.popleft()
+            self.ticks += 1
             if function is not None:
                 function()
 
@@ -248,8 +253,20 @@ class FakeDriver:
             self.marks[event] = set(self.capturing[stream])
             return SUCCESS
         count = self.recorded[event] = self.recorded.get(event, 0) + 1
-        self._put(stream, "record", lambda: self.happened.add((event, count)))
+
+        def go() -> None:
+            self.happened.add((event, count))
+            self.when[event] = self.ticks
+
+        self._put(stream, "record", go)
         return SUCCESS
+
+    def query_stream(self, stream: int) -> int:
+        return NOT_READY if self.streams[stream] else SUCCESS
+
+    def elapsed(self, start: int, end: int) -> tuple[int, float]:
+        """The number of operations in between."""
+        return SUCCESS, float(self.when[end] - self.when[start])
 
     def wait(self, stream: int, event: int, flags: int) -> int:
         if code := self._code("wait", stream, event):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def device_on(context: FakeContext, replay: bool = False) -> cuda.CUDADevice:
     made = cuda.CUDADevice(0, context)
     made.blas = FakeBlas(context, made.pool.allocate)  # type: ignore[assignment]
     if not replay:
-        made.replay_of = lambda executable: None  # type: ignore[method-assign]
+        made.replay_of = lambda executable, way: None  # type: ignore[method-assign]
     return made
 
 
@@ -62,7 +63,9 @@ def ready(graph: Any, streams: Any = "max") -> Any:
     return schedule(program, streams, machine=MACHINES["cuda"])
 
 
-def call(device: cuda.CUDADevice, executable: Any, inputs: list[tuple[Any, Any]]) -> tuple[list[Any], Any]:
+def call(
+    device: cuda.CUDADevice, executable: Any, inputs: list[tuple[Any, Any]], timed: bool = False
+) -> tuple[list[Any], Any]:
     """One call on (memory, event) inputs; the outputs' memories, and the events with all that must stay alive."""
     plan = executable.plan
     memories: list[Any] = [None] * len(plan.program.buffers)
@@ -75,7 +78,8 @@ def call(device: cuda.CUDADevice, executable: Any, inputs: list[tuple[Any, Any]]
     for b, memory in outputs.items():
         memories[b] = memory.address
     arena = device.allocate(plan.arena_bytes) if plan.arena_bytes else None
-    events = executable.run(memories, arena.address if arena else None, (), after)
+    run = executable.run_timed if timed else executable.run
+    events = run(memories, arena.address if arena else None, (), after)
     return [outputs[b] for b in plan.program.outputs], (events, arena, inputs)
 
 
@@ -384,3 +388,36 @@ def test_graphs_keep_a_bounded_number_of_bytes(always: None) -> None:
         executable, inputs = start(device, chain(4))
         kept += [executable, *(call(device, executable, inputs) for _ in range(3))]
     assert sum(bool(e._replay.instances) for e in kept if hasattr(e, "_replay")) < 4
+
+
+@pytest.mark.parametrize("way", ["streams", "replay"])
+@pytest.mark.parametrize("seed", range(4))
+def test_timed_runs_have_the_device_to_themselves(way: str, seed: int) -> None:
+    device = device_on(FakeContext(seed), replay=True)
+    plan = ready(chain(4))
+    assert set(device.ways(plan)) == {"streams", "replay"}
+    timed, other = device.prepare(plan, way), device.prepare(plan, "streams")
+    _, inputs = start(device, chain(4))
+    kept, times = [], []
+    for turn in range(12):
+        kept.append(call(device, timed if turn % 2 else other, inputs, timed=turn % 2 == 1))
+        if turn % 2:
+            (_, timing), *_ = kept[-1][1]
+            times.append(timing)
+            assert timing.query() is None or math.isnan(timing.query())
+    device.synchronize()
+    found = [timing.query() for timing in times]
+    replayed = way == "replay"
+    assert [math.isnan(us) for us in found] == [replayed and turn < 3 for turn in range(6)]
+    steps = 3 if replayed else 2 + 2 * len(plan.steps)
+    assert all(0 < us <= steps + 2 * len(plan.program.buffers) for us in found if not math.isnan(us))
+
+
+def test_a_timed_run_that_fails_does_not_count() -> None:
+    device = device_on(FakeContext())
+    executable, inputs = start(device, chain())
+    device.context.driver.refuse["launch"] = 1
+    _, ((events, timing), *_) = call(device, executable, inputs, timed=True)
+    with pytest.raises(cuda.LaunchError):
+        events[0].wait()
+    assert math.isnan(timing.query())
