@@ -15,8 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.linalg as la
 import pytest
-from numpy.random import default_rng
 from numpy import arange, zeros
+from numpy.random import default_rng
 
 import kernelgraph as kg
 
