@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+import textwrap
 from typing import Any
 
 import pytest
@@ -36,3 +40,24 @@ def test_runs(monkeypatch: pytest.MonkeyPatch, complaints: list[Any]) -> None:
     del run
     gc.collect()
     assert complaints == []
+
+
+def test_the_interpreter_ends_in_silence() -> None:
+    """Its modules are emptied while C code holds them, the latest imported first; then the last blocks die."""
+    script = """
+        import ctypes
+        from kernelgraph.runtime import errors, native_run, pool
+        import numpy as np
+        import kernelgraph as kg
+
+        for module in (errors, native_run, pool):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(module))
+        both = kg.kernel_graph(device="cpu")(lambda x: (np.exp(x), np.sort(x)))
+        mine, x = pool.Pool(), np.ones(1 << 20, np.float32)
+        blocks = [mine.allocate(n) for n in (64, 300 << 10, 8 << 20)]
+        errors.held = [*blocks, both(x), both(kg.asarray(x, device="cpu"))]
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert (ended.returncode, ended.stderr) == (0, "")
