@@ -16,6 +16,7 @@ from .host import host_one
 from .joins import roll
 from .operands import array_of, to_index
 from .tracer import Tracer
+from .views import cast
 
 Length = Callable[[int], int]  # how many results `n` points give
 
@@ -104,19 +105,35 @@ def ifftshift(x: Any, axes: Any = None) -> Tracer:
 
 
 @implements(np.fft.fftfreq)
-def fftfreq(n: Any, d: Any = 1.0, device: Any = None) -> Tracer:
+def fftfreq(n: Any, d: Any = 1.0, device: Any = None, *, dtype: Any = None) -> Tracer:
     """0, 1, ..., -2, -1 times 1 / (n * d)."""
     points = to_index(n, "n")
     i = arange(points)
     signed = apply("where", apply("less", i, (points - 1) // 2 + 1), i, apply("subtract", i, points))
-    return apply("multiply", signed, _inverse(points, d))
+    return _typed(apply("multiply", signed, _inverse(points, d)), dtype)
 
 
 @implements(np.fft.rfftfreq)
-def rfftfreq(n: Any, d: Any = 1.0, device: Any = None) -> Tracer:
+def rfftfreq(n: Any, d: Any = 1.0, device: Any = None, *, dtype: Any = None) -> Tracer:
     """0, 1, ..., n // 2 times 1 / (n * d)."""
     points = to_index(n, "n")
-    return apply("multiply", arange(points // 2 + 1), _inverse(points, d))
+    return _typed(apply("multiply", arange(points // 2 + 1), _inverse(points, d)), dtype)
+
+
+def _typed(x: Tracer, dtype: Any) -> Tracer:
+    return x if dtype is None else cast(x, dtype)
+
+
+def frequencies(name: str) -> Callable[..., Any]:
+    """np.fft.fftfreq or rfftfreq, and the Array API's `dtype`."""
+    plain = getattr(np.fft, name)
+
+    def function(n: int, d: float = 1.0, device: Any = None, *, dtype: Any = None) -> Any:
+        found = plain(n, d)
+        return found if dtype is None else found.astype(dtype)
+
+    function.__doc__ = plain.__doc__
+    return function
 
 
 def _inverse(n: int, d: Any) -> Any:

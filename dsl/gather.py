@@ -28,13 +28,11 @@ MANY_RUNS = 8  # up to so many slices are joined
 def index_array(entry: Any) -> Any:
     """An entry of a key as integers: a NumPy array where they are known, else a traced one, or an int; None where it is
     nothing of the kind. Known booleans become the places of True. Raises IndexingError, UnsupportedError."""
-    if isinstance(entry, (list, tuple)) and not any(type(i) in (Tracer, TracedNumber) for i in entry):
-        known: Any = np.asarray(entry)
-        known = known.astype(np.intp) if known.size == 0 else known
-    elif not isinstance(entry, (Tracer, np.ndarray)):
+    if not isinstance(entry, (list, tuple, Tracer, np.ndarray)):
         return None
-    else:
-        known = fixed_value(array_of(entry))
+    known: Any = fixed_array(entry)
+    if known is not None and known.size == 0 and not isinstance(entry, (Tracer, np.ndarray)):
+        known = known.astype(np.intp)
     dtype = entry.dtype if known is None else known.dtype
     if dtype == np.bool_:
         if known is None:
@@ -53,6 +51,13 @@ def index_array(entry: Any) -> Any:
         except TraceError:
             pass
     return array_of(entry)
+
+
+def fixed_array(x: Any) -> np.ndarray[Any, Any] | None:
+    """The value of a list of numbers, or of an array that is the same in every call."""
+    if isinstance(x, (list, tuple)) and not any(type(i) in (Tracer, TracedNumber) for i in x):
+        return np.asarray(x)
+    return fixed_value(array_of(x))
 
 
 def fixed_value(x: Tracer) -> np.ndarray[Any, Any] | None:

@@ -11,7 +11,7 @@ import numpy as np
 from .axes import to_axis, to_shape
 from .dispatch import implements
 from .errors import DTypeError, ShapeError, UnsupportedError
-from .gather import runs
+from .gather import fixed_array, runs
 from .indexing import getitem
 from .operands import array_of, fresh, operand, to_index
 from .tracer import Tracer
@@ -132,7 +132,16 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tracer:
         x, axis = ravel(x), 0
     at = to_axis(axis, x.ndim)
     if isinstance(repeats, (Tracer, np.ndarray, list, tuple)):
-        raise UnsupportedError("repeat with an array of counts is not supported; pass one int")
+        counts = fixed_array(repeats)
+        if counts is None:
+            raise UnsupportedError(
+                "repeat with an array of counts gives a shape that depends on data; pass an int, or a list of ints"
+            )
+        if counts.size != 1:
+            if counts.shape != (x.shape[at],):
+                raise ShapeError(f"{counts.size} counts do not fit an axis of length {x.shape[at]}")
+            return getitem(x, (*(slice(None),) * at, np.repeat(np.arange(x.shape[at]), counts).tolist()))
+        repeats = int(counts.reshape(()))
     times = to_index(repeats, "repeats")
     lead, n, rest = x.shape[:at], x.shape[at], x.shape[at + 1 :]
     return copy(

@@ -174,8 +174,10 @@ def cond(x: Any, p: Any = None) -> Tracer:
 @implements(np.linalg.matrix_rank)
 def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tracer:
     x = array_of(A)
-    options = {"tol": known(tol), "rtol": known(rtol), "hermitian": bool(hermitian) or None}
-    return host_one("linalg.matrix_rank", [x], x.shape[:-2] if x.ndim >= 2 else (), dtypes=[np.intp], **options)
+    limits = {k: array_of(v) for k, v in (("tol", tol), ("rtol", rtol)) if v is not None}
+    shape = _batch(x.shape[:-2], *(v.shape for v in limits.values() if x.ndim >= 2))
+    arrays, named = [x, *limits.values()], tuple(limits) or None
+    return host_one("linalg.matrix_rank", arrays, shape, dtypes=[np.intp], named=named, hermitian=hermitian or None)
 
 
 @implements(np.linalg.tensorinv)

@@ -111,6 +111,8 @@ def _namespace() -> dict[str, Callable[..., Any]]:
     made = (creation.zeros, creation.ones, creation.empty, creation.full, creation.arange, creation.eye)
     for traced in (*made, shaping.tri, shaping.identity, shaping.indices, shaping.fromfunction):
         found[traced.__name__] = _new(traced.__name__, traced, getattr(np, traced.__name__))
+    found["sort"] = _both("sort", sorting.sort, sorting.sorted_values)
+    found["argsort"] = _both("argsort", sorting.argsort, sorting.sorted_places)
     found["linspace"] = _new("linspace", creation.linspace, np.linspace)
     return found
 
@@ -159,7 +161,7 @@ NAMESPACE: dict[str, Any] = _namespace()
 NAMESPACE["linalg"] = _module(np.linalg)
 NAMESPACE["fft"] = _module(np.fft)
 for _name in ("fftfreq", "rfftfreq"):  # these take no array
-    setattr(NAMESPACE["fft"], _name, _new(_name, getattr(fourier, _name), getattr(np.fft, _name)))
+    setattr(NAMESPACE["fft"], _name, _new(_name, getattr(fourier, _name), fourier.frequencies(_name)))
 
 NAMESPACE["nn"] = Namespace(
     "nn", {n: _both(n, f, f) for n, f in nn.FUNCTIONS.items()} | {n: NAMESPACE[n] for n in nn.SHARED}

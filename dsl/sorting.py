@@ -16,7 +16,7 @@ from .joins import stack
 from .operands import array_of, to_index
 from .reductions import any as any_of
 from .tracer import Tracer
-from .views import expand_dims, ravel, reshape
+from .views import expand_dims, flip, ravel, reshape
 
 SMALL = 32  # up to so many elements are looked for one by one, in a kernel
 
@@ -35,10 +35,20 @@ def _along(a: Any, axis: int | None) -> tuple[Tracer, int]:
 
 
 @implements(np.sort)
-def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None) -> Tracer:
+def sort(
+    a: Any,
+    axis: int | None = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: bool | None = None,
+    descending: bool = False,
+) -> Tracer:
+    """The values in order; descending (which NumPy has not) is the Array API's."""
     _plain_order(order)
     x, at = _along(a, axis)
-    return host_one("sort", [x], x.shape, dtypes=[x.dtype], axis=at, kind=kind, stable=stable)
+    result = host_one("sort", [x], x.shape, dtypes=[x.dtype], axis=at, kind=kind, stable=stable)
+    return flip(result, at) if descending else result
 
 
 @implements(method="sort")
@@ -50,11 +60,51 @@ def _sort_in_place(
 
 @implements(np.argsort, method=True)
 def argsort(
-    a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
+    a: Any,
+    axis: int | None = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: bool | None = None,
+    descending: bool = False,
 ) -> Tracer:
+    """Where the values in order come from; descending (which NumPy has not) is the Array API's."""
     _plain_order(order)
     x, at = _along(a, axis)
-    return host_one("argsort", [x], x.shape, dtypes=[np.intp], axis=at, kind=kind, stable=stable)
+    if not descending:
+        return host_one("argsort", [x], x.shape, dtypes=[np.intp], axis=at, kind=kind, stable=stable)
+    places = argsort(flip(x, at), at, kind, stable=stable)  # turned twice, so that equal values keep their order
+    return apply("subtract", x.shape[at] - 1, flip(places, at))
+
+
+def sorted_values(
+    a: Any,
+    axis: int | None = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: bool | None = None,
+    descending: bool = False,
+) -> Any:
+    """np.sort, and the Array API's `descending`."""
+    result = np.sort(a, axis, kind, order, stable=stable)
+    return np.flip(result, 0 if axis is None else axis) if descending else result
+
+
+def sorted_places(
+    a: Any,
+    axis: int | None = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: bool | None = None,
+    descending: bool = False,
+) -> Any:
+    """np.argsort, and the Array API's `descending`."""
+    if not descending:
+        return np.argsort(a, axis, kind, order, stable=stable)
+    x, at = (np.ravel(a), 0) if axis is None else (np.asarray(a), axis)
+    return x.shape[at] - 1 - np.flip(np.argsort(np.flip(x, at), at, kind, order, stable=stable), at)
 
 
 def _kth(kth: Any, n: int) -> tuple[int, ...]:

@@ -276,6 +276,8 @@ def test_padding_rolling_repeating(x: Any, data: Any) -> None:
     agrees(lambda x: np.pad(x, width, mode), x)
     shift, axis = data.draw(st.integers(-7, 7)), data.draw(st.one_of(st.none(), axis_of(x.ndim)))
     agrees(lambda x: (np.roll(x, shift, axis), np.flip(x, axis), np.repeat(x, 2, axis), np.tile(x, (2, 1))), x)
+    counts = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=3))
+    agrees(lambda x: np.repeat(x, counts, axis), x)
     k = data.draw(st.integers(-5, 5))
     agrees(lambda x: (np.rot90(x, k), np.fliplr(x)), x)
     agrees(lambda x: (np.tril(x, k), np.triu(x, k), np.trace(x, k), np.diagonal(x, k, -2, -1)), x)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import kernelgraph as kg
 
 from .agreement import ANY, FLOATS, NUMBERS, REALS, agrees, arrays, axes_of, axis_of
+from .tracing import assert_same, interpreted
 
 few = settings(max_examples=40, deadline=None)
 many = settings(max_examples=80, deadline=None)
@@ -26,6 +27,25 @@ def test_sorting(x: Any, data: Any) -> None:
     kind = data.draw(st.sampled_from([None, "stable", "heapsort"]))
     agrees(lambda x: (np.sort(x, axis, kind), np.argsort(x, axis=axis, stable=True)), x)
     agrees(lambda x: np.lexsort((x, -x)), x.astype("f8"))
+
+
+@given(arrays(ANY, (1, 3), 1), data_of)
+@few
+def test_descending_order(x: Any, data: Any) -> None:
+    axis = data.draw(axis_of(x.ndim))
+    wanted = np.flip(np.sort(x, axis), axis)
+    assert_same(interpreted(lambda x: kg.sort(x, axis=axis, descending=True), x), wanted)
+    assert_same(np.asarray(kg.sort(kg.asarray(x, device="cpu"), axis=axis, descending=True)), wanted)
+
+    def places(x: Any) -> Any:
+        return kg.argsort(x, axis=axis, descending=True, stable=True)
+
+    order = interpreted(places, x)
+    assert_same(order, np.asarray(places(kg.asarray(x, device="cpu"))))
+    ranked = np.moveaxis(np.take_along_axis(x, order, axis), axis, 0)
+    moved = np.moveaxis(order, axis, 0)
+    np.testing.assert_array_equal(ranked, np.moveaxis(np.flip(np.sort(x, axis), axis), axis, 0))
+    assert np.all((ranked[1:] != ranked[:-1]) | (moved[1:] > moved[:-1]))  # among equals the earlier one first
 
 
 @given(arrays(REALS, (1, 3), 1), data_of)
@@ -177,6 +197,7 @@ def test_square_matrices(a: Any, b: Any) -> None:
 def test_decompositions(a: Any, full: bool) -> None:
     agrees(lambda a: (np.linalg.qr(a), np.linalg.qr(a, "complete"), np.linalg.qr(a, "r"), np.linalg.svd(a, full)), a)
     agrees(lambda a: (np.linalg.svd(a, compute_uv=False), np.linalg.svdvals(a), np.linalg.matrix_rank(a)), a)
+    agrees(lambda a: (np.linalg.matrix_rank(a, rtol=0.1), np.linalg.matrix_rank(a, tol=np.array([0.5]))), a)
     agrees(lambda a: (np.linalg.pinv(a), np.linalg.pinv(a, rcond=1e-3), np.linalg.pinv(a, rtol=0.01)), a, ulps=400)
     agrees(lambda a: (np.linalg.eigvals(a), np.linalg.eig(a)), a.astype("c16"))
     agrees(lambda a: np.linalg.eigvalsh(a), a)
@@ -252,8 +273,6 @@ def test_frequencies(n: int, d: float) -> None:
     f = kg.kernel_graph(
         lambda x, d: (x + 0 * kg.fft.fftfreq(n, d), kg.fft.fftfreq(n, d), kg.fft.rfftfreq(n)), device="cpu"
     )
-    from .tracing import assert_same, interpreted
-
     _, full, half = interpreted(f, np.ones(n), d)
     assert_same((full, half), (np.fft.fftfreq(n, d), np.fft.rfftfreq(n)))
     assert_same((kg.fft.fftfreq(n, d), kg.fft.rfftfreq(n)), (np.fft.fftfreq(n, d), np.fft.rfftfreq(n)))
