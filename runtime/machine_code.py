@@ -24,7 +24,7 @@ from .errors import CompileError
 from .settings import settings
 
 _CACHE = Cache("cpu")
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,9 @@ def optimise(text: str, name: str = "text") -> Any:
         module.verify()
     except RuntimeError as error:
         raise CompileError(f"{name}: LLVM refuses the text: {error}") from None
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = True
+    options = llvm.create_pipeline_tuning_options(speed_level=2)  # 3 takes longer, and makes no kernel faster
+    options.loop_vectorization = options.slp_vectorization = False  # kernels come as vectors
+    options.loop_unrolling = True
     builder = llvm.create_pass_builder(machine, options)
     _unlocked("LLVMPY_RunNewModulePassManager", builder.getModulePassManager(), module, builder)
     return module, machine
