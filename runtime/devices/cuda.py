@@ -50,7 +50,7 @@ class CUDADevice:
         self.blas = Blas(self.pool.allocate, self.properties.memory_bytes)
         self.graphs = Graphs(self)
         self.lost: DeviceLost | None = None
-        self._kernels: dict[Kernel, Any] = {}
+        self._kernels: dict[Kernel, int] = {}
         self._lock = threading.RLock()
         self._streams: dict[bool, list[int]] = {False: [], True: []}  # by priority
         self._numbers: dict[int, int] = {}  # of streams of low priority
@@ -92,7 +92,7 @@ class CUDADevice:
 
     def function(self, kernel: Kernel) -> int:
         """The driver's handle of a loaded kernel."""
-        return int(self._kernels[kernel].handle)
+        return self._kernels[kernel]
 
     def prepare(self, plan: Plan, way: str = "") -> CUDAExecutable:
         """way: one of `ways`; empty: what the model finds better."""
@@ -141,6 +141,12 @@ class CUDADevice:
         if len(high) == 1 and not high[0]:
             return [low[base % count]]
         return [(top if is_high else low)[(base + s) % count] for s, is_high in enumerate(high)]
+
+    def next_stream(self) -> int:
+        """The stream of a call that waits for nothing: they take turns."""
+        low = self._streams[False]
+        self._turn = turn = (self._turn + 1) % len(low)
+        return low[turn]
 
     def new_stream(self, high: bool) -> int:
         """The handle of a stream that lives as long as the device."""

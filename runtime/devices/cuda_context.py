@@ -88,12 +88,17 @@ class Context:
             raise KernelGraphError(f"no event: {self.driver.describe(code)}")
         return SimpleNamespace(handle=handle)
 
-    def kernel(self, cubin: bytes, name: str) -> Any:
-        """A kernel of a cubin, loaded. Raises CompileError."""
+    def kernel(self, cubin: bytes, name: str) -> int:
+        """The handle of a kernel of a cubin, loaded. Raises CompileError."""
         try:
-            return self.core.ObjectCode.from_cubin(cubin).get_kernel(name)
+            made = self.core.ObjectCode.from_cubin(cubin).get_kernel(name)
         except Exception as error:
             raise CompileError(f"the driver cannot load kernel {name}: {error}") from None
+        self._keep.append(made)
+        code, function = self.driver.function_of(int(made.handle))
+        if code:
+            raise CompileError(f"the driver cannot load kernel {name}: {self.driver.describe(code)}")
+        return function
 
     def allocate(self, nbytes: int) -> Any:
         """Memory (`int(memory.handle)` is its address) that every stream may use at once. Raises OutOfMemory."""

@@ -19,17 +19,22 @@ class CudaEvent:
 
     def query(self) -> bool:
         if not self._done:
-            self._done = self._pool.query(self.handle) != NOT_READY
-        return self._done
+            code = self._pool.query(self.handle)
+            if code == NOT_READY:
+                return False
+            self._over(code)
+        return True
 
     def wait(self) -> None:
-        if self.error is None:
-            code = self._pool.wait(self.handle)
-            if code != SUCCESS:
-                self.error = self._pool.failure(code, "work that was launched earlier")
-            self._done = True
+        if not self._done and self.error is None:
+            self._over(self._pool.wait(self.handle))
         if self.error is not None:
             raise self.error
+
+    def _over(self, code: int) -> None:
+        if code != SUCCESS and self.error is None:
+            self.error = self._pool.failure(code, "work that was launched earlier")
+        self._done = True
 
     def __del__(self) -> None:
         self._pool.free.append(self.handle)
@@ -38,7 +43,8 @@ class CudaEvent:
 class EventPool:
     """Handles of events. An event's handle is free when its object dies: waits that were issued keep what they need.
 
-    context: makes events and has the driver; timed: events that tell the time; failure(code, what) gives the exception for a result code.
+    context: makes events and has the driver. timed: events that tell the time. failure(code, what) gives the exception
+    for a result code.
     """
 
     def __init__(self, context: Any, failure: Any, timed: bool = False) -> None:

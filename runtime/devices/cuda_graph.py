@@ -21,7 +21,7 @@ from ..plan import Launch, Plan, Record, Wait
 from ..program import Pointer
 from .cuda_driver import SUCCESS
 from .cuda_events import CudaEvent
-from .cuda_launch import KernelStep
+from .cuda_launch import KernelStep, Node
 from .cuda_library import BatchStep, CopyStep, ManyStep, MatmulStep
 from .cuda_texts import COPIES, WORDS, copy_task, table_task
 
@@ -105,14 +105,13 @@ class Graphs:
 
 
 class Instance:
-    """An executable graph with its memory; for each node that changes: its step and the last values."""
+    """An executable graph with its memory; the nodes that change."""
 
     def __init__(self, driver: Any, lane: Lane, graph: int) -> None:
         self._driver, self.lane, self.graph = driver, lane, graph
         self.executable = 0
-        self.nodes: list[tuple[KernelStep, int, int]] = []  # step, node, address of the node's parameters
-        self.known: list[Any] = []
-        self.base: list[int] = []  # addresses, but for what the call brings
+        self.nodes: list[Node] = []
+        self.fixed: list[int] = []  # addresses that nodes pick from, beside those that a call brings
         self.kept: list[Any] = []
         self.last: CudaEvent | None = None
 
@@ -238,8 +237,14 @@ class Replay:
             code, graph = driver.end_capture(streams[0])
         self._do(code, "ending a capture")
         made = Instance(driver, lane, graph)
-        made.kept, made.base = [arena, slots, table], base
-        made.nodes, made.known = nodes, [(step.picked(addresses), tuple(scalars)) for step, _, _ in nodes]
+        made.kept = [arena, slots, table]
+        moved = {b: b for b in self._outer if b not in self._slots and b not in self._pointers}
+        moved |= {count + i: b for i, b in enumerate(self._slots)}
+        for step, handle in nodes:
+            made.nodes.append(step.node(handle, addresses, moved))
+            made.nodes[-1].places(count, made.fixed)
+        for node in made.nodes:
+            node.fill([*memories, *made.fixed], scalars)
         code, made.executable = driver.instantiate(graph)
         self._do(code, "instantiating a graph")
         self._device.graphs.keep(self, plan.arena_bytes + sum(s.nbytes for s in slots))
@@ -258,12 +263,12 @@ class Replay:
 
     def _captured(
         self, streams: list[int], tables: Sequence[KernelStep], table: int, addresses: Sequence[int], scalars: Any
-    ) -> list[tuple[KernelStep, int, int]]:
+    ) -> list[tuple[KernelStep, int]]:
         """One walk over the plan: what changes is found again by its node."""
         driver, events = self._driver, self._device.events
         outer = {b for b in self._outer if b not in self._slots and b not in self._pointers}
         outer.update(range(len(self._plan.program.buffers), len(addresses)))
-        nodes: list[tuple[KernelStep, int, int]] = []
+        nodes: list[tuple[KernelStep, int]] = []
         first, others = streams[0], streams[1:]
         recorded: list[CudaEvent] = []
 
@@ -272,7 +277,7 @@ class Replay:
             if isinstance(step, KernelStep) and (step.buffers & outer or step.numbers):
                 code, node = driver.captured_node(stream)
                 self._do(code, "finding a captured kernel")
-                nodes.append((step, node, step.node_address))
+                nodes.append((step, node))
 
         def record(stream: int) -> CudaEvent:
             event = events.take(stream)
@@ -320,14 +325,10 @@ class Replay:
 
     def _update(self, instance: Instance, memories: Sequence[Any], scalars: Sequence[Any]) -> None:
         """Write the pointers and numbers that are not those of the last launch."""
-        addresses = self._addresses(instance.base, memories)
-        numbers = tuple(scalars)
-        for i, (step, node, parameters) in enumerate(instance.nodes):
-            values = (step.picked(addresses), numbers)
-            if values != instance.known[i]:
-                step.fill(addresses, scalars)
-                self._do(self._driver.update_kernel(instance.executable, node, parameters), "updating a graph")
-                instance.known[i] = values
+        places = [*memories, *instance.fixed]
+        for node in instance.nodes:
+            if node.fill(places, scalars):
+                self._do(self._driver.update_kernel(instance.executable, node.handle, node.address), "updating a graph")
 
     def _do(self, code: int, what: str) -> None:
         if code != SUCCESS:

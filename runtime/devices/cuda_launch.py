@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from struct import Struct, error
 from typing import Any
 
@@ -28,20 +29,21 @@ class KernelStep:
     """
 
     __slots__ = (
-        *("_address", "_block", "_call", "_config", "_handle", "_pack", "_parameters", "_picks", "_scalars", "_slots"),
-        *("buffers", "empty", "node", "node_address", "numbers"),
+        *("_block", "_config", "_grid", "_handle", "_pack", "_pick", "_picks", "_scalars", "_slots"),
+        *("address", "buffers", "call", "empty", "numbers", "parameters"),
     )
 
     def __init__(self, driver: Driver, task: Task, kernel: int) -> None:
         count = len(task.arguments)
         self._block = ctypes.create_string_buffer(SLOT * max(1, count))
         start = ctypes.addressof(self._block)
-        self._slots = (ctypes.c_void_p * max(1, count))(*(start + SLOT * i for i in range(count)))
+        self._slots = _slots(start, count)
         pointers = [a for a in task.arguments if isinstance(a, Pointer)]
         if list(task.arguments[: len(pointers)]) != pointers:
             raise CompileError(f"task {task.name}: pointers must come before numbers")
         self._picks = tuple((p.buffer, p.offset) for p in pointers)
         self._pack = Struct(f"={len(pointers)}Q").pack_into
+        self._pick = _picker(self._picks)
         self._scalars: list[tuple[int, int, str]] = []
         for i, argument in enumerate(task.arguments):
             if isinstance(argument, Int):
@@ -51,33 +53,79 @@ class KernelStep:
         self.buffers = frozenset(p.buffer for p in pointers)
         self.numbers = bool(self._scalars)
         self.empty = 0 in task.grid
-        self._config = LaunchConfig(*task.grid, *task.block)
-        self._call = driver.launch
-        self._address, self._parameters = ctypes.addressof(self._config), ctypes.addressof(self._slots)
+        self._grid = (*task.grid, *task.block)
+        self._config = LaunchConfig(*self._grid)
+        self.call = driver.launch
+        self.address, self.parameters = ctypes.addressof(self._config), ctypes.addressof(self._slots)
         self._handle = kernel
-        self.node = KernelNode(0, *task.grid, *task.block, 0, self._parameters, 0, kernel, 0)  # the same in a graph
-        self.node_address = ctypes.addressof(self.node)
-
-    def fill(self, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
-        """Write the call's addresses and scalars."""
-        self._pack(self._block, 0, *[addresses[b] + o for b, o in self._picks])
-        for offset, index, dtype in self._scalars:
-            write_scalar(self._block, offset, scalars[index], dtype)
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
         """Launch on a stream; the driver's result code."""
         if self.empty:
             return SUCCESS
-        self._pack(self._block, 0, *[addresses[b] + o for b, o in self._picks])
-        if self._scalars:
-            self.fill(addresses, scalars)
+        self._pack(self._block, 0, *self._pick(addresses))
+        for offset, index, dtype in self._scalars:
+            write_scalar(self._block, offset, scalars[index], dtype)
         self._config.stream = stream
-        code: int = self._call(self._address, self._handle, self._parameters, None)
+        code: int = self.call(self.address, self._handle, self.parameters, None)
         return code
 
-    def picked(self, addresses: Sequence[int]) -> list[int]:
-        """The pointers of a call."""
-        return [addresses[b] + o for b, o in self._picks]
+    def node(self, handle: int, kept: Sequence[int], moved: dict[int, int]) -> Node:
+        """The launch in a graph. kept: addresses; moved: the buffers that come with a call, and their places there."""
+        block = ctypes.create_string_buffer(self._block.raw, len(self._block))
+        slots = _slots(ctypes.addressof(block), len(self._slots))
+        parameters = KernelNode(self._handle, *self._grid, 0, ctypes.addressof(slots), 0, 0, 0)
+        picks = [(moved.get(b), o if b in moved else kept[b] + o) for b, o in self._picks]
+        return Node(handle, block, parameters, slots, self._pack, picks, self._scalars)
+
+
+class Node:
+    """A kernel node of a graph and its own block of arguments."""
+
+    def __init__(
+        self, handle: int, block: Any, parameters: KernelNode, slots: Any, pack: Any, picks: Any, scalars: Any
+    ) -> None:
+        self.handle, self.address, self._kept = handle, ctypes.addressof(parameters), (parameters, slots)
+        self._block, self._pack, self._scalars = block, pack, scalars
+        self._moved = all(place is None or o == 0 for place, o in picks)
+        self._picks = picks
+        self._fixed = [o for place, o in picks if place is None]
+        self._known: Any = None
+
+    def places(self, count: int, extra: list[int]) -> None:
+        """Its fixed addresses go to the end of what is picked from: a call's memories (`count`), then `extra`."""
+        if self._moved:
+            numbers = []
+            for place, address in self._picks:
+                if place is None:
+                    extra.append(address)
+                numbers.append(count + len(extra) - 1 if place is None else place)
+            self._pick = _picker([(n, 0) for n in numbers])
+        else:
+            self._pick = lambda m: [o if place is None else m[place] + o for place, o in self._picks]
+
+    def fill(self, memories: Sequence[Any], scalars: Sequence[Any]) -> bool:
+        """Write a call's addresses and numbers; whether they differ from those of the last call."""
+        values = (self._pick(memories), scalars) if self._scalars else self._pick(memories)
+        if values == self._known:
+            return False
+        self._pack(self._block, 0, *(values[0] if self._scalars else values))
+        for offset, index, dtype in self._scalars:
+            write_scalar(self._block, offset, scalars[index], dtype)
+        self._known = values
+        return True
+
+
+def _slots(start: int, count: int) -> Any:
+    """The addresses of a block's arguments."""
+    return (ctypes.c_void_p * max(1, count))(*(start + SLOT * i for i in range(count)))
+
+
+def _picker(picks: Sequence[tuple[int, int]]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A function from the buffers' addresses to those at (buffer, offset)."""
+    if len(picks) > 1 and not any(offset for _, offset in picks):
+        return itemgetter(*(buffer for buffer, _ in picks))
+    return lambda addresses: [addresses[b] + o for b, o in picks]
 
 
 def in_one_block(task: Task) -> Task:

@@ -14,7 +14,7 @@ from ..serial import host_call
 from ..settings import settings
 from .cuda_driver import SUCCESS
 from .cuda_events import CudaEvent
-from .cuda_launch import HostStep
+from .cuda_launch import HostStep, KernelStep
 from .cuda_timing import CudaTiming
 
 LAUNCH, RECORD, WAIT = range(3)
@@ -55,6 +55,10 @@ class CUDAExecutable:
                         found.append(i)
         self._high = tuple(s in plan.high_priority for s in range(plan.streams))
         self._replay = device.replay_of(self, way)
+        launches = [i for i, s in enumerate(plan.steps) if isinstance(s, Launch)]
+        self._first = launches[0] if launches else 0
+        if self._replay is None and len(self.runners) == len(launches) == 1 and self._high == (False,):
+            self.run = self._alone(self.runners[0])  # type: ignore[method-assign]
 
     def _runner(self, task: Any) -> Runner:
         found: Runner | None = self._device.runner(task)
@@ -83,6 +87,28 @@ class CUDAExecutable:
                 if events is not None:
                     return tuple(events)
             return self._walk(self.addresses(memories, arena), scalars, after)
+
+    def _alone(self, step: Runner) -> Any:
+        """`run` of a plan of one launch, for calls that wait for nothing, with all that can be looked up bound."""
+        device, general, lock, count = self._device, self.run, self._lock, len(self.plan.completion)
+        enter, clock, record, streams = device.context.enter, device.clock, device.events.record, device.next_stream
+
+        def run(
+            memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+        ) -> tuple[Any, ...]:
+            if after or clock.end is not None or settings.engine != "async":
+                return general(memories, arena, scalars, after)
+            enter()
+            clock.runs += 1
+            stream = streams()
+            with lock:
+                code = step(memories, scalars, stream)
+                event = record(stream)
+            if code != SUCCESS:
+                event.error = self._noted(device.failure(code, "launching"), self._first)
+            return (event,) * count
+
+        return run if isinstance(step, KernelStep) and not self._uses_arena else general
 
     def run_timed(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]

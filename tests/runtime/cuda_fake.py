@@ -61,10 +61,10 @@ class FakeContext:
     def timed_event(self) -> Handle:
         return Handle(self._handle())
 
-    def kernel(self, code: Any, name: str) -> Handle:
+    def kernel(self, code: Any, name: str) -> int:
         assert code.name == name
-        made = Handle(self._handle())
-        self.kernels[made.handle] = code
+        made = self._handle()
+        self.kernels[made] = code
         return made
 
     def allocate(self, nbytes: int) -> Handle:
@@ -181,7 +181,7 @@ class FakeDriver:
 
     def update_kernel(self, executable: int, node: int, parameters: int) -> int:
         given = KernelNode.from_address(parameters)
-        self.functions[executable][node] = self._kernel(given.kernel, given, given.parameters)
+        self.functions[executable][node] = self._kernel(given.function, given, given.parameters)
         return self._code("update_kernel")
 
     def launch_graph(self, executable: int, stream: int) -> int:
