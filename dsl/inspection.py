@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import builtins
+from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from ..compiler.types import DTYPES
+from ..compiler.types import DTYPES, kind_of, real_of
 from .array import Array, asarray
 from .devices import default, name_of, open_device
 from .errors import DTypeError, TraceError
@@ -21,19 +23,45 @@ def _dtype(x: Any) -> np.dtype[Any]:
     return x.dtype if isinstance(x, (Array, Tracer, np.ndarray)) else checked_dtype(x)
 
 
-def finfo(type: Any, /) -> Any:
+@dataclass(frozen=True)
+class FloatLimits:
+    """Of a floating-point dtype; for a complex one those of its parts."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class IntegerLimits:
+    """Of an integer dtype."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: np.dtype[Any]
+
+
+def finfo(type: Any, /) -> FloatLimits:
     """The limits of a floating-point dtype, or of that of an array."""
-    dtype = _dtype(type)
-    if dtype.name == "bfloat16":
-        import ml_dtypes
+    dtype = real_of(_dtype(type))
+    if kind_of(dtype) != "f":
+        raise DTypeError(f"finfo takes floating-point dtypes, not {dtype}; write kg.iinfo")
+    found = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    limits = (float(found.eps), float(found.max), float(found.min), float(found.smallest_normal))
+    return FloatLimits(found.bits, *limits, dtype)
 
-        return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    return np.finfo(dtype)
 
-
-def iinfo(type: Any, /) -> Any:
+def iinfo(type: Any, /) -> IntegerLimits:
     """The limits of an integer dtype, or of that of an array."""
-    return np.iinfo(_dtype(type))
+    dtype = _dtype(type)
+    if kind_of(dtype) not in "iu":
+        raise DTypeError(f"iinfo takes integer dtypes, not {dtype}; write kg.finfo")
+    found = np.iinfo(dtype)
+    return IntegerLimits(found.bits, int(found.max), int(found.min), dtype)
 
 
 def isdtype(dtype: Any, kind: Any) -> builtins.bool:

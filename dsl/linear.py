@@ -104,5 +104,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tracer:
     x, y = array_of(x1), array_of(x2)
     if to_axis(axis, x.ndim) != x.ndim - 1 or to_axis(axis, y.ndim) != y.ndim - 1:
         x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
+    if x.shape[-1] != y.shape[-1]:
+        raise ShapeError(f"vecdot of {x.shape} and {y.shape}: {x.shape[-1]} components against {y.shape[-1]}")
     product = apply("multiply", apply("conjugate", x), y)
     return sum(product, -1, product.dtype)

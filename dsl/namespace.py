@@ -112,7 +112,7 @@ def _namespace() -> dict[str, Callable[..., Any]]:
     for traced in (*made, shaping.tri, shaping.identity, shaping.indices, shaping.fromfunction):
         found[traced.__name__] = _new(traced.__name__, traced, getattr(np, traced.__name__))
     found["sort"] = _both("sort", sorting.sort, sorting.sorted_values)
-    found["argsort"] = _both("argsort", sorting.argsort, sorting.sorted_places)
+    found["argsort"] = _both("argsort", sorting.sorted_places, sorting.sorted_places)
     found["linspace"] = _new("linspace", creation.linspace, np.linspace)
     return found
 

@@ -86,7 +86,7 @@ def sorted_values(
     stable: bool | None = None,
     descending: bool = False,
 ) -> Any:
-    """np.sort, and the Array API's `descending`."""
+    """`kg.sort` of arrays: np.sort, and the Array API's `descending`."""
     result = np.sort(a, axis, kind, order, stable=stable)
     return np.flip(result, 0 if axis is None else axis) if descending else result
 
@@ -100,7 +100,11 @@ def sorted_places(
     stable: bool | None = None,
     descending: bool = False,
 ) -> Any:
-    """np.argsort, and the Array API's `descending`."""
+    """`kg.argsort`, traced or not: np.argsort, and the Array API's `descending`; stable unless `kind` is given."""
+    if stable is None and kind is None:
+        stable = True
+    if isinstance(a, Tracer):
+        return argsort(a, axis, kind, order, stable=stable, descending=descending)
     if not descending:
         return np.argsort(a, axis, kind, order, stable=stable)
     x, at = (np.ravel(a), 0) if axis is None else (np.asarray(a), axis)

@@ -51,7 +51,14 @@ def test_names_that_are_not_there() -> None:
 def test_limits_and_kinds() -> None:
     x = kg.asarray(np.ones(2, np.float32), device="cpu")
     assert kg.finfo(x).eps == np.finfo(np.float32).eps and kg.iinfo(kg.int8).max == 127
-    assert float(kg.finfo(kg.bfloat16).eps) == 2.0**-7
+    assert kg.finfo(kg.bfloat16).eps == 2.0**-7
+    for dtype in (np.float16, np.float32, np.float64, np.complex64):
+        for name in ("bits", "eps", "max", "min", "smallest_normal", "dtype"):
+            assert getattr(kg.finfo(dtype), name) == getattr(np.finfo(dtype), name)
+    with pytest.raises(kg.DTypeError, match="iinfo"):
+        kg.finfo(kg.int8)
+    with pytest.raises(kg.DTypeError, match="finfo"):
+        kg.iinfo(kg.float32)
     assert kg.isdtype(kg.int8, ("bool", "signed integer")) and not kg.isdtype(x.dtype, kg.float64)
 
 
