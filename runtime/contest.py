@@ -63,12 +63,9 @@ def _programs(program: Program, machine: Machine) -> tuple[Program, ...]:
     return (program,) if other is program else (program, other)
 
 
-def worth_measuring(program: Program, plan: Plan, streams: str | int, ways: Sequence[str] = ("",)) -> bool:
-    """Whether another plan of the program may be faster than the model's, and it matters."""
-    if len(program.tasks) < 2 or plan.report is None or predicted(plan) < TINY_US:
-        return False
-    side_by_side = streams == "auto" and plan.report.width != 1
-    return side_by_side or len(ways) > 1 or plan.program is not program
+def worth_measuring(program: Program, plan: Plan) -> bool:
+    """Whether the choice between plans of the program matters at all."""
+    return len(program.tasks) > 1 and plan.report is not None and predicted(plan) >= TINY_US
 
 
 def contest(
