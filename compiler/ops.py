@@ -11,6 +11,7 @@ import numpy as np
 from . import ops_analytic as an
 from . import ops_complex as cx
 from . import ops_int as it
+from . import ops_random as rnd
 from . import ops_real as fl
 from . import ops_reference as ref
 from . import ops_types as rules
@@ -249,6 +250,8 @@ _OWN = (
         c=cx.nan_to_num,
         widen=False,
     ),
+    _own("philox", 6, rnd.philox_reference, rules.words_rule("u4"), 60, widen=False, u=rnd.philox),
+    _own("multiply_high", 2, rnd.multiply_high_reference, rules.words_rule("u4", "u8"), 4, u=rnd.multiply_high),
 )
 
 _REDUCTIONS = (

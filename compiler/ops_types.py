@@ -51,6 +51,18 @@ def same_rule(kinds: str = "biufc") -> Rule:
     return rule
 
 
+def words_rule(*names: str) -> Rule:
+    """All arguments of one of these dtypes as they are: raw bits are not promoted."""
+
+    def rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+        first = dtypes[0]
+        if isinstance(first, type) or {*dtypes, dtype or first} != {first} or first.str[1:] not in names:
+            raise NoLoop("")
+        return (first,) * len(dtypes), first
+
+    return rule
+
+
 def clip_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """np.clip: as np.result_type, but bfloat16 with weak scalars as in ufuncs of two arguments."""
     if bfloat16 in dtypes and dtype is None:
