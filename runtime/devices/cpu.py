@@ -211,7 +211,7 @@ class CPUExecutable:
             raise noted(raised, self.plan.tasks[task]) from None
 
     def _addresses(self, memories: Sequence[Any], arena: Any) -> list[int]:
-        return [(m if o is None else arena + o) or 0 for m, o in zip(memories, self.plan.offsets, strict=True)]
+        return [(m if o is None else (arena or 0) + o) or 0 for m, o in zip(memories, self.plan.offsets, strict=True)]
 
     def _table(self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any]) -> bytes:
         """The call's table: see `native_plan`."""

@@ -335,3 +335,10 @@ def test_outside_of_a_trace_numpy_does_it_at_once() -> None:
     np.testing.assert_array_equal(np.fft.fft(a), np.fft.fft(x))
     np.testing.assert_array_equal(kg.unique(a), np.unique(x))
     np.testing.assert_array_equal(a.cumsum(), x.cumsum())
+
+
+def test_empty_temporaries_of_host_calls() -> None:
+    counted = kg.kernel_graph(lambda x: np.histogram(x, [-1, 0, 2.5], weights=x * 0.5), device="cpu")
+    counts, edges = counted(np.zeros(0))
+    np.testing.assert_array_equal(counts, [0, 0])
+    np.testing.assert_array_equal(edges, [-1, 0, 2.5])
