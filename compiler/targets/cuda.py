@@ -24,10 +24,12 @@ _PRINTERS: dict[str, Callable[[LoopNest, Shape], str]] = {
 def print_cuda(nest: LoopNest) -> str:
     """The nest as a Python function over the vocabulary of `runtime/devices/cuda_intrinsics.py`.
 
-    Its parameters are the nest's: addresses, axis lengths and strides (int64), scalars. THREADS is the largest block.
+    Its parameters are the nest's: addresses, axis lengths and strides (int64), scalars. THREADS is the largest
+    block, or a pair of that and the blocks that a multiprocessor should hold at once.
     """
     shape = shape_of(nest)
-    return f"THREADS = {shape.threads}\n" + _PRINTERS[shape.strategy](nest, shape)
+    bounds = shape.threads if shape.blocks == 1 else (shape.threads, shape.blocks)
+    return f"THREADS = {bounds}\n" + _PRINTERS[shape.strategy](nest, shape)
 
 
 def cuda_kernel(nest: LoopNest) -> Kernel:

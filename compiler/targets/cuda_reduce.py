@@ -9,7 +9,7 @@ import numpy as np
 
 from ..kernel import LOOP, LoopNest, Phase
 from ..types import SHORT_NAMES
-from .cuda_shape import Shape, is_vector, part_dtypes
+from .cuda_shape import Shape, is_vector, moves, part_dtypes
 from .cuda_text import Context, Place, Text, butterfly, combine, fold, identities, masked
 
 CHUNK = 16  # additions in a row of a float32 sum before it is added to the next level
@@ -67,16 +67,19 @@ def _row_context(text: Text, outer: dict[int, str], start: str, base: str, mask:
 
 
 def _resident_row(text: Text, phase: Phase, number: int, outer: dict[int, str]) -> list[list[str]]:
-    """The whole row at once; what an earlier phase loaded or computed is used again.
+    """The whole row at once; what an earlier phase loaded or computed is used again. What all rows share is near.
 
     Printed twice, for threads whose lanes all exist and for others; both give values the same names.
     """
     before, after = dict(text.known or {}), dict(text.known or {})
     finished: list[list[str]] = []
+    nest = text.nest
+    shared = [o for o in range(len(nest.operands)) if not any(moves(nest, o, axis) for axis in range(nest.parallel))]
     for head, mask in (("if full:", None), ("else:", "mask")):
         text.known, finished = dict(before), []
         with text.block(head):
-            names = text.phase(phase, _row_context(text, outer, "start", "base", mask, "v"), keep=False)
+            context = _row_context(text, outer, "start", "base", mask, "v")
+            names = text.phase(phase, context, keep=False, late=shared)
             for r, reduction in enumerate(phase.reductions):
                 values = masked(text, reduction, [names[v] for v in reduction.values], mask, f"r{number}_{r}")
                 values = fold(text, reduction, values, text.shape.lanes)

@@ -16,6 +16,7 @@ VECTOR_BYTES = 16
 WARP = 32
 MAX_THREADS = 512  # of a reduction's block: leaves 128 registers a thread
 ELEMENTWISE_THREADS = 256
+_RESIDENT = 1024  # threads that a multiprocessor should hold at once: 64 registers each
 LIMIT_32 = 2**31 - 2**16  # 32-bit indices may step this far beyond the end
 TILE, TILE_ROWS = 32, 8
 SHARED_BYTES = 40 << 10  # of a block: below the 48 KiB that every GPU grants
@@ -30,7 +31,7 @@ class Shape:
     """The strategy (`elementwise`, `tile`, `row`, `column`), and the lanes of a value: `groups` of `length` elements.
 
     loop: a row too long for registers is read once a phase. across: the other axis of a tile. threads: the largest
-    block of any launch, which bounds the registers of a thread.
+    block of any launch, which bounds the registers of a thread, as does `blocks`: as many are resident at once.
     """
 
     strategy: str
@@ -39,6 +40,7 @@ class Shape:
     loop: bool = False
     across: int = -1
     threads: int = 256
+    blocks: int = 1
 
     @property
     def lanes(self) -> int:
@@ -77,7 +79,14 @@ def shape_of(nest: LoopNest) -> Shape:
                 return Shape("tile", 1, groups, across=across)
     width = max(1, nest.width)
     length, largest = _length(nest, touched(nest), nest.parallel - 1, mixed=True)
-    return Shape("elementwise", length, width if length > 1 else width * max(1, VECTOR_BYTES // largest))
+    groups = width if length > 1 else width * max(1, VECTOR_BYTES // largest)
+    blocks = _RESIDENT // ELEMENTWISE_THREADS if _registers(nest, touched(nest), length * groups) <= 24 else 1
+    return Shape("elementwise", length, groups, blocks=blocks)
+
+
+def _registers(nest: LoopNest, operands: frozenset[int], lanes: int) -> int:
+    """What the elements that a thread loads fill, at least."""
+    return sum(lanes * -(-nest.operands[o].dtype.itemsize // 4) for o in operands if nest.operands[o].role != "out")
 
 
 def _length(nest: LoopNest, operands: frozenset[int], axis: int, mixed: bool) -> tuple[int, int]:

@@ -5,7 +5,7 @@ The text is Python over the names of `runtime/devices/cuda_intrinsics.py`; it im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -140,11 +140,15 @@ class Text:
 
     # values
 
-    def phase(self, phase: Phase, context: Context, keep: bool) -> dict[int, str]:
-        """Print the instructions. The names of all values seen; kept for later phases where `keep`."""
+    def phase(self, phase: Phase, context: Context, keep: bool, late: Sequence[int] = ()) -> dict[int, str]:
+        """Print the instructions. The names of all values seen; kept for later phases where `keep`.
+
+        late: operands that are loaded where the value is used, so that they fill no registers until then.
+        """
         names = dict(self.names)
         waiting: dict[int, dict[int, str]] = {}
-        for number, instr in enumerate(phase.instrs, phase.first):
+        numbered = enumerate(phase.instrs, phase.first)
+        for number, instr in _late_loads(numbered, late):
             if instr.op == "store":
                 self._store(instr, names[instr.args[0]], context, waiting)
             else:
@@ -207,6 +211,18 @@ class Text:
                 self.add(line)
         else:
             self.add(line)
+
+
+def _late_loads(numbered: Iterable[tuple[int, Instr]], late: Sequence[int]) -> Iterator[tuple[int, Instr]]:
+    """Each load of the operands `late` comes just before the first instruction that takes it, or at the end."""
+    waiting: dict[int, Instr] = {}
+    for number, instr in numbered:
+        if instr.op == "load" and instr.attr[0] in late:
+            waiting[number] = instr
+            continue
+        yield from ((a, waiting.pop(a)) for a in instr.args if a in waiting)
+        yield number, instr
+    yield from waiting.items()
 
 
 def _access(verb: str, cell: str, place: Place, pointer: str, values: list[str], mask: str | None) -> str:

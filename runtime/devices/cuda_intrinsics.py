@@ -50,7 +50,7 @@ from .cuda_lanes import (
 )
 from .cuda_memory import load, shared, shared_get, shared_load, shared_put, shared_store, store
 from .cuda_primitives import I32, LLVM, PREFER, ROWS, Row, Value, call, convert
-from .cuda_rounded import TOGETHER
+from .cuda_rounded import LANES
 
 
 def _spread(count: int, lanes: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
@@ -61,7 +61,7 @@ def _primitive(name: str, row: Row, fastmath: bool) -> Any:
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
         count, element = max(map(count_of, argtypes)), element_of(argtypes[-1])
         dtype = SHORT[element]
-        together = None if fastmath or count == 1 else TOGETHER.get((name, dtype))
+        together = None if fastmath or count == 1 else LANES.get((name, dtype))
 
         def generate(b: ir.IRBuilder, *lanes: Sequence[Value]) -> Sequence[Value]:
             rows = list(_spread(count, lanes))

@@ -18,6 +18,7 @@ from .cuda_primitives import F32, ROWS, Value, call, instruction
 _SMALLEST = 2.0**-100  # of a numerator: below it the remainder, 2^-47 times as small, may not be a float32
 _LEAST, _MOST = 2.0**-125, 2.0**127  # of a quotient
 _LEAST_ROOT = 2.0**-50
+TOGETHER = 4  # lanes of one branch: until then, all their arguments stay in registers
 _RECIPROCAL = instruction("rcp.approx.ftz.f32", F32, F32, "=f,f")
 _INVERSE_ROOT = instruction("rsqrt.approx.ftz.f32", F32, F32, "=f,f")
 
@@ -55,12 +56,15 @@ def _root(b: ir.IRBuilder, x: Value) -> tuple[Value, Value]:
 
 
 def _together(name: str, fast: Callable[..., tuple[Value, Value]]) -> Callable[..., Sequence[Value]]:
-    def emit(b: ir.IRBuilder, rows: Sequence[tuple[Value, ...]]) -> Sequence[Value]:
+    def some(b: ir.IRBuilder, rows: Sequence[tuple[Value, ...]]) -> list[Value]:
         values, good = zip(*(fast(b, *row) for row in rows), strict=True)
         return either(b, every(b, good), lambda: values, lambda: [ROWS[name].emit(b, "f32", *row) for row in rows])
+
+    def emit(b: ir.IRBuilder, rows: Sequence[tuple[Value, ...]]) -> list[Value]:
+        return [value for k in range(0, len(rows), TOGETHER) for value in some(b, rows[k : k + TOGETHER])]
 
     return emit
 
 
-TOGETHER = {("div", "f32"): _together("div", _quotient), ("sqrt", "f32"): _together("sqrt", _root)}
+LANES = {("div", "f32"): _together("div", _quotient), ("sqrt", "f32"): _together("sqrt", _root)}
 """(primitive, dtype) -> emitter for several lanes: (builder, arguments of each lane) -> lanes."""
