@@ -10,11 +10,11 @@ import numpy as np
 from ..compiler.graph import Value
 from ..compiler.types import FLOAT32, FLOAT64, kind_of
 from .aliasing import assign
-from .axes import Axes, to_axes, to_axis
+from .axes import Axes, to_axes
 from .dispatch import implements
 from .elementwise import apply
 from .errors import ShapeError
-from .operands import array_of, checked_dtype, fresh, fresh_array, length, operand
+from .operands import array_of, checked_dtype, fresh, fresh_array, length, operand, to_index
 from .tracer import Tracer
 from .views import broadcast_to, cast, diagonal, reshape
 
@@ -38,6 +38,8 @@ def reduce(
 ) -> Tracer:
     """Row `op` over `axis`. neutral: what stands where `where` is False; without it `initial` does."""
     x = array_of(a)
+    if x.ndim == 0 and isinstance(axis, (int, np.integer)) and axis in (0, -1):
+        axis = None  # a ufunc's reduce takes these for a 0-d array; mean, var and the like do not
     axes = to_axes(axis, x.ndim)
     if _given(where) and where is not True:
         stand_in = neutral if neutral is not None else initial
@@ -124,12 +126,12 @@ def all(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, wh
 
 @implements(np.argmin, method=True)
 def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
-    return reduce("argmin", a, axis if axis is None else to_axis(axis, array_of(a).ndim), None, out, keepdims)
+    return reduce("argmin", a, axis if axis is None else to_index(axis, "axis"), None, out, keepdims)
 
 
 @implements(np.argmax, method=True)
 def argmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
-    return reduce("argmax", a, axis if axis is None else to_axis(axis, array_of(a).ndim), None, out, keepdims)
+    return reduce("argmax", a, axis if axis is None else to_index(axis, "axis"), None, out, keepdims)
 
 
 @implements(np.ptp)

@@ -293,3 +293,19 @@ def test_functions_of_our_own() -> None:
     np.testing.assert_allclose(erf, np.vectorize(__import__("math").erf)(B), rtol=1e-14)
     np.testing.assert_array_equal(relu, np.maximum(B, 0))
     assert gelu.shape == B.shape
+
+
+@pytest.mark.parametrize(
+    "name", ["sum", "prod", "min", "max", "any", "all", "argmin", "argmax", "mean", "count_nonzero"]
+)
+def test_axes_of_a_number(name: str) -> None:
+    """A ufunc's reduce takes axis 0 and -1 of a 0-d array; mean does not, and none takes 1."""
+    x = np.float64(-0.5)
+    for axis in (0, -1, 1, (0,)):
+        try:
+            getattr(np, name)(x, axis=axis)
+        except (np.exceptions.AxisError, TypeError):
+            with pytest.raises((np.exceptions.AxisError, TypeError)):
+                check(lambda x, axis=axis: getattr(np, name)(x, axis=axis), x)
+        else:
+            check(lambda x, axis=axis: getattr(np, name)(x, axis=axis), x)
