@@ -2,9 +2,9 @@
 
 `engine()` gives the process' one engine, compiled at first use (a warm start loads it from the disk cache) and None
 where it cannot be built; callers then run plans serially. Its threads start with the first plan that needs them: one a
-core less the caller's, at least one, and a Python thread a core for the steps that need Python, most of which release
-the interpreter lock while they compute. They leave at exit, after the step in hand; after a fork the child makes an
-engine of its own.
+core less the caller's, at least one; one in reserve, that works while a caller sleeps; and a Python thread a core for
+the steps that need Python, most of which release the interpreter lock while they compute. They leave at exit, after the
+step in hand; after a fork the child makes an engine of its own.
 
 Linux on x86-64 is what is tested. Nothing here is specific to it but for the calls of POSIX threads and clocks.
 """
@@ -35,7 +35,8 @@ HAPPENED, PYTHON_STEP = 1, 2  # what a native wait may answer; 0: the time is ov
 SLICE_NS = 50_000_000  # a wait comes back this often, so that Python can handle a signal
 TEXTS = (native_queues, native_streams, native_calls)
 ENTRIES = (
-    "setup", "submit", "wait", "next_for_python", "done_by_python", "nudge", "stop", "inline", "direct", "worker"
+    "setup", "submit", "wait", "next_for_python", "done_by_python", "nudge", "stop", "inline", "direct", "worker",
+    "reserve",
 )  # fmt: skip
 _WORD = ctypes.c_uint64
 
@@ -91,6 +92,7 @@ class Native:
         self.stop = code.function("stop", None, word)
         self.inline = code.function("inline", None, word, text, gil=True)
         self.worker = code.functions["worker"]
+        self.reserve = code.functions["reserve"]
         self.direct = code.functions["direct"]
 
 
@@ -106,6 +108,7 @@ class Engine:
         self.runs: dict[int, PythonSteps] = {}  # started and, as far as is known, not released; oldest first
         self.stopped = False
         self._threads: list[int] = []
+        self._reserve = 0
         self._python: list[threading.Thread] = []
         self._starting = threading.Lock()
 
@@ -144,8 +147,10 @@ class Engine:
             with self._starting:
                 if not self._threads and not self.stopped:
                     wanted = max(1, cores() - 1)
-                    started = itertools.takewhile(bool, (self._start_worker() for _ in range(wanted)))
-                    self._threads = list(started)
+                    started = (self._start_thread(self.native.worker) for _ in range(wanted))
+                    self._threads = list(itertools.takewhile(bool, started))
+                    if cores() > 1:
+                        self._reserve = self._start_thread(self.native.reserve)
                     self.stopped = not self._threads
         return not self.stopped
 
@@ -160,7 +165,7 @@ class Engine:
                         thread.start()
                     self._python = threads
 
-    def _start_worker(self) -> int:
+    def _start_thread(self, life: int) -> int:
         """A new thread, or 0 where the system allows no more."""
         create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, _WORD)(
             symbols.resolve(["pthread_create"], "the engine")["pthread_create"]
@@ -169,7 +174,7 @@ class Engine:
         # New threads take over the mask: signals stay with Python's threads.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            error = create(ctypes.addressof(thread), None, self.native.worker, self.address)
+            error = create(ctypes.addressof(thread), None, life, self.address)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return 0 if error else thread.value
@@ -201,7 +206,7 @@ class Engine:
         join = ctypes.CFUNCTYPE(ctypes.c_int, _WORD, ctypes.c_void_p)(
             symbols.resolve(["pthread_join"], "the engine")["pthread_join"]
         )
-        for thread in self._threads:
+        for thread in filter(None, (*self._threads, self._reserve)):
             join(thread, None)
         until = time.monotonic() + 1.0  # a long step of Python's own does not hold up the exit
         for python in self._python:

@@ -49,6 +49,7 @@ from .native_records import (
     PENDING,
     POISON,
     READY,
+    RESERVE,
     RUN_BYTES,
     SLOT_BYTES,
     SLOT_STEP,
@@ -75,6 +76,7 @@ def setup(engine: int) -> None:
     cond_init(engine + WORK, 0)
     cond_init(engine + DONE, 0)
     cond_init(engine + HOST_WORK, 0)
+    cond_init(engine + RESERVE, 0)
     store(engine + FREE, ~0)
 
 
@@ -96,6 +98,7 @@ def wake(engine: int, threads: int) -> None:
                 threads -= 1
         if load(engine + WAITING):
             cond_broadcast(engine + DONE)
+            cond_signal(engine + RESERVE)
         mutex_unlock(engine + LOCK)
 
 

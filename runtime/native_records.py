@@ -1,7 +1,7 @@
 """The native engine's records, all made of 64-bit words: the byte offset of each word.
 
 - the engine: `LIVE`, a bit for each slot with unclaimed chunks; a queue of streams that are ready to go on, and one of
-  streams whose next step is Python's; how many threads are parked; one lock with three conditions.
+  streams whose next step is Python's; how many threads are parked; one lock with four conditions.
 - a slot: a launch that several threads work on. `TICKET` holds a generation (high half) and the number of unclaimed
   chunks (low half); who lowers it by compare-and-swap owns a chunk, and until that chunk is done the slot's other words
   stand still. `PENDING` counts unfinished chunks; who brings it to 0 goes on with the stream.
@@ -29,7 +29,7 @@ FREE = 64
 PARKED, WAITING, AWAKE, STOP, CHAOS, DICE = 128, 136, 144, 152, 160, 168
 HOST = 192  # a queue
 ACTIVE, BEGUN = 216, 224  # runs that have begun and not ended; runs that have ever begun
-LOCK, WORK, DONE, HOST_WORK = 256, 384, 512, 640
+LOCK, WORK, DONE, HOST_WORK, RESERVE = 256, 384, 512, 640, 768
 SLOTS, SLOT_BYTES, SLOT_COUNT = 1024, 128, 64
 ENGINE_BYTES = 1024 + 64 * 128
 

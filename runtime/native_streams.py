@@ -70,6 +70,7 @@ from .native_records import (
     REALTIME,
     RECORD,
     RELEASED,
+    RESERVE,
     RUN,
     RUN_EVENT,
     RUN_FAILED,
@@ -295,6 +296,20 @@ def park(engine: int) -> None:
     mutex_unlock(engine + LOCK)
 
 
+def reserve(engine: int) -> int:
+    """The life of a thread that works only while another one sleeps until something has happened: its core is free."""
+    mutex_lock(engine + LOCK)
+    while load_shared(engine + STOP) == 0:
+        if load_shared(engine + WAITING) and (load_shared(engine + READY) or load_shared(engine + LIVE)):
+            mutex_unlock(engine + LOCK)
+            work(engine, 0, 0)
+            mutex_lock(engine + LOCK)
+        else:
+            cond_wait(engine + RESERVE, engine + LOCK)
+    mutex_unlock(engine + LOCK)
+    return 0
+
+
 def happened(event: int, number: int, goal: int, goal_number: int) -> int:
     return load_shared(event + HAPPENED) >= number or load_shared(goal + HAPPENED) >= goal_number
 
@@ -338,6 +353,8 @@ def sleep(
     fetch_add(engine + WAITING, 1)
     stay = happened(event, number, goal, goal_number) or load_shared(engine + STOP) or has_work(engine, run, needs)
     if stay == 0:
+        if load_shared(engine + READY) or load_shared(engine + LIVE):
+            cond_signal(engine + RESERVE)
         clock_gettime(REALTIME, time)
         nanoseconds = load(time + 8) + limit_ns
         store(time, load(time) + nanoseconds // 1_000_000_000)
@@ -365,4 +382,5 @@ def stop(engine: int) -> None:
     cond_broadcast(engine + WORK)
     cond_broadcast(engine + DONE)
     cond_broadcast(engine + HOST_WORK)
+    cond_broadcast(engine + RESERVE)
     mutex_unlock(engine + LOCK)

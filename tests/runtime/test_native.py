@@ -532,6 +532,27 @@ def test_python_steps_of_independent_streams_run_at_the_same_time(device, monkey
     del memories
 
 
+def test_while_a_caller_sleeps_another_thread_works(device):
+    """All workers wait for a branch that the caller, who waits for them, does not need: it goes on."""
+    engine = native.engine()
+    assert engine.start()
+    workers = range(engine.workers)
+    flag, last = engine.workers, engine.workers
+    buffers = [Buffer(8, "output") for _ in workers] + [Buffer(16, "input")]
+    tasks = [*(blocked_task(flag, w) for w in workers), slow_task(flag, 10)]
+    steps = [*(Launch(s, s) for s in (*workers, last)), *(Record(s, s) for s in (*workers, last))]
+    program = Program(tuple(buffers), tuple(tasks), (flag,), tuple(workers))
+    plan = Plan(program, tuple(steps), last + 1, last + 1, (None,) * len(buffers), 0, tuple(workers))
+    with override(threads=engine.workers + 1):
+        memories, events = start(device, plan)
+        limit = time.monotonic() + 5
+        while memories.views[flag][1] < engine.workers:
+            assert time.monotonic() < limit
+        events[0].wait()
+        assert memories.views[flag][0], "the workers gave up"
+        device.synchronize()
+
+
 def test_waiting_for_a_whole_run_helps_with_all_of_it(device, library, monkeypatch):
     """The engine's Python threads and workers are busy; one stream is stuck until the caller has done the other's."""
     begun, door = threading.Semaphore(0), threading.Event()
