@@ -61,6 +61,7 @@ def _power(x: Any, exponent: Any) -> Tracer | None:
     return result
 
 
+_SCIPY = {"erf": ("erf",), "erfc": ("erfc",), "gammaln": ("lgamma",), "expit": ("sigmoid",)}  # ufuncs of scipy.special
 _VALUE_RULES: dict[str, Callable[..., Tracer | None]] = {"power": _power}
 
 
@@ -95,7 +96,7 @@ def call_ufunc(
         options = {k: v for k, v in given.items() if v is not None and v != "same_kind"}
         check_options(implementation, public_name(ufunc), options)
         return implementation(*inputs, **options)
-    parts = UFUNC_PARTS.get(ufunc)
+    parts = UFUNC_PARTS.get(ufunc) or _SCIPY.get(ufunc.__name__)
     if parts is None:
         name = public_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__
         raise UnsupportedError(f"{name} cannot be traced{nearest(name, [*supported_names(), *ELEMENTWISE])}")

@@ -1,15 +1,13 @@
-"""Linear algebra: solvers and decompositions by NumPy on the host, norms and powers of matrices in kernels."""
+"""Linear algebra: solvers and decompositions by NumPy on the host, powers and chains of matrices in kernels."""
 
 from __future__ import annotations
 
-import builtins
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..compiler.types import FLOAT64, kind_of
-from .axes import to_axes, to_axis
+from .axes import to_axis
 from .creation import eye
 from .dispatch import implements
 from .elementwise import apply
@@ -17,9 +15,9 @@ from .errors import ShapeError, UnsupportedError
 from .host import Shape, host, host_one, known, written
 from .linear import matmul, outer, tensordot, vecdot
 from .operands import array_of, checked_dtype, to_index, trace_of
-from .reductions import NO_VALUE, _squared, max, min, sum, trace
+from .reductions import NO_VALUE, trace
 from .tracer import Tracer
-from .views import cast, copy, diagonal, expand_dims, matrix_transpose, moveaxis
+from .views import copy, diagonal, matrix_transpose
 
 
 @lru_cache
@@ -95,7 +93,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Tracer:
 def qr(a: Any, mode: str = "reduced") -> Any:
     x = _matrix(a, "qr")
     batch, (m, n) = x.shape[:-2], x.shape[-2:]
-    k = builtins.min(m, n)
+    k = min(m, n)
     shapes: Any = {
         "reduced": [(m, k), (k, n)],
         "complete": [(m, m), (m, n)],
@@ -114,7 +112,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     x = _matrix(a, "svd")
     batch, (m, n) = x.shape[:-2], x.shape[-2:]
-    k = builtins.min(m, n)
+    k = min(m, n)
     options: dict[str, Any] = {"hermitian": bool(hermitian)}
     if not compute_uv:
         return host_one("linalg.svd", [x], (*batch, k), compute_uv=False, **options)
@@ -126,7 +124,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
 @implements(np.linalg.svdvals)
 def svdvals(x: Any, /) -> Tracer:
     a = _matrix(x, "svdvals")
-    return host_one("linalg.svdvals", [a], (*a.shape[:-2], builtins.min(a.shape[-2:])))
+    return host_one("linalg.svdvals", [a], (*a.shape[:-2], min(a.shape[-2:])))
 
 
 @implements(np.linalg.eigh)
@@ -247,7 +245,7 @@ def _splits(lengths: list[int]) -> dict[tuple[int, int], int]:
         for i in range(n - width):
             j = i + width
             totals = [cost[i, k] + cost[k + 1, j] + lengths[i] * lengths[k + 1] * lengths[j + 1] for k in range(i, j)]
-            cost[i, j] = builtins.min(totals)
+            cost[i, j] = min(totals)
             cut[i, j] = i + totals.index(cost[i, j])
     return cut
 
@@ -257,78 +255,6 @@ def _chain(arrays: list[Tracer], i: int, j: int, cut: dict[tuple[int, int], int]
         return arrays[i]
     k = cut[i, j]
     return matmul(_chain(arrays, i, k, cut), _chain(arrays, k + 1, j, cut))
-
-
-# norms
-
-
-@implements(np.linalg.norm)
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tracer:
-    """Of vectors along one axis, of matrices along two; without `ord` of all elements along any number."""
-    a, ord = array_of(x), known(ord)
-    if kind_of(a.dtype) in "biu":
-        a = cast(a, FLOAT64)
-    axes = to_axes(axis, a.ndim)
-    if axis is None and (ord is None or (ord in ("f", "fro") and a.ndim == 2) or (ord == 2 and a.ndim == 1)):
-        return apply("sqrt", sum(_squares(a), axes, None, None, keepdims))
-    if len(axes) == 1:
-        return _vector_norm(a, ord, axes, keepdims)
-    if len(axes) == 2:
-        return _matrix_norm(a, ord, axes, keepdims)
-    raise ShapeError("Improper number of dimensions to norm.")
-
-
-def _squares(a: Tracer) -> Tracer:
-    return _squared(a) if kind_of(a.dtype) == "c" else apply("square", a)
-
-
-def _vector_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Tracer:
-    if ord is None or ord == 2:
-        return apply("sqrt", sum(_squares(a), axes, None, None, keepdims))
-    if isinstance(ord, str):
-        raise ShapeError(f"Invalid norm order '{ord}' for vectors")
-    size = apply("absolute", a)
-    if ord == np.inf:
-        return max(size, axes, None, keepdims, 0)
-    if ord == -np.inf:
-        return min(size, axes, None, keepdims)
-    if ord == 0:
-        return sum(cast(apply("not_equal", a, 0), size.dtype), axes, None, None, keepdims)
-    if ord == 1:
-        return sum(size, axes, None, None, keepdims)
-    return apply("power", sum(apply("power", size, ord), axes, None, None, keepdims), 1 / ord)
-
-
-def _matrix_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Tracer:
-    if ord in (None, "f", "fro"):
-        return apply("sqrt", sum(_squares(a), axes, None, None, keepdims))
-    matrices = moveaxis(a, axes, (-2, -1))
-    if ord in _BY_SVD:
-        result = _BY_SVD[ord](svdvals(matrices), -1)
-    elif ord in _BY_SUMS:
-        extreme, summed = _BY_SUMS[ord]
-        result = extreme(sum(apply("absolute", matrices), summed), -1)
-    else:
-        raise ShapeError(f"Invalid norm order {ord!r} for matrices.")
-    return expand_dims(result, axes) if keepdims else result
-
-
-_BY_SVD: dict[Any, Any] = {2: max, -2: min, "nuc": sum}
-_BY_SUMS: dict[Any, Any] = {1: (max, -2), -1: (min, -2), np.inf: (max, -1), -np.inf: (min, -1)}
-
-
-@implements(np.linalg.matrix_norm)
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tracer:
-    return norm(x, ord, (-2, -1), keepdims)
-
-
-@implements(np.linalg.vector_norm)
-def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tracer:
-    """Along any number of axes, as if they were one."""
-    a = array_of(x)
-    if kind_of(a.dtype) in "biu":
-        a = cast(a, FLOAT64)
-    return _vector_norm(a, known(ord), to_axes(axis, a.ndim), keepdims)
 
 
 # the Array API's names

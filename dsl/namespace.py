@@ -18,9 +18,11 @@ from . import (
     fourier,
     inspection,
     joins,
+    least_squares,
     linalg,
     linear,
     nn,
+    norms,
     operators,
     reductions,
     refusals,
@@ -31,6 +33,7 @@ from . import (
     statistics,
     ufunc_methods,
     views,
+    windows,
 )
 from .dispatch import FUNCTIONS, call_function
 from .trace import current
@@ -176,5 +179,8 @@ _ = (
         statistics,
         ufunc_methods,
         views,
+        least_squares,
+        norms,
+        windows,
     ),
 )

@@ -20,10 +20,6 @@ _INSTEAD = {
 _OTHER = {
     np.place: "how many values it takes depends on data; write x[mask] = value, or np.where(mask, values, x)",
     np.real_if_close: "the dtype of its result depends on data; write x.real",
-    np.linalg.lstsq: (
-        "the shape of its residuals depends on data; write np.linalg.pinv(a) @ b, or np.linalg.solve(a.T @ a, a.T @ b)"
-    ),
-    np.polyfit: "it solves np.linalg.lstsq; write np.linalg.pinv(np.vander(x, deg + 1)) @ y",
     np.polydiv: _SHAPE + "call it outside of the traced function",
     np.poly: "its result's dtype depends on data; call it outside of the traced function",
     np.vectorize: "write the function with whole-array operations",
@@ -35,12 +31,13 @@ _OTHER = {
     np.savetxt: "save the result, outside of the traced function",
     np.shares_memory: "traced values have no memory yet; copy with x.copy() where it matters",
     np.may_share_memory: "traced values have no memory yet; copy with x.copy() where it matters",
+    np.lib.stride_tricks.as_strided: "write slices, or np.lib.stride_tricks.sliding_window_view",
     np.packbits: "write sums of x.reshape(-1, 8) << np.arange(8)",
     np.unpackbits: "write x[:, None] >> np.arange(8) & 1",
 }
 
 EXPOSED = [getattr(np, name) for names in _INSTEAD for name in names.split()]  # `kg.*` has them for arrays
-EXPOSED += [np.linalg.lstsq, np.polyfit, np.polydiv, np.poly, np.real_if_close]
+EXPOSED += [np.polydiv, np.poly, np.real_if_close]
 for _names, _instead in _INSTEAD.items():
     for _name in _names.split():
         REFUSED[getattr(np, _name)] = _SHAPE + _instead

@@ -325,6 +325,26 @@ def triu_indices_from(arr: Any, k: int = 0) -> tuple[Any, ...]:
     return np.triu_indices(x.shape[-2], k=k, m=x.shape[-1])
 
 
+@implements(np.einsum_path)
+def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = False) -> Any:
+    """NumPy's own answer, which needs shapes alone."""
+    stand_ins = [np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, Tracer) else x for x in operands]
+    return np.einsum_path(*stand_ins, optimize=optimize, einsum_call=einsum_call)
+
+
+@implements(np.ix_)
+def ix_(*args: Any) -> tuple[Tracer, ...]:
+    """Each array of indices along an axis of its own."""
+    arrays = [array_of(a) for a in args]
+    for a in arrays:
+        if a.ndim != 1:
+            raise ShapeError("Cross index must be 1 dimensional")
+        if a.dtype == np.bool_:
+            raise UnsupportedError("np.ix_ of booleans gives a shape that depends on data; pass integers")
+    n = len(arrays)
+    return tuple(reshape(a, tuple(a.size if i == j else 1 for j in range(n))) for i, a in enumerate(arrays))
+
+
 @implements(np.iscomplexobj)
 def iscomplexobj(x: Any) -> bool:
     return bool(array_of(x).dtype.kind == "c")

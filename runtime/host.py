@@ -24,7 +24,7 @@ _NUMPY = """
     take take_along_axis
     linalg.solve linalg.inv linalg.pinv linalg.det linalg.slogdet linalg.cholesky linalg.qr linalg.svd linalg.svdvals
     linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh linalg.cond linalg.matrix_rank
-    linalg.tensorsolve linalg.tensorinv
+    linalg.tensorsolve linalg.tensorinv linalg.lstsq polyfit lib.stride_tricks.sliding_window_view
     fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2
     fft.fftn fft.ifftn fft.rfftn fft.irfftn
 """

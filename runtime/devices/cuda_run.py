@@ -71,7 +71,7 @@ class CUDAExecutable:
         """The address of every buffer."""
         if not self._uses_arena:
             return memories
-        return [m if o is None else arena + o for m, o in zip(memories, self._offsets, strict=True)]
+        return [m if o is None else (arena or 0) + o for m, o in zip(memories, self._offsets, strict=True)]
 
     def run(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
@@ -91,7 +91,7 @@ class CUDAExecutable:
     def _alone(self, step: Runner) -> Any:
         """`run` of a plan of one launch, for calls that wait for nothing, with all that can be looked up bound."""
         device, general, lock, count = self._device, self.run, self._lock, len(self.plan.completion)
-        enter, clock, record, streams = device.context.enter, device.clock, device.events.record, device.next_stream
+        enter, clock, record, turns = device.context.enter, device.clock, device.events.record, device.turns()
 
         def run(
             memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
@@ -100,13 +100,13 @@ class CUDAExecutable:
                 return general(memories, arena, scalars, after)
             enter()
             clock.runs += 1
-            stream = streams()
+            stream = next(turns)
             with lock:
                 code = step(memories, scalars, stream)
                 event = record(stream)
-            if code != SUCCESS:
+            if code:
                 event.error = self._noted(device.failure(code, "launching"), self._first)
-            return (event,) * count
+            return (event,) if count == 1 else (event,) * count
 
         return run if isinstance(step, KernelStep) and not self._uses_arena else general
 

@@ -377,3 +377,12 @@ def test_compiled_and_run() -> None:
     for a, b in zip(kg.kernel_graph(function, device="cpu")(x, w), function(x, w), strict=True):
         for found, wanted in zip(a, b, strict=True) if isinstance(b, tuple) else [(a, b)]:
             np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_functions_of_shapes_alone_and_of_scipy() -> None:
+    special = pytest.importorskip("scipy.special")
+    agrees(lambda x: np.einsum_path("ij,jk,kl->il", x, x, x)[0] and x, np.ones((3, 3)))
+    agrees(lambda i, j: np.ix_(i, j), np.array([0, 2]), np.array([1]))
+    x = np.linspace(-3, 3, 7)
+    agrees(lambda x: (special.erf(x), special.erfc(x), special.expit(x)), x)
+    agrees(lambda x: (special.gammaln(x), special.erf(x.astype(np.float32))), x + 4)

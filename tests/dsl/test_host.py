@@ -313,7 +313,7 @@ MISTAKES: list[Any] = [
     (lambda x: np.bincount(x), np.ones(3, int), kg.UnsupportedError, "minlength"),
     (lambda x: np.partition(x, 3), np.ones(3), kg.ShapeError, "out of bounds"),
     (lambda x: np.fft.fft(x, 0), np.ones(3), kg.ShapeError, "data points"),
-    (lambda x: np.linalg.lstsq(x, x), np.eye(3), kg.UnsupportedError, "pinv"),
+    (lambda x: np.polyfit(x, x, 1, full=True), np.ones(3), kg.UnsupportedError, "lstsq"),
     (lambda x: np.compress(x > 0, x), np.ones(3), kg.UnsupportedError, "np.where"),
 ]
 
@@ -342,3 +342,49 @@ def test_empty_temporaries_of_host_calls() -> None:
     counts, edges = counted(np.zeros(0))
     np.testing.assert_array_equal(counts, [0, 0])
     np.testing.assert_array_equal(edges, [-1, 0, 2.5])
+
+
+@given(arrays(("i8", "f4", "f8", "c16"), (2, 2), 1, 5), arrays(("f8", "f4"), (1, 2), 1, 3), data_of)
+@many
+def test_least_squares(a: Any, b: Any, data: Any) -> None:
+    b = np.resize(b, (a.shape[0], *b.shape[1:]))
+    rcond = data.draw(st.sampled_from([None, 1e-3]))
+
+    def chosen(a: Any, b: Any) -> Any:
+        x, _, rank, values = np.linalg.lstsq(a, b, rcond)
+        return x, rank, values
+
+    agrees(chosen, a, b, ulps=1e4)
+    if a.shape[0] <= a.shape[1]:
+        agrees(lambda a, b: np.linalg.lstsq(a, b, rcond)[1], a, b)
+    x = np.arange(1.0, 1 + len(b))
+    degree = data.draw(st.integers(0, 2))
+    agrees(lambda x, b: np.polyfit(x, b, degree), x, b, ulps=1e5)
+    agrees(lambda x, b: np.polyfit(x, b, degree, w=1 / x), x, b, ulps=1e5)
+
+
+def test_the_residuals_of_least_squares_are_refused_when_used() -> None:
+    solve = kg.kernel_graph(lambda a, b: np.linalg.lstsq(a, b)[0], device="cpu")
+    a, b = np.vander(np.arange(5.0), 3), np.arange(5.0)
+    np.testing.assert_allclose(solve(a, b), np.linalg.lstsq(a, b)[0], atol=1e-12)
+    for use in (lambda r: r + 1, lambda r: r.sum(), lambda r: np.sqrt(r), lambda r: r[0], lambda r: 2 * r):
+        with pytest.raises(kg.UnsupportedError, match="residuals"):
+            kg.kernel_graph(lambda a, b, f=use: f(np.linalg.lstsq(a, b)[1]), device="cpu").graph(a, b)
+
+
+@given(arrays(ANY, (1, 3), 1, 6), data_of)
+@many
+def test_sliding_windows(x: Any, data: Any) -> None:
+    view = np.lib.stride_tricks.sliding_window_view
+    axis = data.draw(axis_of(x.ndim))
+    n = data.draw(st.integers(1, 7))
+    agrees(lambda x: view(x, n, axis), x)
+    agrees(lambda x: view(x, (n,) * x.ndim), x)
+    agrees(lambda x: view(x, (n, 2), (axis, 0)), x)
+
+
+def test_long_windows_are_one_task() -> None:
+    view = np.lib.stride_tricks.sliding_window_view
+    mean = kg.kernel_graph(lambda x: view(x, 50).mean(-1), device="cpu")
+    x = np.arange(200.0)
+    np.testing.assert_allclose(mean(x), view(x, 50).mean(-1))

@@ -1,0 +1,68 @@
+"""Sliding windows: a view in which each element is the start of a window, whose elements have axes of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..compiler.graph import Builder, Value
+from ..compiler.types import ArrayType
+from .aliasing import Part, view
+from .axes import to_axes, to_shape
+from .dispatch import implements
+from .errors import ReadOnlyError, ShapeError
+from .operands import array_of
+from .tracer import Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows of a length along one axis; what they hold becomes the last axis."""
+
+    axis: int
+    length: int
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        """Copies of the axis of length n one after another, read in rows of n + 1, are shifted by one from row to row."""
+        n, w, rank = value.shape[self.axis], self.length, len(value.shape)
+        rest = [i for i in range(rank) if i != self.axis]
+        last = builder.permute(value, [*rest, self.axis])
+        lead = last.shape[:-1]
+        wide = builder.broadcast(builder.reshape(last, (*lead, 1, n)), (*lead, w + 1, n))
+        flat = builder.reshape(wide, (*lead, (w + 1) * n))
+        zeros, ones = [0] * len(lead), [1] * len(lead)
+        rows = builder.slice(flat, [*zeros, 0], [*ones, 1], (*lead, w * (n + 1)))
+        rows = builder.reshape(rows, (*lead, w, n + 1))
+        rows = builder.slice(rows, [*zeros, 0, 0], [*ones, 1, 1], (*lead, w, n - w + 1))
+        places = [*rest, rank, self.axis]  # of the rows' axes in the result
+        return builder.permute(rows, [places.index(i) for i in range(rank + 1)])
+
+    def lift(self, builder: Builder, base: ArrayType, part: Part) -> Part:
+        raise ReadOnlyError("sliding windows share their elements and are read-only; assign to the array itself")
+
+
+@implements(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> Tracer:
+    """All windows of a shape; those along several axes have their axes in the given order, last."""
+    a = array_of(x)
+    lengths = to_shape(window_shape)
+    axes = tuple(range(a.ndim)) if axis is None else to_axes_of_windows(axis, a.ndim)
+    if len(lengths) != len(axes):
+        raise ShapeError(f"a window of shape {lengths} does not fit {len(axes)} axes; pass axis=")
+    for at, w in zip(axes, lengths, strict=True):
+        if w < 0 or w > a.shape[at]:
+            raise ShapeError(f"a window of length {w} does not fit axis {at} of length {a.shape[at]}")
+        if w == 0:
+            raise ShapeError("windows without elements are not supported; pass a length of 1 or more")
+        a = view(a, Windows(at, w))
+    return a
+
+
+def to_axes_of_windows(axis: Any, ndim: int) -> tuple[int, ...]:
+    """As `to_axes`; an axis may come twice."""
+    entries = axis if isinstance(axis, (tuple, list)) else (axis,)
+    return tuple(to_axes(a, ndim)[0] for a in entries)
