@@ -24,6 +24,7 @@ from . import (
     nn,
     norms,
     operators,
+    random,
     reductions,
     refusals,
     scans,
@@ -169,6 +170,8 @@ for _name in ("fftfreq", "rfftfreq"):  # these take no array
 NAMESPACE["nn"] = Namespace(
     "nn", {n: _both(n, f, f) for n, f in nn.FUNCTIONS.items()} | {n: NAMESPACE[n] for n in nn.SHARED}
 )
+
+NAMESPACE["random"] = Namespace("random", random.FUNCTIONS)
 
 NAMESPACE.update(inspection.NAMES)
 

@@ -94,7 +94,8 @@ class Random:
 
     def __call__(self, *args: Any, **options: Any) -> NoReturn:
         raise UnsupportedError(
-            f"{self._name} would draw while tracing, once for all calls; pass the random numbers as an argument"
+            f"{self._name} would draw while tracing, once for all calls; pass the random numbers as an argument, or "
+            "draw with kg.random, e.g. kg.random.normal(kg.random.key(seed), shape)"
         )
 
 
