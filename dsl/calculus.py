@@ -107,7 +107,8 @@ def _slope(f: Tracer, axis: int, spacing: Any, edge_order: int) -> Tracer:
         )
 
     def part(start: int, stop: int | None) -> Tracer:
-        return getitem(f, _at(axis, slice(start, stop)))
+        found: Tracer = getitem(f, _at(axis, slice(start, stop)))
+        return found
 
     def weighted(*terms: tuple[Any, Tracer]) -> Tracer:
         total = apply("multiply", *terms[0])

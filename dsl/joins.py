@@ -140,7 +140,8 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tracer:
         if counts.size != 1:
             if counts.shape != (x.shape[at],):
                 raise ShapeError(f"{counts.size} counts do not fit an axis of length {x.shape[at]}")
-            return getitem(x, (*(slice(None),) * at, np.repeat(np.arange(x.shape[at]), counts).tolist()))
+            chosen: Tracer = getitem(x, (*(slice(None),) * at, np.repeat(np.arange(x.shape[at]), counts).tolist()))
+            return chosen
         repeats = int(counts.reshape(()))
     times = to_index(repeats, "repeats")
     lead, n, rest = x.shape[:at], x.shape[at], x.shape[at + 1 :]

@@ -229,7 +229,8 @@ def _linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tracer:
 @implements(np.matvec)
 def matvec(x1: Any, x2: Any, /) -> Tracer:
     """(..., m, n) @ (..., n)"""
-    return getitem(matmul(x1, expand_dims(x2, -1)), (..., 0))
+    product = matmul(x1, expand_dims(x2, -1))
+    return reshape(product, product.shape[:-1])
 
 
 @implements(np.vecmat)
@@ -237,7 +238,8 @@ def vecmat(x1: Any, x2: Any, /) -> Tracer:
     """conj(..., n) @ (..., n, m)"""
     x = array_of(x1)
     x = apply("conjugate", x) if x.dtype.kind == "c" else x
-    return getitem(matmul(expand_dims(x, -2), x2), (..., 0, slice(None)))
+    product = matmul(expand_dims(x, -2), x2)
+    return reshape(product, (*product.shape[:-2], product.shape[-1]))
 
 
 # points along an axis
@@ -326,10 +328,10 @@ def triu_indices_from(arr: Any, k: int = 0) -> tuple[Any, ...]:
 
 
 @implements(np.einsum_path)
-def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = False) -> Any:
+def einsum_path(*operands: Any, optimize: Any = "greedy") -> Any:
     """NumPy's own answer, which needs shapes alone."""
     stand_ins = [np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, Tracer) else x for x in operands]
-    return np.einsum_path(*stand_ins, optimize=optimize, einsum_call=einsum_call)
+    return np.einsum_path(*stand_ins, optimize=optimize)
 
 
 @implements(np.ix_)
