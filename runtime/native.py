@@ -41,12 +41,22 @@ ENTRIES = (
 _WORD = ctypes.c_uint64
 
 
-class PythonSteps(Protocol):
-    """A run, as the Python thread sees it."""
+class StartedRun(Protocol):
+    """A run, as the engine keeps it; see `native_run`."""
+
+    lost: bool
+    record: Any
+
+    @property
+    def released(self) -> bool: ...
 
     def do(self, task: int) -> int:
-        """Do a task; the number of its error, or 0."""
+        """Do a task that needs Python; the number of its error, or 0."""
         ...
+
+    def settle(self) -> None: ...
+
+    def wait(self, goal: int, needs: int) -> None: ...
 
 
 def cores() -> int:
@@ -105,7 +115,7 @@ class Engine:
         native.setup(self.address)
         self.numbers = itertools.count(1)
         self.causes = itertools.count(1)
-        self.runs: dict[int, PythonSteps] = {}  # started and, as far as is known, not released; oldest first
+        self.runs: dict[int, StartedRun] = {}  # started and, as far as is known, not released; oldest first
         self.stopped = False
         self._threads: list[int] = []
         self._reserve = 0

@@ -61,6 +61,7 @@ def works() -> bool:
     if found is None or not usual or not _bytes_are_as_expected():
         return False
     base = np.arange(24, dtype=np.float32)
+    samples: list[np.ndarray[Any, Any]]
     samples = [base, base.reshape(4, 6)[1:, ::-2], np.zeros(()), np.zeros((0, 3), np.int8), base[1:]]
     return all(_is_as_expected(s) for s in samples) and _answers(found, samples)
 

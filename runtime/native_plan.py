@@ -139,9 +139,9 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int) -> La
         owner, needs[events[event]] = _place(last)
         keep_needs.append(owner)
     by_buffer: dict[int, list[int]] = {}
-    for task, buffers in gated.items():
+    for first, buffers in gated.items():
         for b in buffers:
-            by_buffer.setdefault(b, []).append(gate_at[task])
+            by_buffer.setdefault(b, []).append(gate_at[first])
     return Layout(
         plan_address,
         tuple(image),
