@@ -44,7 +44,7 @@ def _cpu_cores() -> int:
 # 1.2 us, an 8-wide graph of empty kernels 0.8 us a branch more than a chain.
 MACHINES = {
     "cpu": Machine("cpu", _cpu_cores(), launch=0.2, event=0.1, gap=0.1, hop=1.0, stream=5.0),
-    "cuda": Machine("cuda", 132, 2048, 32, launch=1.2, event=0.4, gap=1.2, hop=2.0, stream=0.8),
+    "cuda": Machine("cuda", 132, 2048, 32, 1.2, 0.4, gap=1.2, hop=2.0, stream=0.8, packs=True, batches=True),
     "fake": Machine("fake", 64, launch=0.1, event=0.05, gap=0.1, hop=0.2, stream=0.1),
 }
 

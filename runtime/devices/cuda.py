@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from .cuda_events import CudaEvent, EventPool, is_lost
 from .cuda_graph import Graphs, Replay, replayable, worth_replay
 from .cuda_launch import KernelStep, in_one_block
 from .cuda_library import Blas, native_step
-from .cuda_pool import Block, DevicePool
+from .cuda_pool import DevicePool
 from .cuda_properties import GpuProperties
 from .cuda_run import CUDAExecutable
 from .cuda_timing import Clock
@@ -46,7 +47,7 @@ class CUDADevice:
         self.properties: GpuProperties = self.context.properties
         self.events = EventPool(self.context, self.failure)
         self.pool = DevicePool(self.context.allocate, self.context.release, self.context.synchronize)
-        self.trim, self.statistics = self.pool.trim, self.pool.statistics
+        self.allocate, self.trim, self.statistics = self.pool.allocate, self.pool.trim, self.pool.statistics
         self.blas = Blas(self.pool.allocate, self.properties.memory_bytes)
         self.graphs = Graphs(self)
         self.lost: DeviceLost | None = None
@@ -61,10 +62,6 @@ class CUDADevice:
         self._transfers = Transfers(self.context, self.events, self.new_stream(False), self.failure)
 
     # memory
-
-    def allocate(self, nbytes: int) -> Block:
-        self.context.enter()
-        return self.pool.allocate(nbytes)
 
     def upload(self, host: np.ndarray[Any, Any], memory: Any) -> CudaEvent:
         self.context.enter()
@@ -142,11 +139,11 @@ class CUDADevice:
             return [low[base % count]]
         return [(top if is_high else low)[(base + s) % count] for s, is_high in enumerate(high)]
 
-    def next_stream(self) -> int:
-        """The stream of a call that waits for nothing: they take turns."""
-        low = self._streams[False]
-        self._turn = turn = (self._turn + 1) % len(low)
-        return low[turn]
+    def turns(self) -> Iterator[int]:
+        """Streams of calls that wait for nothing, without end; several threads may take them."""
+        count = len(self._streams[False])
+        self._turn = (self._turn + 1) % count  # each plan starts at another
+        return cycle(self._streams[False][self._turn :] + self._streams[False][: self._turn])
 
     def new_stream(self, high: bool) -> int:
         """The handle of a stream that lives as long as the device."""

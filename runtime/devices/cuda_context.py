@@ -102,6 +102,7 @@ class Context:
 
     def allocate(self, nbytes: int) -> Any:
         """Memory (`int(memory.handle)` is its address) that every stream may use at once. Raises OutOfMemory."""
+        self.enter()
         try:
             buffer = self._memory.allocate(nbytes, stream=self._side)
             self._side.sync()
@@ -111,6 +112,7 @@ class Context:
 
     def release(self, buffer: Any) -> None:
         """Give back memory that no launched work needs."""
+        self.enter()
         buffer.close(self._side)
 
     def pinned(self, nbytes: int) -> Any:

@@ -68,9 +68,12 @@ class EventPool:
 
     def record(self, stream: int) -> CudaEvent:
         """The moment when all that was put on the stream before is done."""
-        event = self.take(stream)
+        try:
+            event = CudaEvent(self, self.free.pop(), stream)
+        except IndexError:
+            event = self.take(stream)
         code = self._record(event.handle, stream)
-        if code != SUCCESS:
+        if code:
             event.error = self.failure(code, "recording an event")
         return event
 

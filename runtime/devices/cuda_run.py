@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..plan import Launch, Plan, Record, Wait
-from ..program import Kernel
+from ..program import Kernel, members
 from ..serial import host_call
 from ..settings import settings
 from .cuda_driver import SUCCESS
@@ -64,7 +64,8 @@ class CUDAExecutable:
         found: Runner | None = self._device.runner(task)
         if found is None:
             self.notes.append(f"{task.name}: {task.kernel.name} of these arrays runs on the host")
-            return HostStep(self._device.context.driver, task, host_call(task))
+            calls = [host_call(part) for part in members(task)]
+            return HostStep(self._device.context.driver, task, lambda addresses: [c(addresses) for c in calls] and None)
         return found
 
     def addresses(self, memories: Sequence[Any], arena: Any) -> Sequence[int]:

@@ -15,6 +15,7 @@ from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.batch import batched, packed
 from kernelgraph.runtime.devices.cuda_graph import Replay
 from kernelgraph.runtime.machine import MACHINES
+from kernelgraph.runtime.program import Buffer, Int, Kernel, Pointer, Program, Region, Scalar, Task
 from kernelgraph.runtime.schedule import schedule
 from kernelgraph.runtime.settings import override
 from tests.compiler.programs import close, graphs, precision
@@ -122,6 +123,59 @@ def test_batches_and_packs(device: Any, form: int, way: str) -> None:
         for got, result in zip(call.results(wanted), wanted, strict=True):
             np.testing.assert_allclose(got, result, rtol=1e-3, atol=1e-4)
     assert executable.notes == []
+
+
+@pytest.mark.parametrize("way", ["streams", "replay"])
+def test_packed_launches_with_numbers(device: Any, way: str) -> None:
+    """out[i] = x[i] * number[i] for rows that start inside of their buffers."""
+    text = "THREADS = 32\ndef scale(a0, a1, n0, s0):\n"
+    text += "    i = bid_x() * bdim_x() + tid_x()\n    if i < n0:\n"
+    text += "        store_f32_1x1(a1, i32(i), i32(0), i32(1), load_f32_1x1(a0, i32(i), i32(0), i32(1)) * s0)\n"
+    kernel = Kernel("scale", "cuda", text, ("ptr", "ptr", "i64", "float32"))
+    tasks = []
+    for i in range(60):
+        reads, writes = (Region(b, 400 * i, (100,), (4,), 4, "float32") for b in (0, 1))
+        arguments = (Pointer(0, 400 * i), Pointer(1, 400 * i), Int(90 + i % 11), Scalar(i, "float32"))
+        tasks.append(Task("scale", kernel, arguments, (reads,), (writes,), grid=(4, 1, 1), block=(32, 1, 1)))
+    buffers = (Buffer(24000, "input"), Buffer(24000, "output"))
+    program = packed(Program(buffers, tuple(tasks), (0,), (1,), ("float32",) * 60, "cuda"), MACHINES["cuda"])
+    assert len(program.tasks) == 1
+    executable = device.prepare(schedule(program, 1, machine=MACHINES["cuda"]), way)
+    x = np.arange(6000, dtype="f4").reshape(60, 100)
+    for turn in range(5):
+        source, target = device.allocate(24000), device.allocate(24000)
+        device.upload(np.zeros_like(x), target).wait()
+        event = device.upload(x, source)
+        numbers = tuple(float(i + turn) for i in range(60))
+        executable.run([source.address, target.address], None, numbers, [(0, event)])[0].wait()
+        got = np.empty_like(x)
+        device.download(target, got)
+        wanted = x * np.array(numbers, "f4")[:, None]
+        for i in range(60):
+            wanted[i, 90 + i % 11 :] = 0
+        np.testing.assert_array_equal(got, wanted)
+    assert executable.notes == [] and (way == "streams" or executable._replay.instances)
+
+
+def test_timed_runs(device: Any) -> None:
+    graph = branches(4, 3, 64)
+    arrays = [np.random.default_rng(i).normal(size=(64, 64)).astype("f4") / 8 for i in range(5)]
+    for way in device.ways(plan_of(graph, 4)):
+        executable = device.prepare(plan_of(graph, 4), way)
+        found = []
+
+        class Timed:
+            plan = executable.plan
+
+            def run(self, *given: Any, executable: Any = executable, found: Any = found) -> Any:
+                found.append(executable.run_timed(*given))
+                return found[-1][0]
+
+        for _ in range(6):
+            Call(device, Timed(), arrays).results(interpret(graph, arrays))
+        device.synchronize()
+        times = [timing.query() for _, timing in found]
+        assert all(5 < us < 1e6 for us in times[3:]), (way, times)
 
 
 def test_replay_of_kernels_only(device: Any) -> None:

@@ -22,7 +22,7 @@ from kernelgraph.runtime.devices import cuda
 from kernelgraph.runtime.devices.cuda_pool import DevicePool
 from kernelgraph.runtime.errors import DeviceLost, OutOfMemory
 from kernelgraph.runtime.machine import MACHINES
-from kernelgraph.runtime.program import Kernel, Library
+from kernelgraph.runtime.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task
 from kernelgraph.runtime.schedule import schedule
 from kernelgraph.runtime.settings import override
 
@@ -322,9 +322,9 @@ def test_what_goes_wrong_with_graphs_is_said_and_done_without(always: None, call
     assert not executable.notes and "launch_graph" not in [e[0] for e in device.context.driver.log[-8:]]
 
 
-def branches(count: int, depth: int, n: int = 4) -> Any:
+def branches(count: int, depth: int, n: int = 4, dtype: str = "f8") -> Any:
     b = Builder("branches")
-    kind = ArrayType((n, n), np.dtype("f8"))
+    kind = ArrayType((n, n), np.dtype(dtype))
     x, weights = b.input(kind), [b.input(kind) for _ in range(count)]
     found = []
     for w in weights:
@@ -378,6 +378,53 @@ def test_batches_and_packs_with_fresh_pointers(always: None, form: int, replay: 
     del executable, kept
     gc.collect()
     assert not driver.graphs and not driver.functions
+
+
+def test_a_batch_that_the_gpu_has_not_goes_to_the_host() -> None:
+    graph = branches(3, 2, dtype="i4")
+    program = batched(pipeline.build(graph, "cuda"), MACHINES["cuda"])
+    device = device_on(FakeContext(), replay=True)
+    executable = device.prepare(schedule(program, "max", machine=MACHINES["cuda"]))
+    assert any("runs on the host" in note for note in executable.notes) and executable._replay is None
+    arrays = [np.random.default_rng(i).integers(-9, 9, (4, 4)).astype("i4") for i in range(4)]
+    memories = [device.allocate(64) for _ in arrays]
+    inputs = [(m, device.upload(a, m)) for m, a in zip(memories, arrays, strict=True)]
+    found, (events, *_) = call(device, executable, inputs)
+    for memory, event, result in zip(found, events, interpret(graph, arrays), strict=True):
+        event.wait()
+        got = np.empty_like(result)
+        device.download(memory, got)
+        np.testing.assert_array_equal(got, result)
+
+
+@pytest.mark.parametrize("replay", [False, True])
+def test_numbers_and_offsets_of_packed_launches(always: None, replay: bool) -> None:
+    """out[i] = x[i] * number[i] for rows that start inside of their buffers, packed and replayed."""
+    text = "THREADS = 32\ndef scale(a0, a1, n0, s0):\n"
+    text += "    i = bid_x() * bdim_x() + tid_x()\n    if i < n0:\n"
+    text += "        store_f32_1x1(a1, i32(i), i32(0), i32(1), load_f32_1x1(a0, i32(i), i32(0), i32(1)) * s0)\n"
+    kernel = Kernel("scale", "cuda", text, ("ptr", "ptr", "i64", "float32"))
+    tasks = []
+    for i in range(3):
+        reads, writes = (Region(b, 80 * i, (20,), (4,), 4, "float32") for b in (0, 1))
+        arguments = (Pointer(0, 80 * i), Pointer(1, 80 * i), Int(20), Scalar(i, "float32"))
+        tasks.append(Task("scale", kernel, arguments, (reads,), (writes,), block=(32, 1, 1)))
+    buffers = (Buffer(240, "input"), Buffer(240, "output"))
+    program = packed(Program(buffers, tuple(tasks), (0,), (1,), ("float32",) * 3, "cuda"), MACHINES["cuda"])
+    assert len(program.tasks) == 1
+    device = device_on(FakeContext(), replay=replay)
+    executable = device.prepare(schedule(program, 1, machine=MACHINES["cuda"]))
+    x = np.arange(60, dtype="f4")
+    for turn in range(4):
+        source, target = device.allocate(240), device.allocate(240)
+        event = device.upload(x, source)
+        numbers = (1.5 + turn, 2, -3.0)
+        events = executable.run([source.address, target.address], None, numbers, [(0, event)])
+        events[0].wait()
+        got = np.empty_like(x)
+        device.download(target, got)
+        np.testing.assert_array_equal(got, x * np.repeat(np.array(numbers, "f4"), 20))
+    assert counted(device, "launch_graph") == (3 if replay else 0) and not executable.notes
 
 
 def test_graphs_keep_a_bounded_number_of_bytes(always: None) -> None:
