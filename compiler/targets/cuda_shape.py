@@ -16,7 +16,9 @@ VECTOR_BYTES = 16
 WARP = 32
 MAX_THREADS = 512  # of a reduction's block: leaves 128 registers a thread
 ELEMENTWISE_THREADS = 256
-_RESIDENT = 1024  # threads that a multiprocessor should hold at once: 64 registers each
+# (registers that a thread's loads fill at most, blocks that a multiprocessor should hold at once): the first line
+# that fits. Measured: more blocks hide more latency until a thread's values no longer fit its registers.
+_RESIDENT = ((16, 6), (24, 4))
 LIMIT_32 = 2**31 - 2**16  # 32-bit indices may step this far beyond the end
 TILE, TILE_ROWS = 32, 8
 SHARED_BYTES = 40 << 10  # of a block: below the 48 KiB that every GPU grants
@@ -79,14 +81,19 @@ def shape_of(nest: LoopNest) -> Shape:
                 return Shape("tile", 1, groups, across=across)
     width = max(1, nest.width)
     length, largest = _length(nest, touched(nest), nest.parallel - 1, mixed=True)
-    groups = width if length > 1 else width * max(1, VECTOR_BYTES // largest)
-    blocks = _RESIDENT // ELEMENTWISE_THREADS if _registers(nest, touched(nest), length * groups) <= 24 else 1
-    return Shape("elementwise", length, groups, blocks=blocks)
+    if length > 1:
+        return Shape("elementwise", length, width, blocks=_resident(nest, length * width))
+    scattered = any(o.layout[nest.parallel - 1] == "1" for o in nest.operands)  # single elements: twice as many
+    return Shape("elementwise", 1, width * max(1, VECTOR_BYTES // largest) * (1 + scattered))
 
 
-def _registers(nest: LoopNest, operands: frozenset[int], lanes: int) -> int:
-    """What the elements that a thread loads fill, at least."""
-    return sum(lanes * -(-nest.operands[o].dtype.itemsize // 4) for o in operands if nest.operands[o].role != "out")
+def _resident(nest: LoopNest, lanes: int) -> int:
+    """Blocks of an elementwise kernel that should be resident at once; 1 leaves the registers to the compiler."""
+    operands = [nest.operands[o] for o in touched(nest)]
+    if any(instr.dtype.kind in "fc" and instr.dtype.itemsize > 4 for phase in nest.phases for instr in phase.instrs):
+        return 1  # a float64 function takes as many registers as the values of other kernels
+    held = lanes * sum(o.role != "out" for o in operands)
+    return next((blocks for most, blocks in _RESIDENT if held <= most), 1)
 
 
 def _length(nest: LoopNest, operands: frozenset[int], axis: int, mixed: bool) -> tuple[int, int]:

@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, given, settings
 
 from kernelgraph.compiler.kernel import LoopNest, Operand
 from kernelgraph.compiler.primitives import PRIMITIVES
-from kernelgraph.compiler.targets.cuda import row_width
+from kernelgraph.compiler.targets.cuda import cuda_kernel, row_width
 from kernelgraph.compiler.types import DTYPES
 from tests.compiler.cuda_nests import F32, I64, Builder, array
 from tests.compiler.test_cuda_text import SEEDS, elementwise, layout_changes, reductions, softmax
 from tests.gpu.gpu_runs import check_nest, run_nest
 
 some = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 
@@ -39,16 +39,23 @@ def test_layout_changes(device: Any, case: Any, seed: int) -> None:
     check_nest(device, *case, seed, rtol=1e-3)
 
 
-@pytest.mark.parametrize("length", [1, 3, 31, 128, 600, 1200, 4096, 16384, 16385, 100_000])
+LENGTHS = [1, 3, 31, 128, 600, 1200, 4096, 16384, 16385, 100_000]
+
+
+def _softmax_rows(length: int, aligned: bool) -> LoopNest:
+    return softmax("s1", row_width(length, 4)[0], aligned=aligned)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("aligned", [True, False])
-def test_softmax_rows(device: Any, length: int, aligned: bool) -> None:
-    check_nest(device, softmax("s1", row_width(length, 4)[0], aligned=aligned), (37, length), length)
+def test_softmax_rows(loaded: Any, length: int, aligned: bool) -> None:
+    check_nest(loaded, _softmax_rows(length, aligned), (37, length), length)
 
 
 @pytest.mark.parametrize("sizes", [(1, 5), (33, 40), (130, 1000), (2048, 300)])
-def test_softmax_columns(device: Any, sizes: tuple[int, int]) -> None:
-    check_nest(device, softmax("1s", 1), sizes, 3)
-    check_nest(device, softmax("1s", 1, aligned=False), sizes, 3)
+def test_softmax_columns(loaded: Any, sizes: tuple[int, int]) -> None:
+    check_nest(loaded, softmax("1s", 1), sizes, 3)
+    check_nest(loaded, softmax("1s", 1, aligned=False), sizes, 3)
 
 
 def _total(width: int) -> LoopNest:
@@ -90,12 +97,28 @@ def _samples(dtype: Any, rng: np.random.Generator) -> np.ndarray[Any, Any]:
 ULPS = {"lgamma": 2000, "pow": 16, "sinh": 8, "tan": 8, "gamma": 64}  # others 4
 
 
-@pytest.mark.parametrize("name", ["f32", "f64", "i8", "i32", "i64", "u16", "u64", "b1"])
-@pytest.mark.parametrize("op", [op for op in PRIMITIVES if op not in ("cast", "bitcast")])
-def test_primitives(device: Any, op: str, name: str) -> None:
+CASES = [
+    (op, name)
+    for op, rule in PRIMITIVES.items()
+    for name in ("f32", "f64", "i8", "i32", "i64", "u16", "u64", "b1")
+    if op not in ("cast", "bitcast") and DTYPES[name] in rule.accepts
+]
+
+
+def _primitive(op: str, name: str) -> LoopNest:
     rule, dtype = PRIMITIVES[op], DTYPES[name]
-    if dtype not in rule.accepts:
-        pytest.skip(f"{op} does not take {name}")
+    b = Builder()
+    b.point()
+    kinds = [DTYPES["b1"] if k < rule.same_from else dtype for k in range(rule.arity)]
+    args = [b.load(k, kind) for k, kind in enumerate(kinds)]
+    out = rule.result if isinstance(rule.result, np.dtype) else dtype
+    b.store(len(args), b(op, *args, dtype=out))
+    return b.nest("k", 1, 0, [Operand(kind, "in", "1") for kind in kinds] + [Operand(out, "out", "1")])
+
+
+@pytest.mark.parametrize(("op", "name"), CASES)
+def test_primitives(loaded: Any, op: str, name: str) -> None:
+    rule, dtype = PRIMITIVES[op], DTYPES[name]
     rng = np.random.default_rng(7)
     columns = [_samples(dtype, rng) for _ in range(rule.arity)]
     for column in columns[1:]:
@@ -106,18 +129,12 @@ def test_primitives(device: Any, op: str, name: str) -> None:
             columns[1][columns[1] == -1] = 3
     if op in ("shl", "shr"):
         columns[1] = rng.integers(0, 8 * dtype.itemsize, columns[1].size).astype(dtype)
-    b = Builder()
-    b.point()
-    kinds = [DTYPES["b1"] if k < rule.same_from else dtype for k in range(rule.arity)]
-    args = [b.load(k, kind) for k, kind in enumerate(kinds)]
-    out = rule.result if isinstance(rule.result, np.dtype) else dtype
-    b.store(len(args), b(op, *args, dtype=out))
-    operands = [Operand(kind, "in", "1") for kind in kinds] + [Operand(out, "out", "1")]
-    nest = b.nest("k", 1, 0, operands)
-    arrays = [array(rng, o, columns[0].shape) for o in operands]
-    for a, column, kind in zip(arrays, columns, kinds, strict=False):
-        a.view[...] = column.astype(kind)
-    run_nest(device, nest, arrays, columns[0].shape)
+    nest = _primitive(op, name)
+    out = nest.operands[-1].dtype
+    arrays = [array(rng, o, columns[0].shape) for o in nest.operands]
+    for a, column in zip(arrays, columns, strict=False):
+        a.view[...] = column.astype(a.view.dtype)
+    run_nest(loaded, nest, arrays, columns[0].shape)
     with np.errstate(all="ignore"):
         inputs = [a.view for a in arrays[:-1]]
         wide = [x.astype("f8") if x.dtype == F32 else x for x in inputs]
@@ -135,20 +152,38 @@ def test_primitives(device: Any, op: str, name: str) -> None:
     assert (np.abs(got[fine].astype("f8") - wanted[fine]) / step).max(initial=0) <= ULPS.get(op, 4)
 
 
-@pytest.mark.parametrize("target", ["f32", "f64", "f16", "bf16", "i8", "i32", "u8", "u32", "i64", "u64", "b1"])
-@pytest.mark.parametrize("source", ["f32", "f64", "f16", "bf16", "i8", "i64", "u32", "b1"])
-def test_casts(device: Any, source: str, target: str) -> None:
+TARGETS = ["f32", "f64", "f16", "bf16", "i8", "i32", "u8", "u32", "i64", "u64", "b1"]
+SOURCES = ["f32", "f64", "f16", "bf16", "i8", "i64", "u32", "b1"]
+
+
+def _cast(source: str, target: str) -> LoopNest:
+    b = Builder()
+    b.point()
+    b.store(1, b("cast", b.load(0, DTYPES[source]), dtype=DTYPES[target]))
+    return b.nest("k", 1, 0, [Operand(DTYPES[source], "in", "1"), Operand(DTYPES[target], "out", "1")])
+
+
+@pytest.fixture(scope="session")
+def loaded(device: Any) -> Any:
+    """The device with the kernels of all cases, compiled side by side."""
+    nests = [_primitive(*case) for case in CASES] + [_cast(s, t) for s in SOURCES for t in TARGETS]
+    nests += [_softmax_rows(length, aligned) for length in LENGTHS for aligned in (True, False)]
+    nests += [softmax("1s", 1, aligned=aligned) for aligned in (True, False)]
+    device.load([cuda_kernel(nest) for nest in nests])
+    return device
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("source", SOURCES)
+def test_casts(loaded: Any, source: str, target: str) -> None:
     """As NumPy casts, where the value fits."""
     rng = np.random.default_rng(3)
     values = (rng.random(300) * 100).astype("f8")
     values[:3] = 0, 1, 2
-    b = Builder()
-    b.point()
-    b.store(1, b("cast", b.load(0, DTYPES[source]), dtype=DTYPES[target]))
-    operands = [Operand(DTYPES[source], "in", "1"), Operand(DTYPES[target], "out", "1")]
-    arrays = [array(rng, o, (300,)) for o in operands]
+    nest = _cast(source, target)
+    arrays = [array(rng, o, (300,)) for o in nest.operands]
     arrays[0].view[...] = values.astype(DTYPES[source])
-    run_nest(device, b.nest("k", 1, 0, operands), arrays, (300,))
+    run_nest(loaded, nest, arrays, (300,))
     wanted = PRIMITIVES["cast"].numpy(arrays[0].view, DTYPES[target])
     np.testing.assert_array_equal(arrays[1].view, wanted)
 

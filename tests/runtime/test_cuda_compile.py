@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ pytest.importorskip("numba_cuda", reason="needs the extra cuda")
 
 sys.path[:0] = [str(Path(__file__).parents[2])]
 from hypothesis import HealthCheck, given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
 
 from kernelgraph.compiler.kernel import LoopNest, Operand  # noqa: E402
 from kernelgraph.compiler.primitives import PRIMITIVES  # noqa: E402
@@ -24,6 +27,7 @@ from kernelgraph.compiler.targets.cuda import cuda_kernel, row_width  # noqa: E4
 from kernelgraph.compiler.types import DTYPES  # noqa: E402
 from kernelgraph.runtime.devices import cuda_compile  # noqa: E402
 from kernelgraph.runtime.devices.cuda_compile import compile_cuda, compile_ptx, link_cubin  # noqa: E402
+from kernelgraph.runtime.devices.cuda_texts import COPIES, WORDS, copy_kernel, table_kernel  # noqa: E402
 from kernelgraph.runtime.program import Kernel  # noqa: E402
 from kernelgraph.runtime.settings import override  # noqa: E402
 from tests.compiler.cuda_nests import F32, F64, Builder  # noqa: E402
@@ -88,6 +92,24 @@ def test_vectors() -> None:
     i8 = DTYPES["i8"]
     assert ptx_of(one("add", i8, i8)).count("ld.global.v4.u32") == 2
     assert ptx_of(one("add", F32, F32, width=2)).count("ld.global.v4.f32") == 4
+
+
+def test_divisions_of_a_thread_overlap() -> None:
+    """The lanes of a vector are divided side by side, with the compiler's division only for what that cannot round."""
+    ptx = ptx_of(one("div", F32, F32))
+    lines = [line.split()[0] for line in ptx.splitlines() if "rcp." in line or "div.rn" in line]
+    assert "".join("r" if line.startswith("rcp.approx") else "d" for line in lines).count("rrrrdddd") == 1
+    assert "rcp.approx" not in ptx_of(one("div", F64, F64))
+
+
+def test_shifted_operands_leave_no_gaps() -> None:
+    """Single elements, a block's width apart, where 16-byte accesses are not aligned."""
+    b = Builder()
+    b.point()
+    b.store(1, b.load(0, F32))
+    nest = b.nest("k", 1, 0, [Operand(F32, "in", "1", False), Operand(F32, "out", "1", False)])
+    assert "load_f32_1x8(" in cuda_kernel(nest).source and "step = bdim_x() * 1" in cuda_kernel(nest).source
+    assert ".v4" not in ptx_of(nest)
 
 
 def test_a_row_is_read_once() -> None:
@@ -221,8 +243,31 @@ def test_what_does_not_compile_says_so() -> None:
 
 
 def test_elsewhere_gives_the_same() -> None:
+    """What another process compiles; a kernel that ends it is left to be compiled here."""
     kernels = [cuda_kernel(one(op, F32, F32)) for op in ("add", "mul")]
-    codes = cuda_compile._elsewhere(kernels, CC)
-    assert codes == [compile_cuda(k, CC) for k in kernels]
+    waiting: SimpleQueue[int] = SimpleQueue()
+    for i in (0, 1, 2):
+        waiting.put(i)
+    codes: dict[int, bytes] = {}
+    cuda_compile._elsewhere([*kernels, replace(kernels[0], source="no kernel")], CC, waiting, codes)
+    assert codes == dict(enumerate(compile_cuda(k, CC) for k in kernels)) and waiting.empty()
 
 
+@pytest.mark.parametrize("members", [2, 40])
+@few
+@given(st.data())
+def test_packed_kernels_compile(members: int, data: Any) -> None:
+    nest = data.draw(st.one_of(elementwise(), reductions()))[0]
+    kernel = cuda_kernel(nest)
+    packed = replace(kernel, options=(*kernel.options, ("packed", members)))
+    text = cuda_compile.packed_ptx(compile_ptx(kernel, CC), packed, members)
+    assert f"arguments[{8 * members * len(kernel.signature)}]" in text and len(compile_cuda(packed, CC)) > 0
+    assert text.count("%ctaid.x") == text.count("%nctaid.x") == 1  # only to find the row
+
+
+@pytest.mark.parametrize("cc", [(8, 0), (9, 0), (12, 0)])
+@pytest.mark.parametrize("kernel", [copy_kernel(1), copy_kernel(COPIES), table_kernel(1), table_kernel(WORDS)])
+def test_the_devices_own_kernels_link(kernel: Kernel, cc: tuple[int, int]) -> None:
+    assert compile_cuda(kernel, cc)
+    (nbytes,) = re.findall(r"arguments\[(\d+)\]", kernel.source)
+    assert int(nbytes) == 8 * len(kernel.signature) <= 4096
