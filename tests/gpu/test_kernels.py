@@ -152,6 +152,24 @@ def test_primitives(loaded: Any, op: str, name: str) -> None:
     assert (np.abs(got[fine].astype("f8") - wanted[fine]) / step).max(initial=0) <= ULPS.get(op, 4)
 
 
+@pytest.mark.parametrize("op", ["div", "sqrt"])
+def test_quotients_and_roots_are_correctly_rounded(loaded: Any, op: str) -> None:
+    """A million random numbers, of all exponents and of ordinary ones: NumPy's results to the bit."""
+    nest, rng = _primitive(op, "f32"), np.random.default_rng(5)
+    sizes = (1 << 20,)
+    for exponents in (0xFF, 0x1F):
+        arrays = [array(rng, o, sizes) for o in nest.operands]
+        for a in arrays[:-1]:
+            bits = rng.integers(0, 2**32, sizes, np.uint32)
+            exponent = ((bits >> 23) & exponents) + (127 - exponents // 2)
+            a.view[...] = ((bits & 0x807FFFFF) | (exponent << 23)).astype(np.uint32).view(F32)
+        run_nest(loaded, nest, arrays, sizes)
+        with np.errstate(all="ignore"):
+            wanted = np.divide(*(a.view for a in arrays[:-1])) if op == "div" else np.sqrt(arrays[0].view)
+        np.testing.assert_array_equal(arrays[-1].view, wanted)
+        np.testing.assert_array_equal(np.signbit(arrays[-1].view)[wanted == 0], np.signbit(wanted)[wanted == 0])
+
+
 TARGETS = ["f32", "f64", "f16", "bf16", "i8", "i32", "u8", "u32", "i64", "u64", "b1"]
 SOURCES = ["f32", "f64", "f16", "bf16", "i8", "i64", "u32", "b1"]
 
