@@ -10,6 +10,7 @@ import numpy as np
 
 from ..compiler.ops import OPS, UFUNC_PARTS
 from . import (
+    bits,
     calculus,
     creation,
     einsum,
@@ -182,6 +183,7 @@ _ = (
         statistics,
         ufunc_methods,
         views,
+        bits,
         least_squares,
         norms,
         windows,

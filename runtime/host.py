@@ -124,6 +124,10 @@ def _put_along_axis(a: View, indices: View, values: View, axis: int | None) -> V
     return result
 
 
+def _view(a: View, dtype: np.dtype[Any]) -> View:
+    return np.ascontiguousarray(a).reshape(a.shape).view(dtype)
+
+
 def _put(a: View, indices: View, values: View, mode: Any) -> View:
     result = a.copy()
     np.put(result, indices, values, mode=mode)
@@ -145,4 +149,5 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "histogramdd": _histogramdd,
     "put_along_axis": _put_along_axis,
     "put": _put,
+    "view": _view,
 }

@@ -298,8 +298,9 @@ def test_host_calls_compiled_and_run() -> None:
 
 def test_errors_on_the_host_are_numpys_and_name_the_line() -> None:
     result = kg.kernel_graph(lambda x: np.linalg.inv(x) + 1, device="cpu")(np.zeros((2, 2)))
-    with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+    with pytest.raises(np.linalg.LinAlgError, match="Singular") as caught:
         result.wait()
+    assert any("test_host.py" in note for note in caught.value.__notes__)
 
 
 MISTAKES: list[Any] = [
@@ -388,3 +389,21 @@ def test_long_windows_are_one_task() -> None:
     mean = kg.kernel_graph(lambda x: view(x, 50).mean(-1), device="cpu")
     x = np.arange(200.0)
     np.testing.assert_allclose(mean(x), view(x, 50).mean(-1))
+
+
+@given(arrays(("i4", "f4", "u1", "f8", "c8", "?"), (0, 3)), st.sampled_from(["u4", "f4", "i8", "u1", "c8", None]))
+@many
+def test_bytes_as_another_dtype(x: Any, dtype: Any) -> None:
+    agrees(lambda x: (x.view(dtype) if dtype else x.view(), x.T.copy().view(x.dtype)), x)
+
+
+def test_a_view_of_bytes_sees_what_is_assigned_to_the_array() -> None:
+    def function(x: Any) -> Any:
+        y = x.copy()
+        bits = y.view(np.uint32)
+        y[1:] = -0.0
+        return bits >> 31
+
+    agrees(function, np.ones(3, np.float32))
+    with pytest.raises(kg.KernelGraphError, match="copy"):
+        kg.kernel_graph(lambda x: x.copy().view("u4").__setitem__(0, 1), device="cpu").graph(np.ones(3, np.float32))
