@@ -7,13 +7,13 @@ a node whose users are all in one group can create no path around it, any other 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .cost import MODELS, CostModel
-from .graph import Graph, Node
+from .graph import Graph
+from .hazards import order_updates
 from .maps import Map, identity, is_view, only_units, renumber, through, touches
-from .materialize import part_regions
 from .ops import OPS
 from .types import ArrayType
 
@@ -53,22 +53,8 @@ class Fusion:
         return "\n".join([*(f"g{i}: {g}" for i, g in enumerate(self.groups)), *(f"# {w}" for w in self.why)])
 
 
-Extent = tuple[tuple[int, int], ...]  # lowest and highest index along each axis
-
-
-def _extent(shape: Sequence[int], starts: Sequence[int], steps: Sequence[int]) -> Extent:
-    return tuple(
-        (start + min(0, step * (n - 1)), start + max(0, step * (n - 1)))
-        for n, start, step in zip(shape, starts, steps, strict=True)
-    )
-
-
-def _meet(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]) -> bool:
-    return all(low <= high2 and low2 <= high for (low, high), (low2, high2) in zip(a, b, strict=True))
-
-
 @dataclass(slots=True)
-class _Open:
+class OpenGroup:
     """A group that still grows. maps[n]: how the domain reads node n, computed here or loaded."""
 
     number: int
@@ -88,22 +74,13 @@ class _Open:
 
 def fuse(graph: Graph, target: str = "cpu") -> Fusion:
     """The groups of a graph that `materialize` has prepared."""
-    return _Fuser(graph, MODELS[target]).run()
+    return Fuser(graph, MODELS[target]).run()
 
 
-class Conflict(Exception):
-    """Updates (by their number before `materialize`) that cannot be done in place: what they overwrite is read later,
-    or by the very kernel that writes it, at other elements."""
-
-    def __init__(self, updates: frozenset[int]) -> None:
-        super().__init__(f"updates {sorted(updates)} need a second buffer")
-        self.updates = updates
-
-
-class _Fuser:
+class Fuser:
     def __init__(self, graph: Graph, model: CostModel) -> None:
         self.graph, self.model = graph, model
-        self.groups: list[_Open] = []
+        self.groups: list[OpenGroup] = []
         self.merged: dict[int, int] = {}  # group -> the group that took it in
         self.readers: list[set[int]] = [set() for _ in graph.nodes]  # groups that use the node, inline or loaded
         self.forced = [False] * len(graph.nodes)  # must be stored
@@ -126,7 +103,7 @@ class _Fuser:
             elif kind == "reduce" and (self.readers[number] or self.forced[number]):
                 self._reduce(number)
         self._side_by_side()
-        self._order_updates()
+        order_updates(self)
         return Fusion(tuple(self._ordered()), tuple(self.why))
 
     # the three kinds of node
@@ -139,9 +116,9 @@ class _Fuser:
             self.forced[arg] = True
         if node.op == "reshape" and not only_units(node.type.shape, self._type(arg).shape):
             self.forced[arg] = True  # another view of memory that must lie contiguous
-            self.readers[arg] |= self._readers(number)
+            self.readers[arg] |= self.readers_of(number)
             return
-        for group in self._readers(number):
+        for group in self.readers_of(number):
             opened = self.groups[group]
             self.readers[arg].add(group)
             for m in opened.maps.get(number, ()):
@@ -158,12 +135,12 @@ class _Fuser:
             self.readers[arg].add(group.number)
 
     def _map(self, number: int) -> None:
-        readers = self._readers(number)
+        readers = self.readers_of(number)
         cost, shape = OPS[self.graph.nodes[number].op].cost, self._type(number).shape
         kernels = [self.groups[r] for r in readers if self._inlines(r, number)]
         if len(kernels) > 1:
             kernels = self._try_merge(kernels)
-            readers = self._readers(number)
+            readers = self.readers_of(number)
         for group in kernels:
             self._expect_rows(number, group)
         inline = [g for g in kernels if self._cheap_to_recompute(number, g, cost)]
@@ -187,11 +164,11 @@ class _Fuser:
         node = self.graph.nodes[number]
         source = self._type(node.args[0])
         axes = frozenset(node.attr("axes"))
-        readers = self._readers(number)
+        readers = self.readers_of(number)
         kernels = [self.groups[r] for r in readers if self._inlines(r, number)]
         if len(kernels) > 1:
             kernels = self._try_merge(kernels)
-            readers = self._readers(number)
+            readers = self.readers_of(number)
         for group in kernels:
             alone = len(readers) == 1
             if not (alone or self._acyclic(number, group)) or not self._take_reduction(
@@ -219,7 +196,7 @@ class _Fuser:
         opened = self.groups[group]
         return opened.kind == "kernel" and number in opened.maps and len(opened.computes) < MAX_NODES
 
-    def _cheap_to_recompute(self, number: int, group: _Open, cost: float) -> bool:
+    def _cheap_to_recompute(self, number: int, group: OpenGroup, cost: float) -> bool:
         """Evaluating it once per map and iteration must cost less than storing it and loading it back."""
         times = len(group.maps[number])
         if all(a < 0 for m in group.maps[number] for a, _, _ in m):
@@ -232,7 +209,7 @@ class _Fuser:
         saved = 2 * self._type(number).dtype.itemsize * self.model.flops_per_byte
         return max(extra, 0.0) + group.carry.get(number, 0.0) <= max(saved, CHEAP if times == 1 else 0.0)
 
-    def _expect_rows(self, number: int, group: _Open) -> None:
+    def _expect_rows(self, number: int, group: OpenGroup) -> None:
         """Turn an elementwise group into rows where what it takes once per row comes from a reduction of such rows:
         the reduction will join it, and the node is then computed once per row."""
         if group.reduced or len(group.maps[number]) != 1 or self._type(number).size == 1:
@@ -257,7 +234,7 @@ class _Fuser:
                     todo.append(arg)
         return False
 
-    def _cheap_in_all(self, number: int, groups: list[_Open], cost: float) -> bool:
+    def _cheap_in_all(self, number: int, groups: list[OpenGroup], cost: float) -> bool:
         """Recompute in every group instead of storing: its arguments are then read by each."""
         node, own = self.graph.nodes[number], self._type(number)
         leaves = sum(self._type(a).nbytes for a in dict.fromkeys(node.args))
@@ -268,7 +245,7 @@ class _Fuser:
             self.why.append(f"%{number} is stored: recomputing it in {len(groups)} kernels would cost more")
         return again <= stored
 
-    def _canonical(self, number: int, group: _Open) -> bool:
+    def _canonical(self, number: int, group: OpenGroup) -> bool:
         """Computed exactly once for each element, by an iteration that can store it."""
         if len(group.maps[number]) != 1:
             return False
@@ -283,7 +260,7 @@ class _Fuser:
         rows = [i for i in full if i not in group.reduced]
         return 0 not in shape and moving in (full, rows)
 
-    def _take_reduction(self, number: int, group: _Open, shape: tuple[int, ...], axes: frozenset[int]) -> bool:
+    def _take_reduction(self, number: int, group: OpenGroup, shape: tuple[int, ...], axes: frozenset[int]) -> bool:
         """Whether the group can compute the reduction of an array of `shape`; widens its domain where it must."""
         kept = self._kept(shape, axes)
         maps = group.maps[number]
@@ -310,7 +287,7 @@ class _Fuser:
             group.maps[node] = {renumber(m, table) for m in old}
         return True
 
-    def _feeds_loop(self, number: int, group: _Open) -> bool:
+    def _feeds_loop(self, number: int, group: OpenGroup) -> bool:
         """Whether, inside the group, the reduction is used by work that runs for every reduced element."""
         todo, seen = [number], {number}
         while todo:
@@ -337,12 +314,12 @@ class _Fuser:
 
     # bookkeeping
 
-    def _open(self, kind: str, domain: tuple[int, ...], reduced: frozenset[int], number: int) -> _Open:
-        group = _Open(len(self.groups), kind, domain, reduced, {number: {identity(domain)}})
+    def _open(self, kind: str, domain: tuple[int, ...], reduced: frozenset[int], number: int) -> OpenGroup:
+        group = OpenGroup(len(self.groups), kind, domain, reduced, {number: {identity(domain)}})
         self.groups.append(group)
         return group
 
-    def _compute(self, number: int, group: _Open, cost: float, repeated: float = 0.0) -> None:
+    def _compute(self, number: int, group: OpenGroup, cost: float, repeated: float = 0.0) -> None:
         """repeated: this group's share of what is computed again in other groups, per element."""
         group.computes.add(number)
         carry = group.carry.get(number, 0.0) + cost * (len(group.maps[number]) - 1) + repeated
@@ -352,51 +329,51 @@ class _Fuser:
                 self._use(arg, group, through(node, self._type(arg), m))
             group.carry[arg] = max(carry, group.carry.get(arg, 0.0))
 
-    def _use_all(self, args: tuple[int, ...], group: _Open, maps: set[Map], carry: float) -> None:
+    def _use_all(self, args: tuple[int, ...], group: OpenGroup, maps: set[Map], carry: float) -> None:
         for arg in args:
             for m in maps:
                 self._use(arg, group, m)
             group.carry[arg] = max(carry, group.carry.get(arg, 0.0))
 
-    def _use(self, number: int, group: _Open, m: Map) -> None:
+    def _use(self, number: int, group: OpenGroup, m: Map) -> None:
         group.maps.setdefault(number, set()).add(m)
         self.readers[number].add(group.number)
 
-    def _settle(self, number: int, group: _Open) -> None:
+    def _settle(self, number: int, group: OpenGroup) -> None:
         """`number` is stored by `group`: whoever else reads it comes after."""
         self.home[number] = group.number
-        group.after |= {r for r in self._readers(number) if r != group.number}
+        group.after |= {r for r in self.readers_of(number) if r != group.number}
 
-    def _find(self, group: int) -> int:
+    def find(self, group: int) -> int:
         while group in self.merged:
             group = self.merged[group]
         return group
 
-    def _readers(self, number: int) -> set[int]:
-        found = {self._find(r) for r in self.readers[number]}
+    def readers_of(self, number: int) -> set[int]:
+        found = {self.find(r) for r in self.readers[number]}
         self.readers[number] = found
         return set(sorted(found))
 
-    def _acyclic(self, number: int, group: _Open) -> bool:
+    def _acyclic(self, number: int, group: OpenGroup) -> bool:
         """Whether `group` may store `number`: none of its other readers leads back to the group."""
-        others = {r for r in self._readers(number) if r != group.number}
-        return not any(self._reaches(r, group.number) for r in others)
+        others = {r for r in self.readers_of(number) if r != group.number}
+        return not any(self.reaches(r, group.number) for r in others)
 
-    def _reaches(self, start: int, goal: int) -> bool:
+    def reaches(self, start: int, goal: int) -> bool:
         todo, seen = [start], {start}
         while todo:
             here = todo.pop()
             if here == goal:
                 return True
-            for following in {self._find(g) for g in self.groups[here].after}:
+            for following in {self.find(g) for g in self.groups[here].after}:
                 if following not in seen:
                     seen.add(following)
                     todo.append(following)
         return False
 
-    def _try_merge(self, groups: list[_Open]) -> list[_Open]:
+    def _try_merge(self, groups: list[OpenGroup]) -> list[OpenGroup]:
         """Join groups over one domain that all use a node, where no path runs between them."""
-        kept: list[_Open] = []
+        kept: list[OpenGroup] = []
         for group in sorted(groups, key=lambda g: g.number):
             for other in kept:
                 if self._mergeable(other, group):
@@ -406,7 +383,7 @@ class _Fuser:
                 kept.append(group)
         return kept
 
-    def _mergeable(self, a: _Open, b: _Open) -> bool:
+    def _mergeable(self, a: OpenGroup, b: OpenGroup) -> bool:
         return (
             a.kind == b.kind == "kernel"
             and a.domain == b.domain
@@ -414,11 +391,11 @@ class _Fuser:
             and len(a.stores) + len(b.stores) <= MAX_STORES
             and len(a.computes | b.computes) <= MAX_NODES
             and len(a.maps.keys() | b.maps.keys()) - len(a.computes | b.computes) <= MAX_LOADS
-            and not self._reaches(a.number, b.number)
-            and not self._reaches(b.number, a.number)
+            and not self.reaches(a.number, b.number)
+            and not self.reaches(b.number, a.number)
         )
 
-    def _merge(self, a: _Open, b: _Open) -> None:
+    def _merge(self, a: OpenGroup, b: OpenGroup) -> None:
         for node, maps in b.maps.items():
             a.maps.setdefault(node, set()).update(maps)
             a.carry[node] = max(a.carry.get(node, 0.0), b.carry.get(node, 0.0))
@@ -441,85 +418,8 @@ class _Fuser:
                         by_load.setdefault((number, m), []).append(group.number)
         for numbers in by_load.values():
             if len(numbers) > 1:
-                alive = {self._find(n): self.groups[self._find(n)] for n in numbers}
+                alive = {self.find(n): self.groups[self.find(n)] for n in numbers}
                 self._try_merge(list(alive.values()))
-
-    def _order_updates(self) -> None:
-        """Whoever reads memory that an update will overwrite comes before it. Raises Conflict where that cannot be."""
-        bad: set[int] = set()
-        nodes = self.graph.nodes
-        for number, node in enumerate(nodes):
-            if node.op != "update" or number not in self.home:
-                continue
-            writer = self._writer(node.args[1])
-            region = _extent(nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
-            version = node.args[0]
-            while True:  # this version and all older ones in the same memory
-                for reader in sorted(self._readers(version)):
-                    if self.groups[reader].kind == "assembly":
-                        continue
-                    if self._safe(self.groups[reader], version, node, region, writer):
-                        continue
-                    if reader == writer or self._reaches(writer, reader):
-                        bad.add(node.attr("origin"))
-                    else:
-                        self.groups[reader].after.add(writer)
-                older = nodes[version]
-                for before in self._earlier_writers(version, region):
-                    if before == writer or self._reaches(writer, before):
-                        bad.add(node.attr("origin"))
-                    else:
-                        self.groups[before].after.add(writer)
-                if older.op != "update":
-                    break
-                version = older.args[0]
-        if bad:
-            raise Conflict(frozenset(bad))
-
-    def _earlier_writers(self, version: int, region: Extent) -> list[int]:
-        """The groups that wrote, for this version, elements that an update will write again."""
-        node = self.graph.nodes[version]
-        if OPS[node.op].kind != "assembly":
-            return [self._find(self.home[version])]
-        parts = list(zip(node.args, part_regions(node), strict=True))
-        extents = [(p, _extent(self._type(p).shape, *at)) for p, at in parts[1 if node.op == "update" else 0 :]]
-        return [self._writer(p) for p, extent in extents if _meet(extent, region)]
-
-    def _writer(self, part: int) -> int:
-        """The group that stores a part of an assembly."""
-        node = self.graph.nodes[part]
-        return self._find(self.home[part if part in self.home else node.args[0]])
-
-    def _safe(self, group: _Open, version: int, update: Node, region: Extent, writer: int) -> bool:
-        """Whether the group reads no element that the update writes, or just the one that it writes itself."""
-        maps = group.maps.get(version)
-        if maps is None:
-            return False
-        value = update.args[1]
-        root = (
-            value if value in group.maps else self.graph.nodes[value].args[0] if self.graph.nodes[value].args else value
-        )
-        for m in maps:
-            read = [
-                (start + min(0, step * (group.domain[a] - 1)), start + max(0, step * (group.domain[a] - 1)))
-                if a >= 0
-                else (start, start)
-                for a, step, start in m
-            ]
-            if not _meet(read, region):
-                continue
-            if group.number != writer or root != value:
-                return False
-            (own,) = group.maps[value] if len(group.maps[value]) == 1 else (None,)
-            at = zip(own or (), update.attr("starts"), update.attr("steps"), strict=False)
-            lengths = self._type(version).shape
-            wanted = tuple(
-                (-1, 0, 0) if n == 1 else (a, s * t if a >= 0 else 0, first + start * t)
-                for ((a, s, start), first, t), n in zip(at, lengths, strict=False)
-            )
-            if m != wanted:
-                return False
-        return True
 
     def _kept(self, shape: tuple[int, ...], axes: frozenset[int]) -> Map:
         rows = [i for i in range(len(shape)) if i not in axes]
@@ -535,7 +435,7 @@ class _Fuser:
         alive = {g.number: g for g in self.groups if g.number not in self.merged}
         waiting: dict[int, int] = dict.fromkeys(alive, 0)
         for group in alive.values():
-            group.after = {self._find(g) for g in group.after} - {group.number}
+            group.after = {self.find(g) for g in group.after} - {group.number}
             for following in group.after:
                 waiting[following] += 1
         ready = sorted((min(alive[g].stores), g) for g, n in waiting.items() if n == 0)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..runtime.program import Buffer, Library, Program, Region, Task
+from .access import Place
 from .cost import MODELS
 from .fuse import Fusion, Group
 from .graph import Graph, Node
 from .maps import contiguous_strides, only_units, reshape_strides
 from .materialize import Layout, part_regions
-from .nest import KernelBuilder, Place
+from .nest import KernelBuilder
 from .ops import OPS
 from .target import TARGETS
 

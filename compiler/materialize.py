@@ -33,7 +33,7 @@ class Layout:
 
 def materialize(graph: Graph, layouts: Sequence[Layout], second: frozenset[int] = frozenset()) -> Graph:
     """The graph with copies; layouts belong to its inputs. second: the updates that need a second buffer, since what
-    they replace is still read (see `fuse.Conflict`); the others are done in place."""
+    they replace is still read (see `hazards.Conflict`); the others are done in place."""
     return _Copier(graph, layouts, second).run()
 
 

@@ -1,73 +1,20 @@
-"""One group -> the structured form of its kernel, and what a task must pass to it; long reductions give two kernels."""
+"""One group -> its kernels: what is evaluated at which loop, and long reductions cut into two stages."""
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from ..runtime.program import Argument, Buffer, Int, Pointer, Region, Scalar
-from .body import Body, Val
+from ..runtime.program import Argument, Buffer
+from .access import Access, Domain, Nest, Place, reduction_dtypes
 from .cost import MODELS
+from .emit import Emitter
 from .fuse import Group
 from .graph import Graph
-from .kernel import LOOP, POINT, LoopNest, Operand, Phase, Reduction
 from .maps import Map, contiguous_strides, identity, is_view, only_units, through, touches
 from .ops import OPS
-from .target import TARGETS
-from .types import BOOL, FLOAT32, HALVES, INT64, DType
-
-UINT8 = np.dtype(np.uint8)
-ALIGNMENT = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a node lies: byte offset and strides (bytes) in a buffer; aligned: is byte 0 of the buffer 16-aligned."""
-
-    buffer: int
-    offset: int
-    strides: tuple[int, ...]
-    aligned: bool
-
-
-@dataclass(slots=True)
-class Access:
-    """One operand: strides in bytes over all domain axes."""
-
-    dtype: DType
-    role: str
-    place: Place
-    offset: int
-    strides: list[int]
-    region: Region
-
-    @property
-    def pointer(self) -> Pointer:
-        return Pointer(self.place.buffer, self.offset)
-
-
-@dataclass(frozen=True, slots=True)
-class Nest:
-    """A kernel's form with the numbers of one task."""
-
-    form: LoopNest
-    sizes: tuple[int, ...]
-    ints: tuple[Int, ...]
-    flops: float
-    suffix: str = ""
-
-
-@dataclass(slots=True)
-class _Domain:
-    """Iteration space of one kernel: lengths by axis number, and which axes are parallel and reduced, in loop order."""
-
-    sizes: dict[int, int]
-    parallel: list[int]
-    reduced: list[int]
+from .types import DType
 
 
 @dataclass(slots=True)
@@ -89,14 +36,14 @@ class KernelBuilder:
         self._collect()
         split = self._split()
         if split is None:
-            yield _Emitter(self, self._domain()).whole()
+            yield Emitter(self, self._domain()).whole()
         else:
             yield from self._two_stages(split, buffers)
 
-    def _domain(self) -> _Domain:
+    def _domain(self) -> Domain:
         reduced = list(self.group.reduced)
         rest = [i for i in range(len(self.group.domain)) if i not in reduced]
-        return _Domain(dict(enumerate(self.group.domain)), rest, reduced)
+        return Domain(dict(enumerate(self.group.domain)), rest, reduced)
 
     # what is evaluated where
 
@@ -106,10 +53,10 @@ class KernelBuilder:
         self.reduced = frozenset(self.group.reduced)
         inside = self.inside = frozenset(self.group.computes)
         for number in self.group.stores:
-            self.need.setdefault(number, {})[self._own_map(number)] = None
+            self.need.setdefault(number, {})[self.own_map(number)] = None
         for number in range(max(self.group.stores), -1, -1):
             maps = self.need.get(number)
-            if maps is None or not self._looks_through(number, inside):
+            if maps is None or not self.looks_through(number, inside):
                 continue
             node = nodes[number]
             for m in tuple(maps):
@@ -120,18 +67,18 @@ class KernelBuilder:
                         self.need.setdefault(arg, {})[through(node, nodes[arg].type, m)] = None
         for number in sorted(self.need):
             node = nodes[number]
-            below = [self.level[a] for a in node.args] if self._looks_through(number, inside) else []
+            below = [self.level[a] for a in node.args] if self.looks_through(number, inside) else []
             step = 1 if number in inside and OPS[node.op].kind == "reduce" else 0
             self.level[number] = max(below, default=0) + step
 
-    def _looks_through(self, number: int, inside: frozenset[int]) -> bool:
+    def looks_through(self, number: int, inside: frozenset[int]) -> bool:
         """Whether the node is computed here from its arguments (else it is loaded or a source)."""
         node = self.graph.nodes[number]
         if not is_view(node):
             return number in inside
         return node.op != "reshape" or only_units(node.type.shape, self.graph.nodes[node.args[0]].type.shape)
 
-    def _own_map(self, number: int) -> Map:
+    def own_map(self, number: int) -> Map:
         """Where the domain computes a stored node: once per row, or at every iteration."""
         shape, domain = self.graph.nodes[number].type.shape, self.group.domain
         full = [i for i, n in enumerate(domain) if n != 1]
@@ -154,7 +101,7 @@ class KernelBuilder:
         model, domain = MODELS[self.target], self.group.domain
         if not self.reduced or max(self.level.values()) > 1:
             return None
-        if any(touches(m, self.reduced) for n in self.group.stores for m in [self._own_map(n)]):
+        if any(touches(m, self.reduced) for n in self.group.stores for m in [self.own_map(n)]):
             return None
         rows = math.prod(n for i, n in enumerate(domain) if i not in self.reduced)
         length = math.prod(domain[i] for i in self.reduced)
@@ -188,10 +135,10 @@ class KernelBuilder:
         pieces = [(0, parts, length)] + ([(parts, 1, rest)] if rest else [])
         for first, many, size in pieces:
             sizes = domain.sizes | {axis: size, part: many}
-            piece = _Domain(sizes, [part, *domain.parallel], domain.reduced)
-            yield _Emitter(self, piece, split=(axis, part, first, length)).partial(partials)
-        combine = _Domain(domain.sizes | {part: count}, domain.parallel, [part])
-        yield _Emitter(self, combine).combine(partials)
+            piece = Domain(sizes, [part, *domain.parallel], domain.reduced)
+            yield Emitter(self, piece, split=(axis, part, first, length)).partial(partials)
+        combine = Domain(domain.sizes | {part: count}, domain.parallel, [part])
+        yield Emitter(self, combine).combine(partials)
 
     def _partial_dtypes(self) -> list[DType]:
         found: list[DType] = []
@@ -199,355 +146,3 @@ class KernelBuilder:
             for dtype in reduction_dtypes(self.graph, number):
                 found.append(dtype)
         return found
-
-
-def reduction_dtypes(graph: Graph, number: int) -> list[DType]:
-    """The dtypes of a reduction's running values: a complex sum has two, argmin has the value and its index."""
-    node = graph.nodes[number]
-    dtype = graph.nodes[node.args[0]].type.dtype
-    if dtype in HALVES:
-        dtype = FLOAT32
-    if dtype == BOOL and node.op not in ("any", "all"):
-        dtype = UINT8
-    if dtype.kind == "c":
-        return [np.dtype(f"f{dtype.itemsize // 2}")] * 2
-    return [dtype, INT64] if node.op in ("argmin", "argmax") else [dtype]
-
-
-class _Emitter:
-    """Emits one kernel over one domain."""
-
-    def __init__(self, builder: KernelBuilder, domain: _Domain, split: tuple[int, int, int, int] | None = None) -> None:
-        self.b, self.domain, self.split = builder, domain, split
-        self.graph = builder.graph
-        self.body = Body()
-        self.accesses: list[Access] = []
-        self.operand_of: dict[tuple[int, Map], int] = {}
-        self.scalars: list[DType] = []
-        self.extra: list[Argument] = []
-        self.scalar_of: dict[int, int] = {}
-        self.indexed: set[int] = set()
-        self.flops = 0.0
-        self.points: dict[tuple[int, Map], Val] = {}  # values that POINT phases made
-        self.finished: dict[int, list[tuple[int, int]]] = {}  # reduce node -> (phase, reduction) of each running value
-
-    # the three shapes of kernel
-
-    def whole(self) -> tuple[Nest, list[Access], tuple[Argument, ...]]:
-        """All of the group in one kernel."""
-        b = self.b
-        row_stores = [n for n in b.group.stores if touches(b._own_map(n), b.reduced)]
-        last = max([b.level[n] for n in b.need] + [0])
-        for level in range(last + 1):
-            self._point(level)
-            reductions = b.reductions(level)
-            stores = [n for n in row_stores if b.level[n] == level]
-            if reductions or stores:
-                self._loop(level, reductions, stores)
-        return self._finish("")
-
-    def partial(self, partials: Sequence[Place]) -> tuple[Nest, list[Access], tuple[Argument, ...]]:
-        """Only the loop; its results go to `partials`."""
-        assert self.split is not None
-        _, part, first, _ = self.split
-        self._point(0)
-        self._loop(0, self.b.reductions(0), [])
-        self.body.begin_phase(POINT)
-        running = [r for n in self.b.reductions(0) for r in self._results(n)]
-        for value, place in zip(running, partials, strict=True):
-            offset = place.offset + first * place.strides[0]
-            strides = dict(zip([part, *self.domain.parallel[1:]], place.strides, strict=True))
-            self.body.store(self._operand(value.dtype, "out", place, offset, strides), value)
-        self.body.end_phase()
-        return self._finish(f"_part{'' if first == 0 else '_rest'}")
-
-    def combine(self, partials: Sequence[Place]) -> tuple[Nest, list[Access], tuple[Argument, ...]]:
-        """The reduction of `partials` over the part axis, then all that follows."""
-        b = self.b
-        (part,) = self.domain.reduced
-        b_reduced = b.reductions(0)
-        self._point(0)
-        phase = self.body.begin_phase(LOOP)
-        found: list[Reduction] = []
-        remaining = list(partials)
-        for number in b_reduced:
-            values = []
-            for dtype in reduction_dtypes(self.graph, number):
-                place = remaining.pop(0)
-                strides = dict(zip([part, *self.domain.parallel], place.strides, strict=True))
-                values.append(self.body.load(self._operand(dtype, "in", place, place.offset, strides), dtype))
-            self._reduction(number, values, phase, found)
-        self.body.end_phase(found)
-        self._point(1)
-        return self._finish("_combine")
-
-    # phases
-
-    def _point(self, level: int) -> None:
-        """All values of this level that do not depend on the reduced axes, and their stores."""
-        b = self.b
-        wanted = [
-            (n, m) for n in sorted(b.need) if b.level[n] == level for m in b.need[n] if not touches(m, b.reduced)
-        ]  # fmt: skip
-        if not wanted:
-            return
-        self.body.begin_phase(POINT)
-        for n, m in wanted:
-            self.points[n, m] = self._value(n, m, self.points)
-        for n in b.group.stores:
-            m = b._own_map(n)
-            if b.level[n] == level and not touches(m, b.reduced):
-                self._store(n, m, self.points[n, m])
-        self.body.end_phase()
-
-    def _loop(self, level: int, reductions: Sequence[int], stores: Sequence[int]) -> None:
-        """One sweep over the reduced axes: what the reductions and the stores need, evaluated at each iteration."""
-        b = self.b
-        phase = self.body.begin_phase(LOOP)
-        roots = [(self.graph.nodes[r].args[0], identity(b.group.domain)) for r in reductions]
-        roots += [(n, b._own_map(n)) for n in stores]
-        values = dict(self.points)
-        for n, m in self._closure(roots):
-            values[n, m] = self._value(n, m, values)
-        for n in stores:
-            self._store(n, b._own_map(n), values[n, b._own_map(n)])
-        found: list[Reduction] = []
-        for r in reductions:
-            node = self.graph.nodes[r]
-            source = values[node.args[0], identity(b.group.domain)]
-            self._reduction(r, self._running(r, source), phase, found)
-        self.body.end_phase(found)
-
-    def _closure(self, roots: Sequence[tuple[int, Map]]) -> list[tuple[int, Map]]:
-        """Everything that depends on the reduced axes below the roots, arguments first."""
-        b, found, todo = self.b, set(roots), list(roots)
-        while todo:
-            number, m = todo.pop()
-            if not b._looks_through(number, b.inside):
-                continue
-            node = self.graph.nodes[number]
-            for arg in node.args:
-                key = (arg, through(node, self.graph.nodes[arg].type, m))
-                if key not in found and touches(key[1], b.reduced):
-                    found.add(key)
-                    todo.append(key)
-        return sorted(k for k in found if touches(k[1], b.reduced) or k not in self.points)
-
-    # values
-
-    def _value(self, number: int, m: Map, values: dict[tuple[int, Map], Val]) -> Val:
-        node = self.graph.nodes[number]
-        dtype = node.type.dtype
-        if node.op == "const":
-            return self.body.const(np.frombuffer(node.attr("value"), dtype)[0], dtype)
-        if node.op == "number":
-            return self._scalar(node.attr("index"), dtype)
-        if node.op == "index":
-            return self._index(m[node.attr("axis")])
-        if not self.b._looks_through(number, self.b.inside):
-            return self._load(number, m)
-        kind = OPS[node.op].kind
-        if kind == "reduce":
-            return self._finished(number)
-        args = [values[a, through(node, self.graph.nodes[a].type, m)] for a in node.args]
-        if kind == "view":
-            return args[0]
-        self.flops += OPS[node.op].cost * self._times(m)
-        if node.op == "cast":
-            return self.body.cast(args[0], dtype)
-        return self.body.apply(OPS[node.op], args, dtype, dict(node.attrs))
-
-    def _times(self, m: Map) -> int:
-        """How often a value at this map is computed, if what does not move is hoisted."""
-        moving = [a for a, _, _ in m if a >= 0]
-        return math.prod(self.domain.sizes[a] for a in moving) if moving else 1
-
-    def _index(self, entry: tuple[int, int, int]) -> Val:
-        axis, step, start = entry
-        if axis < 0:
-            return self.body.const(start, INT64)
-        value = self._axis_index(axis)
-        value = value * step if step != 1 else value
-        return value + start if start else value
-
-    def _axis_index(self, axis: int) -> Val:
-        """The index along a domain axis; in a split kernel, along the whole axis that was cut into parts."""
-        self.indexed.add(axis)
-        value = self.body.index(axis)
-        if self.split is None or axis != self.split[0]:
-            return value
-        _, part, first, length = self.split
-        self.indexed.add(part)
-        base = self._run_time(first * length)
-        return (self.body.index(part) * self._run_time(length) + base) + value
-
-    def _run_time(self, value: int) -> Val:
-        self.scalars.append(INT64)
-        self.extra.append(Int(value))
-        return self.body.scalar(len(self.scalars) - 1, INT64)
-
-    def _scalar(self, index: int, dtype: DType) -> Val:
-        number = self.scalar_of.get(index)
-        if number is None:
-            number = self.scalar_of[index] = len(self.scalars)
-            self.scalars.append(dtype)
-            self.extra.append(Scalar(index, dtype.name))
-        return self.body.scalar(number, dtype)
-
-    def _load(self, number: int, m: Map) -> Val:
-        dtype = self.graph.nodes[number].type.dtype
-        key = (number, m)
-        if key not in self.operand_of:
-            place = self.b.places[number]
-            offset = place.offset + sum(start * s for (_, _, start), s in zip(m, place.strides, strict=True))
-            strides: dict[int, int] = {}
-            for (axis, step, _), stride in zip(m, place.strides, strict=True):
-                if axis >= 0:
-                    strides[axis] = strides.get(axis, 0) + step * stride
-            if self.split is not None and self.split[0] in strides:
-                axis, part, first, length = self.split
-                strides[part] = strides[axis] * length
-                offset += first * strides[part]
-            self.operand_of[key] = self._operand(dtype, "in", place, offset, strides)
-        return self.body.load(self.operand_of[key], dtype)
-
-    def _store(self, number: int, m: Map, value: Val) -> None:
-        place = self.b.places[number]
-        strides = {axis: s for (axis, _, _), s in zip(m, place.strides, strict=True) if axis >= 0}
-        operand = self._operand(value.dtype, "out", place, place.offset, strides)
-        for earlier, access in enumerate(self.accesses[:operand]):
-            if (access.place.buffer, access.offset, access.strides) == (
-                place.buffer, place.offset, self.accesses[operand].strides
-            ):  # fmt: skip
-                access.role = "inout"  # in place: one parameter, never two equal pointers
-                self.accesses.pop()
-                operand = earlier
-        self.body.store(operand, value)
-
-    def _operand(self, dtype: DType, role: str, place: Place, offset: int, strides: dict[int, int]) -> int:
-        axes = [*self.domain.parallel, *self.domain.reduced]
-        moving = [a for a in axes if strides.get(a, 0) != 0 and self.domain.sizes[a] != 1]
-        shape = tuple(self.domain.sizes[a] for a in moving)
-        region = Region(place.buffer, offset, shape, tuple(strides[a] for a in moving), dtype.itemsize, dtype.name)
-        every = [0] * (max(axes, default=-1) + 1)
-        for axis, stride in strides.items():
-            every[axis] = stride
-        self.accesses.append(Access(dtype, role, place, offset, every, region))
-        return len(self.accesses) - 1
-
-    # reductions
-
-    def _running(self, number: int, source: Val) -> list[Val]:
-        """The values that a reduction accumulates, from the element it takes."""
-        dtypes = reduction_dtypes(self.graph, number)
-        if source.dtype.kind == "c":
-            return list(source.parts)
-        value = source.cast(dtypes[0])
-        if len(dtypes) == 1:
-            return [value]
-        flat: Val | None = None
-        for axis in self.b.group.reduced:
-            if self.b.group.domain[axis] == 1:
-                continue
-            index = self._axis_index(axis)
-            if flat is not None:
-                index = flat * self.body.size(axis) + index
-            flat = index
-        return [value, self.body.const(0, INT64) if flat is None else flat]
-
-    def _reduction(self, number: int, values: list[Val], phase: int, found: list[Reduction]) -> None:
-        combine = self.graph.nodes[number].op
-        if combine in ("argmin", "argmax"):
-            numbers = tuple(v.numbers[0] for v in values)
-            self.finished[number] = [(phase, len(found))]
-            found.append(Reduction(combine, values[0].dtype, numbers))
-            return
-        self.finished[number] = []
-        for value in values:
-            self.finished[number].append((phase, len(found)))
-            found.append(Reduction(combine, value.dtype, value.numbers))
-        self.flops += 2.0 * math.prod(self.domain.sizes[a] for a in (*self.domain.parallel, *self.domain.reduced))
-
-    def _results(self, number: int) -> list[Val]:
-        """The running values at the end of the loop."""
-        where = self.finished[number]
-        if self.graph.nodes[number].op in ("argmin", "argmax"):
-            return [self.body.result(*where[0], part) for part in (0, 1)]
-        return [self.body.result(*w) for w in where]
-
-    def _finished(self, number: int) -> Val:
-        results, dtype = self._results(number), self.graph.nodes[number].type.dtype
-        if self.graph.nodes[number].op in ("argmin", "argmax"):
-            return results[1].cast(dtype)
-        return self.body.pair(*results) if len(results) == 2 else results[0].cast(dtype)
-
-    # the finished form
-
-    def _finish(self, suffix: str) -> tuple[Nest, list[Access], tuple[Argument, ...]]:
-        phases = self.body.finish()
-        parallel = self._collapse(self.domain.parallel)
-        reduced = self._collapse(self.domain.reduced) if any(p.kind == LOOP for p in phases) else []
-        parallel = parallel or [[]]
-        if any(p.kind == LOOP for p in phases):
-            reduced = reduced or [[]]
-        axes = [*parallel, *reduced]
-        number = {a: i for i, group in enumerate(axes) for a in group}
-        sizes = tuple(math.prod(self.domain.sizes[a] for a in group) for group in axes)
-        phases = tuple(_rename(p, number) for p in phases)
-        operands, ints = [], [Int(n) for n in sizes]
-        wide = any(n >= 2**31 for n in (math.prod(sizes[: len(parallel)]), math.prod(sizes[len(parallel) :])))
-        for access in self.accesses:
-            layout, aligned = "", access.place.aligned and access.offset % ALIGNMENT == 0
-            for i, group in enumerate(axes):
-                stride = access.strides[group[-1]] if group and group[-1] < len(access.strides) else 0
-                elements = stride // access.dtype.itemsize
-                unit = elements == 1
-                alone = not group and access.role == "out" and i == len(parallel) - 1
-                layout += "0" if elements == 0 and not alone else "1" if unit or alone else "s"
-                if layout[-1] == "s":
-                    ints.append(Int(elements))
-                    aligned = aligned and stride % ALIGNMENT == 0
-                    wide = wide or abs(elements) * sizes[i] >= 2**31
-            operands.append(Operand(access.dtype, access.role, layout, aligned))
-        points = math.prod(sizes) or 1
-        width = TARGETS[self.b.target].width(
-            sizes[len(parallel) :], max(a.dtype.itemsize for a in self.accesses), self.flops / points
-        )
-        form = LoopNest(
-            "",
-            len(parallel),
-            len(reduced),
-            tuple(operands),
-            tuple(self.scalars),
-            phases,
-            64 if wide else 32,
-            width,
-            self.b.fastmath,
-        )
-        digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
-        form = replace(form, name=f"k_{digest}")
-        return Nest(form, sizes, tuple(ints), self.flops, suffix), self.accesses, tuple(self.extra)
-
-    def _collapse(self, axes: Sequence[int]) -> list[list[int]]:
-        """Neighbouring axes that every operand walks as one become one; axes of length 1 vanish."""
-        groups: list[list[int]] = []
-        for axis in axes:
-            if self.domain.sizes[axis] == 1 and axis not in self.indexed:
-                continue
-            if groups and axis not in self.indexed and not any(a in self.indexed for a in groups[-1]):
-                last = groups[-1][-1]
-                if all(_stride(a, last) == _stride(a, axis) * self.domain.sizes[axis] for a in self.accesses):
-                    groups[-1].append(axis)
-                    continue
-            groups.append([axis])
-        return groups
-
-
-def _stride(access: Access, axis: int) -> int:
-    return access.strides[axis] if axis < len(access.strides) else 0
-
-
-def _rename(phase: Phase, number: dict[int, int]) -> Phase:
-    """index and size speak of the kernel's axes, not the domain's."""
-    instrs = tuple(replace(i, attr=number[i.attr]) if i.op in ("index", "size") else i for i in phase.instrs)
-    return replace(phase, instrs=instrs)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..runtime.program import Program
-from .fuse import Conflict, Fusion, fuse
+from .fuse import Fusion, fuse
 from .graph import Graph
+from .hazards import Conflict
 from .lower import lower
 from .materialize import Layout, materialize
 from .simplify import simplify
