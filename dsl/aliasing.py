@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -93,7 +93,12 @@ class Broadcast:
         raise ReadOnlyError("a broadcast array is read-only; assign to x.copy()")
 
 
-Look = Slice | Permute | Reshape | Broadcast
+class Look(Protocol):
+    """One way to look at an array."""
+
+    def apply(self, builder: Builder, value: Value) -> Value: ...
+
+    def lift(self, builder: Builder, base: ArrayType, part: Part) -> Part: ...
 
 
 def view(x: Tracer, *steps: Look) -> Tracer:

@@ -15,6 +15,8 @@ F = TypeVar("F", bound=Implementation)
 FUNCTIONS: dict[Any, Implementation] = {}  # NumPy's function -> ours; filled by `implements`
 METHODS: dict[str, Implementation] = {}  # ndarray's methods -> ours
 REFUSED: dict[Any, str] = {}  # NumPy's function -> why it cannot be traced, and what to write; filled by `refusals`
+# types of operands with ways of their own: (op and operands, NumPy function, ufunc, to an array); filled by `masked`
+SPECIAL: dict[type, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {}
 UFUNCS: dict[str, Callable[..., Any]] = {}  # what a call, a reduction, ... of a ufunc does; filled by `elementwise`
 
 
@@ -42,6 +44,9 @@ class Traced:
     __slots__ = ()
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        for x in inputs:
+            if type(x) in SPECIAL:
+                return SPECIAL[type(x)][2](ufunc, method, inputs, options)
         handler = UFUNCS.get(method)
         if handler is None:
             raise UnsupportedError(
@@ -68,6 +73,9 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
         near = nearest(name, supported_names())
         raise UnsupportedError(f"{name} cannot be traced{near}; or call it outside of the traced function")
     check_options(implementation, name, options)
+    for x in args:
+        if type(x) in SPECIAL:
+            return SPECIAL[type(x)][1](function, args, options)
     return implementation(*args, **options)
 
 

@@ -11,7 +11,7 @@ from ..compiler.graph import GraphError, Value
 from ..compiler.ops import OPS, UFUNC_PARTS
 from ..compiler.types import kind_of
 from .aliasing import assign
-from .dispatch import FUNCTIONS, METHODS, UFUNCS, check_options, implements, public_name, supported_names
+from .dispatch import FUNCTIONS, METHODS, SPECIAL, UFUNCS, check_options, implements, public_name, supported_names
 from .errors import DTypeError, ShapeError, UnsupportedError, nearest
 from .operands import array_of, checked_dtype, fresh, fresh_array, operand, trace_of
 from .tracer import TracedNumber, Tracer
@@ -32,6 +32,9 @@ def apply(op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
 
 def user_apply(op: str, *args: Any, **attrs: Any) -> Tracer:
     """`apply` as the user asked for it: where NumPy looks at the value of a number, so does this."""
+    for x in args:
+        if type(x) in SPECIAL:
+            return SPECIAL[type(x)][0](op, *args, **attrs)  # type: ignore[no-any-return]
     rule = _VALUE_RULES.get(op)
     replaced = rule(*args) if rule is not None else None
     return apply(op, *args, **attrs) if replaced is None else replaced

@@ -28,6 +28,8 @@ MANY_RUNS = 8  # up to so many slices are joined
 def index_array(entry: Any) -> Any:
     """An entry of a key as integers: a NumPy array where they are known, else a traced one, or an int; None where it is
     nothing of the kind. Known booleans become the places of True. Raises IndexingError, UnsupportedError."""
+    if isinstance(entry, range):
+        entry = list(entry)
     if not isinstance(entry, (list, tuple, Tracer, np.ndarray)):
         return None
     known: Any = fixed_array(entry)

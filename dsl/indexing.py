@@ -8,18 +8,23 @@ from typing import Any
 import numpy as np
 
 from .aliasing import Reshape, Slice, as_dtype, store, view
-from .dispatch import implements
+from .dispatch import METHODS, implements
 from .elementwise import apply
 from .errors import DTypeError, IndexingError, ShapeError, TraceError, UnsupportedError
 from .gather import gather, index_array, is_gathered, scatter
+from .known import known_value
+from .masked import for_mask, masked
 from .operands import array_of, fresh
 from .tracer import Tracer, check_alive
 
 
 @implements(method="__getitem__")
 def getitem(x: Tracer, key: Any) -> Tracer:
-    """Integers, slices with any step, None and Ellipsis; and arrays of integers, see `gather`."""
+    """Integers, slices with any step, None and Ellipsis; arrays of integers, see `gather`; a mask, see `masked`."""
     check_alive(x)
+    found = _through_mask(x, key if isinstance(key, tuple) else (key,))
+    if found is not None:
+        return masked(*found)  # type: ignore[return-value]
     keys = _expand(key if isinstance(key, tuple) else (key,), x)
     if is_gathered(keys):
         return gather(x, keys)
@@ -59,8 +64,11 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
     """`x[key] = value` with a key of `getitem`, or with a mask."""
     check_alive(x)
     keys = key if isinstance(key, tuple) else (key,)
+    through = _through_mask(x, keys)
     if len(keys) == 1 and _is_mask(keys[0]):
-        store(x, _masked(x, keys[0], value))
+        _store_masked(x, array_of(keys[0]), value)
+    elif through is not None:
+        _store_masked(*through, value)
     elif any(isinstance(entry, (list, tuple, np.ndarray, Tracer)) for entry in keys):
         expanded = _expand(keys, x)
         if is_gathered(expanded):
@@ -75,21 +83,44 @@ def _is_mask(entry: Any) -> bool:
     return isinstance(entry, (bool, np.bool_)) or getattr(entry, "dtype", None) == np.bool_
 
 
-def _masked(x: Tracer, mask: Any, value: Any) -> Tracer:
-    """x with `value` where the mask holds."""
-    chosen = array_of(mask)
-    if chosen.shape != x.shape[: chosen.ndim]:
-        raise IndexingError(f"a mask of shape {chosen.shape} does not fit an array of shape {x.shape}")
-    rest = x.ndim - chosen.ndim
-    new = array_of(value) if isinstance(value, (Tracer, np.ndarray, list, tuple)) else None
-    if new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
-        raise UnsupportedError(
-            "assigning several values through a mask depends on how many are chosen; write "
-            "x[...] = np.where(mask, values, x) with values for every element"
-        )
-    number = as_dtype(value, x)
-    wide = view(chosen, Reshape(chosen.shape + (1,) * rest))
-    return apply("where", wide, Tracer(x._trace, number, None), x)
+def _through_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tracer] | None:
+    """The part of x that a key's mask chooses from, and the mask; None where there is none.
+
+    Before the mask there may be integers, after it integers, slices and Ellipsis."""
+    at = next((i for i, k in enumerate(keys) if isinstance(k, Tracer) and k.ndim and k.dtype == np.bool_), -1)
+    if at < 0:
+        return None
+    mask, before, after = keys[at], keys[:at], keys[at + 1 :]
+    plain = all(isinstance(k, (int, np.integer)) for k in before)
+    plain = plain and all(isinstance(k, (int, np.integer, slice)) or k is Ellipsis for k in after)
+    if not plain:
+        return None
+    part = x if len(keys) == 1 else getitem(x, (*before, *(slice(None),) * mask.ndim, *after))
+    if mask.shape != part.shape[: mask.ndim]:
+        raise IndexingError(f"a mask of shape {mask.shape} does not fit an array of shape {x.shape}")
+    return part, mask
+
+
+def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:
+    """x[mask] = value"""
+    if mask.shape != x.shape[: mask.ndim]:
+        raise IndexingError(f"a mask of shape {mask.shape} does not fit an array of shape {x.shape}")
+    rest = x.ndim - mask.ndim
+    new = for_mask(value, mask)
+    if new is None or new.ndim != x.ndim:
+        new = array_of(value) if isinstance(value, (np.ndarray, list, tuple)) else None
+        if new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
+            known = known_value(x._trace, mask._value)
+            if known is None:
+                raise UnsupportedError(
+                    "assigning several values through a mask depends on how many are chosen; write "
+                    "x[...] = np.where(mask, values, x) with values for every element"
+                )
+            return scatter(x, [*known.nonzero(), *(slice(None),) * rest], new)
+        new = METHODS["reshape"](new, new.shape[new.ndim - rest :]) if new is not None and new.ndim > rest else new
+    number = as_dtype(value if new is None else new, x)
+    wide = view(mask, Reshape(mask.shape + (1,) * rest))
+    return store(x, apply("where", wide, Tracer(x._trace, number), x))
 
 
 def _slice(entry: slice, n: int) -> tuple[int, int, int]:

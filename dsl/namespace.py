@@ -37,18 +37,14 @@ from . import (
     views,
     windows,
 )
-from .dispatch import FUNCTIONS, call_function
+from .dispatch import FUNCTIONS, Traced, call_function
 from .trace import current
-from .tracer import TracedNumber, Tracer
 
 __all__ = ["NAMESPACE", "Namespace"]
 
 
 def _has_traced(args: tuple[Any, ...]) -> bool:
-    return any(
-        isinstance(a, Tracer) or type(a) is TracedNumber or (isinstance(a, (list, tuple)) and _has_traced(tuple(a)))
-        for a in args
-    )
+    return any(isinstance(a, Traced) or (isinstance(a, (list, tuple)) and _has_traced(tuple(a))) for a in args)
 
 
 def _both(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..compiler.graph import Scalar, Value
 from ..compiler.types import dtype_of
+from .dispatch import SPECIAL
 from .errors import DTypeError, TraceError
 from .trace import Trace, current
 from .tracer import CAPTURED, SCALAR, TracedNumber, Tracer, check_alive
@@ -42,6 +43,8 @@ def operand(x: Any) -> Value | Scalar | np.generic:
             checked_dtype(x.dtype)
             return x
         return x
+    if type(x) in SPECIAL:
+        return SPECIAL[type(x)][3](x)._value  # type: ignore[no-any-return]
     array = host_array(x)
     return trace_of().capture(array)
 
@@ -85,6 +88,8 @@ def array_of(x: Any) -> Tracer:
     if isinstance(x, Tracer):
         check_alive(x)
         return x
+    if type(x) in SPECIAL:
+        return SPECIAL[type(x)][3](x)  # type: ignore[no-any-return]
     trace = trace_of(x)
     value = value_of(x)
     if value.weak is not None:

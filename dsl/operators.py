@@ -10,8 +10,9 @@ import numpy as np
 
 from ..compiler.ops import OPS, UFUNC_PARTS
 from .aliasing import assign
+from .dispatch import call_function
 from .elementwise import user_apply
-from .linear import matmul
+from .masked import Masked
 from .tracer import SCALAR, TracedNumber, Tracer, check_alive
 
 
@@ -83,17 +84,19 @@ def _install_operators() -> None:
     rows["__divmod__"] = UFUNC_PARTS[np.divmod]
     for python, parts in rows.items():
         arity = OPS[parts[0]].arity
-        setattr(Tracer, python, _array_operator(python, parts, arity))
+        for stand_in in (Tracer, Masked):
+            setattr(stand_in, python, _array_operator(python, parts, arity))
         setattr(TracedNumber, python, _number_operator(python, python, parts, arity))
         stem = python.strip("_")
         if arity == 2 and hasattr(int, f"__r{stem}__"):
-            setattr(Tracer, f"__r{stem}__", _array_operator(f"__r{stem}__", parts, arity, True))
+            for stand_in in (Tracer, Masked):
+                setattr(stand_in, f"__r{stem}__", _array_operator(f"__r{stem}__", parts, arity, True))
             setattr(TracedNumber, f"__r{stem}__", _number_operator(f"__r{stem}__", python, parts, arity, True))
             if hasattr(operator, f"__i{stem}__"):
                 setattr(Tracer, f"__i{stem}__", _inplace_operator(f"__i{stem}__", parts[0]))
-    for stand_in in (Tracer, TracedNumber):
-        setattr(stand_in, "__matmul__", lambda self, other: matmul(self, other))  # noqa: B010
-        setattr(stand_in, "__rmatmul__", lambda self, other: matmul(other, self))  # noqa: B010
+    for kind in (Tracer, TracedNumber, Masked):
+        setattr(kind, "__matmul__", lambda self, other: call_function(np.matmul, (self, other), {}))  # noqa: B010
+        setattr(kind, "__rmatmul__", lambda self, other: call_function(np.matmul, (other, self), {}))  # noqa: B010
 
 
 _install_operators()

@@ -25,7 +25,7 @@ class Windows:
     length: int
 
     def apply(self, builder: Builder, value: Value) -> Value:
-        """Copies of the axis of length n one after another, read in rows of n + 1, are shifted by one from row to row."""
+        """Copies of the axis of length n one after another, read in rows of n + 1, move by one from row to row."""
         n, w, rank = value.shape[self.axis], self.length, len(value.shape)
         rest = [i for i in range(rank) if i != self.axis]
         last = builder.permute(value, [*rest, self.axis])

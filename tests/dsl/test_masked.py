@@ -1,0 +1,158 @@
+"""`x[mask]` with a mask that only the call decides: what needs no number of chosen elements is NumPy's; the rest says
+what to write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import kernelgraph as kg
+
+from .agreement import FLOATS, REALS, agrees, arrays
+from .test_errors import graph, line_in, refused
+
+many = settings(max_examples=60, deadline=None)
+X = np.linspace(-2.0, 3.0, 12).reshape(3, 4)
+
+
+def two(x: Any, y: Any) -> Any:
+    m = x > y.mean()
+    z = np.zeros_like(x) + y
+    z[m] = 2 * x[m] + np.sqrt(np.abs(y[m])) - z[m] ** 2
+    z[m] += 1
+    z[~m] *= x[~m]
+    n = np.zeros(x.shape, int)
+    n[m] = 7
+    n[m] -= 2
+    z[x < 0] = np.where(y[x < 0] > 0, x[x < 0], 1).astype(np.float32)
+    z[x > 1] = np.clip(x[x > 1], 0, 1.5).round(1)
+    return z, n
+
+
+REDUCED: list[Any] = [
+    lambda x, m: x[m].sum(),
+    lambda x, m: (x[m] * 2 + x[m]).mean(),
+    lambda x, m: np.sum(x[m] ** 2) / np.count_nonzero(x[m]),
+    lambda x, m: (np.prod(x[m]), np.any(x[m] > 1), np.all(x[m] > 0)),
+    lambda x, m: (x[m].max(), np.min(x[m]), np.amax(-x[m])),
+    lambda x, m: (x[m].var(), np.std(x[m]), np.mean(x[m] > 0)),
+    lambda x, m: (np.dot(x[m], x[m]), x[m] @ (2 * x[m]), x[m].dot(x[m])),
+    lambda x, m: (np.add.reduce(x[m]), np.maximum.reduce(x[m]), x[m].T.sum()),
+    lambda x, m: x[m].astype(np.float32).sum(dtype=np.float64),
+    lambda x, m: np.float64(2) * x[m].sum() + x.sum() * x[m].mean(),
+    lambda x, m: (np.exp(x)[m] / (1 + x[m].max())).sum(),
+    lambda x, m: divmod(x[m], 2)[1].sum() + (3 - x[m]).sum() + (-abs(x[m])).sum(),
+]
+
+
+@given(arrays(FLOATS, (1, 3), 1))
+@many
+def test_assignments(x: Any) -> None:
+    agrees(two, x, x[::-1] * x.dtype.type(0.7) + x.dtype.type(0.1))
+
+
+@pytest.mark.parametrize("number", range(len(REDUCED)))
+def test_reductions(number: int) -> None:
+    for mask in (X > 0.3, X > -9, X[1, 1] == X):
+        agrees(REDUCED[number], X, mask)
+        agrees(REDUCED[number], X[0], mask[1])
+
+
+@given(arrays(REALS, (2, 3), 1), st.data())
+@many
+def test_masks_of_leading_axes(x: Any, data: Any) -> None:
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(x), max_size=len(x))))
+    assume(mask.any())
+    axis = data.draw(st.sampled_from([None, 0, -x.ndim, (0,), 1, (0, 1)]))
+
+    def function(x: Any, mask: Any) -> Any:
+        y = x * 1
+        y[mask] = x[mask] * 2 + x[0]
+        y[mask, 0] = x[mask, 0]
+        y[mask, ..., -1] += 1
+        chosen = x[mask]
+        total = chosen.sum(axis=axis) if axis != 1 else chosen.sum(axis=1).sum(axis=0)
+        return y, total, chosen[:, 0].sum(axis=0), chosen.ndim
+
+    agrees(function, x, mask)
+
+
+def test_integers_beside_masks() -> None:
+    def function(x: Any, m: Any) -> Any:
+        out = np.zeros((4, 2, 3))
+        out[m, 0, 1] = (x * 2)[m]
+        out[1, m[:2]] = 5
+        out[m, 1:, 0] = 3
+        return out, out[m, 0, 1].sum(), out[0, m[:2], 2].sum()
+
+    agrees(function, np.arange(4.0), np.array([True, False, True, True]))
+
+
+def test_one_kernel() -> None:
+    def mandelbrot(c: Any) -> Any:
+        z, n = np.zeros_like(c), np.zeros(c.shape, int)
+        for i in range(5):
+            inside = np.less(abs(z), 2.0)
+            n[inside] = i
+            z[inside] = z[inside] ** 2 + c[inside]
+        return z, n
+
+    c = X * 0.5 + 1j * X.T.reshape(3, 4) * 0.3
+    agrees(mandelbrot, c)
+    assert len(kg.kernel_graph(mandelbrot, device="fake").program(c).tasks) <= 2
+
+
+def test_masks_that_are_known_choose() -> None:
+    def function(x: Any) -> Any:
+        m = np.arange(4) % 2 == 0
+        sieve = np.ones(4, bool)
+        sieve[1] = False
+        y = x[:, m] * 1
+        y[:, [True, False]] = 0
+        return x[:, m], x[0][sieve], x[0][sieve].size, y
+
+    agrees(function, X)
+
+
+REFUSED: list[tuple[Any, tuple[str, ...]]] = [
+    (lambda x: x[x > 0], ("depends on data", "np.where(mask, x, 0)", "untraceable='split'")),
+    (lambda x: x[x > 0].size, ("depends on data", "where=mask")),
+    (lambda x: len(x[x > 0]), ("depends on data",)),
+    (lambda x: x[x > 0].shape, ("depends on data",)),
+    (lambda x: [*x[x > 0]], ("depends on data",)),
+    (lambda x: np.sort(x[x > 0]), ("depends on data",)),
+    (lambda x: x[x > 0] + x[x > 1], ("depends on data",)),
+    (lambda x: np.concatenate([x[x > 0], x[0]]), ("depends on data",)),
+    (lambda x: x[x > 0][0], ("depends on data",)),
+    (lambda x: x[x > 0].sum(keepdims=True), ("depends on data",)),
+    (lambda x: x[x > 0].flatten(), ("depends on data",)),
+    (lambda x: x * x[x > 0], ("depends on data",)),
+    (lambda x: x[x > 0] * np.arange(3), ("depends on data",)),
+    (lambda x: x.__setitem__(x > 0, x[x > 1]), ("depends on data",)),
+    (lambda x: x.__setitem__(x > 0, np.arange(3.0)), ("how many are chosen", "np.where(mask, values, x)")),
+]
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_what_needs_the_mask_is_refused(number: int) -> None:
+    function, words = REFUSED[number]
+    decorated = graph(function)
+    refused(lambda: decorated(X.copy()), kg.UnsupportedError, *words, line=line_in(function, 0))
+
+
+def test_the_line_is_that_of_the_mask() -> None:
+    def function(x: Any) -> Any:
+        y = x[x > 0]
+        z = y * 2
+        return z
+
+    refused(lambda: graph(function)(X), kg.UnsupportedError, "np.where", line=line_in(function))
+
+
+def test_shapes_that_do_not_fit() -> None:
+    f = graph(lambda x, y: x[y > 0])
+    refused(lambda: f(X, X[0]), IndexError, "(4,)", "(3, 4)", line=line_in(f, 0))

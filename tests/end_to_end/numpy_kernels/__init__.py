@@ -1,0 +1,51 @@
+"""Well-known NumPy programs of many fields, written as their authors would: plain NumPy, nothing of `kernelgraph`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+MODULES = (
+    "fluids",
+    "stencils",
+    "patterns",
+    "particles",
+    "finance",
+    "imaging",
+    "statistics",
+    "learning",
+    "networks",
+    "signals",
+    "earth",
+    "solvers",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One program. make: a size -> its arguments, made anew at each call. small, large: the sizes of tests and of
+    benchmarks. split: it decides on array values, and needs `untraceable="split"`. ulps: of the largest element, for
+    programs that amplify rounding. after: where the algorithm is described."""
+
+    function: Callable[..., Any]
+    make: Callable[[int], tuple[Any, ...]]
+    small: int
+    large: int
+    after: str
+    split: bool = False
+    ulps: float = 64
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def field(self) -> str:
+        return self.function.__module__.rpartition(".")[2]
+
+
+def cases() -> list[Case]:
+    """All programs, field by field."""
+    return [case for module in MODULES for case in import_module(f".{module}", __name__).CASES]
