@@ -96,7 +96,8 @@ class CUDADevice:
         return CUDAExecutable(self, plan, way)
 
     def ways(self, plan: Plan) -> tuple[str, ...]:
-        """How a plan can be run, what the model finds better first."""
+        """How a plan can be run, what the model finds better first. Raises CompileError."""
+        self.load([task.kernel for task in plan.tasks if isinstance(task.kernel, Kernel)])
         runners = [self.runner(task) for task in plan.tasks]
         if not replayable(runners, plan):
             return (STREAMS_WAY,)
