@@ -5,18 +5,22 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import kernelgraph as kg
 
 ROOT = Path(__file__).parent.parent.parent
 FENCE = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
+FLAGS = re.MULTILINE | re.DOTALL
+MEMORY_NOW = re.compile(r" \(\d+ bytes more than .*\)$")  # depends on what else lives in the process
 
 
 def read(path: str) -> str:
@@ -55,7 +59,7 @@ def test_commands_exist() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
@@ -65,8 +69,44 @@ def test_every_setting_is_documented() -> None:
     assert rows == {name.upper() for name in vars(kg.settings)}
 
 
+def public_errors() -> list[str]:
+    public = [name for name in kg.__all__ if isinstance(getattr(kg, name), type)]
+    return sorted({n for n in public if issubclass(getattr(kg, n), Exception)} - {"KernelGraphError", "UserError"})
+
+
 def test_every_error_is_documented() -> None:
-    rows = set(re.findall(r"^\| `(\w+)`", read("docs/errors.md"), re.MULTILINE))
-    public = {name for name in kg.__all__ if isinstance(getattr(kg, name), type)}
-    errors = {name for name in public if issubclass(getattr(kg, name), Exception)}
-    assert rows == errors - {"KernelGraphError", "UserError"}
+    """A row in the table and a page of its own, and no row or page for anything else."""
+    rows = re.findall(r"^\| \[`(\w+)`\]\(errors/(\w+)\.md\)", read("docs/errors.md"), re.MULTILINE)
+    assert sorted(name for name, _ in rows) == sorted(page for _, page in rows) == public_errors()
+    assert sorted(path.stem for path in (ROOT / "docs" / "errors").glob("*.md")) == public_errors()
+
+
+def test_every_error_is_what_else_its_page_says() -> None:
+    kinds = {**vars(builtins), **vars(kg), "AxisError": np.exceptions.AxisError}
+    for name in public_errors():
+        for other in re.findall(r"Also an? (.*?)\.$", read(f"docs/errors/{name}.md"), re.MULTILINE | re.DOTALL):
+            for base in re.findall(r"`(?:numpy\.exceptions\.)?(\w+)`", other):
+                assert issubclass(getattr(kg, name), kinds[base]), f"{name} is no {base}"
+
+
+@pytest.mark.parametrize("name", public_errors())
+def test_the_wrong_program_raises_and_the_right_one_runs(name: str, request: pytest.FixtureRequest) -> None:
+    text = read(f"docs/errors/{name}.md")
+    assert re.search("^Wrong", text, re.MULTILINE) and re.search("^Right", text, re.MULTILINE)
+    for wrong, message in re.findall(r"^Wrong:\n\n```python\n(.*?)```\n\n```text\n(.*?)```", text, FLAGS):
+        with pytest.raises(getattr(kg, name)) as caught:
+            run(wrong)
+        said = MEMORY_NOW.sub("", str(caught.value)) + "\n"
+        if request.config.getoption("--update-golden", default=False):
+            text = text.replace(f"```text\n{message}```", f"```text\n{said}```")
+            (ROOT / f"docs/errors/{name}.md").write_text(text, encoding="utf-8")
+        else:
+            assert said == message
+    for right in re.findall(r"^Right:\n\n```python\n(.*?)```", text, FLAGS):
+        run(right)
+
+
+def run(program: str) -> None:
+    """A program of an error's page, after the three lines that all of them begin with."""
+    before = {"np": np, "kg": kg, "x": np.arange(12.0).reshape(3, 4)}
+    exec(compile(program, "page.py", "exec"), before)
