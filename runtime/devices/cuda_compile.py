@@ -24,7 +24,7 @@ from ..cache import Cache, digest
 from ..errors import CompileError
 from ..program import Kernel
 
-FORMAT = 3  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
+FORMAT = 4  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
 MANY = 8  # kernels that are worth processes of their own
 _PACKAGES = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
 

@@ -15,9 +15,8 @@ from llvmlite import ir
 from .cuda_lanes import either, every
 from .cuda_primitives import F32, ROWS, Value, call, instruction
 
-_SMALLEST = 2.0**-100  # of a numerator: below it the remainder, 2^-47 times as small, may not be a float32
+_SMALLEST = 2.0**-100  # of a numerator or a square: below it the remainder, 2^-47 times as small, may be no float32
 _LEAST, _MOST = 2.0**-125, 2.0**127  # of a quotient
-_LEAST_ROOT = 2.0**-50
 TOGETHER = 4  # lanes of one branch: until then, all their arguments stay in registers
 _RECIPROCAL = instruction("rcp.approx.ftz.f32", F32, F32, "=f,f")
 _INVERSE_ROOT = instruction("rsqrt.approx.ftz.f32", F32, F32, "=f,f")
@@ -48,11 +47,12 @@ def _quotient(b: ir.IRBuilder, x: Value, y: Value) -> tuple[Value, Value]:
 
 
 def _root(b: ir.IRBuilder, x: Value) -> tuple[Value, Value]:
-    """The square root of x, and whether it is correctly rounded: infinity, zero and negative numbers give NaN here."""
+    """The square root of x, and whether it is correctly rounded. Infinity and zero give NaN here."""
     near = _INVERSE_ROOT(b, x)
     first, half = b.fmul(x, near), b.fmul(near, ir.Constant(F32, 0.5))
     found = _fma(b, _fma(b, _negative(b, first), first, x), half, first)
-    return found, b.fcmp_ordered(">=", found, ir.Constant(F32, _LEAST_ROOT))
+    positive = b.fcmp_ordered(">=", x, ir.Constant(F32, _SMALLEST))
+    return found, b.and_(positive, b.fcmp_ordered(">=", found, ir.Constant(F32, 0.0)))
 
 
 def _together(name: str, fast: Callable[..., tuple[Value, Value]]) -> Callable[..., Sequence[Value]]:
