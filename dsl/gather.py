@@ -111,7 +111,7 @@ def _slice(first: int, last: int, step: int) -> slice:
 
 
 def gather(x: Tracer, keys: list[Any]) -> Tracer:
-    """x[keys]; the keys have no Ellipsis, one entry for each axis, and arrays of integers among them."""
+    """x[keys]; the keys have one entry for each axis (Ellipsis stands for none), and arrays of integers among them."""
     joined = _joined(x, keys)
     if joined is not None:
         return joined
@@ -121,6 +121,7 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
 
 def _joined(x: Tracer, keys: list[Any]) -> Tracer | None:
     """x[keys] as a few slices put together, where one known array is the only index; else None."""
+    keys = [k for k in keys if k is not Ellipsis]
     places = [i for i, k in enumerate(keys) if k is not None and not isinstance(k, slice)]
     index = keys[places[0]]
     if len(places) != 1 or type(index) is not np.ndarray:
@@ -167,9 +168,9 @@ def _plan(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[Any, ...], list[Trac
     places: list[int] = []  # of the entries that are indices
     first, axis = -1, 0
     for place, entry in enumerate(keys):
-        if entry is None:
-            shape.append(1)
-            key.append(None)
+        if entry is None or entry is Ellipsis:
+            shape += [1] if entry is None else []
+            key.append(entry)
             continue
         n = x.shape[axis]
         axis += 1

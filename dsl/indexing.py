@@ -151,7 +151,10 @@ def _expand(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
     if len(dots) > 1:
         raise IndexingError("an index can only have a single ellipsis ('...')")
     at = dots[0] if dots else len(found)
-    return found[:at] + [slice(None)] * (x.ndim - used) + found[at + bool(dots) :]
+    rest: list[Any] = [slice(None)] * (x.ndim - used)
+    if dots and not rest and is_gathered(found):
+        rest = [Ellipsis]  # of no axis, but it parts what stands before it from what follows
+    return found[:at] + rest + found[at + bool(dots) :]
 
 
 def _checked(entry: Any) -> Any:

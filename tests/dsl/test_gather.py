@@ -115,3 +115,8 @@ def test_indices_out_of_range_are_refused_when_they_are_known_to_be() -> None:
         read.graph(np.ones(3), np.array([True, False, True]))
     with pytest.raises(kg.ShapeError, match="broadcast"):
         kg.kernel_graph(lambda x, i: x[i, i[:2]], device="cpu").graph(np.ones((3, 3)), np.array([0, 1, 2]))
+
+
+def test_an_ellipsis_of_no_axis_parts_the_indices() -> None:
+    x = np.arange(6).reshape(2, 3)
+    agrees(lambda x, i: (x[None, 0, ..., i], x[None, 0, i], x[..., 1, i], x[0, i, ...]), x, np.array([0, 2]))
