@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .aliasing import as_dtype, assign
+from .aliasing import as_dtype, assign, store
 from .dispatch import METHODS
 from .errors import IndexingError, ShapeError, TraceError, UnsupportedError
 from .host import host_one
@@ -119,24 +119,34 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
     return host_one("getitem", [x, *arrays], shape, dtypes=[x.dtype], key=key)
 
 
-def _joined(x: Tracer, keys: list[Any]) -> Tracer | None:
-    """x[keys] as a few slices put together, where one known array is the only index; else None."""
+def _slices(x: Tracer, keys: list[Any]) -> tuple[int, np.ndarray[Any, Any], list[list[Any]]] | None:
+    """Where a known array is the only index: its place among the keys, its numbers, and the keys with each of a few
+    slices in its place; else None."""
     keys = [k for k in keys if k is not Ellipsis]
     places = [i for i, k in enumerate(keys) if k is not None and not isinstance(k, slice)]
-    index = keys[places[0]]
+    at = places[0]
+    index = keys[at]
     if len(places) != 1 or type(index) is not np.ndarray:
         return None
-    axis = sum(k is not None for k in keys[: places[0]])
-    n = x.shape[axis]
-    parts = runs(_in_range(index, n, axis).ravel().tolist()) or [slice(0, 0)]
-    if len(parts) > MANY_RUNS:
+    axis = sum(k is not None for k in keys[:at])
+    index = _in_range(index, x.shape[axis], axis)
+    parts = runs(index.ravel().tolist())
+    return (at, index, [[*keys[:at], part, *keys[at + 1 :]] for part in parts]) if len(parts) <= MANY_RUNS else None
+
+
+def _joined(x: Tracer, keys: list[Any]) -> Tracer | None:
+    """x[keys] as a few slices put together, where that can be."""
+    found = _slices(x, keys)
+    if found is None:
         return None
+    at, index, parts = found  # every key before that place makes one axis
     getitem = METHODS["__getitem__"]
-    rest = [getitem(x, (*keys[: places[0]], part, *keys[places[0] + 1 :])) for part in parts]
-    at = places[0]  # every key before it makes one axis
-    values = fresh_array(x._trace.builder.concat([p._value for p in rest], at), x)
-    shape = values.shape
-    return METHODS["reshape"](values, (*shape[:at], *index.shape, *shape[at + 1 :]))  # type: ignore[no-any-return]
+    if not parts:
+        parts = [[slice(0, 0) if i == at else k for i, k in enumerate(k for k in keys if k is not Ellipsis)]]
+    values = [getitem(x, tuple(part))._value for part in parts]
+    joined = fresh_array(x._trace.builder.concat(values, at), x)
+    shape = joined.shape
+    return METHODS["reshape"](joined, (*shape[:at], *index.shape, *shape[at + 1 :]))  # type: ignore[no-any-return]
 
 
 def _in_range(index: np.ndarray[Any, Any], n: int, axis: int) -> np.ndarray[Any, Any]:
@@ -155,7 +165,19 @@ def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
     builder = x._trace.builder
     if not fits or builder.broadcast_shapes("assignment", [new.shape[excess:], shape]) != shape:
         raise ShapeError(f"a value of shape {new.shape} cannot be assigned to a part of shape {shape}")
-    assign(x, host_one("setitem", [x, *arrays, new], x.shape, dtypes=[x.dtype], key=key))
+    found = _slices(x, keys)
+    if found is None or found[1].ndim != 1 or len(set(found[1].tolist())) < found[1].size:
+        assign(x, host_one("setitem", [x, *arrays, new], x.shape, dtypes=[x.dtype], key=key))
+        return
+    at, _, parts = found
+    small = builder.reshape(new._value, new.shape[excess:])
+    wide = fresh_array(builder.broadcast(small, shape), x)
+    start = 0
+    for part in parts:
+        target = METHODS["__getitem__"](x, tuple(part))
+        end = start + target.shape[at]
+        store(target, METHODS["__getitem__"](wide, (*(slice(None),) * at, slice(start, end))))
+        start = end
 
 
 def _plan(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[Any, ...], list[Tracer]]:

@@ -120,3 +120,16 @@ def test_indices_out_of_range_are_refused_when_they_are_known_to_be() -> None:
 def test_an_ellipsis_of_no_axis_parts_the_indices() -> None:
     x = np.arange(6).reshape(2, 3)
     agrees(lambda x, i: (x[None, 0, ..., i], x[None, 0, i], x[..., 1, i], x[0, i, ...]), x, np.array([0, 2]))
+
+
+def test_a_few_known_places_are_assigned_by_kernels() -> None:
+    def function(x: Any) -> Any:
+        x[[0, -1]] = 0
+        x[:, [0, -1]] = [[1], [2], [3], [4]]
+        x[[2, 1, 2], 0] = 5
+        return x * 2
+
+    agrees(function, np.ones((4, 5)))
+    shown = kg.kernel_graph(lambda x: x.__setitem__([0, -1], 0) or x[[1, 2, 3, 7]] * 2, device="fake")
+    names = [t.name for t in shown.program(kg.spec((9, 5))).tasks]
+    assert not {"getitem", "setitem"} & set(names)
