@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.runtime.host import HOST
 
 ROOT = Path(__file__).parent.parent.parent
 FENCE = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
@@ -67,6 +68,25 @@ def test_links_lead_somewhere() -> None:
 def test_every_setting_is_documented() -> None:
     rows = set(re.findall(r"^\| `KERNELGRAPH_(\w+)`", read("docs/caching.md"), re.MULTILINE))
     assert rows == {name.upper() for name in vars(kg.settings)}
+
+
+def test_operations_run_as_the_page_says() -> None:
+    """What NumPy does on the host has a row in the table of host calls, and a kernel has none."""
+    page = read("docs/operations.md")
+    kernels, library, host, _ = re.split(r"^## .*$", page, flags=re.MULTILINE)[1:]
+    calls = {name.rpartition(".")[2] for name in HOST}
+    # a kernel, or a host call for arguments of another kind; made of a host call
+    either = {"prod", "min", "max", "reduce", "take", "convolve", "correlate", "isin"}
+    composed = {"unwrap", "histogram2d"}
+    words = r"`(?:linalg\.|kg\.nn\.|kg\.)?([a-z]\w+)`"
+    assert not (set(re.findall(words, kernels + library)) - either) & calls
+    assert set(re.findall(words, host)) - composed - either - {"linalg", "fft", "logaddexp", "minlength"} <= calls
+    missing = (
+        calls - set(re.findall(words, page)) - {"getitem", "setitem", "ufunc_reduce", "sliding_window_view", "view"}
+    )
+    assert not missing, f"docs/operations.md does not name {missing}"
+    for name in set(re.findall(words, kernels + library)) - {"astype", "reduce"}:
+        assert any(hasattr(home, name) for home in (np, kg, kg.nn, kg.random, np.linalg)), name
 
 
 def public_errors() -> list[str]:
