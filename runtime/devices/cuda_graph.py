@@ -12,6 +12,7 @@ One event stands for all outputs of a replayed call: an event node for each woul
 from __future__ import annotations
 
 import sys
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +27,7 @@ from .cuda_library import BatchStep, CopyStep, ManyStep, MatmulStep
 from .cuda_texts import COPIES, WORDS, copy_task, table_task
 
 # Host time in microseconds (measured on an H200's host): of a launch, of launching a graph, of updating one node.
-LAUNCH_US, GRAPH_US, UPDATE_US = 3.5, 8.0, 2.4
+LAUNCH_US, GRAPH_US, UPDATE_US = 4.5, 7.0, 1.5
 LANES = 4  # streams that graphs are launched on
 INSTANCES = 2  # of one plan
 WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a capture
@@ -78,6 +79,7 @@ class Graphs:
         self._device = device
         self._lanes: list[Lane] = []
         self._turn = 0
+        self.lock = threading.RLock()  # of captures, and of what is kept
         self._kept: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # weak references and bytes
         self.limit = device.properties.memory_bytes // BYTES
 
@@ -94,6 +96,10 @@ class Graphs:
 
     def keep(self, replay: Replay, nbytes: int) -> None:
         """A replay has made an instance of so many bytes; those that made theirs longest ago give them back."""
+        with self.lock:
+            self._keep(replay, nbytes)
+
+    def _keep(self, replay: Replay, nbytes: int) -> None:
         alive = [(key, entry) for key, entry in self._kept.items() if entry[0]() is not None and entry[0]().instances]
         self._kept = OrderedDict(alive)
         _, before = self._kept.pop(id(replay), (None, 0))
@@ -203,7 +209,10 @@ class Replay:
             if instance.lane.stream in streams or instance.idle():
                 return instance
         if len(self.instances) < INSTANCES:
-            self.instances.append(self._made(memories, scalars))
+            with self._device.graphs.lock:
+                made = self._made(memories, scalars)
+            self.instances.append(made)
+            self._device.graphs.keep(self, sum(memory.nbytes for memory in made.kept))
         else:
             self.instances.append(self.instances.pop(0))
         return self.instances[-1]
@@ -237,7 +246,7 @@ class Replay:
             code, graph = driver.end_capture(streams[0])
         self._do(code, "ending a capture")
         made = Instance(driver, lane, graph)
-        made.kept = [arena, slots, table]
+        made.kept = [arena, *slots, table]
         moved = {b: b for b in self._outer if b not in self._slots and b not in self._pointers}
         moved |= {count + i: b for i, b in enumerate(self._slots)}
         for step, handle in nodes:
@@ -247,7 +256,6 @@ class Replay:
             node.fill([*memories, *made.fixed], scalars)
         code, made.executable = driver.instantiate(graph)
         self._do(code, "instantiating a graph")
-        self._device.graphs.keep(self, plan.arena_bytes + sum(s.nbytes for s in slots))
         return made
 
     def _addresses(self, base: list[int], memories: Sequence[Any]) -> list[int]:

@@ -158,9 +158,9 @@ class HostStep:
 
     empty = False
 
-    def __init__(self, driver: Driver, task: Task, call: Callable[[Sequence[int]], None]) -> None:
-        """call: `serial.host_call(task)`, which takes the address of every buffer."""
-        self._driver, self._host = driver, call
+    def __init__(self, driver: Driver, task: Task, calls: Sequence[Callable[[Sequence[int]], None]]) -> None:
+        """calls: `serial.host_call` of the task's members, each of which takes the address of every buffer."""
+        self._driver, self._calls = driver, calls
         spans: dict[int, tuple[int, int]] = {}
         for region in (*task.reads, *task.writes):
             low, high = region.span
@@ -182,7 +182,8 @@ class HostStep:
                 return code
         if code := driver.synchronize_stream(stream):
             return int(code)
-        self._host(places)
+        for call in self._calls:
+            call(places)
         for buffer in self._written & hosts.keys():
             low, high = self._spans[buffer]
             place = ctypes.addressof(hosts[buffer])

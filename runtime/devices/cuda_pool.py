@@ -14,7 +14,7 @@ from ..errors import OutOfMemory
 from ..pool import class_size
 
 ALIGNMENT = 256
-SLAB = 4 << 20
+SLAB, LARGEST_SLAB = 4 << 20, 64 << 20  # they grow with what is in use: the driver takes 0.3 ms for each
 LARGE = 1 << 20
 
 
@@ -110,10 +110,14 @@ class DevicePool:
 
     def _cut(self, size: int) -> int:
         if self._slab + size > self._slab_end:
-            memory = self._more(SLAB)
+            nbytes = max(SLAB, min(LARGEST_SLAB, self._reserved // 4))
+            try:
+                memory = self._source(nbytes)
+            except OutOfMemory:
+                memory, nbytes = self._more(SLAB), SLAB
             self._slabs.append(memory)
             self._slab = int(memory.handle)
-            self._slab_end = self._slab + SLAB
+            self._slab_end = self._slab + nbytes
         self._slab += size
         return self._slab - size
 

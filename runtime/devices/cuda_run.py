@@ -64,8 +64,7 @@ class CUDAExecutable:
         found: Runner | None = self._device.runner(task)
         if found is None:
             self.notes.append(f"{task.name}: {task.kernel.name} of these arrays runs on the host")
-            calls = [host_call(part) for part in members(task)]
-            return HostStep(self._device.context.driver, task, lambda addresses: [c(addresses) for c in calls] and None)
+            return HostStep(self._device.context.driver, task, [host_call(part) for part in members(task)])
         return found
 
     def addresses(self, memories: Sequence[Any], arena: Any) -> Sequence[int]:
