@@ -1,6 +1,6 @@
 """One GPU through cuda-core: its properties, streams, events, kernels and raw memory. Everything here is the slow path.
 
-The only file of the device, besides `cuda_graph.py`, that knows cuda-core.
+The only file of the device, besides `cuda_compile.py`, that knows cuda-core.
 """
 
 from __future__ import annotations

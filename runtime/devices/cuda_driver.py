@@ -1,6 +1,7 @@
 """The driver calls of the hot path, through ctypes: handles and addresses in as integers, result codes out.
 
-What happens once (contexts, streams, kernels, graphs) goes through cuda-core; see `cuda_context.py`.
+What happens once (contexts, streams, kernels) goes through cuda-core; see `cuda_context.py`. Graphs are captured: the
+functions for that are here too.
 """
 
 from __future__ import annotations
