@@ -250,7 +250,7 @@ _OWN = (
         c=cx.nan_to_num,
         widen=False,
     ),
-    _own("philox", 6, rnd.philox_reference, rules.words_rule("u4"), 60, widen=False, u=rnd.philox),
+    _own("philox", 6, rnd.philox_reference, rules.words_rule("u4"), 20, widen=False, u=rnd.philox),
     _own("multiply_high", 2, rnd.multiply_high_reference, rules.words_rule("u4", "u8"), 4, u=rnd.multiply_high),
 )
 

@@ -1,8 +1,9 @@
 """`kg.random`: random arrays from a key, a shape and nothing else, made inside the kernels that use them.
 
-Element i (in C order) of an array owns block i of Philox4x32-10 under the key: 128 random bits, of which each
-distribution takes the first words it needs. So a result depends on the key, the distribution and the place alone, not
-on streams, threads, fusion or chunks; bits, uniforms, integers and booleans are the same on every device.
+Block b of Philox4x32-10 under the key is four words of 32 random bits. A distribution that needs n words an element
+(1, 2 or 4) gives element i, in C order, words n * i, n * i + 1, ... of the blocks laid end to end. So a result depends
+on the key, the distribution and the place alone, not on streams, threads, fusion or chunks; bits, uniforms, integers
+and booleans are the same on every device.
 
 Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 """
@@ -118,20 +119,48 @@ def _block(low: Any, high: Any, purpose: int, key: Sequence[Any], words: Sequenc
 
 
 def _draw(key: Key, shape: Shape, count: int) -> list[Tracer]:
-    """The first `count` words of each element's block."""
+    """`count` (1, 2 or 4) words for each element. Neighbours that share a block compute it once where one thread of a
+    GPU has them all."""
     sizes = to_shape(shape)
     if any(n < 0 for n in sizes):
         raise ShapeError(f"shape {sizes} has a negative length")
-    trace, small = trace_of(), math.prod(sizes) <= 1 << 32
-    place, step = full(sizes, 0, UINT32 if small else UINT64), 1
-    for axis in reversed(range(len(sizes))):
-        if sizes[axis] != 1:
-            along = cast(fresh(trace.builder.index(sizes, axis)), place.dtype)
-            along = along if step == 1 else apply("multiply", along, length(trace, step))
-            place = along if step == 1 else apply("add", place, along)
-            step *= sizes[axis]
-    high = 0 if small else apply("right_shift", place, np.uint64(32))
-    return _block(place, high, DRAW, _words_of(key), range(count))
+    each = 4 // count
+    block, turn = _places(sizes, each)
+    high = 0 if block.dtype == UINT32 else apply("right_shift", block, np.uint64(32))
+    words = _block(block, high, DRAW, _words_of(key), range(4))
+    parts = [words[i * count :][:count] for i in range(each)]
+    bit = 1
+    while len(parts) > 1:
+        odd = apply("not_equal", apply("bitwise_and", turn, bit), 0)
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [[apply("where", odd, y, x) for x, y in zip(a, b, strict=True)] for a, b in pairs]
+        bit *= 2
+    return parts[0]
+
+
+def _places(sizes: tuple[int, ...], each: int) -> tuple[Tracer, Tracer]:
+    """i // each and i % each of every element i, in C order."""
+    trace, dtype = trace_of(), UINT32 if math.prod(sizes) <= 1 << 32 else UINT64
+    moving = [axis for axis, n in enumerate(sizes) if n != 1]
+    if not moving:
+        zero = full(sizes, 0, dtype)
+        return zero, zero
+    *outer, inner = (cast(fresh(trace.builder.index(sizes, axis)), dtype) for axis in moving)
+    step = sizes[moving[-1]]
+    whole = step % each == 0 or not outer  # each row starts with a block of its own: its number need not be divided
+    block, rest = (_blocks(inner, each), step // each) if whole else (inner, step)
+    for axis, along in zip(reversed(moving[:-1]), reversed(outer), strict=True):
+        block = apply("add", block, apply("multiply", along, length(trace, rest)))
+        rest *= sizes[axis]
+    turn = apply("bitwise_and", inner if whole else block, each - 1)
+    return block if whole else _blocks(block, each), turn
+
+
+def _blocks(x: Tracer, each: int) -> Tracer:
+    """x // each. What a compiler finds to be the same for neighbours is what the rest is taken from."""
+    if each == 1:
+        return x
+    return apply("right_shift", apply("subtract", x, apply("bitwise_and", x, each - 1)), each.bit_length() - 1)
 
 
 def _joined(low: Tracer, high: Tracer) -> Tracer:
@@ -139,11 +168,11 @@ def _joined(low: Tracer, high: Tracer) -> Tracer:
     return apply("bitwise_or", cast(low, UINT64), apply("left_shift", cast(high, UINT64), np.uint64(32)))
 
 
-def _bits(key: Key, shape: Shape, dtype: DType, first: int = 0) -> Tracer:
-    """An unsigned integer of one or two words from `first` on, counted in integers of that size."""
+def _bits(key: Key, shape: Shape, dtype: DType, count: int = 1) -> list[Tracer]:
+    """`count` unsigned integers as large as the dtype for each element."""
     n = dtype.itemsize // 4
-    words = _draw(key, shape, n * (first + 1))[n * first :]
-    return words[0] if n == 1 else _joined(*words)
+    words = _draw(key, shape, n * count)
+    return words if n == 1 else [_joined(*words[i : i + 2]) for i in range(0, len(words), 2)]
 
 
 def _float(dtype: Any) -> DType:
@@ -160,17 +189,15 @@ def _one_of(dtype: Any, allowed: tuple[DType, ...]) -> DType:
 
 def _unit(key: Key, shape: Shape, dtype: DType) -> Tracer:
     """Multiples of 2**-24 or 2**-53 in [0, 1), all equally likely."""
+    (drawn,) = _bits(key, shape, dtype)
     digits, size = np.finfo(dtype).nmant + 1, 8 * dtype.itemsize
-    bits = _bits(key, shape, UINT32 if dtype == FLOAT32 else UINT64)
-    whole = apply("right_shift", bits, bits.dtype.type(size - digits))
-    return apply("multiply", cast(whole, dtype), 0.5**digits)
+    return apply("multiply", cast(apply("right_shift", drawn, size - digits), dtype), 0.5**digits)
 
 
-def _positive(key: Key, shape: Shape, dtype: DType) -> Tracer:
-    """Uniform in (0, 1], with as many bits near 0 as a word or two have: what a logarithm is taken of."""
-    bits = _bits(key, shape, UINT32 if dtype == FLOAT32 else UINT64)
+def _positive(drawn: Tracer, dtype: DType) -> Tracer:
+    """Uniform in (0, 1], with as many bits near 0 as the integer has: what a logarithm is taken of."""
     size = 8 * dtype.itemsize
-    return apply("add", apply("multiply", cast(bits, dtype), 0.5**size), 0.5 ** (size + 1))
+    return apply("add", apply("multiply", cast(drawn, dtype), 0.5**size), 0.5 ** (size + 1))
 
 
 # distributions
@@ -178,7 +205,7 @@ def _positive(key: Key, shape: Shape, dtype: DType) -> Tracer:
 
 def bits(key: Key, shape: Shape = (), dtype: Any = np.uint32) -> Tracer:
     """Random bits as uint32 or uint64. Raises DTypeError, ShapeError."""
-    return _bits(key, shape, _one_of(dtype, (UINT32, UINT64)))
+    return _bits(key, shape, _one_of(dtype, (UINT32, UINT64)))[0]
 
 
 def uniform(key: Key, shape: Shape = (), dtype: Any = np.float32, low: Any = 0, high: Any = 1) -> Tracer:
@@ -272,15 +299,17 @@ def normal(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
     sqrt(-2 log u) cos(2 pi v): Box and Muller, "A note on the generation of random normal deviates" (1958).
     Raises DTypeError, ShapeError."""
     wanted = _float(dtype)
-    size = 8 * wanted.itemsize
-    radius = apply("sqrt", apply("absolute", apply("multiply", apply("log", _positive(key, shape, wanted)), 2.0)))
-    turn = cast(_bits(key, shape, UINT32 if wanted == FLOAT32 else UINT64, 1), wanted)
-    return apply("multiply", radius, apply("cos", apply("multiply", turn, 2 * math.pi * 0.5**size)))
+    first, second = _bits(key, shape, wanted, 2)
+    radius = apply("sqrt", apply("absolute", apply("multiply", apply("log", _positive(first, wanted)), 2.0)))
+    angle = apply("multiply", cast(second, wanted), 2 * math.pi * 0.5 ** (8 * wanted.itemsize))
+    return apply("multiply", radius, apply("cos", angle))
 
 
 def exponential(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
     """Exponentially distributed numbers of mean 1, float32 or float64: -log u. Raises DTypeError, ShapeError."""
-    return apply("absolute", apply("log", _positive(key, shape, _float(dtype))))
+    wanted = _float(dtype)
+    (drawn,) = _bits(key, shape, wanted)
+    return apply("absolute", apply("log", _positive(drawn, wanted)))
 
 
 def bernoulli(key: Key, shape: Shape = (), p: Any = 0.5) -> Tracer:

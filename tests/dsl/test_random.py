@@ -52,12 +52,21 @@ def draw(name: str) -> Draw:
 # the key and the place alone
 
 
-def test_bits_are_philoxs() -> None:
-    got = numbers(kg.random.bits(kg.random.key(5 + (9 << 32)), (3, 7)))
-    np.testing.assert_array_equal(got.ravel(), philox_reference(np.arange(21), 0, 0, 0, 5, 9))
-    wide = numbers(kg.random.bits(kg.random.key(5), 4, np.uint64))
-    low, high = (philox_reference(np.arange(4), 0, 0, 0, 5, 0, word=w).astype(np.uint64) for w in (0, 1))
-    np.testing.assert_array_equal(wide, low | high << np.uint64(32))
+def words(key: int, count: int) -> np.ndarray[Any, Any]:
+    """The blocks of a key, laid end to end."""
+    low, high = key & 0xFFFFFFFF, key >> 32
+    blocks = [philox_reference(np.arange(count // 4 + 1), 0, 0, 0, low, high, word=w) for w in range(4)]
+    return np.stack(blocks, axis=1).ravel()[:count]
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (5, 8), (2, 3, 6), (1,), (4, 1)])
+def test_bits_are_philoxs(shape: tuple[int, ...]) -> None:
+    seed, n = 5 + (9 << 32), math.prod(shape)
+    got = numbers(kg.random.bits(kg.random.key(seed), shape))
+    np.testing.assert_array_equal(got.ravel(), words(seed, n))
+    wide = numbers(kg.random.bits(kg.random.key(seed), shape, np.uint64))
+    low, high = words(seed, 2 * n).astype(np.uint64).reshape(-1, 2).T
+    np.testing.assert_array_equal(wide.ravel(), low | high << np.uint64(32))
 
 
 def test_the_same_eager_and_fused_on_any_streams(draw: Draw) -> None:
