@@ -134,3 +134,18 @@ def test_demo_writes_pictures(tmp_path: Path) -> None:
 
 
 NAMES = {"blur-1", "blur-3", "blur-8", "edges", "sharp", "contrast", "slope", "aspect", "hillshade"}
+
+
+def test_monte_carlo() -> None:
+    """Each seed's price agrees with NumPy's own paths, within five standard errors of both."""
+    example = load("07_*")
+    paths, steps = 400_000, example.STEPS
+    noise = np.random.default_rng(1).standard_normal((paths, steps))
+    price = 100.0 * np.exp(np.cumsum((0.03 - 0.2**2 / 2) / steps + 0.2 * np.sqrt(1 / steps) * noise, axis=1))
+    payoff = np.exp(-0.03) * np.maximum(price.mean(1) - 105.0, 0)
+    own = payoff.std() / paths**0.5
+    results = example.main(seeds=2)
+    assert results[0] != results[1]
+    for mean, error in results:
+        assert abs(error / own - (paths / example.PATHS) ** 0.5) < 0.05
+        assert abs(mean - payoff.mean()) < 5 * np.hypot(error, own)
