@@ -11,6 +11,7 @@ import numpy as np
 from ..compiler.graph import Graph, GraphError, Value
 from ..compiler.types import kind_of
 from .array import Array
+from .cut import Cut, cut
 from .dispatch import fill_tables
 from .errors import UserError, located, user_frames, user_line
 from .guards import Guards, contents_guard
@@ -18,9 +19,10 @@ from .numbers import Host
 from .operands import array_of
 from .scope import works
 from .spec import Spec
+from .split import Part, Reader, Suspended
 from .trace import NeedValue, Trace, tracing
 from .tracer import SCALAR, TracedNumber, Tracer
-from .tree import Tree, flatten, unflatten
+from .tree import LEAF, Tree, flatten, unflatten
 from .world import World, known_names, maker
 
 NUMBERS = (int, float, complex)
@@ -39,8 +41,9 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A trace that is over. host: a call's leaves -> the graph's scalars, then the numbers that are returned.
-    results: for each returned leaf ("array", output), ("number", place in host's results) or ("static", value)."""
+    """A trace that is over, or a part of one. host: a call's leaves -> the graph's scalars, then the numbers that are
+    returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument", leaf)
+    or ("static", value). feeds: the leaves that fill the graph's inputs, before `arrays`. line: where it was split."""
 
     graph: Graph
     arrays: tuple[np.ndarray[Any, Any], ...]
@@ -50,16 +53,25 @@ class Captured:
     results: tuple[tuple[str, Any], ...]
     assigned: tuple[tuple[int, int], ...]
     guards: Guards
+    feeds: tuple[int, ...]
+    text: str = ""
+    line: str = ""
 
 
 def capture(
-    function: Callable[..., Any], name: str, tree: Tree, arguments: Sequence[Argument]
+    function: Callable[..., Any],
+    name: str,
+    tree: Tree,
+    arguments: Sequence[Argument],
+    reader: Reader | None = None,
 ) -> Captured | frozenset[int]:
     """Run `function` on stand-ins. Returns the leaves whose values it needs, where it needs any.
 
+    reader: answers where array values decide; without one that is refused.
     Raises UserError at the user's line; what the function itself raises goes through."""
     fill_tables()
     trace = Trace(name)
+    trace.split, trace.leaves = reader, len(arguments)
     world = trace.world = World(trace) if works() else None
     try:
         with tracing(trace):
@@ -74,10 +86,21 @@ def capture(
             return _finished(trace, function, result)
     except NeedValue:
         return frozenset(trace.needed)
+    except Suspended as suspended:
+        return finished_part(function, trace, suspended.part)
     except GraphError as error:
         raise located(error).with_traceback(user_frames(error.__traceback__)) from None
     except UserError as error:
         raise error.with_traceback(user_frames(error.__traceback__)) from None
+
+
+def finished_part(function: Callable[..., Any], trace: Trace, part: Part) -> Captured:
+    """What runs up to a split: its results are the value that is read, and what lives on."""
+    assert part.cut is not None
+    count = len(part.cut.graph.outputs)
+    tree = Tree(tuple, (), (LEAF,) * count)
+    results = [("array", i) for i in range(count)]
+    return _captured(trace, function, part.cut, tree, results, [], (), part.line)
 
 
 def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
@@ -85,6 +108,7 @@ def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
         return argument.value if trace.world is None else trace.world.lift(argument.value)
     if argument.spec is not None:
         value = trace.builder.input(argument.spec.type)
+        trace.arguments_at[value.number] = leaf
         if argument.value is not None and argument.spec.shape == ():
             trace.number_inputs[value.number] = leaf
         return Tracer(trace, value, SCALAR if isinstance(argument.value, np.generic) else leaf)
@@ -110,20 +134,42 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captur
             results.append(("static", leaf if trace.world is None else trace.world.original(leaf)))
     assigned = tuple((leaf, len(outputs) + i) for i, leaf in enumerate(sorted(trace.assigned)))
     outputs += [trace.assigned[leaf]._value for leaf, _ in assigned]
-    graph = trace.builder.finish(outputs)
-    names = [name for name, _ in trace.scalars]
-    checks = [*dict.fromkeys(trace.checks), *_scalar_checks(trace, graph)]
-    results = [(kind, x + len(names) if kind == "number" else x) for kind, x in results]
-    host = trace.host.function([*names, *numbers], checks)
+    if trace.split is not None:
+        whole = cut(trace, outputs, trace.split.known, [*trace.arguments_at])
+    else:
+        graph = trace.builder.finish(outputs)
+        feeds = tuple(trace.arguments_at.values())
+        whole = Cut(graph, feeds, tuple(trace.captured), tuple(trace.scalars))
+    return _captured(trace, function, whole, tree, results, numbers, assigned)
+
+
+def _captured(
+    trace: Trace,
+    function: Callable[..., Any],
+    whole: Cut,
+    tree: Tree,
+    results: Sequence[tuple[str, Any]],
+    numbers: Sequence[str],
+    assigned: tuple[tuple[int, int], ...],
+    line: str = "",
+) -> Captured:
+    names = [name for name, _ in whole.scalars]
+    checks = [*dict.fromkeys(trace.checks), *_scalar_checks(whole)]
+    placed = tuple((kind, x + len(names) if kind == "number" else x) for kind, x in results)
+    text = trace.host.text([*names, *numbers], checks)
+    host = trace.host.function(text)
     guards = [*known_names(function)] if trace.world is None else [*trace.world.guards.values()]
     guards += [contents_guard(trace.captured[i], values) for i, values in trace.looked_at.items()]
-    return Captured(graph, tuple(trace.captured), host, tuple(checks), tree, tuple(results), assigned, Guards(guards))
+    return Captured(
+        whole.graph, whole.arrays, host, tuple(checks), tree, placed, assigned, Guards(guards), whole.feeds, text, line
+    )
 
 
-def _scalar_checks(trace: Trace, graph: Graph) -> list[str]:
+def _scalar_checks(whole: Cut) -> list[str]:
     """What a call's numbers must fulfil: the type that was traced, and a size that fits all their uses."""
     found = []
-    for (name, kind), number in zip(trace.scalars, graph.numbers, strict=True):
+    graph = whole.graph
+    for (name, kind), number in zip(whole.scalars, graph.numbers, strict=True):
         if not name.startswith("leaves["):
             found.append(f"type({name}) is {kind.__name__}")
         if kind is int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, overload
@@ -10,6 +11,7 @@ from typing import Any, overload
 import numpy as np
 
 from ..compiler.graph import Graph
+from ..compiler.materialize import Layout
 from ..compiler.pipeline import build, stages
 from ..runtime.contest import model_plan, with_batches
 from ..runtime.device import Device
@@ -19,12 +21,13 @@ from ..runtime.program import Kernel, Program
 from ..runtime.schedule import MODES, checked_streams
 from ..runtime.schedule import explain as explain_plan
 from ..runtime.settings import settings
-from .capture import Argument, Captured, capture
+from .capture import Argument, Captured, capture, finished_part
 from .devices import default, open_device, parse, target
 from .eager import plain, wrapped
 from .entry import MISSED, Entry, layout_of
 from .errors import ArgumentsError, OptionError, UserError, is_users, user_frames, warn
 from .numbers import Respecialise
+from .parts import SplitEntry
 from .pointer import address
 from .signature import (
     LEAF_TYPES,
@@ -39,12 +42,14 @@ from .signature import (
     to_leaf,
 )
 from .spec import Spec
+from .split import Reader
 from .trace import _local
 from .tree import LEAF, Tree, flatten, unflatten
 from .tuned import Compiled
 
 BOUND = 512  # what a function keeps of traces, plans and entries; what was not used lately goes first
 MANY_VALUES = 8
+UNTRACEABLE = ("refuse", "split")
 
 
 class KernelGraph:
@@ -59,6 +64,7 @@ class KernelGraph:
         memory: str = "balanced",
         static_argnames: str | Sequence[str] = (),
         fastmath: bool = False,
+        untraceable: str = "refuse",
     ) -> None:
         """The options are those of `kernel_graph`. Raises OptionError, ArgumentsError."""
         check_function(function)
@@ -69,7 +75,10 @@ class KernelGraph:
             raise OptionError(str(error)) from None
         if memory not in MODES:
             raise OptionError(f"memory={memory!r} is no memory mode; write one of {', '.join(map(repr, MODES))}")
+        if untraceable not in UNTRACEABLE:
+            raise OptionError(f"untraceable={untraceable!r} is no option; write 'refuse' or 'split'")
         self._memory = memory
+        self._splits = untraceable == "split"
         self._fastmath = bool(fastmath)
         static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
         self._parameters = Parameters(function, static)
@@ -170,27 +179,26 @@ class KernelGraph:
 
     def _entry(self, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry:
         """What runs a call. known: numbers to take by value although the trace does not ask for it."""
-        flat = tuple(part for leaf in leaves for part in key_of(leaf))
-        key: Hashable = flat if self._is_plain(tree, leaves) else (tree, flat)
+        key = self._key(tree, leaves)
         found = self._known(key, leaves, known)
         if found is None:
             with self._lock:
                 found = self._known(key, leaves, known) or self._new_entry(key, tree, leaves, known)
         return found
 
+    def _key(self, tree: Tree, leaves: Sequence[Any]) -> Hashable:
+        flat = tuple(part for leaf in leaves for part in key_of(leaf))
+        return flat if self._is_plain(tree, leaves) else (tree, flat)
+
     def _known(self, key: Hashable, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry | None:
         found: Any = self._entries.get(key)
         if known or type(found) is tuple:
             found = self._entries.get((key, _values(leaves, known or found)))
-        return found if type(found) is Entry and found.guards.hold() else None
+        return found if isinstance(found, Entry) and found.guards.hold() else None
 
     def _new_entry(self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry:
         captured, arguments, by_value = self._trace(tree, leaves, frozenset(known))
-        compiled = self._compiled(captured, arguments, leaves)
-        device = self._open()
-        compiled.make_ready(device, self._streams, self._memory)
-        arrays = [i for i, a in enumerate(arguments) if a.spec is not None]
-        entry = compiled.entry(captured, device, leaves, arrays)
+        entry = self._in_parts(tree, arguments, captured) if captured.line else self._made(captured, leaves)
         marker: Any = self._entries.get(key)
         if by_value and not known:
             marker = tuple(sorted({*by_value, *(marker if type(marker) is tuple else ())}))
@@ -200,6 +208,20 @@ class KernelGraph:
         else:
             remember(self._entries, key, entry)
         return entry
+
+    def _made(self, captured: Captured, leaves: Sequence[Any]) -> Entry:
+        """What runs a trace, or a part of one, for leaves like these."""
+        compiled = self._compiled(captured, leaves)
+        device = self._open()
+        compiled.make_ready(device, self._streams, self._memory)
+        return compiled.entry(captured, device, leaves, captured.feeds)
+
+    def _in_parts(self, tree: Tree, arguments: Sequence[Argument], first: Captured) -> Entry:
+        """What runs calls of these arguments in parts."""
+        self._log.append(f"split at {first.line}, and wherever else array values decide")
+        trace = functools.partial(capture, self._function, self._name, tree, arguments)
+        finish = functools.partial(finished_part, self._function)
+        return SplitEntry(self._name, self._made, trace, finish, self._lock, first.guards)
 
     def _is_plain(self, tree: Tree, leaves: Sequence[Any]) -> bool:
         """Whether `__call__` would make the same key without taking the arguments apart."""
@@ -218,7 +240,7 @@ class KernelGraph:
                 self._log.append(f"traced again: {changed} has changed")
                 found = None
             if found is None:
-                found = capture(self._function, self._name, tree, arguments)
+                found = capture(self._function, self._name, tree, arguments, Reader() if self._splits else None)
                 remember(self._traces, key, found)
                 if isinstance(found, Captured):
                     self._log.append(f"traced for ({', '.join(map(_show, arguments))})")
@@ -237,10 +259,12 @@ class KernelGraph:
                     "decides the trace; write np.where in place of if, or pass the number as an array"
                 )
 
-    def _compiled(self, captured: Captured, arguments: Sequence[Argument], leaves: Sequence[Any]) -> Compiled:
+    def _layouts(self, captured: Captured, leaves: Sequence[Any]) -> tuple[Layout, ...]:
         kind = self._kind()
-        layouts = tuple(layout_of(leaf, kind) for leaf, a in zip(leaves, arguments, strict=True) if a.spec is not None)
-        layouts += tuple(layout_of(array, kind) for array in captured.arrays)
+        return tuple(layout_of(array, kind) for array in (*(leaves[i] for i in captured.feeds), *captured.arrays))
+
+    def _compiled(self, captured: Captured, leaves: Sequence[Any]) -> Compiled:
+        kind, layouts = self._kind(), self._layouts(captured, leaves)
         key = (captured.graph, layouts)
         found = self._plans.get(key)
         if found is None:
@@ -249,7 +273,8 @@ class KernelGraph:
             program = with_batches(program, self._streams, machine)
             found = Compiled(program, model_plan(program, self._streams, self._memory, machine))
             remember(self._plans, key, found)
-            self._log.append(f"compiled {len(program.tasks)} tasks for ({', '.join(map(_show, arguments))})")
+            shown = ", ".join(str(captured.graph.nodes[i].type) for i in captured.graph.inputs)
+            self._log.append(f"compiled {len(program.tasks)} tasks for ({shown})")
         return found
 
     def _kind(self) -> str:
@@ -275,17 +300,22 @@ class KernelGraph:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
         return captured, arguments, leaves
 
+    def _compiled_for(self, args: tuple[Any, ...], options: dict[str, Any]) -> Compiled:
+        captured, _, leaves = self._looked_at(args, options)
+        return self._compiled(captured, leaves)
+
     def graph(self, *args: Any, **options: Any) -> Graph:
         """What a call computes: one node for each array, with its type and the line that made it."""
         return self._looked_at(args, options)[0].graph
 
     def program(self, *args: Any, **options: Any) -> Program:
-        """The tasks of a call, after fusion: one for each launch."""
-        return self._compiled(*self._looked_at(args, options)).program
+        """The tasks of a call, after fusion: one for each launch. Of a function that is split, those of the first part;
+        so do `graph`, `plan` and `source`."""
+        return self._compiled_for(args, options).program
 
     def plan(self, *args: Any, **options: Any) -> Plan:
         """The tasks of a call on streams, the waits between them, and where their buffers lie."""
-        return self._compiled(*self._looked_at(args, options)).plan
+        return self._compiled_for(args, options).plan
 
     def source(self, *args: Any, **options: Any) -> str:
         """The text of every kernel of a call."""
@@ -295,10 +325,8 @@ class KernelGraph:
     def explain(self, *args: Any, **options: Any) -> str:
         """How a call was traced, fused and scheduled, and why."""
         captured, arguments, leaves = self._looked_at(args, options)
-        compiled = self._compiled(captured, arguments, leaves)
-        kind = self._kind()
-        layouts = [layout_of(leaf, kind) for leaf, a in zip(leaves, arguments, strict=True) if a.spec is not None]
-        layouts += [layout_of(array, kind) for array in captured.arrays]
+        compiled = self._compiled(captured, leaves)
+        kind, layouts = self._kind(), self._layouts(captured, leaves)
         fusion = stages(captured.graph, target(kind), layouts, fastmath=self._fastmath)[1]
         arrays = ", ".join(_show(a) for a in arguments)
         lines = [
@@ -311,6 +339,10 @@ class KernelGraph:
             lines.append(
                 f"{len(captured.graph.numbers)} numbers are passed at each call; another value compiles nothing"
             )
+        if captured.line:
+            entry = self._known(self._key(*self._leaves(*self._parameters.bind(args, options))), leaves, ())
+            lines += entry.lines() if isinstance(entry, SplitEntry) else [f"split at {captured.line}; not run yet"]
+            lines.append("the first part:")
         return "\n".join([*lines, str(fusion), explain_plan(compiled.plan), *compiled.lines()])
 
     def why(self) -> str:
@@ -319,9 +351,9 @@ class KernelGraph:
 
     def compile(self, *args: Any, **options: Any) -> KernelGraph:
         """Trace and compile for these arguments without running them."""
-        captured, arguments, leaves = self._looked_at(args, options)
+        captured, _, leaves = self._looked_at(args, options)
         with self._lock:
-            compiled = self._compiled(captured, arguments, leaves)
+            compiled = self._compiled(captured, leaves)
             compiled.make_ready(self._open(), self._streams, self._memory)
         return self
 
@@ -397,6 +429,7 @@ def kernel_graph(
     memory: str = "balanced",
     static_argnames: str | Sequence[str] = (),
     fastmath: bool = False,
+    untraceable: str = "refuse",
 ) -> Callable[[Callable[..., Any]], KernelGraph]: ...
 
 
@@ -407,9 +440,11 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Any) 
     streams: `auto`, `max`, or how many at most. memory: `balanced`, `concurrency` or `small`, see `Plan`.
     static_argnames: parameters taken by value from the start; others are when the trace needs their value.
     fastmath: allow the compiler to reorder and contract floating-point operations.
+    untraceable: `refuse`, or `split` for programs that decide on array values: what is traced so far runs, the value is
+    read, and tracing goes on; `explain` lists the lines.
     Raises OptionError or ArgumentsError for options that make no sense.
     """
-    known = KernelGraph.__init__.__kwdefaults__ or ("device", "streams", "memory", "static_argnames", "fastmath")
+    known = [*inspect.signature(KernelGraph.__init__).parameters][2:]
     for name in options:
         if name not in known:
             raise OptionError(f"kernel_graph has no option {name!r}; there are {', '.join(known)}")

@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 def known_value(trace: Trace, value: Value) -> Array | None:
-    """The value of a node; None where arrays of the call decide it.
+    """The value of a node; None where arrays of the call decide it, and the trace may not be split there.
 
     Raises NeedValue where its numbers do. Arrays that are no arguments are read as they now are, and guarded."""
     from ..compiler.interpret import evaluate
@@ -35,7 +35,7 @@ def known_value(trace: Trace, value: Value) -> Array | None:
         elif node.op == "input" and number not in trace.captured_at:
             leaf = trace.number_inputs.get(number)
             if leaf is None:
-                return None
+                return None if trace.split is None else trace.split.read(trace, value)
             numbers.add(leaf)
         for arg in node.args:
             if arg not in seen:

@@ -54,9 +54,9 @@ class HostCode:
         body += [f"return ({''.join(f'{r}, ' for r in results)})"]
         return "def numbers(leaves):\n" + "".join(f"    {line}\n" for line in body)
 
-    def function(self, results: Sequence[str], checks: Sequence[str] = ()) -> Host:
-        """`text`, ready to be called."""
+    def function(self, text: str) -> Host:
+        """A `text`, ready to be called."""
         scope = dict(self._scope)
-        exec(compile(self.text(results, checks), "<kernelgraph numbers>", "exec"), scope)
+        exec(compile(text, "<kernelgraph numbers>", "exec"), scope)
         function: Host = scope["numbers"]
         return function

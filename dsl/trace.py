@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from ..compiler.types import type_of
 from .numbers import HostCode
 
 if TYPE_CHECKING:
+    from .split import Reader
     from .world import World
 
 
@@ -46,6 +48,11 @@ class Trace:
         self.scalars: list[tuple[str, type]] = []  # host names of the graph's numbers, and their types
         self.checks: list[str] = []  # what must hold of a call's numbers for the trace to serve it
         self.assigned: dict[int, Any] = {}  # the arguments that were assigned to: leaf -> Tracer
+        self.leaves = 0  # how many the call has
+        self.arguments_at: dict[int, int] = {}  # the node of an argument -> leaf
+        self.split: Reader | None = None  # what answers where array values decide
+        self._living: list[weakref.ref[Any]] = []  # the arrays of a trace that may be split
+        self._needs: dict[int, bool] = {}
         self._captured_values: dict[int, Value] = {}
         self._scalar_values: dict[str, Value] = {}
 
@@ -80,6 +87,33 @@ class Trace:
             self.number_sources[value.number] = (sources, number)
             self.scalars.append((name, kind))
         return value
+
+    def register(self, array: Any) -> None:
+        """To be called for each new Tracer that owns its memory."""
+        if self.split is not None:
+            self._living.append(weakref.ref(array))
+
+    def living(self) -> Iterator[int]:
+        """The nodes that arrays of the traced function stand for now."""
+        self._living = [ref for ref in self._living if ref() is not None]
+        for ref in self._living:
+            array = ref()
+            if array is not None:
+                yield array._held.number
+
+    def needs_arrays(self, number: int) -> bool:
+        """Whether a node is made of arrays that come from outside, not of numbers and constants alone."""
+        todo = [number]
+        while todo:
+            at = todo[-1]
+            node = self.builder.nodes[at]
+            open_ = [a for a in node.args if a not in self._needs]
+            if open_:
+                todo.extend(open_)
+            else:
+                self._needs[at] = node.op == "input" or any(self._needs[a] for a in node.args)
+                todo.pop()
+        return self._needs[number]
 
     def need(self, leaves: Iterable[int]) -> NeedValue:
         """To be raised where a number's value decides how the trace goes on."""

@@ -46,6 +46,8 @@ class Tracer(Traced):
         self._step = step
         self._seen = -1 if parent is None else parent._value.number
         self._views: list[weakref.ref[Tracer]] = []  # of a root: all views of it and of its views
+        if parent is None:
+            trace.register(self)
 
     @property
     def _value(self) -> Value:

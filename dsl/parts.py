@@ -1,0 +1,201 @@
+"""Programs that decide on array values, run in parts: what is traced so far runs, a value of it is read, and tracing
+goes on with the value known.
+
+The parts of all calls of one key form a tree: from each part the value that was read leads to the next one. A call
+walks down the tree; where it meets a new value, the function is traced again from its start, answered from the record
+as far as that goes, and from there on its parts run while it is being traced.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from .array import Array
+from .capture import Captured
+from .entry import Entry
+from .errors import warn
+from .guards import Guard, Guards
+from .numbers import Respecialise
+from .split import Host, Part, Reader
+from .trace import Trace, tracing
+
+Make = Callable[[Captured, Sequence[Any]], Entry]  # what runs a part, and leaves like those of the call
+MANY_VALUES = 8
+MANY_PARTS = 10_000
+
+
+class Diverged(BaseException):
+    """The function did not do again what it had done before."""
+
+
+class Live(Reader):
+    """Runs each part as soon as it is traced, behind those that `path` has recorded."""
+
+    def __init__(self, splits: SplitEntry, path: Sequence[tuple[Part, Host]], run: Callable[[Part], Host]) -> None:
+        super().__init__()
+        self.path = list(path)
+        self.run = run
+        self.splits = splits
+
+    def answer(self, trace: Trace, part: Part) -> Host:
+        if self.path:
+            recorded, found = self.path.pop(0)
+            if not recorded.same(part):
+                raise Diverged
+            return found
+        part.captured = self.splits.finish(trace, part)
+        with tracing(None):
+            return self.run(part)
+
+
+class SplitEntry(Entry):
+    """An entry that runs a call in parts."""
+
+    __slots__ = ("_cache", "_guards", "_lock", "_make", "_name", "_trace", "finish", "parts", "root")
+
+    def __init__(
+        self,
+        name: str,
+        make: Make,
+        trace: Callable[[Reader], Captured | frozenset[int]],
+        finish: Callable[[Trace, Part], Captured],
+        lock: threading.RLock,
+        guards: Guards,
+    ) -> None:
+        """make: what runs a part. trace: the function, traced with a reader. finish: a part that is complete."""
+        super().__init__(self._run, "", Guards(()), (), None)
+        self._name, self._make, self._trace, self.finish, self._lock = name, make, trace, finish, lock
+        self._guards: dict[Hashable, Guard] = {}
+        self._cache: dict[Hashable, Entry] = {}
+        self.root: Part | None = None
+        self.parts = 0
+        self.watch(guards.rows)
+
+    def _run(self, leaves: Sequence[Any], places: Sequence[int]) -> Any:
+        part, kept, path = self.root, [], []
+        while part is not None:
+            found = self._step(part, leaves, kept, places)
+            if not part.line:
+                return found
+            value, kept = found
+            path.append((part, value))
+            part = part.children.get(_key(value))
+        with self._lock:
+            return self._grow(leaves, places, path, kept)
+
+    def _step(self, part: Part, leaves: Sequence[Any], kept: Sequence[Array], places: Sequence[int]) -> Any:
+        """The call's result, or the value that is read and what is kept."""
+        assert part.entry is not None
+        start = time.perf_counter()
+        found = part.entry.run([*leaves, *kept], places)
+        if not part.line:
+            return found
+        value = found[0].numpy()
+        part.reads += 1
+        part.seconds += time.perf_counter() - start
+        return value, [found[i] if i >= 0 else kept[-1 - i] for i in part.kept]
+
+    def _grow(
+        self, leaves: Sequence[Any], places: Sequence[int], path: list[tuple[Part, Host]], kept: Sequence[Array]
+    ) -> Any:
+        """The rest of a call that has come to a value for which nothing is known."""
+        if self.parts > MANY_PARTS:
+            path, kept = [], []
+            self._forget()
+        last = path[-1] if path else None
+        held = list(kept)
+
+        def run(part: Part) -> Any:
+            nonlocal last, held
+            assert part.captured is not None
+            self.watch(part.captured.guards.rows)
+            part.entry = self._entry(part.captured, [*leaves, *held])
+            self._attach(part, last)
+            found = self._step(part, leaves, held, places)
+            if part.line:
+                value, held = found
+                last = part, value
+                return value
+            return found
+
+        try:
+            final = self._trace(Live(self, path, run))
+        except Diverged:
+            self._forget()
+            return self._grow(leaves, places, [], [])
+        if isinstance(final, frozenset):
+            raise Respecialise  # from now on with its numbers known
+        part = Part(None, "", "", -1, ())
+        part.captured = final
+        return run(part)
+
+    def _forget(self) -> None:
+        self.root, self.parts = None, 0
+        self._cache.clear()
+
+    def _attach(self, part: Part, last: tuple[Part, Host] | None) -> None:
+        self.parts += 1
+        if last is None:
+            self.root = part
+            return
+        above, value = last
+        above.children[_key(value)] = part
+        if len(above.children) == MANY_VALUES + 1:
+            warn(
+                f"{self._name} was traced for more than {MANY_VALUES} values read at {above.line}; write np.where, or a "
+                "comparison, so that few values decide"
+            )
+
+    def _entry(self, captured: Captured, leaves: Sequence[Any]) -> Entry:
+        """What runs a part; the parts of a loop share one."""
+        kinds = tuple((type(x), x._spec if type(x) is Array else None) for x in leaves)
+        arrays = tuple(map(id, captured.arrays))
+        key = (captured.graph, captured.feeds, captured.tree, repr(captured.results), captured.text, arrays, kinds)
+        found = self._cache.get(key)
+        if found is None or captured.assigned:
+            found = self._cache[key] = self._make(captured, leaves)
+        return found
+
+    def watch(self, rows: Sequence[Guard]) -> None:
+        """More of what must be as it was for any of the parts to serve a call."""
+        before = len(self._guards)
+        for row in rows:
+            self._guards.setdefault((id(row.holder), row.how, row.key), row)
+        if len(self._guards) != before:
+            self.guards = Guards([*self._guards.values()])
+            self.holds = self.guards.hold
+
+    def lines(self) -> Iterator[str]:
+        """Each line that splits the function: what is read there, which values, and what a read costs."""
+        found: dict[str, list[Part]] = {}
+        todo = [] if self.root is None else [self.root]
+        count = 0
+        while todo:
+            part = todo.pop()
+            count += 1
+            if part.line:
+                found.setdefault(part.line, []).append(part)
+            todo.extend(reversed(part.children.values()))
+        yield f"{count} parts so far, split at {len(found)} lines"
+        for line, parts in found.items():
+            reads, seconds = sum(p.reads for p in parts), sum(p.seconds for p in parts)
+            values = {v: sum(v in map(_shown, p.children) for p in parts) for p in parts for v in map(_shown, p.children)}
+            shown = ", ".join(f"{v} in {n}" for v, n in list(values.items())[:MANY_VALUES])
+            more = ", ..." if len(values) > MANY_VALUES else ""
+            mean = f"{seconds / reads * 1e6:.0f} us each" if reads else "not run"
+            yield f"split at {line}: {parts[0].type} read in {len(parts)} parts ({shown}{more}); {reads} reads, {mean}"
+
+
+def _key(value: Host) -> Hashable:
+    return value.dtype.str, value.shape, value.tobytes()
+
+
+def _shown(key: Any) -> str:
+    dtype, shape, data = key
+    value = np.frombuffer(data, dtype).reshape(shape)
+    return str(value[()]) if value.ndim == 0 else f"{value.dtype}{list(shape)} of {value.size} values"
