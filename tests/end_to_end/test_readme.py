@@ -61,8 +61,14 @@ def test_commands_exist() -> None:
 
 def test_links_lead_somewhere() -> None:
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
-        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+        for target, part in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8")):
+            there = page.parent / target if target else page
+            assert there.exists(), f"{page.name}: {target}"
+            if part:
+                headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.MULTILINE)
+                assert part in [re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings], (
+                    f"{target}#{part}"
+                )
 
 
 def test_every_setting_is_documented() -> None:
