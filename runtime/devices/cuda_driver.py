@@ -12,6 +12,7 @@ from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglon
 from typing import Any
 
 SUCCESS, OUT_OF_MEMORY, NOT_READY = 0, 2, 600
+CAPTURE_RELAXED = 2  # a capture that forbids other threads nothing
 LOST = frozenset({214, 219, 220, 700, 702, 709, 710, 713, 714, 715, 716, 717, 718, 719})  # the context is unusable
 
 

@@ -20,7 +20,7 @@ from weakref import ref
 
 from ..plan import Launch, Plan, Record, Wait
 from ..program import Pointer
-from .cuda_driver import SUCCESS
+from .cuda_driver import CAPTURE_RELAXED, SUCCESS
 from .cuda_events import CudaEvent
 from .cuda_launch import KernelStep, Node
 from .cuda_library import BatchStep, CopyStep, ManyStep, MatmulStep
@@ -32,7 +32,6 @@ LANES = 4  # streams that graphs are launched on
 INSTANCES = 2  # of one plan
 WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a capture
 BYTES = 16  # one part in so many of the device's memory is for what graphs keep
-RELAXED = 2  # a capture that forbids other threads nothing
 FIXED = (MatmulStep, ManyStep)  # their pointers cannot be changed in a graph
 
 
@@ -78,7 +77,7 @@ class Graphs:
     def __init__(self, device: Any) -> None:
         self._device = device
         self._lanes: list[Lane] = []
-        self._turn = 0
+        self._turn = self._capture = 0
         self.lock = threading.RLock()  # of captures, and of what is kept
         self._kept: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # weak references and bytes
         self.limit = device.properties.memory_bytes // BYTES
@@ -86,6 +85,12 @@ class Graphs:
     def streams(self) -> list[int]:
         """Those that graphs are launched on."""
         return [lane.stream for lane in self._lanes]
+
+    def capturing(self) -> int:
+        """A stream for the captures of single launches."""
+        if not self._capture:
+            self._capture = self._device.new_stream(False)
+        return self._capture
 
     def lane(self) -> Lane:
         """They take turns."""
@@ -239,7 +244,7 @@ class Replay:
         for stream in streams:
             if self._batches or any(isinstance(r, FIXED) for r in self._runners):
                 self._device.blas.handle(stream)
-        self._do(driver.begin_capture(streams[0], RELAXED), "beginning a capture")
+        self._do(driver.begin_capture(streams[0], CAPTURE_RELAXED), "beginning a capture")
         try:
             nodes = self._captured(streams, tables, table.address, addresses, scalars)
         finally:

@@ -12,6 +12,7 @@ from ..plan import Launch, Plan, Record, Wait
 from ..program import Kernel, members
 from ..serial import host_call
 from ..settings import settings
+from .cuda_alone import Alone
 from .cuda_driver import SUCCESS
 from .cuda_events import CudaEvent
 from .cuda_launch import HostStep, KernelStep
@@ -91,6 +92,9 @@ class CUDAExecutable:
     def _alone(self, step: Runner) -> Any:
         """`run` of a plan of one launch, for calls that wait for nothing, with all that can be looked up bound."""
         device, general, lock, count = self._device, self.run, self._lock, len(self.plan.completion)
+        if not isinstance(step, KernelStep) or self._uses_arena or step.empty:
+            return general
+        launch = Alone(device, step)
         enter, clock, record, turns = device.context.enter, device.clock, device.events.record, device.turns()
 
         def run(
@@ -102,13 +106,13 @@ class CUDAExecutable:
             clock.runs += 1
             stream = next(turns)
             with lock:
-                code = step(memories, scalars, stream)
+                code = launch(memories, scalars, stream)
                 event = record(stream)
             if code:
                 event.error = self._noted(device.failure(code, "launching"), self._first)
             return (event,) if count == 1 else (event,) * count
 
-        return run if isinstance(step, KernelStep) and not self._uses_arena else general
+        return run
 
     def run_timed(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]

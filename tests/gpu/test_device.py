@@ -157,6 +157,24 @@ def test_packed_launches_with_numbers(device: Any, way: str) -> None:
     assert executable.notes == [] and (way == "streams" or executable._replay.instances)
 
 
+def test_a_launch_alone_becomes_a_graph(device: Any) -> None:
+    """Hundreds of calls of one kernel, which wait for nothing, with other memory each."""
+    b = Builder("double")
+    x = b.input(ArrayType((1000,), np.dtype("f4")))
+    executable = device.prepare(plan_of(b.finish([b.map("add", x, x)])))
+    given = [np.arange(1000, dtype="f4") + turn for turn in range(300)]
+    sources, targets = ([device.allocate(4000) for _ in given] for _ in range(2))
+    for a, memory in zip(given, sources, strict=True):
+        device.upload(a, memory).wait()
+    pairs = zip(sources, targets, strict=True)
+    events = [executable.run([m.address for m in pair], None, (), ())[0] for pair in pairs]
+    for event, a, memory in zip(events, given, targets, strict=True):
+        event.wait()
+        got = np.empty_like(a)
+        device.download(memory, got)
+        np.testing.assert_array_equal(got, a + a)
+
+
 def test_timed_runs(device: Any) -> None:
     graph = branches(4, 3, 64)
     arrays = [np.random.default_rng(i).normal(size=(64, 64)).astype("f4") / 8 for i in range(5)]

@@ -174,10 +174,12 @@ class FakeDriver:
         return SUCCESS, node.handle
 
     def instantiate(self, graph: int) -> tuple[int, int]:
+        if code := self._code("instantiate"):
+            return code, 0
         handle = self.context._handle()
         self.graphs[handle] = list(self.graphs[graph])
         self.functions[handle] = {node.handle: node.function for node in self.graphs[graph]}
-        return self._code("instantiate"), handle
+        return SUCCESS, handle
 
     def update_kernel(self, executable: int, node: int, parameters: int) -> int:
         given = KernelNode.from_address(parameters)

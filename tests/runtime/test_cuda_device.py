@@ -18,7 +18,7 @@ from kernelgraph.compiler.graph import Builder
 from kernelgraph.compiler.interpret import interpret
 from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.batch import batched, packed
-from kernelgraph.runtime.devices import cuda
+from kernelgraph.runtime.devices import cuda, cuda_alone
 from kernelgraph.runtime.devices.cuda_pool import DevicePool
 from kernelgraph.runtime.errors import DeviceLost, OutOfMemory
 from kernelgraph.runtime.machine import MACHINES
@@ -425,6 +425,33 @@ def test_numbers_and_offsets_of_packed_launches(always: None, replay: bool) -> N
         device.download(target, got)
         np.testing.assert_array_equal(got, x * np.repeat(np.array(numbers, "f4"), 20))
     assert counted(device, "launch_graph") == (3 if replay else 0) and not executable.notes
+
+
+@pytest.mark.parametrize("refused", ["", "begin_capture", "instantiate"])
+def test_a_launch_alone_becomes_a_graph(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+    monkeypatch.setattr(cuda_alone, "ALONE_AFTER", 3)
+    device = device_on(FakeContext())
+    executable, _ = start(device, chain())
+    driver = device.context.driver
+    kept = []
+    for turn in range(40):
+        x = np.arange(40, dtype="f4") + turn
+        source, target = device.allocate(160), device.allocate(160)
+        device.upload(x, source).wait()
+        if turn == 3 and refused:
+            driver.refuse[refused] = 1
+        (event,) = executable.run([source.address, target.address], None, (), ())
+        kept.append((event, x, source, target))
+    for event, x, _, target in kept:
+        event.wait()
+        got = np.empty_like(x)
+        device.download(target, got)
+        np.testing.assert_array_equal(got, x + x)
+    assert counted(device, "launch_graph") == (0 if refused else 37)
+    assert refused or counted(device, "instantiate") == len(device._streams[False])
+    del executable
+    gc.collect()
+    assert not driver.graphs and not driver.functions
 
 
 def test_graphs_keep_a_bounded_number_of_bytes(always: None) -> None:
