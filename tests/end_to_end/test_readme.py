@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 import os
 import re
 import subprocess
@@ -74,6 +75,12 @@ def test_links_lead_somewhere() -> None:
 def test_every_setting_is_documented() -> None:
     rows = set(re.findall(r"^\| `KERNELGRAPH_(\w+)`", read("docs/caching.md"), re.MULTILINE))
     assert rows == {name.upper() for name in vars(kg.settings)}
+
+
+def test_every_option_is_documented() -> None:
+    options = [*inspect.signature(kg.KernelGraph.__init__).parameters][2:]
+    table = read("docs/language.md").split("## Options")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == options
 
 
 def test_operations_run_as_the_page_says() -> None:
