@@ -13,10 +13,13 @@ import numpy as np
 from ..compiler.types import ArrayType, dtype_of
 from ..runtime.device import Device, Event, Memory
 from .devices import default, name_of, open_device, parse
-from .errors import DTypeError, TraceError
+from .errors import ArgumentsError, DTypeError, TraceError
 from .pointer import address
 from .spec import Spec, spec_of
 from .trace import current
+
+DLPACK_KINDS = {"cpu": 1, "cuda": 2}  # DLDeviceType
+CPU_DEVICE = (1, 0)
 
 
 class NumpyMemory:
@@ -31,8 +34,8 @@ class NumpyMemory:
 
 
 class Array:
-    """An immutable C-contiguous array on a device. Operations outside of a decorated function run at once, with
-    NumPy's meaning."""
+    """A C-contiguous array on a device. Operations outside of a decorated function run at once, with NumPy's meaning;
+    they give new arrays, and only `x[...] = value` changes one."""
 
     __slots__ = ("__weakref__", "_device", "_event", "_host", "_memory", "_spec")
 
@@ -116,20 +119,37 @@ class Array:
             return host.astype(dtype)
         return host.copy() if copy else host
 
-    def __dlpack__(self, **options: Any) -> Any:
-        self._on_cpu("__dlpack__")
-        return _exportable(self).__dlpack__(**options)
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule of the values, once they are there: read-only and without a copy on the CPU.
+
+        A consumer from before DLPack 1.0 knows nothing of read-only and gets a copy, as does one that asks for the CPU
+        (`dl_device=(1, 0)`) where the array is on another device. Raises BufferError where that is not possible."""
+        if self._device.kind != "cpu" and dl_device != CPU_DEVICE:
+            raise BufferError(f"__dlpack__ of an array on {self.device} is not supported; write np.asarray(x)")
+        if copy is False and self._device.kind != "cpu":
+            raise BufferError(f"an array on {self.device} cannot be on the CPU without a copy")
+        if max_version is None or max_version < (1, 0) or self._device.kind != "cpu":
+            copy = copy is not False  # NumPy raises BufferError for the read-only array that is not copied
+        options: Any = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return self.numpy().__dlpack__(stream=stream, **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        self._on_cpu("__dlpack_device__")
-        return (1, 0)
+        """DLPack's kind and number of the device."""
+        if self._device.kind not in DLPACK_KINDS:
+            raise BufferError(f"an array on {self.device} has no values to exchange")
+        return (DLPACK_KINDS[self._device.kind], self._device.index)
 
-    def _on_cpu(self, what: str) -> None:
-        if self._device.kind != "cpu":
-            raise BufferError(f"{what} of an array on {self.device} is not supported; write np.asarray(x)")
-
-    def to_device(self, device: str) -> Array:
-        """The same values on another device."""
+    def to_device(self, device: str, /, *, stream: None = None) -> Array:
+        """The same values on another device. stream: None only, since the copy has a stream of its own."""
+        if stream is not None:
+            raise ArgumentsError("to_device chooses the stream itself; leave stream out")
         return to_device(self, device)
 
     def item(self, *index: Any) -> Any:
@@ -176,7 +196,11 @@ class Array:
         return from_numpy(self.numpy()[plain(key)], self._device)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise TraceError("a kg.Array is immutable; write y = x.numpy().copy() and change that, or make a new array")
+        if current() is not None:
+            raise TraceError("a traced function cannot assign to an array from outside; pass it as an argument")
+        from .writing import set_item
+
+        set_item(self, key, value)
 
     def __repr__(self) -> str:
         return repr(self.numpy())
@@ -193,10 +217,10 @@ class Array:
         return _restore, (np.array(self.numpy()), self.device)
 
     def __copy__(self) -> Array:
-        return self
+        return from_numpy(self.numpy(), self._device)
 
     def __deepcopy__(self, memo: Any) -> Array:
-        return from_numpy(self.numpy().copy(), self._device)
+        return from_numpy(self.numpy(), self._device)
 
     # operations: see `eager`
 
@@ -237,11 +261,6 @@ class Array:
         return bound_method(self, name)
 
 
-def _exportable(array: Array) -> np.ndarray[Any, Any]:
-    """A NumPy array that DLPack accepts: NumPy exports no read-only ones, so what leaves is a copy."""
-    return array.numpy().copy()
-
-
 def _restore(values: np.ndarray[Any, Any], device: str) -> Array:
     return asarray(values, device=device)
 
@@ -265,15 +284,23 @@ def from_numpy(values: Any, device: Device, own: bool = False) -> Array:
 def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool | None = None) -> Array:
     """Values in a `kg.Array`; a `kg.Array` that already is as asked for comes back itself.
 
-    device: `cpu`, `cuda`, ... (default: where `x` is, else the default device). Raises DTypeError."""
+    device: `cpu`, `cuda`, ... (default: where `x` is, else the default device). copy: whether the result has memory of
+    its own; None as needed. Raises DTypeError, and ValueError where copy=False but a copy is needed."""
     place = parse(device)
     if isinstance(x, Array):
         same_place = place is None or (x._device.kind, x._device.index) == place
         if same_place and (dtype is None or x.dtype == np.dtype(dtype)) and not copy:
             return x
+        _may_copy(copy)
         target = x._device if place is None else open_device(place)
         return from_numpy(np.asarray(x.numpy(), dtype), target)
+    _may_copy(copy)
     return from_numpy(np.asarray(x, dtype), open_device(place or default()))
+
+
+def _may_copy(copy: bool | None) -> None:
+    if copy is False:
+        raise ValueError("only a kg.Array of this dtype on this device comes without a copy; leave copy=False out")
 
 
 def array(x: Any, dtype: Any = None, *, device: str | None = None) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,16 +29,24 @@ def plain(x: Any) -> Any:
     return x
 
 
-def wrapped(x: Any, device: Device) -> Any:
-    """x with `kg.Array`s in place of NumPy arrays and scalars."""
+def wrapped(x: Any, device: Device, given: Sequence[Any] = ()) -> Any:
+    """x with `kg.Array`s in place of NumPy arrays and scalars. given: NumPy arrays that are the caller's, not new."""
     if isinstance(x, (np.ndarray, np.generic)):
-        return from_numpy(x, device, own=isinstance(x, np.generic) or x.base is None)
+        new = isinstance(x, np.generic) or (x.base is None and not any(x is g for g in given))
+        return from_numpy(x, device, own=new)
     if isinstance(x, tuple):
-        parts = [wrapped(i, device) for i in x]
+        parts = [wrapped(i, device, given) for i in x]
         return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
     if isinstance(x, list):
-        return [wrapped(i, device) for i in x]
+        return [wrapped(i, device, given) for i in x]
     return x
+
+
+def arrays_in(x: Any) -> list[Any]:
+    """The NumPy arrays among arguments."""
+    if isinstance(x, np.ndarray):
+        return [x]
+    return [a for i in x for a in arrays_in(i)] if isinstance(x, (tuple, list)) else []
 
 
 def device_of(*args: Any) -> Device | None:
@@ -66,7 +74,8 @@ def run(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, 
         compiled = _compiled(function, device)
         if compiled is not None:
             return compiled(args, options)
-    return wrapped(function(*plain(args), **{k: plain(v) for k, v in options.items()}), device)
+    args, options = plain(args), {k: plain(v) for k, v in options.items()}
+    return wrapped(function(*args, **options), device, arrays_in((args, *options.values())))
 
 
 _COMPILED: dict[Any, Any] = {}

@@ -193,6 +193,12 @@ def clip(
     return result if out is None else assign(out, result)
 
 
+def clipped(a: Any, /, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Any:
+    """min(max(a, min), max); None is no bound. NumPy's `a_min` and `a_max` are other names of the bounds."""
+    low, high = options.pop("a_min", min), options.pop("a_max", max)
+    return np.clip(a, low, high, out=out, **options)
+
+
 @implements(np.round, np.around, method=True)
 def round(a: Any, decimals: int = 0, out: Any = None) -> Tracer:
     """To even at ties; decimals as NumPy: multiply, rint, divide."""

@@ -114,6 +114,7 @@ def _namespace() -> dict[str, Callable[..., Any]]:
         found[traced.__name__] = _new(traced.__name__, traced, getattr(np, traced.__name__))
     found["sort"] = _both("sort", sorting.sort, sorting.sorted_values)
     found["argsort"] = _both("argsort", sorting.sorted_places, sorting.sorted_places)
+    found["clip"] = _both("clip", _function(np.clip), elementwise.clipped)
     found["linspace"] = _new("linspace", creation.linspace, np.linspace)
     return found
 

@@ -50,8 +50,6 @@ def test_scalars() -> None:
         iter(a).__next__()
     with pytest.raises(ValueError):
         bool(put(X))
-    with pytest.raises(kg.TraceError, match="immutable"):
-        put(X)[0] = 1
     with pytest.raises(TypeError):
         hash(a)
 
@@ -109,8 +107,7 @@ def test_every_public_name_exists() -> None:
 
 def test_copies_and_pickles() -> None:
     a = put(X)
-    assert copy.copy(a) is a
-    for b in (copy.deepcopy(a), pickle.loads(pickle.dumps(a)), kg.array(a), a.to_device("cpu")):
+    for b in (copy.copy(a), copy.deepcopy(a), pickle.loads(pickle.dumps(a)), kg.array(a), a.to_device("cpu")):
         assert_same(b, X)
     assert kg.asarray(a) is a and kg.asarray(a, dtype=np.float64) is a
     assert kg.asarray(a, dtype=np.float32).dtype == np.float32
