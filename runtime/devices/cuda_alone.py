@@ -57,7 +57,7 @@ class Alone:
         return made
 
     def __del__(self) -> None:
-        if not sys.is_finalizing():
+        if sys is not None and not sys.is_finalizing():
             for stream, (executable, _, graph) in self._made.items():
                 self._driver.synchronize_stream(stream)
                 self._driver.destroy_executable(executable)

@@ -130,7 +130,7 @@ class Instance:
         return self.last is None or self.last.query()
 
     def __del__(self) -> None:
-        if sys.is_finalizing():
+        if sys is None or sys.is_finalizing():
             return
         if self.last is not None and self.last.error is None and not self.last.query():
             self._driver.synchronize_event(self.last.handle)  # its memory goes back

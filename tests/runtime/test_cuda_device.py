@@ -18,7 +18,7 @@ from kernelgraph.compiler.graph import Builder
 from kernelgraph.compiler.interpret import interpret
 from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.batch import batched, packed
-from kernelgraph.runtime.devices import cuda, cuda_alone
+from kernelgraph.runtime.devices import cuda, cuda_alone, cuda_graph
 from kernelgraph.runtime.devices.cuda_pool import DevicePool
 from kernelgraph.runtime.errors import DeviceLost, OutOfMemory
 from kernelgraph.runtime.machine import MACHINES
@@ -495,3 +495,17 @@ def test_a_timed_run_that_fails_does_not_count() -> None:
     with pytest.raises(cuda.LaunchError):
         events[0].wait()
     assert math.isnan(timing.query())
+
+
+def test_graphs_that_outlive_the_modules_die_quietly(always: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    complaints: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", complaints.append)
+    device = device_on(FakeContext(), replay=True)
+    executable, inputs = start(device, chain(4))
+    for _ in range(3):
+        _, (events, *_) = call(device, executable, inputs)
+    assert executable._replay is not None and executable._replay.instances
+    monkeypatch.setattr(cuda_graph, "sys", None)
+    del executable, events
+    gc.collect()
+    assert complaints == []
