@@ -100,16 +100,18 @@ class Array:
         return self._host
 
     def _read(self) -> np.ndarray[Any, Any]:
-        memory: Any = self._memory
-        if isinstance(memory, NumpyMemory):
-            host = memory.array.view()
-        elif self._device.kind == "cpu":
-            host = np.ndarray(self._spec.shape, self._spec.dtype, memory)
+        if self._device.kind == "cpu":
+            host = self._view()
         else:
             host = np.empty(self._spec.shape, self._spec.dtype)
             self._device.download(self._memory, host)
         host.flags.writeable = False
         return host
+
+    def _view(self) -> np.ndarray[Any, Any]:
+        """The CPU's memory as a NumPy array, which can be written to."""
+        memory: Any = self._memory
+        return memory.array.view() if type(memory) is NumpyMemory else np.ndarray(self.shape, self.dtype, memory)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         host = self.numpy()
@@ -129,16 +131,18 @@ class Array:
     ) -> Any:
         """A DLPack capsule of the values, once they are there: read-only and without a copy on the CPU.
 
-        A consumer from before DLPack 1.0 knows nothing of read-only and gets a copy, as does one that asks for the CPU
-        (`dl_device=(1, 0)`) where the array is on another device. Raises BufferError where that is not possible."""
-        if self._device.kind != "cpu" and dl_device != CPU_DEVICE:
+        A consumer from before DLPack 1.0 knows nothing of read-only and gets a copy, but for one that asks for the
+        memory itself (`copy=False`). One that asks for the CPU (`dl_device=(1, 0)`) gets a copy from other devices.
+        Raises BufferError where that is not possible."""
+        on_cpu = self._device.kind == "cpu"
+        if not on_cpu and (dl_device != CPU_DEVICE or copy is False):
             raise BufferError(f"__dlpack__ of an array on {self.device} is not supported; write np.asarray(x)")
-        if copy is False and self._device.kind != "cpu":
-            raise BufferError(f"an array on {self.device} cannot be on the CPU without a copy")
-        if max_version is None or max_version < (1, 0) or self._device.kind != "cpu":
-            copy = copy is not False  # NumPy raises BufferError for the read-only array that is not copied
+        knows = max_version is not None and max_version >= (1, 0)
+        values = self.wait()._view() if on_cpu and not knows and copy is False else self.numpy()
         options: Any = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
-        return self.numpy().__dlpack__(stream=stream, **options)
+        if copy is None and not (knows and on_cpu):
+            options["copy"] = True
+        return values.__dlpack__(stream=stream, **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's kind and number of the device."""

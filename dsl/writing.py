@@ -51,7 +51,7 @@ def _writable(array: Array) -> np.ndarray[Any, Any] | None:
         return None
     memory: Any = array._memory
     if type(memory) is not NumpyMemory:
-        return np.ndarray(array.shape, array.dtype, memory)
+        return array._view()
     own = memory.array
     alone = own.base is None and own.flags.writeable and _references(_Holder(own)) == _ALONE + 2  # and `own`
     return own if alone else None
