@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from .errors import TraceError, UnsupportedError, nearest
+from .trace import current
+from .tree import flatten, unflatten
 
 Implementation = Callable[..., Any]
 F = TypeVar("F", bound=Implementation)
@@ -67,6 +69,8 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
     """Our implementation of a NumPy function. Raises UnsupportedError, naming the nearest supported one."""
     implementation = FUNCTIONS.get(function)
     name = public_name(function)
+    if implementation is None and (found := _by_splitting(function, args, options)) is not None:
+        return found[0]
     if implementation is None and function in REFUSED:
         raise UnsupportedError(f"{name} cannot be traced: {REFUSED[function]}")
     if implementation is None:
@@ -77,6 +81,25 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
         if type(x) in SPECIAL:
             return SPECIAL[type(x)][1](function, args, options)
     return implementation(*args, **options)
+
+
+def _by_splitting(function: Any, args: Any, options: Any) -> tuple[Any] | None:
+    """What NumPy itself gives, where the trace may be split there."""
+    from .operands import array_of
+
+    trace = current()
+    if trace is None or trace.split is None or function is np.place:  # which changes its argument
+        return None
+    leaves: list[Any] = []
+    tree = flatten((args, options), leaves)
+    traced = [i for i, x in enumerate(leaves) if isinstance(x, Traced)]
+
+    def call(values: Sequence[Any]) -> Any:
+        filled = [values[traced.index(i)] if i in traced else x for i, x in enumerate(leaves)]
+        args, options = unflatten(tree, filled)
+        return function(*args, **options)
+
+    return (trace.split.call(trace, [array_of(leaves[i])._value for i in traced], call),)
 
 
 def check_options(implementation: Implementation, name: str, options: Iterable[str]) -> None:

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from .aliasing import Reshape, Slice, as_dtype, store, view
+from ..runtime.host import ARRAY
+from .aliasing import Reshape, Slice, as_dtype, assign, store, view
 from .dispatch import METHODS, implements
 from .elementwise import apply
 from .errors import DTypeError, IndexingError, ShapeError, TraceError, UnsupportedError
 from .gather import gather, index_array, is_gathered, scatter
-from .known import known_value
+from .host import host_one
 from .masked import for_mask, masked
-from .operands import array_of, fresh
+from .operands import array_of, fresh, fresh_array
 from .tracer import Tracer, check_alive
 
 
@@ -110,17 +111,14 @@ def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:
     if new is None or new.ndim != x.ndim:
         new = array_of(value) if isinstance(value, (np.ndarray, list, tuple)) else None
         if new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
-            known = known_value(x._trace, mask._value)
-            if known is None:
-                raise UnsupportedError(
-                    "assigning several values through a mask depends on how many are chosen; write "
-                    "x[...] = np.where(mask, values, x) with values for every element"
-                )
-            return scatter(x, [*known.nonzero(), *(slice(None),) * rest], new)
+            key = (ARRAY, *((None, None, None),) * rest)
+            values = fresh_array(as_dtype(new, x), x)
+            assign(x, host_one("setitem", [x, mask, values], x.shape, dtypes=[x.dtype], key=key))
+            return
         new = METHODS["reshape"](new, new.shape[new.ndim - rest :]) if new is not None and new.ndim > rest else new
     number = as_dtype(value if new is None else new, x)
     wide = view(mask, Reshape(mask.shape + (1,) * rest))
-    return store(x, apply("where", wide, Tracer(x._trace, number), x))
+    store(x, apply("where", wide, Tracer(x._trace, number), x))
 
 
 def _slice(entry: slice, n: int) -> tuple[int, int, int]:

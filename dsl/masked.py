@@ -112,6 +112,9 @@ def chosen(x: Masked) -> Tracer:
     Raises UnsupportedError where the mask's value is not known."""
     if x._made is None:
         trace = check_alive(x._all)
+        if trace.split is not None:
+            x._made = trace.split.call(trace, [x._all._value, x._mask._value], lambda values: values[0][values[1]])
+            return x._made
         mask = known_value(trace, x._mask._value)
         if mask is None:
             raise UnsupportedError(

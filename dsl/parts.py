@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from .array import Array
+from ..compiler.types import ArrayType
+from ..runtime.device import Device
+from .array import Array, from_numpy
 from .capture import Captured
 from .entry import Entry
 from .errors import warn
 from .guards import Guard, Guards
 from .numbers import Respecialise
-from .split import Host, Part, Reader
+from .split import Answer, Made, Part, Reader
 from .trace import Trace, tracing
+from .tree import Tree, flatten
 
 Make = Callable[[Captured, Sequence[Any]], Entry]  # what runs a part, and leaves like those of the call
 MANY_VALUES = 8
@@ -36,13 +40,13 @@ class Diverged(BaseException):
 class Live(Reader):
     """Runs each part as soon as it is traced, behind those that `path` has recorded."""
 
-    def __init__(self, splits: SplitEntry, path: Sequence[tuple[Part, Host]], run: Callable[[Part], Host]) -> None:
+    def __init__(self, splits: SplitEntry, path: Sequence[tuple[Part, Answer]], run: Callable[[Part], Answer]) -> None:
         super().__init__()
         self.path = list(path)
         self.run = run
         self.splits = splits
 
-    def answer(self, trace: Trace, part: Part) -> Host:
+    def answer(self, trace: Trace, part: Part) -> Answer:
         if self.path:
             recorded, found = self.path.pop(0)
             if not recorded.same(part):
@@ -77,31 +81,38 @@ class SplitEntry(Entry):
         self.watch(guards.rows)
 
     def _run(self, leaves: Sequence[Any], places: Sequence[int]) -> Any:
-        part, kept, path = self.root, [], []
+        part = self.root
+        kept: list[Array] = []
+        path: list[tuple[Part, Answer]] = []
         while part is not None:
             found = self._step(part, leaves, kept, places)
             if not part.line:
                 return found
-            value, kept = found
-            path.append((part, value))
-            part = part.children.get(_key(value))
+            answer, kept = found
+            path.append((part, answer))
+            part = part.children.get(_key(answer))
         with self._lock:
             return self._grow(leaves, places, path, kept)
 
     def _step(self, part: Part, leaves: Sequence[Any], kept: Sequence[Array], places: Sequence[int]) -> Any:
-        """The call's result, or the value that is read and what is kept."""
+        """The call's result, or the answer to what is asked and what is kept."""
         assert part.entry is not None
         start = time.perf_counter()
         found = part.entry.run([*leaves, *kept], places)
         if not part.line:
             return found
-        value = found[0].numpy()
+        values = [array.numpy() for array in found[: part.count]]
+        lasting = [found[i] if i >= 0 else kept[-1 - i] for i in part.kept]
+        answer: Answer = values[0]
+        if part.function is not None:
+            answer, arrays = _made(part.function(values), found[0]._device)
+            lasting += arrays
         part.reads += 1
         part.seconds += time.perf_counter() - start
-        return value, [found[i] if i >= 0 else kept[-1 - i] for i in part.kept]
+        return answer, lasting
 
     def _grow(
-        self, leaves: Sequence[Any], places: Sequence[int], path: list[tuple[Part, Host]], kept: Sequence[Array]
+        self, leaves: Sequence[Any], places: Sequence[int], path: list[tuple[Part, Answer]], kept: Sequence[Array]
     ) -> Any:
         """The rest of a call that has come to a value for which nothing is known."""
         if self.parts > MANY_PARTS:
@@ -117,11 +128,11 @@ class SplitEntry(Entry):
             part.entry = self._entry(part.captured, [*leaves, *held])
             self._attach(part, last)
             found = self._step(part, leaves, held, places)
-            if part.line:
-                value, held = found
-                last = part, value
-                return value
-            return found
+            if not part.line:
+                return found
+            answer, held = found
+            last = part, answer
+            return answer
 
         try:
             final = self._trace(Live(self, path, run))
@@ -130,7 +141,7 @@ class SplitEntry(Entry):
             return self._grow(leaves, places, [], [])
         if isinstance(final, frozenset):
             raise Respecialise  # from now on with its numbers known
-        part = Part(None, "", "", -1, ())
+        part = Part()
         part.captured = final
         return run(part)
 
@@ -138,17 +149,17 @@ class SplitEntry(Entry):
         self.root, self.parts = None, 0
         self._cache.clear()
 
-    def _attach(self, part: Part, last: tuple[Part, Host] | None) -> None:
+    def _attach(self, part: Part, last: tuple[Part, Answer] | None) -> None:
         self.parts += 1
         if last is None:
             self.root = part
             return
-        above, value = last
-        above.children[_key(value)] = part
+        above, answer = last
+        above.children[_key(answer)] = part
         if len(above.children) == MANY_VALUES + 1:
             warn(
-                f"{self._name} was traced for more than {MANY_VALUES} values read at {above.line}; write np.where, or a "
-                "comparison, so that few values decide"
+                f"{self._name} was traced for more than {MANY_VALUES} values read at {above.line}; write np.where, or "
+                "a comparison, so that few values decide"
             )
 
     def _entry(self, captured: Captured, leaves: Sequence[Any]) -> Entry:
@@ -184,18 +195,35 @@ class SplitEntry(Entry):
         yield f"{count} parts so far, split at {len(found)} lines"
         for line, parts in found.items():
             reads, seconds = sum(p.reads for p in parts), sum(p.seconds for p in parts)
-            values = {v: sum(v in map(_shown, p.children) for p in parts) for p in parts for v in map(_shown, p.children)}
-            shown = ", ".join(f"{v} in {n}" for v, n in list(values.items())[:MANY_VALUES])
+            values = Counter(_shown(key) for p in parts for key in p.children)
+            shown = ", ".join(f"{v} in {n}" for v, n in values.most_common(MANY_VALUES))
             more = ", ..." if len(values) > MANY_VALUES else ""
             mean = f"{seconds / reads * 1e6:.0f} us each" if reads else "not run"
             yield f"split at {line}: {parts[0].type} read in {len(parts)} parts ({shown}{more}); {reads} reads, {mean}"
 
 
-def _key(value: Host) -> Hashable:
-    return value.dtype.str, value.shape, value.tobytes()
+def _made(result: Any, device: Device) -> tuple[Made, list[Array]]:
+    """What a Python function gave, and the arrays in it on the device."""
+    leaves: list[Any] = []
+    tree = flatten(result, leaves)
+    arrays = []
+    for i, x in enumerate(leaves):
+        if isinstance(x, np.ndarray):
+            array = from_numpy(x, device)
+            leaves[i] = array._spec.type
+            arrays.append(array)
+    return Made(tree, tuple(leaves)), arrays
+
+
+def _key(answer: Answer) -> Hashable:
+    if isinstance(answer, Made):
+        return answer.key
+    return answer.dtype.str, answer.shape, answer.tobytes()
 
 
 def _shown(key: Any) -> str:
+    if isinstance(key[0], Tree):
+        return "(" + ", ".join(str(x) if type(x) is ArrayType else x[1] for x in key[1]) + ")"
     dtype, shape, data = key
     value = np.frombuffer(data, dtype).reshape(shape)
     return str(value[()]) if value.ndim == 0 else f"{value.dtype}{list(shape)} of {value.size} values"

@@ -4,14 +4,18 @@ What is traced so far is a part of its own. It gives the value, and all arrays t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..compiler.graph import Value
+from ..compiler.types import ArrayType
 from .cut import Cut, cut
 from .errors import user_line
+from .tracer import Tracer
+from .tree import Tree, unflatten
 
 if TYPE_CHECKING:
     from .capture import Captured
@@ -29,14 +33,43 @@ class Suspended(BaseException):
         self.part = part
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a Python function gave: the structure, and for each leaf the type of an array or a value as it is."""
+
+    tree: Tree
+    leaves: tuple[Any, ...]
+
+    @property
+    def key(self) -> Hashable:
+        return self.tree, tuple(x if type(x) is ArrayType else (type(x), repr(x)) for x in self.leaves)
+
+
+Answer = Host | Made
+Python = Callable[[Sequence[Host]], Any]
+
+
 class Part:
-    """What runs between two splits. line: where its value is read, or nothing for what ends the call. kept: of what
-    lives on, which result it is (or -1 - its place among what lived before). children: the next part for each value."""
+    """What runs between two splits. line: where values are read, or nothing for what ends the call. function: what is
+    done with `count` values by Python; without one the value itself decides how the trace goes on. kept: of what lives
+    on, which result it is (or -1 - its place among what lived before). children: the next part for each answer."""
 
-    __slots__ = ("captured", "children", "cut", "entry", "kept", "line", "node", "reads", "seconds", "type")
+    __slots__ = (
+        "captured", "children", "count", "cut", "entry", "function", "kept", "line", "nodes", "reads", "seconds", "type"
+    )  # fmt: skip
 
-    def __init__(self, cut_: Cut | None, line: str, type_: str, node: int, kept: Sequence[int]) -> None:
-        self.cut, self.line, self.type, self.node, self.kept = cut_, line, type_, node, tuple(kept)
+    def __init__(
+        self,
+        cut_: Cut | None = None,
+        line: str = "",
+        values: Sequence[Value] = (),
+        kept: Sequence[int] = (),
+        function: Python | None = None,
+    ) -> None:
+        self.cut, self.line, self.kept, self.function = cut_, line, tuple(kept), function
+        self.nodes = tuple(v.number for v in values)
+        self.type = ", ".join(str(v.type) for v in values)
+        self.count = len(values)
         self.captured: Captured | None = None
         self.entry: Entry | None = None
         self.children: dict[Hashable, Part] = {}
@@ -46,7 +79,7 @@ class Part:
         """Whether it was made by the same operations."""
         mine, theirs = self.cut, other.cut
         assert mine is not None and theirs is not None
-        return (self.node, self.kept, mine.graph, mine.feeds) == (other.node, other.kept, theirs.graph, theirs.feeds)
+        return (self.nodes, self.kept, mine.graph, mine.feeds) == (other.nodes, other.kept, theirs.graph, theirs.feeds)
 
 
 class Reader:
@@ -54,26 +87,43 @@ class Reader:
 
     def __init__(self) -> None:
         self.known: dict[int, int] = {}
+        self._made = 0
 
     def read(self, trace: Trace, value: Value) -> Host:
         """The value of a node that arrays of the call decide."""
-        part = self._part(trace, value)
-        found = self.answer(trace, part)
+        found = self.answer(trace, self._part(trace, [value], None))
+        assert not isinstance(found, Made)
         trace.values[value.number] = found
         return found
 
-    def answer(self, trace: Trace, part: Part) -> Host:
+    def call(self, trace: Trace, values: Sequence[Value], function: Python) -> Any:
+        """What a Python function makes of the values of nodes; the arrays in it are traced. Only their types, and what
+        else there is in it, decide how the trace goes on."""
+        made = self.answer(trace, self._part(trace, values, function))
+        assert isinstance(made, Made)
+        leaves = []
+        for x in made.leaves:
+            if type(x) is ArrayType:
+                self._made += 1
+                value = trace.builder.add("input", (), x, (("made", self._made),))
+                self.known[value.number] = len(self.known)
+                x = Tracer(trace, value)
+            leaves.append(x)
+        return unflatten(made.tree, leaves)
+
+    def answer(self, trace: Trace, part: Part) -> Answer:
         raise Suspended(part)
 
-    def _part(self, trace: Trace, value: Value) -> Part:
-        """What gives the value, and all that lives on and is worth keeping."""
+    def _part(self, trace: Trace, values: Sequence[Value], function: Python | None) -> Part:
+        """What gives the values, and all that lives on and is worth keeping."""
         lasting = sorted(dict.fromkeys(number for number in trace.living() if _costs(trace, self.known, number)))
-        new = [n for n in lasting if n not in self.known and n != value.number]
-        places = {value.number: 0, **{n: i + 1 for i, n in enumerate(new)}}
+        places = {v.number: i for i, v in reversed([*enumerate(values)])}
+        new = [n for n in lasting if n not in self.known and n not in places]
+        places |= {n: i + len(values) for i, n in enumerate(new)}
         kept = [places[n] if n in places else -1 - self.known[n] for n in lasting]
-        found = cut(trace, [value, *map(trace.builder.at, new)], self.known)
+        found = cut(trace, [*values, *map(trace.builder.at, new)], self.known)
         self.known = {n: i for i, n in enumerate(lasting)}
-        return Part(found, user_line(), str(value.type), value.number, kept)
+        return Part(found, user_line(), values, kept, function)
 
 
 def _costs(trace: Trace, known: dict[int, int], number: int) -> bool:

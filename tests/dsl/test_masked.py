@@ -92,6 +92,17 @@ def test_integers_beside_masks() -> None:
     agrees(function, np.arange(4.0), np.array([True, False, True, True]))
 
 
+def test_several_values_through_a_mask() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x = x * 1
+        x[x > 0] = y
+        z = np.zeros((3, 4, 2))
+        z[x[:, 0] < 9] = np.arange(24.0).reshape(3, 4, 2)
+        return x, z
+
+    agrees(function, X, np.arange(float((X > 0).sum())))
+
+
 def test_one_kernel() -> None:
     def mandelbrot(c: Any) -> Any:
         z, n = np.zeros_like(c), np.zeros(c.shape, int)
@@ -133,7 +144,6 @@ REFUSED: list[tuple[Any, tuple[str, ...]]] = [
     (lambda x: x * x[x > 0], ("depends on data",)),
     (lambda x: x[x > 0] * np.arange(3), ("depends on data",)),
     (lambda x: x.__setitem__(x > 0, x[x > 1]), ("depends on data",)),
-    (lambda x: x.__setitem__(x > 0, np.arange(3.0)), ("how many are chosen", "np.where(mask, values, x)")),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,20 +17,34 @@ from .numpy_kernels import Case, cases
 CASES = cases()
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if not c.split], ids=lambda c: c.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_results_and_arguments(case: Case) -> None:
+    options = {"untraceable": "split"} if case.split else {}
+    decorated = kg.kernel_graph(case.function, device="cpu", **options)  # type: ignore[call-overload]
+    for _ in range(1 + case.split):  # the second time every split is known
+        check(case, decorated)
+
+
+def check(case: Case, decorated: kg.KernelGraph) -> None:
+    """One call, on results and on what becomes of the arguments."""
     reference, mine = case.make(case.small), case.make(case.small)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         expected = case.function(*reference)
-    result = kg.kernel_graph(case.function, device="cpu")(*mine)
-    assert_same(result, expected, case.ulps)
-    left, right = [], []
+    assert_same(decorated(*mine), expected, case.ulps)
+    left: list[Any] = []
+    right: list[Any] = []
     flatten(mine, left)
     flatten(reference, right)
     for a, b in zip(left, right, strict=True):
         if isinstance(b, np.ndarray):
             assert_same(a, b, case.ulps)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.split], ids=lambda c: c.name)
+def test_without_splitting_they_are_refused(case: Case) -> None:
+    with pytest.raises(kg.TraceError, match="np.where"):
+        kg.kernel_graph(case.function, device="cpu")(*case.make(case.small))
 
 
 def test_there_are_many_of_many_fields() -> None:
