@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
-.PHONY: help demo test lint format test-gpu golden bench bench-gpu bench-peers wheel-test clean
+.PHONY: help demo test lint format test-gpu conformance golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -32,6 +32,13 @@ format: $(VENV)/dev.stamp  ## let ruff lay out the code and fix what it can
 
 test-gpu: $(VENV)/cuda.stamp  ## the tests that need an NVIDIA GPU
 	$(PYTEST) tests/gpu $(ARGS)
+
+conformance: $(VENV)/dev.stamp  ## the Array API standard's suite, from a checkout with its submodule: SUITE=path
+	@test -d "$(SUITE)/array_api_tests" || { echo "write make conformance SUITE=path/to/array-api-tests" >&2; exit 1; }
+	$(PIP) -r "$(SUITE)/requirements.txt"
+	cd "$(SUITE)" && ARRAY_API_TESTS_MODULE=kernelgraph $(abspath $(BIN))/python -m pytest -q -n $(WORKERS) \
+		--hypothesis-disable-deadline --xfails-file="$(CURDIR)/tests/conformance_exceptions.txt" \
+		-p no:cacheprovider $(or $(ARGS),array_api_tests)
 
 golden: $(VENV)/dev.stamp  ## write golden files and printed text in the pages anew: read the diff
 	$(PYTEST) tests/golden tests/end_to_end/test_readme.py --update-golden $(ARGS)
