@@ -88,9 +88,11 @@ class KernelGraph:
             is_users(code.co_filename)
         self._name = self._parameters.name
         self._is_method = False
-        self._arity = len(self._parameters.names) if self._parameters.simple else -1
+        self._arity = len(self._parameters.names) if self._parameters.positional else -1  # every argument has a place
+        self._variadic = self._parameters.positional and self._parameters.variadic
         self._device: Device | None = None
-        self._last: Any = None  # an entry whose `direct` is tried before the key is made
+        # an entry whose `direct` is tried before the key is made, and the number of arguments that it takes
+        self._last: tuple[Any, int] = (None, -1)
         self._entries: dict[Hashable, Any] = {}  # key -> Entry, or the leaves whose values are part of the key
         self._traces: dict[Hashable, Captured | frozenset[int]] = {}
         self._plans: dict[Hashable, Compiled] = {}
@@ -107,11 +109,11 @@ class KernelGraph:
         if settings.disable:
             return self._plain(args, options)
         try:
-            if options or len(args) != self._arity:
+            if options or (len(args) != self._arity and (len(args) < self._arity or not self._variadic)):
                 args, options = self._parameters.bind(args, options)
-            if self._arity >= 0:  # every argument has a position
-                last = self._last
-                if last is not None and (last.holds is None or last.holds()):
+            if self._arity >= 0:
+                last, count = self._last
+                if len(args) == count and (last.holds is None or last.holds()):
                     result = last.direct(args)
                     if result is not MISSED:
                         last.used = True
@@ -123,7 +125,7 @@ class KernelGraph:
                     if type(entry) is tuple:
                         entry = self._entries.get((key, _values(args, entry)))
                     elif entry is not None and entry.direct is not None:
-                        self._last = entry
+                        self._last = entry, len(args)
                     if entry is not None and (entry.holds is None or entry.holds()):
                         entry.used = True
                         try:
@@ -226,7 +228,8 @@ class KernelGraph:
     def _is_plain(self, tree: Tree, leaves: Sequence[Any]) -> bool:
         """Whether `__call__` would make the same key without taking the arguments apart."""
         positional, named = tree.children
-        return self._arity == len(leaves) and not named.names and all(c == LEAF for c in positional.children)
+        fits = len(leaves) >= self._arity if self._variadic else len(leaves) == self._arity
+        return self._arity >= 0 and fits and not named.names and all(c == LEAF for c in positional.children)
 
     def _trace(
         self, tree: Tree, leaves: Sequence[Any], known: frozenset[int]
@@ -362,6 +365,7 @@ class KernelGraph:
     def __set_name__(self, owner: type, name: str) -> None:
         self._is_method = True
         self._arity = -1
+        self._variadic = False
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else BoundKernelGraph(self, instance)

@@ -43,6 +43,8 @@ class Parameters:
         parameters = list(self.signature.parameters.values())
         self.names = tuple(p.name for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD))
         self.simple = len(self.names) == len(parameters) and not static
+        self.variadic = any(p.kind is kinds.VAR_POSITIONAL for p in parameters)
+        self.positional = len(self.names) + self.variadic == len(parameters) and not static
         self.only_keywords = frozenset(p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD)
         self.defaults = {p.name: p.default for p in parameters if p.default is not kinds.empty}
         unknown = [name for name in static if name not in self.signature.parameters]

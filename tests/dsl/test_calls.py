@@ -32,6 +32,24 @@ def cpu(function: Any, **options: Any) -> kg.KernelGraph:
     return kg.kernel_graph(device="cpu", **options)(function)
 
 
+def test_any_number_of_arguments():
+    def total(x, *rest, scale=None):
+        return x + sum(rest)
+
+    def plain(x, *rest):
+        return x * 2 + sum(rest)
+
+    for function in (total, plain):
+        f = kg.kernel_graph(device="cpu")(function)
+        for count in (1, 2, 4, 2, 1):
+            arrays = [np.arange(3.0) + i for i in range(count)]
+            for _ in range(2):
+                np.testing.assert_array_equal(np.asarray(f(*arrays)), function(*arrays))
+        np.testing.assert_array_equal(np.asarray(f(np.arange(3.0), 2, 0.5)), function(np.arange(3.0), 2, 0.5))
+    with pytest.raises(kg.ArgumentsError):
+        kg.kernel_graph(device="cpu")(plain)()
+
+
 def test_structures_in_and_out() -> None:
     def function(items: Any, named: Any, *, scale: float = 2.0) -> Any:
         (a, b), table = items, named
