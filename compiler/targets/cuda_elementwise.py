@@ -12,6 +12,8 @@ def print_elementwise(nest: LoopNest, shape: Shape) -> str:
     text = Text(nest, shape)
     text.prologue()
     inner, outer = nest.parallel - 1, range(nest.parallel - 1)
+    # `i` is a product, so that a compiler knows its low bits: neighbours then share what depends on `i // length`
+    thread = f"bdim_x() * {shape.groups} + tid_x()"
     text.add(f"step = bdim_x() * {shape.length}")
     span = "step" if shape.groups == 1 else f"step * {shape.groups}"
     indices: list[tuple[int, str]] = []
@@ -20,12 +22,12 @@ def print_elementwise(nest: LoopNest, shape: Shape) -> str:
         text.pieces("across", f"m{inner}", "span")
         text.set("number", "bid_x()")
         text.set("row", "udiv(number, across) * bdim_y() + tid_y()")
-        text.add(f"i = urem(number, across) * span + tid_x() * {shape.length}")
+        text.add(f"i = (urem(number, across) * {thread}) * {shape.length}")
         with text.block(f"if row < {text.product(outer)}:"):
             indices = text.split("row", outer, "p")
             _row(text, indices, inner)
     else:
-        text.add(f"i = bid_x() * ({span}) + tid_x() * {shape.length}")
+        text.add(f"i = (bid_x() * {thread}) * {shape.length}")
         _row(text, indices, inner)
     return text.print()
 

@@ -12,6 +12,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.compiler.ops_random import philox_reference
+from kernelgraph.compiler.pipeline import build
 from kernelgraph.dsl.tree import flatten
 
 from .tracing import interpreted
@@ -170,6 +171,17 @@ def test_known_keys_make_one_kernel() -> None:
     assert len({task.kernel for task in f.program(x).tasks}) <= 1
     for got, key in zip(f(x), kg.random.split(KEY, 4), strict=True):
         np.testing.assert_array_equal(got, kg.random.uniform(key, x.shape))
+
+
+@pytest.mark.parametrize("shape", [(1 << 20,), (1024, 1024)])
+def test_a_gpu_thread_computes_each_block_once(shape: tuple[int, ...]) -> None:
+    """Eight float32 in two groups are two blocks of ten rounds of two products; so many again where a row ends."""
+    pytest.importorskip("numba_cuda", reason="needs the extra cuda")
+    from kernelgraph.runtime.devices.cuda_compile import compile_ptx
+
+    f = kg.kernel_graph(lambda key: kg.random.uniform(key, shape) * 1.5, device="cpu")
+    (task,) = build(f.graph(KEY), "cuda").tasks
+    assert compile_ptx(task.kernel, (9, 0)).count("mul.hi.u32") < 100  # 180 and more where each has its own
 
 
 # distributions
