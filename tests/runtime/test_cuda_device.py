@@ -509,3 +509,11 @@ def test_graphs_that_outlive_the_modules_die_quietly(always: None, monkeypatch: 
     del executable, events
     gc.collect()
     assert complaints == []
+
+
+def test_a_plan_with_a_host_step_has_one_way() -> None:
+    b = Builder("sorted")
+    x = b.input(ArrayType((64,), np.dtype("f4")))
+    graph = b.finish([*b.host("sort", [x], [x.type]), *b.host("argsort", [x], [ArrayType((64,), np.dtype("i8"))])])
+    plan = schedule(pipeline.build(graph, "cuda"), machine=MACHINES["cuda"])
+    assert device_on(FakeContext(), replay=True).ways(plan) == ("streams",)
