@@ -175,7 +175,7 @@ class KernelGraph:
         args, options = unflatten(tree, [plain(leaf) for leaf in leaves])
         out: list[Any] = []
         tree = flatten(self._function(*args, **options), out)
-        return unflatten(tree, [wrapped(leaf, open_device(("cpu", 0))) for leaf in out])
+        return unflatten(tree, [wrapped(leaf, open_device(("cpu", 0)), (leaf,)) for leaf in out])
 
     # from arguments to what runs
 

@@ -225,3 +225,13 @@ def test_clip(options: Any) -> None:
     assert_same(kg.clip(put(X), **options), wanted)
     assert_same(kg.clip(X, *options.values()) if set(options) == {"min", "max"} else wanted, wanted)
     assert_same(kg.kernel_graph(lambda x: kg.clip(x, **options))(X), wanted)
+
+
+def test_a_result_is_apart_where_tracing_is_disabled() -> None:
+    x = X.copy()
+    with kg.override(disable=True):
+        a, b = kg.kernel_graph(lambda x: (x, x))(x)
+    x[...] = 5
+    a[...] = 6
+    assert_same(b, X)
+    assert np.all(x == 5)
