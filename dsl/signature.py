@@ -12,6 +12,7 @@ from ..compiler.types import SHORT_NAMES, dtype_of, type_of
 from .array import Array
 from .capture import Argument
 from .errors import ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
+from .foreign import foreign, is_foreign
 from .pointer import address
 from .spec import Spec, spec_of
 from .trace import current
@@ -120,11 +121,7 @@ class Identity:
 
 
 def _has_hash(leaf: Any) -> bool:
-    return (
-        isinstance(leaf, (np.ndarray, Array))
-        or hasattr(leaf, "__dlpack__")
-        or getattr(leaf, "__hash__", None) is not None
-    )
+    return isinstance(leaf, (np.ndarray, Array)) or is_foreign(leaf) or getattr(leaf, "__hash__", None) is not None
 
 
 def take_apart(
@@ -180,8 +177,9 @@ def to_leaf(value: Any) -> Any:
         return _array_leaf(value, kind)
     if kind in (int, float, complex):
         return value
-    if hasattr(value, "__dlpack__"):
-        return _array_leaf(np.from_dlpack(value), np.ndarray)
+    found = foreign(value)
+    if found is not None:
+        return _array_leaf(found, np.ndarray)
     try:
         return Static(value)
     except (TypeError, ValueError):  # a memoryview has a hash that refuses

@@ -81,7 +81,8 @@ class Image:
         loaded = [i for i, s in enumerate(parsed.sections) if s.flags & _SHF_ALLOC]
         if any(parsed.sections[i].flags & _SHF_TLS for i in loaded):
             raise Unsupported("thread-local data")
-        self._place, at = {}, 0
+        self._place: dict[int, int] = {}
+        at = 0
         for i in (i for i in loaded if parsed.sections[i].flags & _SHF_EXEC):
             at = self._put(i, at)
         self._next_stub, code_end = at + -at % 16, at + 16 * (len(externals) + 1)

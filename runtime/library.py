@@ -46,7 +46,7 @@ LIBRARY: dict[str, HostFunction] = {
 def viewer(region: Region) -> Callable[[int], View]:
     """A function from the address of the region's buffer to the NumPy view of the region. It owns no memory."""
     low, high = region.span
-    kind = ctypes.c_char * max(1, high - low)
+    kind: Any = ctypes.c_char * max(1, high - low)
     dtype, shape, strides, offset = np.dtype(region.dtype), region.shape, region.strides, region.offset - low
     if 0 in shape:
         return lambda address: np.empty(shape, dtype)

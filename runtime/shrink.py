@@ -104,9 +104,7 @@ def _cheapest(
     return None if best is None else (best[2], best[3])
 
 
-def _put_after(
-    first: int, second: int, preds: Sequence[set[int]], before: list[int], paths: _Paths
-) -> list[Edge]:
+def _put_after(first: int, second: int, preds: Sequence[set[int]], before: list[int], paths: _Paths) -> list[Edge]:
     """Let a set of tasks wait for another one: new edges, with `preds` and `before` brought up to date."""
     ends, starts = _last(first, before), _first(second, before)
     done = _union(first, before)

@@ -106,9 +106,7 @@ class Access:
         self._prefetch(operand, place, lanes, write=True)
         if streaming is not None:
             align = min(LINE, value.lanes * real_of(self.frame.nest.operands[operand].dtype).itemsize)
-            self.frame.f.fork(
-                streaming, lambda: place.store(value, align, NONTEMPORAL), lambda: place.store(value)
-            )
+            self.frame.f.fork(streaming, lambda: place.store(value, align, NONTEMPORAL), lambda: place.store(value))
         elif lanes.mask is None or not self.walks(operand):
             place.store(value)
         else:

@@ -35,8 +35,10 @@ class Frame:
             for axis, letter in enumerate(operand.layout)
             if letter == "s"
         }
-        self.scalars = [self.to_register(parameter(memory_elem(s))) if s.kind == "b" else parameter(elem_of(s))
-                        for s in nest.scalars]
+        self.scalars = [
+            self.to_register(parameter(memory_elem(s))) if s.kind == "b" else parameter(elem_of(s))
+            for s in nest.scalars
+        ]
         self.index: dict[int, Value] = {}
         self.values: dict[int, Value] = {}
         self.results: dict[tuple[int, int, int], Value] = {}

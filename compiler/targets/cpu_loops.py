@@ -217,4 +217,3 @@ def write_columns(frame: Frame, body: Body, begin: Value, end: Value) -> None:
             for axis in range(nest.parallel, nest.axes):
                 frame.index.pop(axis)
             body.access.step_axis = None
-

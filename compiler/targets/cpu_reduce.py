@@ -147,9 +147,7 @@ def _extreme(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
     def merge(a: Parts, b: Parts) -> Parts:
         return better(a[0], b[0]), a[1] | b[1]
 
-    return Combine(
-        (dtype, BOOL), (identity, 0), step, merge, lambda acc: (acc[1].pick(np.nan, acc[0]),)
-    )
+    return Combine((dtype, BOOL), (identity, 0), step, merge, lambda acc: (acc[1].pick(np.nan, acc[0]),))
 
 
 def _arg(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:

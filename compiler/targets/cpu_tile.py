@@ -169,4 +169,3 @@ def _transpose_groups(rows: list[Value], part: int) -> list[Value]:
 
     (a, b), (c, d) = [[pick(rows[i], rows[i + 1], first) for i in (0, 2)] for first in (0, 1)]
     return [pick(a, b, 0), pick(c, d, 0), pick(a, b, 1), pick(c, d, 1)]
-

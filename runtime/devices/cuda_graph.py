@@ -37,7 +37,9 @@ FIXED = (MatmulStep, ManyStep)  # their pointers cannot be changed in a graph
 
 def replayable(runners: Sequence[Any], plan: Plan) -> bool:
     """Whether a graph can do the plan; what only the host can do (None) it cannot."""
-    known = None not in runners and all(isinstance(r, (KernelStep, BatchStep, CopyStep, *FIXED)) for r in runners if not r.empty)
+    known = None not in runners and all(
+        isinstance(r, (KernelStep, BatchStep, CopyStep, *FIXED)) for r in runners if not r.empty
+    )
     written = {w.buffer for task in plan.tasks for w in task.writes}
     return known and written.isdisjoint(b for b in plan.program.inputs if b not in plan.program.outputs)
 

@@ -36,9 +36,7 @@ class DevicePool:
     """source(nbytes) gives memory with a `handle` (its address) or raises OutOfMemory; release(memory) takes it back;
     idle() returns when nothing is running any more. All methods may be called from any thread."""
 
-    def __init__(
-        self, source: Callable[[int], Any], release: Callable[[Any], None], idle: Callable[[], None]
-    ) -> None:
+    def __init__(self, source: Callable[[int], Any], release: Callable[[Any], None], idle: Callable[[], None]) -> None:
         self._source, self._release, self._idle = source, release, idle
         self._free: dict[int, list[int]] = {}  # by size class
         self._sizes: dict[int, int] = {}  # of what was asked for -> size class

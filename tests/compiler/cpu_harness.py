@@ -44,9 +44,7 @@ class Compiled:
         self.module = llvm.parse_assembly(self.text)
         self.module.verify()
         target = llvm.Target.from_default_triple()
-        machine = target.create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=host_features(without), opt=level
-        )
+        machine = target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=host_features(without), opt=level)
         self.module.triple = llvm.get_default_triple()
         self.module.data_layout = str(machine.target_data)
         tuning = llvm.create_pipeline_tuning_options(speed_level=level)
@@ -95,8 +93,10 @@ def array_in(rng: np.random.Generator, values: np.ndarray[Any, Any], layout: str
     store = np.full(lengths, 77, values.dtype)
     view = store[tuple(slice(None, None, steps[a])[:] if False else _slice(steps[a], values.shape[a]) for a in order)]
     view = np.transpose(view, [order.index(a) for a in moving]) if moving else view
-    full = view.reshape([values.shape[a] if a in moving else 1 for a in range(len(layout))]) if not moving else (
-        view[tuple(slice(None) if a in moving else None for a in range(len(layout)))]
+    full = (
+        view.reshape([values.shape[a] if a in moving else 1 for a in range(len(layout))])
+        if not moving
+        else (view[tuple(slice(None) if a in moving else None for a in range(len(layout)))])
     )
     full[...] = values[tuple(slice(None) if a in moving else slice(0, 1) for a in range(len(layout)))]
     return np.lib.stride_tricks.as_strided(

@@ -191,6 +191,4 @@ def random_nest(seed: int) -> LoopNest:
     for kind in pick(rng, LOOPS if seed % 2 else POINTS):
         builder.phase(kind, dtypes)
     builder.store_results()
-    return LoopNest(
-        "kernel", parallel, reduced, tuple(builder.operands), tuple(builder.scalars), tuple(builder.phases)
-    )
+    return LoopNest("kernel", parallel, reduced, tuple(builder.operands), tuple(builder.scalars), tuple(builder.phases))

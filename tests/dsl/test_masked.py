@@ -103,6 +103,18 @@ def test_several_values_through_a_mask() -> None:
     agrees(function, X, np.arange(float((X > 0).sum())))
 
 
+def test_as_many_values_as_are_chosen() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x = x * 1
+        x[x > 0] = y
+        return x
+
+    f = kg.kernel_graph(function, device="cpu")
+    with pytest.raises(ValueError, match="5 input values to the 12 output values"):
+        f(np.ones((3, 4)), np.ones(5)).numpy()
+    np.testing.assert_array_equal(f(np.ones((3, 4)), np.arange(12.0)), np.arange(12.0).reshape(3, 4))
+
+
 def test_one_kernel() -> None:
     def mandelbrot(c: Any) -> Any:
         z, n = np.zeros_like(c), np.zeros(c.shape, int)

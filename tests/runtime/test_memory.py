@@ -184,7 +184,9 @@ def test_copies_and_kernels_are_never_made_to_wait_for_each_other_to_save_memory
             # The two buffers that made the edge: both used by copies, or neither.
             kinds = [
                 (True in mixed[a], True in mixed[b])
-                for a in range(len(used)) for b in range(len(used)) if edge.before in used[a] and edge.after in used[b]
+                for a in range(len(used))
+                for b in range(len(used))
+                if edge.before in used[a] and edge.after in used[b]
             ]
             assert any(x == y for x, y in kinds)
 

@@ -1,0 +1,69 @@
+"""Arrays of other libraries in, NumPy arrays over the same memory out."""
+
+from __future__ import annotations
+
+import array
+import sys
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .errors import ArgumentsError, DTypeError
+
+ON_CPU = (1, 3, 11, 13)  # DLPack's kinds of memory that the CPU reads: its own, and pinned or managed by CUDA and ROCm
+_ARRAY = ("__dlpack__", "__array_interface__", "__array_struct__", "__array__", "__cuda_array_interface__")
+
+
+def is_foreign(value: Any) -> bool:
+    """Whether it is an array of another library, or a buffer of numbers."""
+    if isinstance(value, type):
+        return False
+    return any(hasattr(value, name) for name in _ARRAY) or isinstance(value, (array.array, memoryview))
+
+
+def foreign(value: Any) -> np.ndarray[Any, Any] | None:
+    """The NumPy array of anything that exchanges memory (DLPack, NumPy's array interface, buffers of numbers), without
+    a copy; None for anything else. Raises ArgumentsError where the memory cannot be read here, DTypeError."""
+    if not is_foreign(value):
+        return None
+    if hasattr(value, "__dlpack__"):
+        return _from_dlpack(value)
+    if hasattr(value, "__cuda_array_interface__"):
+        raise _elsewhere(value)
+    return np.asarray(value)
+
+
+def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
+    device = getattr(value, "__dlpack_device__", None)
+    if device is not None and int(device()[0]) not in ON_CPU:
+        raise _elsewhere(value)
+    if "bfloat16" in str(getattr(value, "dtype", "")):  # which NumPy's DLPack does not know
+        return _bfloat16(value)
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, ValueError) as error:
+        reason = str(error).rstrip(".")
+        if getattr(value, "requires_grad", False):
+            reason += "; write x.detach()"
+        raise ArgumentsError(f"{_name(value)} cannot be read: {reason}") from None
+    except TypeError as error:
+        raise DTypeError(f"{_name(value)} cannot be read: {error}; convert it to float32, say") from None
+
+
+def _bfloat16(value: Any) -> np.ndarray[Any, Any]:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return np.from_dlpack(value.detach().view(torch.int16)).view(ml_dtypes.bfloat16)
+    return np.asarray(value)
+
+
+def _elsewhere(value: Any) -> ArgumentsError:
+    return ArgumentsError(
+        f"{_name(value)} lies in the memory of another device; copy it first: x.cpu(), np.asarray(x), x.copy_to_host() "
+        "or kg.asarray(..., device=...)"
+    )
+
+
+def _name(value: Any) -> str:
+    return f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"

@@ -1,0 +1,169 @@
+"""Arrays of other libraries as arguments, and kg.Array in other libraries: the same memory, nothing copied."""
+
+from __future__ import annotations
+
+import array
+import gc
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.dsl.foreign import foreign
+
+from .test_errors import refused
+from .tracing import assert_same
+
+X = np.arange(12.0).reshape(3, 4)
+
+
+def cpu(function: Any) -> Any:
+    return kg.kernel_graph(function, device="cpu")
+
+
+def same_halves(a: Any, b: Any) -> None:
+    assert a.dtype == b.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(np.asarray(a, np.float32), np.asarray(b, np.float32))
+
+
+class Interface:
+    """Has NumPy's array interface, and nothing else."""
+
+    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+        self.values = values
+        self.__array_interface__ = values.__array_interface__
+
+
+class OnGpu:
+    """An array whose memory the CPU cannot read."""
+
+    __cuda_array_interface__: dict[str, Any] = {}  # noqa: RUF012
+
+
+class OnGpuByDlpack:
+    def __dlpack__(self, **options: Any) -> Any:
+        raise AssertionError("is not asked")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+
+@dataclass
+class Layer:
+    weight: Any
+    bias: Any
+    scale: float = 2.0
+
+
+def test_numpys_interface_and_buffers() -> None:
+    values = X.copy()
+    f = cpu(lambda x, y: x * 2 + y)
+    for given in (Interface(values), memoryview(values)):
+        found = foreign(given)
+        assert found is not None and np.shares_memory(found, values)
+        assert_same(f(given, values), values * 3)
+    numbers = array.array("d", [1.0, 2.0, 3.0, 4.0])
+    assert_same(f(numbers, X), np.array(numbers) * 2 + X)
+
+
+def test_memory_elsewhere_is_refused() -> None:
+    f = cpu(lambda x: x)
+    for given in (OnGpu(), OnGpuByDlpack()):
+        refused(lambda g=given: f(g), kg.ArgumentsError, "another device", "copy_to_host")  # type: ignore[misc]
+
+
+def test_dataclasses_of_arrays() -> None:
+    def apply(layer: Layer, x: Any) -> Any:
+        return Layer(x @ layer.weight + layer.bias, layer.bias * layer.scale)
+
+    f = cpu(apply)
+    result = f(Layer(X.T, np.ones(3)), X)
+    assert isinstance(result, Layer) and isinstance(result.weight, kg.Array)
+    assert_same(result, apply(Layer(X.T, np.ones(3)), X))
+    assert_same(f(Layer(X.T, np.ones(3), 3.0), X).bias, np.full(3, 3.0))
+    assert f.why().count("traced for") == 1  # the scale is passed at each call
+
+
+# torch
+
+
+def test_torch_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.arange(12.0, dtype=torch.float64).reshape(3, 4)
+    found = foreign(x)
+    assert found is not None and found.ctypes.data == x.data_ptr()
+    f = cpu(lambda x, y: (x * 2 + y, x.T))
+    assert_same(f(x, X), (X * 3, X.T))
+    assert_same(f(x.T, X.T), (X.T * 3, X))
+    assert_same(f(x[::2, 1:], 1.0), (X[::2, 1:] * 2 + 1, X[::2, 1:].T))
+    half = torch.arange(4, dtype=torch.bfloat16)
+    same_halves(cpu(lambda x: x + x)(half), np.arange(4, dtype=ml_dtypes.bfloat16) * 2)
+    refused(lambda: f(x.requires_grad_(), X), kg.ArgumentsError, "torch Tensor", "x.detach()")
+
+
+def test_torch_tensors_that_are_assigned_to() -> None:
+    torch = pytest.importorskip("torch")
+
+    def function(u: Any) -> Any:
+        u[1:] += u[:-1]
+        return u
+
+    x, reference = torch.arange(12.0).reshape(3, 4), np.arange(12, dtype=np.float32).reshape(3, 4)
+    result = cpu(function)(x)
+    function(reference)
+    assert result is x
+    assert_same(np.asarray(x), reference)
+
+
+def test_arrays_in_torch() -> None:
+    torch = pytest.importorskip("torch")
+    a = cpu(lambda x: x * 2)(X)
+    t = torch.from_dlpack(a)
+    assert t.data_ptr() == a.numpy().ctypes.data
+    expected = np.asarray(a).copy()
+    del a
+    gc.collect()
+    others = [cpu(lambda x: x * 3)(X) for _ in range(5)]  # do not take the memory
+    assert_same(t.numpy(), expected)
+    assert len(others) == 5
+
+
+# jax
+
+
+def test_jax_arrays() -> None:
+    jax = pytest.importorskip("jax")
+    x = jax.numpy.arange(12, dtype=np.float32).reshape(3, 4)
+    found = foreign(x)
+    assert found is not None and found.ctypes.data == x.unsafe_buffer_pointer() and not found.flags.writeable
+    reference = np.arange(12, dtype=np.float32).reshape(3, 4)
+    f = cpu(lambda x: np.exp(x) + x.sum())
+    assert_same(f(x), np.exp(reference) + reference.sum())
+    half = x.astype(jax.numpy.bfloat16)
+    same_halves(cpu(lambda x: x * 2)(half), reference.astype(ml_dtypes.bfloat16) * 2)
+    refused(lambda: cpu(lambda u: u.__setitem__(0, 1))(x), kg.ReadOnlyError, "read-only", "pass x.copy()")
+
+
+def test_arrays_in_jax() -> None:
+    jax = pytest.importorskip("jax")
+    a = cpu(lambda x: x * 2)(X.astype(np.float32))
+    assert_same(np.asarray(jax.numpy.from_dlpack(a)), np.asarray(a))
+    assert_same(np.asarray(jax.jit(lambda x: x + 1)(np.asarray(a))), np.asarray(a) + 1)
+
+
+# NumPy
+
+
+def test_arrays_in_numpy_share_their_memory() -> None:
+    a = cpu(lambda x: x * 2)(X)
+    b = np.from_dlpack(a)
+    assert np.shares_memory(b, a.numpy()) and not b.flags.writeable
+    assert np.shares_memory(np.asarray(a), a.numpy()) and not np.asarray(a).flags.writeable
+    f = cpu(lambda u: u.__iadd__(1))
+    before = b.copy()
+    f(a)  # assigned to: its memory is another one from now on
+    assert_same(b, before)
+    assert_same(a, before + 1)
