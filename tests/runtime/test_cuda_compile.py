@@ -19,7 +19,6 @@ pytest.importorskip("numba_cuda", reason="needs the extra cuda")
 
 sys.path[:0] = [str(Path(__file__).parents[2])]
 from hypothesis import HealthCheck, given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
 
 from kernelgraph.compiler.kernel import LoopNest, Operand  # noqa: E402
 from kernelgraph.compiler.primitives import PRIMITIVES  # noqa: E402
@@ -27,7 +26,6 @@ from kernelgraph.compiler.targets.cuda import cuda_kernel, row_width  # noqa: E4
 from kernelgraph.compiler.types import DTYPES  # noqa: E402
 from kernelgraph.runtime.devices import cuda_compile  # noqa: E402
 from kernelgraph.runtime.devices.cuda_compile import compile_cuda, compile_ptx, link_cubin  # noqa: E402
-from kernelgraph.runtime.devices.cuda_texts import COPIES, WORDS, copy_kernel, table_kernel  # noqa: E402
 from kernelgraph.runtime.program import Kernel  # noqa: E402
 from kernelgraph.runtime.settings import override  # noqa: E402
 from tests.compiler.cuda_nests import F32, F64, Builder  # noqa: E402
@@ -251,23 +249,3 @@ def test_elsewhere_gives_the_same() -> None:
     codes: dict[int, bytes] = {}
     cuda_compile._elsewhere([*kernels, replace(kernels[0], source="no kernel")], CC, waiting, codes)
     assert codes == dict(enumerate(compile_cuda(k, CC) for k in kernels)) and waiting.empty()
-
-
-@pytest.mark.parametrize("members", [2, 40])
-@few
-@given(st.data())
-def test_packed_kernels_compile(members: int, data: Any) -> None:
-    nest = data.draw(st.one_of(elementwise(), reductions()))[0]
-    kernel = cuda_kernel(nest)
-    packed = replace(kernel, options=(*kernel.options, ("packed", members)))
-    text = cuda_compile.packed_ptx(compile_ptx(kernel, CC), packed, members)
-    assert f"arguments[{8 * members * len(kernel.signature)}]" in text and len(compile_cuda(packed, CC)) > 0
-    assert text.count("%ctaid.x") == text.count("%nctaid.x") == 1  # only to find the row
-
-
-@pytest.mark.parametrize("cc", [(8, 0), (9, 0), (12, 0)])
-@pytest.mark.parametrize("kernel", [copy_kernel(1), copy_kernel(COPIES), table_kernel(1), table_kernel(WORDS)])
-def test_the_devices_own_kernels_link(kernel: Kernel, cc: tuple[int, int]) -> None:
-    assert compile_cuda(kernel, cc)
-    (nbytes,) = re.findall(r"arguments\[(\d+)\]", kernel.source)
-    assert int(nbytes) == 8 * len(kernel.signature) <= 4096

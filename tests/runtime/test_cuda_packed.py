@@ -23,10 +23,10 @@ from kernelgraph.runtime.program import Kernel  # noqa: E402
 from tests.compiler.test_cuda_text import elementwise, reductions  # noqa: E402
 
 CC = (9, 0)
-few = settings(max_examples=6, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=3, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
-@pytest.mark.parametrize("members", [2, 40])
+@pytest.mark.parametrize("members", [2, 12])
 @few
 @given(st.data())
 def test_packed_kernels_compile(members: int, data: Any) -> None:
