@@ -224,6 +224,8 @@ def next_for_python(engine: int, answer: int, run: int, needs: int) -> int:
     if stream:
         store(answer, load(load(stream + RUN) + NUMBER))
         store(answer + 8, load(load(stream + STEP) + A))
+        if load(engine + HOST):  # a helper leaves its steps without a signal, and can do but one at a time
+            cond_signal(engine + HOST_WORK)
     mutex_unlock(engine + LOCK)
     return stream
 
