@@ -4,52 +4,41 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, overload
 
 import numpy as np
 
 from ..compiler.graph import Graph
-from ..compiler.materialize import Layout
-from ..compiler.pipeline import build, stages
-from ..runtime.contest import model_plan, with_batches
-from ..runtime.device import Device
-from ..runtime.machine import MACHINES
+from ..compiler.pipeline import stages
 from ..runtime.plan import Plan
 from ..runtime.program import Kernel, Program
-from ..runtime.schedule import MODES, checked_streams
 from ..runtime.schedule import explain as explain_plan
 from ..runtime.settings import settings
-from .capture import Argument, Captured, capture, finished_part
-from .devices import default, open_device, parse, target
+from .bound import BoundKernelGraph
+from .capture import Argument, Captured
+from .devices import open_device, target
 from .eager import plain, wrapped
-from .entry import MISSED, Entry, layout_of
-from .errors import ArgumentsError, OptionError, UserError, is_users, user_frames, warn
+from .entry import MISSED, Entry
+from .errors import ArgumentsError, OptionError, UserError, is_users, user_frames
 from .numbers import Respecialise
+from .options import checked
 from .parts import SplitEntry
 from .pointer import address
 from .signature import (
     LEAF_TYPES,
     Parameters,
-    Static,
-    argument_of,
     check_function,
     key_of,
-    number_of,
     quick_key,
     take_apart,
     to_leaf,
 )
 from .spec import Spec
-from .split import Reader
 from .trace import _local
 from .tree import LEAF, Tree, flatten, unflatten
 from .tuned import Compiled
-
-BOUND = 512  # what a function keeps of traces, plans and entries; what was not used lately goes first
-MANY_VALUES = 8
-UNTRACEABLE = ("refuse", "split")
+from .versions import Versions, show, values_of
 
 
 class KernelGraph:
@@ -68,20 +57,8 @@ class KernelGraph:
     ) -> None:
         """The options are those of `kernel_graph`. Raises OptionError, ArgumentsError."""
         check_function(function)
-        self._place = parse(device)
-        try:
-            self._streams = checked_streams(streams)
-        except ValueError as error:
-            raise OptionError(str(error)) from None
-        if memory not in MODES:
-            raise OptionError(f"memory={memory!r} is no memory mode; write one of {', '.join(map(repr, MODES))}")
-        if untraceable not in UNTRACEABLE:
-            raise OptionError(f"untraceable={untraceable!r} is no option; write 'refuse' or 'split'")
-        self._memory = memory
-        self._splits = untraceable == "split"
-        self._fastmath = bool(fastmath)
-        static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-        self._parameters = Parameters(function, static)
+        self._options = checked(device, streams, memory, static_argnames, fastmath, untraceable)
+        self._parameters = Parameters(function, self._options.static)
         functools.update_wrapper(self, function)
         self._function = function
         if (code := getattr(function, "__code__", None)) is not None:
@@ -90,15 +67,10 @@ class KernelGraph:
         self._is_method = False
         self._arity = len(self._parameters.names) if self._parameters.positional else -1  # every argument has a place
         self._variadic = self._parameters.positional and self._parameters.variadic
-        self._device: Device | None = None
         # an entry whose `direct` is tried before the key is made, and the number of arguments that it takes
         self._last: tuple[Any, int] = (None, -1)
-        self._entries: dict[Hashable, Any] = {}  # key -> Entry, or the leaves whose values are part of the key
-        self._traces: dict[Hashable, Captured | frozenset[int]] = {}
-        self._plans: dict[Hashable, Compiled] = {}
-        self._values: dict[int, set[str]] = {}  # the values seen of each number whose value was needed
-        self._log: list[str] = []
-        self._lock = threading.RLock()
+        self._versions = Versions(function, self._name, self._options)
+        self._entries = self._versions.entries
 
     # calling
 
@@ -111,6 +83,8 @@ class KernelGraph:
         try:
             if options or (len(args) != self._arity and (len(args) < self._arity or not self._variadic)):
                 args, options = self._parameters.bind(args, options)
+            if settings.verify:
+                self._versions.verify(*self._leaves(args, options))
             if self._arity >= 0:
                 last, count = self._last
                 if len(args) == count and (last.holds is None or last.holds()):
@@ -123,7 +97,7 @@ class KernelGraph:
                 if key is not None:
                     entry = self._entries.get(key)
                     if type(entry) is tuple:
-                        entry = self._entries.get((key, _values(args, entry)))
+                        entry = self._entries.get((key, values_of(args, entry)))
                     elif entry is not None and entry.direct is not None:
                         self._last = entry, len(args)
                     if entry is not None and (entry.holds is None or entry.holds()):
@@ -142,12 +116,13 @@ class KernelGraph:
         if any(type(leaf) is Spec for leaf in leaves):
             raise ArgumentsError(f"a spec holds no values; write {self._name}.compile(...) to warm up")
         places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
+        key = self._key(tree, leaves)
         try:
-            entry = self._entry(tree, leaves, ())
+            entry = self._versions.entry(key, tree, leaves, ())
             result = entry.run(leaves, places)
         except Respecialise:
             numbers = tuple(i for i, leaf in enumerate(leaves) if type(leaf) in (int, float, complex))
-            entry = self._entry(tree, leaves, numbers)
+            entry = self._versions.entry(key, tree, leaves, numbers)
             result = entry.run(leaves, places)
         return self._given_back(args, options, leaves, entry, result) if entry.assigned else result
 
@@ -168,6 +143,16 @@ class KernelGraph:
         tree, leaves = take_apart(self._parameters, args, options, self._is_method)
         return tree, [leaf if type(leaf) in LEAF_TYPES else to_leaf(leaf) for leaf in leaves]
 
+    def _key(self, tree: Tree, leaves: Sequence[Any]) -> Hashable:
+        flat = tuple(part for leaf in leaves for part in key_of(leaf))
+        return flat if self._is_plain(tree, leaves) else (tree, flat)
+
+    def _is_plain(self, tree: Tree, leaves: Sequence[Any]) -> bool:
+        """Whether `__call__` would make the same key without taking the arguments apart."""
+        positional, named = tree.children
+        fits = len(leaves) >= self._arity if self._variadic else len(leaves) == self._arity
+        return self._arity >= 0 and fits and not named.names and all(c == LEAF for c in positional.children)
+
     def _plain(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The function itself on NumPy arrays, its results in `kg.Array`s."""
         leaves: list[Any] = []
@@ -177,135 +162,20 @@ class KernelGraph:
         tree = flatten(self._function(*args, **options), out)
         return unflatten(tree, [wrapped(leaf, open_device(("cpu", 0)), (leaf,)) for leaf in out])
 
-    # from arguments to what runs
-
-    def _entry(self, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry:
-        """What runs a call. known: numbers to take by value although the trace does not ask for it."""
-        key = self._key(tree, leaves)
-        found = self._known(key, leaves, known)
-        if found is None:
-            with self._lock:
-                found = self._known(key, leaves, known) or self._new_entry(key, tree, leaves, known)
-        return found
-
-    def _key(self, tree: Tree, leaves: Sequence[Any]) -> Hashable:
-        flat = tuple(part for leaf in leaves for part in key_of(leaf))
-        return flat if self._is_plain(tree, leaves) else (tree, flat)
-
-    def _known(self, key: Hashable, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry | None:
-        found: Any = self._entries.get(key)
-        if known or type(found) is tuple:
-            found = self._entries.get((key, _values(leaves, known or found)))
-        return found if isinstance(found, Entry) and found.guards.hold() else None
-
-    def _new_entry(self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry:
-        captured, arguments, by_value = self._trace(tree, leaves, frozenset(known))
-        entry = self._in_parts(tree, arguments, captured) if captured.line else self._made(captured, leaves)
-        marker: Any = self._entries.get(key)
-        if by_value and not known:
-            marker = tuple(sorted({*by_value, *(marker if type(marker) is tuple else ())}))
-            self._entries[key] = marker
-        if known or type(marker) is tuple:
-            remember(self._entries, (key, _values(leaves, known or marker)), entry)
-        else:
-            remember(self._entries, key, entry)
-        return entry
-
-    def _made(self, captured: Captured, leaves: Sequence[Any]) -> Entry:
-        """What runs a trace, or a part of one, for leaves like these."""
-        compiled = self._compiled(captured, leaves)
-        device = self._open()
-        compiled.make_ready(device, self._streams, self._memory)
-        return compiled.entry(captured, device, leaves, captured.feeds)
-
-    def _in_parts(self, tree: Tree, arguments: Sequence[Argument], first: Captured) -> Entry:
-        """What runs calls of these arguments in parts."""
-        self._log.append(f"split at {first.line}, and wherever else array values decide")
-        trace = functools.partial(capture, self._function, self._name, tree, arguments)
-        finish = functools.partial(finished_part, self._function)
-        return SplitEntry(self._name, self._made, trace, finish, self._lock, first.guards)
-
-    def _is_plain(self, tree: Tree, leaves: Sequence[Any]) -> bool:
-        """Whether `__call__` would make the same key without taking the arguments apart."""
-        positional, named = tree.children
-        fits = len(leaves) >= self._arity if self._variadic else len(leaves) == self._arity
-        return self._arity >= 0 and fits and not named.names and all(c == LEAF for c in positional.children)
-
-    def _trace(
-        self, tree: Tree, leaves: Sequence[Any], known: frozenset[int]
-    ) -> tuple[Captured, list[Argument], frozenset[int]]:
-        """The trace for these leaves (cached while its guards hold), what it saw of them, and which by value."""
-        while True:
-            arguments = [argument_of(leaf, i in known) for i, leaf in enumerate(leaves)]
-            key = (tree, tuple(a.key for a in arguments))
-            found = self._traces.get(key)
-            if isinstance(found, Captured) and (changed := found.guards.failed()) is not None:
-                self._log.append(f"traced again: {changed} has changed")
-                found = None
-            if found is None:
-                found = capture(self._function, self._name, tree, arguments, Reader() if self._splits else None)
-                remember(self._traces, key, found)
-                if isinstance(found, Captured):
-                    self._log.append(f"traced for ({', '.join(map(_show, arguments))})")
-                    self._count_values(known, leaves)
-            if isinstance(found, Captured):
-                return found, arguments, known
-            known |= found
-
-    def _count_values(self, known: frozenset[int], leaves: Sequence[Any]) -> None:
-        for leaf in known:
-            values = self._values.setdefault(leaf, set())
-            values.add(repr(leaves[leaf]))
-            if len(values) == MANY_VALUES + 1:
-                warn(
-                    f"{self._name} was traced for more than {MANY_VALUES} values of one number, since its value "
-                    "decides the trace; write np.where in place of if, or pass the number as an array"
-                )
-
-    def _layouts(self, captured: Captured, leaves: Sequence[Any]) -> tuple[Layout, ...]:
-        kind = self._kind()
-        return tuple(layout_of(array, kind) for array in (*(leaves[i] for i in captured.feeds), *captured.arrays))
-
-    def _compiled(self, captured: Captured, leaves: Sequence[Any]) -> Compiled:
-        kind, layouts = self._kind(), self._layouts(captured, leaves)
-        key = (captured.graph, layouts)
-        found = self._plans.get(key)
-        if found is None:
-            machine = MACHINES[kind]
-            program = build(captured.graph, target(kind), layouts, fastmath=self._fastmath)
-            program = with_batches(program, self._streams, machine)
-            found = Compiled(program, model_plan(program, self._streams, self._memory, machine))
-            remember(self._plans, key, found)
-            shown = ", ".join(str(captured.graph.nodes[i].type) for i in captured.graph.inputs)
-            self._log.append(f"compiled {len(program.tasks)} tasks for ({shown})")
-        return found
-
-    def _kind(self) -> str:
-        if self._place is None:
-            self._place = default()
-        return self._place[0]
-
-    def _open(self) -> Device:
-        if self._device is None:
-            self._kind()
-            assert self._place is not None
-            self._device = open_device(self._place)
-        return self._device
-
     # looking
 
     def _looked_at(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Captured, list[Argument], list[Any]]:
         try:
             tree, leaves = self._leaves(*self._parameters.bind(args, options))
-            with self._lock:
-                captured, arguments, _ = self._trace(tree, leaves, frozenset())
+            with self._versions.lock:
+                captured, arguments, _ = self._versions.trace(tree, leaves, frozenset())
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
         return captured, arguments, leaves
 
     def _compiled_for(self, args: tuple[Any, ...], options: dict[str, Any]) -> Compiled:
         captured, _, leaves = self._looked_at(args, options)
-        return self._compiled(captured, leaves)
+        return self._versions.compiled(captured, leaves)
 
     def graph(self, *args: Any, **options: Any) -> Graph:
         """What a call computes: one node for each array, with its type and the line that made it."""
@@ -328,14 +198,15 @@ class KernelGraph:
     def explain(self, *args: Any, **options: Any) -> str:
         """How a call was traced, fused and scheduled, and why."""
         captured, arguments, leaves = self._looked_at(args, options)
-        compiled = self._compiled(captured, leaves)
-        kind, layouts = self._kind(), self._layouts(captured, leaves)
-        fusion = stages(captured.graph, target(kind), layouts, fastmath=self._fastmath)[1]
-        arrays = ", ".join(_show(a) for a in arguments)
+        versions = self._versions
+        compiled, kind = versions.compiled(captured, leaves), versions.kind
+        layouts = versions.layouts(captured, leaves)
+        fusion = stages(captured.graph, target(kind), layouts, fastmath=self._options.fastmath)[1]
+        arrays = ", ".join(map(show, arguments))
         lines = [
             f"{self._name}({arrays}) on {kind}: {len(captured.graph.nodes)} nodes, {len(compiled.program.tasks)} tasks"
         ]
-        known = [_show(a) for a in arguments if a.static]
+        known = [show(a) for a in arguments if a.static]
         if known:
             lines.append(f"part of the key, since the trace needs the value: {', '.join(known)}")
         if captured.graph.numbers:
@@ -343,21 +214,20 @@ class KernelGraph:
                 f"{len(captured.graph.numbers)} numbers are passed at each call; another value compiles nothing"
             )
         if captured.line:
-            entry = self._known(self._key(*self._leaves(*self._parameters.bind(args, options))), leaves, ())
+            key = self._key(*self._leaves(*self._parameters.bind(args, options)))
+            entry = versions.known(key, leaves, ())
             lines += entry.lines() if isinstance(entry, SplitEntry) else [f"split at {captured.line}; not run yet"]
             lines.append("the first part:")
         return "\n".join([*lines, str(fusion), explain_plan(compiled.plan), *compiled.lines()])
 
     def why(self) -> str:
         """What was traced and compiled so far, and which guards failed."""
-        return "\n".join(self._log) or f"{self._name} has not been traced yet"
+        return "\n".join(self._versions.log) or f"{self._name} has not been traced yet"
 
     def compile(self, *args: Any, **options: Any) -> KernelGraph:
         """Trace and compile for these arguments without running them."""
         captured, _, leaves = self._looked_at(args, options)
-        with self._lock:
-            compiled = self._compiled(captured, leaves)
-            compiled.make_ready(self._open(), self._streams, self._memory)
+        self._versions.ready(captured, leaves)
         return self
 
     # methods
@@ -375,48 +245,6 @@ class KernelGraph:
 
     def __reduce__(self) -> str:
         return str(self._function.__qualname__)
-
-
-class BoundKernelGraph:
-    """A decorated method of one object."""
-
-    __slots__ = ("__func__", "__self__")
-
-    def __init__(self, function: KernelGraph, instance: Any) -> None:
-        self.__func__ = function
-        self.__self__ = instance
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.__func__(self.__self__, *args, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self.__func__, name)
-        if name in ("graph", "program", "plan", "source", "explain", "compile"):
-            return functools.partial(value, self.__self__)
-        return value
-
-
-def remember(cache: dict[Hashable, Any], key: Hashable, value: Any) -> None:
-    """Add to a bounded cache; what was not used since the last clearing makes room."""
-    if len(cache) >= BOUND:
-        for old, held in list(cache.items()):
-            if getattr(held, "used", False):
-                held.used = False
-            else:
-                del cache[old]
-        if len(cache) >= BOUND:
-            cache.clear()
-    cache[key] = value
-
-
-def _values(leaves: Sequence[Any], which: Sequence[int]) -> tuple[Static, ...]:
-    return tuple(Static(number_of(leaves[i])) for i in which)
-
-
-def _show(argument: Argument) -> str:
-    if argument.spec is not None:
-        return str(argument.spec.type)
-    return repr(argument.value) if argument.static else type(argument.value).__name__
 
 
 @overload

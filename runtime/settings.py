@@ -69,7 +69,7 @@ def _features(text: str) -> str:
 
 TABLE = (
     Setting("engine", "async", _choice("async", "sync", "chaos"), "sync: one step at a time; chaos: random delays"),
-    Setting("verify", False, _flag, "prove every plan free of races before it runs"),
+    Setting("verify", False, _flag, "prove every plan free of races; trace each call again and compare"),
     Setting("tune", True, _flag, "let the clock choose between plans"),
     Setting("disable", False, _flag, "run functions as plain NumPy, untraced"),
     Setting("cache_dir", _default_cache_dir(), str, "folder of compiled code and tuning records; empty: no disk cache"),

@@ -288,13 +288,13 @@ def test_threads_compile_once_and_agree() -> None:
 
 
 def test_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernelgraph.dsl import kernel_graph as module
+    from kernelgraph.dsl import versions as module
 
     monkeypatch.setattr(module, "BOUND", 8)
     f = kg.kernel_graph(lambda x, n: x[:n], device="fake")
     for n in range(30):
         f(X, n % 4)
-        assert max(len(f._entries), len(f._traces), len(f._plans)) <= 9
+        assert max(len(f._entries), len(f._versions.traces), len(f._versions.plans)) <= 9
 
 
 def test_disabled_is_plain_numpy() -> None:

@@ -319,7 +319,7 @@ def crossing(x, y):
 
 
 def test_a_plan_that_the_verifier_rejects_never_runs(device, monkeypatch):
-    import kernelgraph.dsl.kernel_graph as module
+    import kernelgraph.dsl.versions as module
 
     model_plan = module.model_plan
     monkeypatch.setattr(module, "model_plan", lambda *args: without_waits(model_plan(*args)))
