@@ -1,11 +1,13 @@
-"""Published NumPy programs with nothing but the decorator added, beside NumPy and, where they take them as they are,
-numba and jax.
+"""Published NumPy programs with nothing but the decorator added, beside NumPy, numba and jax, as a Markdown table.
 
-    python benchmarks/numpy_kernels.py [--only jacobi_2d kmeans] [--seconds 1] [--threads 2] [--small] [--peers]
+    python benchmarks/numpy_kernels.py --peers                  # the table of docs/numpy-programs.md
+    python benchmarks/numpy_kernels.py --all                    # every program of the tests, beside NumPy
+    python benchmarks/numpy_kernels.py --only jacobi_2d kmeans --seconds 1 --threads 2 --small
 
 Every call gets fresh copies of its arguments, made before the clock starts, and is timed until its results are there.
-numba gets the same source with `njit` on every function, jax the same source with `jax.numpy` in NumPy's place and
-`jit`; a dash says that it refuses the program, gives other results, or compiles for longer than a minute.
+numba gets the same source with `njit` on every function; jax the same source with `jax.numpy` in NumPy's place and
+`jit`, or, where that is refused, rewritten by `functional.py` (marked *). A dash: it refuses the program, gives other
+results, or compiles for longer than a minute; the reasons stand below the table.
 """
 
 # ruff: noqa: E402
@@ -15,12 +17,13 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT), str(ROOT / "src")]
 from common import Peers, machine, pin, show
 
 PARSER = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-PARSER.add_argument("--only", nargs="*", default=[], help="names of programs (default: all)")
+PARSER.add_argument("--only", nargs="*", default=[], help="names of programs")
+PARSER.add_argument("--all", action="store_true", help="every program of the tests, not the published table's only")
 PARSER.add_argument("--seconds", type=float, default=1.0, help="time for each program, compilation not included")
 PARSER.add_argument("--threads", type=int, default=2, help="cores for every candidate")
 PARSER.add_argument("--small", action="store_true", help="the sizes of the tests: checks the benchmark")
@@ -28,45 +31,32 @@ PARSER.add_argument("--peers", action="store_true", help="numba and jax too")
 OPTIONS = PARSER.parse_args()
 pin(OPTIONS.threads)
 
-import functools
-import inspect
-import signal
 import statistics
 import time
-import types
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from program_peers import PEERS, Call, Peer, copied, peer, waited
 
 import kernelgraph as kg
-from kernelgraph.dsl.tree import flatten, unflatten
+from kernelgraph.runtime.program import Kernel
 from tests.end_to_end.numpy_kernels import Case, cases
 
-Call = Callable[..., Any]
-
-
-def leaves(value: Any) -> list[Any]:
-    found: list[Any] = []
-    flatten(value, found)
-    return found
-
-
-def copied(arguments: Any) -> Any:
-    """The arguments with arrays of their own."""
-    found: list[Any] = []
-    tree = flatten(arguments, found)
-    return unflatten(tree, [x.copy() if isinstance(x, np.ndarray) else x for x in found])
-
-
-def waited(result: Any) -> Any:
-    for leaf in leaves(result):
-        wait = getattr(leaf, "wait", None) or getattr(leaf, "block_until_ready", None)
-        if wait is not None:
-            wait()
-    return result
+# fmt: off
+PUBLISHED = (
+    "cavity_flow", "channel_flow", "lattice_boltzmann", "euler_2d", "shallow_water", "jacobi_2d", "heat_3d",
+    "wave_2d", "burgers_1d", "red_black", "game_of_life", "gray_scott", "mandelbrot_masks", "nbody",
+    "lorenz_rk4", "ising", "lennard_jones", "boids", "black_scholes", "heston_paths", "asian_option",
+    "implied_volatility", "portfolio_risk", "sobel_edges", "gaussian_blur", "unsharp_mask", "rgb_to_hsv",
+    "median_filter", "bilinear_resize", "rolling_std", "standardize", "pca", "kernel_density",
+    "gaussian_mixture_em", "kalman_filter", "logistic_regression", "kmeans", "adam", "k_nearest",
+    "two_layer_network", "lenet5", "transformer_block", "lstm", "fir_lowpass", "welch", "spectral_poisson",
+    "goertzel", "haar_wavelet", "haversine", "hdiff", "vadv", "hillshade", "lorenz_96", "pagerank",
+    "conjugate_gradient", "newton_root", "cholesky",
+)
+# fmt: on
 
 
 def clock(call: Call, arguments: Any) -> float:
@@ -87,139 +77,83 @@ def samples(candidates: dict[str, Call], arguments: Any, seconds: float) -> dict
     return {name: statistics.median(times) for name, times in found.items()}
 
 
-# peers
-
-
-@contextmanager
-def at_most(seconds: int) -> Iterator[None]:
-    """TimeoutError after so many seconds, where the system has alarms."""
-
-    def stop(*_: Any) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def rewritten(case: Case, old: str, new: str) -> dict[str, Any]:
-    """The names of the program's module, made from its source with one word changed."""
-    module = inspect.getmodule(case.function)
-    assert module is not None
-    names: dict[str, Any] = {"__name__": module.__name__, "__package__": module.__package__}
-    exec(compile(inspect.getsource(module).replace(old, new), str(module.__file__), "exec"), names)
-    return names
-
-
-def in_numba(case: Case, numba: Any, arguments: Any) -> Call:
-    names = rewritten(case, "", "")
-    for name, value in list(names.items()):
-        if isinstance(value, types.FunctionType) and value.__module__ == names["__name__"]:
-            names[name] = numba.njit(value)
-    call: Call = names[case.name]
-    return call
-
-
-def in_jax(case: Case, jax: Any, arguments: Any) -> Call:
-    jax.config.update("jax_enable_x64", True)
-    function = rewritten(case, "import numpy as np", "import jax.numpy as np")[case.name]
-    fixed = [not any(isinstance(x, np.ndarray) for x in leaves(a)) for a in arguments]
-
-    @functools.partial(jax.jit, static_argnums=tuple(i for i, f in enumerate(fixed) if f))
-    def call(*args: Any) -> Any:
-        return function(*args)
-
-    return call
-
-
-PEERS = {"numba": in_numba, "jax": in_jax}
-
-
-def peer(name: str, module: Any, case: Case, arguments: Any, expected: Any) -> Call | None:
-    """The program in another library, if it takes it as it is and gives NumPy's results."""
-    try:
-        with at_most(60):
-            call = PEERS[name](case, module, arguments)
-            mine = copied(arguments)
-            found = leaves(waited(call(*mine))), leaves(mine)
-            for a, b in zip([x for part in found for x in part], expected, strict=True):
-                np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-3, atol=1e-6)
-    except Exception:
-        return None
-    return call
-
-
-# one row
-
-
-def row(case: Case, peers: Peers) -> str:
+def row(case: Case, peers: Peers, reasons: dict[str, list[str]]) -> tuple[str, dict[str, float]]:
+    """A line of the table, and how many times longer than ours each other takes."""
     arguments = case.make(case.small if OPTIONS.small else case.large)
     options: dict[str, Any] = {"untraceable": "split"} if case.split else {}
     ours = kg.kernel_graph(case.function, device="cpu", **options)
-    reference = copied(arguments)
-    expected = [*leaves(case.function(*reference)), *leaves(reference)]
     start = time.perf_counter()
     clock(ours, arguments)
     first = time.perf_counter() - start
     for _ in range(12):  # the plan is chosen among the first calls
         if time.perf_counter() - start < 20:
             clock(ours, arguments)
+    others = {name: peer(name, module, case, arguments) for name, module in peers.modules.items()}
     candidates: dict[str, Call] = {"kernelgraph": ours, "NumPy": case.function}
-    for name, module in peers.modules.items():
-        call = peer(name, module, case, arguments, expected)
-        if call is not None:
-            candidates[name] = call
+    for name, found in others.items():
+        if found.call is not None:
+            candidates[name] = found.call
+        else:
+            reasons.setdefault(name, []).append(f"{case.name} ({found.reason})")
     times = samples(candidates, arguments, OPTIONS.seconds)
-    split = ours.explain(*copied(arguments)).count("\nsplit at ") if case.split else 0
-    tasks = len(ours.program(*copied(arguments)).tasks)
-    others = [f"{times[name] / times['kernelgraph']:.2f}" if name in times else "-" for name in PEERS if peers.modules]
+    ratios = {name: seconds / times["kernelgraph"] for name, seconds in times.items() if name != "kernelgraph"}
+    splits = ours.explain(*copied(arguments)).count("\nsplit at ") if case.split else 0
     cells = [
         case.name,
         case.field,
+        case.after,
         "0",
-        f"{tasks}{' (first part)' if case.split else ''}",
-        str(split),
+        _tasks(ours, arguments) + (" in the first part" if case.split else ""),
+        str(splits),
         show(first),
         show(times["NumPy"]),
         show(times["kernelgraph"]),
-        f"{times['NumPy'] / times['kernelgraph']:.2f}",
-        *others,
+        f"{ratios['NumPy']:.2f}",
+        *(_cell(found, ratios.get(name)) for name, found in others.items()),
     ]
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(cells)} |", ratios
+
+
+def _tasks(ours: kg.KernelGraph, arguments: Any) -> str:
+    """How many kernels a call launches, and what else it does."""
+    tasks = [type(task.kernel) for task in ours.program(*copied(arguments)).tasks]
+    kernels = tasks.count(Kernel)
+    return f"{kernels} + {len(tasks) - kernels}" if len(tasks) > kernels else str(kernels)
+
+
+def _cell(found: Peer, ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}{'*' if found.changed else ''}"
+
+
+def summary(name: str, ratios: Sequence[float]) -> str:
+    mean = statistics.geometric_mean(ratios)
+    faster = sum(r >= 1 for r in ratios)
+    return (
+        f"- {name}: our time or more in {faster} of {len(ratios)}; geometric mean {mean:.2f}, least {min(ratios):.2f}"
+    )
 
 
 def main() -> None:
+    chosen = [c for c in cases() if (c.name in OPTIONS.only if OPTIONS.only else OPTIONS.all or c.name in PUBLISHED)]
     peers = Peers(tuple(PEERS) if OPTIONS.peers else ()).load()
-    print("## Published NumPy programs\n")
     print(machine(OPTIONS.threads, ("kernelgraph", "numpy", "llvmlite", *peers.modules)))
-    names = [
-        "program",
-        "field",
-        "lines changed",
-        "tasks",
-        "splits",
-        "first call",
-        "NumPy",
-        "kernelgraph",
-        "NumPy / ours",
-    ]
-    names += [f"{name} / ours" for name in PEERS if peers.modules]
-    print(f"\n| {' | '.join(names)} |\n|--|--|{'--:|' * (len(names) - 2)}")
-    ratios = []
-    for case in cases():
-        if OPTIONS.only and case.name not in OPTIONS.only:
-            continue
+    titles = ["program", "field", "published by", "lines changed", "kernels + other tasks", "splits", "first call"]
+    titles += ["NumPy", "kernelgraph", "NumPy / ours", *(f"{name} / ours" for name in peers.modules)]
+    print(f"\n| {' | '.join(titles)} |\n|--|--|--|{'--:|' * (len(titles) - 3)}")
+    ratios: dict[str, list[float]] = {}
+    reasons: dict[str, list[str]] = {}
+    for case in chosen:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            line = row(case, peers)
+            line, found = row(case, peers, reasons)
         print(line, flush=True)
-        ratios.append(float(line.split("|")[9]))
-    print(f"\n{len(ratios)} programs; NumPy / ours: median {statistics.median(ratios):.2f}, least {min(ratios):.2f}")
-    print(f"{sum(r >= 1 for r in ratios)} are at least as fast as NumPy")
+        for name, ratio in found.items():
+            ratios.setdefault(name, []).append(ratio)
+    print()
+    for name, its in ratios.items():
+        print(summary(name, its))
+    for name, which in reasons.items():
+        print(f"\nNot in {name}: {'; '.join(which)}.")
 
 
 if __name__ == "__main__":
