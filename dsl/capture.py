@@ -19,7 +19,7 @@ from .numbers import Host
 from .operands import array_of
 from .scope import works
 from .spec import Spec
-from .split import Part, Reader, Suspended
+from .split import Part, Reader, Suspended, Watched, placed
 from .trace import NeedValue, Trace, tracing
 from .tracer import SCALAR, TracedNumber, Tracer
 from .tree import LEAF, Tree, flatten, unflatten
@@ -43,7 +43,8 @@ class Argument:
 class Captured:
     """A trace that is over, or a part of one. host: a call's leaves -> the graph's scalars, then the numbers that are
     returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument", leaf)
-    or ("static", value). feeds: the leaves that fill the graph's inputs, before `arrays`. line: where it was split."""
+    or ("static", value). feeds: the leaves that fill the graph's inputs, before `arrays`. line: where it was split.
+    watched: outputs that are looked at when they are there, and by what."""
 
     graph: Graph
     arrays: tuple[np.ndarray[Any, Any], ...]
@@ -56,6 +57,7 @@ class Captured:
     feeds: tuple[int, ...]
     text: str = ""
     line: str = ""
+    watched: Watched = ()
 
 
 def capture(
@@ -97,10 +99,10 @@ def capture(
 def finished_part(function: Callable[..., Any], trace: Trace, part: Part) -> Captured:
     """What runs up to a split: its results are the value that is read, and what lives on."""
     assert part.cut is not None
-    count = len(part.cut.graph.outputs)
+    count = len(part.cut.graph.outputs) - sum(len(which) for which, _ in part.watched)
     tree = Tree(tuple, (), (LEAF,) * count)
     results = [("array", i) for i in range(count)]
-    return _captured(trace, function, part.cut, tree, results, [], (), part.line)
+    return _captured(trace, function, part.cut, tree, results, [], (), part.line, part.watched)
 
 
 def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
@@ -134,13 +136,14 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captur
             results.append(("static", leaf if trace.world is None else trace.world.original(leaf)))
     assigned = tuple((leaf, len(outputs) + i) for i, leaf in enumerate(sorted(trace.assigned)))
     outputs += [trace.assigned[leaf]._value for leaf, _ in assigned]
+    watched = placed(trace, outputs)
     if trace.split is not None:
         whole = cut(trace, outputs, trace.split.known, [*trace.arguments_at])
     else:
         graph = trace.builder.finish(outputs)
         feeds = tuple(trace.arguments_at.values())
         whole = Cut(graph, feeds, tuple(trace.captured), tuple(trace.scalars))
-    return _captured(trace, function, whole, tree, results, numbers, assigned)
+    return _captured(trace, function, whole, tree, results, numbers, assigned, "", watched)
 
 
 def _captured(
@@ -152,16 +155,28 @@ def _captured(
     numbers: Sequence[str],
     assigned: tuple[tuple[int, int], ...],
     line: str = "",
+    watched: Watched = (),
 ) -> Captured:
     names = [name for name, _ in whole.scalars]
     checks = [*dict.fromkeys(trace.checks), *_scalar_checks(whole)]
-    placed = tuple((kind, x + len(names) if kind == "number" else x) for kind, x in results)
+    found = tuple((kind, x + len(names) if kind == "number" else x) for kind, x in results)
     text = trace.host.text([*names, *numbers], checks)
     host = trace.host.function(text)
     guards = [*known_names(function)] if trace.world is None else [*trace.world.guards.values()]
     guards += [contents_guard(trace.captured[i], values) for i, values in trace.looked_at.items()]
     return Captured(
-        whole.graph, whole.arrays, host, tuple(checks), tree, placed, assigned, Guards(guards), whole.feeds, text, line
+        whole.graph,
+        whole.arrays,
+        host,
+        tuple(checks),
+        tree,
+        found,
+        assigned,
+        Guards(guards),
+        whole.feeds,
+        text,
+        line,
+        watched,
     )
 
 

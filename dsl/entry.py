@@ -160,12 +160,14 @@ class _Writer:
             yield f"    hold(events, ({''.join(f'{k}, ' for k in kept)}))"
         for leaf, output in self.captured.assigned:
             yield f"assign(leaves[{leaf}], r{output})"
+        for which, watcher in self.captured.watched:
+            yield f"{self.constant(watcher)}(({''.join(f'r{i}, ' for i in which)}))"
         yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
 
     def is_direct(self) -> bool:
         """Whether a call has no more to do than to allocate and to run: leaves are arrays, and none is assigned."""
         captured = self.captured
-        decides = captured.graph.numbers or captured.checks or captured.assigned
+        decides = captured.graph.numbers or captured.checks or captured.assigned or captured.watched
         kinds = {type(leaf) for leaf in self.leaves}
         plain = kinds <= {np.ndarray, Array} and len(self.arrays) == len(self.leaves)
         return plain and not decides and all(kind != "number" for kind, _ in captured.results)

@@ -68,6 +68,10 @@ class ArgumentsError(UserError, TypeError):
     """Arguments that do not fit the decorated function, or a static argument without a hash."""
 
 
+class NotFiniteError(UserError, FloatingPointError):
+    """NaN or an infinity where `kg.debug.check_finite` stands."""
+
+
 class OptionError(UserError, ValueError):
     """An option of `kernel_graph` that makes no sense."""
 

@@ -13,6 +13,7 @@ from . import (
     bits,
     calculus,
     creation,
+    debug,
     einsum,
     elementwise,
     formulas,
@@ -170,6 +171,7 @@ NAMESPACE["nn"] = Namespace(
 )
 
 NAMESPACE["random"] = Namespace("random", random.FUNCTIONS)
+NAMESPACE["debug"] = Namespace("debug", debug.FUNCTIONS)
 
 NAMESPACE.update(inspection.NAMES)
 

@@ -166,7 +166,16 @@ class SplitEntry(Entry):
         """What runs a part; the parts of a loop share one."""
         kinds = tuple((type(x), x._spec if type(x) is Array else None) for x in leaves)
         arrays = tuple(map(id, captured.arrays))
-        key = (captured.graph, captured.feeds, captured.tree, repr(captured.results), captured.text, arrays, kinds)
+        key = (
+            captured.graph,
+            captured.feeds,
+            captured.tree,
+            repr(captured.results),
+            captured.text,
+            arrays,
+            kinds,
+            captured.watched,
+        )
         found = self._cache.get(key)
         if found is None or captured.assigned:
             found = self._cache[key] = self._make(captured, leaves)

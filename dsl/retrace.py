@@ -46,7 +46,7 @@ def differences(first: Captured, again: Captured) -> Iterator[tuple[str, str]]:
     for (kind, old), (other, new) in zip(first.results, again.results, strict=False):
         if kind == other == "static" and not _same(old, new):
             yield f"returns {new!r} where it returned {old!r}", ""
-    parts = ("graph", "text", "checks", "tree", "assigned", "feeds", "line")
+    parts = ("graph", "text", "checks", "tree", "assigned", "feeds", "line", "watched")
     if len(first.results) != len(again.results) or any(getattr(first, p) != getattr(again, p) for p in parts):
         yield "does something else", again.line
 

@@ -46,6 +46,7 @@ class Made:
 
 
 Answer = Host | Made
+Watched = tuple[tuple[tuple[int, ...], Callable[[Sequence[Any]], None]], ...]  # results, and what looks at them
 Python = Callable[[Sequence[Host]], Any]
 
 
@@ -55,7 +56,8 @@ class Part:
     on, which result it is (or -1 - its place among what lived before). children: the next part for each answer."""
 
     __slots__ = (
-        "captured", "children", "count", "cut", "entry", "function", "kept", "line", "nodes", "reads", "seconds", "type"
+        "captured", "children", "count", "cut", "entry", "function", "kept", "line", "nodes", "reads", "seconds",
+        "type", "watched",
     )  # fmt: skip
 
     def __init__(
@@ -65,8 +67,9 @@ class Part:
         values: Sequence[Value] = (),
         kept: Sequence[int] = (),
         function: Python | None = None,
+        watched: Watched = (),
     ) -> None:
-        self.cut, self.line, self.kept, self.function = cut_, line, tuple(kept), function
+        self.cut, self.line, self.kept, self.function, self.watched = cut_, line, tuple(kept), function, watched
         self.nodes = tuple(v.number for v in values)
         self.type = ", ".join(str(v.type) for v in values)
         self.count = len(values)
@@ -121,9 +124,21 @@ class Reader:
         new = [n for n in lasting if n not in self.known and n not in places]
         places |= {n: i + len(values) for i, n in enumerate(new)}
         kept = [places[n] if n in places else -1 - self.known[n] for n in lasting]
-        found = cut(trace, [*values, *map(trace.builder.at, new)], self.known)
+        outputs = [*values, *map(trace.builder.at, new)]
+        watched = placed(trace, outputs)
+        found = cut(trace, outputs, self.known)
         self.known = {n: i for i, n in enumerate(lasting)}
-        return Part(found, user_line(), values, kept, function)
+        return Part(found, user_line(), values, kept, function, watched)
+
+
+def placed(trace: Trace, outputs: list[Value]) -> Watched:
+    """What is to be looked at: it is added to the outputs, and no longer waits in the trace."""
+    found = []
+    for values, watcher in trace.watched:
+        found.append((tuple(range(len(outputs), len(outputs) + len(values))), watcher))
+        outputs += values
+    trace.watched = []
+    return tuple(found)
 
 
 def _costs(trace: Trace, known: dict[int, int], number: int) -> bool:

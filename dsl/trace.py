@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,8 @@ class Trace:
         self.assigned: dict[int, Any] = {}  # the arguments that were assigned to: leaf -> Tracer
         self.leaves = 0  # how many the call has
         self.arguments_at: dict[int, int] = {}  # the node of an argument -> leaf
+        # values to look at when they are there, and what is to be done with them
+        self.watched: list[tuple[tuple[Value, ...], Callable[[Sequence[Any]], None]]] = []
         self.split: Reader | None = None  # what answers where array values decide
         self._living: list[weakref.ref[Any]] = []  # the arrays of a trace that may be split
         self._needs: dict[int, bool] = {}
