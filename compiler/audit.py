@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.library import LIBRARY
-from ..runtime.program import Int, Library, Pointer, Program, Region, Scalar, Task, members
+from ..runtime.program import Constant, Int, Library, Pointer, Program, Region, Scalar, Task, members
 from .kernel import LoopNest
 from .primitives import evaluate
 from .types import dtype_of, real_of
@@ -87,7 +87,13 @@ def _run_kernel(task: Task, memory: Sequence[Array], numbers: Sequence[Any], rec
     sizes, ints = ints[: form.axes], ints[form.axes :]
     scalars: list[Any] = []
     for argument in rest[form.axes + sum(o.layout.count("s") for o in form.operands) :]:
-        scalars.append(numbers[argument.index] if isinstance(argument, Scalar) else argument.value)  # type: ignore[union-attr]
+        match argument:
+            case Scalar(index, _):
+                scalars.append(numbers[index])
+            case Constant():
+                scalars.append(argument.number)
+            case Int(value):
+                scalars.append(value)
     views: list[Array] = []
     strides = iter(ints)
     for operand, pointer in zip(form.operands, pointers, strict=True):

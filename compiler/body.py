@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .kernel import LOOP, POINT, Instr, Phase, Reduction
+from .literals import stays
 from .primitives import PRIMITIVES, evaluate, result_dtype
 from .types import BOOL, FLOAT32, HALVES, INT64, DType, bits_of, integer_of, real_of
 
@@ -69,7 +70,7 @@ class Val:
 
     @property
     def known(self) -> Any:
-        """The value of a real constant, else None."""
+        """The value of a real constant, else None. A number that is looked at stays in the text: the formula is its."""
         return self.body.constant(self)
 
     def const(self, value: Any) -> Val:
@@ -180,6 +181,7 @@ class Body:
         self._kind: str | None = None
         self._seen: dict[Instr, int] = {}  # of POINT phases
         self._local: dict[Instr, int] = {}  # of the LOOP phase now open
+        self.asked: set[Instr] = set()  # literals whose value a formula depends on
 
     # Phases
 
@@ -272,9 +274,24 @@ class Body:
         return self._source("const", dtype, np.array(value, dtype).tobytes())
 
     def constant(self, value: Val) -> Any:
-        """The NumPy scalar of a real constant, else None."""
+        """The NumPy scalar of a real constant, else None; a literal so looked at is a constant from now on."""
         instr = self._instrs[value.numbers[0]]
-        return np.frombuffer(instr.attr, instr.dtype)[0] if instr.op == "const" and len(value.numbers) == 1 else None
+        if len(value.numbers) != 1 or instr.op not in ("const", "literal"):
+            return None
+        if instr.op == "literal":
+            self.asked.add(instr)
+        return np.frombuffer(instr.attr, instr.dtype)[0]
+
+    def literal(self, value: Any, dtype: DType) -> Val:
+        """A number of the program, which is a parameter of the kernel where it can be (see `literals`)."""
+        if dtype.kind == "c":
+            number = complex(value)
+            return self.pair(self.literal(number.real, real_of(dtype)), self.literal(number.imag, real_of(dtype)))
+        if stays(value, dtype):
+            return self.const(value, dtype)
+        if dtype in HALVES:  # no parameter has such a dtype; the cast back is exact
+            return self.literal(np.float32(value), FLOAT32).cast(dtype)
+        return self._source("literal", dtype, np.array(value, dtype).tobytes())
 
     def load(self, operand: int, dtype: DType) -> Val:
         """The element of an operand of this dtype; both parts of a complex one."""

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..runtime.program import Argument, Int, Region, Scalar
+from ..runtime.program import Argument, Constant, Int, Region, Scalar
 from .access import ALIGNMENT, Access, Domain, Nest, Place, reduction_dtypes
 from .body import Body, Val
 from .kernel import LOOP, POINT, LoopNest, Operand, Phase, Reduction
+from .literals import lift
 from .maps import Map, identity, through, touches
 from .ops import OPS
 from .target import TARGETS
@@ -148,7 +149,7 @@ class Emitter:
         node = self.graph.nodes[number]
         dtype = node.type.dtype
         if node.op == "const":
-            return self.body.const(np.frombuffer(node.attr("value"), dtype)[0], dtype)
+            return self.body.literal(np.frombuffer(node.attr("value"), dtype)[0], dtype)
         if node.op == "number":
             return self._scalar(node.attr("index"), dtype)
         if node.op == "index":
@@ -174,10 +175,10 @@ class Emitter:
     def _index(self, entry: tuple[int, int, int]) -> Val:
         axis, step, start = entry
         if axis < 0:
-            return self.body.const(start, INT64)
+            return self.body.literal(start, INT64)
         value = self._axis_index(axis)
-        value = value * step if step != 1 else value
-        return value + start if start else value
+        value = value * self.body.literal(step, INT64) if step != 1 else value
+        return value + self.body.literal(start, INT64) if start else value
 
     def _axis_index(self, axis: int) -> Val:
         """The index along a domain axis; in a split kernel, along the whole axis that was cut into parts."""
@@ -293,7 +294,9 @@ class Emitter:
     # the finished form
 
     def _finish(self, suffix: str) -> tuple[Nest, list[Access], tuple[Argument, ...]]:
-        phases = self.body.finish()
+        phases, literals = lift(self.body.finish(), self.body.asked, len(self.scalars))
+        self.scalars += [literal.dtype for literal in literals]
+        self.extra += [Constant(literal.attr, literal.dtype.name) for literal in literals]
         parallel = self._collapse(self.domain.parallel)
         reduced = self._collapse(self.domain.reduced) if any(p.kind == LOOP for p in phases) else []
         parallel = parallel or [[]]

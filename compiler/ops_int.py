@@ -99,6 +99,8 @@ def fmod(a: Val, b: Val) -> Val:
 
 def power(a: Val, n: Val) -> Val:
     """a ** n by repeated squaring, wrapping. For n < 0 (NumPy raises) it is 1 / a**-n truncated, and 0 for a = 0."""
+    if n.known is not None and n.known >= 0:
+        return _known_power(a, int(n.known))
     result, base = a.const(1), a
     for k in range(n.bits - is_signed(n)):
         result = select((n & (1 << k)).ne(0), result * base, result)
@@ -106,15 +108,28 @@ def power(a: Val, n: Val) -> Val:
     return select((n < 0) & absolute(a).ne(1), 0, result) if is_signed(n) else result
 
 
+def _known_power(a: Val, n: int) -> Val:
+    result, base = a.const(1), a
+    while n:
+        result = result * base if n & 1 else result
+        n >>= 1
+        base = base * base if n else base
+    return result
+
+
 # Shifts by a negative amount, or by all the bits or more, leave 0 or the sign.
 
 
 def left_shift(a: Val, n: Val) -> Val:
+    if n.known is not None and 0 <= n.known < n.bits:
+        return a << n
     inside = n.as_bits(signed=False) < n.bits
     return select(inside, a << select(inside, n, 0), 0)
 
 
 def right_shift(a: Val, n: Val) -> Val:
+    if n.known is not None and 0 <= n.known < n.bits:
+        return a >> n
     inside = n.as_bits(signed=False) < n.bits
     if is_signed(a):
         return a >> select(inside, n, n.bits - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -91,6 +92,27 @@ def divide_one(builder: Builder, node: Node, args: Sequence[Value]) -> Value | N
     if node.type.dtype.kind != "c" and _is(builder, args[1], 1):
         return _same(builder, node, args[0])
     return None
+
+
+def divide_power_of_two(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x / 4 -> x * 0.25, for every power of two whose reciprocal is a number too (real x): both round the same value.
+    Not for a reduction, which has few results: the kernel of a mean is not to depend on how many numbers it takes."""
+    divisor = _constant(builder, args[1]) if is_real_float(node.type.dtype) else None
+    if divisor is None or _is_reduction(builder, args[0]) or abs(math.frexp(float(divisor))[0]) != 0.5:
+        return None
+    inverse = 1 / float(divisor)
+    with np.errstate(over="ignore"):
+        if float(np.asarray(inverse, node.type.dtype)) != inverse or not math.isfinite(inverse):
+            return None
+    factor = builder.broadcast(builder.const(inverse, node.type.dtype), args[1].shape)
+    return builder.add("multiply", (args[0].number, factor.number), node.type)
+
+
+def _is_reduction(builder: Builder, value: Value) -> bool:
+    node = builder.nodes[value.number]
+    while node.op == "cast" or OPS[node.op].kind == "view":
+        node = builder.nodes[node.args[0]]
+    return OPS[node.op].kind == "reduce"
 
 
 def subtract_zero(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
@@ -259,7 +281,7 @@ def update_whole(builder: Builder, node: Node, args: Sequence[Value]) -> Value |
 ANYWHERE: tuple[Rule, ...] = (fold_constants, parity)
 RULES: dict[str, tuple[Rule, ...]] = {
     "multiply": (multiply_one, sign_outside),
-    "divide": (divide_one, sign_outside),
+    "divide": (divide_one, divide_power_of_two, sign_outside),
     "add": (add_negative,),
     "subtract": (subtract_zero, subtract_negative),
     "negative": (negative_twice,),

@@ -1,7 +1,7 @@
 """A plan and the addresses of its kernels in; the words that the native engine runs it from, out.
 
 A call passes a table of words: the addresses of the buffers in `order`, the arena's if `uses_arena`, then the scalars'
-bits. Patches put them into the argument slots; sizes and strides are in the template.
+bits. Patches put them into the argument slots; sizes, strides and constants are in the template.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from . import native_records as e
 from .native import words
 from .plan import Launch, Plan, Record, Wait
-from .program import Int, Kernel, Pointer, Task
+from .program import Constant, Int, Kernel, Pointer, Task
 
 SHARE_FROM_US = 5.0  # a launch below this is not worth a second thread
 CHUNKS_A_CORE = 6
@@ -68,8 +68,8 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int) -> La
         first_slot[number] = 8 * len(template)
         for argument in task.arguments:
             place = 8 * len(template)
-            if isinstance(argument, Int):
-                template.append(argument.value)
+            if isinstance(argument, Int | Constant):
+                template.append(argument.word)
                 continue
             template.append(0)
             if isinstance(argument, Pointer):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,11 @@ class Int:
 
     value: int
 
+    @property
+    def word(self) -> int:
+        """As an unsigned 64-bit word."""
+        return self.value & (1 << 64) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
@@ -92,7 +100,28 @@ class Scalar:
     dtype: str
 
 
-Argument = Pointer | Int | Scalar
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number of the program itself, such as 0.1 in `0.1 * x`: its bytes in native order, passed by value as `dtype`.
+
+    As an argument it is no part of the kernel's text, so programs that differ in their numbers share their kernels.
+    """
+
+    value: bytes
+    dtype: str
+
+    @property
+    def word(self) -> int:
+        """As the low bytes of a 64-bit word."""
+        return int.from_bytes(self.value, sys.byteorder)
+
+    @property
+    def number(self) -> Any:
+        """As a NumPy scalar."""
+        return np.frombuffer(self.value, self.dtype)[0]
+
+
+Argument = Pointer | Int | Scalar | Constant
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 from .errors import CompileError
 from .library import LIBRARY, viewer
 from .plan import Launch, Plan, Record
-from .program import Int, Kernel, Library, Pointer, Task
+from .program import Kernel, Library, Pointer, Scalar, Task
 
 Addresses = Sequence[int]  # of every buffer of the program
 HostCall = Callable[[Addresses], None]
@@ -48,10 +48,10 @@ def kernel_call(task: Task, function: Any, scalar_bits: Callable[[Any, str], int
         for i, argument in enumerate(task.arguments):
             if isinstance(argument, Pointer):
                 slots[i] = addresses[argument.buffer] + argument.offset
-            elif isinstance(argument, Int):
-                slots[i] = argument.value & (1 << 64) - 1
-            else:
+            elif isinstance(argument, Scalar):
                 slots[i] = scalar_bits(scalars[argument.index], argument.dtype)
+            else:
+                slots[i] = argument.word
         function(slots, 0, task.units)
 
     return call

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from .cache import Cache, digest
-from .program import Int, Kernel, Library, Pointer, Program, Task
+from .program import Argument, Constant, Int, Kernel, Library, Pointer, Program, Scalar, Task
 
 CANDIDATES = 4  # at most
 SAMPLES = 5  # of each that count
@@ -171,11 +171,20 @@ def _shape_of(task: Task) -> tuple[Any, ...]:
     kernel = task.kernel
     what = (kernel.name, kernel.attrs) if isinstance(kernel, Library) else _text_of(kernel)
     regions = [(r.buffer, len(r.shape), r.dtype) for r in (*task.reads, *task.writes)]
-    arguments = [
-        a.buffer if isinstance(a, Pointer) else "i" if isinstance(a, Int) else (a.index, a.dtype)
-        for a in task.arguments
-    ]
+    arguments = [_without_numbers(a) for a in task.arguments]
     return (what, arguments, regions, len(task.reads), sorted(task.same_element))
+
+
+def _without_numbers(argument: Argument) -> object:
+    match argument:
+        case Pointer(buffer, _):
+            return buffer
+        case Int():
+            return "i"
+        case Constant(_, dtype):
+            return dtype
+        case Scalar(index, dtype):
+            return (index, dtype)
 
 
 @lru_cache(4096)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CompileError
-from ..program import Int, Pointer, Scalar, Task, members
+from ..program import Constant, Int, Pointer, Scalar, Task, members
 from .cuda_driver import SUCCESS, Driver, KernelNode, LaunchConfig
 
 _FORMATS = {
@@ -46,8 +46,8 @@ class KernelStep:
         self._pick = _picker(self._picks)
         self._scalars: list[tuple[int, int, str]] = []
         for i, argument in enumerate(task.arguments):
-            if isinstance(argument, Int):
-                Struct("=q").pack_into(self._block, SLOT * i, argument.value)
+            if isinstance(argument, Int | Constant):
+                Struct("=Q").pack_into(self._block, SLOT * i, argument.word)
             elif isinstance(argument, Scalar):
                 self._scalars.append((SLOT * i, argument.index, argument.dtype))
         self.buffers = frozenset(p.buffer for p in pointers)

@@ -13,7 +13,7 @@ import numpy as np
 from ..device import Event
 from ..errors import CompileError, DeviceLost, KernelGraphError, OutOfMemory
 from ..plan import Launch, Plan, Record, Wait
-from ..program import Int, Kernel, Pointer, Scalar, Task
+from ..program import Constant, Int, Kernel, Pointer, Scalar, Task
 
 ALIGNMENT = 256
 FIRST_ADDRESS = 1 << 20
@@ -241,4 +241,6 @@ class FakeExecutable:
                     values.append(value)
                 case Scalar(index, _):
                     values.append(scalars[index])
+                case Constant():
+                    values.append(argument.number)
         return tuple(values)

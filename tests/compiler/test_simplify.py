@@ -29,6 +29,11 @@ CASES: dict[str, list[Make]] = {
     "fold_constants": [lambda b, x: b.map("add", x, b.map("exp", b.const(1.0, x.dtype)))],
     "multiply_one": [lambda b, x: b.map("multiply", x, 1), lambda b, x: b.map("multiply", b.const(1, x.dtype), x)],
     "divide_one": [lambda b, x: b.map("divide", x, 1)],
+    "divide_power_of_two": [
+        lambda b, x: b.map("divide", x, 4.0),
+        lambda b, x: b.map("divide", x, -(2.0**-10)),
+        lambda b, x: b.map("divide", x, 2.0**15),
+    ],
     "subtract_zero": [lambda b, x: b.map("subtract", x, 0.0)],
     "negative_twice": [lambda b, x: b.map("negative", b.map("negative", x))],
     "invert_twice": [lambda b, x: b.map("invert", b.map("invert", b.map("greater", x, 0)))],
