@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..compiler.ops import UFUNC_PARTS
 from .errors import TraceError, UnsupportedError, nearest
 from .trace import current
 from .tree import flatten, unflatten
@@ -121,4 +122,6 @@ def public_name(function: Any) -> str:
 
 
 def supported_names() -> list[str]:
-    return sorted({public_name(f) for f in FUNCTIONS} | {f"np.{name}" for name in METHODS if hasattr(np, name)})
+    """Of functions, ufuncs and methods, as they are called in NumPy."""
+    named = {f"np.{name}" for name in (*METHODS, *(u.__name__ for u in UFUNC_PARTS)) if hasattr(np, name)}
+    return sorted({public_name(f) for f in FUNCTIONS} | named)

@@ -184,6 +184,13 @@ def user_frames(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`; the nearest supported one is ...`, or nothing where no known name is like `name`."""
-    found = difflib.get_close_matches(name, list(known), 1, 0.5)
-    return f"; the nearest supported function is {found[0]}" if found else ""
+    """`; the nearest supported one is ...`, or nothing where no known name is like `name`: the same name in another
+    module, else one of the same module that is its first word, else one that looks like it."""
+    names = list(known)
+    module, _, last = name.rpartition(".")
+    same = [n for n in names if n.rpartition(".")[2] == last]
+    around = [n for n in names if n.rpartition(".")[0] == module]
+    words = [n for n in around if name.startswith(f"{n}_")]
+    found = min(same, key=len) if same else max(words, key=len, default="")
+    found = found or next(iter(difflib.get_close_matches(name, around, 1, 0.5)), "")
+    return f"; the nearest supported function is {found}" if found else ""

@@ -11,12 +11,15 @@ import numpy as np
 
 from ..compiler.types import dtype_of
 from . import creation, shaping
-from .errors import UnsupportedError
+from .dispatch import REFUSED, public_name
+from .errors import UnsupportedError, UserError
 from .joins import concatenate, stack
 from .operands import array_of, checked_dtype, fresh_array
 from .trace import current
 from .tracer import TracedNumber, Tracer
 from .views import atleast_1d, cast, copy, reshape
+
+OUTSIDE = "call it outside of the traced function"
 
 
 class Function:
@@ -33,7 +36,13 @@ class Function:
             return self._real(*args, **options)
         if self._ours is not None:
             return self._ours(*args, **options)
-        return constant(self._real(*args, **options))
+        try:
+            return constant(self._real(*args, **options))
+        except TypeError as error:
+            unaware = error.__traceback__ is not None and error.__traceback__.tb_next is None  # NumPy's C code
+            if unaware and not isinstance(error, UserError) and is_traced([*args, *options.values()]):
+                raise UnsupportedError(f"{public_name(self._real)} cannot be traced ({error}); {OUTSIDE}") from None
+            raise
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._real, name)
@@ -365,6 +374,19 @@ OURS: dict[Any, Callable[..., Any]] = {
     np.size: _size,
 }
 
+
+def _refused(kind: type) -> Callable[..., Any]:
+    """A class of NumPy's that looks at values: where a trace may be split it does."""
+
+    def function(*args: Any, **options: Any) -> Any:
+        trace = current()
+        if trace is not None and trace.split is None and is_traced([*args, *options.values()]):
+            raise UnsupportedError(f"np.{kind.__name__} cannot be traced: {REFUSED[kind]}")
+        return kind(*args, **options)
+
+    return function
+
+
 _KNOWN: dict[Any, Any] = {}  # what `inside` has made; by identity, as NumPy's functions are compared
 for _name, _object, _ours in (
     ("mgrid", np.mgrid, _grid(True)),
@@ -373,3 +395,5 @@ for _name, _object, _ours in (
     ("c_", np.c_, _column),
 ):
     _KNOWN[_object] = Function(_object, _ours)  # type: ignore[arg-type]
+for _kind in (np.nditer, np.ndenumerate):
+    _KNOWN[_kind] = Function(_kind, _refused(_kind))

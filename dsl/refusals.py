@@ -23,6 +23,8 @@ _OTHER = {
     np.polydiv: _SHAPE + "call it outside of the traced function",
     np.poly: "its result's dtype depends on data; call it outside of the traced function",
     np.vectorize: "write the function with whole-array operations",
+    np.nditer: "write whole-array operations, or for i in np.ndindex(x.shape): x[i]",
+    np.ndenumerate: "write for i in np.ndindex(x.shape): x[i]",
     np.array2string: "print the result, outside of the traced function",
     np.array_repr: "print the result, outside of the traced function",
     np.array_str: "print the result, outside of the traced function",

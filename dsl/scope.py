@@ -46,6 +46,8 @@ class Scope(dict[str, Any]):
         if len(self) == len(self._before) and all(dict.get(self, k) is v for k, v in self._before.items()):
             return
         for name in {*self, *self._before}:
+            if name.startswith("__") and name.endswith("__"):  # Python's own, such as what warnings were shown
+                continue
             if dict.get(self, name) is not self._before.get(name):
                 raise TraceError(
                     f"a traced function cannot assign to the global {name!r}, since later calls would not do it again; "

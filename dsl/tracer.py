@@ -189,7 +189,10 @@ class Tracer(Traced):
         raise TraceError("a traced value cannot be a dict key or a member of a set; use a list")
 
     def __format__(self, spec: str) -> str:
-        return repr(self)
+        if not spec:
+            return repr(self)
+        found = self._known("has no digits to format", "write kg.debug.print(x), or return it and format the result")
+        return format(found[()], spec)
 
     def __repr__(self) -> str:
         return f"<traced {self._value.type}>"

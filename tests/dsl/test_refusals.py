@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import pickle
+import warnings
 from collections import deque
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ X = np.ones((3, 4), np.float32)
 TABLE = np.ones(4)
 NAMES = {"a": 1}
 COUNT = 0
+RESULTS: list[Any] = []
 
 
 def decides_if(x: Any) -> Any:
@@ -97,6 +101,126 @@ def draws(x: Any) -> Any:
     return x + np.random.rand(4)  # here
 
 
+def nearest_function(x: Any) -> Any:
+    return np.sort_complex(x[0])  # here
+
+
+def nearest_of_another_module(x: Any) -> Any:
+    return np.emath.sqrt(x)  # here
+
+
+def reads_bytes(x: Any) -> Any:
+    return np.frombuffer(x)  # here
+
+
+def iterates(x: Any) -> Any:
+    return [v * 2 for v in np.nditer(x)]  # here
+
+
+def formats(x: Any) -> Any:
+    return f"{x[0, 0]:.2f}"  # here
+
+
+def into_scipy(x: Any) -> Any:
+    import scipy.ndimage
+
+    return scipy.ndimage.gaussian_filter(x, 1)  # here
+
+
+def assigns_nonlocal(x: Any) -> Any:
+    count = 0
+
+    def helper() -> None:
+        nonlocal count
+        count = 1
+
+    helper()  # a local of the traced function itself may be assigned
+    return counter(x)
+
+
+def _counter() -> Any:
+    calls = 0
+
+    def counter(x: Any) -> Any:
+        nonlocal calls
+        calls = 1  # here
+        return x
+
+    return counter
+
+
+counter = _counter()
+
+
+class Model:
+    def __init__(self) -> None:
+        self.state = 0
+
+    def step(self, x: Any) -> Any:
+        self.state = 1  # here
+        return x
+
+
+MODEL = Model()
+
+
+def assigns_attribute(x: Any) -> Any:
+    return MODEL.step(x)
+
+
+def changes_list(x: Any) -> Any:
+    RESULTS.append(x)  # here
+    return x
+
+
+def sorts(x: Any) -> Any:
+    return sorted(x[0])  # here
+
+
+def switches(x: Any) -> Any:
+    match x[0, 0]:
+        case 1:  # here
+            return x
+    return -x
+
+
+def as_key(x: Any) -> Any:
+    return {x[0, 0]: 1}  # here
+
+
+def sets_shape(x: Any) -> Any:
+    x.shape = (12,)  # here
+    return x
+
+
+def as_object(x: Any) -> Any:
+    return x.astype(object)  # here
+
+
+def copies(x: Any) -> Any:
+    return pickle.dumps(x)  # here
+
+
+def by_shape(x: Any) -> Any:
+    return np.zeros(x.sum().astype(int))  # here
+
+
+def too_wide(x: Any) -> Any:
+    return x.astype(np.int8) + 1000  # here
+
+
+def no_such_axis(x: Any) -> Any:
+    return x.sum(axis=2)  # here
+
+
+def no_such_index(x: Any) -> Any:
+    return x[3]  # here
+
+
+def no_such_shape(x: Any) -> Any:
+    return x @ x  # here
+
+
 def through_broadcast(x: Any) -> Any:
     wide = np.broadcast_to(x[0], (3, 4))
     wide[0] = 1  # here
@@ -122,13 +246,38 @@ REFUSALS: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
     (assigns_array, kg.TraceError, ("no argument", "pass it as an argument")),
     (assigns_dict, kg.TraceError, ("the dict NAMES", "return the value instead")),
     (draws, kg.UnsupportedError, ("np.random.rand", "pass the random numbers as an argument")),
+    (nearest_function, kg.UnsupportedError, ("np.sort_complex", "the nearest supported function is np.sort")),
+    (nearest_of_another_module, kg.UnsupportedError, ("scimath.sqrt", "the nearest supported function is np.sqrt")),
+    (reads_bytes, kg.UnsupportedError, ("np.frombuffer", "outside of the traced function")),
+    (iterates, kg.UnsupportedError, ("np.nditer", "write whole-array operations")),
+    (formats, kg.TraceError, ("no digits", "kg.debug.print(x)")),
+    (assigns_nonlocal, kg.TraceError, ("the outer function's 'calls'", "return the value instead")),
+    (assigns_attribute, kg.TraceError, ("the attribute 'state'", "return the value instead")),
+    (changes_list, kg.TraceError, ("the list RESULTS", "return the value instead")),
+    (sorts, kg.TraceError, ("cannot decide", "np.where(condition, a, b)")),
+    (switches, kg.TraceError, ("cannot decide", "np.where(condition, a, b)")),
+    (as_key, kg.TraceError, ("dict key", "use a list")),
+    (sets_shape, kg.TraceError, ("shape", "x.reshape(...)")),
+    (as_object, kg.DTypeError, ("object", "np.asarray(x, dtype=np.float64)")),
+    (copies, kg.TraceError, ("pickled", "return it")),
+    (by_shape, kg.TraceError, ("shape", "Python int argument")),
+    (too_wide, kg.NumberError, ("1000", "int8", "astype")),
+    (no_such_axis, kg.AxisError, ("axis 2", "dimension 2")),
+    (no_such_index, kg.IndexingError, ("index 3", "size 3")),
+    (no_such_shape, kg.ShapeError, ("(3, 4)", "transpose")),
     (through_broadcast, kg.ReadOnlyError, ("read-only", "x.copy()")),
 ]
 
 
+if find_spec("scipy"):
+    REFUSALS.append((into_scipy, kg.TraceError, ("cannot become a NumPy array", "use it as it is")))
+
+MARKED = {assigns_nonlocal: counter, assigns_attribute: Model.step}  # those whose mistake stands elsewhere
+
+
 def here(function: Any) -> int:
     """The number of the line that the function marks."""
-    lines, first = inspect.getsourcelines(function)
+    lines, first = inspect.getsourcelines(MARKED.get(function, function))
     return first + next(i for i, line in enumerate(lines) if line.rstrip().endswith("# here"))
 
 
@@ -153,3 +302,50 @@ def test_a_value_that_escaped() -> None:
     kg.kernel_graph(keeps, device="fake").graph(X)
     refused(lambda: kept[0] * 2, kg.EscapedValueError, "return it from the traced function")
     refused(lambda: kg.kernel_graph(uses, device="fake")(X), kg.EscapedValueError, "return it from", line=here(uses))
+
+
+def test_arguments_that_cannot_be_assigned() -> None:
+    def assigns(x: Any, y: Any) -> Any:
+        x[0] = 1
+        return x + y
+
+    decorated = kg.kernel_graph(assigns, device="cpu")
+    frozen = np.ones(4)
+    frozen.flags.writeable = False
+    refused(lambda: decorated(frozen, X[0]), kg.ReadOnlyError, "read-only", "pass x.copy()")
+    wide = np.lib.stride_tricks.as_strided(np.ones(1), (4,), (0,))
+    refused(lambda: decorated(wide, np.ones(4)), kg.ReadOnlyError, "share memory", "pass x.copy()")
+    both = np.ones(5)
+    refused(lambda: decorated(both[1:], both[:-1]), kg.ArgumentsError, "another argument shares", "pass x.copy()")
+
+
+def test_many_values_of_one_number_warn() -> None:
+    def program(x: Any, n: int) -> Any:
+        return x * 2 if n > 3 else x
+
+    decorated = kg.kernel_graph(program, device="fake")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in range(8):
+            decorated(X, n)
+    with pytest.warns(UserWarning, match=r"more than 8 values.*np\.where") as caught:
+        decorated(X, 8)
+    assert caught[0].filename == __file__
+
+
+def test_a_warning_of_the_users_is_no_assignment() -> None:
+    def program(x: Any) -> Any:
+        warnings.warn("tracing", stacklevel=1)
+        return x + 1
+
+    with pytest.warns(UserWarning, match="tracing"):
+        kg.kernel_graph(program, device="fake")(X)
+
+
+def test_every_kind_of_error_has_a_refusal_or_another_test() -> None:
+    elsewhere = {"EscapedValueError", "ArgumentsError", "OptionError", "DeviceUnavailableError", "NotFiniteError"}
+    raised = {kind.__name__ for _, kind, _ in REFUSALS}
+    every = {
+        name for name in kg.__all__ if isinstance(kind := getattr(kg, name), type) and issubclass(kind, kg.UserError)
+    }
+    assert every - raised == elsewhere | {"UserError"}
