@@ -11,12 +11,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..runtime.function import Function
 from .kernel import LOOP, POINT, Instr, Phase, Reduction
 from .literals import stays
 from .primitives import PRIMITIVES, evaluate, result_dtype
 from .types import BOOL, FLOAT32, HALVES, INT64, DType, bits_of, integer_of, real_of
 
-__all__ = ["PRIMITIVES", "Body", "Expandable", "Val", "evaluate", "pair", "select"]
+__all__ = ["PRIMITIVES", "Body", "Expandable", "Val", "call", "evaluate", "pair", "select"]
 
 
 class Expandable(Protocol):
@@ -167,6 +168,11 @@ def select(condition: Val, a: Val | float, b: Val | float) -> Val:
 def pair(re: Val, im: Val | float) -> Val:
     """The complex value of two reals of one dtype."""
     return re.body.pair(re, im)
+
+
+def call(*args: Val, function: Function, part: int) -> Val:
+    """Result `part` of a user's scalar function."""
+    return args[0].body.call(function, part, args)
 
 
 class Body:
@@ -325,6 +331,15 @@ class Body:
         """A finished reduction of an earlier phase; part 1 of argmin and argmax is the int64 index."""
         dtype = INT64 if part else self._phases[phase][2][reduction].dtype
         return self._source("result", dtype, (phase, reduction, part))
+
+    def call(self, function: Function, part: int, args: Sequence[Val]) -> Val:
+        """Result `part` of a function of values of its arguments' dtypes."""
+        dtypes = [np.dtype(r) for r in function.results]
+        first = sum(1 + (d.kind == "c") for d in dtypes[:part])
+        real, numbers = real_of(dtypes[part]), tuple(n for a in args for n in a.numbers)
+        halves = range(first, first + 1 + (dtypes[part].kind == "c"))
+        found = tuple(self._number(Instr("call", real, numbers, (function, half))) for half in halves)
+        return Val(self, found, dtypes[part])
 
     # Compositions
 

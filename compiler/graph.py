@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime.function import Function
 from .ops import OPS, resolve
 from .types import ArrayType, WeakType
 
@@ -182,6 +183,17 @@ class Builder:
             with np.errstate(all="ignore"):
                 return self.const(np.frombuffer(node.attr("value"), a.dtype)[0].astype(wanted), wanted)
         return self.add("cast", (a.number,), ArrayType(a.shape, wanted))
+
+    def call(self, function: Function, *args: Operand) -> list[Value]:
+        """The results of a user's scalar function on broadcast arguments, which are cast to its arguments' dtypes."""
+        row = "call_loop" if function.loops else "call"
+        shape = self.broadcast_shapes(function.source.name, [a.shape for a in args if isinstance(a, Value)])
+        values = [self.cast(self.value(a, d), d) for a, d in zip(args, function.arguments, strict=True)]
+        numbers = tuple(v.number for v in values)
+        return [
+            self.add(row, numbers, ArrayType(shape, np.dtype(d)), (("function", function), ("part", part)))
+            for part, d in enumerate(function.results)
+        ]
 
     # views
 

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime.function import Function
+
 POINT, LOOP = "point", "loop"
 
 
@@ -54,6 +56,8 @@ class Instr:
       index   attr = axis number of the kernel (parallel, then reduced); dtype int64
       size    attr = axis number; the axis' length; dtype int64
       result  attr = (phase number, reduction number, part): a finished reduction
+      call    attr = (user's function, number of the result; a complex one counts as two); args = its arguments, those
+              that are complex as two values
     """
 
     op: str
@@ -134,6 +138,12 @@ class LoopNest:
         return "\n".join(self.lines())
 
 
+def functions_of(nest: LoopNest) -> tuple[Function, ...]:
+    """The user's functions that a kernel calls, in order of first use."""
+    calls = (i.attr[0] for phase in nest.phases for i in phase.instrs if i.op == "call")
+    return tuple(dict.fromkeys(calls))
+
+
 def _show(number: int, instr: Instr) -> str:
     args = ", ".join(f"v{a}" for a in instr.args)
     if instr.op == "store":
@@ -141,5 +151,5 @@ def _show(number: int, instr: Instr) -> str:
     if instr.op == "const":
         value = np.frombuffer(instr.attr, instr.dtype)[0]
         return f"v{number} {instr.dtype} = const {value}"
-    attr = "" if instr.attr is None else f" {instr.attr}"
+    attr = "" if instr.attr is None else f" {instr.attr[0]}.{instr.attr[1]}" if instr.op == "call" else f" {instr.attr}"
     return f"v{number} {instr.dtype} = {instr.op}{attr} {args}".rstrip()

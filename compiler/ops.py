@@ -15,7 +15,7 @@ from . import ops_random as rnd
 from . import ops_real as fl
 from . import ops_reference as ref
 from . import ops_types as rules
-from .body import Body, Val, select
+from .body import Body, Val, call, select
 from .types import DType, WeakType, kind_of
 
 Formula: TypeAlias = Callable[..., Val]
@@ -250,6 +250,9 @@ _OWN = (
         c=cx.nan_to_num,
         widen=False,
     ),
+    # A user's scalar function, without and with loops: nobody knows how often those run.
+    _own("call", -1, ref.call, rules.no_rule, 30, call, widen=False),
+    _own("call_loop", -1, ref.call, rules.no_rule, 2000, call, widen=False),
     _own("philox", 6, rnd.philox_reference, rules.words_rule("u4"), 20, widen=False, u=rnd.philox),
     _own("multiply_high", 2, rnd.multiply_high_reference, rules.words_rule("u4", "u8"), 4, u=rnd.multiply_high),
 )

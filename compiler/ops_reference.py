@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runtime.function import Function, vectorized
 from .primitives import PRIMITIVES
 from .types import HALVES
 
@@ -82,3 +83,8 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: fl
         wide = np.nan_to_num(x.astype(np.float32), nan=nan, posinf=posinf, neginf=neginf)
         return np.asarray(wide.astype(x.dtype))
     return np.asarray(np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf))
+
+
+def call(*args: Any, function: Function, part: int) -> Array:
+    """Result `part` of a user's scalar function of each element."""
+    return vectorized(function, part, *args)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runtime.function import vectorized
 from .kernel import LOOP, Instr, Phase, Reduction
 from .types import BOOL, DTYPES, FLOAT32, FLOAT64, HALVES, INT64, SHORT_NAMES, DType, kind_of
 
@@ -248,13 +249,29 @@ def evaluate(
             else:
                 with np.errstate(all="ignore"):
                     args = [values[a] for a in instr.args]
-                    values[at] = np.asarray(PRIMITIVES[instr.op].numpy(*args, instr.dtype))
+                    run = PRIMITIVES[instr.op].numpy if instr.op != "call" else partial(_call, instr)
+                    values[at] = np.asarray(run(*args, instr.dtype))
             if instr.op != "store" and values[at].dtype != instr.dtype:
                 raise TypeError(f"v{at} is {values[at].dtype}, not {instr.dtype}: {instr}")
         for r, reduction in enumerate(phase.reductions):
             parts = [np.broadcast_to(values[v], points) for v in reduction.values]
             for part, value in enumerate(_reduce(reduction, parts, reduced)):
                 results[number, r, part] = value
+
+
+def _call(instr: Instr, *args: Any) -> Array:
+    """A result of a user's scalar function; a complex value comes, and goes, as two."""
+    function, wanted = instr.attr
+    given, rest = [], list(args[:-1])
+    for dtype in map(np.dtype, function.arguments):
+        re = rest.pop(0)
+        given.append(re + 1j * rest.pop(0) if dtype.kind == "c" else re)
+    halves = [
+        (k, half) for k, r in enumerate(function.results) for half in (("real", "imag") if r[0] == "c" else ("",))
+    ]
+    part, half = halves[wanted]
+    result = vectorized(function, part, *given)
+    return np.asarray(getattr(result, half)) if half else result
 
 
 def _reduce(reduction: Reduction, parts: Sequence[Array], axes: tuple[int, ...]) -> tuple[Array, ...]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from ..runtime.program import Kernel
 from ..runtime.vectors import vector_bytes, vector_library
-from .kernel import LoopNest
+from .kernel import LoopNest, functions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def _cpu_kernel(form: LoopNest) -> Kernel:
 def _cpu_text(form: LoopNest, library: str | None, width: int) -> Kernel:
     from .targets.cpu import print_cpu
 
-    return Kernel(form.name, "cpu", print_cpu(form, library, width), form.signature, form=form)
+    return Kernel(form.name, "cpu", print_cpu(form, library, width), form.signature, (), functions_of(form), form)
 
 
 def _cpu_launch(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:

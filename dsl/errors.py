@@ -128,7 +128,7 @@ def _user_frame() -> FrameType | None:
 def user_line() -> str:
     """`file.py:LINE` of the innermost frame that is the user's."""
     frame = _user_frame()
-    return "<unknown>" if frame is None else _show(frame.f_code.co_filename, frame.f_lineno)
+    return "<unknown>" if frame is None else show_line(frame.f_code.co_filename, frame.f_lineno)
 
 
 def warn(message: str) -> None:
@@ -143,7 +143,7 @@ def line_of(traceback: TracebackType | None) -> str:
     found = ""
     while traceback is not None:
         if is_user_file(traceback.tb_frame.f_code.co_filename):
-            found = _show(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+            found = show_line(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
         traceback = traceback.tb_next
     return found or user_line()
 
@@ -154,14 +154,15 @@ def line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str
         for instruction in dis.get_instructions(code):
             if instruction.opname in operations and instruction.argval == name:
                 line = instruction.positions.lineno if instruction.positions else None
-                return _show(code.co_filename, line or code.co_firstlineno)
+                return show_line(code.co_filename, line or code.co_firstlineno)
         found = line_of_name([c for c in code.co_consts if isinstance(c, CodeType)], operations, name)
         if found:
             return found
     return ""
 
 
-def _show(filename: str, line: int) -> str:
+def show_line(filename: str, line: int) -> str:
+    """`file.py:LINE`."""
     return f"{os.path.basename(filename)}:{line}"
 
 

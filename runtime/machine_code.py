@@ -147,9 +147,10 @@ def build_lazily(identity: str, text: Callable[[], str], name: str) -> Code:
     return _from_cache(identity, text, name) or _compile(identity, text, name)
 
 
-def build_all(texts: Sequence[tuple[str, str]]) -> list[Code]:
-    """`build` for several (text, name) pairs; what the cache has not is compiled in parallel (see `_unlocked`)."""
-    codes = [_from_cache(text, partial(str, text), name) for text, name in texts]
+def build_all(texts: Sequence[tuple[str, Callable[[], str], str]]) -> list[Code]:
+    """`build_lazily` for several (identity, text, name); what the cache has not is compiled in parallel (see
+    `_unlocked`)."""
+    codes = [_from_cache(identity, text, name) for identity, text, name in texts]
     missing = [i for i, code in enumerate(codes) if code is None]
     errors: list[Exception] = []
 
@@ -159,9 +160,8 @@ def build_all(texts: Sequence[tuple[str, str]]) -> list[Code]:
                 i = missing.pop()
             except IndexError:
                 return
-            text, name = texts[i]
             try:
-                codes[i] = _compile(text, partial(str, text), name)
+                codes[i] = _compile(*texts[i])
             except Exception as error:
                 errors.append(error)
 
@@ -205,10 +205,30 @@ _DEFINED = re.compile(r'^define\b(?![^@\n]*\b(?:internal|private)\b)[^@\n]*@"?([
 _loading = threading.Lock()
 
 
+def declared(text: str) -> list[str]:
+    """The names of the C functions that a text calls."""
+    return [n for n in _DECLARED.findall(text) if not n.startswith("llvm.")]
+
+
+def link(text: str, others: Sequence[tuple[str, str]]) -> str:
+    """A text with other texts, whose functions it may call: each is (the name of one to be inlined, the text)."""
+    llvm = _llvm()
+    context = llvm.create_context()
+    module = llvm.parse_assembly(text, context)
+    exported = {f.name for f in module.functions if not f.is_declaration}
+    for entry, other in others:
+        module.link_in(llvm.parse_assembly(other, context))
+        module.get_function(entry).add_function_attribute("alwaysinline")
+    for thing in (*module.functions, *module.global_variables):
+        if not thing.is_declaration and thing.name not in exported:
+            thing.linkage = "internal"
+    return str(module)
+
+
 def _load_with_llvm(data: bytes, text: str, name: str) -> Code:
     """LLVM's own loader, for other systems. It ignores missing symbols, so the text's are resolved before."""
     llvm = _llvm()
-    known = symbols.resolve((n for n in _DECLARED.findall(text) if not n.startswith("llvm.")), name)
+    known = symbols.resolve(declared(text), name)
     with _loading:
         for symbol, address in known.items():
             llvm.add_symbol(symbol, address)

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from .function import Function
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -53,7 +55,8 @@ class Kernel:
     """Kernel source text for one target. Equal text is the same kernel: it is compiled once and cached on disk.
 
     `signature` names the parameters in order: `ptr`, `i64`, or a scalar type such as `f32`.
-    `form` is the structured form that the text was printed from, kept for audits; it takes no part in equality.
+    functions: the user's scalar functions that the text calls. `form` is the structured form that the text was printed
+    from, kept for audits; it takes no part in equality.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Kernel:
     source: str
     signature: tuple[str, ...]
     options: tuple[tuple[str, Any], ...] = ()
+    functions: tuple[Function, ...] = ()
     form: Any = field(default=None, compare=False, repr=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...runtime.function import Function
 from ..kernel import Instr
 from ..types import BOOL, real_of
 from .cpu_frame import Frame, item
@@ -18,7 +19,7 @@ class Lanes:
 
     `i` is None, and `count` 1, for what does not vary along the vector axis. `copy` numbers the copies of an unrolled
     loop. values: what varies along the vector axis, by number. loaded: the parts of operands. halves: the parts of
-    complex operands that are to be stored together.
+    complex operands that are to be stored together. called: the results of users' functions.
     """
 
     i: Value | None
@@ -28,6 +29,7 @@ class Lanes:
     values: dict[int, Value] = field(default_factory=dict)
     loaded: dict[int, tuple[Value, ...]] = field(default_factory=dict)
     halves: dict[int, dict[int, Value]] = field(default_factory=dict)
+    called: dict[tuple[Function, tuple[int, ...]], list[Value]] = field(default_factory=dict)
 
 
 class Access:

@@ -18,6 +18,7 @@ from .cpu_reduce import FOLD
 from .cpu_reuse import keep_value, taken_value
 from .cpu_stream import alignment, streamed
 from .cpu_text import Value, mask_below
+from .cpu_user import call_user
 
 Step: TypeAlias = Callable[[Lanes], None]
 Fold: TypeAlias = Callable[[], None]
@@ -174,11 +175,22 @@ def _result(body: Body, instr: Instr, lanes: Lanes) -> Value:
     return body.recall(instr, lanes)
 
 
+def _call(body: Body, instr: Instr, lanes: Lanes) -> Value:
+    """A result of a user's function; all are computed by the first that asks for one."""
+    function, part = instr.attr
+    call = function, instr.args
+    if call not in lanes.called:
+        args = [body.value(a, lanes) for a in instr.args]
+        lanes.called[call] = call_user(body.frame.f, function, args, lanes.count, lanes.mask)
+    return lanes.called[call][part]
+
+
 SOURCES: dict[str, Callable[[Body, Instr, Lanes], Value]] = {
     "const": lambda body, instr, lanes: constant(body.frame.f, instr.dtype, instr.attr),
     "load": lambda body, instr, lanes: body.access.load(instr, lanes),
     "scalar": lambda body, instr, lanes: body.frame.scalars[instr.attr],
     "size": lambda body, instr, lanes: body.frame.lengths[instr.attr],
     "index": _index,
+    "call": _call,
     "result": _result,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...runtime.program import Kernel
-from ..kernel import LoopNest
+from ..kernel import LoopNest, functions_of
 from .cuda_elementwise import print_elementwise
 from .cuda_reduce import print_column, print_row
 from .cuda_shape import Shape, launch, row_width, shape_of
@@ -34,4 +34,5 @@ def print_cuda(nest: LoopNest) -> str:
 
 def cuda_kernel(nest: LoopNest) -> Kernel:
     """The nest as the runtime's kernel for target `cuda`."""
-    return Kernel(nest.name, "cuda", print_cuda(nest), nest.signature, (("fastmath", nest.fastmath),), form=nest)
+    options = (("fastmath", nest.fastmath),)
+    return Kernel(nest.name, "cuda", print_cuda(nest), nest.signature, options, functions_of(nest), nest)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import itemgetter
 from struct import Struct, error
 from typing import Any
@@ -28,6 +29,7 @@ from ..program import Kernel
 from ..serial import KERNEL, host_call, kernel_call, noted, run_serially
 from ..settings import settings
 from ..vectors import vector_bytes, vector_library
+from .scalar_compile import identity, linked
 
 INLINE_US = 20.0  # less work than this runs on the caller's thread,
 PARKED_US = 40.0  # and less than this when all workers are parked: waking one costs as much
@@ -265,7 +267,8 @@ class CPUDevice:
     def load(self, kernels: Sequence[Kernel]) -> None:
         """Compile or fetch from the disk cache what is not loaded yet. Raises CompileError."""
         missing = [k for k in dict.fromkeys(kernels) if k not in self._loaded]
-        codes = machine_code.build_all([(k.source, k.name) for k in missing])
+        texts = [(identity(k.source, k.functions), partial(linked, k.source, k.functions), k.name) for k in missing]
+        codes = machine_code.build_all(texts)
         for kernel, code in zip(missing, codes, strict=True):
             if kernel.name not in code.functions:
                 raise CompileError(f"the text of kernel {kernel.name} does not define @{kernel.name}")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         UserError,
     )
     from .dsl.kernel_graph import KernelGraph, kernel_graph
+    from .dsl.scalar import Elementwise, elementwise
     from .dsl.spec import Spec, spec
     from .runtime.errors import CompileError, DeviceLost, KernelGraphError, OutOfMemory, PlanError
     from .runtime.settings import override, settings
@@ -65,6 +66,7 @@ _HOMES = {
         "UserError",
     ),
     "dsl.kernel_graph": ("KernelGraph", "kernel_graph"),
+    "dsl.scalar": ("Elementwise", "elementwise"),
     "dsl.spec": ("Spec", "spec"),
     "runtime.errors": ("CompileError", "DeviceLost", "KernelGraphError", "OutOfMemory", "PlanError"),
     "runtime.settings": ("override", "settings"),
@@ -106,6 +108,7 @@ __all__ = [
     "DTypeError",
     "DeviceLost",
     "DeviceUnavailableError",
+    "Elementwise",
     "EscapedValueError",
     "IndexingError",
     "KernelGraph",
@@ -124,6 +127,7 @@ __all__ = [
     "array",
     "asarray",
     "bfloat16",
+    "elementwise",
     "kernel_graph",
     "override",
     "settings",

@@ -140,6 +140,11 @@ def test_the_key_tells_texts_machines_and_features_apart():
     assert machine_code.key(TEXT) in keys
 
 
+def lazily(pair):
+    text, name = pair
+    return text, lambda: text, name
+
+
 def test_several_at_once_keep_their_order_and_their_code(monkeypatch):
     texts = [(f"define i64 @k() {{\nret i64 {i}\n}}\n" + TEXT, f"k{i}") for i in range(12)]
     alone = [machine_code.compile_object(text) for text, _ in texts]
@@ -147,13 +152,14 @@ def test_several_at_once_keep_their_order_and_their_code(monkeypatch):
     together = []
     compiled = machine_code.compile_object
     monkeypatch.setattr(machine_code, "compile_object", lambda *a: together.append(compiled(*a)) or together[-1])
-    codes = machine_code.build_all(texts)
+    codes = machine_code.build_all([lazily(t) for t in texts])
     assert [c.function("k", ctypes.c_int64)() for c in codes] == list(range(12))
     for code in codes:
         check(code)
     assert sorted(alone) == sorted(together)
     with pytest.raises(CompileError, match="wrong"):
-        machine_code.build_all([*texts, ("nonsense", "wrong"), *((text + ";", name) for text, name in texts)])
+        again = [*texts, ("nonsense", "wrong"), *((text + ";", name) for text, name in texts)]
+        machine_code.build_all([lazily(t) for t in again])
 
 
 def test_with_llvmlite_s_own_lock(monkeypatch):
