@@ -144,6 +144,11 @@ def functions_of(nest: LoopNest) -> tuple[Function, ...]:
     return tuple(dict.fromkeys(calls))
 
 
+def has_loops(nest: LoopNest) -> bool:
+    """Whether it calls a user's function that loops: points may then differ a thousandfold in what they cost."""
+    return any(f.loops for f in functions_of(nest))
+
+
 def _show(number: int, instr: Instr) -> str:
     args = ", ".join(f"v{a}" for a in instr.args)
     if instr.op == "store":

@@ -15,7 +15,8 @@ import numpy as np
 from ..compiler.graph import Value
 from ..compiler.types import FLOAT32, FLOAT64, HALVES, complex_of, kind_of, real_of
 from ..runtime.devices.scalar_compile import ScalarError, typed
-from ..runtime.function import Named, Source
+from ..runtime.function import Function, Named, Source, vectorized
+from ..runtime.settings import settings
 from .array import Array
 from .dispatch import Traced
 from .errors import ArgumentsError, DTypeError, UnsupportedError, show_line
@@ -77,18 +78,35 @@ class Elementwise:
         given = bound.args
         if not any(isinstance(x, (Traced, np.ndarray, Array)) or hasattr(x, "__array_interface__") for x in given):
             return self.function(*given)
-        return self._traced(given) if current() is not None else self._at_once(given)
+        if current() is not None:
+            return self._traced(given)
+        return self._at_once(given) if not settings.disable else self._plain(given)
 
     def _traced(self, given: tuple[Any, ...]) -> Any:
         trace = trace_of(*given)
         operands = [operand(self._number(name, x)) for name, x in zip(self.signature.parameters, given, strict=True)]
-        source = source_of(self.function, trace)
-        try:
-            function = typed(source, argument_dtypes(operands))
-        except ScalarError as error:
-            raise self._refusal(error, operands) from None
+        function = self._typed(operands, trace)
         results = tuple(fresh(value, *given) for value in trace.builder.call(function, *operands))
         return results if function.several else results[0]
+
+    def _plain(self, given: tuple[Any, ...]) -> Any:
+        """Element by element in Python."""
+        arrays = [x if isinstance(x, _NUMBERS) else np.asarray(x) for x in given]
+        function = self._typed(arrays, None)
+        results = tuple(vectorized(function, part, *arrays) for part in range(len(function.results)))
+        return results if function.several else results[0]
+
+    def _typed(self, operands: list[Any], trace: Trace | None) -> Function:
+        """The function for these arguments. Raises UnsupportedError at the user's line."""
+        source = source_of(self.function, trace)
+        dtypes = argument_dtypes(operands)
+        try:
+            return typed(source, dtypes)
+        except ScalarError as error:
+            code = self.function.__code__
+            place = show_line(error.file or code.co_filename, error.line or code.co_firstlineno)
+            reason = f"{self.__name__}({', '.join(dtypes)}) cannot be compiled: {error.reason}"
+            raise UnsupportedError(reason, place) from None
 
     def _number(self, name: str, x: Any) -> Any:
         if isinstance(x, (str, bytes, list, tuple, dict, set)) or x is None or callable(x):
@@ -97,12 +115,6 @@ class Elementwise:
                 "arrays of them; let it capture other things"
             )
         return x
-
-    def _refusal(self, error: ScalarError, operands: list[Any]) -> UnsupportedError:
-        code = self.function.__code__
-        place = show_line(error.file or code.co_filename, error.line or code.co_firstlineno)
-        kinds = ", ".join(argument_dtypes(operands))
-        return UnsupportedError(f"{self.__name__}({kinds}) cannot be compiled: {error.reason}", place)
 
     def _at_once(self, given: tuple[Any, ...]) -> Any:
         """Outside of a trace: one kernel, on the device of the arrays."""
@@ -150,7 +162,7 @@ def argument_dtypes(operands: list[Any]) -> tuple[str, ...]:
 def _kind(x: Any) -> Any:
     if isinstance(x, Value):
         return x.weak or x.dtype
-    return x.dtype if isinstance(x, np.generic) else type(x)
+    return x.dtype if isinstance(x, (np.generic, np.ndarray)) else type(x)
 
 
 # what a function captured

@@ -18,6 +18,7 @@ from .program import Constant, Int, Kernel, Pointer, Task
 SHARE_FROM_US = 5.0  # a launch below this is not worth a second thread
 CHUNKS_A_CORE = 6
 CHUNK_US = 2.0  # and a chunk below this costs more to hand out than it gives
+LONG_US = 200.0  # no chunk need be longer, so that the last one to end leaves no core idle for long
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def split(task: Task, cores: int) -> tuple[int, int]:
     grains = -(-task.units // max(1, task.grain))
     if task.cost < SHARE_FROM_US or grains < 2 or cores < 2:
         return (max(1, task.units), 1)
-    most = min(grains, CHUNKS_A_CORE * cores, int(task.cost / CHUNK_US))
+    most = min(grains, max(CHUNKS_A_CORE * cores, int(task.cost / LONG_US)), int(task.cost / CHUNK_US))
     size = -(-grains // most) * max(1, task.grain)
     return (size, -(-task.units // size))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ..kernel import LOOP, LoopNest
+from ..kernel import LOOP, LoopNest, has_loops
 from ..types import real_of
 from .cpu_body import Body
 from .cpu_frame import Frame, dependences, numbered
@@ -22,6 +22,7 @@ from .cpu_tile import tiling_of, write_tiles
 
 WORK = 16384  # elements that a chunk has at least
 CHUNKS = 64  # chunks that a launch has at most
+LOOPED = 16  # times as many where elements differ in what they cost, and as few elements
 
 
 def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: int | None = None) -> str:
@@ -78,4 +79,5 @@ def units(nest: LoopNest, sizes: Sequence[int]) -> tuple[int, int]:
         count = prod(sizes[:axis]) * -(-sizes[axis] // block)
         loops = any(p.kind == LOOP for p in nest.phases)
         work = min(sizes[axis], block) * (prod(sizes[nest.parallel :]) if loops else 1)
-    return count, max(1, WORK // max(1, work), -(-count // CHUNKS))
+    finer = LOOPED if has_loops(nest) else 1
+    return count, max(1, WORK // finer // max(1, work), -(-count // (CHUNKS * finer)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from ...runtime.function import Function as UserFunction
 from ..kernel import Instr, Phase
 from .cpu_access import Access, Lanes
 from .cpu_frame import Frame, numbered
@@ -178,11 +179,12 @@ def _result(body: Body, instr: Instr, lanes: Lanes) -> Value:
 def _call(body: Body, instr: Instr, lanes: Lanes) -> Value:
     """A result of a user's function; all are computed by the first that asks for one."""
     function, part = instr.attr
-    call = function, instr.args
+    call: tuple[UserFunction, tuple[int, ...]] = (function, instr.args)
     if call not in lanes.called:
         args = [body.value(a, lanes) for a in instr.args]
         lanes.called[call] = call_user(body.frame.f, function, args, lanes.count, lanes.mask)
-    return lanes.called[call][part]
+    result: Value = lanes.called[call][part]
+    return result
 
 
 SOURCES: dict[str, Callable[[Body, Instr, Lanes], Value]] = {

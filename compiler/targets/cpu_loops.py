@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TypeAlias
 
-from ..kernel import LOOP, POINT, Instr, LoopNest, Phase
+from ..kernel import LOOP, POINT, Instr, LoopNest, Phase, has_loops
 from ..types import DType
 from .cpu_access import Lanes
 from .cpu_body import Body
@@ -24,6 +24,7 @@ from .cpu_text import Value
 
 BLOCK = 2048  # elements of a unit along the vector axis, elementwise
 COLUMNS = 512  # the same with values of several phases on the stack
+LOOPED = 128  # the same where points differ in what they cost
 
 Combines: TypeAlias = list[tuple[Combine, tuple[int, ...]]]
 
@@ -47,7 +48,7 @@ def vector_axis(nest: LoopNest) -> int | None:
 
 def block_of(nest: LoopNest) -> int:
     """The length of a unit along the innermost parallel axis, in the column strategy."""
-    return COLUMNS if len(nest.phases) > 1 else BLOCK
+    return LOOPED if has_loops(nest) else COLUMNS if len(nest.phases) > 1 else BLOCK
 
 
 def combines(nest: LoopNest, body: Body, phase: Phase) -> Combines:

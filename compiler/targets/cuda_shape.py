@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.devices.cuda_properties import H200, GpuProperties
-from ..kernel import LOOP, LoopNest, Reduction
+from ..kernel import LOOP, LoopNest, Reduction, has_loops
 
 VECTOR_BYTES = 16
 WARP = 32
@@ -79,6 +79,8 @@ def shape_of(nest: LoopNest) -> Shape:
         for groups in (8, 4):
             if (TILE_ROWS * groups) * (TILE + 1) * staged <= SHARED_BYTES:
                 return Shape("tile", 1, groups, across=across)
+    if has_loops(nest):
+        return Shape("elementwise", 1, 1)  # threads wait for the longest loop of their warp: one element each
     width = max(1, nest.width)
     length, largest = _length(nest, touched(nest), nest.parallel - 1, mixed=True)
     if length > 1:

@@ -67,6 +67,7 @@ class Text:
         self.names: dict[int, str] = {}
         self.results: dict[tuple[int, int, int], str] = {}
         self.known: dict[Any, str] | None = None  # straight-line text: equal values are computed once
+        self.called: dict[str, str] = {}  # calls of users' functions in the phase being printed: text -> its name
         self.strides = _stride_names(nest)
 
     def add(self, *lines: str) -> None:
@@ -146,6 +147,7 @@ class Text:
         late: operands that are loaded where the value is used, so that they fill no registers until then.
         """
         names = dict(self.names)
+        self.called = {}
         waiting: dict[int, dict[int, str]] = {}
         numbered = enumerate(phase.instrs, phase.first)
         for number, instr in _late_loads(numbered, late):
@@ -171,10 +173,23 @@ class Text:
         return name
 
     def _expression(self, instr: Instr, names: dict[int, str], context: Context) -> str:
+        if instr.op == "call":
+            return self._call(instr, names, context)
         special = _SPECIAL.get(instr.op)
         if special is not None:
             return special(self, instr, names, context)
         return f"{_KEYWORDS.get(instr.op, instr.op)}({', '.join(names[a] for a in instr.args)})"
+
+    def _call(self, instr: Instr, names: dict[int, str], context: Context) -> str:
+        """A result of a user's function: a part of what it gives. Lanes that do not exist are not computed."""
+        function, part = instr.attr
+        args = [names[a] for a in instr.args] + ([context.mask] if context.mask else [])
+        call = f"{function.symbol}{'_if' if context.mask else ''}({', '.join(args)})"
+        if call not in self.called:
+            self.called[call] = f"{context.prefix}c{len(self.called)}"
+            self.add(f"{self.called[call]} = {call}")
+        halves = sum(1 + (r[0] == "c") for r in function.results)
+        return f"part_{part}_{halves}({self.called[call]})"
 
     def dtype_of(self, value: int) -> np.dtype[Any]:
         for phase in self.nest.phases:

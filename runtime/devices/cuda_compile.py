@@ -24,7 +24,7 @@ from ..cache import Cache, digest
 from ..errors import CompileError
 from ..program import Kernel
 
-FORMAT = 4  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
+FORMAT = 5  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
 MANY = 8  # kernels that are worth processes of their own
 _PACKAGES = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
 
@@ -38,12 +38,14 @@ _cache = Cache("cuda")
 def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
     """PTX for compute capability `cc`, e.g. (9, 0); its entry point has the kernel's name."""
     numba_cuda = _numba()
-    intrinsics, lanes = (import_module(f".{m}", __package__) for m in ("cuda_intrinsics", "cuda_lanes"))
+    modules = ("cuda_intrinsics", "cuda_lanes", "cuda_user")
+    intrinsics, lanes, user = (import_module(f".{m}", __package__) for m in modules)
     namespace: dict[str, Any] = {}
     exec(compile(kernel.source, f"<kernel {kernel.name}>", "exec"), namespace)
     function = namespace[kernel.name]
     fast = _fastmath(kernel)
-    namespace.update({name: intrinsics.resolve(name, fast) for name in function.__code__.co_names})
+    own = user.calls_of(kernel.functions, cc)
+    namespace.update({n: own[n] if n in own else intrinsics.resolve(n, fast) for n in function.__code__.co_names})
     parameters = (lanes.NUMBA[_PARAMETERS[name]] for name in kernel.signature)
     compiler = numba_cuda.compiler
     with compiler.global_compiler_lock:
@@ -169,7 +171,8 @@ def _version(package: str) -> str:
 def key_of(kernel: Kernel, cc: tuple[int, int]) -> str:
     """What a cubin depends on, as the disk cache's key."""
     versions = [f"{p} {_version(p)}" for p in _PACKAGES]
-    return digest(FORMAT, kernel.source, kernel.name, kernel.signature, kernel.options, cc, *versions)
+    functions = [(f.source.digest, f.arguments, f.results) for f in kernel.functions]
+    return digest(FORMAT, kernel.source, kernel.name, kernel.signature, kernel.options, functions, cc, *versions)
 
 
 def cubins(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:

@@ -23,6 +23,8 @@ with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The 
     shuffle_xor(x, o)         x of the lane of the warp whose number differs in the bits of o
     warp_add(x, n)            the sum over each n neighbouring threads of a warp (n a power of two); so for others
     tid_x() bid_x() bdim_x() tid_y() ...  barrier()
+    part_0_2(t)               the first of 2 equal parts of a tuple's items
+    user_f_1a2b(x, y), user_f_1a2b_if(x, y, mask)                  a user's function on each lane: see `cuda_user.py`
     udiv(a, b)  urem(a, b)  least(a, b)                            for indices, which are not negative
 """
 
@@ -231,6 +233,20 @@ def _barrier(name: str) -> Any:
     return intrinsic_of(name, 0, rule)
 
 
+def _part(name: str, number: str, among: str) -> Any:
+    def rule(t: Any) -> tuple[Any, Codegen]:
+        kinds = list(t) if isinstance(t, types.BaseTuple) else [t]
+        count = len(kinds) // int(among)
+        first = int(number) * count
+
+        def generate(b: ir.IRBuilder, items: Sequence[Value]) -> Sequence[Value]:
+            return items[first : first + count]
+
+        return lanes_type(kinds[first], count), generate
+
+    return intrinsic_of(name, 1, rule)
+
+
 def _index_op(name: str) -> Any:
     methods = {
         "udiv": lambda b, x, y: b.udiv(x, y),
@@ -264,6 +280,7 @@ _PATTERNS = tuple(
         (rf"sstore_{_DTYPE}_(\d+)", shared_store),
         (rf"sget_{_DTYPE}_(\d+)x(\d+)", shared_get),
         (rf"sput_{_DTYPE}_(\d+)x(\d+)", shared_put),
+        (r"part_(\d+)_(\d+)", _part),
         ("lo|hi", _half),
         (r"repeat_(\d+)", _repeat),
         (r"fold_(\w+?)_(\d+)", _fold),

@@ -53,27 +53,33 @@ def lanes_type(element: Any, count: int) -> Any:
 
 
 def _unpack(b: ir.IRBuilder, value: Value, t: Any) -> list[Value]:
-    return [b.extract_value(value, k) for k in range(t.count)] if isinstance(t, types.UniTuple) else [value]
+    return [b.extract_value(value, k) for k in range(t.count)] if isinstance(t, types.BaseTuple) else [value]
 
 
 def _pack(b: ir.IRBuilder, lanes: Sequence[Value]) -> Value:
     if len(lanes) == 1:
         return lanes[0]
-    result = ir.Constant(ir.ArrayType(lanes[0].type, len(lanes)), ir.Undefined)
+    kinds = [lane.type for lane in lanes]
+    alike = all(kind == kinds[0] for kind in kinds)
+    pack = ir.ArrayType(kinds[0], len(lanes)) if alike else ir.LiteralStructType(kinds)
+    result = ir.Constant(pack, ir.Undefined)
     for k, lane in enumerate(lanes):
         result = b.insert_value(result, lane, k)
     return result
 
 
-def intrinsic_of(name: str, arity: int, rule: Rule) -> Any:
-    """A numba.cuda intrinsic of `arity` arguments from its rule."""
+def intrinsic_of(name: str, arity: int, rule: Rule, in_context: bool = False) -> Any:
+    """A numba.cuda intrinsic of `arity` arguments from its rule.
+
+    in_context: the code generator is given numba's context before the builder."""
 
     def define(typingctx: Any, *given: Any) -> Any:
         argtypes = [types.unliteral(t) for t in given]
         result, generate = rule(*argtypes)
 
         def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[Value]) -> Value:
-            lanes = generate(builder, *(_unpack(builder, a, t) for a, t in zip(args, argtypes, strict=True)))
+            first = (context, builder) if in_context else (builder,)
+            lanes = generate(*first, *(_unpack(builder, a, t) for a, t in zip(args, argtypes, strict=True)))
             return context.get_dummy_value() if result == types.void else _pack(builder, lanes)
 
         return signature(result, *argtypes), codegen

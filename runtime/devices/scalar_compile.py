@@ -1,7 +1,8 @@
 """Scalar Python functions in, their results' dtypes and LLVM IR out; by numba, once for each kind of arguments.
 
 The answers are kept on disk: a warm start imports no numba. The IR is a function `void @symbol(arguments, ptr ...)`
-that writes its results through pointers, a complex number as two reals and a bool as a byte, and calls only C's library.
+that writes its results through pointers, a complex number as two reals and a bool as a byte, and calls C's library only
+where LLVM has no instruction.
 """
 
 from __future__ import annotations
@@ -185,7 +186,8 @@ _SAYINGS = (
     (r"Untyped global name '(\w+)'", "{0} is no number and no function of numbers"),
     (r"NameError: name '(\w+)' is not defined", "{0} is not defined"),
     (r"Unknown attribute '(\w+)' of type (\S+)", "a {1} has no {0}"),
-    (r"Cannot unify ([^\s]+) and ([^\s]+) for '(\w+)", "{2} is a {0} on one path and a {1} on another"),
+    (r"Cannot unify (.+?) and (.+?) for '\$", "one path gives {0}, another {1}; give the same kind of result on all"),
+    (r"Cannot unify (.+?) and (.+?) for '(\w+)", "{2} is {0} on one path and {1} on another; use another name"),
     (r"Can't unify return type from the following types: (.*)", "its paths return different types: {0}"),
     (r"Invalid use of .*?\(?<?built-in function (\w+)>.*?argument\(s\) of type\(s\): \(([^)]*)\)", "{0} of ({1})"),
     (r"No implementation of function Function\((.+?)\) found for signature", "{0} does not take such arguments"),
