@@ -291,6 +291,11 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
     device: `cpu`, `cuda`, ... (default: where `x` is, else the default device). copy: whether the result has memory of
     its own; None as needed. Raises DTypeError, and ValueError where copy=False but a copy is needed."""
     place = parse(device)
+    if current() is not None:
+        from .numpy_inside import is_traced, traced_array
+
+        if is_traced(x):
+            return traced_array(x, dtype, copy=copy)  # type: ignore[return-value]
     if isinstance(x, Array):
         same_place = place is None or (x._device.kind, x._device.index) == place
         if same_place and (dtype is None or x.dtype == np.dtype(dtype)) and not copy:

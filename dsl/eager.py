@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.ops import OPS
+from ..compiler.ops import OPS, UFUNC_PARTS
 from ..runtime.device import Device
 from .array import Array, from_numpy
 from .devices import default, open_device
@@ -61,8 +61,17 @@ def device_of(*args: Any) -> Device | None:
     return None
 
 
+# functions that change their first argument
+CHANGING = {np.put, np.copyto, np.fill_diagonal, np.putmask, np.place, np.put_along_axis}
+CHANGING |= {ufunc.at for ufunc in UFUNC_PARTS}
+
+
 def run(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """`function` of NumPy at once; the result on the arguments' device."""
+    if function in CHANGING and args and isinstance(args[0], Array):
+        from .writing import call
+
+        return call(function, args, options)
     name = options.pop("device", None)
     if name is not None:
         from .devices import parse

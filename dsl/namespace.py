@@ -25,6 +25,7 @@ from . import (
     linear,
     nn,
     norms,
+    numpy_inside,
     operators,
     random,
     reductions,
@@ -116,6 +117,8 @@ def _namespace() -> dict[str, Callable[..., Any]]:
     found["sort"] = _both("sort", sorting.sort, sorting.sorted_values)
     found["argsort"] = _both("argsort", sorting.sorted_places, sorting.sorted_places)
     found["clip"] = _both("clip", _function(np.clip), elementwise.clipped)
+    for window in (np.bartlett, np.blackman, np.hamming, np.hanning, np.kaiser):
+        found[window.__name__] = _new(window.__name__, numpy_inside.inside(window), window)
     found["linspace"] = _new("linspace", creation.linspace, np.linspace)
     return found
 

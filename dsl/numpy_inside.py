@@ -208,16 +208,17 @@ def _listed(x: Any) -> Any:
     return list(x) if isinstance(x, range) else x
 
 
-def _asarray(
+def traced_array(
     a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None, like: Any = None
 ) -> Tracer:
+    """`np.asarray` of anything, traced."""
     found = gathered(_listed(a), dtype)
     same = isinstance(a, Tracer) and a._value.number == found._value.number
     return fresh_array(found._value, found) if copy or not same else array_of(a)
 
 
 def _ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tracer:
-    found: Tracer = atleast_1d(_asarray(a, dtype))
+    found: Tracer = atleast_1d(traced_array(a, dtype))
     return found
 
 
@@ -347,8 +348,8 @@ def _column(key: Any) -> Any:
 
 OURS: dict[Any, Callable[..., Any]] = {
     np.array: _array,
-    np.asarray: _asarray,
-    np.asanyarray: _asarray,
+    np.asarray: traced_array,
+    np.asanyarray: traced_array,
     np.ascontiguousarray: _ascontiguousarray,
     np.asfortranarray: _ascontiguousarray,
     np.copy: _copy,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,19 +29,30 @@ _ALONE = _references(_Holder(object()))  # counted, for interpreters count their
 
 
 def set_item(array: Array, key: Any, value: Any) -> None:
-    """`array[key] = value` with NumPy's meaning, once the work that makes the array is over.
+    """`array[key] = value` with NumPy's meaning. Raises what NumPy raises."""
+    key, value = plain(key), plain(value)
+    change(array, lambda own: own.__setitem__(key, value))
+
+
+def call(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """A function of NumPy's that changes its first argument, here a `kg.Array`: `np.put`, `np.add.at`, ..."""
+    rest, named = plain(args[1:]), {name: plain(value) for name, value in options.items()}
+    change(args[0], lambda own: function(own, *rest, **named))
+
+
+def change(array: Array, how: Callable[[Any], Any]) -> None:
+    """Lets `how` change the array's values, once the work that makes them is over.
 
     What was read or exported before (NumPy arrays, DLPack, calls in flight, constants of a trace) keeps the old
-    values: its memory stays as it is, and the array gets another one. Raises what NumPy raises."""
-    key, value = plain(key), plain(value)
+    values: its memory stays as it is, and the array gets another one."""
     array.wait()
     array._host = None
     own = _writable(array)
     if own is not None:
-        own[key] = value
+        how(own)
         return
     host = array.numpy().copy()
-    host[key] = value
+    how(host)
     new = from_numpy(host, array._device, own=True)
     array._memory, array._event, array._host = new._memory, new._event, None
 
