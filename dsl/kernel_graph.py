@@ -11,6 +11,7 @@ import numpy as np
 
 from ..compiler.graph import Graph
 from ..compiler.pipeline import stages
+from ..runtime.errors import KernelGraphError, note
 from ..runtime.plan import Plan
 from ..runtime.program import Kernel, Program
 from ..runtime.schedule import explain as explain_plan
@@ -20,7 +21,7 @@ from .capture import Argument, Captured
 from .devices import open_device, target
 from .eager import plain, wrapped
 from .entry import MISSED, Entry
-from .errors import ArgumentsError, OptionError, UserError, is_users, user_frames
+from .errors import ArgumentsError, OptionError, UserError, is_users, user_frames, user_line
 from .numbers import Respecialise
 from .options import checked
 from .parts import SplitEntry
@@ -109,6 +110,9 @@ class KernelGraph:
             return self._slow(args, options)
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
+        except KernelGraphError as error:
+            note(error, f"in a call of {self._name}, {user_line()}")
+            raise
 
     def _slow(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Any call whose arguments are bound: taken apart, looked up, and compiled if need be."""

@@ -20,4 +20,18 @@ class DeviceLost(KernelGraphError):
 
 
 class CompileError(KernelGraphError):
-    """A kernel's text could not be compiled or loaded."""
+    """A kernel's text could not be compiled or loaded. kernel: its name, where one kernel is to blame."""
+
+    def __init__(self, message: str = "", kernel: str = "") -> None:
+        super().__init__(message)
+        self.kernel = kernel
+
+
+class LaunchError(KernelGraphError):
+    """A device refused a launch or a copy; the device stays usable."""
+
+
+def note(error: BaseException, text: str) -> None:
+    """Add a line to what the error prints, once."""
+    if text not in getattr(error, "__notes__", ()):
+        error.add_note(text)

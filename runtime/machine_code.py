@@ -98,7 +98,7 @@ def optimise(text: str, name: str = "text") -> Any:
         module.data_layout = str(machine.target_data)
         module.verify()
     except RuntimeError as error:
-        raise CompileError(f"{name}: LLVM refuses the text: {error}") from None
+        raise CompileError(f"{name}: LLVM refuses the text: {error}", name) from None
     options = llvm.create_pipeline_tuning_options(speed_level=2)  # 3 takes longer, and makes no kernel faster
     options.loop_vectorization = options.slp_vectorization = False  # kernels come as vectors
     options.loop_unrolling = True
@@ -114,7 +114,7 @@ def compile_object(text: str, name: str = "text") -> bytes:
     with ffi.OutputString() as message:
         buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory", machine, module, 1, message)
         if not buffer:
-            raise CompileError(f"{name}: {message}")
+            raise CompileError(f"{name}: {message}", name)
     try:
         start, size = ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer)
         return ctypes.string_at(start, size)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import CompileError
+from .errors import CompileError, note
 from .library import LIBRARY, viewer
 from .plan import Launch, Plan, Record
 from .program import Kernel, Library, Pointer, Scalar, Task
@@ -84,7 +84,7 @@ def run_serially(
                     else:
                         calls[step.task](addresses)
                 except Exception as error:
-                    streams[s] = noted(error, task)
+                    streams[s] = noted(error, task, plan.program.name)
         elif isinstance(step, Record):
             events[step.event] = streams[s]
         else:
@@ -94,7 +94,7 @@ def run_serially(
     return tuple(error if e in recorded else failed for e, error in enumerate(events))
 
 
-def noted(error: BaseException, task: Task) -> BaseException:
-    """The error with the task and the user's line added to what it prints."""
-    error.add_note(f"in task {task.name}" + (f" of {task.line}" if task.line else ""))
+def noted(error: BaseException, task: Task, program: str) -> BaseException:
+    """The error with the task, the program and the user's line added to what it prints."""
+    note(error, f"in task {task.name} of {program}" + (f", {task.line}" if task.line else ""))
     return error

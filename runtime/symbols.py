@@ -40,5 +40,5 @@ def resolve(names: Iterable[str], what: str) -> dict[str, int]:
     found = {name: find(name) for name in names}
     missing = sorted(name for name, address in found.items() if address is None)
     if missing:
-        raise CompileError(f"{what} calls {', '.join(missing)}, which no library of this system has")
+        raise CompileError(f"{what} calls {', '.join(missing)}, which no library of this system has", what)
     return {name: address for name, address in found.items() if address is not None}

@@ -13,6 +13,7 @@ from .errors import CompileError, OutOfMemory
 from .machine import Machine
 from .plan import Plan
 from .program import Program
+from .serial import noted
 from .settings import settings
 from .tune import Tuner, bucket, keep, program_key, recall
 from .verify import check
@@ -22,7 +23,13 @@ def prepared(device: Device, plan: Plan, way: str = "") -> Executable:
     """The plan made ready, after the verifier has seen it where the settings say so. Raises PlanError."""
     if settings.verify:
         check(plan)
-    return device.prepare(plan, way) if way else device.prepare(plan)  # type: ignore[call-arg]
+    try:
+        return device.prepare(plan, way) if way else device.prepare(plan)  # type: ignore[call-arg]
+    except CompileError as error:
+        for task in plan.tasks:
+            if error.kernel == getattr(task.kernel, "name", None):
+                noted(error, task, plan.program.name)
+        raise
 
 
 class Trial:

@@ -210,7 +210,7 @@ class CPUExecutable:
         try:
             self._calls[task](addresses)
         except BaseException as raised:
-            raise noted(raised, self.plan.tasks[task]) from None
+            raise noted(raised, self.plan.tasks[task], self.plan.program.name) from None
 
     def _addresses(self, memories: Sequence[Any], arena: Any) -> list[int]:
         return [(m if o is None else (arena or 0) + o) or 0 for m, o in zip(memories, self.plan.offsets, strict=True)]
@@ -271,7 +271,7 @@ class CPUDevice:
         codes = machine_code.build_all(texts)
         for kernel, code in zip(missing, codes, strict=True):
             if kernel.name not in code.functions:
-                raise CompileError(f"the text of kernel {kernel.name} does not define @{kernel.name}")
+                raise CompileError(f"the text of kernel {kernel.name} does not define @{kernel.name}", kernel.name)
             self._loaded[kernel] = code
 
     def function(self, kernel: Kernel) -> int:

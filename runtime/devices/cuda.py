@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 
-from ..errors import DeviceLost, KernelGraphError
+from ..errors import CompileError, DeviceLost, LaunchError, OutOfMemory
 from ..plan import Plan
 from ..program import Kernel, Task
 from .cuda_compile import cubins
@@ -26,11 +27,8 @@ from .cuda_timing import Clock
 from .cuda_transfer import Transfers
 
 STREAMS_WAY, REPLAY_WAY = "streams", "replay"
+RECENT, SHOWN = 16, 8  # calls that a lost device can name, and steps that it does
 STREAMS = 8  # that calls rotate over; a wider plan adds more
-
-
-class LaunchError(KernelGraphError):
-    """The driver refused an operation; the device stays usable."""
 
 
 class CUDADevice:
@@ -46,7 +44,8 @@ class CUDADevice:
         self.context = context or Context(index)
         self.properties: GpuProperties = self.context.properties
         self.events = EventPool(self.context, self.failure)
-        self.pool = DevicePool(self.context.allocate, self.context.release, self.context.synchronize)
+        self.recent: deque[tuple[CudaEvent, tuple[str, ...]]] = deque(maxlen=RECENT)  # calls: their ends, their steps
+        self.pool = DevicePool(self._memory, self.context.release, self.context.synchronize)
         self.allocate, self.trim, self.statistics = self.pool.allocate, self.pool.trim, self.pool.statistics
         self.blas = Blas(self.pool.allocate, self.properties.memory_bytes)
         self.graphs = Graphs(self)
@@ -71,6 +70,14 @@ class CUDADevice:
         self.context.enter()
         self._transfers.download(memory.address, host)
 
+    def _memory(self, nbytes: int) -> Any:
+        """Memory of the driver's. Raises OutOfMemory, DeviceLost."""
+        try:
+            return self.context.allocate(nbytes)
+        except OutOfMemory:
+            self._check("allocating")
+            raise
+
     # kernels and plans
 
     def load(self, kernels: Sequence[Kernel]) -> None:
@@ -79,7 +86,11 @@ class CUDADevice:
         with self._lock:
             missing = [k for k in dict.fromkeys(kernels) if k not in self._kernels]
             for kernel, code in zip(missing, cubins(missing, self.properties.compute_capability), strict=True):
-                self._kernels[kernel] = self.context.kernel(code, kernel.name)
+                try:
+                    self._kernels[kernel] = self.context.kernel(code, kernel.name)
+                except CompileError:
+                    self._check("loading a kernel")
+                    raise
 
     def step(self, task: Task) -> KernelStep:
         """The launch of a task whose kernel may not be loaded yet."""
@@ -167,19 +178,27 @@ class CUDADevice:
 
     def failure(self, code: int, what: str) -> BaseException:
         """The exception for a driver's result code other than success."""
-        assert code != SUCCESS
         words = self.context.driver.describe(code)
         if is_lost(code) or self.lost is not None:
             return self._lose(f"{what}: {words}")
         return LaunchError(f"{what} failed: {words}")
 
+    def _check(self, what: str) -> None:
+        """Raises DeviceLost where that is why something else failed."""
+        code = self.context.driver.query_stream(self._streams[False][0]) if self._streams[False] else SUCCESS
+        if self.lost is not None or is_lost(code):
+            raise self.failure(code, what).with_traceback(None)
+
     def _lose(self, why: str) -> DeviceLost:
         if self.lost is None:
+            steps = [step for end, steps in self.recent if not end.is_known for step in steps]
+            more = f" and {len(steps) - SHOWN} more" if len(steps) > SHOWN else ""
             self.lost = DeviceLost(
                 f"GPU {self.index} ({self.properties.name}) is lost to this process: {why}. Its arrays cannot be read; "
                 "start a new process, with KERNELGRAPH_ENGINE=sync to see which step fails"
+                + (f". It is one of {'; '.join(steps[:SHOWN])}{more}" if steps else "")
             )
         return self.lost
 
 
-__all__ = ["CUDADevice", "DeviceNotFound", "LaunchError"]
+__all__ = ["CUDADevice", "DeviceNotFound"]

@@ -123,7 +123,7 @@ def packed_ptx(ptx: str, kernel: Kernel, members: int) -> str:
 
     body = _LOAD.sub(load, body)
     if "_param_" in body:
-        raise CompileError(f"kernel {kernel.name} reads its parameters in a way that cannot be packed")
+        raise CompileError(f"kernel {kernel.name} reads its parameters in a way that cannot be packed", kernel.name)
     row = _ROW.format(members=members, pointers=8 * pointers, numbers=8 * numbers)
     block = f"\t.param .align 8 .b8 arguments[{8 * members * len(kernel.signature)}]\n"
     return f"{head}.visible .entry {kernel.name}(\n{block}){bounds}{{{row}{body}"
@@ -157,7 +157,8 @@ def compile_cuda(kernel: Kernel, cc: tuple[int, int]) -> bytes:
     except CompileError:
         raise
     except Exception as error:
-        raise CompileError(f"kernel {kernel.name} does not compile for sm_{cc[0]}{cc[1]}: {error}") from error
+        why = f"kernel {kernel.name} does not compile for sm_{cc[0]}{cc[1]}: {error}"
+        raise CompileError(why, kernel.name) from error
 
 
 @cache

@@ -93,11 +93,11 @@ class Context:
         try:
             made = self.core.ObjectCode.from_cubin(cubin).get_kernel(name)
         except Exception as error:
-            raise CompileError(f"the driver cannot load kernel {name}: {error}") from None
+            raise CompileError(f"the driver cannot load kernel {name}: {error}", name) from None
         self._keep.append(made)
         code, function = self.driver.function_of(int(made.handle))
         if code:
-            raise CompileError(f"the driver cannot load kernel {name}: {self.driver.describe(code)}")
+            raise CompileError(f"the driver cannot load kernel {name}: {self.driver.describe(code)}", name)
         return function
 
     def allocate(self, nbytes: int) -> Any:

@@ -17,6 +17,11 @@ class CudaEvent:
         self.error: BaseException | None = None
         self._done = False
 
+    @property
+    def is_known(self) -> bool:
+        """Whether somebody has seen it happen."""
+        return self._done and self.error is None
+
     def query(self) -> bool:
         if not self._done:
             code = self._pool.query(self.handle)
@@ -29,7 +34,7 @@ class CudaEvent:
         if not self._done and self.error is None:
             self._over(self._pool.wait(self.handle))
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)  # else it grows with each wait
 
     def _over(self, code: int) -> None:
         if code != SUCCESS and self.error is None:

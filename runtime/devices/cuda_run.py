@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ..plan import Launch, Plan, Record, Wait
 from ..program import Kernel, members
-from ..serial import host_call
+from ..serial import host_call, noted
 from ..settings import settings
 from .cuda_alone import Alone
 from .cuda_driver import SUCCESS
@@ -58,6 +58,8 @@ class CUDAExecutable:
         self._replay = device.replay_of(self, way)
         launches = [i for i, s in enumerate(plan.steps) if isinstance(s, Launch)]
         self._first = launches[0] if launches else 0
+        tasks = [plan.tasks[s.task] for s in plan.steps if isinstance(s, Launch)]
+        self._told = tuple(f"{t.name} of {plan.program.name}" + (f", {t.line}" if t.line else "") for t in tasks)
         if self._replay is None and len(self.runners) == len(launches) == 1 and self._high == (False,):
             self.run = self._alone(self.runners[0])  # type: ignore[method-assign]
 
@@ -84,10 +86,16 @@ class CUDAExecutable:
             after = self._following(after, device.clock.pending())
         with self._lock:
             if self._replay is not None and settings.engine == "async":
-                events = self._replay.run(memories, scalars, after)
-                if events is not None:
-                    return tuple(events)
-            return self._walk(self.addresses(memories, arena), scalars, after)
+                replayed = self._replay.run(memories, scalars, after)
+                if replayed is not None:
+                    return self._noticed(tuple(replayed))
+            return self._noticed(self._walk(self.addresses(memories, arena), scalars, after))
+
+    def _noticed(self, events: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The device can name these steps, should it be lost before they end."""
+        if events:
+            self._device.recent.append((events[-1], self._told))
+        return events
 
     def _alone(self, step: Runner) -> Any:
         """`run` of a plan of one launch, for calls that wait for nothing, with all that can be looked up bound."""
@@ -96,6 +104,7 @@ class CUDAExecutable:
             return general
         launch = Alone(device, step)
         enter, clock, record, turns = device.context.enter, device.clock, device.events.record, device.turns()
+        recent, told = device.recent.append, self._told
 
         def run(
             memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
@@ -110,6 +119,7 @@ class CUDAExecutable:
                 event = record(stream)
             if code:
                 event.error = self._noted(device.failure(code, "launching"), self._first)
+            recent((event, told))
             return (event,) if count == 1 else (event,) * count
 
         return run
@@ -202,6 +212,4 @@ class CUDAExecutable:
         """The error with the step and the user's line."""
         step = self.plan.steps[number]
         assert isinstance(step, Launch)
-        task = self.plan.tasks[step.task]
-        error.add_note(f"in step {number}: {task.name}" + (f" ({task.line})" if task.line else ""))
-        return error
+        return noted(error, self.plan.tasks[step.task], self.plan.program.name)

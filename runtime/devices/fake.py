@@ -11,20 +11,21 @@ from typing import Any
 import numpy as np
 
 from ..device import Event
-from ..errors import CompileError, DeviceLost, KernelGraphError, OutOfMemory
+from ..errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ..plan import Launch, Plan, Record, Wait
 from ..program import Constant, Int, Kernel, Pointer, Scalar, Task
+from ..serial import noted
 
 ALIGNMENT = 256
 FIRST_ADDRESS = 1 << 20
 ERRORS: dict[str, type[KernelGraphError]] = {
     "allocate": OutOfMemory,
-    "upload": DeviceLost,
-    "download": DeviceLost,
+    "upload": LaunchError,
+    "download": LaunchError,
     "load": CompileError,
     "prepare": CompileError,
-    "launch": DeviceLost,
-    "work": DeviceLost,
+    "launch": LaunchError,
+    "work": LaunchError,
 }
 
 
@@ -65,7 +66,7 @@ class FakeEvent:
     def wait(self) -> None:
         self._done = True
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)
 
 
 class FakeTiming:
@@ -99,6 +100,7 @@ class FakeDevice:
     kind: str = "fake"
     log: list[tuple[Any, ...]] = field(default_factory=list)
     in_use: int = 0
+    lost: DeviceLost | None = None
     loaded: set[Kernel] = field(default_factory=set)
     events: list[FakeEvent] = field(default_factory=list)
     _faults: dict[str, dict[int, BaseException]] = field(default_factory=dict)
@@ -109,8 +111,9 @@ class FakeDevice:
     def fail(self, what: str, number: int = 0, error: BaseException | None = None) -> None:
         """Let the call `number` calls from now fail: 0 is the next one.
 
-        what: allocate, upload, download, load, prepare, launch (raised by `run`), or work (the launch is accepted and
-        fails later: events that follow it raise when they are waited for). error: by default the one of `ERRORS`.
+        what: allocate, upload, download, load, prepare, launch (refused), or work (accepted, fails later); events that
+        follow either raise when they are waited for. error: by default the one of `ERRORS`; after a DeviceLost
+        everything fails with it.
         """
         if what not in ERRORS:
             raise ValueError(f"fail({what!r}): write one of {', '.join(ERRORS)}")
@@ -121,11 +124,16 @@ class FakeDevice:
         """Count one call of `what`; the error that it was told to fail with, if any."""
         number = self._asked.get(what, 0)
         self._asked[what] = number + 1
-        return self._faults.get(what, {}).pop(number, None)
+        found = self._faults.get(what, {}).pop(number, None)
+        if isinstance(found, DeviceLost):
+            self.lost = found
+        return self.lost or found
 
     def _ask(self, what: str, *details: Any) -> None:
         self.log.append((what, *details))
         if (error := self.fault(what)) is not None:
+            if what == "load" and isinstance(error, CompileError):
+                error.kernel = details[0]
             raise error
 
     def event(self, error: BaseException | None = None) -> FakeEvent:
@@ -205,8 +213,11 @@ class FakeExecutable:
                             device.log.append(("after", stream, getattr(event, "number", None)))
                             failed[stream] = failed.get(stream) or getattr(event, "error", None)
                     task = plan.tasks[number]
-                    device._ask("launch", stream, task.name, self._arguments(task, memories, arena, scalars))
-                    failed[stream] = failed.get(stream) or device.fault("work")
+                    if failed.get(stream):
+                        continue
+                    device.log.append(("launch", stream, task.name, self._arguments(task, memories, arena, scalars)))
+                    error = device.fault("launch") or device.fault("work")
+                    failed[stream] = error and noted(error, task, plan.program.name)
                 case Record(stream, number):
                     device.log.append(("record", stream, number))
                     events[number] = failed.get(stream)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .dsl.kernel_graph import KernelGraph, kernel_graph
     from .dsl.scalar import Elementwise, elementwise
     from .dsl.spec import Spec, spec
-    from .runtime.errors import CompileError, DeviceLost, KernelGraphError, OutOfMemory, PlanError
+    from .runtime.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory, PlanError
     from .runtime.settings import override, settings
 
 __version__ = "0.1.0"
@@ -68,7 +68,7 @@ _HOMES = {
     "dsl.kernel_graph": ("KernelGraph", "kernel_graph"),
     "dsl.scalar": ("Elementwise", "elementwise"),
     "dsl.spec": ("Spec", "spec"),
-    "runtime.errors": ("CompileError", "DeviceLost", "KernelGraphError", "OutOfMemory", "PlanError"),
+    "runtime.errors": ("CompileError", "DeviceLost", "KernelGraphError", "LaunchError", "OutOfMemory", "PlanError"),
     "runtime.settings": ("override", "settings"),
     "ml_dtypes": ("bfloat16",),
 }
@@ -113,6 +113,7 @@ __all__ = [
     "IndexingError",
     "KernelGraph",
     "KernelGraphError",
+    "LaunchError",
     "NotFiniteError",
     "NumberError",
     "OptionError",

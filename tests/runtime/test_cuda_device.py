@@ -180,6 +180,33 @@ def test_a_sticky_error_loses_the_device() -> None:
         events[0].wait()
 
 
+def test_a_lost_device_names_what_was_not_seen_to_end_and_fails_everything() -> None:
+    device = device_on(FakeContext())
+    driver = device.context.driver
+    executable, inputs = start(device, chain(3))
+    _, (events, *_) = call(device, executable, inputs)
+    events[-1].wait()
+    one, more = start(device, chain())
+    _, (events, *_) = call(device, one, more)
+    driver.refuse["synchronize_event"] = 700
+    with pytest.raises(DeviceLost) as caught:
+        events[0].wait()
+    assert device.recent[-1][1][0] in str(caught.value) and device.recent[0][1][0] not in str(caught.value)
+    device.context.capacity = 0
+    driver.query_stream = lambda stream: 700
+    for act in (lambda: device.allocate(1 << 20), lambda: device.download(more[0][0], np.empty(40, "f4"))):
+        driver.refuse["to_host"] = 700
+        with pytest.raises(DeviceLost):
+            act()
+
+
+def test_memory_that_a_lost_device_refuses_is_no_lack_of_memory() -> None:
+    device = device_on(FakeContext(capacity=0))
+    device.context.driver.query_stream = lambda stream: 700
+    with pytest.raises(DeviceLost, match="allocating"):
+        device.allocate(1 << 20)
+
+
 def test_sync_names_the_step() -> None:
     device = device_on(FakeContext())
     executable, inputs = start(device, chain())
@@ -259,7 +286,7 @@ def test_events_are_recycled() -> None:
         _, (events, *_) = call(device, executable, inputs)
         events[0].wait()
         del events
-    assert len(device.events._objects) < 10
+    assert len(device.events._objects) < 10 + cuda.RECENT
 
 
 @settings(relaxed, max_examples=40)

@@ -17,7 +17,7 @@ from oracles import output_ends
 
 from kernelgraph.runtime.device import Device, Event, Executable, Memory
 from kernelgraph.runtime.devices.fake import FakeDevice
-from kernelgraph.runtime.errors import CompileError, DeviceLost, KernelGraphError, OutOfMemory
+from kernelgraph.runtime.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from kernelgraph.runtime.machine import MACHINES
 from kernelgraph.runtime.plan import Launch, Plan, Record, Wait
 from kernelgraph.runtime.program import Buffer, Int, Pointer, Program, Scalar, Task
@@ -121,11 +121,11 @@ def test_kernels_are_loaded_once() -> None:
     ("what", "error"),
     [
         ("allocate", OutOfMemory),
-        ("upload", DeviceLost),
-        ("download", DeviceLost),
+        ("upload", LaunchError),
+        ("download", LaunchError),
         ("load", CompileError),
         ("prepare", CompileError),
-        ("launch", DeviceLost),
+        ("launch", LaunchError),
     ],
 )
 def test_the_call_that_is_told_to_fail_fails_and_no_other(what: str, error: type[KernelGraphError]) -> None:
@@ -139,7 +139,7 @@ def test_the_call_that_is_told_to_fail_fails_and_no_other(what: str, error: type
         "download": lambda i: device.download(memory, host),
         "load": lambda i: device.load([kernels[i]]),
         "prepare": lambda i: device.prepare(plan),
-        "launch": lambda i: executable.run([0] * 4, 0, [0.0], []),
+        "launch": lambda i: [event.wait() for event in executable.run([0] * 4, 0, [0.0], [])],
     }
     each = 3 if what == "launch" else 1
     device.fail(what, each)
@@ -168,7 +168,7 @@ def test_work_that_fails_later_fails_the_outputs_that_follow_it_and_no_other() -
         for event, over in zip(events, output_ends(plan), strict=True):
             assert not event.query()
             if order[number] in over:
-                with pytest.raises(DeviceLost):
+                with pytest.raises(LaunchError):
                     event.wait()
             else:
                 event.wait()
@@ -184,6 +184,23 @@ def test_a_device_that_is_not_eager_finishes_when_it_is_asked_to() -> None:
     assert not any(event.query() for event in events)
     device.synchronize()
     assert all(event.query() for event in events)
+
+
+def test_a_lost_device_fails_for_ever_with_what_it_was_lost_to() -> None:
+    device, host = FakeDevice(), np.ones(4)
+    memory = device.allocate(64)
+    device.fail("work", error=DeviceLost("gone"))
+    events = device.prepare(two_branches()).run([0] * 4, 0, [0.0], [])
+    calls = [
+        events[0].wait,
+        lambda: device.allocate(1),
+        lambda: device.upload(host, memory),
+        lambda: device.download(memory, host),
+        lambda: device.prepare(two_branches()),
+    ]
+    for call in calls * 2:
+        with pytest.raises(DeviceLost, match="gone"):
+            call()
 
 
 def test_a_fault_of_an_unknown_kind_is_refused() -> None:

@@ -1,0 +1,59 @@
+"""Every allocation, compilation, launch and copy of twenty programs fails once: what then must hold, holds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelgraph.runtime.devices import cuda
+from kernelgraph.runtime.settings import override
+from tests.fault_programs import PROGRAMS, assigned, branches, sort_rows
+from tests.faults import FaultyCPU, check, faulty_cuda, faulty_fake
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
+from cuda_fake import FakeBlas, FakeContext
+
+
+@pytest.fixture(autouse=True)
+def _model_alone() -> Iterator[None]:
+    """The number of requests is the same in every run."""
+    with override(tune=False):
+        yield
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_on_the_fake_device(program: Any) -> None:
+    outcomes = check("fake", faulty_fake, program, PROGRAMS[program])
+    assert {o.partition(":")[0] for o in outcomes} == {"allocate", "compile", "copy", "launch"}
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_on_the_cpu(program: Any) -> None:
+    """Kernels cannot fail; the engine `sync` starts them one by one, so that a test can say that one has."""
+    outcomes = check("cpu", FaultyCPU, program, PROGRAMS[program])
+    with override(engine="sync"):
+        one_by_one = check("cpu", FaultyCPU, program, PROGRAMS[program], ["launch"])
+    assert {o.partition(":")[0] for o in outcomes + one_by_one} == {"allocate", "compile", "copy", "launch"}
+
+
+SMALL = [(assigned, False), (assigned, True), (branches, True), (sort_rows, False)]  # the emulator is slow
+
+
+@pytest.mark.parametrize(("program", "replay"), SMALL)
+def test_on_a_gpu_in_memory(program: Any, replay: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All twenty run on a GPU: see tests/gpu/test_faults.py."""
+    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(cuda, "worth_replay", lambda plan, runners: replay)
+
+    def make(faults: Any) -> Any:
+        context = FakeContext()
+        device = faulty_cuda(context)(faults)
+        device.blas = FakeBlas(context, device.pool.allocate)
+        return device
+
+    outcomes = check("cuda", make, program, PROGRAMS[program])
+    assert {o.partition(":")[0] for o in outcomes} == {"allocate", "compile", "copy", "launch"}
