@@ -6,12 +6,13 @@ Linux on x86-64 is the tested system. Where the native engine cannot be built, p
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from struct import Struct, error
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from ..vectors import vector_bytes, vector_library
 from .scalar_compile import identity, linked
 
 INLINE_US = 20.0  # less work than this runs on the caller's thread,
+LOADED = 1024  # kernels that stay loaded although no plan needs them
 PARKED_US = 40.0  # and less than this when all workers are parked: waking one costs as much
 
 Events = tuple[Any, ...]
@@ -71,8 +73,9 @@ class CPUExecutable:
         self.plan = plan
         self._device = device
         tasks = plan.tasks
-        device.load([t.kernel for t in tasks if isinstance(t.kernel, Kernel)])
-        self._functions = [device.function(t.kernel) if isinstance(t.kernel, Kernel) else 0 for t in tasks]
+        kernels = [t.kernel for t in tasks if isinstance(t.kernel, Kernel)]
+        self._code = dict(zip(kernels, device.load(kernels), strict=True))  # the device may let go of it
+        self._functions = [self._address(t.kernel) if isinstance(t.kernel, Kernel) else 0 for t in tasks]
         self._calls = [
             kernel_call(task, KERNEL(function), scalar_bits) if function else host_call(task)
             for task, function in zip(tasks, self._functions, strict=True)
@@ -98,6 +101,9 @@ class CPUExecutable:
         if not self._runs_inline or self.plan.program.scalars or self._layout is None:
             return None
         return direct(self._layout, taken, (self, self._engine))
+
+    def _address(self, kernel: Kernel) -> int:
+        return self._code[kernel].functions[kernel.name]
 
     def _attach(self) -> None:
         """Lay the plan out for the process' engine (another one after a fork)."""
@@ -248,7 +254,8 @@ class CPUDevice:
         self.allocate = self.pool.allocate
         self.trim = self.pool.trim
         self.statistics = self.pool.statistics
-        self._loaded: dict[Kernel, machine_code.Code] = {}
+        self._loaded: dict[Kernel, machine_code.Code] = {}  # used longest ago first
+        self._lock = threading.Lock()
 
     @property
     def identity(self) -> str:
@@ -264,19 +271,24 @@ class CPUDevice:
         """Copy the start of `memory` into a C-contiguous host array."""
         host[...] = as_numpy(memory, host.dtype, host.shape)
 
-    def load(self, kernels: Sequence[Kernel]) -> None:
-        """Compile or fetch from the disk cache what is not loaded yet. Raises CompileError."""
-        missing = [k for k in dict.fromkeys(kernels) if k not in self._loaded]
+    def load(self, kernels: Sequence[Kernel]) -> list[machine_code.Code]:
+        """The code of each kernel, compiled or fetched from the disk cache where it is not loaded yet. Code that was
+        not asked for lately is let go of: it lives as long as an executable holds it. Raises CompileError."""
+        found = {kernel: self._loaded.get(kernel) for kernel in kernels}
+        missing = [kernel for kernel, code in found.items() if code is None]
         texts = [(identity(k.source, k.functions), partial(linked, k.source, k.functions), k.name) for k in missing]
         codes = machine_code.build_all(texts)
         for kernel, code in zip(missing, codes, strict=True):
             if kernel.name not in code.functions:
                 raise CompileError(f"the text of kernel {kernel.name} does not define @{kernel.name}", kernel.name)
-            self._loaded[kernel] = code
-
-    def function(self, kernel: Kernel) -> int:
-        """The address of a loaded kernel."""
-        return self._loaded[kernel].functions[kernel.name]
+        found.update(zip(missing, codes, strict=True))
+        with self._lock:
+            for kernel, one in found.items():
+                self._loaded.pop(kernel, None)
+                self._loaded[kernel] = cast(machine_code.Code, one)
+            while len(self._loaded) > LOADED:
+                del self._loaded[next(iter(self._loaded))]
+        return [cast(machine_code.Code, found[kernel]) for kernel in kernels]
 
     def prepare(self, plan: Plan) -> CPUExecutable:
         return CPUExecutable(self, plan)

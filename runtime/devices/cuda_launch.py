@@ -171,8 +171,13 @@ class HostStep:
         self._written = {w.buffer for w in task.writes}
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
-        driver = self._driver
         hosts: dict[int, Any] = {}
+        refused = self._steps(addresses, hosts, stream)
+        ended = int(self._driver.synchronize_stream(stream))  # until then, copies use `hosts`
+        return ended or refused
+
+    def _steps(self, addresses: Sequence[int], hosts: dict[int, Any], stream: int) -> int:
+        driver = self._driver
         places = [0] * len(addresses)
         for buffer, (low, high) in self._spans.items():
             hosts[buffer] = ctypes.create_string_buffer(high - low)
@@ -189,4 +194,4 @@ class HostStep:
             place = ctypes.addressof(hosts[buffer])
             if code := int(driver.to_device(addresses[buffer] + low, place, high - low, stream)):
                 return code
-        return int(driver.synchronize_stream(stream))
+        return SUCCESS
