@@ -58,7 +58,8 @@ def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
             fastmath=fast,
             launch_bounds=namespace["THREADS"],
         )
-        library._nvvm_options["fma"] = fast
+        # A new dict: the old one is part of the key of numba-cuda's caches of overloads.
+        library._nvvm_options = {**library._nvvm_options, "fma": fast}
         (ptx,) = library.get_asm_strs(cc=cc)
     return _renamed(str(ptx), kernel.name)
 

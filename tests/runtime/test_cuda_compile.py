@@ -249,3 +249,17 @@ def test_elsewhere_gives_the_same() -> None:
     codes: dict[int, bytes] = {}
     cuda_compile._elsewhere([*kernels, replace(kernels[0], source="no kernel")], CC, waiting, codes)
     assert codes == dict(enumerate(compile_cuda(k, CC) for k in kernels)) and waiting.empty()
+
+
+def test_a_process_that_has_compiled_much_compiles_as_fast(monkeypatch) -> None:
+    """numba-cuda finds what it has typed before: nothing that we pass on makes its keys differ."""
+    from numba.cuda.typing import templates
+
+    kernel, built = cuda_kernel(one("add", F32, F32)), []
+    build = templates._OverloadFunctionTemplate._build_impl
+    compile_ptx(kernel, CC)
+    monkeypatch.setattr(
+        templates._OverloadFunctionTemplate, "_build_impl", lambda self, *a: built.append(self.key) or build(self, *a)
+    )
+    compile_ptx(kernel, CC)
+    assert not built
