@@ -50,8 +50,9 @@ class Report:
     """What the scheduler decided for one plan.
 
     width: the most tasks that could run side by side (Dilworth); None where the program was too large to say.
-    inner: between the plan's tasks. entry, exit: to fork from and join a foreign stream (a call without one needs
-    neither). completion: what the outputs' own events need beyond `inner`.
+    inner: between the plan's tasks. entry, exit: to fork from a caller's stream and to join back to it (a call without
+    one needs neither; the exit waits for the outputs' own events, see `borders`). completion: what those need beyond
+    `inner`.
     crossing: the events of a scheduler that records one for every dependence between two streams.
     critical_path: microseconds of the longest chain of tasks. live: a lower bound of the arena, the most bytes open
     at one task. added: the orders that `memory="small"` added. joins: join points among the tasks.

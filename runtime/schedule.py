@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .assign import Assignment
+from .borders import borders
 from .candidates import Option, Options, Work, nodes_of, option, options
 from .dag import ancestors, ranks
 from .happens import happens_before
@@ -17,7 +18,7 @@ from .plan import Plan
 from .program import Program, dependences
 from .report import Count, Edge, Report
 from .shrink import shrink
-from .waits import emit, foreign_stream, with_completion, with_join_points
+from .waits import emit, with_completion, with_join_points
 
 MODES = ("concurrency", "balanced", "small")
 
@@ -164,7 +165,6 @@ def _plan(program: Program, work: Work, found: Options, placed: _Placed, memory:
     nodes = nodes_of(placed.preds, assignment)
     nodes, inner = with_join_points(nodes, direct) if join_points else (nodes, direct)
     joins = len(nodes.preds) - nodes.tasks
-    forked, joined = foreign_stream(nodes, inner)
     writers = [0] * len(program.buffers)
     for number, task in enumerate(program.tasks):
         for region in task.writes:
@@ -173,12 +173,23 @@ def _plan(program: Program, work: Work, found: Options, placed: _Placed, memory:
     steps, events, completion = emit(nodes, full, last)
     rank = ranks(work.preds, work.costs)
     stream = assignment.stream
+    plan = Plan(
+        program=program,
+        steps=steps,
+        streams=nodes.streams,
+        events=events,
+        offsets=placed.placement.offsets,
+        arena_bytes=placed.placement.arena,
+        completion=completion,
+        high_priority=_critical_stream(work.preds, rank, work.costs, assignment),
+    )
+    ends = borders(plan)
     report = Report(
         width=found.width,
         streams=nodes.streams,
         inner=Count(len(inner.recorded), inner.waits),
-        entry=Count(1, forked) if forked else Count(),
-        exit=Count(joined, joined),
+        entry=Count(1, len(ends.roots)) if ends.roots else Count(),
+        exit=Count(0, len(ends.exits)),
         completion=Count(events - len(inner.recorded), full.waits - inner.waits),
         crossing=sum(stream[p] != stream[v] for v, sources in enumerate(placed.preds) for p in sources),
         critical_path=max(rank, default=0.0),
@@ -191,17 +202,7 @@ def _plan(program: Program, work: Work, found: Options, placed: _Placed, memory:
         added=placed.added,
         joins=joins,
     )
-    return Plan(
-        program=program,
-        steps=steps,
-        streams=nodes.streams,
-        events=events,
-        offsets=placed.placement.offsets,
-        arena_bytes=placed.placement.arena,
-        completion=completion,
-        high_priority=_critical_stream(work.preds, rank, work.costs, assignment),
-        report=report,
-    )
+    return replace(plan, report=report)
 
 
 def _critical_stream(

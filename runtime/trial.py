@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from .borders import borders
 from .contest import Candidate, contest, worth_measuring
 from .device import Device, Event, Executable, Timing
 from .errors import CompileError, OutOfMemory
@@ -22,7 +23,8 @@ from .verify import check
 def prepared(device: Device, plan: Plan, way: str = "") -> Executable:
     """The plan made ready, after the verifier has seen it where the settings say so. Raises PlanError."""
     if settings.verify:
-        check(plan)
+        ends = borders(plan)
+        check(plan, ends.roots, ends.exits)
     try:
         return device.prepare(plan, way) if way else device.prepare(plan)  # type: ignore[call-arg]
     except CompileError as error:

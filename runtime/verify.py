@@ -26,7 +26,7 @@ class Violation:
     """Two steps that may go wrong together, or one (`second` is then empty), and why.
 
     kind: structure, bounds, uninitialised, in place, side by side, race, order (a race that the plan decides the wrong
-    way), completion. Bytes [low, high) are of the buffer or arena that `memory` names; lines are the user's.
+    way), completion; entry and exit, of a call under a caller's stream. Bytes [low, high) are of the buffer or arena that `memory` names; lines are the user's.
     """
 
     kind: str
@@ -82,9 +82,12 @@ class _Replay:
     violations: tuple[Violation, ...]
 
 
-def check(plan: Plan) -> None:
-    """Raises PlanError, naming the steps, the bytes and the user's lines, if the plan is not safe."""
+def check(plan: Plan, roots: Sequence[int] | None = None, exits: Sequence[int] = ()) -> None:
+    """Raises PlanError, naming the steps, the bytes and the user's lines, if the plan is not safe. roots, exits: its
+    borders, where these are known; see `verify_borders`."""
     found = verify(plan)
+    if not found and roots is not None:
+        found = verify_borders(plan, roots, exits)
     if found:
         more = f"\n  and {len(found) - 5} more" if len(found) > 5 else ""
         raise PlanError(f"plan {plan.program.name} is not safe:\n  " + "\n  ".join(map(str, found[:5])) + more)
@@ -106,6 +109,26 @@ def verify(plan: Plan) -> list[Violation]:
     found += _races(accesses)
     found += _uninitialised(plan, accesses)
     found += _completion(plan, replay)
+    return found
+
+
+def verify_borders(plan: Plan, roots: Sequence[int], exits: Sequence[int]) -> list[Violation]:
+    """What is wrong with a call under a caller's stream: work outside of what lies between its fork and its join.
+    roots: the steps that wait for the stream's event. exits: the outputs whose events the stream waits for."""
+    width = plan.streams + 1  # the caller's is the last
+    clocks = [[0] * width for _ in range(width)]
+    entry = tuple([0] * plan.streams + [1])
+    steps = [plan.steps[number] for number in roots]
+    wanted = {step.task: [entry] for step in steps if isinstance(step, Launch)}
+    replay = _replay(plan, clocks, 0, wanted)
+    ended = [replay.events[plan.completion[i]] for i in exits if plan.completion[i] in replay.events]
+    found = []
+    for number, (stream, position, clock) in replay.launches.items():
+        step = f"t{number} {plan.tasks[number].name}"
+        if not clock[-1]:
+            found.append(Violation("entry", "caller's stream", step, "it may start before what the stream did before"))
+        if not any(other[stream] >= position for other in ended):
+            found.append(Violation("exit", step, "caller's stream", "the stream may go on before it is done"))
     return found
 
 

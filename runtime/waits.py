@@ -220,17 +220,3 @@ def emit(nodes: Order, waits: Waits, completion: Sequence[int]) -> tuple[tuple[S
             event[v] = len(event)
             steps.append(Record(s, event[v]))
     return tuple(steps), len(event), tuple(event[v] for v in completion)
-
-
-def foreign_stream(nodes: Order, waits: Waits) -> tuple[int, int]:
-    """How many streams must be forked from a caller's stream, and how many joined back to it."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for v in nodes.order:
-        first.setdefault(nodes.stream[v], v)
-        last[nodes.stream[v]] = v
-    forked = sum(not waits.needed[v] for v in first.values())
-    tails = 0
-    for v in last.values():
-        tails |= 1 << v
-    return forked, _maximal(tails, waits.before).bit_count()

@@ -203,7 +203,8 @@ def test_a_foreign_stream_is_forked_from_and_joined() -> None:
         tails = [tasks[-1] for tasks in by_stream.values()]
         ends = [v for v in tails if not any(v in follows[w] for w in tails)]
         assert plan.report.entry.waits == len(free)
-        assert (plan.report.exit.records, plan.report.exit.waits) == (len(ends), len(ends))
+        assert plan.report.exit.records == 0  # the outputs' own events serve, and one may stand for several ends
+        assert 1 <= plan.report.exit.waits <= len(ends)
 
 
 def test_crossing_edges_are_never_fewer_than_the_waits() -> None:
