@@ -33,6 +33,42 @@ class Event(Protocol):
         ...
 
 
+class Stream(Protocol):
+    """Work in order, that a caller puts calls on: they follow what is there, and what comes later follows them."""
+
+    handle: int
+    priority: int
+
+    @property
+    def capturing(self) -> bool:
+        """Whether somebody captures it into a graph."""
+        ...
+
+    def fork(self, after: list[tuple[int, Any]], buffers: int) -> tuple[Any, ...]:
+        """Add to what a run of a plan with so many buffers comes after; the answer is for `join`."""
+        ...
+
+    def join(self, events: Sequence[Any], forked: tuple[Any, ...], kept: Sequence[Any]) -> None:
+        """Follow the events of a run. kept: its memory, which a captured run needs for longer."""
+        ...
+
+    def record(self) -> Event:
+        """The moment when all that was put on it before is done; `elapsed` of the device takes two of them."""
+        ...
+
+    def wait(self, event: Event) -> None:
+        """What is put on it after this starts only when the event has happened; never blocks on the same device."""
+        ...
+
+    def query(self) -> bool:
+        """Whether all that was put on it is done; never blocks."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for all that was put on it."""
+        ...
+
+
 class Executable(Protocol):
     """A plan made ready: kernels loaded, argument blocks laid out."""
 
@@ -47,7 +83,8 @@ class Executable(Protocol):
 
         memories[b] is the address (int) of input or output buffer `b` (None for temporaries, which live in `arena`,
         an address). scalars are Python or NumPy numbers. after: (buffer, event) pairs; work that touches the buffer
-        starts only after its event. The caller keeps all memory alive until the completion events have happened.
+        starts only after its event; for the buffer `borders.ENTRY` all work does. The caller keeps all memory alive
+        until the completion events have happened.
         """
         ...
 
@@ -111,4 +148,12 @@ class Device(Protocol):
 
     def synchronize(self) -> None:
         """Wait for all work launched on the device."""
+        ...
+
+    def stream(self, priority: int = 0) -> Stream:
+        """A stream for a caller; below 0 is a high priority."""
+        ...
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        """Milliseconds between two events of `Stream.record`; waits for them."""
         ...

@@ -26,7 +26,8 @@ class Violation:
     """Two steps that may go wrong together, or one (`second` is then empty), and why.
 
     kind: structure, bounds, uninitialised, in place, side by side, race, order (a race that the plan decides the wrong
-    way), completion; entry and exit, of a call under a caller's stream. Bytes [low, high) are of the buffer or arena that `memory` names; lines are the user's.
+    way), completion; entry and exit, of a call under a caller's stream. Bytes [low, high) are of the buffer or arena
+    that `memory` names; lines are the user's.
     """
 
     kind: str

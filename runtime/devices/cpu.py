@@ -29,6 +29,7 @@ from ..pool import Pool, as_numpy
 from ..program import Kernel
 from ..serial import KERNEL, host_call, kernel_call, noted, run_serially
 from ..settings import settings
+from ..streams import QueueEvent, QueueStream, milliseconds
 from ..vectors import vector_bytes, vector_library
 from .scalar_compile import identity, linked
 
@@ -298,6 +299,13 @@ class CPUDevice:
         found = engine()
         if found is not None:
             wait_for_all(found)
+
+    def stream(self, priority: int = 0) -> QueueStream:
+        """A stream for a caller; the priority changes nothing, since every core takes what comes first."""
+        return QueueStream(priority)
+
+    def elapsed(self, start: QueueEvent, end: QueueEvent) -> float:
+        return milliseconds(start, end)
 
     @property
     def vector_bytes(self) -> int:

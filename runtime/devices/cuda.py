@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import cycle
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..plan import Plan
 from ..program import Kernel, Task
 from .cuda_compile import cubins
 from .cuda_context import Context, DeviceNotFound
-from .cuda_driver import SUCCESS
+from .cuda_driver import CAPTURE_RELAXED, SUCCESS
 from .cuda_events import CudaEvent, EventPool, is_lost
 from .cuda_graph import Graphs, Replay, replayable, worth_replay
 from .cuda_launch import KernelStep, in_one_block
@@ -23,6 +24,7 @@ from .cuda_library import Blas, native_step
 from .cuda_pool import DevicePool
 from .cuda_properties import GpuProperties
 from .cuda_run import CUDAExecutable
+from .cuda_streams import LEGACY, Captures, CudaStream
 from .cuda_timing import Clock
 from .cuda_transfer import Transfers
 
@@ -49,12 +51,15 @@ class CUDADevice:
         self.allocate, self.trim, self.statistics = self.pool.allocate, self.pool.trim, self.pool.statistics
         self.blas = Blas(self.pool.allocate, self.properties.memory_bytes)
         self.graphs = Graphs(self)
+        self.captures = Captures(self)
+        self.timed_events = EventPool(self.context, self.failure, timed=True)
         self.lost: DeviceLost | None = None
         self._kernels: dict[Kernel, int] = {}
         self._lock = threading.RLock()
         self._streams: dict[bool, list[int]] = {False: [], True: []}  # by priority
         self._numbers: dict[int, int] = {}  # of streams of low priority
         self._objects: list[Any] = []
+        self._spare: dict[bool, list[int]] = {False: [], True: []}  # streams that callers had
         self._turn = 0
         self._grow(STREAMS)
         self.clock = Clock(self.context, self.failure, self.new_stream(False), self._working)
@@ -163,6 +168,34 @@ class CUDADevice:
         self._objects.append(made)
         return int(made.handle)
 
+    def stream(self, priority: int = 0) -> CudaStream:
+        """A stream for a caller. priority: below 0 is high."""
+        self.context.enter()
+        spare = self._spare[priority < 0]
+        handle = spare.pop() if spare else self.new_stream(priority < 0)
+        return CudaStream(self, handle, priority, own=True)
+
+    def give_stream(self, handle: int, priority: int) -> None:
+        self._spare[priority < 0].append(handle)
+
+    def foreign_stream(self, handle: int) -> CudaStream:
+        """Somebody's stream. handle: the driver's; 0 and 1 are the legacy default stream, 2 is the thread's own."""
+        return CudaStream(self, handle or LEGACY)
+
+    def relaxed(self) -> AbstractContextManager[None]:
+        """Within it this thread may do what a capture of somebody else's forbids."""
+        return _relaxed(self.context)
+
+    def elapsed(self, start: CudaEvent, end: CudaEvent) -> float:
+        """Milliseconds between two events of `CudaStream.record`; waits for them."""
+        self.context.enter()
+        start.wait()
+        end.wait()
+        code, found = self.context.driver.elapsed(start.handle, end.handle)
+        if code != SUCCESS:
+            raise self.failure(code, "reading the time")
+        return found / 1e3
+
     def _working(self) -> list[int]:
         """The streams that work is launched on."""
         return [*self._streams[False], *self._streams[True], *self.graphs.streams()]
@@ -199,6 +232,16 @@ class CUDADevice:
                 + (f". It is one of {'; '.join(steps[:SHOWN])}{more}" if steps else "")
             )
         return self.lost
+
+
+@contextmanager
+def _relaxed(context: Any) -> Iterator[None]:
+    context.enter()
+    before = context.driver.capture_mode(CAPTURE_RELAXED)
+    try:
+        yield
+    finally:
+        context.driver.capture_mode(before)
 
 
 __all__ = ["CUDADevice", "DeviceNotFound"]

@@ -12,6 +12,9 @@ from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglon
 from typing import Any
 
 SUCCESS, OUT_OF_MEMORY, NOT_READY = 0, 2, 600
+CAPTURING = 1
+NO_DESTRUCTOR_SYNC = MOVE = 1
+MEMORY_TYPE, HOST_MEMORY = 2, 1
 CAPTURE_RELAXED = 2  # a capture that forbids other threads nothing
 LOST = frozenset({214, 219, 220, 700, 702, 709, 710, 713, 714, 715, 716, 717, 718, 719})  # the context is unusable
 
@@ -59,6 +62,10 @@ class Driver:
         self.to_device = function("cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)  # to, from, n, stream
         self.to_host = function("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
         self.on_device = function("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
+        self._user_object = function("cuUserObjectCreate", *(c_void_p,) * 3, c_uint, c_uint)
+        self._retain = function("cuGraphRetainUserObject", c_void_p, c_void_p, c_uint, c_uint)
+        self._exchange_mode = function("cuThreadExchangeStreamCaptureMode", c_void_p)
+        self._pointer_attribute = function("cuPointerGetAttribute", c_void_p, c_int, c_void_p)
         self.begin_capture = function("cuStreamBeginCapture_v2", c_void_p, c_int)  # stream, mode
         self.launch_graph = function("cuGraphLaunch", c_void_p, c_void_p)  # executable graph, stream
         self.update_kernel = function("cuGraphExecKernelNodeSetParams_v2", c_void_p, c_void_p, c_void_p)
@@ -88,6 +95,30 @@ class Driver:
         if code != SUCCESS or count.value != 1 or not nodes.value:
             return code or NOT_READY, 0
         return SUCCESS, c_void_p.from_address(nodes.value).value or 0
+
+    def captures(self, stream: int) -> tuple[int, int]:
+        """Result code and the graph that a stream is captured into; 0 for none."""
+        status, number, graph = c_int(), c_ulonglong(), c_void_p()
+        code = self._capture_info(stream, byref(status), byref(number), byref(graph), None, None)
+        return code, (graph.value or 0) if code == SUCCESS and status.value == CAPTURING else 0
+
+    def capture_mode(self, mode: int) -> int:
+        """What this thread may do while somebody captures; the mode before."""
+        found = c_int(mode)
+        self._exchange_mode(byref(found))
+        return found.value
+
+    def tell_when_gone(self, graph: int, argument: int, function: int) -> int:
+        """Result code; `function(argument)`, of C, is called when nothing of the graph is left."""
+        made = c_void_p()
+        code = self._user_object(byref(made), argument, function, 1, NO_DESTRUCTOR_SYNC)
+        return code or self._retain(graph, made, 1, MOVE)
+
+    def is_pinned(self, address: int) -> bool:
+        """Whether host memory is page-locked."""
+        found = c_uint(0)
+        code = self._pointer_attribute(byref(found), MEMORY_TYPE, address)
+        return code == SUCCESS and found.value == HOST_MEMORY
 
     def instantiate(self, graph: int) -> tuple[int, int]:
         """Result code and executable graph."""

@@ -61,7 +61,7 @@ class EventPool:
         self._make = context.timed_event if timed else context.event
         self._objects: list[Any] = []
 
-    def take(self, stream: int) -> CudaEvent:
+    def take(self, stream: int, kind: type[CudaEvent] = CudaEvent) -> CudaEvent:
         """An event that is to be recorded on the stream."""
         try:
             handle = self.free.pop()
@@ -69,7 +69,7 @@ class EventPool:
             made = self._make()
             self._objects.append(made)
             handle = int(made.handle)
-        return CudaEvent(self, handle, stream)
+        return kind(self, handle, stream)
 
     def record(self, stream: int) -> CudaEvent:
         """The moment when all that was put on the stream before is done."""

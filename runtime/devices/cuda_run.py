@@ -6,8 +6,11 @@ import random
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol
 
+from ..borders import ENTRY, borders
+from ..errors import LaunchError
 from ..plan import Launch, Plan, Record, Wait
 from ..program import Kernel, members
 from ..serial import host_call, noted
@@ -16,6 +19,7 @@ from .cuda_alone import Alone
 from .cuda_driver import SUCCESS
 from .cuda_events import CudaEvent
 from .cuda_launch import HostStep, KernelStep
+from .cuda_streams import CapturedEvent, captured_event
 from .cuda_timing import CudaTiming
 
 LAUNCH, RECORD, WAIT = range(3)
@@ -60,6 +64,7 @@ class CUDAExecutable:
         self._first = launches[0] if launches else 0
         tasks = [plan.tasks[s.task] for s in plan.steps if isinstance(s, Launch)]
         self._told = tuple(f"{t.name} of {plan.program.name}" + (f", {t.line}" if t.line else "") for t in tasks)
+        self._roots = borders(plan).roots
         if self._replay is None and len(self.runners) == len(launches) == 1 and self._high == (False,):
             self.run = self._alone(self.runners[0])  # type: ignore[method-assign]
 
@@ -82,6 +87,9 @@ class CUDAExecutable:
         device = self._device
         device.context.enter()
         device.clock.runs += 1
+        if after and any([type(event) is CapturedEvent for _, event in after]):
+            with self._lock:
+                return self._captured(memories, arena, scalars, after)
         if device.clock.end is not None:
             after = self._following(after, device.clock.pending())
         with self._lock:
@@ -96,6 +104,19 @@ class CUDAExecutable:
         if events:
             self._device.recent.append((events[-1], self._told))
         return events
+
+    def _captured(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+    ) -> tuple[Any, ...]:
+        """The steps as nodes of somebody's graph. What they need from outside of it is waited for on the host."""
+        inside = [(buffer, event) for buffer, event in after if type(event) is CapturedEvent]
+        for _, event in after:
+            event.wait()
+        hosts = [t.name for t, r in zip(self.plan.tasks, self.runners, strict=True) if isinstance(r, HostStep)]
+        if hosts:
+            raise LaunchError(f"a graph cannot hold what runs on the host: {', '.join(hosts)}; call it outside")
+        streams = self._device.captures.streams(inside[0][1].graph, self._high)
+        return self._walk(self.addresses(memories, arena), scalars, inside, streams)
 
     def _alone(self, step: Runner) -> Any:
         """`run` of a plan of one launch, for calls that wait for nothing, with all that can be looked up bound."""
@@ -143,14 +164,21 @@ class CUDAExecutable:
         return after if event is None else [*after, *((buffer, event) for buffer in self._touched)]
 
     def _walk(
-        self, addresses: Sequence[int], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+        self,
+        addresses: Sequence[int],
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Any]],
+        capturing: list[int] | None = None,
     ) -> tuple[Any, ...]:
         """Issue every step. A stream that meets an error stops, and so does what waits for it."""
         device = self._device
         driver, record = device.context.driver, device.events.record
-        streams = device.streams_for(self._high, after)
         entry = self._entry(after) if after else None
-        checked = settings.engine != "async"
+        checked = settings.engine != "async" and capturing is None
+        if capturing is None:
+            streams = device.streams_for(self._high, after)
+        else:
+            streams, record = capturing, partial(captured_event, device)
         events: list[Any] = [None] * self.plan.events
         bad: dict[int, BaseException] = {}  # by stream of the plan
         for kind, s, what, number in self._steps:
@@ -182,7 +210,7 @@ class CUDAExecutable:
         """The events to wait for before a step."""
         found: dict[int, list[Any]] = {}
         for buffer, event in after:
-            for step in self._touched.get(buffer, ()):
+            for step in self._roots if buffer == ENTRY else self._touched.get(buffer, ()):
                 waiting = found.setdefault(step, [])
                 if event not in waiting:
                     waiting.append(event)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..borders import ENTRY, borders
 from ..device import Event
 from ..errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ..plan import Launch, Plan, Record, Wait
@@ -176,11 +177,61 @@ class FakeDevice:
         self.load([task.kernel for task in plan.tasks if isinstance(task.kernel, Kernel)])
         return FakeExecutable(self, plan, way)
 
+    def stream(self, priority: int = 0) -> FakeStream:
+        return FakeStream(self, priority)
+
+    def elapsed(self, start: FakeEvent, end: FakeEvent) -> float:
+        """How many events were made in between."""
+        return float(end.number - start.number)
+
     def synchronize(self) -> None:
         self.log.append(("synchronize",))
         for event in self.events:
             event.happen()
         self.events.clear()
+
+
+class FakeStream:
+    """A caller's stream: logs ("fork", handle, event), ("join", handle, event), ("record", ...) and ("wait", ...)."""
+
+    capturing = False
+
+    def __init__(self, device: FakeDevice, priority: int) -> None:
+        self._device, self.priority = device, priority
+        self.handle = next(device._numbers)
+        self._tail: FakeEvent | None = None
+
+    def _put(self, what: str, event: FakeEvent) -> None:
+        self._device.log.append((what, f"stream {self.handle}", event.number))
+
+    def record(self) -> FakeEvent:
+        made = self._device.event()
+        self._put("record", made)
+        self._tail = made
+        return made
+
+    def wait(self, event: Any) -> None:
+        self._put("wait", event)
+        self._tail = event
+
+    def fork(self, after: list[tuple[int, Any]], buffers: int) -> tuple[Any, ...]:
+        made = self._device.event()
+        self._put("fork", made)
+        after.append((ENTRY, made))
+        return ()
+
+    def join(self, events: Sequence[Any], forked: tuple[Any, ...], kept: Sequence[Any]) -> None:
+        for event in dict.fromkeys(events):
+            self._put("join", event)
+            self._tail = event
+
+    def query(self) -> bool:
+        return self._tail is None or self._tail.query()
+
+    def synchronize(self) -> None:
+        self._device.log.append(("synchronize", f"stream {self.handle}"))
+        if self._tail is not None:
+            self._tail.happen()
 
 
 class FakeExecutable:
@@ -193,6 +244,7 @@ class FakeExecutable:
         self.device = device
         self.plan = plan
         self.way = way
+        self._roots = borders(plan).roots
         self._touched = [{region.buffer for region in (*task.reads, *task.writes)} for task in plan.tasks]
 
     def run(
@@ -205,11 +257,11 @@ class FakeExecutable:
         device, plan = self.device, self.plan
         failed: dict[int, BaseException | None] = {}  # by stream
         events: dict[int, BaseException | None] = {}
-        for step in plan.steps:
+        for place, step in enumerate(plan.steps):
             match step:
                 case Launch(stream, number):
                     for buffer, event in after:
-                        if buffer in self._touched[number]:
+                        if buffer in self._touched[number] or (buffer == ENTRY and place in self._roots):
                             device.log.append(("after", stream, getattr(event, "number", None)))
                             failed[stream] = failed.get(stream) or getattr(event, "error", None)
                     task = plan.tasks[number]

@@ -1,4 +1,4 @@
-"""Entry and exit: a call lies between what its caller's stream did before and what it does after, for the fewest waits."""
+"""Entry and exit: a call lies between what its caller's stream did before and does after, for the fewest waits."""
 
 from __future__ import annotations
 
