@@ -129,12 +129,18 @@ class Array:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule of the values, once they are there: read-only and without a copy on the CPU.
+        """A DLPack capsule of the values, without a copy: on the CPU once they are there, read-only; on a GPU at once,
+        writable: the consumer's `stream` waits for the values on the device, and the memory is pinned until it lets go.
 
         A consumer from before DLPack 1.0 knows nothing of read-only and gets a copy, but for one that asks for the
         memory itself (`copy=False`). One that asks for the CPU (`dl_device=(1, 0)`) gets a copy from other devices.
         Raises BufferError where that is not possible."""
         on_cpu = self._device.kind == "cpu"
+        if self._device.kind == "cuda" and dl_device in (None, self.__dlpack_device__()):
+            from .lending import capsule
+
+            given = array(self) if copy else self
+            return capsule(given, stream, max_version is not None and max_version >= (1, 0))
         if not on_cpu and (dl_device != CPU_DEVICE or copy is False):
             raise BufferError(f"__dlpack__ of an array on {self.device} is not supported; write np.asarray(x)")
         knows = max_version is not None and max_version >= (1, 0)
@@ -149,6 +155,16 @@ class Array:
         if self._device.kind not in DLPACK_KINDS:
             raise BufferError(f"an array on {self.device} has no values to exchange")
         return (DLPACK_KINDS[self._device.kind], self._device.index)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3, for numba, CuPy and others. The memory is pinned for as long as the array lives: calls that use it
+        come after what other libraries do on their streams, and before what they do later."""
+        if self._device.kind != "cuda":
+            raise AttributeError(f"an array on {self.device} has no __cuda_array_interface__")
+        from .lending import interface
+
+        return interface(self)
 
     def to_device(self, device: str, /, *, stream: None = None) -> Array:
         """The same values on another device. stream: None only, since the copy has a stream of its own."""
@@ -303,6 +319,11 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
         _may_copy(copy)
         target = x._device if place is None else open_device(place)
         return from_numpy(np.asarray(x.numpy(), dtype), target)
+    from .lending import borrow, gpu_of
+
+    gpu = gpu_of(x)
+    if gpu is not None:
+        return asarray(borrow(x, gpu), dtype, device=device, copy=copy)
     _may_copy(copy)
     return from_numpy(np.asarray(x, dtype), open_device(place or default()))
 
@@ -344,6 +365,11 @@ def hold(events: tuple[Event, ...], things: Any) -> None:
     _flights.append((events, things, size))
     while _held[0] > FLIGHT_BYTES and len(_flights) > AHEAD:
         _land()
+
+
+def uses(memory: Any) -> list[Event]:
+    """The events of calls in flight that use some memory."""
+    return [event for events, things, _ in _flights.copy() if any(t is memory for t in things) for event in events]
 
 
 def _oldest() -> tuple[tuple[Event, ...], Any, int] | None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..compiler.materialize import Layout
 from ..compiler.types import ArrayType
+from ..runtime.borders import borders
 from ..runtime.device import Device, Event
 from ..runtime.errors import OutOfMemory
 from ..runtime.native_direct import ARENA, Taken
@@ -25,21 +26,24 @@ from .array import Array, NumpyMemory, hold, make_room
 from .capture import Captured
 from .errors import ArgumentsError, ReadOnlyError
 from .guards import Guards
+from .lending import SHARED, check_writable
 from .numbers import Respecialise
 from .out_of_memory import too_large
 from .pointer import address
 from .signature import low_offset
 from .spec import Spec, spec_of
+from .streams import fork, join
 from .tree import LEAF, Tree, unflatten
 
-Run = Callable[[Sequence[Any], Sequence[int]], Any]
+Run = Callable[..., Any]
 Execute = Callable[..., tuple[Event, ...]]
 Direct = Callable[[Sequence[Any]], Any]
 MISSED: Any = object()
 
 
 class Entry:
-    """run(leaves, places): starts the plan; places are the addresses of the leaves that are NumPy arrays, in order.
+    """run(leaves, places, caller=()): starts the plan; places are the addresses of the leaves that are NumPy arrays, in
+    order; caller are the streams that the call is forked from and joined to.
 
     It returns when no NumPy memory of the caller is still to be read, and raises Respecialise if a number does not fit
     the trace. direct(leaves), if there is one, is the same for leaves that nobody has looked at; it gives `MISSED`,
@@ -69,7 +73,7 @@ def make_entry(
     """execute: an executable's `run`. arrays: the numbers of the leaves that are arguments of the graph. leaves: those
     of a call of the same key. directly: an executable's `direct`, if it has one."""
     writer = _Writer(captured, plan, device, leaves, arrays)
-    text = "def run(leaves, places):\n" + "".join(f"    {line}\n" for line in writer.lines())
+    text = "def run(leaves, places, caller=()):\n" + "".join(f"    {line}\n" for line in writer.lines())
     start = directly(writer.taken()) if directly is not None and writer.is_direct() else None
     if start is not None:
         text += "\n\ndef direct(leaves):\n" + "".join(f"    {line}\n" for line in writer.direct_lines())
@@ -80,6 +84,8 @@ def make_entry(
         "allocate": device.allocate,
         "device": device,
         "execute": execute,
+        "fork": fork,
+        "join": join,
         "settings": settings,
         "start": start,
         "MISSED": MISSED,
@@ -136,8 +142,7 @@ class _Writer:
         memories = ["None"] * len(program.buffers)
         kept: list[str] = []
         collects = bool(self.device_arrays or not self.on_cpu)
-        if collects:
-            yield "after = []"
+        yield "after = []" if collects else "after = [] if caller else ()"
         places = list(self._places(memories, kept))
         made = dict.fromkeys(line.split(" = ")[0] for line in places if _ALLOCATES.search(line))
         if made:
@@ -147,17 +152,19 @@ class _Writer:
             yield "except OutOfMemory as error:"
             yield f"    {' = '.join(made)} = None"  # what was had goes back, although the traceback lives on
             yield "    if not make_room(): raise too_large(error) from None"
-            yield "    return run(leaves, places)"
+            yield "    return run(leaves, places, caller)"
         scalars = "()" if not numbers else "numbers" if not self._more_than(numbers) else f"numbers[:{numbers}]"
-        after = "after" if collects else "()"
+        yield f"if caller: forked = fork(caller, after, {len(program.buffers)})"
         arena = "arena.address" if self.plan.arena_bytes else "None"
-        yield f"events = execute([{', '.join(memories)}], {arena}, {scalars}, {after})"
+        yield f"events = execute([{', '.join(memories)}], {arena}, {scalars}, after)"
         for number, spec in enumerate(self.specs):
             yield f"r{number} = Array(m{number}, {self.constant(spec)}, device)"
         outputs = "".join(f"r{i}, " for i in range(len(self.specs)))
         if self.specs:
-            yield f"if events is not over[0] and not settled(events, ({outputs}), {self.waits}, over):"
-            yield f"    hold(events, ({''.join(f'{k}, ' for k in kept)}))"
+            holds = f"({''.join(f'{k}, ' for k in kept)})"
+            yield f"if caller and join(caller, forked, events, {borders(self.plan).exits}, {holds}): pass"
+            yield f"elif events is not over[0] and not settled(events, ({outputs}), {self.waits}, over):"
+            yield f"    hold(events, {holds})"
         for leaf, output in self.captured.assigned:
             yield f"assign(leaves[{leaf}], r{output})"
         for which, watcher in self.captured.watched:
@@ -280,6 +287,8 @@ def may_assign(target: Any, others: Sequence[Any]) -> None:
         shared = any(type(other) is np.ndarray and share_memory(target, other) for other in others)
     else:
         shared = any(other is target for other in others)
+        if target._memory.__class__ in SHARED:
+            check_writable(target, others)
     if shared:
         raise ArgumentsError("the function assigns to an argument whose memory another argument shares; pass x.copy()")
 
@@ -373,4 +382,6 @@ def layout_of(leaf: Any, device_kind: str) -> Layout:
         strides = tuple(d if n == 1 else s for n, s, d in zip(leaf.shape, leaf.strides, dense, strict=True))
         return Layout(strides, address(leaf) % 16 == 0)
     spec = leaf if isinstance(leaf, Spec) else leaf._spec if isinstance(leaf, Array) else None
-    return Layout(spec.strides if spec is not None else spec_of(ArrayType(leaf.shape, leaf.dtype)).strides)
+    if spec is None:
+        spec = spec_of(ArrayType(leaf.shape, leaf.dtype))
+    return Layout(spec.strides, spec.aligned)

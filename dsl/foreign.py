@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from .errors import ArgumentsError, DTypeError
+from .lending import elsewhere, name_of
 
 ON_CPU = (1, 3, 11, 13)  # DLPack's kinds of memory that the CPU reads: its own, and pinned or managed by CUDA and ROCm
 _ARRAY = ("__dlpack__", "__array_interface__", "__array_struct__", "__array__", "__cuda_array_interface__")
@@ -30,14 +31,14 @@ def foreign(value: Any) -> np.ndarray[Any, Any] | None:
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value)
     if hasattr(value, "__cuda_array_interface__"):
-        raise _elsewhere(value)
+        raise elsewhere(value)
     return np.asarray(value)
 
 
 def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
     device = getattr(value, "__dlpack_device__", None)
     if device is not None and int(device()[0]) not in ON_CPU:
-        raise _elsewhere(value)
+        raise elsewhere(value)
     if "bfloat16" in str(getattr(value, "dtype", "")):  # which NumPy's DLPack does not know
         return _bfloat16(value)
     try:
@@ -46,9 +47,9 @@ def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
         reason = str(error).rstrip(".")
         if getattr(value, "requires_grad", False):
             reason += "; write x.detach()"
-        raise ArgumentsError(f"{_name(value)} cannot be read: {reason}") from None
+        raise ArgumentsError(f"{name_of(value)} cannot be read: {reason}") from None
     except TypeError as error:
-        raise DTypeError(f"{_name(value)} cannot be read: {error}; convert it to float32, say") from None
+        raise DTypeError(f"{name_of(value)} cannot be read: {error}; convert it to float32, say") from None
 
 
 def _bfloat16(value: Any) -> np.ndarray[Any, Any]:
@@ -56,14 +57,3 @@ def _bfloat16(value: Any) -> np.ndarray[Any, Any]:
     if torch is not None and isinstance(value, torch.Tensor):
         return np.from_dlpack(value.detach().view(torch.int16)).view(ml_dtypes.bfloat16)
     return np.asarray(value)
-
-
-def _elsewhere(value: Any) -> ArgumentsError:
-    return ArgumentsError(
-        f"{_name(value)} lies in the memory of another device; copy it first: x.cpu(), np.asarray(x), x.copy_to_host() "
-        "or kg.asarray(..., device=...)"
-    )
-
-
-def _name(value: Any) -> str:
-    return f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"

@@ -13,6 +13,7 @@ from ..compiler.types import DTYPES, kind_of, real_of
 from .array import Array, asarray
 from .devices import default, name_of, open_device
 from .errors import DTypeError, TraceError
+from .lending import gpu_of
 from .operands import checked_dtype
 from .tracer import Tracer
 
@@ -74,7 +75,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: builtins.bool | N
     """The values of anything that has `__dlpack__`, in a `kg.Array`."""
     if isinstance(x, Tracer):
         raise TraceError("a traced value has no memory yet; pass the array itself to the traced function")
-    if isinstance(x, Array):
+    if isinstance(x, Array) or gpu_of(x) is not None:
         return asarray(x, device=device, copy=copy)
     try:
         return asarray(np.from_dlpack(x), device=device, copy=copy)

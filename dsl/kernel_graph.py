@@ -16,12 +16,14 @@ from ..runtime.plan import Plan
 from ..runtime.program import Kernel, Program
 from ..runtime.schedule import explain as explain_plan
 from ..runtime.settings import settings
+from .array import Array
 from .bound import BoundKernelGraph
 from .capture import Argument, Captured
 from .devices import open_device, target
 from .eager import plain, wrapped
 from .entry import MISSED, Entry
 from .errors import ArgumentsError, OptionError, UserError, is_users, user_frames, user_line
+from .lending import SHARED, give_back, moved
 from .numbers import Respecialise
 from .options import checked
 from .parts import SplitEntry
@@ -36,6 +38,7 @@ from .signature import (
     to_leaf,
 )
 from .spec import Spec
+from .streams import callers, captured
 from .trace import _local
 from .tree import LEAF, Tree, flatten, unflatten
 from .tuned import Compiled
@@ -76,9 +79,8 @@ class KernelGraph:
     # calling
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        if _local.trace is not None:  # part of the function that is being traced
-            world = _local.trace.world
-            return (self._function if world is None else world.lift(self._function))(*args, **options)
+        if _local.busy:
+            return self._within(args, options)
         if settings.disable:
             return self._plain(args, options)
         try:
@@ -114,31 +116,84 @@ class KernelGraph:
             note(error, f"in a call of {self._name}, {user_line()}")
             raise
 
+    def _within(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A call within a trace, whose part it becomes, or under a stream."""
+        if _local.trace is not None:
+            world = _local.trace.world
+            return (self._function if world is None else world.lift(self._function))(*args, **options)
+        if settings.disable:
+            return self._plain(args, options)
+        try:
+            args, options = self._parameters.bind(args, options)
+            if settings.verify:
+                self._versions.verify(*self._leaves(args, options))
+            return self._slow(args, options)
+        except UserError as error:
+            raise error.with_traceback(user_frames(error.__traceback__)) from None
+        except KernelGraphError as error:
+            note(error, f"in a call of {self._name}, {user_line()}")
+            raise
+
     def _slow(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Any call whose arguments are bound: taken apart, looked up, and compiled if need be."""
         tree, leaves = self._leaves(args, options)
         if any(type(leaf) is Spec for leaf in leaves):
             raise ArgumentsError(f"a spec holds no values; write {self._name}.compile(...) to warm up")
+        shared = {
+            i: leaf._memory for i, leaf in enumerate(leaves) if type(leaf) is Array and leaf._memory.__class__ in SHARED
+        }
+        if _local.stream is None and not shared:
+            return self._run(args, options, tree, leaves, ())
+        device = self._versions.device
+        leaves = [moved(leaf, device) if i in shared and leaf._device is not device else leaf
+                  for i, leaf in enumerate(leaves)]  # fmt: skip
+        caller = callers(device, leaves)
+        within = captured(device, caller)
+        if within is None:
+            return self._run(args, options, tree, leaves, caller, shared)
+        with within:
+            return self._run(args, options, tree, leaves, caller, shared)
+
+    def _run(
+        self,
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+        tree: Tree,
+        leaves: Sequence[Any],
+        caller: Sequence[Any],
+        shared: dict[int, Any] = {},  # noqa: B006
+    ) -> Any:
+        """The call. caller: the streams that it is forked from and joined to. shared: memory that others share, of the
+        leaves of these numbers."""
         places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
         key = self._key(tree, leaves)
         try:
             entry = self._versions.entry(key, tree, leaves, ())
-            result = entry.run(leaves, places)
+            result = entry.run(leaves, places, caller)
         except Respecialise:
             numbers = tuple(i for i, leaf in enumerate(leaves) if type(leaf) in (int, float, complex))
             entry = self._versions.entry(key, tree, leaves, numbers)
-            result = entry.run(leaves, places)
-        return self._given_back(args, options, leaves, entry, result) if entry.assigned else result
+            result = entry.run(leaves, places, caller)
+        return self._given_back(args, options, leaves, entry, result, shared) if entry.assigned else result
 
     def _given_back(
-        self, args: tuple[Any, ...], options: dict[str, Any], leaves: Sequence[Any], entry: Entry, result: Any
+        self,
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+        leaves: Sequence[Any],
+        entry: Entry,
+        result: Any,
+        shared: dict[int, Any],
     ) -> Any:
-        """What was assigned to copies of arguments (made for byte order or alignment) written to the arguments."""
+        """What was assigned to copies of arguments (made for byte order or alignment), or to what stands for them,
+        written to the arguments."""
         given = take_apart(self._parameters, args, options, self._is_method)[1]
         copied = {id(leaves[i]): given[i] for i in entry.assigned if given[i] is not leaves[i]}
         for i in entry.assigned:
             if isinstance(given[i], np.ndarray) and not np.may_share_memory(given[i], leaves[i]):
                 np.copyto(given[i], leaves[i])
+            elif i in shared:
+                give_back(given[i], leaves[i], shared[i])
         found: list[Any] = []
         tree = flatten(result, found)
         return unflatten(tree, [copied.get(id(x), x) for x in found])

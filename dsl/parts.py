@@ -21,7 +21,7 @@ from ..runtime.device import Device
 from .array import Array, from_numpy
 from .capture import Captured
 from .entry import Entry
-from .errors import warn
+from .errors import ArgumentsError, warn
 from .guards import Guard, Guards
 from .numbers import Respecialise
 from .split import Answer, Made, Part, Reader
@@ -80,21 +80,25 @@ class SplitEntry(Entry):
         self.parts = 0
         self.watch(guards.rows)
 
-    def _run(self, leaves: Sequence[Any], places: Sequence[int]) -> Any:
+    def _run(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
+        if any(stream.capturing for stream in caller):
+            raise ArgumentsError(f"{self._name} reads values of arrays, which a graph in the making does not have yet")
         part = self.root
         kept: list[Array] = []
         path: list[tuple[Part, Answer]] = []
         while part is not None:
-            found = self._step(part, leaves, kept, places)
+            found = self._step(part, leaves, kept, places, caller)
             if not part.line:
                 return found
             answer, kept = found
             path.append((part, answer))
             part = part.children.get(_key(answer))
         with self._lock:
-            return self._grow(leaves, places, path, kept)
+            return self._grow(leaves, places, path, kept, caller)
 
-    def _step(self, part: Part, leaves: Sequence[Any], kept: Sequence[Array], places: Sequence[int]) -> Any:
+    def _step(
+        self, part: Part, leaves: Sequence[Any], kept: Sequence[Array], places: Sequence[int], caller: Sequence[Any]
+    ) -> Any:
         """The call's result, or the answer to what is asked and what is kept."""
         assert part.entry is not None
         start = time.perf_counter()
@@ -112,7 +116,12 @@ class SplitEntry(Entry):
         return answer, lasting
 
     def _grow(
-        self, leaves: Sequence[Any], places: Sequence[int], path: list[tuple[Part, Answer]], kept: Sequence[Array]
+        self,
+        leaves: Sequence[Any],
+        places: Sequence[int],
+        path: list[tuple[Part, Answer]],
+        kept: Sequence[Array],
+        caller: Sequence[Any],
     ) -> Any:
         """The rest of a call that has come to a value for which nothing is known."""
         if self.parts > MANY_PARTS:
@@ -127,7 +136,7 @@ class SplitEntry(Entry):
             self.watch(part.captured.guards.rows)
             part.entry = self._entry(part.captured, [*leaves, *held])
             self._attach(part, last)
-            found = self._step(part, leaves, held, places)
+            found = self._step(part, leaves, held, places, caller)
             if not part.line:
                 return found
             answer, held = found
@@ -138,7 +147,7 @@ class SplitEntry(Entry):
             final = self._trace(Live(self, path, run))
         except Diverged:
             self._forget()
-            return self._grow(leaves, places, [], [])
+            return self._grow(leaves, places, [], [], caller)
         if isinstance(final, frozenset):
             raise Respecialise  # from now on with its numbers known
         part = Part()

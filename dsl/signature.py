@@ -13,6 +13,7 @@ from .array import Array
 from .capture import Argument
 from .errors import ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
 from .foreign import foreign, is_foreign
+from .lending import SharedArray, as_leaf, borrow, gpu_of
 from .pointer import address
 from .spec import Spec, spec_of
 from .trace import current
@@ -177,6 +178,11 @@ def to_leaf(value: Any) -> Any:
         return _array_leaf(value, kind)
     if kind in (int, float, complex):
         return value
+    if kind is SharedArray:
+        return as_leaf(value)
+    gpu = gpu_of(value)
+    if gpu is not None:
+        return as_leaf(borrow(value, gpu))
     found = foreign(value)
     if found is not None:
         return _array_leaf(found, np.ndarray)
@@ -259,7 +265,8 @@ def argument_of(leaf: Any, known: bool) -> Argument:
         spec = _spec_of_array(leaf)
         return Argument(spec, leaf, (spec, kind))
     if kind is Array:
-        return Argument(leaf._spec, None, leaf._spec)
+        spec = leaf._spec if leaf._spec.aligned and leaf._spec.contiguous else spec_of(leaf._spec.type)
+        return Argument(spec, None, spec)
     if kind is Spec:
         return Argument(leaf, None, leaf)
     return Argument(None, leaf, cast(Hashable, kind))

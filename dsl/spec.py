@@ -16,7 +16,7 @@ from .operands import checked_dtype
 class Spec:
     """What a trace needs to know of a C-contiguous array. Make one with `kg.spec(shape, dtype)`."""
 
-    __slots__ = ("__weakref__", "dtype", "nbytes", "shape", "size", "strides", "type")
+    __slots__ = ("__weakref__", "aligned", "contiguous", "dtype", "nbytes", "shape", "size", "strides", "type")
 
     type: ArrayType
     shape: tuple[int, ...]
@@ -24,6 +24,8 @@ class Spec:
     size: int
     nbytes: int
     strides: tuple[int, ...]
+    contiguous: bool
+    aligned: bool  # to 16 bytes
 
     @property
     def ndim(self) -> int:
@@ -55,7 +57,29 @@ def spec_of(type: ArrayType) -> Spec:
                     strides.append(stride)
                     stride *= max(n, 1)
                 found.strides = tuple(reversed(strides))
+                found.contiguous = found.aligned = True
                 _known[type] = found
+    return found
+
+
+_strided: dict[tuple[ArrayType, tuple[int, ...], bool], Spec] = {}
+
+
+def strided(type: ArrayType, strides: tuple[int, ...], aligned: bool) -> Spec:
+    """The spec of an array that lies in memory in its own way. strides: in bytes; that of a length of 1 is free.
+    aligned: whether its first element is, to 16 bytes."""
+    plain = spec_of(type)
+    strides = tuple(p if n == 1 else s for n, s, p in zip(type.shape, strides, plain.strides, strict=True))
+    if aligned and (strides == plain.strides or not plain.size):
+        return plain
+    key = (type, strides, aligned)
+    with _lock:
+        found = _strided.get(key)
+        if found is None:
+            found = _strided[key] = Spec()
+            found.type, found.shape, found.dtype = type, type.shape, type.dtype
+            found.size, found.nbytes = type.size, type.nbytes
+            found.strides, found.contiguous, found.aligned = strides, strides == plain.strides, aligned
     return found
 
 

@@ -124,7 +124,15 @@ class Trace:
 
 
 class _Local(threading.local):
+    """What calls of this thread are part of. busy: whether that is anything at all."""
+
     trace: Trace | None = None
+    stream: Any = None  # the kg.Stream that calls are put on
+    busy = False
+
+    def put(self, stream: Any) -> None:
+        self.stream = stream
+        self.busy = stream is not None or self.trace is not None
 
 
 _local = _Local()
@@ -139,9 +147,11 @@ def current() -> Trace | None:
 def tracing(trace: Trace | None) -> Iterator[None]:
     """Makes `trace` the current one; None suspends tracing."""
     before, _local.trace = _local.trace, trace
+    _local.put(_local.stream)
     try:
         yield
     finally:
         _local.trace = before
+        _local.put(_local.stream)
         if trace is not None:
             trace.alive = False

@@ -68,18 +68,18 @@ class Compiled:
             execute = trial.timed(number) if timed else trial.ready(number).run
             return make_entry(captured, trial.candidates[number].plan, execute, device, leaves, arrays)
 
-        def run(leaves: Sequence[Any], places: Sequence[int]) -> Any:
+        def run(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
             while True:
-                number, timed = trial.turn()
+                number, timed = (trial.current, False) if caller else trial.turn()
                 if trial.tuner.winner is not None:
                     self.adopt()
                     final = self._final(captured, device, leaves, arrays)
                     entry.run, entry.text, entry.direct = final.run, final.text, final.direct
-                    return entry.run(leaves, places)
+                    return entry.run(leaves, places, caller)
                 if (number, timed) not in made:
                     made[number, timed] = make(number, timed, leaves).run
                 try:
-                    return made[number, timed](leaves, places)
+                    return made[number, timed](leaves, places, caller)
                 except OutOfMemory:
                     if not trial.drop(number, "out of memory"):
                         raise

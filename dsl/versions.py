@@ -74,7 +74,7 @@ class Versions:
 
     def _made(self, captured: Captured, leaves: Sequence[Any]) -> Entry:
         """What runs a trace, or a part of one, for leaves like these."""
-        return self.ready(captured, leaves).entry(captured, self._open(), leaves, captured.feeds)
+        return self.ready(captured, leaves).entry(captured, self.device, leaves, captured.feeds)
 
     def _in_parts(self, tree: Tree, arguments: Sequence[Argument], first: Captured) -> Entry:
         """What runs calls of these arguments in parts."""
@@ -156,7 +156,7 @@ class Versions:
         """`compiled`, and its code made for the device."""
         with self.lock:
             found = self.compiled(captured, leaves)
-            found.make_ready(self._open(), self.options.streams, self.options.memory)
+            found.make_ready(self.device, self.options.streams, self.options.memory)
             return found
 
     @property
@@ -166,7 +166,9 @@ class Versions:
             self._place = default()
         return self._place[0]
 
-    def _open(self) -> Device:
+    @property
+    def device(self) -> Device:
+        """Opened when it is first asked for."""
         if self._device is None:
             kind = self.kind
             assert self._place is not None and self._place[0] == kind

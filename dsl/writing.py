@@ -55,6 +55,7 @@ def change(array: Array, how: Callable[[Any], Any]) -> None:
     how(host)
     new = from_numpy(host, array._device, own=True)
     array._memory, array._event, array._host = new._memory, new._event, None
+    array.__class__ = Array  # nobody else has the new memory
 
 
 def _writable(array: Array) -> np.ndarray[Any, Any] | None:

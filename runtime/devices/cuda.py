@@ -60,6 +60,7 @@ class CUDADevice:
         self._numbers: dict[int, int] = {}  # of streams of low priority
         self._objects: list[Any] = []
         self._spare: dict[bool, list[int]] = {False: [], True: []}  # streams that callers had
+        self._handshake: CudaStream | None = None
         self._turn = 0
         self._grow(STREAMS)
         self.clock = Clock(self.context, self.failure, self.new_stream(False), self._working)
@@ -177,6 +178,13 @@ class CUDADevice:
 
     def give_stream(self, handle: int, priority: int) -> None:
         self._spare[priority < 0].append(handle)
+
+    @property
+    def handshake(self) -> CudaStream:
+        """A stream that other libraries make wait for what they hand over, and wait for."""
+        if self._handshake is None:
+            self._handshake = CudaStream(self, self.new_stream(False))
+        return self._handshake
 
     def foreign_stream(self, handle: int) -> CudaStream:
         """Somebody's stream. handle: the driver's; 0 and 1 are the legacy default stream, 2 is the thread's own."""

@@ -112,7 +112,7 @@ class Driver:
         """Result code; `function(argument)`, of C, is called when nothing of the graph is left."""
         made = c_void_p()
         code = self._user_object(byref(made), argument, function, 1, NO_DESTRUCTOR_SYNC)
-        return code or self._retain(graph, made, 1, MOVE)
+        return int(code or self._retain(graph, made, 1, MOVE))
 
     def is_pinned(self, address: int) -> bool:
         """Whether host memory is page-locked."""

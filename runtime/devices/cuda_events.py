@@ -11,6 +11,7 @@ class CudaEvent:
     """Recorded on physical stream `stream` (a handle). `error` is set where the host knows that the work failed."""
 
     __slots__ = ("_done", "_pool", "error", "handle", "stream")
+    captured = False  # whether it belongs to somebody's graph
 
     def __init__(self, pool: EventPool, handle: int, stream: int) -> None:
         self._pool, self.handle, self.stream = pool, handle, stream

@@ -23,6 +23,7 @@ class CapturedEvent(CudaEvent):
 
     __slots__ = ("graph",)
     graph: int
+    captured = True
 
     def query(self) -> bool:
         return True
@@ -86,6 +87,12 @@ class CudaStream:
             event.wait()  # of another kind of device
         elif event.stream != self.handle or event.stream in (LEGACY, PER_THREAD):
             self._do(self._driver.wait(self.handle, event.handle, 0), "waiting for an event")
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Copy device memory, in its turn."""
+        if nbytes:
+            self._device.context.enter()
+            self._do(self._driver.on_device(target, source, nbytes, self.handle), "copying")
 
     def query(self) -> bool:
         self._device.context.enter()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .dsl.kernel_graph import KernelGraph, kernel_graph
     from .dsl.scalar import Elementwise, elementwise
     from .dsl.spec import Spec, spec
+    from .dsl.streams import Event, Stream, current_stream, default_stream, stream, synchronize
     from .runtime.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory, PlanError
     from .runtime.settings import override, settings
 
@@ -68,6 +69,7 @@ _HOMES = {
     "dsl.kernel_graph": ("KernelGraph", "kernel_graph"),
     "dsl.scalar": ("Elementwise", "elementwise"),
     "dsl.spec": ("Spec", "spec"),
+    "dsl.streams": ("Event", "Stream", "current_stream", "default_stream", "stream", "synchronize"),
     "runtime.errors": ("CompileError", "DeviceLost", "KernelGraphError", "LaunchError", "OutOfMemory", "PlanError"),
     "runtime.settings": ("override", "settings"),
     "ml_dtypes": ("bfloat16",),
@@ -110,6 +112,7 @@ __all__ = [
     "DeviceUnavailableError",
     "Elementwise",
     "EscapedValueError",
+    "Event",
     "IndexingError",
     "KernelGraph",
     "KernelGraphError",
@@ -122,17 +125,22 @@ __all__ = [
     "ReadOnlyError",
     "ShapeError",
     "Spec",
+    "Stream",
     "TraceError",
     "UnsupportedError",
     "UserError",
     "array",
     "asarray",
     "bfloat16",
+    "current_stream",
+    "default_stream",
     "elementwise",
     "kernel_graph",
     "override",
     "settings",
     "spec",
+    "stream",
+    "synchronize",
     "to_device",
     "waitall",
 ]
