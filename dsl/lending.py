@@ -268,7 +268,7 @@ def lend(array: Array, handle: int) -> tuple[Lent, object]:
     if type(memory) is not Lent:
         memory = Lent(array)
         array._memory, array._host = memory, None
-        array.__class__ = SharedArray  # type: ignore[assignment]
+        array.__class__ = SharedArray
     return memory, memory.add(handle)
 
 
