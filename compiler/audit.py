@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..runtime.library import LIBRARY
-from ..runtime.program import Constant, Int, Library, Pointer, Program, Region, Scalar, Task, members
+from ..runtime.plan import Plan
+from ..runtime.program import Constant, Int, Library, Pointer, Program, Region, Scalar, Task, bodies_of, members
+from ..runtime.turns import Turn, run_control
 from .kernel import LoopNest
 from .primitives import evaluate
 from .types import dtype_of, real_of
@@ -39,9 +41,16 @@ def run_program(
     memory: list[Array] = [np.full(b.nbytes, 0xA5, np.uint8) for b in program.buffers]
     for number, array in zip(program.inputs, arrays, strict=True):
         memory[number] = _bytes_of(array)
+    _run(program, memory, numbers, touched)
+    return [memory[o] for o in program.outputs]
+
+
+def _run(program: Program, memory: list[Array], numbers: Sequence[Any], touched: list[Touched] | None) -> None:
     for task in program.tasks:
         record = Touched()
-        if isinstance(task.kernel, Library):
+        if bodies_of(task):
+            _run_control(task, memory, numbers, record if touched is not None else None)
+        elif isinstance(task.kernel, Library):
             views = [_view(memory, r) for r in (*task.reads, *task.writes)]
             count = len(task.reads)
             LIBRARY[task.kernel.name](views[:count], views[count:], dict(task.kernel.attrs))
@@ -50,7 +59,61 @@ def run_program(
                 _run_kernel(member, memory, numbers, record if touched is not None else None)
         if touched is not None:
             touched.append(record)
-    return [memory[o] for o in program.outputs]
+
+
+def _run_control(task: Task, memory: list[Array], numbers: Sequence[Any], record: Touched | None) -> None:
+    """A loop or branch: each turn runs the body on pieces of this memory, which are addressed by buffer and offset."""
+    hands = _Pieces(memory)
+    turns = [_turn(body, hands, record) for body in bodies_of(task)]
+    run_control(task, turns, hands, [number << _SHIFT for number in range(len(memory))], numbers)
+
+
+def _turn(body: Plan, hands: _Pieces, record: Touched | None) -> Turn:
+    ends = {*body.program.inputs, *body.program.outputs}
+
+    def turn(addresses: Sequence[int], numbers: Sequence[Any]) -> None:
+        buffers = body.program.buffers
+        pieces = [
+            hands.piece(addresses[i], b.nbytes) if i in ends else np.full(b.nbytes, 0xA5, np.uint8)
+            for i, b in enumerate(buffers)
+        ]
+        inner: list[Touched] = []
+        _run(body.program, pieces, numbers, inner if record is not None else None)
+        for found in inner:
+            assert record is not None
+            record.loads, record.stores = record.loads + found.loads, record.stores + found.stores
+            for mine, theirs in ((record.reads, found.reads), (record.writes, found.writes)):
+                mine |= {
+                    ((addresses[b] + byte) >> _SHIFT, (addresses[b] + byte) & _MASK) for b, byte in theirs if b in ends
+                }
+
+    return turn
+
+
+_SHIFT, _MASK = 40, (1 << 40) - 1
+
+
+class _Pieces:
+    """What loops do with this memory."""
+
+    def __init__(self, memory: list[Array]) -> None:
+        self.memory = memory
+
+    def piece(self, address: int, nbytes: int) -> Array:
+        start = address & _MASK
+        found = self.memory[address >> _SHIFT][start : start + nbytes]
+        if found.size != nbytes:
+            raise AssertionError(f"a loop leaves its buffer: {nbytes} bytes from {start}")
+        return found
+
+    def integer(self, address: int) -> int:
+        return int(self.piece(address, 8).view(np.int64)[0])
+
+    def boolean(self, address: int) -> bool:
+        return bool(self.piece(address, 1)[0])
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        self.piece(target, nbytes)[...] = self.piece(source, nbytes)
 
 
 def declared(regions: Sequence[Region]) -> set[tuple[int, int]]:

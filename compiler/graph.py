@@ -63,12 +63,18 @@ class Graph:
         return tuple(map(tuple, found))
 
     def lines_of_text(self) -> Iterator[str]:
+        """A line for each node; the bodies of a loop or branch follow its first one."""
+        shown: set[tuple[tuple[int, ...], int]] = set()
         yield f"graph {self.name}({', '.join(f'%{i}' for i in (*self.inputs, *self.numbers))})"
         for number, node in enumerate(self.nodes):
             args = ", ".join(f"%{a}" for a in node.args)
             attrs = "".join(f" {k}={_show(node, k, v)}" for k, v in node.attrs)
             line = f"    # {self.lines[number]}" if self.lines and self.lines[number] else ""
             yield f"  %{number}: {node.type} = {node.op}{' ' if args else ''}{args}{attrs}{line}"
+            for key, value in node.attrs:
+                if key == "control" and (node.args, id(value)) not in shown:
+                    shown.add((node.args, id(value)))
+                    yield from ("    " + text for body in value.bodies for text in body.lines_of_text())
         yield "  return " + ", ".join(f"%{o}" for o in self.outputs)
 
     def __str__(self) -> str:
@@ -78,7 +84,7 @@ class Graph:
 def _show(node: Node, key: str, value: Any) -> str:
     if key == "value" and isinstance(value, bytes):
         return str(np.frombuffer(value, node.type.dtype)[0])
-    return str(value).replace(" ", "")
+    return f"({value})" if key == "control" else str(value).replace(" ", "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..runtime.host import HOST
 from .graph import Graph, Node
+from .loop import memory_args
 from .ops import OPS
 
 Array = np.ndarray[Any, Any]
@@ -55,6 +56,37 @@ def reference(op: str) -> Callable[..., Any]:
 def _host(node: Node, *args: Array) -> Array:
     results = HOST[node.attr("function")](*args, **dict(node.attr("options")))
     return np.asarray(results[node.attr("part")] if isinstance(results, tuple) else results)
+
+
+def _loop(node: Node, *args: Array) -> Array:
+    """One part of a loop: all its turns, each an interpretation of the body."""
+    loop = node.attr("control")
+    count, memory = loop.count, memory_args(node)
+    if loop.counted:
+        count = int(args[memory])
+    body, numbers = loop.body, args[memory + loop.counted :]
+    carried = [np.array(a, order="C") for a in args[: loop.carried]]
+    split = loop.carried + len(loop.windows)
+    arrays, rest = args[loop.carried : split], args[split:memory]
+    stacked = [np.zeros(t.shape, t.dtype) for t in loop.types[loop.carried :]]
+    turn = 0
+    while bool(carried[0]) if loop.flag else turn < count:
+        seen = []
+        for array, window, number in zip(arrays, loop.windows, body.inputs[loop.carried :], strict=False):
+            starts = [s + turn * m for s, m in zip(window.starts, window.moves, strict=True)]
+            seen.append(take_slice(array, starts, window.steps, body.nodes[number].type.shape))
+        results = interpret(body, [*carried, *seen, *rest], [turn, *numbers])
+        carried = results[: loop.carried]
+        for out, part in zip(stacked, results[loop.carried :], strict=True):
+            out[turn] = part
+        turn += 1
+    return np.asarray((*carried, *stacked)[node.attr("part")])
+
+
+def _branch(node: Node, *args: Array) -> Array:
+    branch, memory = node.attr("control"), memory_args(node)
+    body = branch.bodies[0 if bool(args[0]) else 1]
+    return np.asarray(interpret(body, args[1:memory], args[memory:])[node.attr("part")])
 
 
 def _reduce(node: Node, a: Array) -> Array:
@@ -111,5 +143,7 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
     "assemble": _assemble,
     "matmul": lambda node, a, b: np.matmul(a, b),
     "host": _host,
+    "loop": _loop,
+    "branch": _branch,
     "cast": lambda node, a: a.astype(node.type.dtype),
 }

@@ -10,6 +10,7 @@ from .access import Place
 from .cost import MODELS
 from .fuse import Fusion, Group
 from .graph import Graph, Node
+from .lower_control import PlanBody, control_task, no_bodies, region_of
 from .maps import contiguous_strides, only_units, reshape_strides
 from .materialize import Layout, part_regions
 from .nest import KernelBuilder
@@ -19,9 +20,18 @@ from .target import TARGETS
 HOST_CALL = 5.0  # microseconds to hand a step to Python
 
 
-def lower(graph: Graph, fusion: Fusion, layouts: Sequence[Layout], target: str, fastmath: bool = False) -> Program:
-    """The program of a graph that `materialize` prepared and `fuse` covered."""
-    return _Lowering(graph, fusion, layouts, target, fastmath).run()
+def lower(
+    graph: Graph,
+    fusion: Fusion,
+    layouts: Sequence[Layout],
+    target: str,
+    fastmath: bool = False,
+    plan_body: PlanBody = no_bodies,
+    loose: frozenset[int] = frozenset(),
+) -> Program:
+    """The program of a graph that `materialize` prepared and `fuse` covered. plan_body: makes plans of loops' bodies.
+    loose: the outputs whose memory need not be aligned to 16 bytes."""
+    return _Lowering(graph, fusion, layouts, target, fastmath, plan_body, loose).run()
 
 
 @dataclass(slots=True)
@@ -31,17 +41,19 @@ class _Lowering:
     layouts: Sequence[Layout]
     target: str
     fastmath: bool
-    called: set[int] = field(default_factory=set)  # host calls that are done: their first part
+    plan_body: PlanBody
+    loose: frozenset[int]
+    called: set[int] = field(default_factory=set)  # calls with several results that are done: their first part
 
     def run(self) -> Program:
-        home = _Places(self.graph, self.layouts, {n for g in self.fusion.groups for n in g.stores})
+        home = _Places(self.graph, self.layouts, {n for g in self.fusion.groups for n in g.stores}, self.loose)
         places, buffers = home.places, home.buffers
         tasks: list[Task] = []
         for group in self.fusion.groups:
             if group.kind == "kernel":
                 tasks.extend(self._kernels(group, places, buffers))
             elif group.kind == "library":
-                tasks.extend(self._library(group, places))
+                tasks.extend(self._library(group, places, buffers))
         dtypes = tuple(self.graph.nodes[n].type.dtype.name for n in self.graph.numbers)
         return Program(
             tuple(buffers),
@@ -90,19 +102,24 @@ class _Lowering:
             )
         return tasks
 
-    def _library(self, group: Group, places: dict[int, Place]) -> list[Task]:
-        """One task; the wanted results of one host call are written together."""
+    def _library(self, group: Group, places: dict[int, Place], buffers: list[Buffer]) -> list[Task]:
+        """One task; the wanted results of one host call, loop or branch are written together."""
         (number,) = group.stores
         node = self.graph.nodes[number]
-        reads = tuple(_region(self.graph.nodes[a], places[a]) for a in node.args)
-        write = _region(node, places[number])
-        if node.op == "host":
+        parts = [number]
+        if node.attrs and node.attrs[-1][0] == "part":
             parts = [n for n in sorted(places) if _same_call(self.graph.nodes[n], node)]
             if parts[0] in self.called:
                 return []
             self.called.add(parts[0])
+        if node.op in ("loop", "branch"):
+            line = self._line(parts)
+            return [control_task(self.graph, parts, places, buffers, self.plan_body, line)]
+        reads = tuple(region_of(self.graph.nodes[a], places[a]) for a in node.args)
+        write = region_of(node, places[number])
+        if node.op == "host":
             attrs = (*node.attrs[:2], ("parts", tuple(self.graph.nodes[n].attr("part") for n in parts)))
-            writes = tuple(_region(self.graph.nodes[n], places[n]) for n in parts)
+            writes = tuple(region_of(self.graph.nodes[n], places[n]) for n in parts)
             moved = sum(_bytes(r) for r in (*reads, *writes))
             cost = round(HOST_CALL + MODELS[self.target].time(8 * moved, 0), 3)
             return [
@@ -117,8 +134,8 @@ class _Lowering:
 
 
 def _same_call(a: Node, b: Node) -> bool:
-    """Whether two nodes are results of one host call."""
-    return a.op == b.op and a.args == b.args and a.attrs[:2] == b.attrs[:2]
+    """Whether two nodes are results of one call."""
+    return a.op == b.op and a.args == b.args and a.attrs[:-1] == b.attrs[:-1]
 
 
 def _names(graph: Graph, group: Group) -> list[str]:
@@ -139,24 +156,19 @@ def _bytes(region: Region) -> int:
     return total
 
 
-def _region(node: Node, place: Place) -> Region:
-    return Region(
-        place.buffer, place.offset, node.type.shape, place.strides, node.type.dtype.itemsize, node.type.dtype.name
-    )
-
-
 class _Places:
     """Where each stored node, and each view of one, lies."""
 
-    def __init__(self, graph: Graph, layouts: Sequence[Layout], stored: set[int]) -> None:
+    def __init__(self, graph: Graph, layouts: Sequence[Layout], stored: set[int], loose: frozenset[int]) -> None:
         self.graph = graph
+        self.loose = {graph.outputs[i] for i in loose}
         self.buffers: list[Buffer] = []
         self.places: dict[int, Place] = {}
         outputs = set(graph.outputs)
         for number, layout in zip(graph.inputs, layouts, strict=True):
             node = graph.nodes[number]
             place = Place(len(self.buffers), 0, layout.strides, layout.aligned)
-            low, high = _region(node, place).span
+            low, high = region_of(node, place).span
             self.buffers.append(Buffer(high - low, "input"))
             self.places[number] = replace(place, offset=-low, aligned=layout.aligned)
         aliased = {graph.nodes[o].args[0] for o in outputs if graph.nodes[o].op == "reshape" and o not in stored}
@@ -175,7 +187,7 @@ class _Places:
     def _new(self, number: int, kind: str) -> None:
         type = self.graph.nodes[number].type
         strides = contiguous_strides(type.shape, type.dtype.itemsize)
-        self.places[number] = Place(len(self.buffers), 0, strides, True)
+        self.places[number] = Place(len(self.buffers), 0, strides, number not in self.loose)
         self.buffers.append(Buffer(type.nbytes, kind))
 
     def _parts(self, number: int) -> None:

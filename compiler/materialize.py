@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .graph import Builder, Graph, Node, Value
+from .loop import memory_args
 from .maps import contiguous_strides, only_units, reshape_strides
 from .ops import OPS
 from .types import ArrayType
@@ -70,6 +71,9 @@ class _Copier:
             elif node.op == "update":
                 apart = node.args[1] in outputs or self._is_assembly(args[1])  # one kernel writes what it replaces
                 value = self._update(number, node, args[0], self._own(args[1], apart))
+            elif node.op in ("loop", "branch"):
+                args = self._control_args(node, args)
+                value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
             elif OPS[node.op].kind == "library":
                 args = [a if self._in_memory(a.number) else self._copy(a) for a in args]
                 value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
@@ -81,6 +85,26 @@ class _Copier:
             new.append(value)
         results = [self._output(new[o]) for o in self.graph.outputs]
         return self.builder.finish(results)
+
+    def _control_args(self, node: Node, args: Sequence[Value]) -> list[Value]:
+        """What a loop reads from memory, what it carries C-contiguous; a number that it is given stays one."""
+        control, memory = node.attr("control"), memory_args(node)
+        carried = control.carried if node.op == "loop" else 0
+        found = [self._contiguous(a) for a in args[:carried]]
+        for place, a in enumerate(args[carried:], carried):
+            number = place >= memory and self.builder.nodes[a.number].op == "number"
+            found.append(a if number or self._in_memory(a.number) else self._copy(a))
+        return found
+
+    def _contiguous(self, value: Value) -> Value:
+        """The value, or a copy, in memory of its own or an input's, without gaps."""
+        node = self.builder.nodes[value.number]
+        if node.op == "input" and self.strides[value.number] == contiguous_strides(value.shape, value.dtype.itemsize):
+            return value
+        if not is_stored(node.op) or value.number in self.taken:
+            value = self._copy(value)
+        self.whole.add(value.number)
+        return value
 
     def _assemble(self, type: ArrayType, parts: Sequence[Value], regions: Sequence[object]) -> Value:
         return self.builder.add("assemble", tuple(p.number for p in parts), type, (("regions", tuple(regions)),))

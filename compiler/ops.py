@@ -273,6 +273,7 @@ _STRUCTURE = (
     Op("number", "source", 0, cost=0),
     Op("const", "source", 0, cost=0),
     Op("index", "source", 0),
+    Op("placeholder", "source", 0, cost=0),  # of a body that is being traced
     Op("slice", "view", 1, types=rules.same_rule(), cost=0),
     Op("permute", "view", 1, types=rules.same_rule(), cost=0),
     Op("broadcast", "view", 1, types=rules.same_rule(), cost=0),
@@ -282,6 +283,8 @@ _STRUCTURE = (
     Op("assemble", "assembly", -1, types=rules.same_rule()),
     Op("matmul", "library", 2, np.matmul, rules.ufunc_rule(np.matmul), operator="__matmul__"),
     Op("host", "library", -1, cost=2),
+    Op("loop", "library", -1, cost=0),
+    Op("branch", "library", -1, cost=0),
 )
 
 OPS: dict[str, Op] = {

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..runtime.contest import model_plan, with_batches
+from ..runtime.machine import MACHINES
+from ..runtime.plan import Plan
 from ..runtime.program import Program
 from .fuse import Fusion, fuse
 from .graph import Graph
@@ -52,5 +55,13 @@ def stages(
 ) -> tuple[Graph, Fusion, Program]:
     """The prepared graph, its groups and its program."""
     known = layouts or [Layout.contiguous(graph.nodes[n].type) for n in graph.inputs]
+
+    def plan_body(body: Graph, layouts: Sequence[Layout], loose: frozenset[int]) -> Plan:
+        """The one plan of a loop's body. It runs on one stream: its kernels use all cores, turns follow each other."""
+        machine = MACHINES[target]
+        prepared, fusion = prepare(body, layouts, target)
+        program = lower(prepared, fusion, layouts, target, fastmath, plan_body, loose)
+        return model_plan(with_batches(program, 1, machine), 1, "balanced", machine)
+
     prepared, fusion = prepare(graph, known, target)
-    return prepared, fusion, lower(prepared, fusion, known, target, fastmath)
+    return prepared, fusion, lower(prepared, fusion, known, target, fastmath, plan_body)

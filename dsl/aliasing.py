@@ -135,6 +135,10 @@ def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
         raise TraceError(
             "assigning to an array that is no argument is not supported; pass it as an argument, or assign to x.copy()"
         )
+    if root_of(target)._depth < trace.depth:
+        raise TraceError(
+            "the body of a loop or branch cannot assign to an array from outside of it; pass it in, and return it"
+        )
     if result.shape != target.shape:
         raise ShapeError(f"a result of shape {result.shape} cannot be written in place into shape {target.shape}")
     if not np.can_cast(result.dtype, target.dtype, casting):  # type: ignore[arg-type]

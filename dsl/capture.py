@@ -13,7 +13,7 @@ from ..compiler.types import kind_of
 from .array import Array
 from .cut import Cut, cut
 from .dispatch import fill_tables
-from .errors import UserError, located, user_frames, user_line
+from .errors import EscapedValueError, UserError, located, user_frames, user_line
 from .guards import Guards, contents_guard
 from .numbers import Host
 from .operands import array_of
@@ -157,6 +157,7 @@ def _captured(
     line: str = "",
     watched: Watched = (),
 ) -> Captured:
+    _nothing_left(whole.graph)
     names = [name for name, _ in whole.scalars]
     checks = [*dict.fromkeys(trace.checks), *_scalar_checks(whole)]
     found = tuple((kind, x + len(names) if kind == "number" else x) for kind, x in results)
@@ -178,6 +179,16 @@ def _captured(
         line,
         watched,
     )
+
+
+def _nothing_left(graph: Graph) -> None:
+    """Raises where a value that a loop's body had while it was traced is used outside of the body."""
+    for number, node in enumerate(graph.nodes):
+        if node.op == "placeholder":
+            line = graph.lines[graph.users[number][0]] if graph.users[number] else graph.lines[number]
+            raise EscapedValueError(
+                "a value inside the body of a loop or branch is used outside of it; return it from the body", line
+            )
 
 
 def _scalar_checks(whole: Cut) -> list[str]:

@@ -12,8 +12,9 @@ import numpy as np
 from ..compiler.graph import Graph
 from ..compiler.pipeline import stages
 from ..runtime.errors import KernelGraphError, note
+from ..runtime.loop import kernels_of
 from ..runtime.plan import Plan
-from ..runtime.program import Kernel, Program
+from ..runtime.program import Program
 from ..runtime.schedule import explain as explain_plan
 from ..runtime.settings import settings
 from .array import Array
@@ -251,8 +252,7 @@ class KernelGraph:
 
     def source(self, *args: Any, **options: Any) -> str:
         """The text of every kernel of a call."""
-        kernels = dict.fromkeys(t.kernel for t in self.program(*args, **options).tasks if isinstance(t.kernel, Kernel))
-        return "\n\n".join(k.source for k in kernels)
+        return "\n\n".join(k.source for k in kernels_of(self.plan(*args, **options)))
 
     def explain(self, *args: Any, **options: Any) -> str:
         """How a call was traced, fused and scheduled, and why."""

@@ -30,6 +30,8 @@ def known_value(trace: Trace, value: Value) -> Array | None:
             continue
         order.append(number)
         node = nodes[number]
+        if node.op == "placeholder":  # another one at each turn of a loop
+            return None
         if node.op == "number":
             numbers |= trace.number_sources[number][0]
         elif node.op == "input" and number not in trace.captured_at:

@@ -23,6 +23,7 @@ from . import (
     least_squares,
     linalg,
     linear,
+    loops,
     nn,
     norms,
     numpy_inside,
@@ -175,6 +176,8 @@ NAMESPACE["nn"] = Namespace(
 
 NAMESPACE["random"] = Namespace("random", random.FUNCTIONS)
 NAMESPACE["debug"] = Namespace("debug", debug.FUNCTIONS)
+
+NAMESPACE.update(loops.FUNCTIONS)
 
 NAMESPACE.update(inspection.NAMES)
 

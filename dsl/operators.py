@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.graph import Value
 from ..compiler.ops import OPS, UFUNC_PARTS
 from .aliasing import assign
 from .dispatch import call_function
@@ -18,18 +19,29 @@ from .tracer import SCALAR, TracedNumber, Tracer, check_alive
 
 def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: bool = False) -> Callable[..., Any]:
     def unary(self: Tracer) -> Any:
-        return user_apply(rows[0], self)
+        return _like_numbers((self,), user_apply(rows[0], self))
 
     def binary(self: Tracer, other: Any, modulus: Any = None) -> Any:
         if modulus is not None or other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
             return NotImplemented
         args = (other, self) if reflected else (self, other)
-        results = tuple(user_apply(row, *args) for row in rows)
+        results = tuple(_like_numbers(args, user_apply(row, *args)) for row in rows)
         return results if len(results) > 1 else results[0]
 
     function = unary if arity == 1 else binary
     function.__name__ = name
     return function
+
+
+def _like_numbers(args: tuple[Any, ...], result: Any) -> Any:
+    """What operators make of loop counters and Python numbers promotes like a Python number."""
+    for x in args:
+        if type(x) not in _NUMBERS and (type(x) is not Tracer or x._held.weak is None):
+            return result
+    kind = _WEAK.get(result.dtype.kind)
+    return (
+        result if kind is None else Tracer(result._trace, Value(result._value.number, result._value.type, kind), SCALAR)
+    )
 
 
 def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
@@ -73,6 +85,7 @@ def _number_operator(
     return host
 
 
+_WEAK: dict[str, type] = {"i": int, "f": float, "c": complex}
 _NUMBERS = {bool, int, float, complex, TracedNumber}
 
 

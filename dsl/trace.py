@@ -36,6 +36,7 @@ class Trace:
         self.builder = Builder(name)
         self.host = HostCode()
         self.alive = True
+        self.depth = 0  # how many bodies of loops and branches are being traced, one in another
         self.needed: set[int] = set()  # also those whose NeedValue was swallowed
         self.world: World | None = None  # what lies outside of the function, as it sees it
         self.captured: list[np.ndarray[Any, Any]] = []

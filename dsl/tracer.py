@@ -27,7 +27,7 @@ class Step(Protocol):
 class Tracer(Traced):
     """Stands for an array. It has a shape and a dtype, and no value until the traced function has returned."""
 
-    __slots__ = ("__weakref__", "_held", "_owner", "_parent", "_seen", "_step", "_trace", "_views")
+    __slots__ = ("__weakref__", "_depth", "_held", "_owner", "_parent", "_seen", "_step", "_trace", "_views")
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class Tracer(Traced):
         """owner: whose memory it is in: None for its own, the leaf of an argument, SCALAR or CAPTURED.
         parent, step: what it is a view of, and which."""
         self._trace = trace
+        self._depth = trace.depth
         self._held = value  # of a view: what it was when the parent was node number _seen
         self._owner = owner
         self._parent = parent

@@ -36,7 +36,8 @@ class Tree:
     def __repr__(self) -> str:
         if self.kind is None:
             return "*"
-        parts = [f"{n}: {c}" for n, c in zip(self.names, self.children, strict=True)] or map(str, self.children)
+        named = zip(self.names, self.children, strict=True) if self.names else ()
+        parts = [f"{n}: {c}" for n, c in named] or map(str, self.children)
         return f"{self.kind.__name__}({', '.join(parts)})"
 
 

@@ -25,7 +25,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from . import machine_code, native_calls, native_ir, native_queues, native_records, native_streams, symbols
+from . import (
+    machine_code,
+    native_calls,
+    native_ir,
+    native_loops,
+    native_queues,
+    native_records,
+    native_streams,
+    symbols,
+)
 from .cache import digest
 from .errors import CompileError
 from .native_records import ACTIVE, AWAKE, BEGUN, CHAOS, ENGINE_BYTES, FREE, HOST, LIVE, PARKED, READY, SLOT_COUNT
@@ -33,10 +42,10 @@ from .settings import settings
 
 HAPPENED, PYTHON_STEP = 1, 2  # what a native wait may answer; 0: the time is over
 SLICE_NS = 50_000_000  # a wait comes back this often, so that Python can handle a signal
-TEXTS = (native_queues, native_streams, native_calls)
+TEXTS = (native_queues, native_streams, native_calls, native_loops)
 ENTRIES = (
     "setup", "submit", "wait", "next_for_python", "done_by_python", "nudge", "stop", "inline", "direct", "worker",
-    "reserve",
+    "reserve", "run_loop", "run_branch",
 )  # fmt: skip
 _WORD = ctypes.c_uint64
 
@@ -104,6 +113,8 @@ class Native:
         self.worker = code.functions["worker"]
         self.reserve = code.functions["reserve"]
         self.direct = code.functions["direct"]
+        self.run_loop = code.functions["run_loop"]
+        self.run_branch = code.functions["run_branch"]
 
 
 class Engine:

@@ -13,7 +13,7 @@ from typing import Any
 from . import native_records as e
 from .native import words
 from .plan import Launch, Plan, Record, Wait
-from .program import Constant, Int, Kernel, Pointer, Task
+from .program import Constant, Int, Pointer, Task
 
 SHARE_FROM_US = 5.0  # a launch below this is not worth a second thread
 CHUNKS_A_CORE = 6
@@ -53,8 +53,8 @@ def split(task: Task, cores: int) -> tuple[int, int]:
     return (size, -(-task.units // size))
 
 
-def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int) -> Layout:
-    """functions[t] is the address of task t's kernel (0 for one that Python does)."""
+def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int, keep: Sequence[Any] = ()) -> Layout:
+    """functions[t] is the address of task t's kernel (0 for one that Python does). keep: what has to live as long."""
     pointed = {a.buffer for t in plan.tasks for a in t.arguments if isinstance(a, Pointer)}
     order = tuple(sorted(b for b in pointed if plan.offsets[b] is None))
     uses_arena = any(plan.offsets[b] is not None for b in pointed)
@@ -105,7 +105,7 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int) -> La
             if isinstance(step, Launch):
                 if step.task in gate_at:
                     steps += _step(e.GATE, gate_at[step.task])
-                if isinstance(plan.tasks[step.task].kernel, Kernel):
+                if functions[step.task]:
                     steps += launch_words(step.task, arguments_at)
                 else:
                     steps += _step(e.PYTHON, step.task)
@@ -117,12 +117,12 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int) -> La
         steps += _step(e.END)
     launches = [w for s in plan.steps if isinstance(s, Launch) for w in launch_words(s.task, 0)]
 
-    keep_steps, steps_address = _place(steps)
-    keep_launches, launches_address = _place(launches)
-    keep_template, template_address = _place(template)
-    keep_patches, patches_address = _place(patches)
+    keep_steps, steps_address = place_words(steps)
+    keep_launches, launches_address = place_words(launches)
+    keep_template, template_address = place_words(template)
+    keep_patches, patches_address = place_words(patches)
     count = len(launches) * 8 // e.STEP_BYTES
-    keep_plan, plan_address = _place(
+    keep_plan, plan_address = place_words(
         [template_address, 8 * len(template), patches_address, len(patches) * 8 // e.PATCH_BYTES,
          launches_address, count, engine]
     )  # fmt: skip
@@ -137,7 +137,7 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int) -> La
     needs, keep_needs = {}, []
     for event, clock in _clocks(plan, numbers).items():
         last = [steps_address + last_step[s, n] if n else 0 for s, n in zip(numbers, clock, strict=True)]
-        owner, needs[events[event]] = _place(last)
+        owner, needs[events[event]] = place_words(last)
         keep_needs.append(owner)
     by_buffer: dict[int, list[int]] = {}
     for first, buffers in gated.items():
@@ -154,7 +154,7 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int) -> La
         order,
         uses_arena,
         8 * len(template),
-        (keep_steps, keep_launches, keep_template, keep_patches, keep_plan, *keep_needs),
+        (keep_steps, keep_launches, keep_template, keep_patches, keep_plan, *keep_needs, *keep),
     )
 
 
@@ -191,7 +191,7 @@ def _step(operation: int, *operands: int) -> list[int]:
     return [operation, *operands] + [0] * (e.STEP_BYTES // 8 - 1 - len(operands))
 
 
-def _place(values: Sequence[int]) -> tuple[Any, int]:
+def place_words(values: Sequence[int]) -> tuple[Any, int]:
     owner, address, view = words(max(1, len(values)))
     for i, value in enumerate(values):
         view[i] = value & (1 << 64) - 1

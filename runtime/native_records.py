@@ -79,6 +79,18 @@ ROW_BYTES = 40
 TYPE_AT, BYTES_AT = 8, 32
 DATA_AT, NDIM_AT, SHAPE_AT, STRIDES_AT, DTYPE_AT = 16, 24, 32, 40, 56
 
+# A body of a loop or branch: its plan; its table's addresses, each by the offset of a place, a row of them for each
+# state of the carried values, and the bytes that each moves on by a turn; its numbers; how many threads may help.
+BODY, BODY_COLUMNS, BODY_NUMBERS, BODY_ROWS, BODY_MOVES, BODY_ENGINE, BODY_HELPERS = 0, 8, 16, 24, 32, 40, 48
+BODY_BYTES = 56
+
+# A loop: then comes its body. Places are the addresses of the initial values, of the pool, and of the `OTHERS`
+# arguments after that. NAMES: for each state the loop may end in, which argument of the pool each of its places is;
+# FINAL: where the carried values are in each state; SIZES: their bytes. COUNT_AT, NUMBERS_AT: offsets in the arguments.
+LOOP_CARRIED, LOOP_POOL, LOOP_OTHERS, LOOP_LEAD, LOOP_ROW_COUNT, LOOP_NAMES, LOOP_FINAL = 0, 8, 16, 24, 32, 40, 48
+LOOP_SIZES, LOOP_COUNT_KIND, LOOP_COUNT_AT, LOOP_NUMBERS_AT = 56, 64, 72, 80
+LOOP_BYTES = 88
+
 MONOTONIC, REALTIME = getattr(time, "CLOCK_MONOTONIC", 1), getattr(time, "CLOCK_REALTIME", 0)
 LOW_HALF = 0xFFFFFFFF
 GENERATION = 1 << 32

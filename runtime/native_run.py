@@ -19,8 +19,8 @@ from .native_plan import Layout
 class Owner(Protocol):
     """An executable, as its runs see it: it owns the native steps and the kernels."""
 
-    def host_step(self, task: int, addresses: Sequence[int]) -> None:
-        """Do a task that needs Python; addresses are those of all buffers."""
+    def host_step(self, task: int, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
+        """Do a task that needs Python; addresses are those of all buffers, scalars the call's."""
         ...
 
 
@@ -78,7 +78,7 @@ class Run:
     """One call. `after` are the events that it waits for; they are let go when it is over."""
 
     __slots__ = (
-        "_free", "_gates", "addresses", "after", "engine", "failures", "lost", "number", "owner", "record"
+        "_free", "_gates", "addresses", "after", "engine", "failures", "lost", "number", "owner", "record", "scalars"
     )  # fmt: skip
 
     def __init__(self, engine: Engine, record: Record, free: list[Record], owner: Owner) -> None:
@@ -89,6 +89,7 @@ class Run:
         self.after: tuple[RunEvent, ...] = ()
         self.failures: dict[int, Failure] = {}
         self.addresses: Sequence[int] = ()
+        self.scalars: Sequence[Any] = ()
         self.lost = False
         self._gates: Any = None
         self._free = free
@@ -157,7 +158,7 @@ class Run:
     def do(self, task: int) -> int:
         """The engine's Python thread: do a task; the number of its error, or 0."""
         try:
-            self.owner.host_step(task, self.addresses)
+            self.owner.host_step(task, self.addresses, self.scalars)
         except BaseException as error:
             cause = next(self.engine.causes)
             self.failures[cause] = Failure(error)

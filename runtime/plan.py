@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .program import Program, Task
+from .program import Program, Task, bodies_of
 from .report import Report
 
 
@@ -92,6 +92,9 @@ class Plan:
         )
         for step in self.steps:
             yield f"  {step}" + (f"    {self.tasks[step.task].name}" if isinstance(step, Launch) else "")
+            if isinstance(step, Launch):
+                for body in bodies_of(self.tasks[step.task]):
+                    yield from (f"    {line}" for line in body.lines())
         for number, offset in enumerate(self.offsets):
             if offset is not None:
                 yield f"  b{number} at {offset}, {self.program.buffers[number].nbytes} bytes"

@@ -5,7 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .loop import Branch, Loop
+    from .plan import Plan
 
 import numpy as np
 
@@ -130,8 +134,9 @@ Argument = Pointer | Int | Scalar | Constant
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One launch. Everything that it touches is in `reads` and `writes`; a buffer that is in both is either listed in
-    `same_element` (each element is read only by the iteration that writes it) or may be touched in any order.
+    """One launch, or one loop or branch with all that it launches. Everything that it touches is in `reads` and
+    `writes`; a buffer that is in both is either listed in `same_element` (each element is read only by the iteration
+    that writes it) or may be touched in any order.
 
     units: parallel iterations of a kernel; `units` is cut into chunks of `grain` on the CPU.
     grid, block: the launch shape on a GPU. cost: estimated microseconds of the whole task on the target device.
@@ -139,7 +144,7 @@ class Task:
     """
 
     name: str
-    kernel: Kernel | Library
+    kernel: Kernel | Library | Loop | Branch
     arguments: tuple[Argument, ...]
     reads: tuple[Region, ...]
     writes: tuple[Region, ...]
@@ -161,6 +166,8 @@ def members(task: Task) -> tuple[Task, ...]:
     Each has an equal part of the arguments, reads and writes: the first the first part, and so on.
     """
     kernel = task.kernel
+    if not isinstance(kernel, (Kernel, Library)):
+        return (task,)
     extra, name = (kernel.options, "packed") if isinstance(kernel, Kernel) else (kernel.attrs, "batch")
     n = next((value for key, value in extra if key == name), 1)
     if n == 1:
@@ -171,6 +178,11 @@ def members(task: Task) -> tuple[Task, ...]:
     shape: dict[str, Any] = {"units": task.units // n, "grid": (x // n, y, z)} if isinstance(kernel, Kernel) else {}
     parts = zip(_cut(task.arguments, n), _cut(task.reads, n), _cut(task.writes, n), strict=True)
     return tuple(replace(task, kernel=own, arguments=a, reads=r, writes=w, **shape) for a, r, w in parts)
+
+
+def bodies_of(task: Task) -> tuple[Plan, ...]:
+    """The plans that a loop or branch runs; nothing for other tasks."""
+    return () if isinstance(task.kernel, (Kernel, Library)) else task.kernel.bodies
 
 
 def _cut(values: tuple[Any, ...], n: int) -> list[tuple[Any, ...]]:
@@ -206,6 +218,8 @@ class Program:
             yield f"  b{i} {b.kind} {b.nbytes} bytes{' ' + b.name if b.name else ''}"
         for i, t in enumerate(self.tasks):
             yield f"  t{i} {t}" + (f"    # {t.line}" if t.line else "")
+            for body in bodies_of(t):
+                yield from (f"    {line}" for line in body.program.lines())
         yield "  return " + ", ".join(f"b{o}" for o in self.outputs)
 
     def __str__(self) -> str:

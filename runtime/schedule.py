@@ -12,6 +12,7 @@ from .borders import borders
 from .candidates import Option, Options, Work, nodes_of, option, options
 from .dag import ancestors, ranks
 from .happens import happens_before
+from .loop import nested
 from .machine import Machine, share
 from .memory import Placement, Temporaries, arena_bound, place, temporaries
 from .plan import Plan
@@ -235,4 +236,7 @@ def explain(plan: Plan) -> str:
     bound = memory_bound(plan)
     if bound:
         lines.append(f"the arena is {plan.arena_bytes / bound:.3f} of the least possible for this order, {bound} bytes")
+    for task, body in nested(plan):
+        lines.append(f"the body of {task.name}{f' of {task.line}' if task.line else ''}: {len(body.tasks)} tasks")
+        lines += [f"  {line}" for line in (*map(str, body.tasks), *explain(body).splitlines())]
     return "\n".join(lines)

@@ -16,9 +16,11 @@ from .errors import CompileError, note
 from .library import LIBRARY, viewer
 from .plan import Launch, Plan, Record
 from .program import Kernel, Library, Pointer, Scalar, Task
+from .turns import Turn, run_control
 
 Addresses = Sequence[int]  # of every buffer of the program
 HostCall = Callable[[Addresses], None]
+Call = Callable[[Addresses, Sequence[Any]], None]  # with the call's scalars
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -39,7 +41,57 @@ def host_call(task: Task) -> HostCall:
     return call
 
 
-def kernel_call(task: Task, function: Any, scalar_bits: Callable[[Any, str], int]) -> Callable[..., None]:
+def scalar_bits(value: Any, dtype: str) -> int:
+    """The bits of a number as `dtype` (NumPy's conversion), in the low bytes of a slot."""
+    with np.errstate(all="ignore"):
+        raw = np.asarray(value).astype(dtype).tobytes()
+    if len(raw) > 8:
+        raise CompileError(f"a {dtype} does not fit one argument slot")
+    return int.from_bytes(raw, "little")
+
+
+class HostMemory:
+    """What loops do with memory that the host can read."""
+
+    def integer(self, address: int) -> int:
+        return ctypes.c_int64.from_address(address).value
+
+    def boolean(self, address: int) -> bool:
+        return ctypes.c_uint8.from_address(address).value != 0
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        ctypes.memmove(target, source, nbytes)
+
+
+def calls_of(plan: Plan, function: Callable[[Kernel], int]) -> list[Call]:
+    """What does each task of a plan, turn by turn where it is a loop. function: the address of a kernel."""
+    return [_call(task, function) for task in plan.tasks]
+
+
+def _call(task: Task, function: Callable[[Kernel], int]) -> Call:
+    if isinstance(task.kernel, Kernel):
+        return kernel_call(task, KERNEL(function(task.kernel)))
+    if isinstance(task.kernel, Library):
+        call = host_call(task)
+        return lambda addresses, scalars: call(addresses)
+    turns = [_turn(body, calls_of(body, function)) for body in task.kernel.bodies]
+    return lambda addresses, scalars: run_control(task, turns, HostMemory(), addresses, scalars)
+
+
+def _turn(body: Plan, calls: Sequence[Call]) -> Turn:
+    order = [step.task for step in body.steps if isinstance(step, Launch)]
+
+    def turn(addresses: Addresses, numbers: Sequence[Any]) -> None:
+        for number in order:
+            try:
+                calls[number](addresses, numbers)
+            except Exception as error:
+                raise noted(error, body.tasks[number], body.program.name) from None
+
+    return turn
+
+
+def kernel_call(task: Task, function: Any) -> Call:
     """What launches a kernel task once, given the addresses and the call's scalars."""
     count = len(task.arguments)
 
@@ -59,7 +111,7 @@ def kernel_call(task: Task, function: Any, scalar_bits: Callable[[Any, str], int
 
 def run_serially(
     plan: Plan,
-    calls: Sequence[Callable[..., None]],
+    calls: Sequence[Call],
     addresses: Addresses,
     scalars: Sequence[Any],
     poisoned: Mapping[int, BaseException],
@@ -79,10 +131,7 @@ def run_serially(
                 streams[s] = next((poisoned[b] for b in touched if b in poisoned), None)
             if streams[s] is None:
                 try:
-                    if isinstance(task.kernel, Kernel):
-                        calls[step.task](addresses, scalars)
-                    else:
-                        calls[step.task](addresses)
+                    calls[step.task](addresses, scalars)
                 except Exception as error:
                     streams[s] = noted(error, task, plan.program.name)
         elif isinstance(step, Record):

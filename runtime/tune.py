@@ -169,7 +169,14 @@ def program_key(program: Program, *parts: object) -> str:
 
 def _shape_of(task: Task) -> tuple[Any, ...]:
     kernel = task.kernel
-    what = (kernel.name, kernel.attrs) if isinstance(kernel, Library) else _text_of(kernel)
+    what: Any
+    if isinstance(kernel, Library):
+        what = kernel.name, kernel.attrs
+    elif isinstance(kernel, Kernel):
+        what = _text_of(kernel)
+    else:
+        follows = getattr(kernel, "follows", ())
+        what = [follows, *([_shape_of(t) for t in body.tasks] for body in kernel.bodies)]
     regions = [(r.buffer, len(r.shape), r.dtype) for r in (*task.reads, *task.writes)]
     arguments = [_without_numbers(a) for a in task.arguments]
     return (what, arguments, regions, len(task.reads), sorted(task.same_element))

@@ -8,12 +8,13 @@ It shares no code with the scheduler, and trusts what tasks declare that they re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .common_byte import bytes_of, common_byte
 from .errors import PlanError
 from .plan import Launch, Plan, Record, Wait
-from .program import Library, Region, Task, members
+from .program import Library, Region, Task, bodies_of, members
+from .verify_loops import control_violations
 
 Clock = tuple[int, ...]
 Memory = tuple[int, int]  # (call, buffer), or ARENA
@@ -102,6 +103,8 @@ def verify(plan: Plan) -> list[Violation]:
         return found
     for number, task in enumerate(plan.tasks):
         parts = members(task)
+        if bodies_of(task):
+            found += _control(number, task)
         for part in parts:
             found += _in_place(number, part)
         if len(parts) > 1:
@@ -165,6 +168,20 @@ def verify_calls(
     private = {} if arena else {b: (1, b) for b, offset in enumerate(second.offsets) if offset is not None}
     accesses = [*_accesses(first, one, 0, {}), *_accesses(second, two, 1, {**same, **private})]
     return [v for v in _races(accesses, across=True)]
+
+
+def _control(number: int, task: Task) -> Iterator[Violation]:
+    """What is wrong inside of a loop or branch."""
+    step, lines = f"t{number} {task.name}", (task.line,) if task.line else ()
+    for body in bodies_of(task):
+        for inner in verify(body):
+            yield replace(inner, first=f"in {step}: {inner.first}", lines=inner.lines or lines)
+
+    def between(first: Plan, second: Plan, shared: Sequence[tuple[int, int]]) -> list[str]:
+        return [str(v) for v in verify_calls(first, second, shared=shared, same_streams=True)]
+
+    for kind, why in control_violations(task, between):
+        yield Violation(kind, step, "", why, lines=lines)
 
 
 def _replay(

@@ -19,15 +19,17 @@ import numpy as np
 from .. import machine_code
 from ..device import Timing
 from ..errors import CompileError, PlanError
+from ..loop import kernels_of
 from ..native import Engine, cores, engine, native
+from ..native_control import is_native, lay_out_nested
 from ..native_direct import Direct, Taken, direct
-from ..native_plan import Layout, lay_out
+from ..native_plan import Layout
 from ..native_run import DONE, Done, DoneTiming, Record, Run, RunEvent, RunTiming, wait_for_all
 from ..plan import Launch, Plan, Wait
 from ..plan import Record as RecordStep
 from ..pool import Pool, as_numpy
 from ..program import Kernel
-from ..serial import KERNEL, host_call, kernel_call, noted, run_serially
+from ..serial import calls_of, noted, run_serially, scalar_bits
 from ..settings import settings
 from ..streams import QueueEvent, QueueStream, milliseconds
 from ..vectors import vector_bytes, vector_library
@@ -42,15 +44,6 @@ _FORMATS = {
     "bool": "?7x", "int8": "b7x", "int16": "h6x", "int32": "i4x", "int64": "q", "uint8": "B7x", "uint16": "H6x",
     "uint32": "I4x", "uint64": "Q", "float16": "e6x", "float32": "f4x", "float64": "d",
 }  # fmt: skip
-
-
-def scalar_bits(value: Any, dtype: str) -> int:
-    """The bits of a number as `dtype` (NumPy's conversion), in the low bytes of a slot."""
-    with np.errstate(all="ignore"):
-        raw = np.asarray(value).astype(dtype).tobytes()
-    if len(raw) > 8:
-        raise CompileError(f"a {dtype} does not fit one argument slot")
-    return int.from_bytes(raw, "little")
 
 
 def _packers(heads: int, scalars: Sequence[str]) -> tuple[Callable[..., bytes], Callable[..., bytes]]:
@@ -74,15 +67,11 @@ class CPUExecutable:
         self.plan = plan
         self._device = device
         tasks = plan.tasks
-        kernels = [t.kernel for t in tasks if isinstance(t.kernel, Kernel)]
+        kernels = kernels_of(plan)
         self._code = dict(zip(kernels, device.load(kernels), strict=True))  # the device may let go of it
-        self._functions = [self._address(t.kernel) if isinstance(t.kernel, Kernel) else 0 for t in tasks]
-        self._calls = [
-            kernel_call(task, KERNEL(function), scalar_bits) if function else host_call(task)
-            for task, function in zip(tasks, self._functions, strict=True)
-        ]
+        self._calls = calls_of(plan, self._address)
         self.cost = sum(t.cost for t in tasks)
-        self.needs_python = not all(self._functions)
+        self.needs_python = not is_native(plan)
         self._engine: Engine | None = None
         self._layout: Layout | None = None
         self._bound: Any = None
@@ -111,7 +100,7 @@ class CPUExecutable:
         found = engine()
         assert found is not None
         if self._engine is not found:
-            layout = lay_out(self.plan, self._functions, cores(), found.address)
+            layout = lay_out_nested(self.plan, self._address, found)
             self._engine, self._layout, self._free, self._order = found, layout, [], layout.order
             places = [layout.events[e] for e in self.plan.completion]
             self._completion = [(place, layout.needs.get(place, 0)) for place in places]
@@ -196,7 +185,7 @@ class CPUExecutable:
         run = Run(found, record, self._free, self)
         if self.needs_python:
             found.start_python()
-            run.addresses = self._addresses(memories, arena)
+            run.addresses, run.scalars = self._addresses(memories, arena), scalars
         run.start(layout, self._table(memories, arena, scalars), after)
         return tuple(RunEvent(run, place, needs) for place, needs in self._completion)
 
@@ -212,10 +201,10 @@ class CPUExecutable:
         errors = run_serially(self.plan, self._calls, self._addresses(memories, arena), scalars, poisoned)
         return tuple(DONE if errors[e] is None else Done(errors[e]) for e in self.plan.completion)
 
-    def host_step(self, task: int, addresses: Sequence[int]) -> None:
-        """Do a library task: the engine's Python thread calls this."""
+    def host_step(self, task: int, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
+        """Do a task that needs Python: the engine's Python thread calls this."""
         try:
-            self._calls[task](addresses)
+            self._calls[task](addresses, scalars)
         except BaseException as raised:
             raise noted(raised, self.plan.tasks[task], self.plan.program.name) from None
 

@@ -13,9 +13,11 @@ import numpy as np
 from ..borders import ENTRY, borders
 from ..device import Event
 from ..errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
+from ..loop import kernels_of
 from ..plan import Launch, Plan, Record, Wait
-from ..program import Constant, Int, Kernel, Pointer, Scalar, Task
+from ..program import Constant, Int, Kernel, Pointer, Scalar, Task, bodies_of
 from ..serial import noted
+from ..turns import Turn, run_control
 
 ALIGNMENT = 256
 FIRST_ADDRESS = 1 << 20
@@ -81,6 +83,19 @@ class FakeTiming:
         if not all(event.query() for event in self._events):
             return None
         return math.nan if any(event.error is not None for event in self._events) else self._microseconds
+
+
+class Unread:
+    """Memory of which nothing is known: all zero."""
+
+    def integer(self, address: int) -> int:
+        return 0
+
+    def boolean(self, address: int) -> bool:
+        return False
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        pass
 
 
 @dataclass
@@ -174,7 +189,7 @@ class FakeDevice:
 
     def prepare(self, plan: Plan, way: str = "") -> FakeExecutable:
         self._ask("prepare", plan.program.name)
-        self.load([task.kernel for task in plan.tasks if isinstance(task.kernel, Kernel)])
+        self.load(kernels_of(plan))
         return FakeExecutable(self, plan, way)
 
     def stream(self, priority: int = 0) -> FakeStream:
@@ -238,6 +253,7 @@ class FakeExecutable:
     """Walks the plan's steps and logs each: launch with its task's name and argument values, record, wait.
 
     A launch is preceded by `("after", stream, event number)` for each event in `after` of a buffer that it touches.
+    The launch of a loop is followed by those of its turns, on the same stream; a flag in memory is never true.
     """
 
     def __init__(self, device: FakeDevice, plan: Plan, way: str = "") -> None:
@@ -267,9 +283,11 @@ class FakeExecutable:
                     task = plan.tasks[number]
                     if failed.get(stream):
                         continue
-                    device.log.append(("launch", stream, task.name, self._arguments(task, memories, arena, scalars)))
-                    error = device.fault("launch") or device.fault("work")
-                    failed[stream] = error and noted(error, task, plan.program.name)
+                    addresses = [m if o is None else arena + o for m, o in zip(memories, plan.offsets, strict=True)]
+                    try:
+                        self._launch(stream, task, addresses, scalars)
+                    except BaseException as error:
+                        failed[stream] = noted(error, task, plan.program.name)
                 case Record(stream, number):
                     device.log.append(("record", stream, number))
                     events[number] = failed.get(stream)
@@ -292,14 +310,29 @@ class FakeExecutable:
         predicted = [c.predicted for c in report.candidates if c.name == report.chosen] if report else []
         return events, FakeTiming(events, predicted[0] if predicted else math.nan)
 
-    def _arguments(self, task: Task, memories: Sequence[Any], arena: Any, scalars: Sequence[Any]) -> tuple[Any, ...]:
+    def _launch(self, stream: int, task: Task, addresses: Sequence[Any], scalars: Sequence[Any]) -> None:
+        self.device.log.append(("launch", stream, task.name, self._arguments(task, addresses, scalars)))
+        error = self.device.fault("launch") or self.device.fault("work")
+        if error is not None:
+            raise error
+        if bodies_of(task):
+            run_control(task, [self._turn(stream, body) for body in bodies_of(task)], Unread(), addresses, scalars)
+
+    def _turn(self, stream: int, body: Plan) -> Turn:
+        def turn(addresses: Sequence[Any], numbers: Sequence[Any]) -> None:
+            for step in body.steps:
+                if isinstance(step, Launch):
+                    self._launch(stream, body.tasks[step.task], addresses, numbers)
+
+        return turn
+
+    def _arguments(self, task: Task, addresses: Sequence[Any], scalars: Sequence[Any]) -> tuple[Any, ...]:
         """Addresses and numbers as a kernel would get them; an argument that refers to nothing raises IndexError."""
         values: list[Any] = []
         for argument in task.arguments:
             match argument:
                 case Pointer(buffer, offset):
-                    place = self.plan.offsets[buffer]
-                    values.append((memories[buffer] if place is None else arena + place) + offset)
+                    values.append(addresses[buffer] + offset)
                 case Int(value):
                     values.append(value)
                 case Scalar(index, _):

@@ -18,6 +18,7 @@ from oracles import Calls, is_unsafe, output_ends, run, words_of
 
 from kernelgraph.runtime import common_byte as common_byte_module
 from kernelgraph.runtime import verify as verify_module
+from kernelgraph.runtime import verify_loops as verify_loops_module
 from kernelgraph.runtime.common_byte import common_byte
 from kernelgraph.runtime.errors import PlanError
 from kernelgraph.runtime.machine import MACHINES
@@ -244,10 +245,15 @@ def test_large_regions_are_compared_quickly() -> None:
 
 def test_the_verifier_shares_no_code_with_the_scheduler() -> None:
     """It knows what plans and programs are, and nothing that computes on them."""
-    wanted = {verify_module: {"common_byte", "errors", "plan", "program"}, common_byte_module: {"program"}}
+    wanted = {
+        verify_module: {"common_byte", "errors", "plan", "program", "verify_loops"},
+        verify_loops_module: {"loop", "plan", "program"},
+        common_byte_module: {"program"},
+    }
     for module, others in wanted.items():
         tree = ast.parse(Path(module.__file__ or "").read_text())
         imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
         assert {node.module for node in imports} == others
         known = {name.name for node in imports if node.module in ("plan", "program") for name in node.names}
-        assert known <= {"Launch", "Library", "Plan", "Record", "Region", "Task", "Wait", "members"}
+        types = {"Argument", "Launch", "Library", "Plan", "Pointer", "Record", "Region", "Task", "Wait"}
+        assert known <= {*types, "bodies_of", "members"}
