@@ -1,0 +1,285 @@
+"""Arrays and streams exchanged with PyTorch, CuPy, JAX and numba on a GPU, with producers that are slow on purpose."""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import kernelgraph as kg
+from kernelgraph.dsl import lending
+from kernelgraph.dsl.lending import SharedArray
+
+N = 1 << 16
+CYCLES = 100_000_000  # some 50 ms of a GPU
+torch: Any = None
+
+
+@pytest.fixture(autouse=True)
+def _gpu(device: Any) -> None:
+    """The first GPU, opened as the library opens it; PyTorch, which delays streams."""
+    global torch
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("PyTorch sees no GPU")
+    torch.zeros(1, device="cuda")
+
+
+f = kg.kernel_graph(lambda x: x * 2 + 1, device="cuda")
+pair = kg.kernel_graph(lambda x: (np.exp(x).sum(), (x * 3).sum(0)), device="cuda", streams="max")
+
+
+def delay(handle: int) -> None:
+    """The stream does nothing for a while."""
+    with torch.cuda.stream(torch.cuda.ExternalStream(handle)):
+        torch.cuda._sleep(CYCLES)
+
+
+def same(got: Any, value: float) -> None:
+    np.testing.assert_array_equal(np.asarray(got), np.full(N, value, np.float32))
+
+
+# PyTorch
+
+
+@pytest.mark.parametrize("side", [False, True], ids=["default stream", "side stream"])
+def test_torch_in_and_out_behind_a_slow_producer(side: bool) -> None:
+    s = torch.cuda.Stream() if side else torch.cuda.current_stream()
+    with torch.cuda.stream(s):
+        x = torch.zeros(N, device="cuda")
+        f(x).wait()
+        for turn in range(3):
+            delay(s.cuda_stream)
+            x.fill_(turn)
+            y = f(x)
+            x.fill_(-1)  # after our last use
+            assert not y.is_ready()
+            t = torch.from_dlpack(y)
+            assert t.data_ptr() == y._memory.address
+            z = t + 1
+            delay(s.cuda_stream)
+            t.fill_(9)  # a writable export: seen by the next use
+            w = f(y)
+            same(w, 19)
+            same(z.cpu(), 2 * turn + 2)
+
+
+def test_without_the_handshake_the_slow_producer_is_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above can fail: without the handshake, the old values are read."""
+    x = torch.zeros(N, device="cuda")
+    f(x).wait()
+    torch.cuda.synchronize()
+    monkeypatch.setattr(lending.Borrowed, "streams", lambda self: ())
+    s = torch.cuda.Stream()
+    with torch.cuda.stream(s):
+        delay(s.cuda_stream)
+        x.fill_(5)
+        y = f(x)
+    same(y, 1)
+    torch.cuda.synchronize()
+
+
+def test_torch_strides_dtypes_and_assignment() -> None:
+    x = torch.arange(48, device="cuda", dtype=torch.float32).reshape(6, 8)
+    for view in (x.T, x[::2, 1:], x[1], x[:, 3], x.expand(2, 6, 8)):
+        np.testing.assert_array_equal(f(view), view.cpu().numpy() * 2 + 1)
+    for dtype in (torch.float16, torch.bfloat16, torch.int8, torch.int64, torch.bool, torch.complex64):
+        got = kg.kernel_graph(lambda x: x.T, device="cuda")(x.to(dtype))
+        np.testing.assert_array_equal(np.asarray(got, "c8"), x.T.cpu().numpy().astype(np.asarray(got).dtype))
+
+    def change(u: Any) -> Any:
+        u[1:] += u[:-1]
+        return u
+
+    expected = x.cpu().numpy()
+    change(expected)
+    assert kg.kernel_graph(change, device="cuda")(x) is x
+    np.testing.assert_array_equal(x.cpu().numpy(), expected)
+    with pytest.raises(kg.ReadOnlyError, match="contiguous"):
+        kg.kernel_graph(change, device="cuda")(x.T)
+    with pytest.raises(kg.ArgumentsError, match="detach"):
+        f(x.requires_grad_())
+
+
+def test_memory_in_use_by_torch_is_not_used_again() -> None:
+    s = torch.cuda.Stream()
+    for turn in range(5):
+        y = f(kg.asarray(np.full(N, turn, np.float32), device="cuda")).wait()
+        with torch.cuda.stream(s):
+            t = torch.from_dlpack(y)
+            del y
+            delay(s.cuda_stream)
+            z = t.clone()
+            del t
+        gc.collect()
+        others = [f(kg.asarray(np.zeros(N, np.float32), device="cuda")) for _ in range(8)]
+        s.synchronize()
+        same(z.cpu(), 2 * turn + 1)
+        same(others[-1], 1)
+
+
+def test_a_call_under_a_torch_stream_and_in_its_graph() -> None:
+    x = torch.ones(64, 32, device="cuda")
+    total, sums = pair(x)
+    np.testing.assert_allclose(sums, np.full(32, 192.0))
+    s = torch.cuda.Stream()
+    with kg.stream(s), torch.cuda.stream(s):
+        delay(s.cuda_stream)
+        x.fill_(2)
+        total, sums = pair(kg.from_dlpack(x))
+        x.fill_(0)
+    np.testing.assert_allclose(sums, np.full(32, 384.0))
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        x.mul_(1.0)
+        with kg.stream(torch.cuda.current_stream()):
+            total, sums = pair(x)
+            twice = f(sums)
+        out = torch.from_dlpack(twice) + 0
+    del total, sums
+    gc.collect()
+    kept = [pair(kg.asarray(np.zeros((64, 32), np.float32), device="cuda")) for _ in range(8)]
+    for turn in range(1, 4):
+        x.fill_(turn)
+        g.replay()
+        torch.cuda.synchronize()
+        np.testing.assert_allclose(out.cpu(), np.full(32, 64 * 3 * turn * 2 + 1))
+    for total, _ in kept:
+        np.testing.assert_allclose(total, 2048)
+    captures = kg.dsl.devices.open_device(("cuda", 0)).captures
+    assert len(captures) == 1
+    del g, out, twice
+    gc.collect()
+    torch.cuda.synchronize()
+    assert len(captures) == 0
+
+
+# the others
+
+
+def test_cupy() -> None:
+    cupy = pytest.importorskip("cupy")
+    s = cupy.cuda.Stream(non_blocking=True)
+    with s:
+        x = cupy.zeros(N, cupy.float32)
+        f(x).wait()
+        delay(s.ptr)
+        x.fill(4)
+        y = f(x)
+        x.fill(-1)
+        assert not y.is_ready()
+        t = cupy.from_dlpack(y)
+        u = cupy.asarray(f(x))  # by the array interface
+        assert t.data.ptr == y._memory.address
+        t += 1
+        delay(s.ptr)
+        t += 1
+        z = f(y)
+        same(z, 23)
+        same(cupy.asnumpy(t), 11)
+        same(cupy.asnumpy(u), -1)
+    np.testing.assert_array_equal(f(cupy.arange(12, dtype="f4").reshape(3, 4)[::-1, ::2]),
+                                  np.arange(12, dtype="f4").reshape(3, 4)[::-1, ::2] * 2 + 1)  # fmt: skip
+    with kg.stream(s):
+        y = f(x)
+    s.synchronize()
+    assert y.is_ready()
+
+
+def test_numba() -> None:
+    numba_cuda = pytest.importorskip("numba.cuda")
+
+    @numba_cuda.jit
+    def add(x: Any, value: float) -> None:
+        i = numba_cuda.grid(1)
+        if i < x.size:
+            x[i] += value
+
+    s = numba_cuda.stream()
+    handle = s.handle.value if hasattr(s.handle, "value") else int(s.handle)
+    x = numba_cuda.to_device(np.zeros(N, np.float32), stream=s)
+    s.synchronize()
+    delay(handle)
+    add[N // 256, 256, s](x, 3)
+    y = f(x)  # tells its stream
+    add[N // 256, 256, s](x, 100)
+    same(y, 7)
+    add[N // 256, 256](y, 1)  # by the array interface
+    same(f(y), 17)
+    same(y, 8)
+    kg.kernel_graph(lambda u: u.__imul__(2), device="cuda")(x)
+    same(x.copy_to_host(), 206)
+
+
+def test_jax() -> None:
+    jax = pytest.importorskip("jax")
+    if jax.default_backend() != "gpu":
+        pytest.skip("JAX sees no GPU")
+    slow = jax.jit(lambda x: jax.lax.fori_loop(0, 2000, lambda i, v: v * 1.0 + 1, x))
+    x = slow(jax.numpy.zeros(N, np.float32))
+    y = f(x)
+    same(y, 4001)
+    t = jax.dlpack.from_dlpack(y)
+    assert isinstance(y, SharedArray)
+    same(t + 1, 4002)
+    del x
+    same(f(kg.from_dlpack(slow(t))), (4001 + 2000) * 2 + 1)
+
+
+# streams
+
+
+def test_both_meanings_of_the_default_stream() -> None:
+    """The legacy stream waits for ordinary streams of others; the per-thread one does not."""
+    numba_cuda = pytest.importorskip("numba.cuda")
+    ordinary = numba_cuda.stream()  # PyTorch's and ours do not wait for the legacy stream
+    handle = ordinary.handle.value if hasattr(ordinary.handle, "value") else int(ordinary.handle)
+    x = kg.asarray(np.zeros(N, np.float32), device="cuda")
+    f(x).wait()
+    torch.cuda.synchronize()
+    delay(handle)
+    with kg.stream(kg.default_stream("cuda", per_thread=True)):
+        own = f(x)
+    own.wait()
+    assert not kg.Stream.external(ordinary).query()
+    with kg.stream(kg.default_stream("cuda")):
+        legacy = f(x)
+    assert not legacy.is_ready()
+    legacy.wait()
+    assert kg.Stream.external(ordinary).query()
+
+
+def test_every_wait_waits_for_its_own_scope() -> None:
+    x = kg.asarray(np.zeros(N, np.float32), device="cuda").wait()
+    f(x).wait()
+    slow, quick = kg.Stream("cuda"), kg.Stream("cuda", priority=-1)
+    delay(slow.handle)
+    start = quick.record()
+    with kg.stream(slow):
+        late = f(x)
+    with kg.stream(quick):
+        soon = f(x)
+    end = quick.record()
+    other = f(x)
+    soon.wait()
+    other.wait()
+    end.synchronize()
+    quick.synchronize()
+    assert end.query() and quick.query() and start.elapsed_time(end) < 20
+    assert not late.is_ready() and not slow.query()
+    quick.wait_stream(slow)
+    assert not quick.query()
+    quick.synchronize()
+    assert slow.query() and late.is_ready()
+    for wait in (kg.waitall, lambda: kg.synchronize("cuda"), slow.synchronize, lambda: slow.record().synchronize()):
+        delay(slow.handle)
+        with kg.stream(slow):
+            late = f(x)
+        assert not late.is_ready()
+        wait()
+        assert late.is_ready()
