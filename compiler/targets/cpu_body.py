@@ -17,6 +17,7 @@ from .cpu_pack import PACK, packing, strided
 from .cpu_primitives import constant, emit
 from .cpu_reduce import FOLD
 from .cpu_reuse import keep_value, taken_value
+from .cpu_sections import SECTIONS, sections
 from .cpu_stream import alignment, streamed
 from .cpu_text import Value, mask_below
 from .cpu_user import call_user
@@ -71,6 +72,8 @@ class Body:
         self.prepare(phase)
         instrs = [i for at, i in self._live(phase) if at not in self.take]
         packed = strided(self.access, instrs)
+        if not packed and copies % SECTIONS == 0:
+            start, copies = self._side_by_side(phase, start, stop, step, copies, fold), 1
         if not packed and fold is None:
             self._loop(phase, start, stop, step, copies)
             return
@@ -82,6 +85,26 @@ class Body:
                 self._loop(phase, low, high, step, copies)
             if fold is not None:
                 fold()
+
+    def _side_by_side(
+        self, phase: Phase, start: Value, stop: Value, step: Step, copies: int, fold: Fold | None
+    ) -> Value:
+        """The loop of all copies, which are in several parts of a long stretch; where the rest of it begins."""
+        f, parts = self.frame.f, sections(start, stop, self.lanes, copies)
+
+        def turns(low: Value, high: Value) -> None:
+            with f.loop(low, high, parts.advance) as i:
+                for copy, offset in enumerate(parts.offsets):
+                    self._group(phase, Lanes(i + offset, self.lanes, None, copy), step)
+
+        if fold is None:
+            turns(start, parts.end)
+            return parts.rest
+        block = parts.advance * FOLD
+        with f.loop(start, parts.end, block) as low:
+            turns(low, f.intrinsic("umin", "i64", low + block, parts.end))
+            fold()
+        return parts.rest
 
     def _loop(self, phase: Phase, start: Value, stop: Value, step: Step, most: int) -> None:
         f, wide = self.frame.f, self.lanes

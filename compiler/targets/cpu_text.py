@@ -101,7 +101,7 @@ class Function:
         self.do(f"br label %{label}")
 
     @contextmanager
-    def loop(self, start: Value, stop: Value, step: int = 1, unroll: bool = False) -> Iterator[Value]:
+    def loop(self, start: Value, stop: Value, step: Value | int = 1, unroll: bool = False) -> Iterator[Value]:
         """Run the body for start, start + step, ... below stop (all i64). LLVM leaves it as it is, or unrolls it."""
         number = self.fresh("")
         head, body, latch, done = (f"{part}{number}" for part in ("head", "loop", "latch", "done"))
