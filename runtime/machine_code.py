@@ -10,6 +10,7 @@ import ctypes
 import os
 import platform
 import re
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -81,7 +82,30 @@ def _target(cpu_name: str, cpu_features: str) -> tuple[Any, str, str]:
     llvm = _llvm()
     features = "" if cpu_name else llvm.get_host_cpu_features().flatten()
     chosen = ",".join(part for part in (features, cpu_features) if part)
+    if cpu_name or cpu_features:
+        words = _refused(cpu_name or llvm.get_host_cpu_name(), chosen)
+        if words:
+            raise CompileError(f"KERNELGRAPH_CPU_NAME={cpu_name!r}, KERNELGRAPH_CPU_FEATURES={cpu_features!r}: {words}")
     return llvm.Target.from_triple(llvm.get_process_triple()), cpu_name or llvm.get_host_cpu_name(), chosen
+
+
+@cache
+def _refused(cpu: str, features: str) -> str:
+    """What LLVM says against a CPU, or nothing. It ends the process over some: so another process asks."""
+    tried = subprocess.run([sys.executable, "-c", _TRY, cpu, features], capture_output=True, text=True)
+    said = next((line for line in tried.stderr.splitlines() if "not a recognized" in line or "ERROR" in line), "")
+    return said or (f"LLVM ends with {tried.returncode}" if tried.returncode else "")
+
+
+_TRY = """
+import sys
+import llvmlite.binding as llvm
+llvm.initialize_native_target()
+llvm.initialize_native_asmprinter()
+target = llvm.Target.from_triple(llvm.get_process_triple())
+machine = target.create_target_machine(cpu=sys.argv[1], features=sys.argv[2], opt=0)
+machine.emit_object(llvm.parse_assembly("define void @f() { ret void }"))
+"""
 
 
 def _machine() -> Any:

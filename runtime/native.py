@@ -37,6 +37,7 @@ from . import (
 )
 from .cache import digest
 from .errors import CompileError
+from .interrupts import uninterrupted
 from .native_records import ACTIVE, AWAKE, BEGUN, CHAOS, ENGINE_BYTES, FREE, HOST, LIVE, PARKED, READY, SLOT_COUNT
 from .settings import settings
 
@@ -202,6 +203,9 @@ class Engine:
 
     def do_python_step(self, run: int = 0, needs: int = 0) -> bool:
         """Do one step of Python's that `run` needs; for 0 wait for any. False: there is none, or none any more."""
+        return uninterrupted(lambda: self._do_python_step(run, needs))  # a step that is taken is done
+
+    def _do_python_step(self, run: int, needs: int) -> bool:
         answer = (_WORD * 2)()
         stream = self.native.next_for_python(self.address, ctypes.addressof(answer), run, needs)
         if stream:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -62,6 +64,7 @@ class CUDADevice:
         self._spare: dict[bool, list[int]] = {False: [], True: []}  # streams that callers had
         self._handshake: CudaStream | None = None
         self._turn = 0
+        _devices.add(self)
         self._grow(STREAMS)
         self.clock = Clock(self.context, self.failure, self.new_stream(False), self._working)
         self._transfers = Transfers(self.context, self.events, self.new_stream(False), self.failure)
@@ -217,6 +220,13 @@ class CUDADevice:
 
     # errors
 
+    def after_fork(self) -> None:
+        """In the child of a fork: the driver answers it nothing any more."""
+        self.lost = DeviceLost(
+            f"GPU {self.index} ({self.properties.name}) cannot be used here: the process forked after its first use. "
+            "Start processes with multiprocessing's 'spawn' method, or use the GPU in the child alone"
+        )
+
     def failure(self, code: int, what: str) -> BaseException:
         """The exception for a driver's result code other than success."""
         words = self.context.driver.describe(code)
@@ -250,6 +260,18 @@ def _relaxed(context: Any) -> Iterator[None]:
         yield
     finally:
         context.driver.capture_mode(before)
+
+
+_devices: weakref.WeakSet[CUDADevice] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for device in _devices:
+        device.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 __all__ = ["CUDADevice", "DeviceNotFound"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -198,6 +199,7 @@ class Replay:
         self.broken = True
         self.instances = []
         self._notes.append(f"no replay as a graph: {type(error).__name__}: {error}")
+        warnings.warn(f"{self._plan.program.name}: {self._notes[-1]}; it runs on streams", RuntimeWarning, stacklevel=4)
 
     def _moved(self, bound: tuple[int, ...]) -> None:
         """Captured pointers that are others now: those buffers get slots."""

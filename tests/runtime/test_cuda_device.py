@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,23 @@ def test_memory_that_a_lost_device_refuses_is_no_lack_of_memory() -> None:
         device.allocate(1 << 20)
 
 
+def test_in_the_child_of_a_fork_the_device_is_lost() -> None:
+    device = device_on(FakeContext())
+    executable, inputs = start(device, chain())
+    child = os.fork()
+    if child == 0:
+        device.context.driver.refuse["launch"] = 3  # not initialised
+        _, (events, *_) = call(device, executable, [(inputs[0][0], None)])
+        try:
+            events[0].wait()
+        except DeviceLost as error:
+            os._exit(7 if "forked" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    _, (events, *_) = call(device, executable, inputs)
+    events[0].wait()
+
+
 def test_sync_names_the_step() -> None:
     device = device_on(FakeContext())
     executable, inputs = start(device, chain())
@@ -333,10 +351,14 @@ def test_replay_writes_new_pointers_alone(always: None) -> None:
 
 
 @pytest.mark.parametrize("call_name", ["begin_capture", "instantiate", "update_kernel", "launch_graph"])
-def test_what_goes_wrong_with_graphs_is_said_and_done_without(always: None, call_name: str) -> None:
+def test_what_goes_wrong_with_graphs_is_said_and_done_without(
+    always: None, call_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     device = device_on(FakeContext(), replay=True)
     executable, inputs = start(device, chain(4))
     kept = []
+    warned = []
+    monkeypatch.setattr("warnings.warn", lambda text, *_, **options: warned.append(text))
     for turn in range(6):
         if turn == 3:
             (note,) = executable.notes
@@ -346,6 +368,7 @@ def test_what_goes_wrong_with_graphs_is_said_and_done_without(always: None, call
         kept.append(call(device, executable, inputs))
         for event in kept[-1][1][0]:
             event.wait()
+    assert len(warned) == 1 and "it runs on streams" in warned[0]
     assert not executable.notes and "launch_graph" not in [e[0] for e in device.context.driver.log[-8:]]
 
 

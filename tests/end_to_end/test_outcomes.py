@@ -1,0 +1,207 @@
+"""What goes wrong outside of programs has a defined outcome: caches, drivers, CPU names, Ctrl-C, forks, callbacks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.dsl import devices
+from kernelgraph.runtime import machine_code
+from kernelgraph.runtime.devices import cuda_context
+from kernelgraph.runtime.devices.fake import FakeDevice
+from kernelgraph.runtime.errors import DeviceLost
+from tests.faults import opened
+
+
+def script(text: str, **environment: str) -> str:
+    """What a program prints in a process of its own."""
+    header = """
+        import faulthandler, os, signal, sys, threading, time
+        import numpy as np
+        import kernelgraph as kg
+        faulthandler.dump_traceback_later(50, exit=True)
+        @kg.kernel_graph(device="cpu")
+        def f(x):
+            return np.exp(x) + 1
+        @kg.kernel_graph(device="cpu")
+        def slow(x):
+            return np.sort(x) + 1
+    """
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
+    command = [sys.executable, "-c", textwrap.dedent(header) + textwrap.dedent(text)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=given)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_a_full_disk_is_no_cache(tmp_path: Path) -> None:
+    """The limit on the size of files is zero: every write fails, as on a full disk."""
+    out = script(
+        """
+        import resource
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        np.testing.assert_allclose(np.asarray(f(np.zeros(5))), 2)
+        print(sum(len(files) for _, _, files in os.walk(kg.settings.cache_dir)))
+        """,
+        KERNELGRAPH_CACHE_DIR=str(tmp_path / "cache"),
+    )
+    assert out == "0\n"
+
+
+@pytest.mark.parametrize("place", ["/proc/none", "/dev/null/below"])
+def test_a_folder_that_cannot_be_written_is_no_cache(place: str) -> None:
+    out = script("print(np.asarray(f(np.zeros(2))))", KERNELGRAPH_CACHE_DIR=place)
+    assert out == "[2. 2.]\n"
+
+
+@pytest.mark.parametrize(("name", "features"), [("nonsense", ""), ("i386", ""), ("", "-64bit")])
+def test_a_cpu_that_llvm_does_not_know_is_an_error(name: str, features: str) -> None:
+    """LLVM would end the process, or compile for another CPU."""
+    with kg.override(cpu_name=name, cpu_features=features, cache_dir=""):
+        with pytest.raises(kg.CompileError, match=r"KERNELGRAPH_CPU_NAME=.*(recognized|ERROR|ends)"):
+            machine_code.build("define void @f() { ret void }", "f")
+        f = kg.kernel_graph(device="cpu")(lambda x: np.exp(x) - 4.25)
+        device: Any = devices.open_device(("cpu", 0))
+        device._loaded.clear()
+        with pytest.raises(kg.CompileError, match="KERNELGRAPH_CPU_NAME"):
+            f(np.zeros(3))
+    assert np.asarray(f(np.zeros(3))).tolist() == [-3.25] * 3
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [(OSError("libcuda.so.1"), "no NVIDIA driver was found"), (AttributeError("cuX"), "too old"), (None, "CUDA 11.8")],
+)
+def test_a_driver_that_is_missing_or_too_old_is_said(
+    problem: Exception | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Driver:
+        def __init__(self) -> None:
+            if problem is not None:
+                raise problem
+
+        def version(self) -> tuple[int, int]:
+            return (11, 8)
+
+    monkeypatch.setattr(cuda_context, "Driver", Driver)
+    with pytest.raises(cuda_context.DeviceNotFound, match=words):
+        cuda_context.Context(0)
+    monkeypatch.delitem(devices._open, ("cuda", 0), raising=False)
+    with pytest.raises(kg.DeviceUnavailableError, match=f"{words}.*device='cpu'"):
+        kg.asarray(np.ones(3), device="cuda")
+
+
+def test_a_lost_device_leaves_the_others() -> None:
+    device = FakeDevice(eager=False)
+    with opened("fake", device):
+        f = kg.kernel_graph(device="fake")(lambda x: x * 3 - 1)
+        x = kg.asarray(np.ones(4), device="fake")
+        device.fail("work", error=DeviceLost("GPU 0 is lost"))
+        lost = f(x)
+        for read in (lost.wait, lost.numpy, x.numpy, lambda: f(x), lambda: kg.asarray(np.ones(3), device="fake")):
+            for _ in range(2):
+                with pytest.raises(kg.DeviceLost, match="GPU 0 is lost"):
+                    read()
+        on_cpu = kg.kernel_graph(device="cpu")(lambda x: x * 3 - 1)
+        assert np.asarray(on_cpu(np.ones(4))).tolist() == [2.0] * 4
+
+
+def test_an_exception_in_a_users_function_between_parts() -> None:
+    def check(total: float) -> float:
+        if total > 10:
+            raise ValueError(f"{total} is too much")
+        return total
+
+    @kg.kernel_graph(device="cpu", untraceable="split")
+    def f(x: Any) -> Any:
+        total = float((x * 2).sum())
+        return x * check(total)
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"20\.0 is too much"):
+            f(np.ones(10))
+        assert np.asarray(f(np.ones(2))).tolist() == [4.0, 4.0]
+
+
+def test_an_exception_of_a_host_step_is_raised_at_every_read_and_names_its_line() -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(a: Any, b: Any) -> Any:
+        return np.linalg.solve(a, b)
+
+    after = kg.kernel_graph(device="cpu")(lambda x: x + 1)
+    singular = [kg.asarray(x, device="cpu") for x in (np.zeros((3, 3)), np.ones(3))]
+    solved = f(*singular)
+    for read in (solved.wait, solved.numpy, after(solved).numpy, solved.wait):
+        with pytest.raises(np.linalg.LinAlgError) as caught:
+            read()
+        (note,) = caught.value.__notes__
+        assert note.startswith("in task ") and " of f, test_outcomes.py:" in note
+    assert f(np.eye(3), np.ones(3)).numpy().tolist() == [1.0] * 3
+
+
+def test_ctrl_c_interrupts_every_kind_of_wait_and_leaves_the_work() -> None:
+    out = script(
+        """
+        x = kg.asarray(np.random.default_rng(0).random(3_000_000), device="cpu")
+        wanted = np.sort(x.numpy()) + 1
+        np.asarray(slow(x[:5]))
+        for turn in range(2):
+            for way in ("wait", "numpy", "waitall"):
+                waits = slow(x)
+                threading.Timer(0.03 + 0.05 * turn, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+                try:
+                    (kg.waitall if way == "waitall" else getattr(waits, way))()
+                    time.sleep(10)
+                except KeyboardInterrupt:
+                    pass
+                assert np.array_equal(waits.numpy(), wanted), way
+        print("right")
+        """
+    )
+    assert out == "right\n"
+
+
+def test_a_fork_after_use_works_and_what_was_in_flight_is_the_parents() -> None:
+    out = script(
+        """
+        x = np.random.default_rng(0).random(2_000_000)
+        done, here = f(np.zeros(3)), kg.asarray(x, device="cpu")
+        flying = slow(here)
+        child = os.fork()
+        if child == 0:
+            assert done.numpy().tolist() == [2.0] * 3
+            try:
+                flying.numpy()
+                print("it was over", flush=True)
+            except kg.KernelGraphError as error:
+                assert "in flight when the process forked" in str(error)
+            kg.waitall()
+            np.testing.assert_array_equal(slow(here).numpy(), np.sort(x) + 1)
+            np.testing.assert_allclose(f(np.zeros(1_000_000)).numpy(), 2)
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        np.testing.assert_array_equal(flying.numpy(), np.sort(x) + 1)
+        print("right")
+        """
+    )
+    assert out.splitlines()[-1] == "right"
+
+
+def test_the_interpreter_exits_with_work_in_flight() -> None:
+    out = script(
+        """
+        x = kg.asarray(np.random.default_rng(0).random(2_000_000), device="cpu")
+        kept = [slow(x) for _ in range(3)]
+        [slow(x) for _ in range(3)]
+        print("leaving")
+        """
+    )
+    assert out == "leaving\n"
