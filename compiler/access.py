@@ -9,7 +9,8 @@ import numpy as np
 from ..runtime.program import Int, Pointer, Region
 from .graph import Graph
 from .kernel import LoopNest
-from .types import BOOL, FLOAT32, HALVES, INT64, DType
+from .maps import contiguous_strides
+from .types import BOOL, FLOAT32, HALVES, INT64, DType, dtype_of
 
 UINT8 = np.dtype(np.uint8)
 ALIGNMENT = 16
@@ -23,6 +24,37 @@ class Place:
     offset: int
     strides: tuple[int, ...]
     aligned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Where an array lies. aligned: its first element is at a multiple of 16 bytes."""
+
+    region: Region
+    aligned: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.region.shape
+
+    @property
+    def dtype(self) -> DType:
+        return dtype_of(self.region.dtype)
+
+    @property
+    def pointer(self) -> Pointer:
+        return Pointer(self.region.buffer, self.region.offset)
+
+    @property
+    def contiguous(self) -> bool:
+        wanted = contiguous_strides(self.shape, self.region.itemsize)
+        return all(n == 1 or s == w for n, s, w in zip(self.shape, self.region.strides, wanted, strict=True))
+
+    def moved(self, axis: int) -> Array:
+        """Seen with this axis last."""
+        r, order = self.region, [i for i in range(len(self.shape)) if i != axis] + [axis]
+        shape, strides = tuple(r.shape[i] for i in order), tuple(r.strides[i] for i in order)
+        return Array(Region(r.buffer, r.offset, shape, strides, r.itemsize, r.dtype), self.aligned)
 
 
 @dataclass(slots=True)

@@ -158,14 +158,30 @@ def _run_kernel(task: Task, memory: Sequence[Array], numbers: Sequence[Any], rec
             case Int(value):
                 scalars.append(value)
     views: list[Array] = []
+    moves: list[list[int]] = []
     strides = iter(ints)
     for operand, pointer in zip(form.operands, pointers, strict=True):
-        steps = [{"0": 0, "1": 1}.get(c) if c != "s" else next(strides) for c in operand.layout]
+        steps = [{"0": 0, "1": 1}[c] if c != "s" else next(strides) for c in operand.layout]
         size = operand.dtype.itemsize
-        moving = [s * size for s in steps if s is not None]
+        moves.append(steps)
+        moving = [s * size for s in steps]
         views.append(_strided(memory[pointer.buffer], pointer.offset, operand.dtype, sizes, moving))
         if record is not None:
             _note(record, operand.role, pointer, sizes, moving, size)
+
+    def gather(operand: int, part: int, offset: Array) -> Array:
+        dtype, pointer = form.operands[operand].dtype, pointers[operand]
+        steps = [s * dtype.itemsize for s in moves[operand]]
+        first = sum(
+            np.arange(n).reshape([-1 if a == axis else 1 for a in range(len(sizes))]) * step
+            for axis, (n, step) in enumerate(zip(sizes, steps, strict=True))
+        )
+        held = memory[pointer.buffer]
+        where = pointer.offset + np.asarray(first)[tuple(slice(0, n) for n in offset.shape)] + offset * dtype.itemsize
+        if where.size and (where.min() < 0 or where.max() + dtype.itemsize > held.size):
+            raise AssertionError(f"a kernel leaves its buffer: {where.min()}, {where.max()} of {held.size}")
+        every = held[where[..., None] + np.arange(dtype.itemsize)].view(dtype)[..., 0]
+        return part_of(every, part).copy()
 
     def part_of(array: Array, part: int) -> Array:
         return (array.imag if part else array.real) if array.dtype.kind == "c" else array
@@ -184,7 +200,7 @@ def _run_kernel(task: Task, memory: Sequence[Array], numbers: Sequence[Any], rec
         target = target[rows] if form.reduced else target
         target[...] = value.astype(real_of(form.operands[operand].dtype), copy=False)
 
-    evaluate(form.phases, sizes, form.parallel, load, store, scalars)
+    evaluate(form.phases, sizes, form.parallel, load, store, scalars, gather)
 
 
 def _strided(memory: Array, offset: int, dtype: Any, shape: Sequence[int], strides: Sequence[int]) -> Array:

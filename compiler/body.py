@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..runtime.function import Function
-from .kernel import LOOP, POINT, Instr, Phase, Reduction
+from .kernel import EFFECTS, LOOP, POINT, Instr, Phase, Reduction
 from .literals import stays
 from .primitives import PRIMITIVES, evaluate, result_dtype
 from .types import BOOL, FLOAT32, HALVES, INT64, DType, bits_of, integer_of, real_of
@@ -210,7 +210,7 @@ class Body:
         """The phases, without the instructions that no store and no reduction needs, renumbered."""
         if self._kind is not None:
             raise ValueError("a phase is open")
-        live = [instr.op == "store" for instr in self._instrs]
+        live = [instr.op in EFFECTS for instr in self._instrs]
         for _, _, reductions in self._phases:
             for reduction in reductions:
                 for v in reduction.values:
@@ -305,6 +305,16 @@ class Body:
         parts = [self._source("load", real, (operand, part)) for part in range(1 + (dtype.kind == "c"))]
         return Val(self, tuple(p.numbers[0] for p in parts), dtype)
 
+    def gather(self, operand: int, dtype: DType, offset: Val) -> Val:
+        """The element of an operand of this dtype that lies `offset` (int64) elements beyond the one `load` gives."""
+        real, args = real_of(dtype), offset.numbers
+        parts = range(1 + (dtype.kind == "c"))
+        return Val(self, tuple(self._number(Instr("gather", real, args, (operand, part))) for part in parts), dtype)
+
+    def report(self, operand: int, value: Val, condition: Val) -> None:
+        """One of the values for which the condition holds is stored to an int64 operand that does not move."""
+        self._instrs.append(Instr("report", INT64, (value.numbers[0], condition.numbers[0]), (operand, 0)))
+
     def store(self, operand: int, value: Val) -> None:
         """Stores all parts; later loads of this operand are made anew."""
         if self._kind is None:
@@ -312,7 +322,7 @@ class Body:
         for part, number in enumerate(value.numbers):
             self._instrs.append(Instr("store", real_of(value.dtype), (number,), (operand, part)))
         for seen in (self._seen, self._local):
-            for instr in [i for i in seen if i.op == "load" and i.attr[0] == operand]:
+            for instr in [i for i in seen if i.op in ("load", "gather") and i.attr[0] == operand]:
                 del seen[instr]
 
     def scalar(self, number: int, dtype: DType) -> Val:

@@ -13,9 +13,10 @@ import numpy as np
 from ..runtime.program import Argument, Constant, Int, Region, Scalar
 from .access import ALIGNMENT, Access, Domain, Nest, Place, reduction_dtypes
 from .body import Body, Val
+from .gathers import gathered
 from .kernel import LOOP, POINT, LoopNest, Operand, Phase, Reduction
 from .literals import lift
-from .maps import Map, identity, through, touches
+from .maps import Map, identity, pointwise, through, touches
 from .ops import OPS
 from .target import TARGETS
 from .types import INT64, DType
@@ -67,7 +68,7 @@ class Emitter:
         for value, place in zip(running, partials, strict=True):
             offset = place.offset + first * place.strides[0]
             strides = dict(zip([part, *self.domain.parallel[1:]], place.strides, strict=True))
-            self.body.store(self._operand(value.dtype, "out", place, offset, strides), value)
+            self.body.store(self.operand(value.dtype, "out", place, offset, strides), value)
         self.body.end_phase()
         return self._finish(f"_part{'' if first == 0 else '_rest'}")
 
@@ -85,7 +86,7 @@ class Emitter:
             for dtype in reduction_dtypes(self.graph, number):
                 place = remaining.pop(0)
                 strides = dict(zip([part, *self.domain.parallel], place.strides, strict=True))
-                values.append(self.body.load(self._operand(dtype, "in", place, place.offset, strides), dtype))
+                values.append(self.body.load(self.operand(dtype, "in", place, place.offset, strides), dtype))
             self._reduction(number, values, phase, found)
         self.body.end_phase(found)
         self._point(1)
@@ -136,7 +137,7 @@ class Emitter:
             if not b.looks_through(number, b.inside):
                 continue
             node = self.graph.nodes[number]
-            for arg in node.args:
+            for arg in pointwise(node):
                 key = (arg, through(node, self.graph.nodes[arg].type, m))
                 if key not in found and touches(key[1], b.reduced):
                     found.add(key)
@@ -159,9 +160,12 @@ class Emitter:
         kind = OPS[node.op].kind
         if kind == "reduce":
             return self._finished(number)
-        args = [values[a, through(node, self.graph.nodes[a].type, m)] for a in node.args]
+        args = [values[a, through(node, self.graph.nodes[a].type, m)] for a in pointwise(node)]
         if kind == "view":
             return args[0]
+        if kind == "gather":
+            self.flops += OPS[node.op].cost * self._times(m)
+            return gathered(self, number, node, m, args)
         self.flops += OPS[node.op].cost * self._times(m)
         if node.op == "cast":
             return self.body.cast(args[0], dtype)
@@ -188,10 +192,10 @@ class Emitter:
             return value
         _, part, first, length = self.split
         self.indexed.add(part)
-        base = self._run_time(first * length)
-        return (self.body.index(part) * self._run_time(length) + base) + value
+        base = self.run_time(first * length)
+        return (self.body.index(part) * self.run_time(length) + base) + value
 
-    def _run_time(self, value: int) -> Val:
+    def run_time(self, value: int) -> Val:
         self.scalars.append(INT64)
         self.extra.append(Int(value))
         return self.body.scalar(len(self.scalars) - 1, INT64)
@@ -214,17 +218,22 @@ class Emitter:
             for (axis, step, _), stride in zip(m, place.strides, strict=True):
                 if axis >= 0:
                     strides[axis] = strides.get(axis, 0) + step * stride
-            if self.split is not None and self.split[0] in strides:
-                axis, part, first, length = self.split
-                strides[part] = strides[axis] * length
-                offset += first * strides[part]
-            self.operand_of[key] = self._operand(dtype, "in", place, offset, strides)
+            offset += self.divide(strides)
+            self.operand_of[key] = self.operand(dtype, "in", place, offset, strides)
         return self.body.load(self.operand_of[key], dtype)
+
+    def divide(self, strides: dict[int, int]) -> int:
+        """In a split kernel: the strides along the parts of the axis that was cut are added; where they start."""
+        if self.split is None or self.split[0] not in strides:
+            return 0
+        axis, part, first, length = self.split
+        strides[part] = strides[axis] * length
+        return first * strides[part]
 
     def _store(self, number: int, m: Map, value: Val) -> None:
         place = self.b.places[number]
         strides = {axis: s for (axis, _, _), s in zip(m, place.strides, strict=True) if axis >= 0}
-        operand = self._operand(value.dtype, "out", place, place.offset, strides)
+        operand = self.operand(value.dtype, "out", place, place.offset, strides)
         for earlier, access in enumerate(self.accesses[:operand]):
             if (access.place.buffer, access.offset, access.strides) == (
                 place.buffer, place.offset, self.accesses[operand].strides
@@ -234,7 +243,7 @@ class Emitter:
                 operand = earlier
         self.body.store(operand, value)
 
-    def _operand(self, dtype: DType, role: str, place: Place, offset: int, strides: dict[int, int]) -> int:
+    def operand(self, dtype: DType, role: str, place: Place, offset: int, strides: dict[int, int]) -> int:
         axes = [*self.domain.parallel, *self.domain.reduced]
         moving = [a for a in axes if strides.get(a, 0) != 0 and self.domain.sizes[a] != 1]
         shape = tuple(self.domain.sizes[a] for a in moving)
@@ -244,6 +253,16 @@ class Emitter:
             every[axis] = stride
         self.accesses.append(Access(dtype, role, place, offset, every, region))
         return len(self.accesses) - 1
+
+    def looked_up(
+        self, dtype: DType, place: Place, offset: int, strides: dict[int, int], steps: Sequence[int], region: Region
+    ) -> int:
+        """An operand that is read at indices which step by so many bytes."""
+        operand = self.operand(dtype, "in", place, offset, strides)
+        access = self.accesses[operand]
+        access.region = region
+        access.place = replace(place, aligned=place.aligned and all(step % ALIGNMENT == 0 for step in steps))
+        return operand
 
     # reductions
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from .cost import MODELS, CostModel
 from .graph import Graph
 from .hazards import order_updates
-from .maps import Map, identity, is_view, only_units, renumber, through, touches
+from .maps import Map, identity, is_view, only_units, pointwise, renumber, through, touches
 from .ops import OPS
 from .types import ArrayType
 
@@ -62,6 +62,7 @@ class OpenGroup:
     domain: tuple[int, ...]
     reduced: frozenset[int]
     maps: dict[int, set[Map]]
+    gathers: set[int] = field(default_factory=set)  # what is looked up at indices, and so in memory before
     computes: set[int] = field(default_factory=set)
     stores: set[int] = field(default_factory=set)
     carry: dict[int, float] = field(default_factory=dict)  # flops recomputed per element on the way to a node
@@ -98,7 +99,7 @@ class Fuser:
             elif kind in ("library", "assembly"):
                 if self.readers[number] or self.forced[number]:
                     self._opaque(number, kind)
-            elif kind == "map" and (self.readers[number] or self.forced[number]):
+            elif kind in ("map", "gather") and (self.readers[number] or self.forced[number]):
                 self._map(number)
             elif kind == "reduce" and (self.readers[number] or self.forced[number]):
                 self._reduce(number)
@@ -117,12 +118,16 @@ class Fuser:
         if node.op == "reshape" and not only_units(node.type.shape, self._type(arg).shape):
             self.forced[arg] = True  # another view of memory that must lie contiguous
             self.readers[arg] |= self.readers_of(number)
+            for reader in self.readers_of(number):
+                self.groups[reader].gathers.add(arg)
             return
         for group in self.readers_of(number):
             opened = self.groups[group]
             self.readers[arg].add(group)
             for m in opened.maps.get(number, ()):
                 self._use(arg, opened, through(node, self._type(arg), m))
+            if number in opened.gathers:
+                self._look_up(arg, opened)
             carry = opened.carry.get(number, 0.0)
             opened.carry[arg] = max(carry, opened.carry.get(arg, 0.0))
 
@@ -194,7 +199,8 @@ class Fuser:
 
     def _inlines(self, group: int, number: int) -> bool:
         opened = self.groups[group]
-        return opened.kind == "kernel" and number in opened.maps and len(opened.computes) < MAX_NODES
+        inside = opened.kind == "kernel" and number in opened.maps and number not in opened.gathers
+        return inside and len(opened.computes) < MAX_NODES
 
     def _cheap_to_recompute(self, number: int, group: OpenGroup, cost: float) -> bool:
         """Evaluating it once per map and iteration must cost less than storing it and loading it back."""
@@ -229,7 +235,7 @@ class Fuser:
                 if OPS[node.op].kind == "reduce" and self._type(node.args[0]).shape == shape:
                     if axes == frozenset(i for i in node.attr("axes") if shape[i] != 1):
                         return True
-                elif arg not in seen and node.type.size == size and OPS[node.op].kind in ("map", "view"):
+                elif arg not in seen and node.type.size == size and OPS[node.op].kind in ("map", "gather", "view"):
                     seen.add(arg)
                     todo.append(arg)
         return False
@@ -324,7 +330,9 @@ class Fuser:
         group.computes.add(number)
         carry = group.carry.get(number, 0.0) + cost * (len(group.maps[number]) - 1) + repeated
         node = self.graph.nodes[number]
-        for arg in dict.fromkeys(node.args):
+        if node.op == "gather":
+            self._look_up(node.args[0], group)
+        for arg in dict.fromkeys(pointwise(node)):
             for m in tuple(group.maps[number]):
                 self._use(arg, group, through(node, self._type(arg), m))
             group.carry[arg] = max(carry, group.carry.get(arg, 0.0))
@@ -334,6 +342,12 @@ class Fuser:
             for m in maps:
                 self._use(arg, group, m)
             group.carry[arg] = max(carry, group.carry.get(arg, 0.0))
+
+    def _look_up(self, number: int, group: OpenGroup) -> None:
+        """A gather of the group reads the node, anywhere."""
+        group.gathers.add(number)
+        self.forced[number] = True
+        self.readers[number].add(group.number)
 
     def _use(self, number: int, group: OpenGroup, m: Map) -> None:
         group.maps.setdefault(number, set()).add(m)
@@ -399,6 +413,7 @@ class Fuser:
         for node, maps in b.maps.items():
             a.maps.setdefault(node, set()).update(maps)
             a.carry[node] = max(a.carry.get(node, 0.0), b.carry.get(node, 0.0))
+        a.gathers |= b.gathers
         a.computes |= b.computes
         a.stores |= b.stores
         a.after |= b.after

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..runtime.function import Function
 from .ops import OPS, resolve
-from .types import ArrayType, WeakType
+from .types import INT64, ArrayType, WeakType
 
 Attrs = tuple[tuple[str, Any], ...]
 Scalar = bool | int | float | complex
@@ -290,6 +290,19 @@ class Builder:
         if source.dtype.kind == "c" and op not in ("sum", "any", "all"):  # its two parts do not reduce on their own
             return self.host("reduce", [source], [ArrayType(shape, result)], op=op, axes=tuple(axes))[0]
         return self.add(op, (source.number,), ArrayType(shape, result), (("axes", tuple(axes)),))
+
+    def gather(
+        self, a: Value, indices: Sequence[Value], axes: Sequence[int], rest: Sequence[int], shape: Sequence[int],
+        checked: bool = True,
+    ) -> Value:  # fmt: skip
+        """The array of `shape` whose element at i is that of `a` at indices[k][i] along axis axes[k], and at i[r] along
+        each other axis of `a`, in order with the r of `rest`. indices: int64, of shapes that broadcast to `shape`.
+
+        checked: a negative index counts from the end, and one out of range is an IndexError where the call is
+        checked, else some element. Not checked: all must be in range."""
+        attrs = (("axes", tuple(axes)), ("rest", tuple(rest)), ("checked", checked))
+        args = (a.number, *(self.cast(i, INT64).number for i in indices))
+        return self.add("gather", args, ArrayType(tuple(shape), a.dtype), attrs)
 
     def matmul(self, a: Value, b: Value) -> Value:
         """Batched matrix product of (..., m, k) and (..., k, n), both of at least two axes, batches broadcast."""

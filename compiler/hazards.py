@@ -88,7 +88,7 @@ def _writer(fuser: Fuser, part: int) -> int:
 def _safe(fuser: Fuser, group: OpenGroup, version: int, update: Node, region: Extent, writer: int) -> bool:
     """Whether the group reads no element that the update writes, or just the one that it writes itfuser."""
     maps = group.maps.get(version)
-    if maps is None:
+    if maps is None or version in group.gathers:
         return False
     value = update.args[1]
     root = (

@@ -131,9 +131,25 @@ def _assemble(node: Node, *parts: Array) -> Array:
     return result
 
 
+def _gather(node: Node, a: Array, *indices: Array) -> Array:
+    shape = node.type.shape
+    at: dict[int, Array] = dict(zip(node.attr("axes"), indices, strict=True))
+    rest = iter(node.attr("rest"))
+
+    def along(axis: int) -> Array:
+        if axis in at:
+            return at[axis]
+        own = next(rest)
+        return np.arange(shape[own]).reshape([-1 if i == own else 1 for i in range(len(shape))])
+
+    found: Array = a[tuple(along(axis) for axis in range(a.ndim))]
+    return np.broadcast_to(found, shape)
+
+
 _STRUCTURAL: dict[str, Callable[..., Any]] = {
     "const": lambda node: np.frombuffer(node.attr("value"), node.type.dtype)[0],
     "index": _index,
+    "gather": _gather,
     "slice": lambda node, a: take_slice(a, node.attr("starts"), node.attr("steps"), node.type.shape),
     "permute": lambda node, a: a.transpose(node.attr("axes")),
     "broadcast": lambda node, a: np.broadcast_to(a, node.type.shape),

@@ -23,6 +23,8 @@ import numpy as np
 from ..runtime.function import Function
 
 POINT, LOOP = "point", "loop"
+EFFECTS = frozenset({"store", "report"})  # instructions that give no value
+MEMORY = frozenset({"load", "store", "gather", "report"})  # those that touch an operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,9 @@ class Instr:
       const   attr = the value's bytes in native order
       load    attr = (operand number, part); part is 0, or 1 for the imaginary half of a complex operand
       store   attr = (operand number, part); args = (value,)
+      gather  attr = (operand number, part); args = (i,): the element i elements (int64) beyond the one `load` reads
+      report  attr = (operand number, 0); args = (value, condition): one value for which the condition holds is stored
+              to the int64 operand, which does not move; nothing where it holds for none
       scalar  attr = number of the run-time scalar
       index   attr = axis number of the kernel (parallel, then reduced); dtype int64
       size    attr = axis number; the axis' length; dtype int64
@@ -113,6 +118,11 @@ class LoopNest:
     @property
     def axes(self) -> int:
         return self.parallel + self.reduced
+
+    @property
+    def looked_up(self) -> frozenset[int]:
+        """The operands that are read at computed places."""
+        return frozenset(i.attr[0] for p in self.phases for i in p.instrs if i.op == "gather")
 
     @property
     def signature(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..runtime.program import Buffer, Library, Program, Region, Task
-from .access import Place
+from .access import ALIGNMENT, Array, Place
 from .cost import MODELS
 from .fuse import Fusion, Group
 from .graph import Graph, Node
@@ -100,7 +100,7 @@ class _Lowering:
                     line=self._line(group.computes),
                 )
             )
-        return tasks
+        return builder.reports.around(tasks, self.target, self._line(group.computes))
 
     def _library(self, group: Group, places: dict[int, Place], buffers: list[Buffer]) -> list[Task]:
         """One task; the wanted results of one host call, loop or branch are written together."""
@@ -118,6 +118,9 @@ class _Lowering:
         reads = tuple(region_of(self.graph.nodes[a], places[a]) for a in node.args)
         write = region_of(node, places[number])
         if node.op == "host":
+            tasks = self._on_device(node, parts, places, buffers)
+            if tasks is not None:
+                return tasks
             attrs = (*node.attrs[:2], ("parts", tuple(self.graph.nodes[n].attr("part") for n in parts)))
             writes = tuple(region_of(self.graph.nodes[n], places[n]) for n in parts)
             moved = sum(_bytes(r) for r in (*reads, *writes))
@@ -132,6 +135,22 @@ class _Lowering:
         line = self._line([number])
         return [Task(node.op, Library(node.op, node.attrs), (), reads, (write,), cost=round(cost, 3), line=line)]
 
+    def _on_device(
+        self, node: Node, parts: Sequence[int], places: dict[int, Place], buffers: list[Buffer]
+    ) -> list[Task] | None:
+        """The target's own kernels for a host call, where it has them."""
+        calls = TARGETS[self.target].calls
+        if calls is None:
+            return None
+        wanted = {self.graph.nodes[n].attr("part"): n for n in parts}
+        reads = [self._array(n, places) for n in node.args]
+        writes = [self._array(wanted[i], places) if i in wanted else None for i in range(max(wanted) + 1)]
+        return calls(node.attr("function"), reads, writes, dict(node.attr("options")), buffers, self._line(parts))
+
+    def _array(self, number: int, places: dict[int, Place]) -> Array:
+        region = region_of(self.graph.nodes[number], places[number])
+        return Array(region, places[number].aligned and region.offset % ALIGNMENT == 0)
+
 
 def _same_call(a: Node, b: Node) -> bool:
     """Whether two nodes are results of one call."""
@@ -140,7 +159,7 @@ def _same_call(a: Node, b: Node) -> bool:
 
 def _names(graph: Graph, group: Group) -> list[str]:
     """The first few op names, for people."""
-    names = [graph.nodes[n].op for n in group.computes if OPS[graph.nodes[n].op].kind in ("map", "reduce")]
+    names = [graph.nodes[n].op for n in group.computes if OPS[graph.nodes[n].op].kind in ("map", "gather", "reduce")]
     return [*names[:4], *([f"{len(names) - 4}_more"] if len(names) > 4 else [])]
 
 

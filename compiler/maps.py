@@ -36,6 +36,12 @@ def is_view(node: Node) -> bool:
     return node.op in _THROUGH
 
 
+def pointwise(node: Node) -> tuple[int, ...]:
+    """The arguments that are evaluated point by point, at the maps that `through` gives; of a gather all but the array
+    that it looks up."""
+    return node.args[1:] if node.op == "gather" else node.args
+
+
 def through(node: Node, arg: ArrayType, m: Map) -> Map:
     """The map of an argument, of type `arg`, when `node` is evaluated at `m`. node: a view or an elementwise node."""
     rule = _THROUGH.get(node.op)

@@ -16,7 +16,7 @@ from .maps import contiguous_strides, only_units, reshape_strides
 from .ops import OPS
 from .types import ArrayType
 
-STORED_KINDS = frozenset({"map", "reduce", "library", "assembly"})
+STORED_KINDS = frozenset({"map", "gather", "reduce", "library", "assembly"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,10 @@ class _Copier:
                 value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
             elif OPS[node.op].kind == "library":
                 args = [a if self._in_memory(a.number) else self._copy(a) for a in args]
+                value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
+            elif node.op == "gather":
+                if not self._in_memory(args[0].number):
+                    args[0] = self._copy(args[0])
                 value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
             elif node.op == "reshape":
                 value = self._reshape(args[0], node.type.shape)

@@ -11,8 +11,9 @@ from .access import Access, Domain, Nest, Place, reduction_dtypes
 from .cost import MODELS
 from .emit import Emitter
 from .fuse import Group
+from .gathers import Reports
 from .graph import Graph
-from .maps import Map, contiguous_strides, identity, is_view, only_units, through, touches
+from .maps import Map, contiguous_strides, identity, is_view, only_units, pointwise, through, touches
 from .ops import OPS
 from .types import DType
 
@@ -30,9 +31,15 @@ class KernelBuilder:
     level: dict[int, int] = field(default_factory=dict)
     reduced: frozenset[int] = frozenset()
     inside: frozenset[int] = frozenset()
+    buffers: list[Buffer] = field(default_factory=list)
+    reports: Reports = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reports = Reports(self.target)
 
     def nests(self, buffers: list[Buffer]) -> Iterator[tuple[Nest, list[Access], tuple[Argument, ...]]]:
         """Each kernel: its form and sizes, its operands, and the arguments that follow the sizes and strides."""
+        self.buffers = buffers
         self._collect()
         split = self._split()
         if split is None:
@@ -63,11 +70,11 @@ class KernelBuilder:
                 if OPS[node.op].kind == "reduce":
                     self.need.setdefault(node.args[0], {})[identity(domain)] = None
                 else:
-                    for arg in node.args:
+                    for arg in pointwise(node):
                         self.need.setdefault(arg, {})[through(node, nodes[arg].type, m)] = None
         for number in sorted(self.need):
             node = nodes[number]
-            below = [self.level[a] for a in node.args] if self.looks_through(number, inside) else []
+            below = [self.level[a] for a in pointwise(node)] if self.looks_through(number, inside) else []
             step = 1 if number in inside and OPS[node.op].kind == "reduce" else 0
             self.level[number] = max(below, default=0) + step
 

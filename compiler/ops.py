@@ -25,7 +25,8 @@ Formula: TypeAlias = Callable[..., Val]
 class Op:
     """One row.
 
-    kind: `map` (elementwise), `reduce`, `view`, `assembly` (parts stored in place), `source` or `library`.
+    kind: `map` (elementwise), `reduce`, `view`, `assembly` (parts stored in place), `source`, `library`, or `gather`:
+    elementwise in all arguments but the first, whose elements are read where the others say.
     arity: number of arguments, -1 for any. numpy: the reference, attributes as keywords; None where the graph's
     evaluator has its own. types: the dtype rule; use `resolve`. formulas: kind of the first argument (`b i u f c`) ->
     the expansion on values of the loop's dtypes. cost: flop-equivalents an element (an add is 1).
@@ -274,6 +275,7 @@ _STRUCTURE = (
     Op("const", "source", 0, cost=0),
     Op("index", "source", 0),
     Op("placeholder", "source", 0, cost=0),  # of a body that is being traced
+    Op("gather", "gather", -1, cost=8),
     Op("slice", "view", 1, types=rules.same_rule(), cost=0),
     Op("permute", "view", 1, types=rules.same_rule(), cost=0),
     Op("broadcast", "view", 1, types=rules.same_rule(), cost=0),

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runtime.function import vectorized
-from .kernel import LOOP, Instr, Phase, Reduction
+from .kernel import EFFECTS, LOOP, Instr, Phase, Reduction
 from .types import BOOL, DTYPES, FLOAT32, FLOAT64, HALVES, INT64, SHORT_NAMES, DType, kind_of
 
 Array: TypeAlias = NDArray[Any]
@@ -212,6 +212,7 @@ def result_dtype(name: str, dtypes: tuple[DType, ...], wanted: DType | None = No
 
 Load: TypeAlias = Callable[[int, int], Array]
 Store: TypeAlias = Callable[[int, int, Array], None]
+Gather: TypeAlias = Callable[[int, int, Array], Array]
 
 
 def evaluate(
@@ -221,11 +222,13 @@ def evaluate(
     load: Load,
     store: Store,
     scalars: Sequence[Any] = (),
+    gather: Gather | None = None,
 ) -> None:
     """Run a kernel's phases with NumPy over all points of `shape` (parallel axes, then reduced axes) at once.
 
     load(operand, part) gives an array that broadcasts against shape; store(operand, part, value) takes one of the
-    shape's rank, whose reduced axes have length 1 where it was stored in a POINT phase.
+    shape's rank, whose reduced axes have length 1 where it was stored in a POINT phase. gather(operand, part, i) gives
+    the elements i beyond those that load would.
     """
     reduced = tuple(range(parallel, len(shape)))
     values: dict[int, Array] = {}
@@ -244,6 +247,13 @@ def evaluate(
             if instr.op == "store":
                 operand, half = instr.attr
                 store(operand, half, np.broadcast_to(values[instr.args[0]], points))
+            elif instr.op == "report":
+                value, bad = (np.broadcast_to(values[a], points) for a in instr.args)
+                if bad.any():
+                    store(instr.attr[0], 0, value[bad][:1].reshape((1,) * len(points)))
+            elif instr.op == "gather":
+                assert gather is not None
+                values[at] = gather(instr.attr[0], instr.attr[1], np.broadcast_to(values[instr.args[0]], points))
             elif instr.op in sources:
                 values[at] = np.atleast_1d(sources[instr.op](instr))
             else:
@@ -251,7 +261,7 @@ def evaluate(
                     args = [values[a] for a in instr.args]
                     run = PRIMITIVES[instr.op].numpy if instr.op != "call" else partial(_call, instr)
                     values[at] = np.asarray(run(*args, instr.dtype))
-            if instr.op != "store" and values[at].dtype != instr.dtype:
+            if instr.op not in EFFECTS and values[at].dtype != instr.dtype:
                 raise TypeError(f"v{at} is {values[at].dtype}, not {instr.dtype}: {instr}")
         for r, reduction in enumerate(phase.reductions):
             parts = [np.broadcast_to(values[v], points) for v in reduction.values]

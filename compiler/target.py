@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
-from ..runtime.program import Kernel
+from ..runtime.program import Kernel, Task
 from ..runtime.vectors import vector_bytes, vector_library
 from .kernel import LoopNest, functions_of
 
@@ -21,14 +22,19 @@ class LaunchShape:
     block: tuple[int, int, int] = (1, 1, 1)
 
 
+Calls = Callable[..., "list[Task] | None"]
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """kernel: structured form -> kernel text; launch: form and axis lengths -> launch shape; width: lengths of the
-    reduced axes, bytes of the largest item and flop-equivalents a point -> the size class `LoopNest.width`."""
+    reduced axes, bytes of the largest item and flop-equivalents a point -> the size class `LoopNest.width`; calls: the
+    kernels for host calls, see `cuda_calls.device_calls`."""
 
     kernel: Callable[[LoopNest], Kernel]
     launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
     width: Callable[[Sequence[int], int, float], int]
+    calls: Calls | None = None
 
 
 def _cpu_kernel(form: LoopNest) -> Kernel:
@@ -62,6 +68,12 @@ def _cuda_launch(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
     return LaunchShape(grid=grid, block=block)
 
 
+def _cuda_calls(*args: Any) -> list[Task] | None:
+    from .targets.cuda_calls import device_calls
+
+    return device_calls(*args)
+
+
 HEAVY = 16.0  # flop-equivalents a point from which a GPU thread takes two groups
 
 
@@ -73,5 +85,5 @@ def _cuda_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
 
 TARGETS: dict[str, Target] = {
     "cpu": Target(_cpu_kernel, _cpu_launch, lambda reduced, itemsize, flops: 1),
-    "cuda": Target(_cuda_kernel, _cuda_launch, _cuda_width),
+    "cuda": Target(_cuda_kernel, _cuda_launch, _cuda_width, _cuda_calls),
 }

@@ -1,21 +1,25 @@
 """`x[key]` and `x[key] = value` where the key holds arrays of integers: which elements, and in which shape.
 
-The gathering is done by NumPy on the host, unless the indices are known and few slices hold them."""
+Reading is a load at a computed place inside a kernel, unless the indices are known and few slices hold them; assigning
+is done by NumPy on the host."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from ..compiler.graph import Value
+from ..runtime.host import ARRAY
 from .aliasing import as_dtype, assign, store
 from .dispatch import METHODS
 from .errors import IndexingError, ShapeError, TraceError, UnsupportedError
 from .host import host_one
 from .known import known_value
-from .operands import array_of, fresh_array
+from .operands import array_of, fresh, fresh_array
 from .tracer import TracedNumber, Tracer
 
 Shape = tuple[int, ...]
@@ -84,7 +88,7 @@ def fixed_value(x: Tracer) -> np.ndarray[Any, Any] | None:
 
 def is_gathered(keys: list[Any]) -> bool:
     """Whether an entry is an array of integers."""
-    return any(isinstance(k, (Tracer, np.ndarray)) for k in keys)
+    return any(_is_array(k) for k in keys)
 
 
 def runs(numbers: list[int]) -> list[slice]:
@@ -115,8 +119,42 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
     joined = _joined(x, keys)
     if joined is not None:
         return joined
-    shape, key, arrays = _plan(x, keys)
-    return host_one("getitem", [x, *arrays], shape, dtypes=[x.dtype], key=key)
+    builder = x._trace.builder
+    shape, at, together = _result(x, keys)
+    part = METHODS["__getitem__"](x, tuple(slice(None) if _is_array(k) else k for k in keys if k is not None))
+    indices: list[Value] = []
+    axes: list[int] = []
+    rest: list[int] = []
+    checked, made = False, 0  # made: axes of the result so far, but for `together`
+    for entry in keys:
+        if _is_array(entry):
+            axis, known = len(axes) + len(rest), not isinstance(entry, Tracer)
+            index = array_of(_in_range(entry, part.shape[axis], axis) if known else entry)
+            value = builder.reshape(index._value, (*index.shape, *(1,) * (len(shape) - at - together)))
+            indices.append(value)
+            axes.append(axis)
+            checked = checked or not known
+        elif entry is None or isinstance(entry, slice):
+            if entry is not None:
+                rest.append(made if made < at else made + together)
+            made += 1
+    return fresh(looked_up(part, indices, axes, rest, shape, checked), x)
+
+
+def looked_up(
+    x: Tracer, indices: Sequence[Value], axes: Sequence[int], rest: Sequence[int], shape: Shape, checked: bool
+) -> Value:
+    """`Builder.gather`. Raises IndexingError where every index is out of range."""
+    empty = [axis for axis in axes if x.shape[axis] == 0]
+    if empty and 0 not in shape:
+        raise IndexingError(f"no index is in range along axis {empty[0]}, which has size 0")
+    if empty:
+        return x._trace.builder.broadcast(x._trace.builder.const(0, x.dtype), shape)
+    return x._trace.builder.gather(x._value, indices, axes, rest, shape, checked)
+
+
+def _is_array(entry: Any) -> bool:
+    return isinstance(entry, (Tracer, np.ndarray))
 
 
 def _slices(x: Tracer, keys: list[Any]) -> tuple[int, np.ndarray[Any, Any], list[list[Any]]] | None:
@@ -180,32 +218,47 @@ def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
         start = end
 
 
+def _result(x: Tracer, keys: list[Any]) -> tuple[Shape, int, int]:
+    """The shape of x[keys], and which of its axes, from where and how many, the indices make."""
+    shape, at, together = _shapes(x, keys)
+    return (*shape[:at], *together, *shape[at:]), at, len(together)
+
+
 def _plan(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[Any, ...], list[Tracer]]:
     """The shape of x[keys], the key as an option of a host call, and its arrays."""
+    key = [
+        (k.start, k.stop, k.step)
+        if isinstance(k, slice)
+        else ARRAY
+        if _is_array(k)
+        else k
+        if k is None or k is Ellipsis
+        else int(k)
+        for k in keys
+    ]
+    return _result(x, keys)[0], tuple(key), [array_of(k) for k in keys if _is_array(k)]
+
+
+def _shapes(x: Tracer, keys: list[Any]) -> tuple[Shape, int, Shape]:
+    """The shape that what is no index gives x[keys], where in it those come that the indices make together, and these.
+    Raises IndexingError for known indices that are out of range."""
     builder = x._trace.builder
-    arrays = [array_of(k) for k in keys if isinstance(k, (Tracer, np.ndarray))]
-    together = builder.broadcast_shapes("indexing", [a.shape for a in arrays])
+    together = builder.broadcast_shapes("indexing", [k.shape for k in keys if _is_array(k)])
     shape: list[int] = []
-    key: list[Any] = []
     places: list[int] = []  # of the entries that are indices
     first, axis = -1, 0
     for place, entry in enumerate(keys):
         if entry is None or entry is Ellipsis:
             shape += [1] if entry is None else []
-            key.append(entry)
             continue
         n = x.shape[axis]
         axis += 1
         if isinstance(entry, slice):
-            start, stop, step = entry.indices(n)
-            shape.append(len(range(start, stop, step)))
-            key.append((entry.start, entry.stop, entry.step))
+            shape.append(len(range(*entry.indices(n))))
             continue
         if not isinstance(entry, Tracer):
             _in_range(np.asarray(entry), n, axis - 1)
         first = len(shape) if first < 0 else first
         places.append(place)
-        key.append("array" if isinstance(entry, (Tracer, np.ndarray)) else int(entry))
     adjacent = places[-1] - places[0] + 1 == len(places)
-    at = first if adjacent else 0
-    return (*shape[:at], *together, *shape[at:]), tuple(key), arrays
+    return tuple(shape), first if adjacent else 0, together

@@ -13,11 +13,11 @@ from .axes import to_axis, to_shape
 from .dispatch import implements
 from .elementwise import apply
 from .errors import DTypeError, IndexingError, ShapeError, UnsupportedError
-from .gather import MANY_RUNS, runs
+from .gather import MANY_RUNS, looked_up, runs
 from .host import host, host_one, written
 from .indexing import getitem
 from .joins import concatenate
-from .operands import array_of, fresh, to_index
+from .operands import array_of, fresh, fresh_array, to_index
 from .tracer import Tracer
 from .views import broadcast_to, cast, ravel, reshape, result_type
 
@@ -26,7 +26,7 @@ from .views import broadcast_to, cast, ravel, reshape, result_type
 
 @implements(np.take, method=True)
 def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tracer:
-    """Slices put together where the indices are a list or a number, else NumPy on the host."""
+    """Slices put together where the indices are a list or a number, else loads at computed places in a kernel."""
     x = array_of(a)
     x, at = (ravel(x), 0) if axis is None else (x, to_axis(axis, x.ndim))
     n, head = x.shape[at], (slice(None),) * at
@@ -43,8 +43,23 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
             joined = concatenate(parts, at)
             return written(reshape(joined, (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])), out)
     index = array_of(indices)
+    if not np.can_cast(index.dtype, np.intp, "safe"):
+        raise DTypeError(f"take needs integers as indices, not {index.dtype}; write indices.astype(np.int64)")
     shape = (*x.shape[:at], *index.shape, *x.shape[at + 1 :])
-    return host_one("take", [x, index], shape, out, dtypes=[x.dtype], axis=at, mode=mode)
+    value = _placed(index, n, mode)._value
+    value = x._trace.builder.reshape(value, (*index.shape, *(1,) * (x.ndim - at - 1)))
+    rest = [i if i < at else i + index.ndim - 1 for i in range(x.ndim) if i != at]
+    return written(fresh(looked_up(x, [value], [at], rest, shape, mode == "raise"), x), out)
+
+
+def _placed(index: Tracer, n: int, mode: str) -> Tracer:
+    """The indices of an axis of length n as NumPy's mode `wrap` or `clip` brings them into range."""
+    if mode not in ("raise", "wrap", "clip"):
+        raise ShapeError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
+    wide = cast(index, np.int64, copy=False)
+    if mode == "raise" or n == 0:
+        return wide
+    return apply("remainder", wide, n) if mode == "wrap" else apply("clip", wide, 0, n - 1)
 
 
 def _in_range(numbers: Sequence[int], n: int, mode: str) -> list[int]:
@@ -76,7 +91,9 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tracer:
     rest = [s.shape[:at] + s.shape[at + 1 :] for s in (x, index)]
     shape = list(x._trace.builder.broadcast_shapes("take_along_axis", rest))
     shape.insert(at, index.shape[at])
-    return host_one("take_along_axis", [x, index], tuple(shape), dtypes=[x.dtype], axis=at)
+    wide = broadcast_to(x, (*shape[:at], x.shape[at], *shape[at + 1 :]))
+    others = [i for i in range(x.ndim) if i != at]
+    return fresh_array(looked_up(wide, [index._value], [at], others, tuple(shape), True), x)
 
 
 @implements(np.put_along_axis)

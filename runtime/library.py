@@ -36,10 +36,19 @@ def _host(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any
         out[...] = every[part]
 
 
+def _check(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
+    """Raises IndexError for the indices that a kernel reported (see `compiler/gathers.py`); the results stay."""
+    none = np.iinfo(np.int64).min
+    for index, (axis, length) in zip(reads[0].tolist(), attrs["rows"], strict=True):
+        if index != none:
+            raise IndexError(f"index {index} is out of bounds for axis {axis} with size {length}")
+
+
 LIBRARY: dict[str, HostFunction] = {
     "matmul": _matmul,
     "copy": _copy,
     "host": _host,
+    "check": _check,
 }
 
 

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ...runtime.function import Function as UserFunction
-from ..kernel import Instr, Phase
+from ..kernel import EFFECTS, MEMORY, Instr, Phase
 from .cpu_access import Access, Lanes
 from .cpu_frame import Frame, numbered
+from .cpu_gather import gather, report
 from .cpu_pack import PACK, packing, strided
 from .cpu_primitives import constant, emit
 from .cpu_reduce import FOLD
@@ -55,7 +56,7 @@ class Body:
 
     def prepare(self, phase: Phase) -> None:
         """Addresses at the current index of all other axes, then the phase's scalar part."""
-        self.access.locate({i.attr[0] for i in phase.instrs if i.op in ("load", "store")})
+        self.access.locate({i.attr[0] for i in phase.instrs if i.op in MEMORY})
         self.access.phase = self.frame.nest.phases.index(phase)
         once = Lanes(None, 1)
         for at, instr in enumerate(phase.instrs, phase.first):
@@ -146,7 +147,7 @@ class Body:
         """The varying instructions of the phase that anything needs."""
         needed, live = {*(v for r in phase.reductions for v in r.values), *self.keep, *self.crossing}, []
         for at, instr in reversed(list(enumerate(phase.instrs, phase.first))):
-            if self.varies(at) and (instr.op == "store" or at in needed):
+            if self.varies(at) and (instr.op in EFFECTS or at in needed):
                 live.append((at, instr))
                 needed.update(() if at in self.take else instr.args)
         return live[::-1]
@@ -174,6 +175,10 @@ class Body:
     def _write(self, at: int, instr: Instr, lanes: Lanes) -> None:
         if instr.op == "store":
             self.access.store(instr, self.value(instr.args[0], lanes), lanes)
+            return
+        if instr.op == "report":
+            value, condition = (self.value(a, lanes) for a in instr.args)
+            report(self.access, instr, value, condition, lanes)
             return
         source = SOURCES.get(instr.op)
         if source is not None:
@@ -213,6 +218,7 @@ def _call(body: Body, instr: Instr, lanes: Lanes) -> Value:
 SOURCES: dict[str, Callable[[Body, Instr, Lanes], Value]] = {
     "const": lambda body, instr, lanes: constant(body.frame.f, instr.dtype, instr.attr),
     "load": lambda body, instr, lanes: body.access.load(instr, lanes),
+    "gather": lambda body, instr, lanes: gather(body.access, instr, body.value(instr.args[0], lanes), lanes),
     "scalar": lambda body, instr, lanes: body.frame.scalars[instr.attr],
     "size": lambda body, instr, lanes: body.frame.lengths[instr.attr],
     "index": _index,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ..kernel import Instr, LoopNest, Operand
+from ..kernel import MEMORY, Instr, LoopNest, Operand
 from ..types import real_of
 from .cpu_primitives import elem_of, memory_elem
 from .cpu_text import Function, Value
@@ -82,7 +82,7 @@ def dependences(nest: LoopNest, axis: int | None) -> dict[int, frozenset[int]]:
     for number, phase in enumerate(nest.phases):
         for at, instr in enumerate(phase.instrs, phase.first):
             axes = frozenset[int]().union(*(found[a] for a in instr.args))
-            if instr.op in ("load", "store"):
+            if instr.op in MEMORY:
                 layout = nest.operands[instr.attr[0]].layout
                 axes |= {axis for axis, letter in enumerate(layout) if letter != "0"}
             elif instr.op == "index":

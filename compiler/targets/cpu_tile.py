@@ -36,6 +36,7 @@ def tiling_of(nest: LoopNest) -> Tiling | None:
     if inner < 1 or any(p.kind != POINT for p in nest.phases) or len(nest.phases) > 1:
         return None
     across = [i for i, o in enumerate(nest.operands) if o.role == "in" and o.layout[inner] == "s"]
+    across = sorted(set(across) - nest.looked_up)
     marked = [a for i in across for a in range(inner) if nest.operands[i].layout[a] == "1"]
     axis = marked[0] if marked else inner - 1
     chosen = tuple(i for i in across if nest.operands[i].layout[axis] != "0")

@@ -167,7 +167,9 @@ def transposed(nest: LoopNest, across: int) -> list[int]:
     """The inputs that are contiguous along `across` and not along the innermost axis."""
     inner = nest.parallel - 1
     return [
-        k for k, o in enumerate(nest.operands) if o.role == "in" and o.layout[across] == "1" and o.layout[inner] == "s"
+        k
+        for k, o in enumerate(nest.operands)
+        if o.role == "in" and o.layout[across] == "1" and o.layout[inner] == "s" and k not in nest.looked_up
     ]
 
 

@@ -153,6 +153,8 @@ class Text:
         for number, instr in _late_loads(numbered, late):
             if instr.op == "store":
                 self._store(instr, names[instr.args[0]], context, waiting)
+            elif instr.op == "report":
+                self._report(instr, names, context)
             else:
                 names[number] = self._value(f"{context.prefix}{number}", instr, names, context)
         if waiting:
@@ -204,6 +206,22 @@ class Text:
         place, cell = context.place(operand), cell_name(self.nest.operands[operand].dtype, part)
         masked = context.mask if place.lane != "zero" else None
         return _access("load", cell, place, f"a{operand}", [], masked)
+
+    def gather(self, instr: Instr, offset: str, context: Context) -> str:
+        """The elements `offset` beyond those of a load."""
+        operand, part = instr.attr
+        place, cell = context.place(operand), cell_name(self.nest.operands[operand].dtype, part)
+        return _access("gather", cell, place, f"a{operand}", [offset], context.mask)
+
+    def _report(self, instr: Instr, names: dict[int, str], context: Context) -> None:
+        value, condition = (names[a] for a in instr.args)
+        bad = f"and_({condition}, {context.mask})" if context.mask else condition
+        line = f"report(a{instr.attr[0]}, {value}, {bad})"
+        if context.guard:
+            with self.block(f"if {context.guard}:"):
+                self.add(line)
+        else:
+            self.add(line)
 
     def _store(self, instr: Instr, value: str, context: Context, waiting: dict[int, dict[int, str]]) -> None:
         operand, part = instr.attr
@@ -266,6 +284,7 @@ def _cast(text: Text, instr: Instr, names: dict[int, str], context: Context) -> 
 _SPECIAL: dict[str, Callable[[Text, Instr, dict[int, str], Context], str]] = {
     "const": _const,
     "load": lambda text, instr, names, context: text.load(instr.attr[0], instr.attr[1], context),
+    "gather": lambda text, instr, names, context: text.gather(instr, names[instr.args[0]], context),
     "scalar": lambda text, instr, names, context: f"x{instr.attr}",
     "index": lambda text, instr, names, context: context.index(instr.attr),
     "size": lambda text, instr, names, context: f"n{instr.attr}",

@@ -14,6 +14,8 @@ with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The 
     below_4x2(i, gs, ls, n)   which of those lanes are below n
     load_f32_4x2(p, i, gs, ls), store_f32_4x2(p, i, gs, ls, x)     elements `p[i + g*gs + j*ls]`
     loadv_f32_4x2(p, i, gs), storev_f32_4x2(p, i, gs, x)           the same for ls = 1, aligned: one vector a group
+    gather_f32_4x2(p, i, gs, ls, o), gatherv_f32_4x2(p, i, gs, o)  elements `p[i + g*gs + j*ls + o]`, each lane its o
+    report(p, x, c)           one of the int64 x for which c holds is stored to p, if any
     ..._if(..., mask)         only the lanes of a mask (others are zero, or are not stored)
     c64re, c64im              as dtypes of loads: the parts of complex elements; stores of c64 take (re, im)
     shared_f32_512()          512 elements of shared memory, other ones for each call in the text
@@ -21,6 +23,10 @@ with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The 
     fold_add_1(x)             the halves of the lanes added until 1 is left; so for other primitives
     sget_f32_4x2(s, i, gs, ls), sput_f32_4x2(s, i, gs, ls, x)      elements `i + g*gs + j*ls` of it
     shuffle_xor(x, o)         x of the lane of the warp whose number differs in the bits of o
+    shuffle_up(x, o), shuffle_idx(x, l)    x of the lane o before (its own where there is none), of lane l
+    match(x)                  the lanes of the warp with the same u32, as bits
+    sadd_u32(s, i, x), gadd_u64(p, i, x), gmax_i64(p, i, x)   what shared or global element i was before x was added
+    peek_u64(p, i), post_u64(p, i, x)      read, write a word that blocks share
     warp_add(x, n)            the sum over each n neighbouring threads of a warp (n a power of two); so for others
     tid_x() bid_x() bdim_x() tid_y() ...  barrier()
     part_0_2(t)               the first of 2 equal parts of a tuple's items
@@ -50,9 +56,10 @@ from .cuda_lanes import (
     same_width,
     types,
 )
-from .cuda_memory import load, shared, shared_get, shared_load, shared_put, shared_store, store
+from .cuda_memory import gather, load, report, shared, shared_get, shared_load, shared_put, shared_store, store
 from .cuda_primitives import I32, LLVM, PREFER, ROWS, Row, Value, call, convert
 from .cuda_rounded import LANES
+from .cuda_sharing import atomic, exchange, match, peek, post, shuffle
 
 
 def _spread(count: int, lanes: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
@@ -167,36 +174,6 @@ def _fold(name: str, op: str, until: str) -> Any:
     return intrinsic_of(name, 1, rule)
 
 
-def _exchange(b: ir.IRBuilder, x: Value, offset: Value) -> Value:
-    """x of the warp's lane whose number differs in the bits of `offset`; 64-bit values go in two halves."""
-    i32, i64 = LLVM["i32"], LLVM["i64"]
-    bits = {ir.FloatType(): 32, ir.DoubleType(): 64}.get(x.type) or x.type.width
-
-    def word(x: Value) -> Value:
-        pair = ir.LiteralStructType([i32, ir.IntType(1)])
-        mask, butterfly, clamp = (ir.Constant(i32, n) for n in (-1, 3, 31))
-        return b.extract_value(call(b, "llvm.nvvm.shfl.sync.i32", pair, mask, butterfly, x, offset, clamp), 0)
-
-    whole = b.bitcast(x, ir.IntType(bits))
-    if bits == 64:
-        low, high = (word(b.trunc(part, i32)) for part in (whole, b.lshr(whole, ir.Constant(i64, 32))))
-        moved = b.or_(b.zext(low, i64), b.shl(b.zext(high, i64), ir.Constant(i64, 32)))
-    else:
-        moved = word(whole) if bits == 32 else b.trunc(word(b.zext(whole, i32)), whole.type)
-    return b.bitcast(moved, x.type)
-
-
-def _shuffle(name: str) -> Any:
-    def rule(t: Any, offset: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, lanes: Sequence[Value], offset: Sequence[Value]) -> list[Value]:
-            by = offset[0] if offset[0].type == I32 else b.trunc(offset[0], I32)
-            return [_exchange(b, x, by) for x in lanes]
-
-        return lanes_type(element_of(t), count_of(t)), generate
-
-    return intrinsic_of(name, 2, rule)
-
-
 def _warp(name: str, op: str) -> Any:
     """Butterflies over the first `among` lanes (a power of two) of each aligned run of as many lanes."""
 
@@ -206,7 +183,7 @@ def _warp(name: str, op: str) -> Any:
         def generate(b: ir.IRBuilder, lanes: Sequence[Value], among: Sequence[Value]) -> list[Value]:
             (x,) = lanes
             for offset in (16, 8, 4, 2, 1):
-                joined = ROWS[op].emit(b, dtype, x, _exchange(b, x, ir.Constant(I32, offset)))
+                joined = ROWS[op].emit(b, dtype, x, exchange(b, "bfly", x, ir.Constant(I32, offset)))
                 x = b.select(b.icmp_signed(">", among[0], ir.Constant(among[0].type, offset)), joined, x)
             return [x]
 
@@ -274,6 +251,8 @@ _PATTERNS = tuple(
         (r"lanes_(\d+)x(\d+)", _lane_numbers),
         (r"below_(\d+)x(\d+)", _below),
         (rf"load(v?)_{_CELL}_(\d+)x(\d+)(_if)?", load),
+        (rf"gather(v?)_{_CELL}_(\d+)x(\d+)(_if)?", gather),
+        ("report", report),
         (rf"store(v?)_{_CELL}_(\d+)x(\d+)(_if)?", store),
         (rf"shared_{_DTYPE}_(\d+)", shared),
         (rf"sload_{_DTYPE}_(\d+)", shared_load),
@@ -285,7 +264,11 @@ _PATTERNS = tuple(
         (r"repeat_(\d+)", _repeat),
         (r"fold_(\w+?)_(\d+)", _fold),
         (r"warp_(\w+)", _warp),
-        ("shuffle_xor", _shuffle),
+        ("shuffle_(xor|up|idx)", shuffle),
+        ("match", match),
+        ("(s|g)(add|max)_([iu](?:32|64))", atomic),
+        ("peek_u64", peek),
+        ("post_u64", post),
         ("barrier", _barrier),
         ("udiv|urem|least", _index_op),
         ("prefer_(?:argmax|argmin)", _preference),

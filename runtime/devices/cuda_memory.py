@@ -7,7 +7,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from .cuda_lanes import NUMBA, Codegen, either, every, intrinsic_of, lanes_type, numbers, same_width, types
+from .cuda_lanes import NUMBA, Codegen, count_of, either, every, intrinsic_of, lanes_type, numbers, same_width, types
 from .cuda_primitives import BITS, I8, I32, I64, LLVM, Value
 
 GLOBAL, SHARED = 1, 3  # LLVM address spaces
@@ -141,6 +141,65 @@ def load(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: st
 
 def _spread(lanes: Sequence[Value], total: int) -> list[Value]:
     return [lanes[k % len(lanes)] for k in range(total)]
+
+
+def gather(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
+    """gather(pointer, first, group stride[, lane stride], offset[, mask]): `load` at `first + offset`; an offset of
+    several lanes has one for each."""
+    cell, length, repeats = Cell(dtype), int(lanes), int(groups)
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        own = count_of(argtypes[-2 if masked else -1])
+        count = max(length * repeats, own)
+
+        def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
+            stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
+            offsets = rest[-2 if masked else -1]
+            flags = _spread(rest[-1], count) if masked and count > 1 else None
+            rows = numbers(b, first[0], gs[0], stride, length, repeats)
+            flat = [number for row in rows for number in row]
+
+            def one(k: int) -> list[Value]:
+                return cell.load(b, base[0], b.add(*same_width(b, flat[k % len(flat)], offsets[k % own])), 1)
+
+            def whole() -> list[Value]:
+                if vector and own == 1:
+                    wide = [b.add(*same_width(b, row[0], offsets[0])) for row in rows]
+                    return [x for number in wide for x in cell.load(b, base[0], number, length)]
+                return [x for k in range(count) for x in one(k)]
+
+            def piecewise(flags: Sequence[Value]) -> list[Value]:
+                found = [either(b, flags[k], lambda: one(k), lambda: [cell.zero]) for k in range(count)]  # noqa: B023
+                return [x for lane in found for x in lane]
+
+            return whole() if flags is None else either(b, every(b, flags), whole, lambda: piecewise(flags))
+
+        return lanes_type(NUMBA[cell.dtype], count), generate
+
+    return intrinsic_of(name, 4 + (not vector) + bool(masked), rule)
+
+
+def report(name: str) -> Any:
+    """report(pointer, value, condition): one of the int64 values for which the condition holds is stored, if any."""
+    cell = Cell("i64")
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, base: Any, values: Sequence[Value], bad: Sequence[Value]) -> list[Value]:
+            some, value = bad[0], values[0]
+            for k in range(1, max(len(bad), len(values))):
+                value = b.select(bad[k % len(bad)], values[k % len(values)], value)
+                some = b.or_(some, bad[k % len(bad)])
+
+            def put() -> list[Value]:
+                cell.store(b, base[0], ir.Constant(I64, 0), [value])
+                return []
+
+            either(b, some, put, list)
+            return []
+
+        return types.void, generate
+
+    return intrinsic_of(name, 3, rule)
 
 
 def store(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:

@@ -2,7 +2,7 @@
 
 Every access is checked: inside its buffer, aligned as its vector needs, shared memory written and read by different
 threads only across a barrier, and no global element written by two threads or read by one and written by another.
-A block's threads are generators: `barrier()` and `shuffle_xor` become yields, so a divergent one is an error.
+A block's threads are generators: `barrier()` and exchanges become yields, so a divergent one is an error.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ class Thread:
 
 
 def lanes(value: Any) -> np.ndarray[Any, Any]:
+    if isinstance(value, tuple):
+        return np.concatenate([lanes(v) for v in value])
     if isinstance(value, np.ndarray):
         return np.atleast_1d(value)
     if isinstance(value, I32):
@@ -92,6 +94,11 @@ def lanes(value: Any) -> np.ndarray[Any, Any]:
     if isinstance(value, (bool, np.bool_)):
         return np.full(1, value, np.bool_)
     return np.full(1, value, np.int64) if isinstance(value, int) else np.atleast_1d(value)
+
+
+def whole(value: Any) -> int:
+    """An index, which may have come out of an array."""
+    return int(value[0]) if isinstance(value, np.ndarray) and value.ndim else int(value)
 
 
 def spread(*values: Any) -> list[np.ndarray[Any, Any]]:
@@ -155,7 +162,7 @@ def _constant(thread: Thread, dtype: str) -> Any:
 
 
 def _numbers(i: Any, gs: Any, ls: Any, length: int, groups: int) -> np.ndarray[Any, Any]:
-    return (int(i) + int(gs) * np.arange(groups)[:, None] + int(ls) * np.arange(length)[None, :]).reshape(-1)
+    return (whole(i) + whole(gs) * np.arange(groups)[:, None] + whole(ls) * np.arange(length)[None, :]).reshape(-1)
 
 
 def _bytes_of(pointer: Pointer, number: int, size: int) -> slice:
@@ -187,6 +194,60 @@ def _load(thread: Thread, vector: str, cell: str, length: str, groups: str, mask
                 pointer.loads[int(number)] += 1
                 result[k] = pointer.data[where].view(dtype)[0]
         return result if part is None else (result.real, result.imag)[part].copy()
+
+    return function
+
+
+def _gather(thread: Thread, vector: str, cell: str, length: str, groups: str, masked: str | None) -> Any:
+    load = _load(thread, "", cell, "1", "1", None)
+
+    def function(pointer: Pointer, i: Any, gs: Any, *rest: Any) -> Any:
+        offsets = lanes(rest[-2] if masked else rest[-1])
+        numbers = _numbers(i, gs, 1 if vector else rest[0], int(length), int(groups))
+        count = max(numbers.size, offsets.size)
+        flags = np.resize(lanes(rest[-1]), count) if masked and count > 1 else np.ones(count, bool)
+        if vector and offsets.size == 1 and flags.all():
+            _check_vectors(pointer, numbers + offsets[0], int(length), CELLS[cell][0].itemsize)
+        where = np.resize(numbers, count) + np.resize(offsets, count)
+        found = [load(pointer, int(k), 0, 0) if flag else None for k, flag in zip(where, flags, strict=True)]
+        dtype, part = CELLS[cell]
+        zero = np.zeros(1, dtype if part is None else np.zeros(0, dtype).real.dtype)
+        return np.concatenate([zero if x is None else x for x in found])
+
+    return function
+
+
+def _report(thread: Thread) -> Any:
+    def function(pointer: Pointer, value: Any, condition: Any) -> None:
+        value, condition = spread(value, condition)
+        assert value.dtype == np.int64 and condition.dtype == np.bool_
+        if condition.any():
+            pointer.data[_bytes_of(pointer, 0, 8)] = value[condition][:1].view(np.uint8)
+
+    return function
+
+
+def _atomic(thread: Thread, where: str, op: str, dtype: str) -> Any:
+    def function(memory: Any, i: Any, x: Any) -> Any:
+        number, kind = whole(i), DTYPES[dtype]
+        assert lanes(x).dtype == kind
+        cells = memory.data if where == "s" else memory.data[_bytes_of(memory, number, kind.itemsize)].view(kind)
+        at = number if where == "s" else 0
+        before = cells[at : at + 1].copy()
+        cells[at] = before[0] + lanes(x)[0] if op == "add" else max(before[0], lanes(x)[0])
+        return before
+
+    return function
+
+
+def _peek(thread: Thread) -> Any:
+    return lambda p, i: p.data[_bytes_of(p, whole(i), 8)].view(np.uint64).copy()
+
+
+def _post(thread: Thread) -> Any:
+    def function(p: Pointer, i: Any, x: Any) -> None:
+        assert lanes(x).dtype == np.uint64
+        p.data[_bytes_of(p, whole(i), 8)] = lanes(x)[:1].view(np.uint8)
 
     return function
 
@@ -262,7 +323,7 @@ def _fold(op: str, x: Any, until: int) -> Any:
 
 def _butterfly(combine: Any, x: Any, among: int) -> Any:
     for offset in (16, 8, 4, 2, 1):
-        y = yield (x, offset)
+        y = yield ("xor", x, offset)
         if among > offset:
             x = combine(x, y)
     return x
@@ -279,8 +340,13 @@ _PATTERNS: tuple[tuple[str, Callable[..., Any]], ...] = (
     (_D, _constant),
     (rf"{_D}_(from|bits)_{_D}", _convert),
     (r"lanes_(\d+)x(\d+)", lambda t, n, g: lambda i, gs, ls: _numbers(i, gs, ls, int(n), int(g)).astype(np.int64)),
-    (r"below_(\d+)x(\d+)", lambda t, n, g: lambda i, gs, ls, m: _numbers(i, gs, ls, int(n), int(g)) < int(m)),
+    (r"below_(\d+)x(\d+)", lambda t, n, g: lambda i, gs, ls, m: _numbers(i, gs, ls, int(n), int(g)) < whole(m)),
     (rf"load(v?)_{_C}_(\d+)x(\d+)(_if)?", _load),
+    (rf"gather(v?)_{_C}_(\d+)x(\d+)(_if)?", _gather),
+    ("report", _report),
+    (r"(s|g)(add|max)_([iu](?:32|64))", _atomic),
+    ("peek_u64", _peek),
+    ("post_u64", _post),
     (rf"store(v?)_{_C}_(\d+)x(\d+)(_if)?", _store),
     (rf"shared_{_D}_(\d+)", _shared),
     (rf"sload_{_D}_(\d+)", _sload),
@@ -293,7 +359,7 @@ _PATTERNS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("lo", lambda t: lambda x: lanes(x)[: lanes(x).size // 2]),
     ("hi", lambda t: lambda x: lanes(x)[lanes(x).size // 2 :]),
     ("(tid|bid|bdim)_([xyz])", _register),
-    ("(udiv|urem|least)", lambda t, n: lambda a, b: _INDEX[n](int(a), int(b))),
+    ("(udiv|urem|least)", lambda t, n: lambda a, b: _INDEX[n](whole(a), whole(b))),
     ("prefer_(argmax|argmin)", _prefer),
     ("inf", lambda t: float("inf")),
     ("nan", lambda t: float("nan")),
@@ -303,9 +369,10 @@ _PATTERNS: tuple[tuple[str, Callable[..., Any]], ...] = (
 def _as_generator(source: str) -> str:
     """Barriers and shuffles become yields."""
     source = source.replace("barrier()", "(yield None)")
-    source = re.sub(r"shuffle_xor\((\w+), (\d+)\)", r"(yield (\1, \2))", source)
+    source = re.sub(r"shuffle_(\w+)\((\w+), (\w+)\)", r"(yield ('\1', \2, \3))", source)
+    source = re.sub(r"match\((\w+)\)", r"(yield ('match', \1, 0))", source)
     source = re.sub(r"warp_(\w+)\((\w+), (\w+(?:\(\d+\))?)\)", r"(yield from butterfly(\1, \2, \3))", source)
-    assert "shuffle_xor" not in source and "warp_" not in source
+    assert "shuffle_" not in source and "warp_" not in source
     return source
 
 
@@ -336,9 +403,9 @@ def _block(thread: Thread, function: Any, arguments: Sequence[Any], tids: list[A
     calls = [0] * len(tids)
     answers: list[Any] = [None] * len(tids)
     alive = set(range(len(tids)))
+    asked: dict[int, Any] = {}  # by those that wait: None for a barrier, else an exchange
     while alive:
-        asked: dict[int, Any] = {}
-        turn = sorted(alive)
+        turn = sorted(alive - asked.keys())
         if order is not None:
             order.shuffle(turn)
         for k in turn:
@@ -348,20 +415,29 @@ def _block(thread: Thread, function: Any, arguments: Sequence[Any], tids: list[A
             except StopIteration:
                 alive.discard(k)
             calls[k] = thread.calls
-        if not asked:
-            return
-        shuffles = {k: a for k, a in asked.items() if a is not None}
         answers = [None] * len(tids)
-        if not shuffles:
+        exchanges = {k: a for k, a in asked.items() if a is not None}
+        if not exchanges and asked:
             assert len(asked) == len(tids), "a barrier that some threads of the block never reach"
             thread.epoch += 1
-            continue
-        assert len(shuffles) == len(asked), "some threads wait at a barrier, others at a shuffle"
-        for k, (_, offset) in shuffles.items():
-            warp = [t for t in range(k // 32 * 32, min(k // 32 * 32 + 32, len(tids)))]
-            assert all(t in shuffles and shuffles[t][1] == offset for t in warp), "a shuffle diverges within a warp"
-            other = k ^ offset
-            answers[k] = shuffles[other][0] if other < len(tids) else shuffles[k][0]
+            asked = {}
+        for k, (kind, x, which) in exchanges.items():
+            warp = range(k // 32 * 32, min(k // 32 * 32 + 32, len(tids)))
+            same = all(t in exchanges and exchanges[t][0] == kind for t in warp)
+            assert same, "an exchange diverges within a warp"
+            assert kind == "idx" or all(exchanges[t][2] == which for t in warp)
+            answers[k] = _exchanged(k, warp, kind, x, whole(which), [exchanges[t][1] for t in warp])
+            del asked[k]
+
+
+def _exchanged(k: int, warp: range, kind: str, x: Any, which: int, values: list[Any]) -> Any:
+    """What thread k gets; `values` are those of its warp."""
+    lane = k - warp[0]
+    if kind == "match":
+        bits = sum(1 << t for t, y in enumerate(values) if int(lanes(y)[0]) == int(lanes(x)[0]))
+        return np.full(1, bits, np.uint32)
+    other = {"xor": lane ^ which, "up": lane - which, "idx": which}[kind]
+    return values[other] if 0 <= other < len(values) else x
 
 
 def pointer(array: np.ndarray[Any, Any], offset: int = 0, name: str = "") -> Pointer:

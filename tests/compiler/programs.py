@@ -13,7 +13,7 @@ BINARY = ("add", "subtract", "multiply", "maximum", "minimum", "divide", "hypot"
 REDUCE = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
 KINDS = (
     *("unary", "binary", "binary", "scalar", "where", "cast", "slice", "permute", "reshape", "broadcast"),
-    *("reduce", "reduce", "concat", "matmul", "index", "update", "update"),
+    *("reduce", "reduce", "concat", "matmul", "index", "update", "update", "gather", "gather"),
 )
 DTYPES = ("float32", "float64", "int32", "int8", "bool", "float16", "complex64", "uint16")
 
@@ -123,9 +123,35 @@ def _step(draw: st.DrawFn, b: Builder, values: list[Value]) -> Value:
         if len(a.shape) < 2:
             raise GraphError("too few axes")
         return b.matmul(a, b.permute(a, (*range(len(a.shape) - 2), len(a.shape) - 1, len(a.shape) - 2)))
+    if kind == "gather":
+        return _gather(draw, b, a, draw(st.sampled_from(values)))
     if not a.shape:
         raise GraphError("0-d")
     return b.index(a.shape, draw(st.integers(0, len(a.shape) - 1)))
+
+
+def _gather(draw: st.DrawFn, b: Builder, a: Value, shaped: Value) -> Value:
+    """Elements of `a` at computed indices of the shape of another value, and all along its other axes."""
+    if 0 in a.shape or not a.shape:
+        raise GraphError("nothing to look up")
+    axes = sorted(draw(st.sets(st.integers(0, len(a.shape) - 1), min_size=1)))
+    others = [n for axis, n in enumerate(a.shape) if axis not in axes]
+    at = draw(st.integers(0, len(others)))
+    shape = (*others[:at], *shaped.shape, *others[at:])
+    rest = [i if i < at else i + len(shaped.shape) for i in range(len(others))]
+    indices = []
+    for axis in axes:
+        number = b.const(np.int64(draw(st.integers(0, 9))), np.dtype(np.int64))
+        for along in range(len(shaped.shape)):
+            if draw(st.booleans()):
+                number = b.map("add", b.map("multiply", number, 3), b.index(shaped.shape, along))
+        if shaped.dtype.kind in "iu" and draw(st.booleans()):
+            number = b.map("add", number, b.cast(shaped, np.dtype(np.int64)))
+        n = a.shape[axis]
+        inside = b.map("remainder", number, n)
+        inside = b.map("subtract", inside, n) if draw(st.booleans()) else inside
+        indices.append(b.reshape(inside, (*inside.shape, *(1,) * (len(others) - at))))
+    return b.gather(a, indices, axes, rest, shape)
 
 
 def precision(graph: Graph) -> float:

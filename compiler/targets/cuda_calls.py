@@ -1,0 +1,171 @@
+"""Library calls that a GPU does in kernels of its own: a host call and the places of its arrays in, tasks out.
+
+One row for each function of `runtime/host.py` that has kernels; None from a row leaves the call to the host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...runtime.devices.cuda_properties import H200
+from ...runtime.program import Argument, Buffer, Int, Kernel, Region, Task
+from ..access import Array
+from ..body import Body
+from ..kernel import POINT, LoopNest, Operand
+from ..maps import contiguous_strides
+from ..types import DType
+from .cuda import cuda_kernel
+from .cuda_shape import launch
+
+LINE = "{line}"
+THREADS = 256
+
+
+@dataclass(slots=True)
+class Calls:
+    """The tasks of one call under construction, and the buffers that they need."""
+
+    buffers: list[Buffer]
+    line: str
+    tasks: list[Task]
+
+    def temp(self, shape: Sequence[int], dtype: Any) -> Array:
+        """A contiguous array of its own, of no particular contents."""
+        kind = np.dtype(dtype)
+        self.buffers.append(Buffer(math.prod(shape) * kind.itemsize, "temp"))
+        strides = contiguous_strides(shape, kind.itemsize)
+        region = Region(len(self.buffers) - 1, 0, tuple(shape), strides, kind.itemsize, kind.name)
+        return Array(region, True)
+
+    def run(
+        self, name: str, text: str, reads: Sequence[Array], writes: Sequence[Array], pointers: Sequence[Array],
+        numbers: Sequence[int], blocks: int, threads: int = THREADS, passes: float = 1.0,
+    ) -> None:  # fmt: skip
+        """A launch of kernel text with NAME for its name, of so many blocks along x. reads, writes: what it touches;
+        passes: how often it moves them."""
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        own = f"k_{digest}"
+        kernel = Kernel(own, "cuda", text.replace("NAME", own), ("ptr",) * len(pointers) + ("i64",) * len(numbers))
+        arguments: tuple[Argument, ...] = (*(p.pointer for p in pointers), *map(Int, numbers))
+        regions = tuple(a.region for a in reads), tuple(a.region for a in writes)
+        moved = passes * sum(math.prod(r.shape) * r.itemsize for rs in regions for r in rs)
+        self.tasks.append(
+            Task(
+                name,
+                kernel,
+                arguments,
+                *regions,
+                grid=(blocks, 1, 1),
+                block=(threads, 1, 1),
+                cost=round(2 + moved / 4.0e6, 3),
+                line=self.line,
+            )
+        )
+
+    def copy(self, source: Array, target: Array, name: str = "copy") -> None:
+        """target[...] = source, of one dtype and shape."""
+        self._nest(name, source, target, source.dtype, lambda body: body.load(0, source.dtype))
+
+    def fill(self, target: Array, value: Any) -> None:
+        """target[...] = value"""
+        self._nest("fill", None, target, target.dtype, lambda body: body.const(value, target.dtype))
+
+    def _nest(self, name: str, source: Array | None, target: Array, dtype: DType, make: Callable[[Body], Any]) -> None:
+        operands, arrays = [], [a for a in (source, target) if a is not None]
+        axes = _joined([a.region for a in arrays])
+        sizes = [n for n, _ in axes] or [1]
+        numbers = list(sizes)
+        wide = math.prod(sizes) >= 2**31
+        for k, array in enumerate(arrays):
+            layout, aligned = "", array.aligned
+            for n, strides in axes or [(1, (array.region.itemsize,) * len(arrays))]:
+                step = strides[k] // array.region.itemsize
+                layout += {0: "0", 1: "1"}.get(step, "s")
+                if layout[-1] == "s":
+                    numbers.append(step)
+                    aligned = aligned and strides[k] % 16 == 0
+                    wide = wide or abs(step) * n >= 2**31
+            operands.append(Operand(dtype, "out" if array is target else "in", layout, aligned))
+        body = Body()
+        body.begin_phase(POINT)
+        body.store(len(operands) - 1, make(body))
+        body.end_phase()
+        form = LoopNest("", len(sizes), 0, tuple(operands), (), body.finish(), 64 if wide else 32)
+        digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
+        form = LoopNest(f"k_{digest}", *(getattr(form, f) for f in _REST))
+        grid, block = launch(form, sizes)
+        reads = (source.region,) if source is not None else ()
+        arguments = (*(a.pointer for a in arrays), *map(Int, numbers))
+        cost = round(2 + math.prod(sizes) * dtype.itemsize * len(arrays) / 4.0e6, 3)
+        self.tasks.append(
+            Task(
+                name,
+                cuda_kernel(form),
+                arguments,
+                reads,
+                (target.region,),
+                grid=grid,
+                block=block,
+                cost=cost,
+                line=self.line,
+            )
+        )
+
+
+_REST = ("parallel", "reduced", "operands", "scalars", "phases", "index_bits")
+
+
+def _joined(regions: Sequence[Region]) -> list[tuple[int, tuple[int, ...]]]:
+    """(length, strides) of the axes of regions of one shape; axes that all walk as one are one."""
+    found: list[tuple[int, tuple[int, ...]]] = []
+    for axis, n in enumerate(regions[0].shape):
+        strides = tuple(r.strides[axis] for r in regions)
+        if n == 1:
+            continue
+        if found and all(p == s * n for p, s in zip(found[-1][1], strides, strict=True)):
+            found[-1] = (found[-1][0] * n, strides)
+        else:
+            found.append((n, strides))
+    return found
+
+
+Row = Callable[[Calls, Sequence[Array], Sequence[Array | None], Mapping[str, Any]], bool]
+
+
+def device_calls(
+    function: str,
+    reads: Sequence[Array],
+    writes: Sequence[Array | None],
+    options: Mapping[str, Any],
+    buffers: list[Buffer],
+    line: str,
+) -> list[Task] | None:
+    """The tasks of a host call on a GPU; writes[i] is where result i goes, None where nobody wants it. None where there
+    are no kernels for it, and then no buffers are left."""
+    from .cuda_scan import accumulate, scan
+
+    rows: dict[str, Row] = {
+        "cumsum": lambda *a: scan(*a, op="add"),
+        "cumprod": lambda *a: scan(*a, op="mul"),
+        "accumulate": accumulate,
+    }
+    row = rows.get(function)
+    if row is None or any(0 in a.shape for a in (*reads, *writes) if a is not None):
+        return None
+    count = len(buffers)
+    calls = Calls(buffers, line, [])
+    if row(calls, reads, writes, options):
+        return calls.tasks
+    del buffers[count:]
+    return None
+
+
+def parallel_blocks() -> int:
+    """Blocks that keep the device busy."""
+    return 8 * H200.multiprocessors

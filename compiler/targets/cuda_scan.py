@@ -1,0 +1,309 @@
+"""Running sums and products on a GPU: tiles that look back at the tiles before them, or one thread for each column.
+
+A block takes the next tile of 16 elements a thread, scans it in registers and through warps, posts its total, and adds
+what came before: the totals of the tiles of its group of 256, and the running total up to that group, which the last
+tile of the group before posted. All is added in an order that the positions alone decide, so the same bits come out in
+every run (the look-back of Merrill and Garland, 2016, with a fixed order). Memory is read once and written once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..access import Array
+from ..kernel import Reduction
+from ..types import FLOAT32, HALVES, SHORT_NAMES, DType
+from .cuda_calls import Calls
+from .cuda_text import identities
+
+GROUPS, LENGTH = 4, 4  # a thread has 4 times 4 neighbours
+EACH = GROUPS * LENGTH
+TOGETHER = 256  # tiles of a group
+AHEAD = 8  # of its tiles a lane looks at
+SHORT = 64  # rows up to this length are the work of one thread each
+COLUMNS = 1 << 13  # columns that fill the device with one thread each
+
+_COMBINE = {"add": "sum", "mul": "prod", "maximum": "max", "minimum": "min"}
+
+
+def accumulate(
+    calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]
+) -> bool:
+    """`ufunc.accumulate` of the ufuncs below."""
+    op = {"add": "add", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}.get(options["ufunc"])
+    rest = {k: v for k, v in options.items() if k != "ufunc"}
+    return op is not None and scan(calls, reads, writes, rest, op)
+
+
+def scan(
+    calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any], op: str
+) -> bool:
+    """np.cumsum, np.cumprod and their like along an axis. Complex numbers are left to the host."""
+    (source,), (target,) = reads, writes
+    if target is None or source.shape != target.shape or target.dtype.kind == "c" or source.dtype.kind == "c":
+        return False
+    if target.dtype.kind == "b" or set(options) - {"axis", "dtype"}:
+        return False
+    axis = options.get("axis") or 0
+    axis += len(source.shape) if axis < 0 else 0
+    length = source.shape[axis]
+    outer, inner = math.prod(source.shape[:axis]), math.prod(source.shape[axis + 1 :])
+    by_columns = length <= SHORT or (inner > 1 and outer * inner >= COLUMNS)
+    if by_columns and source.contiguous and target.contiguous:
+        columns(calls, source, target, op, outer, length, inner)
+        return True
+    given, wanted = source.moved(axis), target.moved(axis)
+    if not given.contiguous:
+        own = calls.temp(given.shape, given.dtype)
+        calls.copy(given, own)
+        given = own
+    result = wanted if wanted.contiguous else calls.temp(wanted.shape, wanted.dtype)
+    rows(calls, given, result, op)
+    if result is not wanted:
+        calls.copy(result, wanted)
+    return True
+
+
+def running(dtype: DType) -> DType:
+    """What results of a dtype are accumulated in: 16-bit floats in float32, small integers in 32 bits."""
+    if dtype in HALVES:
+        return FLOAT32
+    return np.dtype(f"{dtype.kind}4") if dtype.itemsize < 4 else dtype
+
+
+def columns(calls: Calls, source: Array, target: Array, op: str, outer: int, length: int, inner: int) -> None:
+    """One thread for each column of (outer, length, inner)."""
+    text = column_text(source.dtype, target.dtype, op)
+    total = outer * inner
+    calls.run(
+        f"scan_{op}", text, [source], [target], [source, target], [total, length, inner], -(-total // 256), 256
+    )  # fmt: skip
+
+
+def column_text(source: DType, target: DType, op: str) -> str:
+    run = running(target)
+    first, last = _conversion(source, run), _conversion(run, target)
+    t, o = SHORT_NAMES[source], SHORT_NAMES[target]
+    head = [
+        "THREADS = 256",
+        "def NAME(a0, a1, n0, n1, n2):",
+        "    c = i64(bid_x()) * i64(256) + i64(tid_x())",
+        "    if c < n0:",
+        "        p = udiv(c, n2) * n1 * n2 + urem(c, n2)",
+        f"        r = {_identity(run, op)}",
+        "        k = i64(0)",
+        "        while k + 8 <= n1:",
+        f"            v = load_{t}_8x1(a0, p + k * n2, i32(0), n2)",
+        f"            w = {first('v')}",
+    ]
+    for j in range(8):
+        head.append(f"            r{j} = {op}({f'r{j - 1}' if j else 'r'}, w[{j}])")
+    head += [
+        f"            y = {last('(' + ', '.join(f'r{j}' for j in range(8)) + ')')}",
+        f"            store_{o}_8x1(a1, p + k * n2, i32(0), n2, y)",
+        "            r = r7",
+        "            k += 8",
+        "        while k < n1:",
+        f"            u = load_{t}_1x1(a0, p + k * n2, i32(0), i32(0))",
+        f"            s = {first('u')}",
+        f"            r = {op}(r, s)",
+        f"            z = {last('r')}",
+        f"            store_{o}_1x1(a1, p + k * n2, i32(0), i32(0), z)",
+        "            k += 1",
+        "",
+    ]
+    return "\n".join(head)
+
+
+def rows(calls: Calls, source: Array, target: Array, op: str) -> None:
+    """Along the last axis of contiguous arrays."""
+    length = source.shape[-1]
+    count = math.prod(source.shape[:-1])
+    threads = next((t for t in (32, 128) if t * EACH >= length), 512)
+    tile = threads * EACH
+    tiles = -(-length // tile)
+    run = running(target.dtype)
+    words = max(1, run.itemsize // 4)
+    groups = -(-tiles // TOGETHER)
+    used = 1 + count * (tiles + groups) * words
+    state = calls.temp((used,), np.uint64)
+    calls.fill(state, 0)
+    vector = (count == 1 or all(length * a.region.itemsize % 16 == 0 for a in (source, target))) and (
+        source.aligned and target.aligned
+    )
+    text = row_text(source.dtype, target.dtype, op, threads, vector)
+    numbers = [length, tiles, groups, 1 + count * tiles * words]
+    calls.run(
+        f"scan_{op}", text, [source, state], [target, state], [source, target, state], numbers, count * tiles, threads
+    )  # fmt: skip
+
+
+def _identity(dtype: DType, op: str) -> str:
+    return identities(Reduction(_COMBINE[op], dtype, ()))[0]
+
+
+def _conversion(source: DType, target: DType) -> Any:
+    name = f"{SHORT_NAMES[target]}_from_{SHORT_NAMES[source]}"
+    return (lambda x: x) if source == target else (lambda x: f"{name}({x})")
+
+
+def row_text(source: DType, target: DType, op: str, threads: int, vector: bool) -> str:
+    """a0: source, a1: target, a2: words, all 0: a ticket, the tiles' totals, the groups' running totals. n0: length of
+    a row, n1: tiles of a row, n2: groups of a row, n3: where the groups' words begin."""
+    run = running(target)
+    t, o, a = SHORT_NAMES[source], SHORT_NAMES[target], SHORT_NAMES[run]
+    first, last = _conversion(source, run), _conversion(run, target)
+    tile, warps = threads * EACH, threads // 32
+    slots = GROUPS * warps
+    per = max(1, slots // 32)  # of a lane of the first warp
+    end = min(31, slots // per - 1)
+    nothing = _identity(run, op)
+    v, ones = ("v", "") if vector else ("", ", i32(1)")
+    shape = f"{LENGTH}x{GROUPS}"
+    out = [
+        f"THREADS = {threads}",
+        "def NAME(a0, a1, a2, n0, n1, n2, n3):",
+        "    x = tid_x()",
+        "    lane = urem(x, i32(32))",
+        "    warp = udiv(x, i32(32))",
+        "    ticket_ = shared_i64_1()",
+        f"    sums = shared_{a}_{slots}()",
+        f"    before = shared_{a}_{slots}()",
+        "    if x == 0:",
+        "        sstore_i64_1(ticket_, i32(0), gadd_i64(a2, i32(0), i64(1)))",
+        "    barrier()",
+        "    ticket = sload_i64_1(ticket_, i32(0))",
+        "    row = udiv(ticket, n1)",
+        "    tile = urem(ticket, n1)",
+        f"    at = tile * i64({tile}) + i64(x) * i64({LENGTH})",
+        "    first = row * n0 + at",
+        f"    step = i64({threads * LENGTH})",
+        f"    whole = tile * i64({tile}) + i64({tile}) <= n0",
+        "    if whole:",
+        f"        v = load{v}_{t}_{shape}(a0, first, step{ones})",
+        "    else:",
+        f"        v = load{v}_{t}_{shape}_if(a0, first, step{ones}, below_{shape}(at, step, i32(1), n0))",
+        f"    w = {first('v')}",
+    ]
+    for g in range(GROUPS):
+        out.append(f"    s{g}_0 = w[{LENGTH * g}]")
+        out += [f"    s{g}_{j} = {op}(s{g}_{j - 1}, w[{LENGTH * g + j}])" for j in range(1, LENGTH)]
+        out.append(f"    c{g} = s{g}_{LENGTH - 1}")
+        out += _warp_scan(f"c{g}", op, "    ")
+        out += [
+            f"    p{g} = shuffle_up(c{g}, 1)",
+            f"    p{g} = select(lane > 0, p{g}, {nothing})",
+            "    if lane == 31:",
+            f"        sstore_{a}_1(sums, i32({g * warps}) + warp, c{g})",
+        ]
+    out += ["    barrier()", "    if warp == 0:", f"        slot = least(lane, i32({end})) * i32({per})"]
+    out.append(f"        q0 = sload_{a}_1(sums, slot)")
+    for k in range(1, per):
+        out.append(f"        q{k} = {op}(q{k - 1}, sload_{a}_1(sums, slot + {k}))")
+    out.append(f"        c = q{per - 1}")
+    out += _warp_scan("c", op, "        ")
+    out += [
+        "        e = shuffle_up(c, 1)",
+        f"        last = i32({end})",
+        "        total = shuffle_idx(c, last)",
+        f"        e = select(lane > 0, e, {nothing})",
+        f"        pre = {nothing}",
+        "        if n1 > 1:",
+        *("            " + line for line in _look_back(run, op, nothing)),
+        f"        if lane <= {end}:",
+        f"            e = {op}(pre, e)",
+        f"            sstore_{a}_1(before, slot, e)",
+    ]
+    out += [f"            sstore_{a}_1(before, slot + {k}, {op}(e, q{k - 1}))" for k in range(1, per)]
+    out.append("    barrier()")
+    for g in range(GROUPS):
+        out.append(f"    b{g} = {op}(sload_{a}_1(before, i32({g * warps}) + warp), p{g})")
+        out += [f"    r{g}_{j} = {op}(b{g}, s{g}_{j})" for j in range(LENGTH)]
+    every = ", ".join(f"r{g}_{j}" for g in range(GROUPS) for j in range(LENGTH))
+    out += [
+        f"    y = {last(f'({every})')}",
+        "    if whole:",
+        f"        store{v}_{o}_{shape}(a1, first, step{ones}, y)",
+        "    else:",
+        f"        store{v}_{o}_{shape}_if(a1, first, step{ones}, y, below_{shape}(at, step, i32(1), n0))",
+        "",
+    ]
+    return "\n".join(out)
+
+
+def _warp_scan(name: str, op: str, indent: str) -> list[str]:
+    """name = the running total over the lanes of a warp."""
+    lines = []
+    for offset in (1, 2, 4, 8, 16):
+        lines.append(f"{indent}o = shuffle_up({name}, {offset})")
+        lines.append(f"{indent}{name} = select(lane >= {offset}, {op}(o, {name}), {name})")
+    return lines
+
+
+def _look_back(run: DType, op: str, nothing: str) -> list[str]:
+    """pre = all before this tile, posted words in, its own total posted."""
+    words = max(1, run.itemsize // 4)
+    out = [f"mine = i64(1) + ticket * i64({words})", "if lane == 0:"]
+    out += ["    " + line for line in _posted("mine", "total", run)]
+    out += [
+        f"within = urem(tile, i64({TOGETHER}))",
+        f"group = udiv(tile, i64({TOGETHER}))",
+        f"start = mine - within * i64({words})",
+        f"near = i64(lane) * i64({AHEAD})",
+    ]
+    for k in range(AHEAD):
+        out.append(f"z{k} = start + (near + {k}) * i64({words}) if near + {k} < within else mine")
+    out += _awaited([f"z{k}" for k in range(AHEAD)], words)
+    for k in range(AHEAD):
+        out.append(f"f{k} = select(near + {k} < within, {_value(f'z{k}', run)}, {nothing})")
+        out.append(f"sum{k} = {op}(sum{k - 1}, f{k})" if k else "sum0 = f0")
+    out += [f"sum = sum{AHEAD - 1}", f"pre = warp_{op}(sum, 32)", "if group > 0:"]
+    inner = [f"z = n3 + (row * n2 + group - 1) * i64({words})", *_awaited(["z"], words)]
+    inner.append(f"pre = {op}({_value('z', run)}, pre)")
+    out += ["    " + line for line in inner]
+    out.append(f"if within == {TOGETHER - 1} and lane == 0:")
+    out.append(f"    through = {op}(pre, total)")
+    out += ["    " + line for line in _posted(f"n3 + (row * n2 + group) * i64({words})", "through", run)]
+    return out
+
+
+def _posted(place: str, name: str, run: DType) -> list[str]:
+    """Post a value as words of 32 bits, each with a flag above."""
+    a = SHORT_NAMES[run]
+    if run.itemsize == 4:
+        bits = name if a == "u32" else f"u32_bits_{a}({name})"
+        return [f"post_u64(a2, {place}, or_(u64_from_u32({bits}), u64({1 << 32})))"]
+    bits = name if a == "u64" else f"u64_bits_{a}({name})"
+    return [
+        f"bits = {bits}",
+        f"post_u64(a2, {place}, or_(and_(bits, u64({2**32 - 1})), u64({1 << 32})))",
+        f"post_u64(a2, {place} + 1, or_(shr(bits, u64(32)), u64({1 << 32})))",
+    ]
+
+
+def _awaited(places: Sequence[str], words: int) -> list[str]:
+    """Read the words at the places until all are posted."""
+    every = [f"{z}_{w}" for z in places for w in range(words)]
+    flags = every[0]
+    for name in every[1:]:
+        flags = f"and_({flags}, {name})"
+    return [
+        "ready = u64(0)",
+        "while ready == 0:",
+        *(f"    {z}_{w} = peek_u64(a2, {z}{f' + {w}' if w else ''})" for z in places for w in range(words)),
+        f"    ready = and_({flags}, u64({1 << 32}))",
+    ]
+
+
+def _value(place: str, run: DType) -> str:
+    a = SHORT_NAMES[run]
+    low = f"and_({place}_0, u64({2**32 - 1}))"
+    if run.itemsize == 4:
+        bits = f"u32_from_u64({low})"
+        return bits if a == "u32" else f"{a}_bits_u32({bits})"
+    bits = f"or_({low}, shl({place}_1, u64(32)))"
+    return bits if a == "u64" else f"{a}_bits_u64({bits})"

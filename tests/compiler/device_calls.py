@@ -1,0 +1,44 @@
+"""Runs a CUDA program whose library calls became kernels, on the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernelgraph.compiler.audit import _bytes_of
+from kernelgraph.compiler.pipeline import build
+from kernelgraph.runtime.program import Int, Kernel, Pointer, Program
+
+from . import cuda_emulator
+
+
+def emulated(program: Program, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    """The bytes of the program's outputs; every task must be a kernel."""
+    memory = [np.full(max(1, b.nbytes), 0xA5, np.uint8) for b in program.buffers]
+    for number, array in zip(program.inputs, arrays, strict=True):
+        memory[number] = _bytes_of(np.asarray(array))
+    for task in program.tasks:
+        assert isinstance(task.kernel, Kernel), task.name
+        given: list[Any] = []
+        shared: dict[tuple[int, int], Any] = {}
+        for argument in task.arguments:
+            if isinstance(argument, Pointer):
+                key = (argument.buffer, argument.offset)
+                if key not in shared:
+                    shared[key] = cuda_emulator.pointer(memory[argument.buffer], argument.offset, f"b{argument.buffer}")
+                given.append(shared[key])
+            else:
+                assert isinstance(argument, Int)
+                given.append(argument.value)
+        cuda_emulator.run(task.kernel.source, task.kernel.name, task.grid, task.block, given)
+    return [memory[o][: program.buffers[o].nbytes] for o in program.outputs]
+
+
+def on_device(graph: Any, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    """The graph's outputs by its CUDA kernels on the emulator."""
+    program = build(graph, "cuda")
+    found = emulated(program, arrays)
+    types = [graph.nodes[o].type for o in graph.outputs]
+    return [f.view(t.dtype).reshape(t.shape) for f, t in zip(found, types, strict=True)]
