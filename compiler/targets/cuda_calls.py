@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from ..types import DType
 from .cuda import cuda_kernel
 from .cuda_shape import launch
 
-LINE = "{line}"
 THREADS = 256
 
 
@@ -101,7 +101,7 @@ class Calls:
         form = LoopNest(f"k_{digest}", *(getattr(form, f) for f in _REST))
         grid, block = launch(form, sizes)
         reads = (source.region,) if source is not None else ()
-        arguments = (*(a.pointer for a in arrays), *map(Int, numbers))
+        arguments: tuple[Argument, ...] = (*(a.pointer for a in arrays), *map(Int, numbers))
         cost = round(2 + math.prod(sizes) * dtype.itemsize * len(arrays) / 4.0e6, 3)
         self.tasks.append(
             Task(
@@ -151,8 +151,8 @@ def device_calls(
     from .cuda_scan import accumulate, scan
 
     rows: dict[str, Row] = {
-        "cumsum": lambda *a: scan(*a, op="add"),
-        "cumprod": lambda *a: scan(*a, op="mul"),
+        "cumsum": partial(scan, op="add"),
+        "cumprod": partial(scan, op="mul"),
         "accumulate": accumulate,
     }
     row = rows.get(function)

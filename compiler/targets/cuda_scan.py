@@ -24,6 +24,7 @@ GROUPS, LENGTH = 4, 4  # a thread has 4 times 4 neighbours
 EACH = GROUPS * LENGTH
 TOGETHER = 256  # tiles of a group
 AHEAD = 8  # of its tiles a lane looks at
+TILES = (32, 128, 512)  # threads of a block: the first whose tile holds a row, or the last
 SHORT = 64  # rows up to this length are the work of one thread each
 COLUMNS = 1 << 13  # columns that fill the device with one thread each
 
@@ -123,7 +124,7 @@ def rows(calls: Calls, source: Array, target: Array, op: str) -> None:
     """Along the last axis of contiguous arrays."""
     length = source.shape[-1]
     count = math.prod(source.shape[:-1])
-    threads = next((t for t in (32, 128) if t * EACH >= length), 512)
+    threads = next((t for t in TILES if t * EACH >= length), TILES[-1])
     tile = threads * EACH
     tiles = -(-length // tile)
     run = running(target.dtype)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernelgraph.compiler.audit import _bytes_of
+from kernelgraph.compiler.materialize import Layout
 from kernelgraph.compiler.pipeline import build
 from kernelgraph.runtime.program import Int, Kernel, Pointer, Program
 
@@ -38,7 +39,8 @@ def emulated(program: Program, arrays: Sequence[Any]) -> list[np.ndarray[Any, An
 
 def on_device(graph: Any, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
     """The graph's outputs by its CUDA kernels on the emulator."""
-    program = build(graph, "cuda")
+    laid = [np.asarray(a) for a in arrays]
+    program = build(graph, "cuda", [Layout(a.strides, a.flags.c_contiguous) for a in laid])
     found = emulated(program, arrays)
     types = [graph.nodes[o].type for o in graph.outputs]
     return [f.view(t.dtype).reshape(t.shape) for f, t in zip(found, types, strict=True)]
