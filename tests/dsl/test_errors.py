@@ -16,6 +16,7 @@ import kernelgraph as kg
 
 X = np.ones((3, 4), np.float32)
 Y = np.ones(5, np.float32)
+Z = kg.asarray(Y, device="cpu")
 
 
 def graph(function: Callable[..., Any]) -> kg.KernelGraph:
@@ -81,7 +82,7 @@ MISTAKES: list[tuple[str, Callable[[Any, Any], Any], type[Exception], tuple[str,
     ("mask's shape", lambda x, y: x.__setitem__(y > 0, 1), IndexError, ("(5,)", "(3, 4)")),
     ("assigned shape", lambda x, y: x.__setitem__(0, y), ValueError, ("(5,)", "(4,)")),
     ("assigned number", lambda x, y: x.astype("i1").__setitem__(0, 300), OverflowError, ("300", "int8")),
-    ("assigned to a global", lambda x, y: np.add(y, 1, out=kg.asarray(Y)), kg.TraceError, ("use the result",)),
+    ("assigned to a global", lambda x, y: np.add(y, 1, out=Z), kg.TraceError, ("use the result",)),
     ("assigned through reshape", lambda x, y: x.reshape(-1).__setitem__(0, 1), kg.TraceError, ("reshape", ".copy()")),
     ("read-only view", lambda x, y: np.broadcast_to(y, (2, 5)).__setitem__(0, 1), ValueError, ("read-only",)),
     ("in place dtype", lambda x, y: (x + 1).__iadd__(1j), TypeError, ("astype",)),
