@@ -14,7 +14,8 @@ from .dispatch import implements
 from .elementwise import apply
 from .errors import DTypeError, ShapeError
 from .host import written
-from .operands import array_of, checked_dtype, fresh, to_index
+from .linear import product
+from .operands import array_of, checked_dtype, to_index
 from .reductions import reduce
 from .tracer import Tracer
 from .views import cast, diagonal, reshape, squeeze, transpose
@@ -206,8 +207,7 @@ def _matrix_product(
 
     rows, (lead, height, _) = flat(a, left, own_a, summed)
     columns, (_, _, width) = flat(b, right, summed, own_b)
-    product = fresh(a._trace.builder.matmul(rows._value, columns._value), a, b)
-    return reshape(product, (*lead, *height, *width))
+    return reshape(product(rows, columns), (*lead, *height, *width))
 
 
 def _path(parts: Sequence[tuple[Tracer, Term]], result: Term, lengths: dict[Label, int]) -> list[tuple[int, ...]]:

@@ -12,10 +12,10 @@ from .axes import to_axes, to_axis
 from .dispatch import implements
 from .elementwise import apply
 from .errors import ShapeError
-from .operands import array_of, fresh
+from .operands import array_of, fresh, trace_of
 from .reductions import sum
 from .tracer import Tracer
-from .views import expand_dims, moveaxis, ravel, reshape, transpose
+from .views import expand_dims, moveaxis, ravel, reshape, swapaxes, transpose
 
 
 @implements(np.matmul)
@@ -31,7 +31,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
             f"matmul of {a.shape} and {b.shape}: {left.shape[-1]} columns against {right.shape[-2]} rows; "
             "transpose one of them, or reshape"
         )
-    result = _product(left, right)
+    result = product(left, right)
     shape = list(result.shape)
     if b.ndim == 1:
         del shape[-1]
@@ -43,8 +43,31 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
     return fresh(result._value, a, b) if out is None else assign(out, result)
 
 
-def _product(a: Tracer, b: Tracer) -> Tracer:
-    return fresh(a._trace.builder.matmul(a._value, b._value), a, b)
+# A library's product costs a call of some us, which small ones never earn back; as a sum of products they are part of
+# a kernel. So are products of vectors, which read each element once, and with one, until the library's threads pay.
+SMALL, SMALL_BY_VECTOR = 1 << 13, 1 << 18
+
+
+def _limit(m: int, n: int) -> float:
+    """The most products of a (m, k) @ (k, n) that is a sum of products."""
+    return math.inf if m == n == 1 else SMALL_BY_VECTOR if 1 in (m, n) else SMALL
+
+
+def product(a: Tracer, b: Tracer) -> Tracer:
+    """(..., m, k) @ (..., k, n), as a node of its own or, where it is small, as a sum of products."""
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    batch = trace_of(a, b).builder.broadcast_shapes("matmul", [a.shape[:-2], b.shape[:-2]])
+    work = math.prod(batch) * m * k * n
+    dtype = np.result_type(a.dtype, b.dtype)
+    if dtype.kind not in "iufc" or dtype.itemsize < 4 or work > _limit(m, n):
+        return fresh(a._trace.builder.matmul(a._value, b._value), a, b)
+    if m == 1 or n == 1:  # the sum goes along the last axis
+        rows = a if m > 1 or n == 1 else swapaxes(b, -1, -2)
+        row = swapaxes(b, -1, -2) if rows is a else a
+        result = sum(apply("multiply", rows, row), -1, dtype)
+        return expand_dims(result, -1 if rows is a else -2)
+    products = apply("multiply", expand_dims(a, -1), expand_dims(b, -3))
+    return sum(products, -2, dtype)
 
 
 @implements(np.dot, method=True)
@@ -77,7 +100,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tracer:
     inner = math.prod(lengths)
     rows = reshape(transpose(x, (*kept_a, *gone_a)), (math.prod(left), inner))
     columns = reshape(transpose(y, (*gone_b, *kept_b)), (inner, math.prod(right)))
-    return reshape(_product(rows, columns), (*left, *right))
+    return reshape(product(rows, columns), (*left, *right))
 
 
 @implements(np.inner)
