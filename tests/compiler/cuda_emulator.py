@@ -18,7 +18,8 @@ import ml_dtypes
 import numpy as np
 
 from kernelgraph.compiler.primitives import PRIMITIVES
-from kernelgraph.compiler.types import DTYPES
+from kernelgraph.compiler.types import DTYPES, real_of
+from kernelgraph.runtime.function import Function, vectorized
 
 CELLS: dict[str, tuple[Any, int | None]] = {
     **{name: (dtype, None) for name, dtype in DTYPES.items()},
@@ -315,6 +316,29 @@ def _sstore(thread: Thread, dtype: str, length: str, groups: str = "1") -> Any:
     return function
 
 
+def _user(function: Function) -> dict[str, Any]:
+    """A user's function, on lanes and on those of a mask."""
+
+    def call(*args: Any, mask: Any = True) -> list[Any]:
+        *values, exists = spread(*args, mask)
+        reals, given = list(values), []
+        for dtype in map(np.dtype, function.arguments):
+            first = reals.pop(0)
+            assert first.dtype == (real_of(dtype)), (first.dtype, dtype)
+            given.append(first + 1j * reals.pop(0) if dtype.kind == "c" else first)
+        found: list[Any] = []
+        for part, dtype in enumerate(map(np.dtype, function.results)):
+            result = np.zeros(exists.size, dtype)
+            result[exists] = vectorized(function, part, *(g[exists] for g in given))
+            found += [result.real, result.imag] if dtype.kind == "c" else [result]
+        return found
+
+    def masked(*args: Any) -> list[Any]:
+        return call(*args[:-1], mask=args[-1])
+
+    return {function.symbol: call, f"{function.symbol}_if": masked}
+
+
 def _fold(op: str, x: Any, until: int) -> Any:
     while x.size > until:
         x = _primitive(op.rstrip("_"), (x[: x.size // 2], x[x.size // 2 :]))
@@ -359,6 +383,7 @@ _PATTERNS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("lo", lambda t: lambda x: lanes(x)[: lanes(x).size // 2]),
     ("hi", lambda t: lambda x: lanes(x)[lanes(x).size // 2 :]),
     ("(tid|bid|bdim)_([xyz])", _register),
+    (r"part_(\d+)_(\d+)", lambda t, k, n: lambda x: x[int(k)] if len(x) == int(n) else None),
     ("(udiv|urem|least)", lambda t, n: lambda a, b: _INDEX[n](whole(a), whole(b))),
     ("prefer_(argmax|argmin)", _prefer),
     ("inf", lambda t: float("inf")),
@@ -377,15 +402,24 @@ def _as_generator(source: str) -> str:
 
 
 def run(
-    source: str, name: str, grid: Sequence[int], block: Sequence[int], arguments: Sequence[Any], order: Any = None
+    source: str,
+    name: str,
+    grid: Sequence[int],
+    block: Sequence[int],
+    arguments: Sequence[Any],
+    order: Any = None,
+    functions: Sequence[Function] = (),
 ) -> None:
-    """Launch the kernel. order: a random generator that shuffles the threads between barriers."""
+    """Launch the kernel. order: a random generator that shuffles the threads between barriers.
+
+    functions: the user's, which the text calls."""
     thread = Thread()
     namespace: dict[str, Any] = {}
     text = _as_generator(source)
     exec(compile(text, f"<kernel {name}>", "exec"), namespace)
     function = namespace[name]
-    namespace.update({n: vocabulary(thread, n) for n in function.__code__.co_names})
+    own = {n: call for f in functions for n, call in _user(f).items()}
+    namespace.update({n: own.get(n) or vocabulary(thread, n) for n in function.__code__.co_names})
     thread.bdim = tuple(block)
     for bid in product(*(range(n) for n in reversed(grid))):
         thread.bid, thread.shared, thread.epoch = bid[::-1], [], 0

@@ -28,7 +28,7 @@ def emulated(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
     program = pipeline.build(graph, "cuda")
     memories = [np.zeros(b.nbytes, np.uint8) for b in program.buffers]
     for number, array in zip(program.inputs, arrays, strict=True):
-        memories[number][:] = array.view(np.uint8)
+        memories[number][:] = array.ravel().view(np.uint8)
     for task in program.tasks:
         kernel, values = task.kernel, []
         assert isinstance(kernel, Kernel)
@@ -37,7 +37,7 @@ def emulated(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
             is_pointer = isinstance(a, Pointer)
             values.append(cuda_emulator.Pointer(memories[a.buffer], a.offset) if is_pointer else a.value)
         rng = np.random.default_rng(0)
-        cuda_emulator.run(kernel.source, kernel.name, task.grid, task.block, values, rng)
+        cuda_emulator.run(kernel.source, kernel.name, task.grid, task.block, values, rng, kernel.functions)
     types = [graph.nodes[o].type for o in graph.outputs]
     return [memories[o].view(t.dtype) for o, t in zip(program.outputs, types, strict=True)]
 

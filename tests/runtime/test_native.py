@@ -42,7 +42,7 @@ from kernelgraph.runtime import machine_code, native, native_ir
 from kernelgraph.runtime.devices.cpu import CPUDevice
 from kernelgraph.runtime.errors import PlanError
 from kernelgraph.runtime.library import LIBRARY
-from kernelgraph.runtime.native_plan import split
+from kernelgraph.runtime.native_plan import LONG_US, split
 from kernelgraph.runtime.plan import Launch, Plan, Record, Wait
 from kernelgraph.runtime.pool import as_numpy
 from kernelgraph.runtime.program import Buffer, Int, Pointer, Program, Task
@@ -192,7 +192,7 @@ def test_chunks_cover_every_unit_once(device, units, grain, cost, mode):
 def test_chunks_are_multiples_of_the_grain(units, grain, cores, cost):
     task = Task("t", HASH, (), (), (), units=units, grain=grain, cost=cost)
     size, chunks = split(task, cores)
-    assert chunks <= 8 * cores
+    assert chunks <= max(8 * cores, cost / LONG_US + 1)
     if chunks > 1:
         assert size % grain == 0
         assert (chunks - 1) * size < units <= chunks * size
