@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.function import Function
+from ..runtime.own import Fresh, OwnKernel
 from .ops import OPS, resolve
 from .types import INT64, ArrayType, WeakType
 
@@ -18,11 +19,12 @@ Scalar = bool | int | float | complex
 
 
 class GraphError(Exception):
-    """A request that makes no sense; the text says what is wrong and what to write. The dsl adds the user's line."""
+    """A request that makes no sense; the text says what is wrong and what to write. The dsl adds the user's line, where
+    it is not known yet."""
 
-    def __init__(self, message: str, kind: type[Exception] = ValueError) -> None:
+    def __init__(self, message: str, kind: type[Exception] = ValueError, line: str = "") -> None:
         super().__init__(message)
-        self.kind = kind
+        self.kind, self.line = kind, line
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +327,12 @@ class Builder:
         fixed = ("function", function), ("options", tuple(sorted(options.items())))
         numbers = tuple(a.number for a in args)
         return [self.add("host", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
+
+    def kernel(self, own: OwnKernel, args: Sequence[Value], writes: Sequence[Fresh]) -> list[Value]:
+        """What a GPU kernel of the user's writes, given these arrays: those that it reads, then initial values."""
+        numbers, fixed = tuple(a.number for a in args), (("own", own), ("writes", tuple(writes)))
+        types = [ArrayType(w.shape, np.dtype(w.dtype)) for w in writes]
+        return [self.add("kernel", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
 
     def add(self, op: str, args: tuple[int, ...], type: ArrayType, attrs: Attrs = ()) -> Value:
         """The node's number; an equal node is made once."""

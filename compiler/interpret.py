@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.host import HOST
+from ..runtime.own import call_back
 from .graph import Graph, Node
 from .loop import memory_args
 from .ops import OPS
@@ -87,6 +88,12 @@ def _branch(node: Node, *args: Array) -> Array:
     branch, memory = node.attr("control"), memory_args(node)
     body = branch.bodies[0 if bool(args[0]) else 1]
     return np.asarray(interpret(body, args[1:memory], args[memory:])[node.attr("part")])
+def _kernel(node: Node, *args: Array) -> Array:
+    own, writes = node.attr("own"), node.attr("writes")
+    if own.cpu is None:
+        raise AssertionError(f"the kernel {own.name} has no function for the CPU")
+    reads = len(args) - sum(w.starts is not None for w in writes)
+    return np.asarray(call_back(*args, callback=own.cpu, reads=reads, writes=writes)[node.attr("part")])
 
 
 def _reduce(node: Node, a: Array) -> Array:
@@ -161,5 +168,6 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
     "host": _host,
     "loop": _loop,
     "branch": _branch,
+    "kernel": _kernel,
     "cast": lambda node, a: a.astype(node.type.dtype),
 }

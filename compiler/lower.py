@@ -15,6 +15,7 @@ from .maps import contiguous_strides, only_units, reshape_strides
 from .materialize import Layout, part_regions
 from .nest import KernelBuilder
 from .ops import OPS
+from .own import own_tasks
 from .target import TARGETS
 
 HOST_CALL = 5.0  # microseconds to hand a step to Python
@@ -103,7 +104,7 @@ class _Lowering:
         return builder.reports.around(tasks, self.target, self._line(group.computes))
 
     def _library(self, group: Group, places: dict[int, Place], buffers: list[Buffer]) -> list[Task]:
-        """One task; the wanted results of one host call, loop or branch are written together."""
+        """One task; the wanted results of one call, loop or branch are written together."""
         (number,) = group.stores
         node = self.graph.nodes[number]
         parts = [number]
@@ -112,6 +113,8 @@ class _Lowering:
             if parts[0] in self.called:
                 return []
             self.called.add(parts[0])
+        if node.op == "kernel":
+            return own_tasks(self.graph, parts, places, buffers, self.target, self._line(parts))
         if node.op in ("loop", "branch"):
             line = self._line(parts)
             return [control_task(self.graph, parts, places, buffers, self.plan_body, line)]

@@ -49,6 +49,7 @@ class _Copier:
         self.builder = Builder(graph.name)
         self.strides: dict[int, tuple[int, ...] | None] = {}  # of nodes that are views of memory
         self.taken: set[int] = set()  # nodes whose memory is an output or part of a concat
+        self.copies: dict[tuple[int, bool], Value] = {}  # what a library gets for a node, with or without gaps
         self.whole: set[int] = set()  # nodes that a reshape sees as contiguous memory
 
     def run(self) -> Graph:
@@ -75,8 +76,7 @@ class _Copier:
                 args = self._control_args(node, args)
                 value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
             elif OPS[node.op].kind == "library":
-                args = [a if self._in_memory(a.number) else self._copy(a) for a in args]
-                value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
+                value = self._library(node, args)
             elif node.op == "gather":
                 if not self._in_memory(args[0].number):
                     args[0] = self._copy(args[0])
@@ -130,14 +130,38 @@ class _Copier:
         self.taken.add(base.number)
         return self.builder.add("update", (base.number, value.number), node.type, (*node.attrs, ("origin", number)))
 
+    def _library(self, node: Node, args: Sequence[Value]) -> Value:
+        """A call whose arguments lie in memory; each is copied once, whichever of the call's results needs it."""
+        contiguous, placed = OPS[node.op].contiguous, []
+        for a in args:
+            key = (a.number, contiguous)
+            if key not in self.copies:
+                self.copies[key] = a if self._in_memory(*key) else self._copy(a)
+            placed.append(self.copies[key].number)
+        value = self.builder.add(node.op, tuple(placed), node.type, node.attrs)
+        if contiguous:
+            self.whole.update((value.number, *map(self._root, placed)))
+        return value
+
+    def _root(self, number: int) -> int:
+        """The node whose memory a view looks at."""
+        while OPS[self.builder.nodes[number].op].kind == "view":
+            number = self.builder.nodes[number].args[0]
+        return number
+
     def _is_assembly(self, value: Value) -> bool:
         node = self.builder.nodes[value.number]
         root = self.builder.nodes[node.args[0]] if node.op == "reshape" else node
         return OPS[root.op].kind == "assembly"
 
-    def _in_memory(self, number: int) -> bool:
-        """Whether a library can be handed the node: its own memory, or a view of some."""
+    def _in_memory(self, number: int, contiguous: bool = False) -> bool:
+        """Whether a library can be handed the node: its own memory, or a view of some. contiguous: without gaps."""
         node = self.builder.nodes[number]
+        if contiguous and (
+            self.strides.get(number) != contiguous_strides(node.type.shape, node.type.dtype.itemsize)
+            or self._root(number) in self.taken
+        ):
+            return False
         if OPS[node.op].kind == "view":
             return self._in_memory(node.args[0])
         return node.op == "input" or is_stored(node.op)

@@ -33,6 +33,7 @@ class Op:
     operator: the Python method that it answers. widen: 16-bit floats are computed in float32.
     identity: of a reduction, or None where NumPy refuses an empty one; its `combine` in a kernel is its name.
     parity: `odd` where f(-x) is -f(x) for real floats, `even` where it is f(x).
+    contiguous: of a library call: its arrays have no gaps.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Op:
     widen: bool = True
     identity: Any = None
     parity: str = ""
+    contiguous: bool = False
 
     def expand(self, body: Body, *vals: Val, **attrs: Any) -> Val:
         """The formula on values of the loop's dtypes (16-bit floats as `widen` says)."""
@@ -287,6 +289,7 @@ _STRUCTURE = (
     Op("host", "library", -1, cost=2),
     Op("loop", "library", -1, cost=0),
     Op("branch", "library", -1, cost=0),
+    Op("kernel", "library", -1, cost=20, contiguous=True),
 )
 
 OPS: dict[str, Op] = {

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from ..runtime.own import OwnKernel
 from ..runtime.program import Kernel, Task
 from ..runtime.vectors import vector_bytes, vector_library
 from .kernel import LoopNest, functions_of
+from .types import ArrayType
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +31,14 @@ Calls = Callable[..., "list[Task] | None"]
 class Target:
     """kernel: structured form -> kernel text; launch: form and axis lengths -> launch shape; width: lengths of the
     reduced axes, bytes of the largest item and flop-equivalents a point -> the size class `LoopNest.width`; calls: the
-    kernels for host calls, see `cuda_calls.device_calls`."""
+    kernels for host calls, see `cuda_calls.device_calls`; own: a kernel of the user's and its arrays -> the kernel, where
+    the target has such."""
 
     kernel: Callable[[LoopNest], Kernel]
     launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
     width: Callable[[Sequence[int], int, float], int]
     calls: Calls | None = None
+    own: Callable[[OwnKernel, Sequence[ArrayType]], Kernel] | None = None
 
 
 def _cpu_kernel(form: LoopNest) -> Kernel:
@@ -74,6 +78,12 @@ def _cuda_calls(*args: Any) -> list[Task] | None:
     return device_calls(*args)
 
 
+def _cuda_own(own: OwnKernel, arrays: Sequence[ArrayType]) -> Kernel:
+    from .targets.cuda_own import own_kernel
+
+    return own_kernel(own, arrays)
+
+
 HEAVY = 16.0  # flop-equivalents a point from which a GPU thread takes two groups
 
 
@@ -85,5 +95,5 @@ def _cuda_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
 
 TARGETS: dict[str, Target] = {
     "cpu": Target(_cpu_kernel, _cpu_launch, lambda reduced, itemsize, flops: 1),
-    "cuda": Target(_cuda_kernel, _cuda_launch, _cuda_width, _cuda_calls),
+    "cuda": Target(_cuda_kernel, _cuda_launch, _cuda_width, _cuda_calls, _cuda_own),
 }

@@ -81,6 +81,7 @@ _KINDS: dict[type[Exception], type[UserError]] = {
     ValueError: ShapeError,
     IndexError: IndexingError,
     OverflowError: NumberError,
+    NotImplementedError: UnsupportedError,
 }
 
 
@@ -168,7 +169,7 @@ def show_line(filename: str, line: int) -> str:
 
 def located(error: GraphError) -> UserError:
     """The builder's refusal as an error of the documented type at the user's line."""
-    return _KINDS.get(error.kind, ShapeError)(str(error), line_of(error.__traceback__))
+    return _KINDS.get(error.kind, ShapeError)(str(error), error.line or line_of(error.__traceback__))
 
 
 def user_frames(traceback: TracebackType | None) -> TracebackType | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import importlib
 import inspect
 import types
 from collections.abc import Callable, Iterator
@@ -168,10 +169,15 @@ def _kind(x: Any) -> Any:
 # what a function captured
 
 
-def source_of(function: FunctionType, trace: Trace | None = None, above: tuple[CodeType, ...] = ()) -> Source:
-    """The function as plain data. What it captured is read now, and guarded by the trace in progress."""
+def source_of(
+    function: FunctionType, trace: Trace | None = None, above: tuple[CodeType, ...] = (), kernel: bool = False
+) -> Source:
+    """The function as plain data. What it captured is read now, and guarded by the trace in progress.
+
+    kernel: it is one of numba.cuda's, and may use what that offers."""
     code = function.__code__
-    _check(function)
+    if not kernel:
+        _check(function)
     if code in above:
         raise UnsupportedError(f"{function.__name__} calls itself; write a loop", _first_line(code))
     captured = {}
@@ -179,7 +185,7 @@ def source_of(function: FunctionType, trace: Trace | None = None, above: tuple[C
         if trace is not None and trace.world is not None:
             trace.world.read(holder, name, name, how)
         value = holder.cell_contents if how == "cell" else holder[name]
-        captured[name] = _plain(value, name, code, trace, (*above, code))
+        captured[name] = _plain(value, name, code, trace, (*above, code), kernel)
     return Source.of(code, captured, tuple(function.__defaults__ or ()))
 
 
@@ -205,7 +211,9 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _plain(value: Any, name: str, code: CodeType, trace: Trace | None, above: tuple[CodeType, ...]) -> Any:
+def _plain(
+    value: Any, name: str, code: CodeType, trace: Trace | None, above: tuple[CodeType, ...], kernel: bool
+) -> Any:
     """A captured value as plain data. Raises UnsupportedError."""
     if isinstance(value, _NUMBERS) or (type(value) is tuple and all(isinstance(v, _NUMBERS) for v in value)):
         return value
@@ -214,14 +222,18 @@ def _plain(value: Any, name: str, code: CodeType, trace: Trace | None, above: tu
         value = value.function
     module = getattr(value, "__module__", None) or ("numpy" if isinstance(value, np.ufunc) else None)
     if isinstance(value, ModuleType):
-        if value.__name__ in MODULES:
+        if value.__name__ in MODULES or (kernel and value.__name__.split(".")[0] in ("numba", "cuda")):
             return Named(value.__name__)
         raise _unfit(f"the module {name}; read the number outside of the function", name, code)
     found = getattr(value, "__name__", "")
     if module in MODULES and getattr(__import__(module), found, None) is value:
         return Named(module, found)
     if isinstance(value, types.FunctionType):
-        return source_of(value, trace, above)
+        return source_of(value, trace, above, kernel)
+    if kernel:
+        for place in ("numba", "numba.cuda"):
+            if getattr(importlib.import_module(place), name, None) is value:
+                return Named(place, name)
     if isinstance(value, Tracer):
         raise _unfit(f"{name}, a traced value; pass it as an argument", name, code)
     kind = type(value).__name__

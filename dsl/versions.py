@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from ..compiler.graph import GraphError
 from ..compiler.materialize import Layout
 from ..compiler.pipeline import build
 from ..runtime.contest import model_plan, with_batches
@@ -15,7 +16,7 @@ from ..runtime.machine import MACHINES
 from .capture import Argument, Captured, capture, finished_part
 from .devices import default, open_device, target
 from .entry import Entry, layout_of
-from .errors import warn
+from .errors import located, warn
 from .options import Options
 from .parts import SplitEntry
 from .retrace import check_same
@@ -144,7 +145,10 @@ class Versions:
         found = self.plans.get(key)
         if found is None:
             machine, streams = MACHINES[kind], self.options.streams
-            program = build(captured.graph, target(kind), layouts, fastmath=self.options.fastmath)
+            try:
+                program = build(captured.graph, target(kind), layouts, fastmath=self.options.fastmath)
+            except GraphError as error:
+                raise located(error) from None
             program = with_batches(program, streams, machine)
             found = Compiled(program, model_plan(program, streams, self.options.memory, machine))
             remember(self.plans, key, found)

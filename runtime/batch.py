@@ -39,7 +39,12 @@ def packed(program: Program, machine: Machine) -> Program:
     """The program with its tiny independent launches of the same kernel, of one launch shape, in one launch."""
 
     def kind(task: Task) -> Hashable | None:
-        if not isinstance(task.kernel, Kernel) or task.cost > PACK_US or share(task, machine) > PACK_SHARE:
+        if (
+            not isinstance(task.kernel, Kernel)
+            or "own" in dict(task.kernel.options)
+            or task.cost > PACK_US
+            or share(task, machine) > PACK_SHARE
+        ):
             return None
         counts = (len(task.arguments), len(task.reads), len(task.writes))
         return (task.kernel, task.grid, task.block, task.units, task.grain, counts)

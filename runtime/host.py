@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .own import call_back
+
 View = np.ndarray[Any, Any]
 Host = Callable[..., Any]
 
@@ -149,5 +151,6 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "histogramdd": _histogramdd,
     "put_along_axis": _put_along_axis,
     "put": _put,
+    "callback": call_back,
     "view": _view,
 }

@@ -145,12 +145,21 @@ def link_cubin(ptx: str, cc: tuple[int, int], fastmath: bool = False) -> bytes:
         linker.close()
 
 
+def compile_text(text: str, cc: tuple[int, int]) -> bytes:
+    """The machine code of CUDA C++."""
+    core: Any = import_module("cuda.core")
+    options = core.ProgramOptions(arch=f"sm_{cc[0]}{cc[1]}", fma=False)
+    return bytes(core.Program(text, "c++", options).compile("cubin").code)
+
+
 def compile_cuda(kernel: Kernel, cc: tuple[int, int]) -> bytes:
     """A cubin for compute capability `cc`. Raises CompileError."""
     options = dict(kernel.options)
     try:
         if "ptx" in options:
             return link_cubin(kernel.source, cc)
+        if options.get("own") == "c++":
+            return compile_text(kernel.source, cc)
         ptx = compile_ptx(kernel, cc)
         if "packed" in options:
             ptx = packed_ptx(ptx, kernel, options["packed"])

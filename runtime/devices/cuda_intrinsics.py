@@ -29,6 +29,7 @@ with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The 
     peek_u64(p, i), post_u64(p, i, x)      read, write a word that blocks share
     warp_add(x, n)            the sum over each n neighbouring threads of a warp (n a power of two); so for others
     tid_x() bid_x() bdim_x() tid_y() ...  barrier()
+    array_f32_2(p, n, m)      the array of numba.cuda's at address p, of n rows of m
     part_0_2(t)               the first of 2 equal parts of a tuple's items
     user_f_1a2b(x, y), user_f_1a2b_if(x, y, mask)                  a user's function on each lane: see `cuda_user.py`
     udiv(a, b)  urem(a, b)  least(a, b)                            for indices, which are not negative
@@ -224,6 +225,42 @@ def _part(name: str, number: str, among: str) -> Any:
     return intrinsic_of(name, 1, rule)
 
 
+def _array(name: str, dtype: str, ndim: str) -> Any:
+    """A C-contiguous array of numba.cuda's from an address and its lengths."""
+    halves = {"f16": types.float16, "c64": types.complex64, "c128": types.complex128}
+    kind = types.Array(halves.get(dtype) or NUMBA[dtype], int(ndim), "C")
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(context: Any, b: ir.IRBuilder, address: Any, *lengths: Any) -> list[Value]:
+            array = context.make_array(kind)(context, b)
+            itemsize = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+            strides = [ir.Constant(LLVM["i64"], itemsize)]
+            for (n,) in lengths[:0:-1]:
+                strides.insert(0, b.mul(n, strides[0]))
+            items = {"shape": [n for (n,) in lengths], "strides": strides[: len(lengths)]}
+            count = ir.Constant(LLVM["i64"], 1)
+            for (n,) in lengths:
+                count = b.mul(count, n)
+            for field, values in items.items():
+                setattr(array, field, _packed(b, values))
+            array.data = b.inttoptr(address[0], array.data.type)
+            array.itemsize, array.nitems = ir.Constant(LLVM["i64"], itemsize), count
+            array.meminfo = ir.Constant(array.meminfo.type, None)
+            array.parent = ir.Constant(array.parent.type, None)
+            return [array._getvalue()]
+
+        return kind, generate
+
+    return intrinsic_of(name, 1 + int(ndim), rule, in_context=True)
+
+
+def _packed(b: ir.IRBuilder, values: Sequence[Value]) -> Value:
+    result = ir.Constant(ir.ArrayType(LLVM["i64"], len(values)), ir.Undefined)
+    for k, value in enumerate(values):
+        result = b.insert_value(result, value, k)
+    return result
+
+
 def _index_op(name: str) -> Any:
     methods = {
         "udiv": lambda b, x, y: b.udiv(x, y),
@@ -260,6 +297,7 @@ _PATTERNS = tuple(
         (rf"sget_{_DTYPE}_(\d+)x(\d+)", shared_get),
         (rf"sput_{_DTYPE}_(\d+)x(\d+)", shared_put),
         (r"part_(\d+)_(\d+)", _part),
+        (rf"array_{_CELL}_(\d+)", _array),
         ("lo|hi", _half),
         (r"repeat_(\d+)", _repeat),
         (r"fold_(\w+?)_(\d+)", _fold),

@@ -23,6 +23,9 @@ def calls_of(functions: Sequence[Function], cc: tuple[int, int]) -> dict[str, An
     """The names that a kernel's text may use for these functions, and the intrinsics that they stand for."""
     found = {}
     for function in functions:
+        if not function.results:  # a kernel of the user's: see `compiler/targets/cuda_own.py`
+            found[function.symbol] = _helper(cc, python_function(function.source, np.float64, partial(_helper, cc)))
+            continue
         found[function.symbol] = _intrinsic(function, False, cc)
         found[f"{function.symbol}_if"] = _intrinsic(function, True, cc)
     return found

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         UserError,
     )
     from .dsl.kernel_graph import KernelGraph, kernel_graph
+    from .dsl.own import host, kernel
     from .dsl.scalar import Elementwise, elementwise
     from .dsl.spec import Spec, spec
     from .dsl.streams import Event, Stream, current_stream, default_stream, stream, synchronize
@@ -67,6 +68,7 @@ _HOMES = {
         "UserError",
     ),
     "dsl.kernel_graph": ("KernelGraph", "kernel_graph"),
+    "dsl.own": ("host", "kernel"),
     "dsl.scalar": ("Elementwise", "elementwise"),
     "dsl.spec": ("Spec", "spec"),
     "dsl.streams": ("Event", "Stream", "current_stream", "default_stream", "stream", "synchronize"),
@@ -135,6 +137,8 @@ __all__ = [
     "current_stream",
     "default_stream",
     "elementwise",
+    "host",
+    "kernel",
     "kernel_graph",
     "override",
     "settings",
