@@ -3,6 +3,7 @@
     python benchmarks/branches_cpu.py [--seconds 4]
 
 *sort*: host steps, which release the interpreter lock. *powers*: kernels with one unit of work, a sum of one row.
+*orbits*: a user's scalar function (`@kg.elementwise`) with a loop of many thousand turns, on as few elements.
 The bare threads do the same sorts without kernelgraph: what the machine can give at the time. 2 is perfect.
 Calls with NumPy arrays wait for both branches at once; those with arrays of kernelgraph return at once, and the results
 are waited for one by one. Where other programs run too, the fastest calls say more than the median ones.
@@ -43,6 +44,18 @@ def powers(x: Any) -> Any:
     return x.sum()
 
 
+@kg.elementwise
+def orbit(x):  # type: ignore[no-untyped-def]
+    """The logistic map, far from a fixed point."""
+    for _ in range(20_000):
+        x = 3.9 * x * (1.0 - x)
+    return x
+
+
+def orbits(x: Any) -> Any:
+    return orbit(x)
+
+
 def pair(branch: Callable[[Any], Any], streams: int, arrays: list[Any]) -> Callable[[], Any]:
     """A call of both branches that returns when both results are there."""
     both = kg.kernel_graph(device="cpu", streams=streams)(lambda a, b: (branch(a), branch(b)))
@@ -63,7 +76,7 @@ def main() -> None:
     threads = ThreadPoolExecutor(2)
     print(machine(2, ("kernelgraph", "numpy", "llvmlite")))
     print(f"- load: {os.getloadavg()[0]:.1f}")
-    for name, branch, length in (("sort", np.sort, 400_000), ("powers", powers, 16_000)):
+    for name, branch, length in (("sort", np.sort, 400_000), ("powers", powers, 16_000), ("orbits", orbits, 100)):
         arrays = [RANDOM.random(length) for _ in range(2)]
         held = [kg.asarray(x, device="cpu") for x in arrays]
         calls = {"one stream": pair(branch, 1, arrays), "two streams": pair(branch, 2, arrays)}

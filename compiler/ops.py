@@ -255,7 +255,7 @@ _OWN = (
     ),
     # A user's scalar function, without and with loops: nobody knows how often those run.
     _own("call", -1, ref.call, rules.no_rule, 30, call, widen=False),
-    _own("call_loop", -1, ref.call, rules.no_rule, 2000, call, widen=False),
+    _own("call_loop", -1, ref.call, rules.no_rule, 1e5, call, widen=False),
     _own("philox", 6, rnd.philox_reference, rules.words_rule("u4"), 20, widen=False, u=rnd.philox),
     _own("multiply_high", 2, rnd.multiply_high_reference, rules.words_rule("u4", "u8"), 4, u=rnd.multiply_high),
 )
