@@ -88,6 +88,8 @@ def _branch(node: Node, *args: Array) -> Array:
     branch, memory = node.attr("control"), memory_args(node)
     body = branch.bodies[0 if bool(args[0]) else 1]
     return np.asarray(interpret(body, args[1:memory], args[memory:])[node.attr("part")])
+
+
 def _kernel(node: Node, *args: Array) -> Array:
     own, writes = node.attr("own"), node.attr("writes")
     if own.cpu is None:

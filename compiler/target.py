@@ -31,8 +31,8 @@ Calls = Callable[..., "list[Task] | None"]
 class Target:
     """kernel: structured form -> kernel text; launch: form and axis lengths -> launch shape; width: lengths of the
     reduced axes, bytes of the largest item and flop-equivalents a point -> the size class `LoopNest.width`; calls: the
-    kernels for host calls, see `cuda_calls.device_calls`; own: a kernel of the user's and its arrays -> the kernel, where
-    the target has such."""
+    kernels for host calls, see `cuda_calls.device_calls`; own: a kernel of the user's and its arrays -> the kernel,
+    where the target has such."""
 
     kernel: Callable[[LoopNest], Kernel]
     launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
