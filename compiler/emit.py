@@ -14,7 +14,7 @@ from ..runtime.program import Argument, Constant, Int, Region, Scalar
 from .access import ALIGNMENT, Access, Domain, Nest, Place, reduction_dtypes
 from .body import Body, Val
 from .gathers import gathered
-from .kernel import LOOP, POINT, LoopNest, Operand, Phase, Reduction
+from .kernel import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, Reduction
 from .literals import lift
 from .maps import Map, identity, pointwise, through, touches
 from .ops import OPS
@@ -326,19 +326,20 @@ class Emitter:
         sizes = tuple(math.prod(self.domain.sizes[a] for a in group) for group in axes)
         phases = tuple(_rename(p, number) for p in phases)
         operands, ints = [], [Int(n) for n in sizes]
-        wide = any(n >= 2**31 for n in (math.prod(sizes[: len(parallel)]), math.prod(sizes[len(parallel) :])))
+        wide = any(n > LIMIT_32 for n in (math.prod(sizes[: len(parallel)]), math.prod(sizes[len(parallel) :])))
         for access in self.accesses:
-            layout, aligned = "", access.place.aligned and access.offset % ALIGNMENT == 0
+            layout, reach, aligned = "", 0, access.place.aligned and access.offset % ALIGNMENT == 0
             for i, group in enumerate(axes):
                 stride = access.strides[group[-1]] if group and group[-1] < len(access.strides) else 0
                 elements = stride // access.dtype.itemsize
                 unit = elements == 1
                 alone = not group and access.role == "out" and i == len(parallel) - 1
+                reach += abs(elements) * sizes[i] * (1 + (access.dtype.kind == "c"))
                 layout += "0" if elements == 0 and not alone else "1" if unit or alone else "s"
                 if layout[-1] == "s":
                     ints.append(Int(elements))
                     aligned = aligned and stride % ALIGNMENT == 0
-                    wide = wide or abs(elements) * sizes[i] >= 2**31
+            wide = wide or reach > LIMIT_32
             operands.append(Operand(access.dtype, access.role, layout, aligned))
         points = math.prod(sizes) or 1
         width = TARGETS[self.b.target].width(

@@ -25,6 +25,7 @@ from ..runtime.function import Function
 POINT, LOOP = "point", "loop"
 EFFECTS = frozenset({"store", "report"})  # instructions that give no value
 MEMORY = frozenset({"load", "store", "gather", "report"})  # those that touch an operand
+LIMIT_32 = 2**31 - 2**16  # what 32-bit indices and offsets stay below: a GPU's may step this far beyond the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class LoopNest:
 
     Run-time parameters, in this order for every target: one pointer per operand; the length of every axis (i64); for
     each operand in order, one stride (i64, in elements) for each `s` in its layout, in axis order; the scalars.
-    index_bits: 32 where every index and every element offset of the call fits in 31 bits, else 64 (a size class).
+    index_bits: 32 where every index and every element offset of the call is below LIMIT_32, else 64 (a size class).
     width: 16-byte groups a GPU thread handles at a time (a size class; 1 or 2).
     fastmath: the target may reassociate and contract.
     """

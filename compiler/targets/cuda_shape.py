@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.devices.cuda_properties import H200, GpuProperties
-from ..kernel import LOOP, LoopNest, Reduction, has_loops
+from ..kernel import LIMIT_32, LOOP, LoopNest, Reduction, has_loops
 
 VECTOR_BYTES = 16
 WARP = 32
@@ -19,7 +19,6 @@ ELEMENTWISE_THREADS = 256
 # (registers that a thread's loads fill at most, blocks that a multiprocessor should hold at once): the first line
 # that fits. Measured: more blocks hide more latency until a thread's values no longer fit its registers.
 _RESIDENT = ((16, 6), (24, 4))
-LIMIT_32 = 2**31 - 2**16  # 32-bit indices may step this far beyond the end
 TILE, TILE_ROWS = 32, 8
 SHARED_BYTES = 40 << 10  # of a block: below the 48 KiB that every GPU grants
 

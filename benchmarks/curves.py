@@ -1,0 +1,390 @@
+"""Scaling curves: time and bandwidth of five workloads from 1 Ki to 2^30 elements, beside the peers and a copy.
+
+    python benchmarks/curves.py --device cpu [--threads 2] [--sizes 10 30] [--seconds 0.5] [--only sum chain]
+    python benchmarks/curves.py --device cuda
+    python benchmarks/curves.py --device cpu --draw      # the pictures again, from what was measured
+
+What is measured goes to docs/curves/DEVICE.json (workloads that are not measured stay as they are), the pictures beside
+it. A point is the fastest of several samples; candidates are interleaved. A peer is left out where its next size would
+not fit in memory or a call of it takes too long. On a GPU, arrays are there already; NumPy's are on the host.
+"""
+
+# ruff: noqa: E402
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from common import Peers, interleave, machine, pin, wall_clock
+
+PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+PARSER.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+PARSER.add_argument("--only", nargs="*", default=[], help="names of workloads (default: all)")
+PARSER.add_argument("--skip", nargs="*", default=[], help="peers to leave out")
+PARSER.add_argument("--sizes", nargs=2, type=int, default=(10, 30), metavar=("LOW", "HIGH"), help="powers of two")
+PARSER.add_argument("--seconds", type=float, default=0.5, help="time for each size, all candidates together")
+PARSER.add_argument("--slow", type=float, default=2.0, help="a candidate that takes longer than this ends there")
+PARSER.add_argument("--threads", type=int, default=2, help="cores for every candidate on the CPU")
+PARSER.add_argument("--out", type=Path, default=HERE.parent / "docs" / "curves")
+PARSER.add_argument("--draw", action="store_true", help="measure nothing")
+
+NAMES = ("chain", "softmax", "sum", "black-scholes", "stencil")
+STEP = 2  # powers of two from one size to the next
+OTHERS = ("C0", "C1", "C2", "C4", "C5", "C9")
+Call = Callable[[], Any]
+Make = Callable[[tuple[Any, ...], list[tuple[int, ...]]], Call]  # arrays of NumPy and the outputs' shapes -> a call
+
+
+def shapes_of(name: str, n: int) -> tuple[tuple[int, ...], ...]:
+    """The arguments' shapes for n elements, a power of 4."""
+    side = math.isqrt(n)
+    columns = min(2048, side)
+    return {"softmax": ((n // columns, columns),), "stencil": ((side, side),), "black-scholes": ((n,),) * 3}.get(
+        name, ((n,),)
+    )
+
+
+def arrays_of(name: str, n: int) -> tuple[Any, ...]:
+    """A few million random numbers, again and again: they take time to make."""
+    import numpy as np
+
+    some = np.random.default_rng(0).uniform(0.1, 2.0, 1 << 20).astype(np.float32)
+    return tuple(np.resize(np.roll(some, k), shape) for k, shape in enumerate(shapes_of(name, n)))
+
+
+def leaves(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def words(module: Any, erf: Any) -> Any:
+    return SimpleNamespace(erf=erf, **{name: getattr(module, name) for name in ("exp", "log", "sin", "sqrt")})
+
+
+def numpy_maker(work: Any, special: Any) -> dict[str, Make]:
+    import numpy as np
+
+    if special is None and work.name == "black-scholes":
+        return {}
+    m = words(np, special and special.erf)
+    return {"NumPy": lambda arrays, _: lambda: work.body(m, *arrays)}
+
+
+def cpu_makers(work: Any, peers: Peers, threads: int) -> dict[str, Make]:
+    """What is compiled is compiled once for all sizes, where the candidate can."""
+    from concurrent.futures import ThreadPoolExecutor
+    from itertools import pairwise
+
+    import numpy as np
+
+    import kernelgraph as kg
+
+    ne, jax, torch, special = map(peers.get, ("numexpr", "jax", "torch", "scipy.special"))
+    ours = kg.kernel_graph(lambda *a: work.body(words(np, kg.erf), *a))
+
+    def mine(arrays: tuple[Any, ...], shapes: list[tuple[int, ...]]) -> Call:
+        return lambda: [output.wait() for output in leaves(ours(*arrays))]
+
+    found: dict[str, Make] = {"kernelgraph": mine, **numpy_maker(work, special)}
+    if ne and work.numexpr:
+        ne.set_num_threads(threads)
+        formula = work.numexpr.replace("0.5", "half")  # 0.5 is a double to numexpr, which would compute in float64
+
+        def with_numexpr(arrays: tuple[Any, ...], shapes: list[tuple[int, ...]]) -> Call:
+            given = {**dict(zip("abc", arrays, strict=False)), "half": np.float32(0.5)}
+            return lambda: ne.evaluate(formula, local_dict=given, global_dict={})
+
+        found["numexpr"] = with_numexpr
+    if jax:
+        body = getattr(jax.nn, work.library) if work.library else _bound(work.body, words(jax.numpy, jax.lax.erf))
+        jitted = jax.jit(body)
+
+        def with_jax(arrays: tuple[Any, ...], shapes: list[tuple[int, ...]]) -> Call:
+            given = [jax.device_put(a) for a in arrays]
+            return lambda: jax.block_until_ready(jitted(*given))
+
+        found["jax"] = with_jax
+    if torch:
+        torch.set_num_threads(threads)
+        torch._dynamo.reset()  # or the workloads before count against its limit of recompilations
+        body = _torch_body(work, torch)
+        fresh = torch.compile(body)
+
+        @torch.compile
+        def into(outs: Any, *given: Any) -> None:
+            for out, value in zip(outs, leaves(body(*given)), strict=True):
+                out.copy_(value)
+
+        def with_torch(arrays: tuple[Any, ...], shapes: list[tuple[int, ...]]) -> Call:
+            given = [torch.from_numpy(a) for a in arrays]
+            return lambda: fresh(*given)
+
+        def into_memory(arrays: tuple[Any, ...], shapes: list[tuple[int, ...]]) -> Call:
+            given, outs = [torch.from_numpy(a) for a in arrays], [torch.zeros(s) for s in shapes]
+            return lambda: into(outs, *given)
+
+        found |= {"torch.compile fresh": with_torch, "torch.compile warm": into_memory}
+    pool = ThreadPoolExecutor(threads)
+
+    def copy(arrays: tuple[Any, ...], shapes: list[tuple[int, ...]]) -> Call:
+        half = traffic(arrays, shapes) // 2
+        source, target = np.ones(half, np.uint8), np.zeros(half, np.uint8)
+        if half < 1 << 20:  # handing it to a thread takes longer
+            return lambda: np.copyto(target, source)
+        cuts = [half * i // threads // 64 * 64 for i in range(threads)] + [half]
+        parts = [(target[a:b], source[a:b]) for a, b in pairwise(cuts)]
+        return lambda: list(pool.map(lambda part: np.copyto(*part), parts))
+
+    return found | {"copy (limit)": copy}
+
+
+def _bound(body: Callable[..., Any], m: Any) -> Callable[..., Any]:
+    return lambda *a: body(m, *a)
+
+
+def _torch_body(work: Any, torch: Any) -> Callable[..., Any]:
+    return (lambda x: getattr(torch, work.library)(x, -1)) if work.library else lambda *a: work.body(torch, *a)
+
+
+def cuda_makers(work: Any, peers: Peers) -> dict[str, Make]:
+    import numpy as np
+
+    import kernelgraph as kg
+
+    jax, torch, cupy, special = map(peers.get, ("jax", "torch", "cupy", "scipy.special"))
+    ours = kg.kernel_graph(device="cuda")(lambda *a: work.body(words(np, kg.erf), *a))
+
+    def mine(arrays: tuple[Any, ...], shapes: list[tuple[int, ...]]) -> Call:
+        given = [kg.asarray(a, device="cuda") for a in arrays]
+        return lambda: ours(*given)
+
+    found: dict[str, Make] = {"kernelgraph": mine, **numpy_maker(work, special)}
+    if torch:
+        torch._dynamo.reset()
+        compiled = torch.compile(_torch_body(work, torch))
+
+        def with_torch(arrays: tuple[Any, ...], shapes: list[tuple[int, ...]]) -> Call:
+            given = [torch.from_numpy(a).cuda() for a in arrays]
+            return lambda: compiled(*given)
+
+        def copy(arrays: tuple[Any, ...], shapes: list[tuple[int, ...]]) -> Call:
+            source = torch.empty(traffic(arrays, shapes) // 8, dtype=torch.float32, device="cuda")
+            target = torch.empty_like(source)
+            return lambda: target.copy_(source)
+
+        found |= {"torch.compile": with_torch, "copy (limit)": copy}
+    if jax:
+        body = getattr(jax.nn, work.library) if work.library else _bound(work.body, words(jax.numpy, jax.lax.erf))
+        jitted = jax.jit(body)
+
+        def with_jax(arrays: tuple[Any, ...], shapes: list[tuple[int, ...]]) -> Call:
+            given = [jax.device_put(a, jax.devices("gpu")[0]) for a in arrays]
+            return lambda: jitted(*given)
+
+        found["jax.jit"] = with_jax
+    if cupy:
+        from cupyx.scipy import special as cupy_special
+
+        m = words(cupy, cupy_special.erf)
+        call = cupy.fuse(kernel_name="chain")(_bound(work.body, m)) if work.name == "chain" else _bound(work.body, m)
+
+        def with_cupy(arrays: tuple[Any, ...], shapes: list[tuple[int, ...]]) -> Call:
+            given = [cupy.asarray(a) for a in arrays]
+            return lambda: call(*given)
+
+        found["cupy"] = with_cupy
+    return found
+
+
+def outputs_of(name: str, n: int) -> list[tuple[int, ...]]:
+    (first, *_) = shapes_of(name, n)
+    if name == "stencil":
+        return [(first[0] - 2, first[1] - 2)]
+    return {"sum": [()], "black-scholes": [first, first]}.get(name, [first])
+
+
+def traffic(arrays: tuple[Any, ...], shapes: list[tuple[int, ...]]) -> int:
+    """The bytes that must be read and written at least once."""
+    return int(sum(a.nbytes for a in arrays) + sum(4 * math.prod(shape) for shape in shapes))
+
+
+def free_bytes(device: str) -> int:
+    if device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+        return int(torch.cuda.mem_get_info()[0])
+    lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(lines["MemAvailable"].split()[0]) * 1024
+
+
+MEMORY = {"NumPy": 5.0, "copy (limit)": 1.0}  # of the workload's traffic that a candidate needs; others: 1.5
+
+
+def measure(work: Any, makers: dict[str, Make], options: Any, clock: Any) -> dict[str, list[list[float]]]:
+    """For each candidate its points: elements, bytes, fastest and median seconds."""
+    import numpy as np
+
+    points: dict[str, list[list[float]]] = {name: [] for name in makers}
+    last: dict[str, float] = {}
+    for power in range(options.sizes[0], options.sizes[1] + 1, STEP):
+        n = 1 << power
+        shapes = outputs_of(work.name, n)
+        need = 4 * (sum(map(math.prod, shapes_of(work.name, n))) + sum(map(math.prod, shapes)))
+        host, there = free_bytes("cpu"), free_bytes(options.device)
+        if need * 2.2 > host or need * 3 > there:
+            print(f"  2^{power}: {need >> 20} MiB do not fit")
+            break
+        arrays = arrays_of(work.name, n)
+        calls: dict[str, Call] = {}
+        wanted: Any = None
+        for name, make in makers.items():
+            room = free_bytes("cpu" if name == "NumPy" else options.device) * 0.9
+            if last.get(name, 0.0) * 4 > options.slow or MEMORY.get(name, 1.5) * need > room:
+                continue
+            try:
+                call = make(arrays, shapes)
+                clock(call, 1)
+                if name == "kernelgraph":
+                    wanted = head(call())
+                elif "copy" not in name and "warm" not in name:
+                    np.testing.assert_allclose(head(call()), wanted, rtol=1e-2, atol=1e-3)
+                calls[name] = call
+            except Exception as error:  # named, not hidden
+                print(f"  2^{power}: {name} is left out: {type(error).__name__}: {str(error).strip()[:120]}")
+                last[name] = math.inf
+        sample, pause = (3e-3, 0.0) if options.device == "cuda" else (1e-3, 1e-3)
+        samples = interleave(calls, options.seconds, clock, sample, pause, least=3)
+        for name, times in samples.items():
+            last[name] = min(times)
+            points[name].append([n, need, min(times), sorted(times)[len(times) // 2]])
+        calls.clear()
+        print(f"  2^{power}: " + ", ".join(f"{name} {last[name] * 1e6:.1f} us" for name in samples), flush=True)
+    return {name: found for name, found in points.items() if found}
+
+
+def head(result: Any) -> Any:
+    """The first numbers of the first result."""
+    import numpy as np
+
+    first = leaves(result)[0]
+    if hasattr(first, "wait"):
+        return np.asarray(first).reshape(-1)[:1000]
+    some = first.reshape(-1)[:1000]
+    return some.cpu().numpy() if hasattr(some, "cpu") else some.get() if hasattr(some, "get") else np.asarray(some)
+
+
+def crossover(ours: list[list[float]], theirs: list[list[float]]) -> float | None:
+    """The number of elements from which on we are faster, between two sizes by their logarithms; None: never, or at
+    every size."""
+    other = {n: t for n, _, t, _ in theirs}
+    gain = [(math.log(n), math.log(other[n] / t)) for n, _, t, _ in ours if n in other]
+    for (x0, y0), (x1, y1) in zip(gain[-2::-1], gain[:0:-1], strict=True):
+        if y0 < 0 <= y1:
+            return math.exp(x0 - y0 * (x1 - x0) / (y1 - y0))
+    return None
+
+
+def draw(data: dict[str, Any], folder: Path, device: str) -> None:
+    """One SVG a workload: time on the left, bandwidth on the right."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    import matplotlib.pyplot as plt
+
+    mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "kernelgraph", "font.size": 9}
+    for name, work in data["workloads"].items():
+        figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+        for number, (label, points) in enumerate(work["points"].items()):
+            n, nbytes, seconds = ([p[i] for p in points] for i in range(3))
+            ours, limit = label == "kernelgraph", "copy" in label
+            style = {
+                "label": label, "color": "black" if limit else "crimson" if ours else OTHERS[number % len(OTHERS)],
+                "linestyle": ":" if limit else "-", "linewidth": 2.4 if ours else 1.2, "zorder": 3 if ours else 2,
+                "marker": None if limit else ".",
+            }  # fmt: skip
+            left.plot(n, [t * 1e6 for t in seconds], **style)
+            right.plot(n, [b / t / 1e9 for b, t in zip(nbytes, seconds, strict=True)], **style)
+        points = work["points"]
+        at = crossover(points["kernelgraph"], points["NumPy"]) if "NumPy" in points else None
+        if at is not None:
+            left.axvline(at, color="grey", linestyle="--", linewidth=1)
+            left.text(at, left.get_ylim()[1], f" faster than NumPy\n from {at:.0f} elements", va="top", fontsize=8)
+        elif "NumPy" in points:
+            left.set_title("faster than NumPy at every size", fontsize=9)
+        left.set(xscale="log", yscale="log", xlabel="elements", ylabel="microseconds a call")
+        right.set(xscale="log", xlabel="elements", ylabel="GB/s (least traffic / time)")
+        right.legend(fontsize=8)
+        for axes in (left, right):
+            axes.set_xscale("log", base=2)
+            axes.grid(alpha=0.3)
+        figure.suptitle(f"{work['title']}, {device}", fontsize=10)
+        figure.savefig(folder / f"{device}-{name}.svg", metadata={"Date": None, "Creator": None})
+        plt.close(figure)
+
+
+def main() -> None:
+    options = PARSER.parse_args()
+    path = options.out / f"{options.device}.json"
+    data = json.loads(path.read_text()) if path.exists() else {"workloads": {}}
+    if options.draw:
+        draw(data, options.out, options.device)
+        return
+    if options.device == "cpu":
+        pin(options.threads)
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    wanted = ("numexpr", "jax", "torch", "scipy.special") if options.device == "cpu" else (
+        "jax", "torch", "cupy", "scipy.special"
+    )  # fmt: skip
+    peers = Peers([p for p in wanted if p not in options.skip]).load()
+    for name, why in peers.skipped.items():
+        print(f"{name} is left out: {why}")
+    from workloads import WORKLOADS
+
+    clock, about = wall_clock, ""
+    if options.device == "cuda":
+        from cuda.core import Device
+
+        device = Device(0)
+        device.set_current()
+        about = device.name
+
+        def clock(call: Call, calls: int) -> float:
+            device.sync()
+            start = time.perf_counter()
+            for _ in range(calls):
+                call()
+            device.sync()
+            return (time.perf_counter() - start) / calls
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    packages = ("numpy", "numexpr", "torch", "jax", "cupy", "numba-cuda")
+    for work in WORKLOADS:
+        if work.name not in NAMES or (options.only and work.name not in options.only):
+            continue
+        title = work.title.rsplit(",", 1)[0] if work.name != "black-scholes" else "Black-Scholes, 3 in 2 out"
+        print(title, flush=True)
+        makers = cpu_makers(work, peers, options.threads) if options.device == "cpu" else cuda_makers(work, peers)
+        points = measure(work, makers, options, clock)
+        threads = options.threads if options.device == "cpu" else None
+        data["workloads"][work.name] = {
+            "title": f"{title}, float32", "measured": machine(threads, packages, about), "points": points
+        }  # fmt: skip
+        path.write_text(json.dumps(data, indent=1).replace("\n      ", " ").replace("\n     ]", "]") + "\n")
+    try:
+        draw(data, options.out, options.device)
+    except ImportError:
+        print("matplotlib is not installed; draw the pictures with --draw where it is")
+
+
+if __name__ == "__main__":
+    main()
