@@ -72,6 +72,13 @@ def open_device(place: tuple[str, int]) -> Device:
         return _open[place]
 
 
+def opened() -> list[Device]:
+    """The devices in use; the CPU and the default one are opened."""
+    for place in (("cpu", 0), default()):
+        open_device(place)
+    return list(_open.values())
+
+
 def _start(kind: str, index: int) -> Device:
     module, name, _ = DEVICES[kind]
     try:

@@ -29,7 +29,7 @@ def _is_native(task: Task) -> bool:
     return not isinstance(task.kernel, Library) and all(is_native(body) for body in bodies_of(task))
 
 
-def lay_out_nested(plan: Plan, function: Function, engine: Engine) -> Layout:
+def lay_out_nested(plan: Plan, function: Function, engine: Engine, timed: bool = False) -> Layout:
     """`lay_out`, with a record for each loop and branch that runs natively. function: the address of a kernel."""
     functions: list[int] = []
     tasks: list[Task] = []
@@ -48,7 +48,7 @@ def lay_out_nested(plan: Plan, function: Function, engine: Engine) -> Layout:
             task = replace(task, arguments=(Int(record), *task.arguments))
         tasks.append(task)
     changed = replace(plan, program=replace(plan.program, tasks=tuple(tasks)), report=None) if keep else plan
-    return lay_out(changed, functions, cores(), engine.address, keep)
+    return lay_out(changed, functions, cores(), engine.address, keep, timed)
 
 
 def _loop(task: Task, layouts: Sequence[Layout], engine: Engine) -> tuple[Any, int]:

@@ -28,6 +28,7 @@ class Layout:
     plan: address of the plan's record. image: a run's words, but for the places that depend on its own address
     (`streams`, their first steps). events, gates: offsets in the run; gates[b] lists the gates of buffer b.
     needs: for the offset of a completion event, the address of its list of last steps; see `native_records`.
+    stamps: for the plan's steps that are timed, the offset in the run of the times of their start and end.
     """
 
     plan: int
@@ -40,6 +41,7 @@ class Layout:
     order: tuple[int, ...]
     uses_arena: bool
     argument_bytes: int
+    stamps: Mapping[int, int]
     keep: tuple[Any, ...]
 
 
@@ -53,8 +55,11 @@ def split(task: Task, cores: int) -> tuple[int, int]:
     return (size, -(-task.units // size))
 
 
-def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int, keep: Sequence[Any] = ()) -> Layout:
-    """functions[t] is the address of task t's kernel (0 for one that Python does). keep: what has to live as long."""
+def lay_out(
+    plan: Plan, functions: Sequence[int], cores: int, engine: int, keep: Sequence[Any] = (), timed: bool = False
+) -> Layout:
+    """functions[t] is the address of task t's kernel (0 for one that Python does). keep: what has to live as long.
+    timed: launches and waits note when they began and ended."""
     pointed = {a.buffer for t in plan.tasks for a in t.arguments if isinstance(a, Pointer)}
     order = tuple(sorted(b for b in pointed if plan.offsets[b] is None))
     uses_arena = any(plan.offsets[b] is not None for b in pointed)
@@ -95,22 +100,31 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int, keep:
     recorded = {s.event for s in plan.steps if isinstance(s, Record)}
     events = tuple(events_at + e.EVENT_BYTES * i if i in recorded else e.RUN_EVENT for i in range(plan.events))
 
+    stamps_at = arguments_at + 8 * len(template)
+    places = [i for i, s in enumerate(plan.steps) if timed and not isinstance(s, Record)]
+    stamps = {i: stamps_at + 16 * n for n, i in enumerate(places)}
+
     steps: list[int] = []
     last_launch = {s.stream: s for s in plan.steps if isinstance(s, Launch)}
     first_step: list[int] = []
     last_step: dict[tuple[int, int], int] = {}  # of (stream, its steps so far)
     for stream in numbers:
         first_step.append(8 * len(steps))
-        for count, step in enumerate(s for s in plan.steps if s.stream == stream):
+        mine = [(i, s) for i, s in enumerate(plan.steps) if s.stream == stream]
+        for count, (number, step) in enumerate(mine):
+            if isinstance(step, Launch) and step.task in gate_at:
+                steps += _step(e.GATE, gate_at[step.task])
+            if number in stamps:
+                steps += _step(e.STAMP, stamps[number])
             if isinstance(step, Launch):
-                if step.task in gate_at:
-                    steps += _step(e.GATE, gate_at[step.task])
                 if functions[step.task]:
                     steps += launch_words(step.task, arguments_at)
                 else:
                     steps += _step(e.PYTHON, step.task)
             else:
                 steps += _step(e.RECORD if isinstance(step, Record) else e.WAIT, events[step.event])
+            if number in stamps:
+                steps += _step(e.STAMP, stamps[number] + 8)
             last_step[stream, count + 1] = 8 * len(steps) - e.STEP_BYTES
             if last_launch.get(stream) is step:
                 steps += _step(e.CEASE)
@@ -127,7 +141,7 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int, keep:
          launches_address, count, engine]
     )  # fmt: skip
 
-    image = [0] * ((arguments_at + 8 * len(template)) // 8)
+    image = [0] * (stamps_at // 8 + 2 * len(stamps))
     image[e.STREAM_COUNT // 8] = len(numbers)
     image[e.LAUNCHING // 8] = len(last_launch)
     for i, stream in enumerate(numbers):
@@ -154,6 +168,7 @@ def lay_out(plan: Plan, functions: Sequence[int], cores: int, engine: int, keep:
         order,
         uses_arena,
         8 * len(template),
+        stamps,
         (keep_steps, keep_launches, keep_template, keep_patches, keep_plan, *keep_needs, *keep),
     )
 

@@ -58,7 +58,7 @@ PAIR_BYTES = 16
 # A step: its operation and operands. Places inside the run are offsets.
 OPERATION, A, B, C, D, E = 0, 8, 16, 24, 32, 40
 STEP_BYTES = 64
-LAUNCH, RECORD, WAIT, GATE, PYTHON, CEASE, END = 0, 1, 2, 3, 4, 5, 6
+LAUNCH, RECORD, WAIT, GATE, PYTHON, CEASE, END, STAMP = 0, 1, 2, 3, 4, 5, 6, 7  # STAMP writes the time to a place
 
 # A call's arguments: a template of all slots, and for each word that differs from call to call (its place in the slots,
 # its place in the call's table, what to add).

@@ -79,6 +79,7 @@ from .native_records import (
     SLOT_STREAM,
     SLOTS,
     SPIN_NS,
+    STAMP,
     STEP,
     STEP_BYTES,
     STOP,
@@ -159,6 +160,9 @@ def advance(engine: int, stream: int, helped: int, needs: int) -> None:
                     begin(engine, run)
                 to_python(engine, stream, helped and needed(helped, needs, stream, step))
                 held = 0
+        elif operation == STAMP:
+            store(stream + STEP, step + STEP_BYTES)
+            store(run + load(step + A), now())
         elif operation == CEASE:
             store(stream + STEP, step + STEP_BYTES)
             if fetch_add(run + LAUNCHING_LEFT, -1) == 1 and load_shared(run + BEGAN):

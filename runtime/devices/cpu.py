@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from .. import machine_code
+from .. import machine_code, profile
 from ..device import Timing
 from ..errors import CompileError, PlanError
 from ..loop import kernels_of
@@ -33,6 +33,7 @@ from ..serial import calls_of, noted, run_serially, scalar_bits
 from ..settings import settings
 from ..streams import QueueEvent, QueueStream, milliseconds
 from ..vectors import vector_bytes, vector_library
+from .cpu_profile import spans_of, timed_calls
 from .scalar_compile import identity, linked
 
 INLINE_US = 20.0  # less work than this runs on the caller's thread,
@@ -73,6 +74,7 @@ class CPUExecutable:
         self.cost = sum(t.cost for t in tasks)
         self.needs_python = not is_native(plan)
         self._engine: Engine | None = None
+        self._timed: tuple[Layout, list[Record], list[tuple[int, int]]] | None = None
         self._layout: Layout | None = None
         self._bound: Any = None
         self._free: list[Record] = []
@@ -102,9 +104,14 @@ class CPUExecutable:
         if self._engine is not found:
             layout = lay_out_nested(self.plan, self._address, found)
             self._engine, self._layout, self._free, self._order = found, layout, [], layout.order
-            places = [layout.events[e] for e in self.plan.completion]
-            self._completion = [(place, layout.needs.get(place, 0)) for place in places]
+            self._completion = self._ends(layout)
             self._pack, self._convert = _packers(len(layout.order) + layout.uses_arena, self.plan.program.scalars)
+            self._timed = None
+
+    def _ends(self, layout: Layout) -> list[tuple[int, int]]:
+        """For each output its event's place in a run, and what that needs."""
+        places = [layout.events[e] for e in self.plan.completion]
+        return [(place, layout.needs.get(place, 0)) for place in places]
 
     def _inline(self) -> Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events]:
         """`run` for a small plan of kernels, with all that can be looked up bound beforehand."""
@@ -142,6 +149,9 @@ class CPUExecutable:
     ) -> Events:
         """Choose between the engine, the caller's thread, and one step at a time."""
         mode = settings.engine
+        if (recorder := profile.active) is not None:
+            with recorder.host("launch", self.plan.program.name):
+                return self._profiled(recorder, memories, arena, scalars, after)
         if native() is None or mode == "sync":
             return self._serially(memories, arena, scalars, after)
         self._attach()
@@ -175,22 +185,63 @@ class CPUExecutable:
     def _submit(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]], chaos: bool
     ) -> Events:
-        found, layout = self._engine, self._layout
-        assert found is not None and layout is not None
+        assert self._layout is not None
+        run = self._started(self._layout, self._free, memories, arena, scalars, after, chaos)
+        return tuple(RunEvent(run, place, needs) for place, needs in self._completion)
+
+    def _started(
+        self,
+        layout: Layout,
+        free: list[Record],
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Any]],
+        chaos: bool,
+    ) -> Run:
+        found = self._engine
+        assert found is not None
         found.set_chaos(chaos)
         try:
-            record = self._free.pop()
+            record = free.pop()
         except IndexError:
             record = Record(layout)
-        run = Run(found, record, self._free, self)
+        run = Run(found, record, free, self)
         if self.needs_python:
             found.start_python()
             run.addresses, run.scalars = self._addresses(memories, arena), scalars
         run.start(layout, self._table(memories, arena, scalars), after)
-        return tuple(RunEvent(run, place, needs) for place, needs in self._completion)
+        return run
+
+    def _profiled(
+        self,
+        recorder: profile.Recorder,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Any]],
+    ) -> Events:
+        """As ever, but that each step notes its times; small plans run step by step on the caller's thread."""
+        small = self.cost < INLINE_US and all(event.query() for _, event in after)
+        if native() is not None:
+            self._attach()
+        if small or not self.plan.steps or self._engine is None or not self._engine.start():
+            return self._serially(memories, arena, scalars, after, timed_calls(recorder, self.plan, self._calls))
+        if self._timed is None:
+            layout = lay_out_nested(self.plan, self._address, self._engine, timed=True)
+            self._timed = layout, [], self._ends(layout)
+        layout, free, ends = self._timed
+        run = self._started(layout, free, memories, arena, scalars, after, False)
+        recorder.later(partial(spans_of, recorder, self.plan, layout, run))
+        return tuple(RunEvent(run, place, needs) for place, needs in ends)
 
     def _serially(
-        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+        self,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Any]],
+        calls: Sequence[Callable[..., None]] | None = None,
     ) -> Events:
         poisoned = {}
         for buffer, event in after:
@@ -198,7 +249,7 @@ class CPUExecutable:
                 event.wait()
             except Exception as raised:
                 poisoned[buffer] = raised
-        errors = run_serially(self.plan, self._calls, self._addresses(memories, arena), scalars, poisoned)
+        errors = run_serially(self.plan, calls or self._calls, self._addresses(memories, arena), scalars, poisoned)
         return tuple(DONE if errors[e] is None else Done(errors[e]) for e in self.plan.completion)
 
     def host_step(self, task: int, addresses: Sequence[int], scalars: Sequence[Any]) -> None:

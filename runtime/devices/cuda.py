@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import CompileError, DeviceLost, LaunchError, OutOfMemory
 from ..plan import Plan
+from ..profile import Recorder
 from ..program import Kernel, Task
 from .cuda_compile import cubins
 from .cuda_context import Context, DeviceNotFound
@@ -24,6 +25,7 @@ from .cuda_graph import Graphs, Replay, replayable, worth_replay
 from .cuda_launch import KernelStep, in_one_block
 from .cuda_library import Blas, native_step
 from .cuda_pool import DevicePool
+from .cuda_profile import Marks
 from .cuda_properties import GpuProperties
 from .cuda_run import CUDAExecutable
 from .cuda_streams import LEGACY, Captures, CudaStream
@@ -56,6 +58,7 @@ class CUDADevice:
         self.captures = Captures(self)
         self.timed_events = EventPool(self.context, self.failure, timed=True)
         self.lost: DeviceLost | None = None
+        self.marks: Marks | None = None  # while a profile is on
         self._kernels: dict[Kernel, int] = {}
         self._lock = threading.RLock()
         self._streams: dict[bool, list[int]] = {False: [], True: []}  # by priority
@@ -217,6 +220,17 @@ class CUDADevice:
                 while len(streams) < count:
                     streams.append(self.new_stream(high))
             self._numbers = {handle: i for i, handle in enumerate(self._streams[False])}
+
+    def profiled(self, recorder: Recorder) -> list[tuple[Any, str, Any]]:
+        """Measure steps and copies from now on; what attributes were before, to be put back."""
+        self.context.enter()
+        before = [(self, "marks", None)]
+        self.marks = Marks(recorder, self)
+        return [*before, *self.marks.copies()]
+
+    def waits(self) -> list[tuple[Any, str]]:
+        """What the host waits for the GPU with."""
+        return [(CudaEvent, "wait")]
 
     # errors
 

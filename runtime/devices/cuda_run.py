@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from .. import profile
 from ..borders import ENTRY, borders
 from ..errors import LaunchError
 from ..plan import Launch, Plan, Record, Wait
@@ -19,6 +20,7 @@ from .cuda_alone import Alone
 from .cuda_driver import SUCCESS
 from .cuda_events import CudaEvent
 from .cuda_launch import HostStep, KernelStep
+from .cuda_profile import Marks
 from .cuda_streams import CapturedEvent, captured_event
 from .cuda_timing import CudaTiming
 
@@ -46,7 +48,7 @@ class CUDAExecutable:
         self._offsets = tuple(plan.offsets)
         self._uses_arena = any(o is not None for o in plan.offsets)
         kinds = {Launch: LAUNCH, Record: RECORD, Wait: WAIT}
-        self._steps: list[tuple[int, int, Any, int]] = [
+        self.steps: list[tuple[int, int, Any, int]] = [
             (kinds[type(s)], s.stream, self.runners[s.task] if isinstance(s, Launch) else s.event, i)
             for i, s in enumerate(plan.steps)
         ]
@@ -93,6 +95,10 @@ class CUDAExecutable:
         if device.clock.end is not None:
             after = self._following(after, device.clock.pending())
         with self._lock:
+            if (recorder := profile.active) is not None:
+                with recorder.host("launch", self.plan.program.name):
+                    walked = self._walk(self.addresses(memories, arena), scalars, after, marks=device.marks)
+                return self._noticed(walked)
             if self._replay is not None and settings.engine == "async":
                 replayed = self._replay.run(memories, scalars, after)
                 if replayed is not None:
@@ -169,24 +175,27 @@ class CUDAExecutable:
         scalars: Sequence[Any],
         after: Sequence[tuple[int, Any]],
         capturing: list[int] | None = None,
+        marks: Marks | None = None,
     ) -> tuple[Any, ...]:
         """Issue every step. A stream that meets an error stops, and so does what waits for it."""
         device = self._device
         driver, record = device.context.driver, device.events.record
         entry = self._entry(after) if after else None
-        checked = settings.engine != "async" and capturing is None
+        checked = settings.engine in ("sync", "chaos") and capturing is None
+        steps = self.steps if marks is None else marks.steps(self)
+        wait = self._wait if marks is None else partial(marks.waited, self._wait)
         if capturing is None:
             streams = device.streams_for(self._high, after)
         else:
             streams, record = capturing, partial(captured_event, device)
         events: list[Any] = [None] * self.plan.events
         bad: dict[int, BaseException] = {}  # by stream of the plan
-        for kind, s, what, number in self._steps:
+        for kind, s, what, number in steps:
             stream = streams[s]
             if kind == LAUNCH:
                 if entry is not None and number in entry:
                     for event in entry[number]:
-                        self._wait(driver, bad, s, stream, event)
+                        wait(driver, bad, s, stream, event)
                 if bad and s in bad:
                     continue
                 try:
@@ -203,7 +212,7 @@ class CUDAExecutable:
                 if bad and s in bad:
                     event.error = bad[s]
             else:
-                self._wait(driver, bad, s, stream, events[what])
+                wait(driver, bad, s, stream, events[what])
         return tuple([events[e] for e in self.plan.completion])
 
     def _entry(self, after: Sequence[tuple[int, Any]]) -> dict[int, list[Any]]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from .dsl.kernel_graph import KernelGraph, kernel_graph
     from .dsl.own import host, kernel
+    from .dsl.profile import Profile, profile
     from .dsl.scalar import Elementwise, elementwise
     from .dsl.spec import Spec, spec
     from .dsl.streams import Event, Stream, current_stream, default_stream, stream, synchronize
@@ -70,6 +71,7 @@ _HOMES = {
     "dsl.kernel_graph": ("KernelGraph", "kernel_graph"),
     "dsl.own": ("host", "kernel"),
     "dsl.scalar": ("Elementwise", "elementwise"),
+    "dsl.profile": ("Profile", "profile"),
     "dsl.spec": ("Spec", "spec"),
     "dsl.streams": ("Event", "Stream", "current_stream", "default_stream", "stream", "synchronize"),
     "runtime.errors": ("CompileError", "DeviceLost", "KernelGraphError", "LaunchError", "OutOfMemory", "PlanError"),
@@ -124,6 +126,7 @@ __all__ = [
     "OptionError",
     "OutOfMemory",
     "PlanError",
+    "Profile",
     "ReadOnlyError",
     "ShapeError",
     "Spec",
@@ -141,6 +144,7 @@ __all__ = [
     "kernel",
     "kernel_graph",
     "override",
+    "profile",
     "settings",
     "spec",
     "stream",

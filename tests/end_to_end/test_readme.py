@@ -41,7 +41,7 @@ def printed(programs: list[str], folder: Path) -> list[str]:
     return shown.stdout.split("\f\n")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/how-it-works.md", "docs/faults.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/how-it-works.md", "docs/faults.md", "docs/profiling.md"])
 def test_programs_print_what_the_page_says(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     text = read(page)
     programs = [body for kind, body in FENCE.findall(text) if kind == "python"]
