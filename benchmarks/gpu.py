@@ -4,7 +4,8 @@
 
 A sample is 20 ms or more of calls in a row, then one synchronisation of the device: what the host adds is below 0.1 %.
 The limit is a device-to-device copy of as many bytes as the workload must move. `call` is the host's time for one small
-call; `branches` are 8 chains of 4 (matmul, relu). A peer that fails is named with its error, and left out.
+call; `branches` are 8 chains of 4 (matmul, relu); `stacked` is the device's own time for 64 small branches. A peer that
+fails is named with its error, and left out.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the others need memory too
 sys.path.insert(0, str(Path(__file__).parent))
 from common import Peers, Result, interleave, machine
+from gpu_time import device_microseconds
 
 import kernelgraph as kg
 
@@ -120,6 +122,33 @@ def arrays_of(work: Workload) -> list[np.ndarray[Any, Any]]:
     return [np.resize(np.roll(some, k), shape) for k, shape in enumerate(work.shapes)]
 
 
+BRANCHES, LENGTH = 64, 1000
+
+
+def stacked() -> str:
+    """The device's time for 64 independent branches stacked into one output, and for one of them."""
+    rng = np.random.default_rng(0)
+    xs = [kg.asarray(rng.random(LENGTH, np.float32), device="cuda").wait() for _ in range(BRANCHES)]
+    lines = [f"### {BRANCHES} branches of {LENGTH} elements stacked into one output, device time", ""]
+    lines += ["| branch | one | all | all / one | launches |", "|---|--:|--:|--:|--:|"]
+    for name, branch in BODIES.items():
+        one = kg.kernel_graph(device="cuda")(branch)
+        all_ = kg.kernel_graph(device="cuda")(_stack_of(branch))
+        times = [device_microseconds(f, given) for f, given in ((one, xs[:1]), (all_, xs))]
+        launches = len(all_.plan(*xs).tasks)
+        lines.append(f"| {name} | {times[0]:.2f} us | {times[1]:.2f} us | {times[1] / times[0]:.2f} | {launches} |")
+    return "\n".join([*lines, ""])
+
+
+def _stack_of(branch: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda *given: np.stack([branch(x) for x in given])
+
+
+BODIES: dict[str, Callable[[Any], Any]] = {
+    "`exp(x)*2 + 1`": lambda x: np.exp(x) * 2 + 1,
+    "`x + 1`": lambda x: x + 1,
+    "the chain": lambda x: chain(np, x),
+}
 NAMES = ("exp", "log", "sin", "sqrt")
 Call = Callable[[], Any]
 
@@ -265,6 +294,8 @@ def main() -> None:
             failed.append(work.name)
         calls = {}
         _release(peers)
+    if not options.only or "stacked" in options.only:
+        print(stacked(), flush=True)
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 

@@ -35,7 +35,7 @@ from kernelgraph.runtime.settings import override
 LOST = 1.03
 STREAMS = (1, 2, 4, 8)
 SAMPLE = 100e-6  # seconds of one sample at least: shorter calls are made several times
-SETTLING = 40  # calls that `auto` may need to make up its mind
+SETTLING = 100  # calls that `auto` may need to make up its mind
 PACE = 5  # rounds among the rivals before the best is known
 
 

@@ -350,21 +350,33 @@ _held = [0]  # bytes that calls in flight hold; threads may leave it a little of
 
 AHEAD = 8  # calls that may always be in flight,
 FLIGHT_BYTES = 8 << 30  # beyond them only while all together hold less than this
+ASKED, MANY_BYTES = 16, 64 << 20  # `fly` asks the events once in so many calls, or if calls hold more than this
 
 
 def hold(events: tuple[Event, ...], things: Any) -> None:
     """Keeps `things` (memory) alive until the events have happened. A caller who runs far ahead of the device waits
     here for the oldest call, so that calls in flight never take all the memory."""
+    _sweep()
+    fly(events, things, sum([thing.nbytes for thing in things]))
+
+
+def fly(events: tuple[Event, ...], things: Any, size: int) -> None:
+    """As `hold` for things of `size` bytes, for devices where it costs time to ask whether something has happened."""
+    _held[0] += size
+    _flights.append((events, things, size))
+    if not len(_flights) % ASKED or _held[0] > MANY_BYTES:
+        _sweep()
+        while _held[0] > FLIGHT_BYTES and len(_flights) > AHEAD:
+            _land()
+
+
+def _sweep() -> None:
+    """Let go of the calls that are over, oldest first."""
     while (flight := _oldest()) is not None:
-        if not all(e.query() for e in flight[0]):
+        if not all([e.query() for e in flight[0]]):
             _flights.appendleft(flight)
             break
         _held[0] -= flight[2]
-    size = sum([thing.nbytes for thing in things])
-    _held[0] += size
-    _flights.append((events, things, size))
-    while _held[0] > FLIGHT_BYTES and len(_flights) > AHEAD:
-        _land()
 
 
 def uses(memory: Any) -> list[Event]:

@@ -19,14 +19,12 @@ from ..runtime.borders import borders
 from ..runtime.device import Device, Event
 from ..runtime.errors import OutOfMemory
 from ..runtime.native_direct import ARENA, Taken
-from ..runtime.native_direct import Direct as Start
 from ..runtime.plan import Plan
 from ..runtime.settings import settings
-from .array import Array, NumpyMemory, hold, make_room
+from .array import Array, NumpyMemory, fly, hold, make_room
+from .assigned import assign, may_assign
 from .capture import Captured
-from .errors import ArgumentsError, ReadOnlyError
 from .guards import Guards
-from .lending import SHARED, check_writable
 from .numbers import Respecialise
 from .out_of_memory import too_large
 from .pointer import address
@@ -68,15 +66,17 @@ def make_entry(
     device: Device,
     leaves: Sequence[Any],
     arrays: Sequence[int],
-    directly: Callable[[Sequence[Taken]], Start | None] | None = None,
+    directly: Callable[[Sequence[Taken]], Any] | None = None,
 ) -> Entry:
     """execute: an executable's `run`. arrays: the numbers of the leaves that are arguments of the graph. leaves: those
-    of a call of the same key. directly: an executable's `direct`, if it has one."""
+    of a call of the same key. directly: an executable's `direct`, if it has one; what it gives takes memory on the CPU
+    (see `native_direct.direct`), elsewhere addresses (see `cuda_direct.direct`)."""
     writer = _Writer(captured, plan, device, leaves, arrays)
     text = "def run(leaves, places, caller=()):\n" + "".join(f"    {line}\n" for line in writer.lines())
     start = directly(writer.taken()) if directly is not None and writer.is_direct() else None
     if start is not None:
-        text += "\n\ndef direct(leaves):\n" + "".join(f"    {line}\n" for line in writer.direct_lines())
+        direct_lines = writer.direct_lines() if writer.on_cpu else writer.distant_lines()
+        text += "\n\ndef direct(leaves):\n" + "".join(f"    {line}\n" for line in direct_lines)
     scope = {
         "Array": Array,
         "OutOfMemory": OutOfMemory,
@@ -90,6 +90,7 @@ def make_entry(
         "start": start,
         "MISSED": MISSED,
         "NumpyMemory": NumpyMemory,
+        "fly": fly,
         "hold": hold,
         "host": captured.host,
         "settled": settled,
@@ -157,14 +158,21 @@ class _Writer:
         yield f"if caller: forked = fork(caller, after, {len(program.buffers)})"
         arena = "arena.address" if self.plan.arena_bytes else "None"
         yield f"events = execute([{', '.join(memories)}], {arena}, {scalars}, after)"
+        held = [array.nbytes for array in (*(self.leaves[i] for i in self.arrays), *self.captured.arrays)]
+        held += [self.plan.arena_bytes, *(spec.nbytes for spec in self.specs)]
         for number, spec in enumerate(self.specs):
-            yield f"r{number} = Array(m{number}, {self.constant(spec)}, device)"
+            event = "" if self.on_cpu else f", events[{number}]"
+            yield f"r{number} = Array(m{number}, {self.constant(spec)}, device{event})"
         outputs = "".join(f"r{i}, " for i in range(len(self.specs)))
         if self.specs:
             holds = f"({''.join(f'{k}, ' for k in kept)})"
-            yield f"if caller and join(caller, forked, events, {borders(self.plan).exits}, {holds}): pass"
-            yield f"elif events is not over[0] and not settled(events, ({outputs}), {self.waits}, over):"
-            yield f"    hold(events, {holds})"
+            known = "".join(f"r{i}._event = " for i in range(len(self.specs)))
+            yield f"if caller and join(caller, forked, events, {borders(self.plan).exits}, {holds}): {known}None"
+            if self.on_cpu:
+                yield f"elif events is not over[0] and not settled(events, ({outputs}), {self.waits}, over):"
+                yield f"    hold(events, {holds})"
+            else:
+                yield f"else: fly(events, {holds}, {sum(held)})"
         for leaf, output in self.captured.assigned:
             yield f"assign(leaves[{leaf}], r{output})"
         for which, watcher in self.captured.watched:
@@ -177,6 +185,8 @@ class _Writer:
         decides = captured.graph.numbers or captured.checks or captured.assigned or captured.watched
         kinds = {type(leaf) for leaf in self.leaves}
         plain = kinds <= {np.ndarray, Array} and len(self.arrays) == len(self.leaves)
+        if not self.on_cpu:
+            plain = plain and kinds == {Array} and not captured.arrays and bool(self.specs)
         return plain and not decides and all(kind != "number" for kind, _ in captured.results)
 
     def taken(self) -> list[Taken]:
@@ -210,6 +220,33 @@ class _Writer:
         yield f"if not start({', '.join([*given, *made])}): return MISSED"
         for number, output in enumerate(self.specs):
             yield f"r{number} = Array(m{number}, {self.constant(output)}, device)"
+        yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
+
+    def distant_lines(self) -> Iterator[str]:
+        """As `direct_lines`, on a device whose work is not done when a call returns."""
+        yield "if settings.engine != 'async': return MISSED"
+        yield "after = None"
+        for leaf in self.arrays:
+            spec = self.constant(self.leaves[leaf]._spec)
+            yield f"a{leaf} = leaves[{leaf}]"
+            yield f"if type(a{leaf}) is not Array or a{leaf}._spec is not {spec}: return MISSED"
+            yield f"if a{leaf}._device is not device: return MISSED"
+            yield f"e = a{leaf}._event"
+            yield "if e is not None and (not e.done or e.error is not None):"
+            yield "    if after is not None and after.stream != e.stream: return MISSED"
+            yield "    after = e"
+            yield f"k{leaf} = a{leaf}._memory"
+        sizes = [max(1, output.nbytes) for output in self.specs]
+        allocated = "; ".join(f"m{number} = allocate({size})" for number, size in enumerate(sizes))
+        yield f"try: {allocated}"
+        yield "except OutOfMemory: return MISSED"
+        used = [*(f"k{leaf}" for leaf in self.arrays), *(f"m{number}" for number in range(len(sizes)))]
+        yield f"e = start(after, {', '.join(f'{name}.address' for name in used)})"
+        yield "if e is None: return MISSED"
+        for number, output in enumerate(self.specs):
+            yield f"r{number} = Array(m{number}, {self.constant(output)}, device, e)"
+        nbytes = sum(sizes) + sum(self.leaves[leaf].nbytes for leaf in self.arrays)
+        yield f"fly((e,), ({', '.join(used)},), {nbytes})"
         yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
 
     def _places(self, memories: list[str], kept: list[str]) -> Iterator[str]:
@@ -275,50 +312,6 @@ def _taken(buffer: int, array: Any) -> Taken:
 
 _ALLOCATES = re.compile(r" = (allocate|upload)\(")
 _RESULTS = {"array": "r{}", "number": "numbers[{}]", "argument": "leaves[{}]"}
-
-
-def may_assign(target: Any, others: Sequence[Any]) -> None:
-    """Raises where the function may not assign to an argument: read-only memory, or memory of another argument too."""
-    if type(target) is np.ndarray:
-        if not target.flags.writeable:
-            raise ReadOnlyError("the function assigns to an argument that is read-only; pass x.copy()")
-        if overlaps_itself(target):
-            raise ReadOnlyError("the function assigns to an argument whose elements share memory; pass x.copy()")
-        shared = any(type(other) is np.ndarray and share_memory(target, other) for other in others)
-    else:
-        shared = any(other is target for other in others)
-        if target._memory.__class__ in SHARED:
-            check_writable(target, others)
-    if shared:
-        raise ArgumentsError("the function assigns to an argument whose memory another argument shares; pass x.copy()")
-
-
-def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
-    """Whether two elements may share bytes: no order of the axes nests each within one step of the next."""
-    reach = array.itemsize
-    for stride, n in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1):
-        if stride < reach:
-            return bool(array.size)
-        reach += stride * (n - 1)
-    return False
-
-
-def share_memory(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Whether two arrays have bytes in common; True too where that is hard to tell (`np.shares_memory`)."""
-    if not np.may_share_memory(a, b):
-        return False
-    try:
-        return np.shares_memory(a, b, max_work=1000)  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return True
-
-
-def assign(target: Any, new: Array) -> None:
-    """The caller's array becomes what the function made of it; a failure is raised before anything is written."""
-    if type(target) is np.ndarray:
-        np.copyto(target, new.numpy())
-    else:
-        target._memory, target._event, target._host = new._memory, new._event, None
 
 
 def settled(events: Sequence[Event], arrays: Sequence[Array], wait: bool, over: list[Any]) -> bool:

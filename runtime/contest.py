@@ -15,8 +15,6 @@ from .program import Program
 from .schedule import contenders, schedule
 from .tune import CANDIDATES
 
-TINY_US = 10.0  # programs predicted to take less are left to the model
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -63,9 +61,9 @@ def _programs(program: Program, machine: Machine) -> tuple[Program, ...]:
     return (program,) if other is program else (program, other)
 
 
-def worth_measuring(program: Program, plan: Plan) -> bool:
+def worth_measuring(program: Program, plan: Plan, machine: Machine) -> bool:
     """Whether the choice between plans of the program matters at all."""
-    return len(program.tasks) > 1 and plan.report is not None and predicted(plan) >= TINY_US
+    return len(program.tasks) > 1 and plan.report is not None and predicted(plan) >= machine.tiny
 
 
 def contest(

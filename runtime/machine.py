@@ -19,6 +19,7 @@ class Machine:
     launch, event: host time of one launch, and of one event record or wait. gap: from the end of a task to the start
     of the next on the same stream. hop: from the end of a task to the start of one on another stream that waits for it.
     stream: what each stream beyond the first costs a call. counts: how many streams list scheduling tries.
+    tiny: programs predicted to take less are left to the model.
     packs, batches: whether the device runs launches of several small tasks, and batches of matmuls, see `batch.py`.
     """
 
@@ -31,6 +32,7 @@ class Machine:
     gap: float = 0.0
     hop: float = 0.0
     stream: float = 0.0
+    tiny: float = 10.0
     counts: tuple[int, ...] = (1, 2, 4, 8)
     packs: bool = False
     batches: bool = False
@@ -44,7 +46,7 @@ def _cpu_cores() -> int:
 # 1.2 us, an 8-wide graph of empty kernels 0.8 us a branch more than a chain.
 MACHINES = {
     "cpu": Machine("cpu", _cpu_cores(), launch=0.2, event=0.1, gap=0.1, hop=1.0, stream=5.0),
-    "cuda": Machine("cuda", 132, 2048, 32, 1.2, 0.4, gap=1.2, hop=2.0, stream=0.8, packs=True, batches=True),
+    "cuda": Machine("cuda", 132, 2048, 32, 1.2, 0.4, gap=1.2, hop=2.0, stream=0.8, tiny=0.0, packs=True, batches=True),
     "fake": Machine("fake", 64, launch=0.1, event=0.05, gap=0.1, hop=0.2, stream=0.1),
 }
 

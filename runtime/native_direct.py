@@ -16,15 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from . import fastcall
 from . import native_records as e
+from .fastcall import builtin, word_at
 from .native import Native, native
 from .native_plan import Layout
 from .pool import Pool
 
 ARENA = -1
-_FASTCALL = 0x80
-_NEW = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
-_WORD = (1 << 64) - 1
 
 Direct = Callable[..., bool]
 
@@ -40,12 +39,6 @@ class Taken:
     low: int = 0
 
 
-class _Method(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)
-    )  # fmt: skip
-
-
 def direct(layout: Layout, taken: Sequence[Taken], keep: Any = None) -> Direct | None:
     """f(*arguments): if each is like the one in `taken`, the plan runs here and now, and the answer is True; else it is
     False. None where objects are not as expected. The plan takes no scalars. keep: what has to live as long."""
@@ -57,8 +50,7 @@ def direct(layout: Layout, taken: Sequence[Taken], keep: Any = None) -> Direct |
 def works() -> bool:
     """The self-test: whether objects lie in memory as `native_records` says."""
     found = native()
-    usual = sys.implementation.name == "cpython" and sys.byteorder == "little" and object.__basicsize__ == 16
-    if found is None or not usual or not _bytes_are_as_expected():
+    if found is None or not fastcall.works() or not _blocks_are_as_expected():
         return False
     base = np.arange(24, dtype=np.float32)
     samples: list[np.ndarray[Any, Any]]
@@ -66,24 +58,18 @@ def works() -> bool:
     return all(_is_as_expected(s) for s in samples) and _answers(found, samples)
 
 
-def _read(address: int) -> int:
-    return ctypes.c_uint64.from_address(address).value
-
-
-def _bytes_are_as_expected() -> bool:
-    text = b"12345678"
+def _blocks_are_as_expected() -> bool:
     block = Pool().allocate(64)
-    there = ctypes.string_at(id(text) + e.BYTES_AT, 8) == text
-    return there and _read(id(text) + e.TYPE_AT) == id(bytes) and _read(id(block) + e.DATA_AT) == block.address
+    return word_at(id(block) + e.DATA_AT) == int(block.address)
 
 
 def _is_as_expected(array: np.ndarray[Any, Any]) -> bool:
     at, n = id(array), array.ndim
-    if _read(at + e.TYPE_AT) != id(np.ndarray) or _read(at + e.NDIM_AT) & e.LOW_HALF != n:
+    if word_at(at + e.TYPE_AT) != id(np.ndarray) or word_at(at + e.NDIM_AT) & e.LOW_HALF != n:
         return False
-    shape = tuple((ctypes.c_int64 * n).from_address(_read(at + e.SHAPE_AT))) if n else ()
-    strides = tuple((ctypes.c_int64 * n).from_address(_read(at + e.STRIDES_AT))) if n else ()
-    same = _read(at + e.DATA_AT) == array.ctypes.data and _read(at + e.DTYPE_AT) == id(array.dtype)
+    shape = tuple((ctypes.c_int64 * n).from_address(word_at(at + e.SHAPE_AT))) if n else ()
+    strides = tuple((ctypes.c_int64 * n).from_address(word_at(at + e.STRIDES_AT))) if n else ()
+    same = word_at(at + e.DATA_AT) == array.ctypes.data and word_at(at + e.DTYPE_AT) == id(array.dtype)
     return same and shape == array.shape and strides == array.strides
 
 
@@ -102,12 +88,6 @@ def _answers(found: Native, samples: Sequence[np.ndarray[Any, Any]]) -> bool:
     return True
 
 
-@cache
-def _method(address: int) -> _Method:
-    """What all the functions share; it lives forever."""
-    return _Method(b"direct", address, _FASTCALL, None)
-
-
 def _function(found: Native, layout: Layout, taken: Sequence[Taken], keep: Any) -> Direct:
     columns = (*layout.order, ARENA) if layout.uses_arena else layout.order
     place = {buffer: 8 * i for i, buffer in enumerate(columns)}
@@ -115,12 +95,8 @@ def _function(found: Native, layout: Layout, taken: Sequence[Taken], keep: Any) 
     immortal = sys.version_info >= (3, 12)
     head = [layout.plan, spare + 8, len(taken), id(np.ndarray), id(True), id(False), 0 if immortal else 1]
     rows = [word for t in taken for word in _row(t, place.get(t.buffer, spare))]
-    words = (ctypes.c_uint64 * (len(head) + len(rows)))(*(w & _WORD for w in head + rows))
-    new = _NEW(("PyCFunction_NewEx", ctypes.pythonapi))
-    # The function's `__module__` is a place to hold on to things.
     held = (layout, [t.like.dtype for t in taken if t.like is not None], keep)
-    function: Direct = new(ctypes.addressof(_method(found.direct)), bytes(words), held)
-    return function
+    return builtin(found.direct, head + rows, held)
 
 
 def _row(taken: Taken, place: int) -> list[int]:

@@ -153,7 +153,7 @@ def open_trial(
     program: Program, plan: Plan, streams: str | int, memory: str, machine: Machine, device: Device
 ) -> Trial | None:
     """What is to run a program on a device, given the model's plan; None where that is all there is to choose from."""
-    if not settings.tune or settings.engine != "async" or not worth_measuring(program, plan):
+    if not settings.tune or settings.engine != "async" or not worth_measuring(program, plan, machine):
         return None
     ways = tuple(getattr(device, "ways", lambda plan: ("",))(plan))
     side_by_side = streams == "auto" and plan.report is not None and plan.report.width != 1

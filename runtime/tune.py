@@ -18,8 +18,10 @@ from .program import Argument, Constant, Int, Kernel, Library, Pointer, Program,
 
 CANDIDATES = 4  # at most
 SAMPLES = 5  # of each that count
+CLOSE = 0.1  # those that the fastest leads by less than this
+FINAL = 20  # have so many samples before one of them wins
 WARM = 1  # before them: loads code, touches memory, builds graphs
-TIE = 0.03  # a candidate must be this much faster than one that comes before it
+TIE = 0.01  # a candidate must be this much faster than one that comes before it
 OUT = 1.5  # one whose fastest sample is this many times the slowest of another is tried no more,
 ENOUGH = 3  # once both have as many samples
 PATIENCE = 32  # samples that do not count before it is left to the model
@@ -44,6 +46,7 @@ class Tuner:
     _warmed: list[int] = field(default_factory=list)
     _lost: int = 0
     _gave_up: bool = False
+    _wanted: int = SAMPLES  # samples of each that is left
     _out: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -61,7 +64,7 @@ class Tuner:
         """
         if self.winner is not None:
             return None
-        due = [c for c in self.live if self._issued[c] < WARM + SAMPLES]
+        due = [c for c in self.live if self._issued[c] < WARM + self._wanted]
         if not due:
             return None
         fewest = min(self._issued[c] for c in due)
@@ -121,9 +124,14 @@ class Tuner:
         if len(live) <= 1:
             self.winner = live[0] if live else self.start
             self.reason = f"more than {OUT} times as fast as any other" if self.measured else "the only one that runs"
-        elif all(len(self.times[c]) >= SAMPLES for c in live):
+        elif all(len(self.times[c]) >= self._wanted for c in live):
             usual = {c: typical(self.times[c]) for c in live}
             fastest = min(live, key=lambda c: usual[c])
+            behind = [c for c in live if usual[c] > usual[fastest] * (1 + CLOSE)]
+            if self._wanted < FINAL and len(behind) < len(live) - 1:
+                self._wanted = FINAL
+                self._out.update((c, f"more than {CLOSE:.0%} slower than {self.names[fastest]}") for c in behind)
+                return
             self.winner = next(c for c in live if usual[c] <= usual[fastest] * (1 + TIE))
             if self.winner != fastest:
                 self.reason = f"within {TIE:.0%} of {self.names[fastest]}, and simpler"

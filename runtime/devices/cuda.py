@@ -8,7 +8,6 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from ..errors import CompileError, DeviceLost, LaunchError, OutOfMemory
 from ..plan import Plan
 from ..profile import Recorder
 from ..program import Kernel, Task
-from .cuda_compile import cubins
+from .cuda_compile import cubins, versions
 from .cuda_context import Context, DeviceNotFound
 from .cuda_driver import CAPTURE_RELAXED, SUCCESS
 from .cuda_events import CudaEvent, EventPool, is_lost
@@ -72,6 +71,12 @@ class CUDADevice:
         self.clock = Clock(self.context, self.failure, self.new_stream(False), self._working)
         self._transfers = Transfers(self.context, self.events, self.new_stream(False), self.failure)
 
+    @property
+    def identity(self) -> str:
+        """What tells this GPU, its driver, what compiles for it and its libraries from others."""
+        driver = ".".join(map(str, self.context.driver.version()))
+        return f"{self.properties}, driver {driver}, {versions('cuda-bindings', 'nvmath-python', 'nvidia-cublas')}"
+
     # memory
 
     def upload(self, host: np.ndarray[Any, Any], memory: Any) -> CudaEvent:
@@ -122,8 +127,8 @@ class CUDADevice:
         """How a plan can be run, what the model finds better first. Raises CompileError."""
         self.load([task.kernel for task in plan.tasks if isinstance(task.kernel, Kernel)])
         runners = [self.runner(task) for task in plan.tasks]
-        if not replayable(runners, plan):
-            return (STREAMS_WAY,)
+        if sum(not r.empty for r in runners if r is not None) < 2 or not replayable(runners, plan):
+            return (STREAMS_WAY,)  # one launch is a graph of its own, see `cuda_direct`
         return (REPLAY_WAY, STREAMS_WAY) if worth_replay(plan, runners) else (STREAMS_WAY, REPLAY_WAY)
 
     def runner(self, task: Task) -> Any:
@@ -163,11 +168,16 @@ class CUDADevice:
             return [low[base % count]]
         return [(top if is_high else low)[(base + s) % count] for s, is_high in enumerate(high)]
 
-    def turns(self) -> Iterator[int]:
-        """Streams of calls that wait for nothing, without end; several threads may take them."""
-        count = len(self._streams[False])
-        self._turn = (self._turn + 1) % count  # each plan starts at another
-        return cycle(self._streams[False][self._turn :] + self._streams[False][: self._turn])
+    def some_streams(self, count: int) -> list[int]:
+        """At most so many streams for calls that wait for nothing; others for the next who asks."""
+        low = self._streams[False]
+        first, count = self._turn, min(count, len(low))
+        self._turn = (first + count) % len(low)
+        return [low[(first + i) % len(low)] for i in range(count)]
+
+    def is_common(self, stream: int) -> bool:
+        """Whether it is one of those that calls take turns on."""
+        return stream in self._numbers
 
     def new_stream(self, high: bool) -> int:
         """The handle of a stream that lives as long as the device."""

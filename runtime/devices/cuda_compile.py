@@ -179,11 +179,15 @@ def _version(package: str) -> str:
         return "none"
 
 
+def versions(*more: str) -> str:
+    """Those of the packages that code depends on, and of others."""
+    return ", ".join(f"{p} {_version(p)}" for p in (*_PACKAGES, *more))
+
+
 def key_of(kernel: Kernel, cc: tuple[int, int]) -> str:
     """What a cubin depends on, as the disk cache's key."""
-    versions = [f"{p} {_version(p)}" for p in _PACKAGES]
     functions = [(f.source.digest, f.arguments, f.results) for f in kernel.functions]
-    return digest(FORMAT, kernel.source, kernel.name, kernel.signature, kernel.options, functions, cc, *versions)
+    return digest(FORMAT, kernel.source, kernel.name, kernel.signature, kernel.options, functions, cc, versions())
 
 
 def cubins(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:

@@ -1,4 +1,6 @@
-"""The driver calls of the hot path, through ctypes: handles and addresses in as integers, result codes out.
+"""The driver calls of the hot path: handles and addresses in as integers, result codes out.
+
+They go through `cuda_native`, or where that is not to be had through ctypes, which costs the host 0.3 us more a call.
 
 What happens once (contexts, streams, kernels) goes through cuda-core; see `cuda_context.py`. Graphs are captured: the
 functions for that are here too.
@@ -10,6 +12,8 @@ import ctypes
 import sys
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from typing import Any
+
+from .cuda_native import native
 
 SUCCESS, OUT_OF_MEMORY, NOT_READY = 0, 2, 600
 CAPTURING = 1
@@ -52,28 +56,36 @@ class Driver:
             found.argtypes, found.restype = parameters, c_int
             return found
 
-        self.launch = function("cuLaunchKernelEx", c_void_p, c_void_p, c_void_p, c_void_p)  # config, kernel, parameters
-        self.record = function("cuEventRecord", c_void_p, c_void_p)  # event, stream
-        self.wait = function("cuStreamWaitEvent", c_void_p, c_void_p, c_uint)  # stream, event, 0
-        self.query = function("cuEventQuery", c_void_p)
-        self.synchronize_event = function("cuEventSynchronize", c_void_p)
-        self.synchronize_stream = function("cuStreamSynchronize", c_void_p)
-        self.query_stream = function("cuStreamQuery", c_void_p)
-        self.to_device = function("cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)  # to, from, n, stream
-        self.to_host = function("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
-        self.on_device = function("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
+        def quick(name: str, *parameters: Any, long: bool = True) -> Any:
+            """long: other Python threads run during the call."""
+            found = function(name, *parameters)
+            return found if calls is None else calls.function(found, long)
+
+        calls = native()
+        self.launch = quick("cuLaunchKernelEx", c_void_p, c_void_p, c_void_p, c_void_p)  # config, kernel, parameters
+        self.record = quick("cuEventRecord", c_void_p, c_void_p, long=False)  # event, stream
+        self.wait = quick("cuStreamWaitEvent", c_void_p, c_void_p, c_uint)  # stream, event, 0
+        self.query = quick("cuEventQuery", c_void_p, long=False)
+        self.synchronize_event = quick("cuEventSynchronize", c_void_p)
+        self.synchronize_stream = quick("cuStreamSynchronize", c_void_p)
+        self.query_stream = quick("cuStreamQuery", c_void_p, long=False)
+        self.to_device = quick("cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)  # to, from, n, stream
+        self.to_host = quick("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
+        self.on_device = quick("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
+        self.begin_capture = quick("cuStreamBeginCapture_v2", c_void_p, c_int)  # stream, mode
+        self.launch_graph = quick("cuGraphLaunch", c_void_p, c_void_p)  # executable graph, stream
+        self.update_kernel = quick("cuGraphExecKernelNodeSetParams_v2", c_void_p, c_void_p, c_void_p, long=False)
+        self.update_event = quick("cuGraphExecEventRecordNodeSetEvent", c_void_p, c_void_p, c_void_p, long=False)
+        self.destroy_executable = quick("cuGraphExecDestroy", c_void_p)
+        self.destroy_graph = quick("cuGraphDestroy", c_void_p)
         self._user_object = function("cuUserObjectCreate", *(c_void_p,) * 3, c_uint, c_uint)
         self._retain = function("cuGraphRetainUserObject", c_void_p, c_void_p, c_uint, c_uint)
         self._exchange_mode = function("cuThreadExchangeStreamCaptureMode", c_void_p)
         self._pointer_attribute = function("cuPointerGetAttribute", c_void_p, c_int, c_void_p)
-        self.begin_capture = function("cuStreamBeginCapture_v2", c_void_p, c_int)  # stream, mode
-        self.launch_graph = function("cuGraphLaunch", c_void_p, c_void_p)  # executable graph, stream
-        self.update_kernel = function("cuGraphExecKernelNodeSetParams_v2", c_void_p, c_void_p, c_void_p)
-        self.destroy_executable = function("cuGraphExecDestroy", c_void_p)
-        self.destroy_graph = function("cuGraphDestroy", c_void_p)
         self._end_capture = function("cuStreamEndCapture", c_void_p, c_void_p)
         self._capture_info = function("cuStreamGetCaptureInfo_v2", c_void_p, *(c_void_p,) * 5)
         self._instantiate = function("cuGraphInstantiateWithFlags", c_void_p, c_void_p, c_ulonglong)
+        self._add_event = function("cuGraphAddEventRecordNode", c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
         self._create_event = function("cuEventCreate", c_void_p, c_uint)
         self._function_of = function("cuKernelGetFunction", c_void_p, c_void_p)
         self._elapsed = function("cuEventElapsedTime", c_void_p, c_void_p, c_void_p)
@@ -81,6 +93,10 @@ class Driver:
         self._text = function("cuGetErrorString", c_int, c_void_p)
         self._version = function("cuDriverGetVersion", c_void_p)
         self._memory = function("cuDeviceTotalMem_v2", c_void_p, c_int)
+
+    def address(self, name: str) -> int:
+        """Where the driver's function of this name is."""
+        return ctypes.cast(getattr(self._library, name), c_void_p).value or 0
 
     def end_capture(self, stream: int) -> tuple[int, int]:
         """Result code and graph."""
@@ -119,6 +135,11 @@ class Driver:
         found = c_uint(0)
         code = self._pointer_attribute(byref(found), MEMORY_TYPE, address)
         return code == SUCCESS and found.value == HOST_MEMORY
+
+    def add_event(self, graph: int, follows: int, event: int) -> tuple[int, int]:
+        """Result code and a new node that records an event after another node."""
+        made, before = c_void_p(), c_void_p(follows)
+        return self._add_event(byref(made), graph, byref(before), 1, event), made.value or 0
 
     def instantiate(self, graph: int) -> tuple[int, int]:
         """Result code and executable graph."""

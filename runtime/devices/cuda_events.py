@@ -8,23 +8,24 @@ from .cuda_driver import LOST, NOT_READY, SUCCESS
 
 
 class CudaEvent:
-    """Recorded on physical stream `stream` (a handle). `error` is set where the host knows that the work failed."""
+    """Recorded on physical stream `stream` (a handle). `error` is set where the host knows that the work failed, `done`
+    where it knows that it is over."""
 
-    __slots__ = ("_done", "_pool", "error", "handle", "stream")
+    __slots__ = ("_pool", "done", "error", "handle", "stream")
     captured = False  # whether it belongs to somebody's graph
 
     def __init__(self, pool: EventPool, handle: int, stream: int) -> None:
         self._pool, self.handle, self.stream = pool, handle, stream
         self.error: BaseException | None = None
-        self._done = False
+        self.done = False
 
     @property
     def is_known(self) -> bool:
         """Whether somebody has seen it happen."""
-        return self._done and self.error is None
+        return self.done and self.error is None
 
     def query(self) -> bool:
-        if not self._done:
+        if not self.done:
             code = self._pool.query(self.handle)
             if code == NOT_READY:
                 return False
@@ -32,7 +33,7 @@ class CudaEvent:
         return True
 
     def wait(self) -> None:
-        if not self._done and self.error is None:
+        if not self.done and self.error is None:
             self._over(self._pool.wait(self.handle))
         if self.error is not None:
             raise self.error.with_traceback(None)  # else it grows with each wait
@@ -40,7 +41,7 @@ class CudaEvent:
     def _over(self, code: int) -> None:
         if code != SUCCESS and self.error is None:
             self.error = self._pool.failure(code, "work that was launched earlier")
-        self._done = True
+        self.done = True
 
     def __del__(self) -> None:
         self._pool.free.append(self.handle)

@@ -6,7 +6,8 @@ a library call has a slot, and one kernel copies inputs in, another outputs out.
 a second instance, with memory of its own, is made when a call comes while the first still runs. Whatever goes wrong,
 the plan is walked on streams, and `CUDAExecutable.notes` says why.
 
-One event stands for all outputs of a replayed call: an event node for each would cost the host 0.9 us more each.
+Where outputs are done at different moments, each of these has a node that records an event, so that one output can be
+waited for alone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Any
 from weakref import ref
@@ -29,6 +30,7 @@ from .cuda_texts import COPIES, WORDS, copy_task, table_task
 
 # Host time in microseconds (measured on an H200's host): of a launch, of launching a graph, of updating one node.
 LAUNCH_US, GRAPH_US, UPDATE_US = 4.5, 7.0, 1.5
+IN_FLIGHT = 16  # launches of an instance before the events of those that are over are let go
 LANES = 4  # streams that graphs are launched on
 INSTANCES = 2  # of one plan
 WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a capture
@@ -128,9 +130,21 @@ class Instance:
         self.fixed: list[int] = []  # addresses that nodes pick from, beside those that a call brings
         self.kept: list[Any] = []
         self.last: CudaEvent | None = None
+        self.results: set[CudaEvent] = set()
+        self.moments: dict[int, int] = {}  # completion event of the plan -> the node that records it
+        self.launched: deque[tuple[CudaEvent, Sequence[CudaEvent]]] = deque()  # no event of theirs is used again before
 
     def idle(self) -> bool:
-        return self.last is None or self.last.query()
+        """Whether the latest launch has given its results; the next one comes after it anyway."""
+        return all([event.query() for event in self.results])
+
+    def note(self, last: CudaEvent, results: Sequence[CudaEvent]) -> None:
+        """A launch, with the event after it and those of its results."""
+        self.last, self.results = last, set(results)
+        if self.moments:
+            self.launched.append((last, results))
+            while len(self.launched) > IN_FLIGHT and self.launched[0][0].query():
+                self.launched.popleft()
 
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():
@@ -188,12 +202,15 @@ class Replay:
             for event in {event.handle: event for _, event in after}.values():
                 if event.stream != stream and driver.wait(stream, event.handle, 0):
                     return None
+            marked = self._marked(instance)
             self._do(driver.launch_graph(instance.executable, stream), "launching a graph")
         except Exception as error:  # graphs are an optimisation: say so, and go on without
             self._give_up(error)
             return None
-        done = instance.last = self._device.events.record(stream)
-        return [done] * len(self._plan.completion)
+        done = self._device.events.record(stream)
+        results = [marked.get(number, done) for number in self._plan.completion]
+        instance.note(done, results)
+        return results
 
     def _give_up(self, error: BaseException) -> None:
         self.broken = True
@@ -250,7 +267,7 @@ class Replay:
                 self._device.blas.handle(stream)
         self._do(driver.begin_capture(streams[0], CAPTURE_RELAXED), "beginning a capture")
         try:
-            nodes = self._captured(streams, tables, table.address, addresses, scalars)
+            nodes, moments = self._captured(streams, tables, table.address, addresses, scalars)
         finally:
             code, graph = driver.end_capture(streams[0])
         self._do(code, "ending a capture")
@@ -258,6 +275,9 @@ class Replay:
         made.kept = [arena, *slots, table]
         moved = {b: b for b in self._outer if b not in self._slots and b not in self._pointers}
         moved |= {count + i: b for i, b in enumerate(self._slots)}
+        for number, follows in moments.items():  # each launch gives them an event of its own
+            code, made.moments[number] = driver.add_event(graph, follows, self._device.events.take(0).handle)
+            self._do(code, "adding an event to a graph")
         for step, handle in nodes:
             made.nodes.append(step.node(handle, addresses, moved))
             made.nodes[-1].places(count, made.fixed)
@@ -280,13 +300,15 @@ class Replay:
 
     def _captured(
         self, streams: list[int], tables: Sequence[KernelStep], table: int, addresses: Sequence[int], scalars: Any
-    ) -> list[tuple[KernelStep, int]]:
-        """One walk over the plan: what changes is found again by its node."""
+    ) -> tuple[list[tuple[KernelStep, int]], dict[int, int]]:
+        """One walk over the plan: what changes is found again by its node. Then, for each completion event that comes
+        before the end, the node that it follows."""
         driver, events = self._driver, self._device.events
         outer = {b for b in self._outer if b not in self._slots and b not in self._pointers}
         outer.update(range(len(self._plan.program.buffers), len(addresses)))
         nodes: list[tuple[KernelStep, int]] = []
         first, others = streams[0], streams[1:]
+        early, moments = self._early(), dict[int, int]()
         recorded: list[CudaEvent] = []
 
         def launch(step: Any, stream: int) -> None:
@@ -318,6 +340,10 @@ class Replay:
                 self._do(driver.wait(stream, marks[step.event].handle, 0), "capturing a wait")
             elif isinstance(step, Record):
                 marks[step.event] = record(stream)
+                if step.event in early:
+                    code, node = driver.captured_node(stream)
+                    if code == SUCCESS:
+                        moments[step.event] = node
             elif isinstance(step, Launch) and not self._runners[step.task].empty:
                 runner = self._runners[step.task]
                 if isinstance(runner, BatchStep):
@@ -328,7 +354,15 @@ class Replay:
             self._do(driver.wait(first, record(stream).handle, 0), "joining a capture")
         for step in self._copies(True):
             launch(step, first)
-        return nodes
+        return nodes, moments
+
+    def _early(self) -> set[int]:
+        """The completion events of outputs that may be done before others; copies out of slots come last."""
+        completion = self._plan.completion
+        if len(set(completion)) < 2:
+            return set()
+        late = {e for e, b in zip(completion, self._plan.program.outputs, strict=True) if b in self._slots}
+        return set(completion) - late
 
     def _copies(self, out: bool) -> list[KernelStep]:
         """Copies of inputs into their slots, or of outputs out of them."""
@@ -339,6 +373,14 @@ class Replay:
             if nbytes and b in (self._outputs if out else self._inputs):
                 rows.append((place, slot, nbytes) if out else (slot, place, nbytes))
         return [self._device.step(copy_task(rows[i : i + COPIES])) for i in range(0, len(rows), COPIES)]
+
+    def _marked(self, instance: Instance) -> dict[int, CudaEvent]:
+        """New events for the instance's moments, by completion event of the plan."""
+        found = {}
+        for number, node in instance.moments.items():
+            found[number] = event = self._device.events.take(instance.lane.stream)
+            self._do(self._driver.update_event(instance.executable, node, event.handle), "updating a graph")
+        return found
 
     def _update(self, instance: Instance, memories: Sequence[Any], scalars: Sequence[Any]) -> None:
         """Write the pointers and numbers that are not those of the last launch."""

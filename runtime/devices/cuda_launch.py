@@ -67,7 +67,7 @@ class KernelStep:
         for offset, index, dtype in self._scalars:
             write_scalar(self._block, offset, scalars[index], dtype)
         self._config.stream = stream
-        code: int = self.call(self.address, self._handle, self.parameters, None)
+        code: int = self.call(self.address, self._handle, self.parameters, 0)
         return code
 
     def node(self, handle: int, kept: Sequence[int], moved: dict[int, int]) -> Node:
@@ -89,6 +89,7 @@ class Node:
         self._block, self._pack, self._scalars = block, pack, scalars
         self._moved = all(place is None or o == 0 for place, o in picks)
         self._picks = picks
+        self.block, self.rows = ctypes.addressof(block), picks
         self._fixed = [o for place, o in picks if place is None]
         self._known: Any = None
 

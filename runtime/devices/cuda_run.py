@@ -12,11 +12,12 @@ from typing import Any, Protocol
 from .. import profile
 from ..borders import ENTRY, borders
 from ..errors import LaunchError
+from ..native_direct import Taken
 from ..plan import Launch, Plan, Record, Wait
 from ..program import Kernel, members
 from ..serial import host_call, noted
 from ..settings import settings
-from .cuda_alone import Alone
+from .cuda_direct import Start, direct
 from .cuda_driver import SUCCESS
 from .cuda_events import CudaEvent
 from .cuda_launch import HostStep, KernelStep
@@ -62,13 +63,9 @@ class CUDAExecutable:
                         found.append(i)
         self._high = tuple(s in plan.high_priority for s in range(plan.streams))
         self._replay = device.replay_of(self, way)
-        launches = [i for i, s in enumerate(plan.steps) if isinstance(s, Launch)]
-        self._first = launches[0] if launches else 0
         tasks = [plan.tasks[s.task] for s in plan.steps if isinstance(s, Launch)]
         self._told = tuple(f"{t.name} of {plan.program.name}" + (f", {t.line}" if t.line else "") for t in tasks)
         self._roots = borders(plan).roots
-        if self._replay is None and len(self.runners) == len(launches) == 1 and self._high == (False,):
-            self.run = self._alone(self.runners[0])  # type: ignore[method-assign]
 
     def _runner(self, task: Any) -> Runner:
         found: Runner | None = self._device.runner(task)
@@ -124,32 +121,16 @@ class CUDAExecutable:
         streams = self._device.captures.streams(inside[0][1].graph, self._high)
         return self._walk(self.addresses(memories, arena), scalars, inside, streams)
 
-    def _alone(self, step: Runner) -> Any:
-        """`run` of a plan of one launch, for calls that wait for nothing, with all that can be looked up bound."""
-        device, general, lock, count = self._device, self.run, self._lock, len(self.plan.completion)
-        if not isinstance(step, KernelStep) or self._uses_arena or step.empty:
-            return general
-        launch = Alone(device, step)
-        enter, clock, record, turns = device.context.enter, device.clock, device.events.record, device.turns()
-        recent, told = device.recent.append, self._told
-
-        def run(
-            memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
-        ) -> tuple[Any, ...]:
-            if after or clock.end is not None or settings.engine != "async":
-                return general(memories, arena, scalars, after)
-            enter()
-            clock.runs += 1
-            stream = next(turns)
-            with lock:
-                code = launch(memories, scalars, stream)
-                event = record(stream)
-            if code:
-                event.error = self._noted(device.failure(code, "launching"), self._first)
-            recent((event, told))
-            return (event,) if count == 1 else (event,) * count
-
-        return run
+    def direct(self, taken: Sequence[Taken]) -> Start | None:
+        """See `cuda_direct.direct`: for plans of one launch that needs no memory but what is taken."""
+        plan, order = self.plan, [t.buffer for t in taken]
+        launches = sum(isinstance(s, Launch) for s in plan.steps)
+        step = self.runners[0] if self._replay is None and launches == len(self.runners) == 1 else None
+        if not isinstance(step, KernelStep) or True in self._high or len(set(order)) < len(order):
+            return None
+        if not step.buffers <= set(order):
+            return None
+        return direct(self._device, step, order, plan.tasks[0].cost, self._lock, self._told)
 
     def run_timed(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
@@ -158,10 +139,10 @@ class CUDAExecutable:
         device = self._device
         device.context.enter()
         with device.clock.lock:
-            start = device.clock.start(self._following(after, device.clock.pending()))
+            start, idle = device.clock.start(self._following(after, device.clock.pending()))
             device.clock.end = None
             runs = device.clock.runs
-            events = self.run(memories, arena, scalars, self._following(after, start))
+            events = self.run(memories, arena, scalars, after if idle else self._following(after, start))
             counts = device.clock.runs == runs + 1 and (self._replay is None or self._replay.settled)
             return events, device.clock.stop(start, events, counts)
 

@@ -1,4 +1,8 @@
-"""How long runs take on a GPU: a timed run has the device to itself, between two events that tell the time."""
+"""How long runs take on a GPU: a timed run has the device to itself, between two events that tell the time.
+
+On an idle device it is issued as any run is, and its time is what a caller waits for who needs the results, launches
+and all. On a busy one it waits for its first event: its time is that of the device, or of the host if that is slower.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +42,21 @@ class Clock:
         self.runs = 0  # of the device, timed or not
         self.end: CudaEvent | None = None  # of the latest timed run, until that is known to be over
 
-    def start(self, after: Sequence[tuple[int, Any]]) -> CudaEvent:
-        """The moment when the device is free and what is to be waited for is done."""
+    def start(self, after: Sequence[tuple[int, Any]]) -> tuple[CudaEvent, bool]:
+        """The moment when the device is free and what is to be waited for is done; whether that is so already, so that
+        nothing has to wait for the moment."""
+        idle = True
         for stream in self._streams():
             if self._driver.query_stream(stream) == NOT_READY:
                 self._follow(self._marks.record(stream))
+                idle = False
         for _, event in after:
-            if isinstance(event, CudaEvent) and event.error is None:
+            if not isinstance(event, CudaEvent):
+                idle = False
+            elif event.error is None and not event.query():
                 self._follow(event)
-        return self._events.record(self._stream)
+                idle = False
+        return self._events.record(self._stream), idle
 
     def stop(self, start: CudaEvent, events: Sequence[Any], counts: bool) -> CudaTiming:
         """The time from `start` until the events have happened."""

@@ -15,9 +15,9 @@ from kernelgraph.runtime.errors import OutOfMemory, PlanError
 from kernelgraph.runtime.machine import MACHINES
 from kernelgraph.runtime.plan import Launch, Wait
 from kernelgraph.runtime.settings import override
-from kernelgraph.runtime.tune import CANDIDATES, SAMPLES, WARM
+from kernelgraph.runtime.tune import CANDIDATES, FINAL, WARM
 
-MOST = CANDIDATES * (WARM + SAMPLES)
+MOST = CANDIDATES * (WARM + FINAL)
 SQUARE = np.linspace(0, 1, 512 * 512, dtype=np.float32).reshape(512, 512)
 
 
@@ -88,7 +88,7 @@ def test_the_clock_decides_and_the_winner_takes_the_entrys_place(device, best):
 
 
 def test_one_stream_wins_ties(device):
-    device.time_of = lambda plan, way: 100.0 - 0.5 * streams_of(plan)
+    device.time_of = lambda plan, way: 100.0 - 0.1 * streams_of(plan)
     f = decorated()
     for _ in range(MOST + 1):
         f(*ARGUMENTS)

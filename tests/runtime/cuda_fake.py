@@ -42,6 +42,7 @@ class FakeContext:
         self.driver = FakeDriver(self, random.Random(seed))
         self.kernels: dict[int, Kernel] = {}
         self.memories: dict[int, np.ndarray[Any, Any]] = {}
+        self.high: set[int] = set()  # streams of high priority
         self._next = 1000
         self.entered = 0
 
@@ -55,6 +56,8 @@ class FakeContext:
     def stream(self, high: bool) -> Handle:
         made = Handle(self._handle())
         self.driver.streams[made.handle] = deque()
+        if high:
+            self.high.add(made.handle)
         return made
 
     def event(self) -> Handle:
@@ -115,10 +118,26 @@ class FakeDriver:
         self.captured: list[FakeNode] = []
         self.marks: dict[int, set[FakeNode]] = {}  # by captured event
         self.refuse: dict[str, int] = {}  # name of a call -> code of its next result
+        self.events: dict[tuple[int, int], int] = {}  # by executable graph and node
+        self.callbacks: list[Any] = []
+
+    def address(self, name: str) -> int:
+        """As the driver's: of a C function that calls the one here."""
+        word = ctypes.c_uint64
+        function, count = {
+            "cuGraphExecKernelNodeSetParams_v2": (self.update_kernel, 3), "cuGraphLaunch": (self.launch_graph, 2),
+            "cuEventRecord": (self.record, 2),
+        }[name]  # fmt: skip
+        made = ctypes.CFUNCTYPE(ctypes.c_int, *[word] * count)(function)
+        self.callbacks.append(made)
+        return ctypes.cast(made, ctypes.c_void_p).value or 0
 
     def _code(self, name: str, *details: Any) -> int:
         self.log.append((name, *details))
         return self.refuse.pop(name, SUCCESS)
+
+    def version(self) -> tuple[int, int]:
+        return (13, 0)
 
     def describe(self, code: int) -> str:
         return f"CUDA error {code}"
@@ -173,8 +192,8 @@ class FakeDriver:
         return SUCCESS, handle
 
     def captured_node(self, stream: int) -> tuple[int, int]:
-        (node,) = self.capturing[stream]
-        return SUCCESS, node.handle
+        nodes = [node.handle for node in self.capturing[stream]]
+        return (SUCCESS, nodes[0]) if len(nodes) == 1 else (NOT_READY, 0)
 
     def instantiate(self, graph: int) -> tuple[int, int]:
         if code := self._code("instantiate"):
@@ -184,6 +203,18 @@ class FakeDriver:
         self.functions[handle] = {node.handle: node.function for node in self.graphs[graph]}
         return SUCCESS, handle
 
+    def add_event(self, graph: int, follows: int, event: int) -> tuple[int, int]:
+        if code := self._code("add_event"):
+            return code, 0
+        (before,) = [node for node in self.graphs[graph] if node.handle == follows]
+        made = FakeNode(self.context._handle(), lambda: None, {before}, event)
+        self.graphs[graph].append(made)
+        return SUCCESS, made.handle
+
+    def update_event(self, executable: int, node: int, event: int) -> int:
+        self.events[executable, node] = event
+        return self._code("update_event")
+
     def update_kernel(self, executable: int, node: int, parameters: int) -> int:
         given = KernelNode.from_address(parameters)
         self.functions[executable][node] = self._kernel(given.function, given, given.parameters)
@@ -191,17 +222,17 @@ class FakeDriver:
 
     def launch_graph(self, executable: int, stream: int) -> int:
         nodes, functions = self.graphs[executable], dict(self.functions[executable])
-
-        def go() -> None:
-            done: set[FakeNode] = set()
-            while len(done) < len(nodes):
-                node = self.rng.choice([n for n in nodes if n not in done and n.pred <= done])
-                functions[node.handle]()
-                done.add(node)
+        for node in nodes:
+            if node.event:
+                functions[node.handle] = self._recorded(self.events[executable, node.handle])
 
         if code := self._code("launch_graph", stream):
             return code
-        self._put(stream, "graph", go)
+        done: set[FakeNode] = set()
+        while len(done) < len(nodes):
+            node = self.rng.choice([n for n in nodes if n not in done and n.pred <= done])
+            self._put(stream, "graph", functions[node.handle])
+            done.add(node)
         return SUCCESS
 
     def destroy_executable(self, executable: int) -> int:
@@ -257,14 +288,18 @@ class FakeDriver:
         if stream in self.capturing:
             self.marks[event] = set(self.capturing[stream])
             return SUCCESS
+        self._put(stream, "record", self._recorded(event))
+        return SUCCESS
+
+    def _recorded(self, event: int) -> Callable[[], None]:
+        """From now on the event stands for the moment when this is called."""
         count = self.recorded[event] = self.recorded.get(event, 0) + 1
 
         def go() -> None:
             self.happened.add((event, count))
             self.when[event] = self.ticks
 
-        self._put(stream, "record", go)
-        return SUCCESS
+        return go
 
     def query_stream(self, stream: int) -> int:
         return NOT_READY if self.streams[stream] else SUCCESS
@@ -325,6 +360,7 @@ class FakeNode:
     handle: int
     function: Callable[[], None]
     pred: set[FakeNode]
+    event: int = 0  # that it records
 
 
 def _part(values: list[Any], row: int, rows: int) -> list[Any]:

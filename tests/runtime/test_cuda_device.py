@@ -6,6 +6,7 @@ import gc
 import math
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,16 @@ from kernelgraph.compiler.graph import Builder
 from kernelgraph.compiler.interpret import interpret
 from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.batch import batched, packed
-from kernelgraph.runtime.devices import cuda, cuda_alone, cuda_graph
+from kernelgraph.runtime.devices import cuda, cuda_direct, cuda_graph
 from kernelgraph.runtime.devices.cuda_pool import DevicePool
 from kernelgraph.runtime.errors import DeviceLost, OutOfMemory
 from kernelgraph.runtime.machine import MACHINES
+from kernelgraph.runtime.native_direct import Taken
+from kernelgraph.runtime.plan import Launch
 from kernelgraph.runtime.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task
 from kernelgraph.runtime.schedule import schedule
 from kernelgraph.runtime.settings import override
+from kernelgraph.runtime.trial import identity
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 from cuda_fake import FakeBlas, FakeContext  # noqa: E402
@@ -118,6 +122,17 @@ def chain(kernels: int = 1) -> Any:
     found = [b.map("exp", b.reduce("sum", square, (k % 2,))) for k in range(2)]
     found += [b.map("sin", b.reduce("sum", v, (0,))) for v in found]
     return b.finish(found)
+
+
+def uneven() -> Any:
+    """One output after one kernel, the other after a chain of six."""
+    b = Builder("uneven")
+    x = b.reshape(b.input(ArrayType((40,), np.dtype("f4"))), (8, 5))
+    value = x
+    for k in range(6):
+        value = b.map("negative", b.reduce("max", b.map("add", value, x), (k % 2,)))
+        value = b.broadcast(b.reshape(value, (1, 5) if k % 2 == 0 else (8, 1)), (8, 5))
+    return b.finish([b.reduce("max", x, (0,)), value])
 
 
 def start(device: cuda.CUDADevice, graph: Any) -> tuple[Any, Any]:
@@ -296,6 +311,24 @@ def test_no_driver_is_said() -> None:
         pytest.skip("this machine has a GPU")
 
 
+@pytest.mark.parametrize("way", ["streams", "replay"])
+def test_the_critical_path_runs_on_a_stream_of_high_priority(way: str) -> None:
+    """A chain of six kernels beside one: the chain's stream is the critical one, captured or not."""
+    device = device_on(FakeContext(), replay=True)
+    executable, inputs = start(device, uneven())
+    plan = executable.plan
+    assert len(plan.high_priority) == 1 and plan.streams > 1
+    executable = device.prepare(plan, way)
+    log, high = device.context.driver.log, device.context.high
+    kept = []
+    for _ in range(2):
+        log.clear()
+        kept.append(call(device, executable, inputs))
+    launched = [entry[1] for entry in log if entry[0] == "launch"]
+    wanted = [step.stream in plan.high_priority for step in plan.steps if isinstance(step, Launch)]
+    assert [stream in high for stream in launched] == wanted and any(wanted)
+
+
 def test_events_are_recycled() -> None:
     context = FakeContext()
     device = device_on(context)
@@ -350,7 +383,9 @@ def test_replay_writes_new_pointers_alone(always: None) -> None:
             event.wait()
 
 
-@pytest.mark.parametrize("call_name", ["begin_capture", "instantiate", "update_kernel", "launch_graph"])
+@pytest.mark.parametrize(
+    "call_name", ["begin_capture", "add_event", "instantiate", "update_kernel", "update_event", "launch_graph"]
+)
 def test_what_goes_wrong_with_graphs_is_said_and_done_without(
     always: None, call_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -477,31 +512,111 @@ def test_numbers_and_offsets_of_packed_launches(always: None, replay: bool) -> N
     assert counted(device, "launch_graph") == (3 if replay else 0) and not executable.notes
 
 
-@pytest.mark.parametrize("refused", ["", "begin_capture", "instantiate"])
-def test_a_launch_alone_becomes_a_graph(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
-    monkeypatch.setattr(cuda_alone, "ALONE_AFTER", 3)
+def directly(device: Any, executable: Any) -> Any:
+    """f(after, x): a call of a plan of one launch by its direct way, else by the ordinary one; the event, and what must
+    stay alive."""
+    program = executable.plan.program
+    go = executable.direct([Taken(b) for b in (*program.inputs, *program.outputs)])
+
+    def run(after: Any, source: Any) -> Any:
+        target = device.allocate(160)
+        event = go(after, source.address, target.address)
+        direct = event is not None
+        if not direct:
+            memories = [source.address, target.address]
+            (event,) = executable.run(memories, None, (), [(0, after)] if after else ())
+        return event, target, direct
+
+    return run
+
+
+@pytest.mark.parametrize("refused", ["", "begin_capture", "instantiate", "update_kernel", "launch_graph"])
+@pytest.mark.parametrize("chained", [False, True])
+def test_a_launch_becomes_a_graph_of_one_node(monkeypatch: pytest.MonkeyPatch, refused: str, chained: bool) -> None:
+    monkeypatch.setattr(cuda_direct, "PLAIN", 3)
     device = device_on(FakeContext())
     executable, _ = start(device, chain())
     driver = device.context.driver
-    kept = []
+    run = directly(device, executable)
+    kept: list[Any] = []
     for turn in range(40):
         x = np.arange(40, dtype="f4") + turn
-        source, target = device.allocate(160), device.allocate(160)
-        device.upload(x, source).wait()
+        source, after = device.allocate(160), None
+        if chained and turn % 4:
+            after, source, x = kept[-1][0], kept[-1][2], 2 * kept[-1][1]
+        else:
+            device.upload(x, source).wait()
         if turn == 3 and refused:
             driver.refuse[refused] = 1
-        (event,) = executable.run([source.address, target.address], None, (), ())
-        kept.append((event, x, source, target))
-    for event, x, _, target in kept:
+        event, target, direct = run(after, source)
+        assert not direct or turn > 3
+        kept.append((event, x, target, source, direct))
+    for event, x, target, *_ in kept:
         event.wait()
         got = np.empty_like(x)
         device.download(target, got)
         np.testing.assert_array_equal(got, x + x)
-    assert counted(device, "launch_graph") == (0 if refused else 37)
-    assert refused or counted(device, "instantiate") == len(device._streams[False])
-    del executable
+    count = sum(direct for *_, direct in kept)
+    if refused in ("begin_capture", "instantiate"):
+        assert count == counted(device, "launch_graph") == 0
+    else:
+        assert count >= 20
+        assert len({event.stream for event, *_, direct in kept if direct}) == counted(device, "instantiate") > 1
+        assert chained or count == 36 - bool(refused)
+    run, executable = None, None
     gc.collect()
     assert not driver.graphs and not driver.functions
+
+
+def test_a_direct_call_leaves_to_others_what_it_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_direct, "PLAIN", 0)
+    device = device_on(FakeContext())
+    executable, inputs = start(device, chain())
+    program = executable.plan.program
+    go = executable.direct([Taken(b) for b in (*program.inputs, *program.outputs)])
+    (source, upload), target = inputs[0], device.allocate(160)
+    assert go(None, source.address, target.address) is None  # makes the graphs
+    assert go(None, source.address, target.address) is not None
+    assert go(upload, source.address, target.address) is None  # of a stream that no plan is launched on
+    failed = device.events.record(device._streams[False][0])
+    failed.error = ValueError("no")
+    assert go(failed, source.address, target.address) is None
+    with pytest.raises(TypeError):
+        go(None, source.address, None)
+    two, _ = start(device, chain(4))
+    assert two.direct([Taken(b) for b in (*two.plan.program.inputs, *two.plan.program.outputs)]) is None
+
+
+def test_winners_are_kept_by_gpu_and_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = device_on(FakeContext())
+    first = identity(device)
+    assert first == device.identity and "H200" in first and "13.0" in first and "nvmath-python" in first
+    monkeypatch.setattr(device.context.driver, "version", lambda: (13, 1))
+    second = identity(device)
+    device.properties = replace(device.properties, multiprocessors=100)
+    assert len({first, second, identity(device)}) == 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_output_of_a_replayed_call_is_waited_for_alone(always: None, seed: int) -> None:
+    """It is there while the other is not."""
+    graph = uneven()
+    device = device_on(FakeContext(seed), replay=True)
+    executable, inputs = start(device, graph)
+    wanted = interpret(graph, [np.arange(40, dtype="f4")])
+    alone = 0
+    for turn in range(4):
+        memories, (events, *_kept) = call(device, executable, inputs)
+        assert turn == 0 or events[0].handle != events[1].handle
+        events[0].wait()
+        alone += not events[1].query()
+        for memory, event, result in zip(memories, events, wanted, strict=True):
+            event.wait()
+            got = np.empty_like(result)
+            device.download(memory, got)
+            np.testing.assert_allclose(got, result, rtol=1e-5)
+    assert counted(device, "launch_graph") == 3 and not executable.notes
+    assert alone
 
 
 def test_graphs_keep_a_bounded_number_of_bytes(always: None) -> None:
@@ -533,8 +648,28 @@ def test_timed_runs_have_the_device_to_themselves(way: str, seed: int) -> None:
     found = [timing.query() for timing in times]
     replayed = way == "replay"
     assert [math.isnan(us) for us in found] == [replayed and turn < 3 for turn in range(6)]
-    steps = 3 if replayed else 2 + 2 * len(plan.steps)
+    steps = 3 + 2 * len(plan.steps)
     assert all(0 < us <= steps + 2 * len(plan.program.buffers) for us in found if not math.isnan(us))
+
+
+@pytest.mark.parametrize("way", ["streams", "replay"])
+def test_on_an_idle_device_a_timed_run_is_issued_as_any_other(way: str) -> None:
+    device = device_on(FakeContext(), replay=True)
+    executable = device.prepare(ready(chain(4)), way)
+    _, inputs = start(device, chain(4))
+    kept = []
+    for _ in range(3):
+        kept.append(call(device, executable, inputs))
+        device.synchronize()
+    log, found = device.context.driver.log, []
+    for timed in (False, True):
+        log.clear()
+        kept.append(call(device, executable, [(inputs[0][0], None)], timed=timed))
+        own = [entry[0] for entry in log if device.clock._stream not in entry]
+        found.append([name for name in own if name != "record"])
+        device.synchronize()
+    assert found[0] == found[1] and found[0]
+    assert 0 < kept[-1][1][0][1].query() < 1e6
 
 
 def test_a_timed_run_that_fails_does_not_count() -> None:
