@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,3 +28,13 @@ class BoundKernelGraph:
         if name in ("graph", "program", "plan", "source", "explain", "compile"):
             return functools.partial(value, self.__self__)
         return value
+
+
+def undecorated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The plain method behind a decorated one of an object, or behind an object whose `__call__` is decorated."""
+    if not isinstance(function, BoundKernelGraph):
+        call = next((vars(kind)["__call__"] for kind in type(function).__mro__ if "__call__" in vars(kind)), None)
+        if not hasattr(call, "_versions"):
+            return function
+        function = BoundKernelGraph(call, function)
+    return MethodType(function.__func__._function, function.__self__)

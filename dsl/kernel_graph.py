@@ -18,7 +18,7 @@ from ..runtime.program import Program
 from ..runtime.schedule import explain as explain_plan
 from ..runtime.settings import settings
 from .array import Array
-from .bound import BoundKernelGraph
+from .bound import BoundKernelGraph, undecorated
 from .capture import Argument, Captured
 from .devices import open_device, target
 from .eager import plain, wrapped
@@ -61,6 +61,7 @@ class KernelGraph:
         untraceable: str = "refuse",
     ) -> None:
         """The options are those of `kernel_graph`. Raises OptionError, ArgumentsError."""
+        function = undecorated(function)
         check_function(function)
         self._options = checked(device, streams, memory, static_argnames, fastmath, untraceable)
         self._parameters = Parameters(function, self._options.static)

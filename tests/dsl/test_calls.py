@@ -343,3 +343,30 @@ def test_a_fake_device_takes_everything() -> None:
     again = f(out["b"], out["b"].T if False else X.T)
     assert again["a"].numpy().shape == (4, 4)
     assert {type(s).__name__ for s in f.plan(X, X.T).steps} >= {"Launch", "Record"}
+
+
+class Scaled:
+    """An object that is called, and has a decorated method beside."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    @kg.kernel_graph(device="cpu")
+    def __call__(self, x: Any) -> Any:
+        return x * self.factor
+
+    @kg.kernel_graph(device="cpu")
+    def shifted(self, x: Any, by: float = 1.0) -> Any:
+        return self(x) + by
+
+
+def test_decorated_methods_decorated_again() -> None:
+    x = np.arange(3.0)
+    scaled = Scaled(2.0)
+    for call in (scaled, scaled.__call__, kg.kernel_graph(scaled, device="cpu"), kg.kernel_graph(scaled.__call__)):
+        np.testing.assert_array_equal(call(x), x * 2)
+    np.testing.assert_array_equal(kg.kernel_graph(kg.kernel_graph(scaled))(x), x * 2)
+    for call in (scaled.shifted, kg.kernel_graph(scaled.shifted, device="cpu")):
+        np.testing.assert_array_equal(call(x, 3.0), x * 2 + 3)
+    scaled.factor = 5.0
+    np.testing.assert_array_equal(scaled.shifted(x), x * 5 + 1)

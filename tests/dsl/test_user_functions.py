@@ -271,7 +271,7 @@ REFUSED = [
     (takes_method, "has no sum"),
     (captures_array, "TABLE, a ndarray"),
     (endless, "calls itself; write a loop"),
-    (mixes, "one path gives float64, another UniTuple"),
+    (mixes, "one path gives float64, another UniTuple|its paths return different types"),
 ]
 
 
