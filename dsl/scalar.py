@@ -39,6 +39,7 @@ _REFUSED = {
     "STORE_DEREF": ("assigns to a name of an outer function", "return the value"),
     "STORE_ATTR": ("assigns to an attribute", "return the value"),
     "BUILD_MAP": ("makes a dict", "use numbers and tuples of numbers"),
+    "BUILD_CONST_KEY_MAP": ("makes a dict", "use numbers and tuples of numbers"),
     "BUILD_LIST": ("makes a list", "use numbers and tuples of numbers"),
     "BUILD_SET": ("makes a set", "use numbers and tuples of numbers"),
     "BUILD_STRING": ("makes a string", "use numbers"),
@@ -257,11 +258,12 @@ def _first_line(code: CodeType) -> str:
 def _check(function: FunctionType) -> None:
     """Raises UnsupportedError, at the line, for what has no place in a kernel."""
     code = function.__code__
-    for instruction in dis.get_instructions(code):
+    instructions = list(dis.get_instructions(code))
+    for at, instruction in enumerate(instructions):
         for start, (does, instead) in _REFUSED.items():
             if instruction.opname.startswith(start):
-                line = instruction.positions.lineno if instruction.positions else None
+                lines = (i.positions.lineno for i in instructions[at:] if i.positions and i.positions.lineno)
                 raise UnsupportedError(
                     f"the scalar function {code.co_name} {does}, which a kernel cannot; {instead}",
-                    show_line(code.co_filename, line or code.co_firstlineno),
+                    show_line(code.co_filename, next(lines, code.co_firstlineno)),
                 )

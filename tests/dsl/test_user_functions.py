@@ -231,6 +231,18 @@ def makes_list(x):
     return parts[0]
 
 
+def makes_dict(x):
+    rates = {1: 0.5, 2: 0.4}  # here
+    return rates[1] * x
+
+
+def catches(x):
+    try:
+        return 1 / x
+    except ZeroDivisionError:  # here
+        return 0.0
+
+
 def text(x):
     return f"{x}"  # here
 
@@ -265,6 +277,8 @@ REFUSED = [
     (raises, "raises an error, which a kernel cannot; return np.nan"),
     (asserts, "asserts"),
     (makes_list, "makes a list"),
+    (makes_dict, "makes a dict"),
+    (catches, "catches errors"),
     (text, "makes a string"),
     (nothing, "returns nothing"),
     (unknown_name, "not_there"),

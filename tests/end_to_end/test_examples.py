@@ -149,3 +149,13 @@ def test_monte_carlo() -> None:
     for mean, error in results:
         assert abs(error / own - (paths / example.PATHS) ** 0.5) < 0.05
         assert abs(mean - payoff.mean()) < 5 * np.hypot(error, own)
+
+
+def test_mandelbrot() -> None:
+    example = load("08_*")
+    shades, inside = example.main(width=40, height=11)
+    x, y = np.linspace(-2.1, 0.7, 40), np.linspace(1.15, -1.15, 11)
+    steps = np.vectorize(lambda c: example.escape(complex(c))[0])(x + 1j * y[:, None])
+    np.testing.assert_allclose(inside, (steps == 100).mean(1))
+    np.testing.assert_array_equal(np.asarray(shades)[steps == 100], 9)
+    assert np.asarray(shades).dtype == np.int8 and len(np.unique(shades)) == 10

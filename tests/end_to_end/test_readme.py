@@ -41,7 +41,10 @@ def printed(programs: list[str], folder: Path) -> list[str]:
     return shown.stdout.split("\f\n")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/how-it-works.md", "docs/faults.md", "docs/profiling.md"])
+PAGES = ["README.md", *(f"docs/{page}.md" for page in ("how-it-works", "faults", "profiling", "user-functions"))]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_programs_print_what_the_page_says(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     text = read(page)
     programs = [body for kind, body in FENCE.findall(text) if kind == "python"]
