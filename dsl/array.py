@@ -323,7 +323,7 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
 
     gpu = gpu_of(x)
     if gpu is not None:
-        return asarray(borrow(x, gpu), dtype, device=device, copy=copy)
+        return asarray(borrow(x, gpu, lasts=True), dtype, device=device, copy=copy)
     _may_copy(copy)
     return from_numpy(np.asarray(x, dtype), open_device(place or default()))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from .array import Array, from_numpy, hold, uses
 from .devices import DeviceUnavailableError, open_device
 from .errors import ArgumentsError, DTypeError, ReadOnlyError
 from .spec import strided
-from .streams import CURRENT, library_streams
+from .streams import library_streams, stream_of
 
 LEGACY = 1
 UNKNOWN = -1  # in place of a handle: the holder works on streams that it has not told
@@ -29,11 +29,11 @@ NO_HANDSHAKE = -1  # DLPack's way to say that the consumer has seen to the order
 
 
 class Borrowed:
-    """Somebody else's memory. address: of its lowest byte."""
+    """Somebody else's memory. address: of its lowest byte. streams: gives the streams that the lender works on."""
 
     __slots__ = ("_streams", "address", "nbytes", "owner", "readonly", "start")
 
-    def __init__(self, tensor: dlpack.Tensor, owner: Any, streams: Sequence[Any]) -> None:
+    def __init__(self, tensor: dlpack.Tensor, owner: Any, streams: Callable[[], Sequence[Any]]) -> None:
         extents = list(zip(tensor.shape, tensor.strides, strict=True))
         empty = 0 in tensor.shape
         low = 0 if empty else sum(min(0, s) * (n - 1) for n, s in extents)
@@ -42,7 +42,7 @@ class Borrowed:
         self.owner, self.readonly, self._streams = owner, tensor.readonly, streams
 
     def streams(self) -> Sequence[Any]:
-        return self._streams
+        return self._streams()
 
 
 class Lent:
@@ -54,19 +54,26 @@ class Lent:
     def __init__(self, array: Array) -> None:
         self.inner, self._device, self._array = array._memory, array._device, weakref.ref(array)
         self.address, self.nbytes, self.start = self.inner.address, self.inner.nbytes, 0
-        self._holders: dict[object, int] = {}
+        self._holders: dict[object, Any] = {}  # the stream of each; None for one that has not told
         self._past: list[Any] = []  # what holders that let go may still be doing
 
     def add(self, handle: int) -> object:
-        """A holder, which works on a stream (or UNKNOWN)."""
+        """A holder, which works on a stream (or UNKNOWN), and has to keep that for as long."""
         token = object()
-        self._holders[token] = handle
+        own = [stream for stream in library_streams(self._device) if stream.handle == handle]
+        foreign = self._device.foreign_stream  # type: ignore[attr-defined]
+        self._holders[token] = None if handle == UNKNOWN else own[0] if own else foreign(handle)
         return token
+
+    @property
+    def is_anybodys(self) -> bool:
+        """Whether there is a holder that has not told its stream."""
+        return None in self._holders.values()
 
     def drop(self, token: object) -> None:
         """A holder lets go."""
-        handle = self._holders.pop(token)
-        self._past += [stream.record() for stream in self._streams([handle])]
+        stream = self._holders.pop(token)
+        self._past += [stream.record() for stream in self._streams([stream])]
 
     @property
     def is_held(self) -> bool:
@@ -76,17 +83,16 @@ class Lent:
     def streams(self) -> Sequence[Any]:
         return [*self._streams(self._holders.values()), *map(Past, self._past)]
 
-    def _streams(self, handles: Any) -> list[Any]:
-        known = {h for h in handles if h != UNKNOWN}
-        found = {h: self._device.foreign_stream(h) for h in known}  # type: ignore[attr-defined]
-        if UNKNOWN in handles:
+    def _streams(self, holders: Any) -> list[Any]:
+        found = {stream.handle: stream for stream in holders if stream is not None}
+        if None in holders:
             found |= {stream.handle: stream for stream in library_streams(self._device)}
         return list(found.values())
 
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():
             return
-        events = [*self._past, *(stream.record() for stream in self._streams(set(self._holders.values())))]
+        events = [*self._past, *(stream.record() for stream in self._streams(self._holders.values()))]
         if events:
             hold(tuple(events), (self.inner,))
 
@@ -165,32 +171,33 @@ def gpu_of(value: Any) -> int | None:
     return 0 if hasattr(value, "__cuda_array_interface__") else None
 
 
-def borrow(value: Any, index: int) -> SharedArray:
-    """Somebody's array in the memory of GPU `index`, without a copy. Raises ArgumentsError, DTypeError."""
+def borrow(value: Any, index: int, lasts: bool = False) -> SharedArray:
+    """Somebody's array in the memory of GPU `index`, without a copy. lasts: for longer than one call.
+    Raises ArgumentsError, DTypeError."""
     try:
         device = open_device(("cuda", index))
     except DeviceUnavailableError:
         raise elsewhere(value) from None
-    current = CURRENT.get(type(value).__module__.partition(".")[0])
-    module = sys.modules.get(type(value).__module__.partition(".")[0])
-    stream = None if current is None else device.foreign_stream(int(current(module, index)))  # type: ignore[attr-defined]
-    event = None
+    library = type(value).__module__.partition(".")[0]
+    stream = stream_of(library, device)
+    known, event = stream is not None, None
     try:
         if hasattr(value, "__dlpack__"):
             side = stream or device.handshake  # type: ignore[attr-defined]
             owner = _capsule(value, side.handle)
             tensor = dlpack.read(owner)
-            event = None if stream else side.record()
+            event = None if stream and not lasts else side.record()
         else:
             tensor, handle = _interface(value.__cuda_array_interface__)
             owner, stream = value, stream or device.foreign_stream(handle)  # type: ignore[attr-defined]
+            event = stream.record() if lasts else None
     except (BufferError, RuntimeError, ValueError, AttributeError) as error:
         reason = str(error).rstrip(".") + ("; write x.detach()" if getattr(value, "requires_grad", False) else "")
         raise ArgumentsError(f"{name_of(value)} cannot be read: {reason}") from None
     except TypeError as error:
         raise DTypeError(f"{name_of(value)} cannot be read: {error}; convert it to float32, say") from None
-    stream = stream or device.foreign_stream(LEGACY)  # type: ignore[attr-defined]
-    memory = Borrowed(tensor, (owner, value), (stream,))
+    fixed = (stream or device.foreign_stream(LEGACY),)  # type: ignore[attr-defined]
+    memory = Borrowed(tensor, (owner, value), lambda: [stream_of(library, device)] if known and lasts else fixed)
     aligned = (memory.address + memory.start) % 16 == 0
     spec = strided(ArrayType(tensor.shape, tensor.dtype), tensor.strides, aligned)
     return SharedArray(memory, spec, device, event)
@@ -299,7 +306,7 @@ def capsule(array: Array, stream: Any, versioned: bool) -> Any:
 def interface(array: Array) -> dict[str, Any]:
     """`__cuda_array_interface__`, version 3. Whoever asks may hold the memory for as long as the array lives."""
     memory: Any = array._memory
-    if type(memory) is not Lent or UNKNOWN not in memory._holders.values():
+    if type(memory) is not Lent or not memory.is_anybodys:
         try:
             memory, _ = lend(array, UNKNOWN)
         except BufferError as error:

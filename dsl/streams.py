@@ -15,10 +15,10 @@ from .trace import _local
 
 # How other libraries' streams tell their handle, tried in order.
 _HANDLES = ("cuda_stream", "ptr", "handle")
-# The streams that a library puts its work on at present: its module -> the handle, given the number of the GPU.
+# The stream that a library puts its work on at present, given its module and the number of the GPU.
 CURRENT: dict[str, Callable[[Any, int], Any]] = {
-    "torch": lambda module, index: module.cuda.current_stream(index).cuda_stream,
-    "cupy": lambda module, index: module.cuda.get_current_stream().ptr,
+    "torch": lambda module, index: module.cuda.current_stream(index),
+    "cupy": lambda module, index: module.cuda.get_current_stream(),
 }
 
 
@@ -74,7 +74,7 @@ class Stream:
         made = cls.__new__(cls)
         handle = _handle(stream)
         made._device = _gpu(device, stream)
-        made._stream = made._device.foreign_stream(handle)  # type: ignore[attr-defined]
+        made._stream = made._device.foreign_stream(handle, stream)  # type: ignore[attr-defined]
         return made
 
     @property
@@ -184,15 +184,25 @@ def synchronize(device: str | None = None) -> None:
 
 def library_streams(device: Device) -> list[Any]:
     """The streams that other libraries, as far as they are loaded, put their work on at present; the legacy one."""
-    handles = {1}
-    for name, current in CURRENT.items():
-        module = sys.modules.get(name)
-        if module is not None and hasattr(module, "cuda"):
-            try:
-                handles.add(int(current(module, device.index)) or 1)
-            except Exception:  # it has no GPU
-                continue
-    return [device.foreign_stream(handle) for handle in sorted(handles)]  # type: ignore[attr-defined]
+    found = {1: device.foreign_stream(1)}  # type: ignore[attr-defined]
+    for name in CURRENT:
+        stream = stream_of(name, device)
+        if stream is not None:
+            found.setdefault(stream.handle, stream)
+    return list(found.values())
+
+
+def stream_of(library: str, device: Device) -> Any:
+    """The stream that a library puts its work on at present; None for one that is not loaded or has no such thing. What
+    it gives keeps the library's own object alive, and so the handle valid."""
+    module, current = sys.modules.get(library), CURRENT.get(library)
+    if module is None or current is None:
+        return None
+    try:
+        stream = current(module, device.index)
+    except Exception:  # it has no GPU, or is still being imported
+        return None
+    return device.foreign_stream(_handle(stream), stream)  # type: ignore[attr-defined]
 
 
 # what calls do under streams

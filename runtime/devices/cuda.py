@@ -61,6 +61,7 @@ class CUDADevice:
         self._kernels: dict[Kernel, int] = {}
         self._lock = threading.RLock()
         self._streams: dict[bool, list[int]] = {False: [], True: []}  # by priority
+        self._urgent: set[int] = set()  # streams of callers of a high priority: what is under them has it too
         self._numbers: dict[int, int] = {}  # of streams of low priority
         self._objects: list[Any] = []
         self._spare: dict[bool, list[int]] = {False: [], True: []}  # streams that callers had
@@ -157,16 +158,18 @@ class CUDADevice:
         """Physical streams for a plan's. The first is that of the latest event to wait for, which then costs nothing;
         else calls take turns, so that independent ones overlap."""
         low, top = self._streams[False], self._streams[True]
+        urgent = bool(self._urgent) and any(getattr(event, "stream", 0) in self._urgent for _, event in after)
         if len(low) < len(high):
             self._grow(len(high))
         count, base = len(low), self._turn
-        if not after:
+        follows = [n for _, event in after if (n := self._numbers.get(getattr(event, "stream", 0))) is not None]
+        if follows:
+            base = follows[-1]
+        else:
             self._turn = (base + len(high)) % count
-        for _, event in after:
-            base = self._numbers.get(getattr(event, "stream", 0), base)
-        if len(high) == 1 and not high[0]:
+        if len(high) == 1 and not (high[0] or urgent):
             return [low[base % count]]
-        return [(top if is_high else low)[(base + s) % count] for s, is_high in enumerate(high)]
+        return [(top if is_high or urgent else low)[(base + s) % count] for s, is_high in enumerate(high)]
 
     def some_streams(self, count: int) -> list[int]:
         """At most so many streams for calls that wait for nothing; others for the next who asks."""
@@ -190,6 +193,8 @@ class CUDADevice:
         self.context.enter()
         spare = self._spare[priority < 0]
         handle = spare.pop() if spare else self.new_stream(priority < 0)
+        if priority < 0:
+            self._urgent.add(handle)
         return CudaStream(self, handle, priority, own=True)
 
     def give_stream(self, handle: int, priority: int) -> None:
@@ -202,9 +207,10 @@ class CUDADevice:
             self._handshake = CudaStream(self, self.new_stream(False))
         return self._handshake
 
-    def foreign_stream(self, handle: int) -> CudaStream:
-        """Somebody's stream. handle: the driver's; 0 and 1 are the legacy default stream, 2 is the thread's own."""
-        return CudaStream(self, handle or LEGACY)
+    def foreign_stream(self, handle: int, owner: Any = None) -> CudaStream:
+        """Somebody's stream. handle: the driver's; 0 and 1 are the legacy default stream, 2 is the thread's own.
+        owner: what keeps the handle valid."""
+        return CudaStream(self, handle or LEGACY, owner=owner)
 
     def relaxed(self) -> AbstractContextManager[None]:
         """Within it this thread may do what a capture of somebody else's forbids."""

@@ -44,8 +44,8 @@ def captured_event(device: Any, stream: int) -> CapturedEvent:
 class CudaStream:
     """See `Stream` in `device.py`. A handle that the device gave goes back to it."""
 
-    def __init__(self, device: Any, handle: int, priority: int = 0, own: bool = False) -> None:
-        self._device, self.handle, self.priority, self._own = device, handle, priority, own
+    def __init__(self, device: Any, handle: int, priority: int = 0, own: bool = False, owner: Any = None) -> None:
+        self._device, self.handle, self.priority, self._own, self.owner = device, handle, priority, own, owner
         self._driver = device.context.driver
 
     def __del__(self) -> None:

@@ -59,9 +59,6 @@ class SharedDriver(FakeDriver):
     def is_pinned(self, address: int) -> bool:
         return False
 
-    def memset_first(self) -> None:
-        """Nothing: a place to break on."""
-
 
 class SharedContext(FakeContext):
     def __init__(self, seed: int = 0, capacity: int = 1 << 30) -> None:

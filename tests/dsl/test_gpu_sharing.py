@@ -54,7 +54,7 @@ def given(gpu: cuda.CUDADevice, kind: type[Theirs], values: Any = X, handle: int
 @pytest.fixture
 def lender_is_known(gpu: cuda.CUDADevice, monkeypatch: pytest.MonkeyPatch) -> Lender:
     lender = Lender(gpu.context)
-    monkeypatch.setitem(streams.CURRENT, Known.__module__.partition(".")[0], lambda module, index: lender.handle)
+    monkeypatch.setitem(streams.CURRENT, Known.__module__.partition(".")[0], lambda module, index: lender)
     return lender
 
 

@@ -16,7 +16,7 @@ from kernelgraph.dsl import lending
 from kernelgraph.dsl.lending import SharedArray
 
 N = 1 << 16
-CYCLES = 100_000_000  # some 50 ms of a GPU
+CYCLES = 400_000_000  # some 0.2 s of a GPU
 torch: Any = None
 
 
