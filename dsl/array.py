@@ -103,8 +103,12 @@ class Array:
         if self._device.kind == "cpu":
             host = self._view()
         else:
-            host = np.empty(self._spec.shape, self._spec.dtype)
-            self._device.download(self._memory, host)
+            read = getattr(self._device, "read", None)
+            if read is None:
+                host = np.empty(self._spec.shape, self._spec.dtype)
+                self._device.download(self._memory, host)
+            else:
+                host = read(self._memory, self._spec.shape, self._spec.dtype)
         host.flags.writeable = False
         return host
 
@@ -170,7 +174,7 @@ class Array:
         """The same values on another device. stream: None only, since the copy has a stream of its own."""
         if stream is not None:
             raise ArgumentsError("to_device chooses the stream itself; leave stream out")
-        return to_device(self, device)
+        return asarray(self, device=device)
 
     def item(self, *index: Any) -> Any:
         return self.numpy().item(*index)
@@ -285,8 +289,9 @@ def _restore(values: np.ndarray[Any, Any], device: str) -> Array:
     return asarray(values, device=device)
 
 
-def from_numpy(values: Any, device: Device, own: bool = False) -> Array:
-    """NumPy's values on a device. own: nobody else writes to them, so that the CPU may keep the memory as it is."""
+def from_numpy(values: Any, device: Device, own: bool = False, later: bool = False) -> Array:
+    """NumPy's values on a device. own: nobody else writes to them, so that the CPU may keep the memory as it is. later:
+    they may be read until the result is ready, by a GPU that reads them itself."""
     host = np.asarray(values)
     try:
         dtype = dtype_of(host.dtype if host.dtype.isnative else host.dtype.newbyteorder("="))
@@ -297,7 +302,12 @@ def from_numpy(values: Any, device: Device, own: bool = False) -> Array:
     if own and fits and device.kind == "cpu" and address(host) % 16 == 0:
         return Array(NumpyMemory(host), spec, device)
     memory = device.allocate(spec.nbytes)
-    event = device.upload(np.ascontiguousarray(host, dtype).reshape(spec.shape), memory)
+    dense = np.ascontiguousarray(host, dtype).reshape(spec.shape)
+    if later:
+        event: Event = device.upload(dense, memory, True)  # type: ignore[call-arg]
+        hold((event,), (memory, dense))
+        return Array(memory, spec, device, event)
+    event = device.upload(dense, memory)
     return Array(memory, spec, device, None if device.kind == "cpu" else event)  # the CPU has copied on return
 
 
@@ -336,11 +346,6 @@ def _may_copy(copy: bool | None) -> None:
 def array(x: Any, dtype: Any = None, *, device: str | None = None) -> Array:
     """As `asarray`, always with memory of its own."""
     return asarray(x, dtype, device=device, copy=True)
-
-
-def to_device(x: Any, device: str) -> Array:
-    """The values on `device`."""
-    return asarray(x, device=device)
 
 
 # calls in flight

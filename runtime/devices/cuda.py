@@ -23,6 +23,7 @@ from .cuda_events import CudaEvent, EventPool, is_lost
 from .cuda_graph import Graphs, Replay, replayable, worth_replay
 from .cuda_launch import KernelStep, in_one_block
 from .cuda_library import Blas, native_step
+from .cuda_pinned import Pinned
 from .cuda_pool import DevicePool
 from .cuda_profile import Marks
 from .cuda_properties import GpuProperties
@@ -70,7 +71,9 @@ class CUDADevice:
         _devices.add(self)
         self._grow(STREAMS)
         self.clock = Clock(self.context, self.failure, self.new_stream(False), self._working)
-        self._transfers = Transfers(self.context, self.events, self.new_stream(False), self.failure)
+        lanes = (self.new_stream(False), self.new_stream(False))
+        self._transfers = Transfers(self.context, self.events, lanes, self.failure)
+        self.pinned = Pinned(self.context)
 
     @property
     def identity(self) -> str:
@@ -80,13 +83,30 @@ class CUDADevice:
 
     # memory
 
-    def upload(self, host: np.ndarray[Any, Any], memory: Any) -> CudaEvent:
+    def upload(self, host: np.ndarray[Any, Any], memory: Any, later: bool = False) -> CudaEvent:
+        """later: the host array may be read until the event has happened."""
         self.context.enter()
-        return self._transfers.upload(host, memory)
+        return self._transfers.upload(host, memory, later)
 
     def download(self, memory: Any, host: np.ndarray[Any, Any]) -> None:
         self.context.enter()
         self._transfers.download(memory.address, host)
+
+    def read(self, memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """Device memory, already written, as a new host array."""
+        self.context.enter()
+        pinned = self.pinned.for_result(shape, dtype)
+        host = np.empty(shape, dtype) if pinned is None else pinned
+        self._transfers.download(memory.address, host, pinned is not None)
+        return host
+
+    def read_later(
+        self, memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any], after: Any
+    ) -> tuple[np.ndarray[Any, Any], CudaEvent]:
+        """As `read`, of memory that is written when `after` has happened; the host array is when the event has."""
+        self.context.enter()
+        host = self.pinned.empty(shape, dtype)
+        return host, self._transfers.download_later(memory, host, after)
 
     def _memory(self, nbytes: int) -> Any:
         """Memory of the driver's. Raises OutOfMemory, DeviceLost."""

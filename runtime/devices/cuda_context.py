@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..errors import CompileError, KernelGraphError, OutOfMemory
+from ..native import cores
 from .cuda_driver import Driver
 from .cuda_properties import H200, GpuProperties
 
@@ -115,9 +116,18 @@ class Context:
         self.enter()
         buffer.close(self._side)
 
+    @property
+    def copy_threads(self) -> int:
+        """How many threads help with large copies."""
+        return min(8, cores() - 1)
+
     def pinned(self, nbytes: int) -> Any:
         """Page-locked host memory; `int(memory.handle)` is its address."""
-        return self.core.LegacyPinnedMemoryResource().allocate(nbytes)
+        self.enter()
+        try:
+            return self.core.LegacyPinnedMemoryResource().allocate(nbytes)
+        except Exception as error:
+            raise OutOfMemory(f"no {nbytes} bytes of page-locked memory: {error}") from None
 
     def synchronize(self) -> None:
         self.enter()

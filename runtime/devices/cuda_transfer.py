@@ -1,4 +1,8 @@
-"""Copies between host and device: small ones straight, large ones in chunks through page-locked memory."""
+"""Copies between host and device, on a stream for each direction.
+
+Page-locked memory is copied as it is, small arrays by the driver, and large ones in chunks through page-locked memory:
+threads copy between the array and the chunks while the bus is at work.
+"""
 
 from __future__ import annotations
 
@@ -6,92 +10,125 @@ import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from .cuda_driver import SUCCESS
 from .cuda_events import CudaEvent, EventPool
+from .cuda_pinned import Staging
 
-CHUNK = 8 << 20  # bytes; two of them take turns, so that the host's copy and the bus overlap
+CHUNK = 4 << 20  # bytes
+CHUNKS = 16  # at most, for each direction
 SMALL = 256 << 10
 
 
+class Lane:
+    """One direction: a stream, chunks, and what may still be under way on it."""
+
+    def __init__(self, stream: int, make: Callable[[int], Any]) -> None:
+        self.stream = stream
+        self.staging = Staging(make, CHUNK, CHUNKS)
+        self.lock = threading.Lock()
+        self.coming: deque[tuple[CudaEvent, Any]] = deque()  # memory that is still being copied to or from
+
+    def keep(self, event: CudaEvent, things: Any) -> None:
+        while self.coming and self.coming[0][0].query():
+            self.coming.popleft()
+        self.coming.append((event, things))
+
+
 class Transfers:
-    """Copies on one stream of their own. failure(code, what) gives the exception for a result code."""
+    """failure(code, what) gives the exception for a result code. streams: one for each direction."""
 
     def __init__(
-        self, context: Any, events: EventPool, stream: int, failure: Callable[[int, str], BaseException]
+        self,
+        context: Any,
+        events: EventPool,
+        streams: tuple[int, int],
+        failure: Callable[[int, str], BaseException],
     ) -> None:
-        self._driver = context.driver
-        self._pinned = context.pinned
-        self._events, self._stream, self._failure = events, stream, failure
-        self._lock = threading.Lock()
-        self._chunks: list[Any] = []
-        self._coming: deque[tuple[CudaEvent, Any]] = deque()  # memory that is still being written
+        self._context, self._driver, self._events, self._failure = context, context.driver, events, failure
+        self._up, self._down = (Lane(stream, context.pinned) for stream in streams)
+        self._threads = getattr(context, "copy_threads", 0)
+        self._workers: ThreadPoolExecutor | None = None
 
-    def upload(self, host: np.ndarray[Any, Any], memory: Any) -> CudaEvent:
-        """Copy a C-contiguous host array into the start of `memory`; the array has been read on return."""
-        with self._lock:
-            while self._coming and self._coming[0][0].query():
-                self._coming.popleft()
-            if host.nbytes > SMALL:
-                self._upload_chunks(host.ctypes.data, memory.address, host.nbytes)
-                return self._events.record(self._stream)
-            if host.nbytes:  # from pageable memory the driver copies before it returns
-                code = self._driver.to_device(memory.address, host.ctypes.data, host.nbytes, self._stream)
-                self._do(code, "upload")
-            event = self._events.record(self._stream)
-            self._coming.append((event, memory))
-            return event
-
-    def download(self, address: int, host: np.ndarray[Any, Any]) -> None:
-        """Copy device memory, already written, into a C-contiguous host array; done on return."""
-        with self._lock:
-            if host.nbytes <= SMALL:
-                if host.nbytes:
-                    self._do(self._driver.to_host(host.ctypes.data, address, host.nbytes, self._stream), "download")
-                    self._do(self._driver.synchronize_stream(self._stream), "download")
+    def upload(self, host: np.ndarray[Any, Any], memory: Any, later: bool = False) -> CudaEvent:
+        """Copy a C-contiguous host array into the start of `memory`. The array has been read on return or, if it is in
+        page-locked memory and may be read `later`, once the event has happened."""
+        lane, nbytes = self._up, host.nbytes
+        with lane.lock:
+            if nbytes <= SMALL:
+                if nbytes:  # from pageable memory the driver copies before it returns
+                    self._do(self._driver.to_device(memory.address, host.ctypes.data, nbytes, lane.stream), "upload")
+                pinned = bool(nbytes) and self._driver.is_pinned(host.ctypes.data)
+            elif pinned := self._driver.is_pinned(host.ctypes.data):
+                self._do(self._driver.to_device(memory.address, host.ctypes.data, nbytes, lane.stream), "upload")
             else:
-                self._download_chunks(address, host.ctypes.data, host.nbytes)
+                self._in_chunks(self._upload_chunk, host.ctypes.data, memory.address, nbytes)
+            event = self._events.record(lane.stream)
+            lane.keep(event, (memory, host) if pinned else memory)
+        if pinned and not later:
+            event.wait()
+        return event
+
+    def download(self, address: int, host: np.ndarray[Any, Any], pinned: bool = False) -> None:
+        """Copy device memory, already written, into a C-contiguous host array; done on return. pinned: whether the
+        array is known to be page-locked."""
+        lane, nbytes = self._down, host.nbytes
+        if nbytes <= SMALL or pinned or self._driver.is_pinned(host.ctypes.data):
+            with lane.lock:
+                if nbytes:
+                    self._do(self._driver.to_host(host.ctypes.data, address, nbytes, lane.stream), "download")
+                done = self._events.record(lane.stream)
+            done.wait()
+        else:
+            with lane.lock:
+                self._in_chunks(self._download_chunk, address, host.ctypes.data, nbytes)
+
+    def download_later(self, memory: Any, host: np.ndarray[Any, Any], after: Any) -> CudaEvent:
+        """Copy device memory, once the event `after` has happened, into page-locked memory; done with the event."""
+        lane = self._down
+        with lane.lock:
+            if isinstance(after, CudaEvent):
+                self._do(self._driver.wait(lane.stream, after.handle, 0), "download")
+            elif after is not None:
+                after.wait()
+            if host.nbytes:
+                self._do(self._driver.to_host(host.ctypes.data, memory.address, host.nbytes, lane.stream), "download")
+            event = self._events.record(lane.stream)
+            event.error = getattr(after, "error", None)
+            lane.keep(event, (memory, host))
+        return event
+
+    def _in_chunks(self, copy: Callable[[int, int, int], None], source: int, target: int, nbytes: int) -> None:
+        """copy(source, target, bytes) for every chunk, by several threads."""
+        starts = range(0, nbytes, CHUNK)
+        jobs = [(source + start, target + start, min(CHUNK, nbytes - start)) for start in starts]
+        if self._threads < 2 or len(jobs) < 2:
+            for job in jobs:
+                copy(*job)
+            return
+        if self._workers is None:
+            self._workers = ThreadPoolExecutor(self._threads, "kernelgraph copies", self._context.enter)
+        futures: list[Future[None]] = [self._workers.submit(copy, *job) for job in jobs]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+
+    def _upload_chunk(self, source: int, target: int, nbytes: int) -> None:
+        with self._up.staging.chunk() as chunk:
+            ctypes.memmove(chunk.address, source, nbytes)
+            self._do(self._driver.to_device(target, chunk.address, nbytes, self._up.stream), "upload")
+            chunk.event = self._events.record(self._up.stream)
+
+    def _download_chunk(self, source: int, target: int, nbytes: int) -> None:
+        with self._down.staging.chunk() as chunk:
+            self._do(self._driver.to_host(chunk.address, source, nbytes, self._down.stream), "download")
+            self._events.record(self._down.stream).wait()
+            ctypes.memmove(target, chunk.address, nbytes)
 
     def _do(self, code: int, what: str) -> None:
         if code != SUCCESS:
             raise self._failure(code, what)
-
-    def _staging(self) -> list[int]:
-        if not self._chunks:
-            self._chunks = [self._pinned(CHUNK) for _ in range(2)]
-        return [int(chunk.handle) for chunk in self._chunks]
-
-    def _upload_chunks(self, source: int, target: int, nbytes: int) -> None:
-        places, sent = self._staging(), [None, None]
-        for turn, start in enumerate(range(0, nbytes, CHUNK)):
-            slot, size = turn % 2, min(CHUNK, nbytes - start)
-            self._await(sent[slot])
-            ctypes.memmove(places[slot], source + start, size)
-            self._do(self._driver.to_device(target + start, places[slot], size, self._stream), "upload")
-            sent[slot] = self._events.record(self._stream)  # type: ignore[call-overload]
-        for event in sent:  # the chunks are free for the next copy
-            self._await(event)
-
-    def _download_chunks(self, source: int, target: int, nbytes: int) -> None:
-        places = self._staging()
-        starts = range(0, nbytes, CHUNK)
-        coming: list[tuple[int, int, CudaEvent]] = []
-        for turn, start in enumerate(starts):
-            slot, size = turn % 2, min(CHUNK, nbytes - start)
-            self._do(self._driver.to_host(places[slot], source + start, size, self._stream), "download")
-            coming.append((start, size, self._events.record(self._stream)))
-            if turn:
-                self._land(places[1 - slot], target, coming[turn - 1])
-        self._land(places[(len(starts) - 1) % 2], target, coming[-1])
-
-    def _land(self, place: int, target: int, chunk: tuple[int, int, CudaEvent]) -> None:
-        start, size, event = chunk
-        event.wait()
-        ctypes.memmove(target + start, place, size)
-
-    def _await(self, event: Any) -> None:
-        if event is not None:
-            event.wait()

@@ -10,7 +10,7 @@ import numpy as _np
 if TYPE_CHECKING:
     from ml_dtypes import bfloat16
 
-    from .dsl.array import Array, array, asarray, to_device, waitall
+    from .dsl.array import Array, array, asarray, waitall
     from .dsl.devices import DeviceUnavailableError
     from .dsl.errors import (
         ArgumentsError,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         UserError,
     )
+    from .dsl.feeding import pinned_empty, prefetch, to_device
     from .dsl.kernel_graph import KernelGraph, kernel_graph
     from .dsl.own import host, kernel
     from .dsl.profile import Profile, profile
@@ -51,7 +52,7 @@ float16, float32, float64, complex64, complex128 = (
 
 # where the names above live: each module is loaded when a name of it is first asked for
 _HOMES = {
-    "dsl.array": ("Array", "array", "asarray", "to_device", "waitall"),
+    "dsl.array": ("Array", "array", "asarray", "waitall"),
     "dsl.devices": ("DeviceUnavailableError",),
     "dsl.errors": (
         "ArgumentsError",
@@ -68,6 +69,7 @@ _HOMES = {
         "UnsupportedError",
         "UserError",
     ),
+    "dsl.feeding": ("pinned_empty", "prefetch", "to_device"),
     "dsl.kernel_graph": ("KernelGraph", "kernel_graph"),
     "dsl.own": ("host", "kernel"),
     "dsl.scalar": ("Elementwise", "elementwise"),
@@ -144,6 +146,8 @@ __all__ = [
     "kernel",
     "kernel_graph",
     "override",
+    "pinned_empty",
+    "prefetch",
     "profile",
     "settings",
     "spec",

@@ -39,6 +39,7 @@ class FakeContext:
     def __init__(self, seed: int = 0, capacity: int = 1 << 30) -> None:
         self.properties = H200
         self.capacity, self.used = capacity, 0
+        self.locked: list[tuple[int, Any]] = []  # pinned memory
         self.driver = FakeDriver(self, random.Random(seed))
         self.kernels: dict[int, Kernel] = {}
         self.memories: dict[int, np.ndarray[Any, Any]] = {}
@@ -87,6 +88,7 @@ class FakeContext:
 
     def pinned(self, nbytes: int) -> Handle:
         data = np.zeros(nbytes, np.uint8)
+        self.locked.append((data.ctypes.data, data))
         return Handle(data.ctypes.data, data)
 
     def synchronize(self) -> None:
@@ -282,6 +284,9 @@ class FakeDriver:
         dtype = np.dtype(kind)
         return np.frombuffer(raw[: dtype.itemsize], dtype)
 
+    def is_pinned(self, address: int) -> bool:
+        return any(start <= address < start + len(data) for start, data in self.context.locked)
+
     def record(self, event: int, stream: int) -> int:
         if code := self._code("record", stream, event):
             return code
@@ -343,7 +348,7 @@ class FakeDriver:
         return SUCCESS
 
     def to_device(self, to: int, source: int, nbytes: int, stream: int) -> int:
-        pageable = nbytes <= 256 << 10
+        pageable = nbytes <= 256 << 10 and not self.is_pinned(source)
         return self._copy("to_device", to, source, nbytes, stream, pageable)
 
     def to_host(self, to: int, source: int, nbytes: int, stream: int) -> int:
