@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class CostModel:
     """bandwidth: bytes per us of all cores together; flops: flop-equivalents per us; launch: us per task;
     row_limit: longest row that one block keeps close (registers or cache); parallelism: parallel units that fill it;
-    split_length: shortest reduction that is worth two stages."""
+    split_length: longest reduction that one stage does, however few rows there are."""
 
     bandwidth: float
     flops: float
@@ -31,5 +31,5 @@ class CostModel:
 # cpu: two cores with 256-bit vectors or wider; cuda: an H200's copy rate and float32 rate (measured), derated.
 MODELS: dict[str, CostModel] = {
     "cpu": CostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16),
-    "cuda": CostModel(4.0e6, 30e6, 2.0, 1 << 14, 264, 1 << 13),
+    "cuda": CostModel(4.0e6, 30e6, 2.0, 1 << 14, 264, 1 << 14),
 }

@@ -17,6 +17,8 @@ from .maps import Map, contiguous_strides, identity, is_view, only_units, pointw
 from .ops import OPS
 from .types import DType
 
+ALIGNED = 16  # elements
+
 
 @dataclass(slots=True)
 class KernelBuilder:
@@ -115,10 +117,10 @@ class KernelBuilder:
         outer = domain[min(self.reduced)]
         columns = domain[-1] if len(domain) - 1 not in self.reduced else 1
         busy = rows // max(columns, 1) * -(-columns // 128)  # columns are taken in blocks
-        if rows == 0 or length < model.split_length or busy >= model.parallelism // 2:
+        if rows == 0 or length <= model.split_length or busy >= model.parallelism // 2:
             return None
         parts = min(max(2, 2 * model.parallelism // busy), length // (model.split_length // 8), outer)
-        return parts if parts >= 2 else None
+        return _even(outer, parts) if parts >= 2 else None
 
     def _two_stages(
         self, parts: int, buffers: list[Buffer]
@@ -129,7 +131,7 @@ class KernelBuilder:
         total = domain.sizes[axis]
         length = total // parts
         if length >= 64:
-            length -= length % 16  # pieces start aligned where rows of the array do
+            length -= length % ALIGNED  # pieces start aligned where rows of the array do
         rest = total - parts * length
         count = parts + (rest > 0)
         part = len(self.group.domain)
@@ -153,3 +155,12 @@ class KernelBuilder:
             for dtype in reduction_dtypes(self.graph, number):
                 found.append(dtype)
         return found
+
+
+def _even(total: int, parts: int) -> int:
+    """A few parts less where they are then equal and leave no rest, which would be a launch of its own."""
+    for fewer in range(parts, max(1, 3 * parts // 4), -1):
+        length, rest = divmod(total, fewer)
+        if not rest and (length < 64 or length % ALIGNED == 0):
+            return fewer
+    return parts
