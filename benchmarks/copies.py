@@ -19,11 +19,14 @@ import kernelgraph as kg
 RUNS = 5
 
 
-def best(run: Callable[[], None], runs: int = RUNS) -> float:
+DEVICE = ["cuda"]
+
+
+def best(run: Callable[[], Any], runs: int = RUNS) -> float:
     """Seconds, of the fastest run."""
     times = []
     for _ in range(runs):
-        kg.synchronize("cuda")
+        kg.synchronize(DEVICE[0])
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)
@@ -38,14 +41,14 @@ def program(depth: int) -> Any:
             x = np.sin(x) + x
         return x
 
-    return kg.kernel_graph(work, device="cuda")
+    return kg.kernel_graph(work, device=DEVICE[0])
 
 
 def device_time(f: Any, x: Any) -> float:
     """Seconds of one call on the GPU alone."""
     for _ in range(40):
         f(x).wait()
-    s = kg.Stream("cuda")
+    s = kg.Stream(DEVICE[0])
 
     def once() -> float:
         with kg.stream(s):
@@ -74,7 +77,7 @@ def pipelined(f: Any, batches: list[np.ndarray[Any, Any]], ahead: int = 3) -> fl
     """All batches in, through `f`, and back; the sum of a few results."""
     coming: deque[Any] = deque()
     total = 0.0
-    for x in kg.prefetch(batches, depth=2, device="cuda"):
+    for x in kg.prefetch(batches, depth=2, device=DEVICE[0]):
         coming.append(kg.to_device(f(x), "cpu", non_blocking=True))
         if len(coming) > ahead:
             total += coming.popleft().numpy().flat[-1]
@@ -83,22 +86,22 @@ def pipelined(f: Any, batches: list[np.ndarray[Any, Any]], ahead: int = 3) -> fl
 
 def serial(f: Any, batches: list[np.ndarray[Any, Any]]) -> None:
     for x in batches:
-        y = kg.to_device(x, "cuda").wait()
+        y = kg.to_device(x, DEVICE[0]).wait()
         kg.to_device(f(y).wait(), "cpu", non_blocking=True).wait()
 
 
 def both_ways(host: np.ndarray[Any, Any], there: Any) -> None:
     back = kg.to_device(there, "cpu", non_blocking=True)
-    kg.to_device(host, "cuda", non_blocking=True).wait()
+    kg.to_device(host, DEVICE[0], non_blocking=True).wait()
     back.wait()
 
 
 def rows(mib: int, count: int) -> Iterator[tuple[str, str]]:
     n = mib << 18
-    pinned = kg.pinned_empty(n, np.float32, device="cuda")
+    pinned = kg.pinned_empty(n, np.float32, device=DEVICE[0])
     pinned[...] = np.linspace(0, 1, n, dtype=np.float32)
     plain = pinned.copy()
-    there = kg.to_device(pinned, "cuda").wait()
+    there = kg.to_device(pinned, DEVICE[0]).wait()
     nbytes = pinned.nbytes
 
     def rate(seconds: float) -> str:
@@ -106,13 +109,13 @@ def rows(mib: int, count: int) -> Iterator[tuple[str, str]]:
 
     back = kg.to_device(there, "cpu", non_blocking=True).wait()
     del back  # its page-locked memory is used again
-    up = best(lambda: kg.to_device(pinned, "cuda", non_blocking=True).wait() and None)
-    down = best(lambda: kg.to_device(there, "cpu", non_blocking=True).wait() and None)
+    up = best(lambda: kg.to_device(pinned, DEVICE[0], non_blocking=True).wait())
+    down = best(lambda: kg.to_device(there, "cpu", non_blocking=True).wait())
     each = best(lambda: both_ways(pinned, there))
     yield "page-locked, to the GPU", rate(up)
     yield "page-locked, from the GPU", rate(down)
     yield "page-locked, both at once", f"{rate(each)} each way"
-    yield "ordinary memory, to the GPU", rate(best(lambda: kg.to_device(plain, "cuda").wait() and None))
+    yield "ordinary memory, to the GPU", rate(best(lambda: kg.to_device(plain, DEVICE[0]).wait()))
     target = np.empty_like(plain)
     device: Any = there._device
     yield "ordinary memory, from the GPU", rate(best(lambda: device.download(there._memory, target)))
@@ -123,7 +126,7 @@ def rows(mib: int, count: int) -> Iterator[tuple[str, str]]:
     for name, source in (("page-locked", pinned), ("ordinary memory", plain)):
         batches = [source] * count
         pipelined(f, batches)
-        took = best(lambda batches=batches: pipelined(f, batches) and None)  # type: ignore[misc]
+        took = best(lambda batches=batches: pipelined(f, batches))  # type: ignore[misc]
         alone = best(lambda batches=batches: serial(f, batches), 2)  # type: ignore[misc]
         yield (
             f"{count} batches, {name}",
@@ -136,7 +139,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--batches", type=int, default=16)
+    parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
+    DEVICE[0] = options.device
     for what, figure in rows(options.mib, options.batches):
         print(f"{what:32} {figure}", flush=True)
 

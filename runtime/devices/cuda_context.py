@@ -119,7 +119,7 @@ class Context:
     @property
     def copy_threads(self) -> int:
         """How many threads help with large copies."""
-        return min(8, cores() - 1)
+        return min(12, cores() - 1)
 
     def pinned(self, nbytes: int) -> Any:
         """Page-locked host memory; `int(memory.handle)` is its address."""

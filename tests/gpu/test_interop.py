@@ -167,6 +167,7 @@ def test_cupy() -> None:
     s = cupy.cuda.Stream(non_blocking=True)
     with s:
         x = cupy.zeros(N, cupy.float32)
+        x.fill(1)  # compiles
         f(x).wait()
         delay(s.ptr)
         x.fill(4)
