@@ -149,11 +149,16 @@ def device_calls(
     """The tasks of a host call on a GPU; writes[i] is where result i goes, None where nobody wants it. None where there
     are no kernels for it, and then no buffers are left."""
     from .cuda_scan import accumulate, scan
+    from .cuda_sort import argsort, sort
 
     rows: dict[str, Row] = {
         "cumsum": partial(scan, op="add"),
         "cumprod": partial(scan, op="mul"),
         "accumulate": accumulate,
+        "sort": sort,
+        "partition": sort,
+        "argsort": argsort,
+        "argpartition": argsort,
     }
     row = rows.get(function)
     if row is None or any(0 in a.shape for a in (*reads, *writes) if a is not None):

@@ -10,7 +10,7 @@ import numpy as np
 from kernelgraph.compiler.audit import _bytes_of
 from kernelgraph.compiler.materialize import Layout
 from kernelgraph.compiler.pipeline import build
-from kernelgraph.runtime.program import Int, Kernel, Pointer, Program
+from kernelgraph.runtime.program import Constant, Int, Kernel, Pointer, Program
 
 from . import cuda_emulator
 
@@ -31,8 +31,9 @@ def emulated(program: Program, arrays: Sequence[Any]) -> list[np.ndarray[Any, An
                     shared[key] = cuda_emulator.pointer(memory[argument.buffer], argument.offset, f"b{argument.buffer}")
                 given.append(shared[key])
             else:
-                assert isinstance(argument, Int)
-                given.append(argument.value)
+                assert isinstance(argument, (Int, Constant))
+                is_int = isinstance(argument, Int)
+                given.append(argument.value if is_int else np.frombuffer(argument.value, argument.dtype))
         cuda_emulator.run(task.kernel.source, task.kernel.name, task.grid, task.block, given)
     return [memory[o][: program.buffers[o].nbytes] for o in program.outputs]
 
