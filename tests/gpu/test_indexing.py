@@ -1,0 +1,82 @@
+"""Looking up, scanning, sorting, counting and scattering on a GPU, against NumPy; no step runs on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+
+pytestmark = pytest.mark.usefixtures("device")
+
+SHAPES = [((1000,), 0), ((300_001,), 0), ((37, 5000), 1), ((5000, 37), 0), ((20, 9, 130), 1), ((9000, 40), 0)]
+DTYPES = ["f4", "f8", "i4", "i8", "u1", "i2", "f2", "?"]
+
+
+def numbers(dtype: str, shape: Any, special: bool = False) -> np.ndarray[Any, Any]:
+    rng = np.random.default_rng(0)
+    kind = np.dtype(dtype)
+    if kind.kind in "biu":
+        info = (0, 2) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
+        return rng.integers(*info, shape).astype(kind)
+    x = rng.standard_normal(shape).astype(kind)
+    if special:
+        x.ravel()[rng.integers(0, x.size, 40)] = np.resize([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0], 40)
+    return x
+
+
+def ours(function: Any, *args: Any) -> Any:
+    f = kg.kernel_graph(device="cuda")(function)
+    assert not any("host" in note for note in str(f.explain(*args)).splitlines() if "runs on the host" in note)
+    return np.asarray(f(*args))
+
+
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_order(dtype: str, shape: Any, axis: int) -> None:
+    x = numbers(dtype, shape, special=True)
+    np.testing.assert_array_equal(ours(lambda x: np.sort(x, axis), x), np.sort(x, axis))
+    few = x if dtype in ("f4", "?", "u1") else (x > 0).astype(dtype)  # many equal ones
+    np.testing.assert_array_equal(
+        ours(lambda x: np.argsort(x, axis, kind="stable"), few), np.argsort(few, axis, kind="stable")
+    )
+
+
+@pytest.mark.parametrize(("shape", "axis"), [*SHAPES, ((1 << 24,), 0)])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "?"])
+def test_running_sums(dtype: str, shape: Any, axis: int) -> None:
+    x = numbers(dtype, shape)
+    wanted = np.cumsum(x, axis, dtype=np.float64 if x.dtype.kind == "f" else None)
+    got = ours(lambda x: np.cumsum(x, axis), x)
+    if x.dtype.kind == "f":
+        scale = np.abs(wanted).max()
+        assert np.abs(got - wanted).max() <= scale * np.finfo(x.dtype).eps * 40
+        again = ours(lambda x: np.cumsum(x, axis), x)
+        assert np.array_equal(again, got)
+    else:
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "?", "c8", "f2"])
+def test_looking_up(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.integers(0, 2, (700, 33)) if dtype == "?" else rng.integers(-9, 9, (700, 33))).astype(dtype)
+    i, j = rng.integers(-700, 700, (50, 3)), rng.integers(0, 33, (50, 3)).astype("u1")
+    for function in (
+        lambda x, i, j: x[i],
+        lambda x, i, j: x[i, j],
+        lambda x, i, j: x[:, j],
+        lambda x, i, j: x[::-2, None, j],
+        lambda x, i, j: x[i].sum(-1),
+        lambda x, i, j: np.take(x, i, 1, mode="wrap"),
+        lambda x, i, j: np.take(x.T, i, 1, mode="clip"),
+    ):
+        np.testing.assert_array_equal(ours(function, x, i, j), function(x, i, j))
+
+
+def test_bad_indices_stay_inside() -> None:
+    f = kg.kernel_graph(device="cuda")(lambda x, i: x[i])
+    x = np.arange(10.0)
+    assert np.asarray(f(x, np.array([99, -99, 3])))[2] == 3
