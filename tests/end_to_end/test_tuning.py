@@ -339,7 +339,7 @@ def test_every_candidate_is_verified(device, monkeypatch, tune):
     import kernelgraph.runtime.trial as trial
 
     check = trial.check
-    monkeypatch.setattr(trial, "check", lambda plan: (seen.append(plan), check(plan)))
+    monkeypatch.setattr(trial, "check", lambda plan, *ends: (seen.append(plan), check(plan, *ends)))
     with override(verify=True, tune=tune):
         f = decorated()
         for _ in range(MOST + 1):
