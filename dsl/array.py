@@ -376,12 +376,17 @@ def fly(events: tuple[Event, ...], things: Any, size: int) -> None:
 
 
 def _sweep() -> None:
-    """Let go of the calls that are over, oldest first."""
-    while (flight := _oldest()) is not None:
-        if not all([e.query() for e in flight[0]]):
-            _flights.appendleft(flight)
-            break
-        _held[0] -= flight[2]
+    """Let go of the calls that are over, oldest first: by popping first, threads never drop what another looks at."""
+    try:
+        while True:
+            flight = _flights.popleft()
+            for event in flight[0]:
+                if not event.query():
+                    _flights.appendleft(flight)
+                    return
+            _held[0] -= flight[2]
+    except IndexError:
+        return
 
 
 def uses(memory: Any) -> list[Event]:

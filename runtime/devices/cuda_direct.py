@@ -75,7 +75,7 @@ def direct(
     errors."""
     if native() is None or step.empty or step.numbers:
         return None
-    enter, clock, events, free = device.context.enter, device.clock, device.events, device.events.free
+    clock, events, free = device.clock, device.events, device.events.free
     streams = device.some_streams(2 + int(cost / CALL_US))
     recent = device.recent.append
     nodes: dict[int, OneNode] = {}  # by stream
@@ -87,13 +87,12 @@ def direct(
         if node is None or clock.end is not None:
             more(after, addresses)
             return None
-        enter()
         clock.runs += 1
         try:
             event = CudaEvent(events, free.pop(), node.stream)
         except IndexError:
             event = events.take(node.stream)
-        if node.launch(event.handle, *addresses):
+        if node.launch(event.handle, *addresses):  # the GPU may not be current in this thread yet, for example
             return None
         recent((event, told))
         return event
