@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from .tuned import Compiled
 
 BOUND = 512  # what a function keeps of traces, plans and entries; what was not used lately goes first
 MANY_VALUES = 8
+LOG = 1000  # lines that `why` can tell
 
 
 class Versions:
@@ -37,7 +39,7 @@ class Versions:
         self.entries: dict[Hashable, Any] = {}
         self.traces: dict[Hashable, Captured | frozenset[int]] = {}
         self.plans: dict[Hashable, Compiled] = {}
-        self.log: list[str] = []
+        self.log: deque[str] = deque(maxlen=LOG)
         self.lock = threading.RLock()
         self._values: dict[int, set[str]] = {}  # the values seen of each number whose value was needed
         self._place = options.place
@@ -125,8 +127,10 @@ class Versions:
     def _count_values(self, known: frozenset[int], leaves: Sequence[Any]) -> None:
         for leaf in known:
             values = self._values.setdefault(leaf, set())
+            if len(values) > MANY_VALUES:
+                continue
             values.add(repr(leaves[leaf]))
-            if len(values) == MANY_VALUES + 1:
+            if len(values) > MANY_VALUES:
                 warn(
                     f"{self.name} was traced for more than {MANY_VALUES} values of one number, since its value "
                     "decides the trace; write np.where in place of if, or pass the number as an array"

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from .errors import OutOfMemory
+from .limit import Limit
 from .settings import settings
 
 ALIGNMENT = 64
@@ -70,6 +71,7 @@ class Pool:
         self._slab, self._slab_end = 0, 0
         self._slabs: list[mmap.mmap] = []
         self._reserved = self._peak = 0
+        self.limit = Limit()
         self._lock = threading.RLock()  # a block may die, and call in here, inside any allocation
         self._bound = 0
         _pools.add(self)
@@ -118,11 +120,10 @@ class Pool:
 
     def _fresh(self, size: int) -> int:
         with self._lock:
-            limit = settings.memory_limit
-            if limit and self._reserved + size > limit:
+            if self.limit.passed(self._reserved, size):
                 self.trim()
-                if self._reserved + size > limit:
-                    raise OutOfMemory(f"{size} bytes more than {self._reserved} pass the limit of {limit} bytes")
+                if self.limit.passed(self._reserved, size):
+                    raise self.limit.refusal(self._reserved, size)
             try:
                 address = self._map_large(size) if size >= LARGE else self._cut(size)
             except (OSError, ValueError, MemoryError, OverflowError):

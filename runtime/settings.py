@@ -77,7 +77,7 @@ TABLE = (
     Setting("threads", 0, _count, "threads of the CPU device, the caller's included; 0: one per core"),
     Setting("cpu_name", "", str, "CPU to compile for, in LLVM's words; empty: this one"),
     Setting("cpu_features", "", _features, "changes to its features, e.g. -avx512f; applied to this CPU's own list"),
-    Setting("memory_limit", 0, _count, "bytes the CPU device may hold; 0: no limit"),
+    Setting("memory_limit", 0, _count, "bytes each device may hold; 0: no limit"),
     Setting("pool_bytes", 0, _count, "freed bytes the CPU device keeps for reuse; 0: a quarter of all memory"),
 )
 

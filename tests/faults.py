@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -347,11 +348,17 @@ def check(
 
 
 def main() -> None:
-    """The number of faults by device, kind and outcome, for the report."""
+    """The number of faults by device, kind and outcome; on a GPU with the argument `cuda`."""
     from kernelgraph.runtime.settings import override
     from tests.fault_programs import PROGRAMS
 
-    for kind, make, engine in (("fake", faulty_fake, "async"), ("cpu", FaultyCPU, "async"), ("cpu", FaultyCPU, "sync")):
+    runs: list[tuple[str, Any, str]] = [("fake", faulty_fake, "async"), ("cpu", FaultyCPU, "async")]
+    runs.append(("cpu", FaultyCPU, "sync"))
+    if "cuda" in sys.argv:
+        from kernelgraph.runtime.devices.cuda_context import Context
+
+        runs = [("cuda", faulty_cuda(Context(0)), "async")]
+    for kind, make, engine in runs:
         found: Counter[str] = Counter()
         with override(tune=False, engine=engine):
             for function, arrays in PROGRAMS.items():

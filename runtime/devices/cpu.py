@@ -299,6 +299,20 @@ class CPUDevice:
         self._lock = threading.Lock()
 
     @property
+    def limit(self) -> int:
+        """Bytes that the device may hold; 0: no limit."""
+        return self.pool.limit.nbytes
+
+    @limit.setter
+    def limit(self, nbytes: int) -> None:
+        self.pool.limit.own = nbytes
+
+    @property
+    def kernels(self) -> int:
+        """How many are loaded, beside those that plans hold."""
+        return len(self._loaded)
+
+    @property
     def identity(self) -> str:
         """What tells this machine, its libraries and the settings from others."""
         return f"cpu {machine_code.key('')} {cores()} threads"

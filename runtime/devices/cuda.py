@@ -83,6 +83,15 @@ class CUDADevice:
 
     # memory
 
+    @property
+    def limit(self) -> int:
+        """Bytes that the device may hold; 0: no limit."""
+        return self.pool.limit.nbytes
+
+    @limit.setter
+    def limit(self, nbytes: int) -> None:
+        self.pool.limit.own = nbytes
+
     def upload(self, host: np.ndarray[Any, Any], memory: Any, later: bool = False) -> CudaEvent:
         """later: the host array may be read until the event has happened."""
         self.context.enter()
@@ -117,6 +126,11 @@ class CUDADevice:
             raise
 
     # kernels and plans
+
+    @property
+    def kernels(self) -> int:
+        """How many are loaded."""
+        return len(self._kernels)
 
     def load(self, kernels: Sequence[Kernel]) -> None:
         """Compile or fetch from the disk cache what is not loaded yet. Raises CompileError."""

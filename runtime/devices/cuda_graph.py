@@ -104,6 +104,11 @@ class Graphs:
         self._turn += 1
         return self._lanes[(self._turn - 1) % LANES]
 
+    def kept_bytes(self) -> int:
+        """What instances keep."""
+        with self.lock:
+            return sum(n for found, n in self._kept.values() if (replay := found()) is not None and replay.instances)
+
     def keep(self, replay: Replay, nbytes: int) -> None:
         """A replay has made an instance of so many bytes; those that made theirs longest ago give them back."""
         with self.lock:

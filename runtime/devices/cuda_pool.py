@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import OutOfMemory
+from ..limit import Limit
 from ..pool import class_size
 
 ALIGNMENT = 256
@@ -44,6 +45,7 @@ class DevicePool:
         self._slabs: list[Any] = []
         self._slab = self._slab_end = 0
         self._reserved = self._peak = 0
+        self.limit = Limit()
         self._lock = threading.RLock()
 
     def allocate(self, nbytes: int) -> Block:
@@ -96,6 +98,10 @@ class DevicePool:
 
     def _fresh(self, size: int) -> int:
         with self._lock:
+            if self.limit.passed(self._reserved, size):
+                self.trim()
+                if self.limit.passed(self._reserved, size):
+                    raise self.limit.refusal(self._reserved, size)
             if size < LARGE:
                 address = self._cut(size)
             else:

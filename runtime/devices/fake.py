@@ -116,6 +116,7 @@ class FakeDevice:
     kind: str = "fake"
     log: list[tuple[Any, ...]] = field(default_factory=list)
     in_use: int = 0
+    peak: int = 0
     lost: DeviceLost | None = None
     loaded: set[Kernel] = field(default_factory=set)
     events: list[FakeEvent] = field(default_factory=list)
@@ -165,7 +166,28 @@ class FakeDevice:
         address = self._next
         self._next += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
         self.in_use += nbytes
+        self.peak = max(self.peak, self.in_use)
         return FakeMemory(self, address, nbytes)
+
+    def statistics(self) -> dict[str, int]:
+        """Bytes `in_use` and so on; nothing is ever cached."""
+        return {"in_use": self.in_use, "cached": 0, "reserved": self.in_use, "peak": self.peak}
+
+    @property
+    def kernels(self) -> int:
+        return len(self.loaded)
+
+    def trim(self) -> int:
+        return 0
+
+    @property
+    def limit(self) -> int:
+        """`capacity`, 0 for none."""
+        return self.capacity or 0
+
+    @limit.setter
+    def limit(self, nbytes: int) -> None:
+        self.capacity = nbytes or None
 
     def _release(self, address: int, nbytes: int) -> None:
         self.in_use -= nbytes

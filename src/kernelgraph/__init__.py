@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from .dsl.feeding import pinned_empty, prefetch, to_device
     from .dsl.kernel_graph import KernelGraph, kernel_graph
+    from .dsl.memory import empty_cache, memory_limit, memory_stats
     from .dsl.own import host, kernel
     from .dsl.profile import Profile, profile
     from .dsl.scalar import Elementwise, elementwise
@@ -71,6 +72,7 @@ _HOMES = {
     ),
     "dsl.feeding": ("pinned_empty", "prefetch", "to_device"),
     "dsl.kernel_graph": ("KernelGraph", "kernel_graph"),
+    "dsl.memory": ("empty_cache", "memory_limit", "memory_stats"),
     "dsl.own": ("host", "kernel"),
     "dsl.scalar": ("Elementwise", "elementwise"),
     "dsl.profile": ("Profile", "profile"),
@@ -142,9 +144,12 @@ __all__ = [
     "current_stream",
     "default_stream",
     "elementwise",
+    "empty_cache",
     "host",
     "kernel",
     "kernel_graph",
+    "memory_limit",
+    "memory_stats",
     "override",
     "pinned_empty",
     "prefetch",

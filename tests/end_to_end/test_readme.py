@@ -41,7 +41,8 @@ def printed(programs: list[str], folder: Path) -> list[str]:
     return shown.stdout.split("\f\n")
 
 
-PAGES = ["README.md", *(f"docs/{page}.md" for page in ("how-it-works", "faults", "profiling", "user-functions"))]
+RUN = ("how-it-works", "faults", "profiling", "memory", "user-functions")
+PAGES = ["README.md", *(f"docs/{page}.md" for page in RUN)]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,0 +1,59 @@
+"""`kg.memory_stats`, `kg.memory_limit`, `kg.empty_cache`: what a device's memory holds, how much it may, and less."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from ..runtime.device import Device
+from . import array
+from .devices import default, open_device, parse
+from .errors import OptionError
+
+
+def _device(name: str | None) -> Device:
+    return open_device(parse(name) or default())
+
+
+def memory_stats(device: str | None = None) -> dict[str, int]:
+    """Counts of a device (None: the default one).
+
+    Bytes: `in_use` by arrays and by what runs; `cached`, free and kept for reuse; `reserved`, both; `peak`, the most
+    ever reserved; `limit` (0: none); `graphs`, in use by replayed graphs; `in_flight`, held by calls that are not known
+    to be over, of all devices. Numbers: `arrays`, the kg.Arrays alive; `calls`, those in flight; `executables`, the
+    plans that are ready to run; `kernels`, those loaded.
+    It walks over all of Python's objects to count them, which takes milliseconds."""
+    found: Any = _device(device)
+    stats = dict(found.statistics())
+    stats["limit"] = found.limit
+    alive = gc.get_objects()
+    stats["arrays"] = sum(type(x) is array.Array and x._device is found for x in alive)
+    ready = (x for x in alive if type(x).__name__.endswith("Executable"))
+    stats["executables"] = sum(found in (getattr(x, "_device", None), getattr(x, "device", None)) for x in ready)
+    del alive
+    stats["kernels"] = found.kernels
+    graphs = getattr(found, "graphs", None)
+    stats["graphs"] = graphs.kept_bytes() if graphs is not None else 0
+    stats["calls"], stats["in_flight"] = len(array._flights), array._held[0]
+    return stats
+
+
+def memory_limit(nbytes: int | None = None, device: str | None = None) -> int:
+    """The bytes that a device may hold (0: no limit), after they were set if `nbytes` is given.
+
+    It takes the place of the setting `memory_limit` for that device. A call that would need more gives back what is
+    cached, waits for calls in flight, and raises OutOfMemory if that is not enough. Raises OptionError."""
+    found: Any = _device(device)
+    if nbytes is not None:
+        if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 0:
+            raise OptionError(f"memory_limit={nbytes!r} is no number of bytes; write 0 for no limit")
+        found.limit = nbytes
+    return int(found.limit)
+
+
+def empty_cache(device: str | None = None) -> int:
+    """Give a device's free blocks (those of 256 KiB and more on the CPU, of 1 MiB and more on a GPU) back to the
+    system; the bytes given back. Calls in flight are waited for, since what they hold is free after them."""
+    array.waitall()
+    found: Any = _device(device)
+    return int(found.trim())
