@@ -158,9 +158,9 @@ def _timed(recorder: Recorder, method: Any, kind: str, words: Callable[..., tupl
 
 def _copy(recorder: Recorder, method: Any, name: str) -> Any:
     @functools.wraps(method)
-    def timed(device: Any, first: Any, second: Any, *rest: Any) -> Any:
+    def timed(device: Any, first: Any, second: Any, *rest: Any, **options: Any) -> Any:
         host = first if name == "upload" else second
         with recorder.host("copy", f"{name} ({devices.name_of(device)})", user_line(), nbytes=host.nbytes):
-            return method(device, first, second, *rest)
+            return method(device, first, second, *rest, **options)
 
     return timed
