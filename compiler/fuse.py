@@ -19,6 +19,7 @@ from .types import ArrayType
 
 MAX_STORES, MAX_LOADS, MAX_NODES = 8, 24, 512
 CHEAP = 4.0  # flop-equivalents that are always recomputed rather than stored
+SLOW = 1000.0  # flop-equivalents that are never computed twice: a row that is read twice loads them
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +213,15 @@ class Fuser:
         extra = cost * (times * domain - own) / max(own, 1)
         if group.reduced and not any(touches(m, group.reduced) for m in group.maps[number]):
             extra = cost * (times - 1)  # evaluated once per row
+        elif cost >= SLOW and self._sweeps_twice(group):
+            extra += cost
         saved = 2 * self._type(number).dtype.itemsize * self.model.flops_per_byte
         return max(extra, 0.0) + group.carry.get(number, 0.0) <= max(saved, CHEAP if times == 1 else 0.0)
+
+    def _sweeps_twice(self, group: OpenGroup) -> bool:
+        """Whether its rows are reduced, and then stored element by element."""
+        reduces = any(OPS[self.graph.nodes[n].op].kind == "reduce" for n in group.computes)
+        return reduces and any(touches(m, group.reduced) for n in group.stores for m in group.maps.get(n, ()))
 
     def _expect_rows(self, number: int, group: OpenGroup) -> None:
         """Turn an elementwise group into rows where what it takes once per row comes from a reduction of such rows:

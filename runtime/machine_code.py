@@ -124,7 +124,8 @@ def optimise(text: str, name: str = "text") -> Any:
     except RuntimeError as error:
         raise CompileError(f"{name}: LLVM refuses the text: {error}", name) from None
     options = llvm.create_pipeline_tuning_options(speed_level=2)  # 3 takes longer, and makes no kernel faster
-    options.loop_vectorization = options.slp_vectorization = False  # kernels come as vectors
+    options.loop_vectorization = "@user_" in text  # kernels come as vectors, but for the user's functions in them
+    options.slp_vectorization = False
     options.loop_unrolling = True
     builder = llvm.create_pass_builder(machine, options)
     _unlocked("LLVMPY_RunNewModulePassManager", builder.getModulePassManager(), module, builder)

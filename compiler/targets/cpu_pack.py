@@ -9,7 +9,7 @@ from ..kernel import Instr
 from ..types import real_of
 from .cpu_access import Access
 from .cpu_frame import item
-from .cpu_text import Value
+from .cpu_text import UNROLLED, Value
 
 PACK = 512
 
@@ -48,7 +48,7 @@ def _copy(access: Access, number: int, base: Value, near: Value, low: Value, hig
     f, operand, axis = access.frame.f, access.frame.nest.operands[number], access.axis
     assert axis is not None
     kind, align = f"i{8 * operand.dtype.itemsize}", real_of(operand.dtype).itemsize
-    with f.loop(low, high, unroll=True) as i:
+    with f.loop(low, high, note=UNROLLED) as i:
         far = base.at(i.binary("mul nsw", access.frame.strides[number, axis]), item(operand))
         here = near.at(i - low, item(operand))
         source, target = (far, here) if pack else (here, far)

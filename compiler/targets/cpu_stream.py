@@ -7,7 +7,7 @@ light bodies use them.
 
 from __future__ import annotations
 
-from ..kernel import LOOP, LoopNest, Phase
+from ..kernel import LOOP, LoopNest, Phase, has_loops
 from .cpu_access import Access
 from .cpu_frame import Frame
 from .cpu_primitives import MATH
@@ -23,7 +23,7 @@ def streamed(nest: LoopNest, phase: Phase, axis: int | None, lanes: int) -> list
     work = [i for i in phase.instrs if i.op not in ("load", "store", "const", "scalar", "result", "size")]
     if axis is None or phase.reductions or len(work) > LIGHT or any(i.op in SLOW for i in work):
         return []
-    if phase.kind == LOOP or len(nest.phases) > 1:
+    if phase.kind == LOOP or len(nest.phases) > 1 or has_loops(nest):
         return []
     stored = sorted({i.attr[0] for i in phase.instrs if i.op == "store"})
     fitting = [o for o in stored if nest.operands[o].role == "out" and nest.operands[o].layout[axis] == "1"]

@@ -21,6 +21,7 @@ Number = int | float
 LINE = 64  # bytes of a cache line
 
 # Notes on instructions; what they refer to is in `cpu_module.METADATA`.
+PLAIN, UNROLLED = 0, 1  # loops that are left as they are, or unrolled
 UNLIKELY = ", !prof !5"
 NONTEMPORAL = ", !nontemporal !6"
 # Of every function: vectors may have 64 bytes (else two functions may pass them differently); their spills need an
@@ -101,8 +102,8 @@ class Function:
         self.do(f"br label %{label}")
 
     @contextmanager
-    def loop(self, start: Value, stop: Value, step: Value | int = 1, unroll: bool = False) -> Iterator[Value]:
-        """Run the body for start, start + step, ... below stop (all i64). LLVM leaves it as it is, or unrolls it."""
+    def loop(self, start: Value, stop: Value, step: Value | int = 1, note: int = PLAIN) -> Iterator[Value]:
+        """Run the body for start, start + step, ... below stop (all i64). note: what LLVM may do with it."""
         number = self.fresh("")
         head, body, latch, done = (f"{part}{number}" for part in ("head", "loop", "latch", "done"))
         i = Value(self, f"%i{number}", "i64")
@@ -116,7 +117,7 @@ class Function:
         self.jump(latch)
         self.block(latch)
         self.do(f"%next{number} = add nuw nsw i64 {i}, {step}")
-        self.do(f"br label %{head}, !llvm.loop !{1 if unroll else 0}")
+        self.do(f"br label %{head}, !llvm.loop !{note}")
         self.block(done)
 
     @contextmanager

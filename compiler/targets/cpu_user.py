@@ -12,7 +12,7 @@ import numpy as np
 from ...runtime.function import Function as UserFunction
 from ..types import BOOL, DType, real_of
 from .cpu_primitives import elem_of, memory_elem
-from .cpu_text import Function, Value
+from .cpu_text import PLAIN, Function, Value
 
 
 def parts_of(dtypes: Sequence[str]) -> list[DType]:
@@ -38,7 +38,8 @@ def call_user(
     else:
         places = {i: _spilled(f, v) for i, v in enumerate(values) if v.lanes > 1}
         exists = None if mask is None else _spilled(f, mask.to("zext", "i8"))
-        with f.loop(f.const(0, "i64"), f.const(lanes, "i64")) as lane:
+        note = PLAIN if function.loops or exists is not None else _vectorized(f)
+        with f.loop(f.const(0, "i64"), f.const(lanes, "i64"), note=note) as lane:
             one = [places[i].at(lane, v.elem).load(v.elem) if i in places else v for i, v in enumerate(values)]
             here = [o.at(lane, memory_elem(d)) for o, d in zip(outputs, results, strict=True)]
             if exists is None:
@@ -47,6 +48,12 @@ def call_user(
                 with f.when(exists.at(lane, "i8").load("i8").ne(0)):
                     _call(f, symbol, one, here)
     return [_loaded(o, d, lanes) for o, d in zip(outputs, results, strict=True)]
+
+
+def _vectorized(f: Function) -> int:
+    """The note of a loop whose branches LLVM may turn into vectors of its own."""
+    f.module.parts.setdefault("!7", "!7 = distinct !{!7, !3}")
+    return 7
 
 
 def _kind(dtype: DType, lanes: int) -> str:

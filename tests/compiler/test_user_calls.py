@@ -110,3 +110,29 @@ def test_the_machine_code_is_inlined_and_calls_no_python() -> None:
     assert not [n for n in machine_code.declared(text) if n.startswith(("Py", "NRT", "numba"))]
     optimised = str(machine_code.optimise(text)[0])
     assert f"@{function.symbol}" not in optimised and f"@{task.kernel.name}" in optimised
+
+
+def tiers(x, y):
+    if x < y:
+        return x * 0.1
+    return 1.0 + (x - y) * 0.2
+
+
+def test_branches_of_light_functions_become_vectors() -> None:
+    (task,) = pipeline.build(graph_of(made(tiers, "f4", "f4"), (40, 64), "plain"), "cpu").tasks
+    assert isinstance(task.kernel, Kernel)
+    optimised = str(machine_code.optimise(linked(task.kernel.source, task.kernel.functions))[0])
+    assert "fmul <" in optimised and "select <" in optimised
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_loops_run_once_for_each_element(target: str) -> None:
+    """Where a row is read twice, as by x - x.mean(1), what loops is stored."""
+    b = Builder()
+    x, y = b.input(ArrayType((8, 5000), np.dtype("u2"))), b.input(ArrayType((8, 5000), np.dtype("c16")))
+    steps = b.call(made(halves, "u2", "c16"), x, y)[0]
+    total = b.broadcast(b.reshape(b.reduce("sum", steps, (1,)), (8, 1)), (8, 5000))
+    graph = b.finish([b.map("subtract", steps, total), b.map("exp", b.cast(steps, np.float64))])
+    kernels = [t.kernel for t in pipeline.build(graph, target).tasks]
+    calls = [i for k in kernels if isinstance(k, Kernel) for p in k.form.phases for i in p.instrs if i.op == "call"]
+    assert len(calls) == 1
