@@ -192,11 +192,14 @@ class Builder:
                 return self.const(np.frombuffer(node.attr("value"), a.dtype)[0].astype(wanted), wanted)
         return self.add("cast", (a.number,), ArrayType(a.shape, wanted))
 
-    def call(self, function: Function, *args: Operand) -> list[Value]:
-        """The results of a user's scalar function on broadcast arguments, which are cast to its arguments' dtypes."""
+    def call(self, function: Function, *args: Operand, where: Value | None = None) -> list[Value]:
+        """The results of a user's scalar function on broadcast arguments, which are cast to its arguments' dtypes.
+
+        where: the elements for which it is called; the others' results are of no use."""
         row = "call_loop" if function.loops else "call"
-        shape = self.broadcast_shapes(function.source.name, [a.shape for a in args if isinstance(a, Value)])
         values = [self.cast(self.value(a, d), d) for a, d in zip(args, function.arguments, strict=True)]
+        values += [] if where is None else [where]
+        shape = self.broadcast_shapes(function.source.name, [v.shape for v in values])
         numbers = tuple(v.number for v in values)
         return [
             self.add(row, numbers, ArrayType(shape, np.dtype(d)), (("function", function), ("part", part)))

@@ -63,7 +63,7 @@ class Instr:
       size    attr = axis number; the axis' length; dtype int64
       result  attr = (phase number, reduction number, part): a finished reduction
       call    attr = (user's function, number of the result; a complex one counts as two); args = its arguments, those
-              that are complex as two values
+              that are complex as two values; one more, a bool, says whether it is called at all
     """
 
     op: str

@@ -276,6 +276,7 @@ def _call(instr: Instr, *args: Any) -> Array:
     for dtype in map(np.dtype, function.arguments):
         re = rest.pop(0)
         given.append(re + 1j * rest.pop(0) if dtype.kind == "c" else re)
+    given += rest  # whether it is called
     halves = [
         (k, half) for k, r in enumerate(function.results) for half in (("real", "imag") if r[0] == "c" else ("",))
     ]

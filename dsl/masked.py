@@ -140,7 +140,7 @@ def _same(a: Tracer, b: Tracer) -> bool:
 # what works on all elements alike
 
 
-def _together(args: Any) -> tuple[Masked, list[Any]] | None:
+def together(args: Any) -> tuple[Masked, list[Any]] | None:
     """The first masked value among the arguments, and all of them as arrays of all elements; None where that cannot
     be, since masks differ, or an array has an element for each chosen one."""
     first: Masked = next(a for a in args if type(a) is Masked)
@@ -169,10 +169,10 @@ def _each(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def on_masked(*args: Any, **options: Any) -> Any:
         options.pop("out", None) if options.get("out") is None else None
-        together = None if any(type(v) is Masked for v in options.values()) else _together(args)
-        if together is None or "out" in options:
-            return function(*_made(args), **{k: _one(v) for k, v in options.items()})
-        first, all_ = together
+        found = None if any(type(v) is Masked for v in options.values()) else together(args)
+        if found is None or "out" in options:
+            return function(*made(args), **{k: _one(v) for k, v in options.items()})
+        first, all_ = found
         results = function(*all_, **options)
         if isinstance(results, tuple):
             return tuple(Masked(r, first._mask, first._line) for r in results)
@@ -185,8 +185,8 @@ def _one(x: Any) -> Any:
     return chosen(x) if type(x) is Masked else x
 
 
-def _made(args: Any) -> list[Any]:
-    return [_made(a) if type(a) in (list, tuple) else _one(a) for a in args]
+def made(args: Any) -> list[Any]:
+    return [made(a) if type(a) in (list, tuple) else _one(a) for a in args]
 
 
 def _apply(op: str, *args: Any, **attrs: Any) -> Any:
@@ -277,7 +277,7 @@ def _call(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     on_masked = _FUNCTIONS.get(function)
     if on_masked is not None:
         return on_masked(*args, **options)
-    return FUNCTIONS[function](*_made(args), **{k: _one(v) for k, v in options.items()})
+    return FUNCTIONS[function](*made(args), **{k: _one(v) for k, v in options.items()})
 
 
 def _ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -287,7 +287,7 @@ def _ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[
         return _each(lambda *all_, **more: UFUNCS["__call__"](ufunc, *all_, **more))(*inputs, **plain)
     if method == "reduce" and ufunc in _REDUCE and len(inputs) == 1:
         return _FUNCTIONS[_REDUCE[ufunc]](inputs[0], plain.pop("axis", 0), **plain)
-    return UFUNCS[method](ufunc, *_made(inputs), **options)
+    return UFUNCS[method](ufunc, *made(inputs), **options)
 
 
 _REDUCE: dict[Any, Any] = {

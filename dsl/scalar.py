@@ -7,7 +7,7 @@ import functools
 import importlib
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..runtime.settings import settings
 from .array import Array
 from .dispatch import Traced
 from .errors import ArgumentsError, DTypeError, UnsupportedError, show_line
+from .masked import Masked, made, together
 from .operands import fresh, operand, trace_of
 from .scope import Scope
 from .trace import Trace, current
@@ -84,12 +85,27 @@ class Elementwise:
             return self._traced(given)
         return self._at_once(given) if not settings.disable else self._plain(given)
 
-    def _traced(self, given: tuple[Any, ...]) -> Any:
+    def _traced(self, given: Sequence[Any], where: Value | None = None) -> Any:
+        if any(type(x) is Masked for x in given):
+            return self._masked(given)
         trace = trace_of(*given)
         operands = [operand(self._number(name, x)) for name, x in zip(self.signature.parameters, given, strict=True)]
         function = self._typed(operands, trace)
-        results = tuple(fresh(value, *given) for value in trace.builder.call(function, *operands))
+        results = tuple(fresh(value, *given) for value in trace.builder.call(function, *operands, where=where))
         return results if function.several else results[0]
+
+    def _masked(self, given: Sequence[Any]) -> Any:
+        """Of elements that a mask has chosen: only they are computed."""
+        found = together(given)
+        if found is None:
+            return self._traced(made(given))
+        first, every = found
+        rank = max(np.ndim(x) for x in every)
+        mask = first._mask.reshape((*first._mask.shape, *(1,) * (rank - first._mask.ndim)))
+        results = self._traced(every, mask._value)
+        several = isinstance(results, tuple)
+        parts = tuple(Masked(r, first._mask, first._line) for r in (results if several else (results,)))
+        return parts if several else parts[0]
 
     def _plain(self, given: tuple[Any, ...]) -> Any:
         """Element by element in Python."""

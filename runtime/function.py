@@ -158,12 +158,18 @@ def reference(function: Function) -> Callable[..., tuple[Any, ...]]:
 
 
 def vectorized(function: Function, part: int, *arrays: Any) -> np.ndarray[Any, Any]:
-    """Result `part` for each element of broadcast arrays, by the function in Python."""
+    """Result `part` for each element of broadcast arrays, by the function in Python. One more array than the function
+    has arguments says for which elements; the others are 0."""
     scalar, dtype = reference(function), np.dtype(function.results[part])
     broadcast = np.broadcast_arrays(*arrays)
+    count = len(function.arguments)
+    chosen = broadcast[count].ravel() if len(arrays) > count else np.ones(broadcast[0].size, bool)
+    results = np.zeros(chosen.size, dtype)
     with np.errstate(all="ignore"):
-        results = [scalar(*values)[part] for values in zip(*(a.ravel() for a in broadcast), strict=True)]
-    return np.array(results, dtype).reshape(broadcast[0].shape)
+        for at, values in enumerate(zip(*(a.ravel() for a in broadcast[:count]), strict=True)):
+            if chosen[at]:
+                results[at] = scalar(*values)[part]
+    return results.reshape(broadcast[0].shape)
 
 
 def _code(code: CodeType) -> list[Any]:

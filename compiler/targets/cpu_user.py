@@ -26,14 +26,21 @@ def parts_of(dtypes: Sequence[str]) -> list[DType]:
 def call_user(
     f: Function, function: UserFunction, args: Sequence[Value], lanes: int, mask: Value | None
 ) -> list[Value]:
-    """The parts of all results. mask: the lanes for which it is called; what the others get is of no use."""
+    """The parts of all results. mask: the lanes for which it is called, as does one more argument than it has; what the
+    others get is of no use."""
     given, results = parts_of(function.arguments), parts_of(function.results)
+    for chosen in args[len(given) :]:
+        mask = chosen.splat(lanes) if mask is None else mask & chosen.splat(lanes)
+    args = args[: len(given)]
     symbol = "@" + function.symbol
     kinds = [*(memory_elem(d) for d in given), *("ptr" for _ in results)]
     f.module.declare(symbol, f"void {symbol}({', '.join(kinds)})")
     values = [a.to("zext", "i8") if d == BOOL else a for a, d in zip(args, given, strict=True)]
     outputs = [f.slot(_kind(d, lanes)) for d in results]
-    if lanes == 1:
+    if lanes == 1 and mask is not None:
+        with f.when(mask):
+            _call(f, symbol, values, outputs)
+    elif lanes == 1:
         _call(f, symbol, values, outputs)
     else:
         places = {i: _spilled(f, v) for i, v in enumerate(values) if v.lanes > 1}

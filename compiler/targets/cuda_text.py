@@ -185,8 +185,11 @@ class Text:
     def _call(self, instr: Instr, names: dict[int, str], context: Context) -> str:
         """A result of a user's function: a part of what it gives. Lanes that do not exist are not computed."""
         function, part = instr.attr
-        args = [names[a] for a in instr.args] + ([context.mask] if context.mask else [])
-        call = f"{function.symbol}{'_if' if context.mask else ''}({', '.join(args)})"
+        args = [names[a] for a in instr.args]
+        count = sum(1 + (a[0] == "c") for a in function.arguments)
+        masks = [m for m in (*args[count:], context.mask) if m]
+        mask = [f"and_({', '.join(masks)})"] if len(masks) > 1 else masks
+        call = f"{function.symbol}{'_if' if mask else ''}({', '.join([*args[:count], *mask])})"
         if call not in self.called:
             self.called[call] = f"{context.prefix}c{len(self.called)}"
             self.add(f"{self.called[call]} = {call}")

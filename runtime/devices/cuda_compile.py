@@ -23,6 +23,7 @@ from typing import Any
 from ..cache import Cache, digest
 from ..errors import CompileError
 from ..program import Kernel
+from .scalar_compile import explained
 
 FORMAT = 5  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
 MANY = 8  # kernels that are worth processes of their own
@@ -167,6 +168,13 @@ def compile_cuda(kernel: Kernel, cc: tuple[int, int]) -> bytes:
     except CompileError:
         raise
     except Exception as error:
+        if kernel.functions:
+            why = explained(error)
+            names = " or ".join(f.source.name for f in kernel.functions)
+            raise CompileError(
+                f"{why.file}:{why.line}: {names} cannot be compiled for sm_{cc[0]}{cc[1]}: {why.reason}; "
+                "write it with what numba.cuda supports, or run it on the CPU"
+            ) from None
         why = f"kernel {kernel.name} does not compile for sm_{cc[0]}{cc[1]}: {error}"
         raise CompileError(why, kernel.name) from error
 

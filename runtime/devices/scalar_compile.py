@@ -100,7 +100,7 @@ def _compile(function: Function) -> tuple[Function, str]:
     try:
         made = core.compile_extra(target.typing_context, target.target_context, plain, types, None, flags, {})
     except numba.core.errors.NumbaError as error:
-        raise _explained(error) from None
+        raise explained(error) from None
     except Exception as error:
         raise ScalarError(f"numba fails: {type(error).__name__}: {error}") from None
     result = made.signature.return_type
@@ -194,7 +194,8 @@ _SAYINGS = (
 )
 
 
-def _explained(error: Any) -> ScalarError:
+def explained(error: Any) -> ScalarError:
+    """What numba says, in a few words, and where."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     place = _PLACE.search(text)
     loc = getattr(error, "loc", None)

@@ -12,7 +12,7 @@ from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.graph import Builder, Graph
 from kernelgraph.compiler.targets.cuda import cuda_kernel
 from kernelgraph.compiler.types import ArrayType
-from kernelgraph.runtime.program import Int, Kernel, Pointer
+from kernelgraph.runtime.program import Constant, Int, Kernel, Pointer
 
 from . import cuda_emulator
 from .op_cases import Array
@@ -33,9 +33,11 @@ def emulated(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
         kernel, values = task.kernel, []
         assert isinstance(kernel, Kernel)
         for a in task.arguments:
-            assert isinstance(a, Pointer | Int)
-            is_pointer = isinstance(a, Pointer)
-            values.append(cuda_emulator.Pointer(memories[a.buffer], a.offset) if is_pointer else a.value)
+            assert isinstance(a, Pointer | Int | Constant)
+            if isinstance(a, Pointer):
+                values.append(cuda_emulator.Pointer(memories[a.buffer], a.offset))
+            else:
+                values.append(a.number if isinstance(a, Constant) else a.value)
         rng = np.random.default_rng(0)
         cuda_emulator.run(kernel.source, kernel.name, task.grid, task.block, values, rng, kernel.functions)
     types = [graph.nodes[o].type for o in graph.outputs]

@@ -51,7 +51,10 @@ def graph_of(function: Function, shape: tuple[int, ...], form: str) -> Graph:
     """The function's results on two arrays, the second of them without its first axis, in kernels of each strategy."""
     b = Builder()
     x, y = (b.input(ArrayType(s, np.dtype(d))) for s, d in zip((shape, shape[1:]), function.arguments, strict=True))
-    results = b.call(function, x, b.broadcast(y, shape))
+    chosen = b.map("greater", x, 5) if form == "chosen" else None
+    results = b.call(function, x, b.broadcast(y, shape), where=chosen)
+    if chosen is not None:
+        results = [b.map("where", chosen, r, b.const(0, r.dtype)) for r in results]
     axes = {"rows": (len(shape) - 1,), "columns": (0,), "all": tuple(range(len(shape)))}.get(form)
     if form == "transposed":
         results = [b.map("add", b.permute(r, range(len(shape))[::-1]), 1) for r in results if r.dtype != bool]
@@ -60,7 +63,7 @@ def graph_of(function: Function, shape: tuple[int, ...], form: str) -> Graph:
     return b.finish(results)
 
 
-FORMS = st.sampled_from(["plain", "rows", "columns", "all", "transposed"])
+FORMS = st.sampled_from(["plain", "chosen", "rows", "columns", "all", "transposed"])
 
 
 @settings(max_examples=25, deadline=None)
@@ -77,7 +80,7 @@ def test_text_means_what_the_function_does(shape: list[int], form: str, dtype: s
             np.testing.assert_allclose(got, want.ravel(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", ["plain", "rows", "transposed"])
+@pytest.mark.parametrize("form", ["plain", "chosen", "rows", "transposed"])
 @pytest.mark.parametrize("function", [halves, light], ids=["loop", "light"])
 def test_compiles_without_a_gpu(function: Any, form: str) -> None:
     """Inlined: no call is left, and no local memory."""

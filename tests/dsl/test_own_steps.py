@@ -225,6 +225,25 @@ def test_a_part_of_an_assembly_is_copied_since_kernels_take_no_gaps():
                 assert region.strides == (24, 8)
 
 
+def test_what_numba_cannot_compile_for_a_gpu_is_named_with_its_line():
+    cuda = pytest.importorskip("numba.cuda")
+    pytest.importorskip("cuda.core")
+    from kernelgraph.runtime.devices.cuda_compile import compile_cuda
+
+    @cuda.jit
+    def wrong(x, out):
+        out[0] = x.nothing
+
+    program = on_cuda(kg.kernel_graph(lambda x: kg.kernel(wrong, x, kg.spec(1), (1, 1)) + 1), np.ones(3))
+    launch = next(t for t in program.tasks if t.name == "wrong")
+    assert isinstance(launch.kernel, Kernel)
+    line = wrong.py_func.__code__.co_firstlineno + 2
+    with pytest.raises(
+        kg.CompileError, match=rf"test_own_steps.py:{line}: wrong cannot be compiled for sm_90.*nothing"
+    ):
+        compile_cuda(launch.kernel, (9, 0))
+
+
 def test_numba_kernels_compile_without_a_gpu():
     cuda = pytest.importorskip("numba.cuda")
     pytest.importorskip("cuda.core")

@@ -335,3 +335,26 @@ def test_a_warm_start_imports_no_numba(tmp_path):
         for _ in range(2)
     ]
     assert runs == ["[0.625, 0.75] True\n", "[0.625, 0.75] False\n"]
+
+
+@few
+@given(arrays(("i8",), (1, 3), 1, 7), st.data())
+def test_of_masked_elements_only_the_chosen_are_computed(a, data):
+    """`collatz(0)` never returns."""
+    mask = (abs(a) > 0).all(axis=tuple(range(data.draw(st.integers(1, a.ndim)), a.ndim)))
+    a = abs(a)
+    if not a[mask].size:
+        return
+    wanted = a.copy()
+    wanted[mask] = np.vectorize(collatz.function)(a[mask])
+    f = kg.kernel_graph(lambda a, m: (collatz(a[m]).sum(), root(a[m] * 1.0, 2.0)[0].max()))
+    total, largest = f(a, mask)
+    assert total == wanted[mask].sum()
+    np.testing.assert_allclose(largest, by_hand(root, 0, a[mask] * 1.0, 2.0).max())
+    np.testing.assert_array_equal(CHANGED(a, mask), wanted + 1)
+
+
+@kg.kernel_graph
+def CHANGED(a, m):
+    a[m] = collatz(a[m])
+    return a + 1
