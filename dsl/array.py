@@ -12,7 +12,7 @@ import numpy as np
 
 from ..compiler.types import ArrayType, dtype_of
 from ..runtime.device import Device, Event, Memory
-from .devices import default, name_of, open_device, parse
+from .devices import DeviceUnavailableError, default, name_of, open_device, parse
 from .errors import ArgumentsError, DTypeError, TraceError
 from .pointer import address
 from .spec import Spec, spec_of
@@ -20,6 +20,7 @@ from .trace import current
 
 DLPACK_KINDS = {"cpu": 1, "cuda": 2}  # DLDeviceType
 CPU_DEVICE = (1, 0)
+WRITABLE = 1  # inspect.BufferFlags.WRITABLE
 
 
 class NumpyMemory:
@@ -246,6 +247,15 @@ class Array:
     def __deepcopy__(self, memo: Any) -> Array:
         return from_numpy(self.numpy(), self._device)
 
+    def __buffer__(self, flags: int) -> memoryview:
+        """Python's buffer protocol (from Python 3.12 on), read-only, on the CPU. Raises BufferError."""
+        if self._device.kind != "cpu":
+            raise BufferError(f"an array on {self.device} has no host memory; write np.asarray(x)")
+        if flags & WRITABLE:
+            raise BufferError("a kg.Array is read-only as a buffer; write np.array(x) for a copy")
+        host: Any = self.numpy()
+        return memoryview(host)
+
     # operations: see `eager`
 
     @property
@@ -286,7 +296,11 @@ class Array:
 
 
 def _restore(values: np.ndarray[Any, Any], device: str) -> Array:
-    return asarray(values, device=device)
+    """A pickled array on the device where it was or, where there is no such device, on the default one."""
+    try:
+        return asarray(values, device=device)
+    except DeviceUnavailableError:
+        return asarray(values)
 
 
 def from_numpy(values: Any, device: Device, own: bool = False, later: bool = False) -> Array:

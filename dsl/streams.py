@@ -93,7 +93,7 @@ class Stream:
     def __cuda_stream__(self) -> tuple[int, int]:
         """The protocol by which CUDA libraries exchange streams: its version and the handle."""
         if self._device.kind != "cuda":
-            raise AttributeError(f"a stream on {self.device} is no CUDA stream")
+            raise ArgumentsError(f"a stream on {self.device} is no CUDA stream")
         return (0, self.handle)
 
     def record(self) -> Event:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import array
+import copy
 import gc
+import pickle
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.dsl import dlpack
 from kernelgraph.dsl.foreign import foreign
 
 from .test_errors import refused
@@ -85,6 +89,107 @@ def test_dataclasses_of_arrays() -> None:
     assert_same(result, apply(Layer(X.T, np.ones(3)), X))
     assert_same(f(Layer(X.T, np.ones(3), 3.0), X).bias, np.full(3, 3.0))
     assert f.why().count("traced for") == 1  # the scale is passed at each call
+
+
+# a library of our own, so that this is tested wherever the tests run
+
+
+class Producer:
+    """Has DLPack, for memory that the CPU reads."""
+
+    def __init__(self, values: np.ndarray[Any, Any], old: bool = False) -> None:
+        self.values, self.old, self.alive, self.asked = values, old, 0, 0
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self.old and set(options) - {"stream"}:
+            raise TypeError("unknown options")
+        v = self.values
+        self.alive += 1
+        self.asked += 1
+        tensor = dlpack.Tensor(v.ctypes.data, (1, 0), v.shape, v.strides, v.dtype, not v.flags.writeable)
+        return dlpack.make(tensor, not self.old and options.get("max_version") is not None, self._released)
+
+    def _released(self) -> None:
+        self.alive -= 1
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_dlpack_of_a_library_of_our_own(old: bool) -> None:
+    f = cpu(lambda x: x * 2 + 1)
+    for values in (X.copy(), X.T.copy().T, X[::2, ::-1].copy(), np.zeros((0, 3)), np.array(3.0)):
+        producer = Producer(values, old)
+        found = foreign(producer)
+        assert found is not None and found.ctypes.data == values.ctypes.data and producer.alive == 1
+        del found
+        gc.collect()
+        assert producer.alive == 0
+        assert_same(f(producer), values * 2 + 1)
+        result = kg.from_dlpack(producer)
+        assert_same(result, values)
+        gc.collect()
+        assert producer.alive == 0
+
+
+def test_assignment_reaches_a_library_of_our_own() -> None:
+    values = X.copy()
+    cpu(lambda u: u.__imul__(3))(Producer(values))
+    assert_same(values, X * 3)
+
+
+def test_capsules_say_what_they_hold() -> None:
+    for dtype in ("bool", "int8", "uint64", "float16", "float64", "complex128", ml_dtypes.bfloat16):
+        values = np.ones((2, 3), dtype).T
+        for versioned in (False, True):
+            tensor = dlpack.Tensor(values.ctypes.data, (2, 1), values.shape, values.strides, values.dtype, versioned)
+            released: list[int] = []
+            capsule = dlpack.make(tensor, versioned, lambda released=released: released.append(1))  # type: ignore[misc]
+            assert dlpack.read(capsule) == tensor
+            del capsule
+            assert released == [1]
+    with pytest.raises(BufferError, match="no DLPack capsule"):
+        dlpack.read(object())
+
+
+def test_arrays_as_buffers() -> None:
+    a = cpu(lambda x: x * 2)(X)
+    view = a.__buffer__(0)
+    assert view.readonly and view.shape == X.shape and np.shares_memory(np.asarray(view), a.numpy())
+    if sys.version_info >= (3, 12):
+        assert np.shares_memory(np.asarray(memoryview(a)), a.numpy()) and bytes(a) == (X * 2).tobytes()
+        assert hash(X.dtype) and np.shares_memory(np.asarray(a), a.numpy())
+    with pytest.raises(BufferError, match="read-only"):
+        a.__buffer__(1)
+    with pytest.raises(BufferError, match="no host memory"):
+        kg.asarray(X, device="fake").__buffer__(0)
+
+
+def test_arrays_print_as_numpy_does() -> None:
+    a = cpu(lambda x: x / 3)(X)
+    with np.printoptions(precision=3):
+        assert str(a) == str(X / 3) and repr(a) == repr(X / 3)
+    assert f"{a}" == f"{X / 3}" and f"{kg.asarray(2.5, device='cpu'):.2f}" == "2.50"
+
+
+@kg.kernel_graph
+def twice(x: Any) -> Any:
+    return x * 2
+
+
+def test_decorated_functions_are_copied_and_pickled_by_name() -> None:
+    assert copy.copy(twice) is twice and copy.deepcopy(twice) is twice
+    assert pickle.loads(pickle.dumps(twice)) is twice
+    holder = {"f": twice, "a": kg.asarray(X, device="cpu")}
+    other = copy.deepcopy(holder)
+    assert other["f"] is twice and other["a"] is not holder["a"]
+    assert_same(other["a"], X)
+
+
+def test_an_array_of_a_device_that_is_missing_is_unpickled_on_the_default_one() -> None:
+    rebuild, (values, _) = kg.asarray(X, device="cpu").__reduce__()
+    assert_same(rebuild(values, "cuda:7"), X)
 
 
 # torch
