@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from ..runtime.function import Function
 from ..runtime.program import Buffer, Library, Program, Region, Task
 from .access import ALIGNMENT, Array, Place
 from .cost import MODELS
@@ -128,11 +129,7 @@ class _Lowering:
             writes = tuple(region_of(self.graph.nodes[n], places[n]) for n in parts)
             moved = sum(_bytes(r) for r in (*reads, *writes))
             cost = round(HOST_CALL + MODELS[self.target].time(8 * moved, 0), 3)
-            return [
-                Task(
-                    node.attr("function"), Library("host", attrs), (), reads, writes, cost=cost, line=self._line(parts)
-                )
-            ]
+            return [Task(_title(node), Library("host", attrs), (), reads, writes, cost=cost, line=self._line(parts))]
         flops = OPS[node.op].cost * node.type.size * (self.graph.nodes[node.args[0]].type.shape or (1,))[-1]
         cost = MODELS[self.target].time(sum(_bytes(r) for r in (*reads, write)), flops)
         line = self._line([number])
@@ -162,8 +159,19 @@ def _same_call(a: Node, b: Node) -> bool:
 
 def _names(graph: Graph, group: Group) -> list[str]:
     """The first few op names, for people."""
-    names = [graph.nodes[n].op for n in group.computes if OPS[graph.nodes[n].op].kind in ("map", "gather", "reduce")]
+    names = [
+        _title(graph.nodes[n]) for n in group.computes if OPS[graph.nodes[n].op].kind in ("map", "gather", "reduce")
+    ]
     return [*names[:4], *([f"{len(names) - 4}_more"] if len(names) > 4 else [])]
+
+
+def _title(node: Node) -> str:
+    """A node's op, or the function that it calls."""
+    attrs = dict(node.attrs)
+    function = attrs.get("function", node.op)
+    if isinstance(function, Function):
+        return function.source.name
+    return str(dict(attrs.get("options", ())).get("callback", function))
 
 
 def _unique(regions: object) -> tuple[Region, ...]:

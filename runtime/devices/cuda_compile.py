@@ -169,11 +169,12 @@ def compile_cuda(kernel: Kernel, cc: tuple[int, int]) -> bytes:
         raise
     except Exception as error:
         if kernel.functions:
-            why = explained(error)
-            names = " or ".join(f.source.name for f in kernel.functions)
+            found, names = explained(error), " or ".join(f.source.name for f in kernel.functions)
+            place = f"{os.path.basename(found.file)}:{found.line}: " if found.line else ""
             raise CompileError(
-                f"{why.file}:{why.line}: {names} cannot be compiled for sm_{cc[0]}{cc[1]}: {why.reason}; "
-                "write it with what numba.cuda supports, or run it on the CPU"
+                f"{place}{names} cannot be compiled for sm_{cc[0]}{cc[1]}: {found.reason}; "
+                "write it with what numba.cuda supports, or run it on the CPU",
+                kernel.name,
             ) from None
         why = f"kernel {kernel.name} does not compile for sm_{cc[0]}{cc[1]}: {error}"
         raise CompileError(why, kernel.name) from error

@@ -87,7 +87,7 @@ def test_steps_are_scheduled_and_verified():
     x = np.arange(50_000.0)
     plan = f.plan(x)
     verify(plan)
-    assert sum(t.name == "callback" for t in plan.tasks) == 2
+    assert sum(t.name == "running" for t in plan.tasks) == 2
     for k, got in zip((2, 3), f(x), strict=True):
         np.testing.assert_array_equal(got, np.cumsum(x * k) + 1)
 
