@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
-.PHONY: help demo test lint format test-gpu conformance golden bench bench-gpu bench-peers wheel-test clean
+.PHONY: help demo test lint format test-gpu soak conformance golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -43,6 +43,9 @@ conformance: $(VENV)/dev.stamp  ## the Array API standard's suite, from a checko
 
 golden: $(VENV)/dev.stamp  ## write golden files and printed text in the pages anew: read the diff
 	$(PYTEST) tests/golden tests/end_to_end/test_readme.py --update-golden $(ARGS)
+
+soak: $(VENV)/dev.stamp  ## 100,000 calls of mixed programs from 8 threads: wrong results, memory
+	$(BIN)/python -m tests.soak $(ARGS)
 
 bench: $(VENV)/dev.stamp  ## CPU benchmarks, beside the peers that are installed
 	$(BIN)/python benchmarks/cpu.py $(ARGS)

@@ -26,11 +26,11 @@ def memory_stats(device: str | None = None) -> dict[str, int]:
     found: Any = _device(device)
     stats = dict(found.statistics())
     stats["limit"] = found.limit
-    alive = gc.get_objects()
-    stats["arrays"] = sum(type(x) is array.Array and x._device is found for x in alive)
-    ready = (x for x in alive if type(x).__name__.endswith("Executable"))
-    stats["executables"] = sum(found in (getattr(x, "_device", None), getattr(x, "device", None)) for x in ready)
-    del alive
+    # Not all objects: one of another thread that is being made must not be held.
+    holders = gc.get_referrers(found)
+    stats["arrays"] = sum(type(x) is array.Array for x in holders)
+    stats["executables"] = sum(type(x).__name__.endswith("Executable") for x in holders)
+    del holders
     stats["kernels"] = found.kernels
     graphs = getattr(found, "graphs", None)
     stats["graphs"] = graphs.kept_bytes() if graphs is not None else 0
