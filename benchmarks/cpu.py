@@ -30,11 +30,10 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from workloads import WORKLOADS, Workload, black_scholes
+from workloads import WORKLOADS, Workload, black_scholes, words
 
 import kernelgraph as kg
 
@@ -42,12 +41,6 @@ PACKAGES = ("kernelgraph", "numpy", "llvmlite", "numexpr", "numba", "jax", "torc
 peers = Peers(("numexpr", "numba", "jax", "torch", "scipy.special")).load()
 ne, nb, jax, torch, special = map(peers.get, peers.wanted)
 pool = ThreadPoolExecutor(OPTIONS.threads)
-
-
-def words(module: Any, erf: Any) -> Any:
-    """What the workloads call `m`: looked up once, so that a small call pays for no look-up of ours."""
-    names = ("exp", "log", "sin", "sqrt")
-    return SimpleNamespace(erf=erf, **{name: getattr(module, name) for name in names})
 
 
 def leaves(value: Any) -> tuple[Any, ...]:

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 HERE = Path(__file__).parent
@@ -69,12 +68,9 @@ def leaves(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, tuple | list) else (value,)
 
 
-def words(module: Any, erf: Any) -> Any:
-    return SimpleNamespace(erf=erf, **{name: getattr(module, name) for name in ("exp", "log", "sin", "sqrt")})
-
-
 def numpy_maker(work: Any, special: Any) -> dict[str, Make]:
     import numpy as np
+    from workloads import words
 
     if special is None and work.name == "black-scholes":
         return {}
@@ -88,6 +84,7 @@ def cpu_makers(work: Any, peers: Peers, threads: int) -> dict[str, Make]:
     from itertools import pairwise
 
     import numpy as np
+    from workloads import words
 
     import kernelgraph as kg
 
@@ -160,6 +157,7 @@ def _torch_body(work: Any, torch: Any) -> Callable[..., Any]:
 
 def cuda_makers(work: Any, peers: Peers) -> dict[str, Make]:
     import numpy as np
+    from workloads import words
 
     import kernelgraph as kg
 

@@ -22,6 +22,7 @@ from typing import Any
 from . import elf, symbols
 from .cache import Cache, digest
 from .errors import CompileError
+from .progress import progress
 from .settings import settings
 
 _CACHE = Cache("cpu")
@@ -187,15 +188,17 @@ def build_all(texts: Sequence[tuple[str, Callable[[], str], str]]) -> list[Code]
                 return
             try:
                 codes[i] = _compile(*texts[i])
+                done()
             except Exception as error:
                 errors.append(error)
 
-    helpers = [threading.Thread(target=work) for _ in range(min(len(missing), os.cpu_count() or 1) - 1)]
-    for helper in helpers:
-        helper.start()
-    work()
-    for helper in helpers:
-        helper.join()
+    with progress(len(missing), "compiling kernels") as done:
+        helpers = [threading.Thread(target=work) for _ in range(min(len(missing), os.cpu_count() or 1) - 1)]
+        for helper in helpers:
+            helper.start()
+        work()
+        for helper in helpers:
+            helper.join()
     if errors:
         raise errors[0]
     return [code for code in codes if code is not None]

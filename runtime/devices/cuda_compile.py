@@ -10,7 +10,7 @@ import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +23,7 @@ from typing import Any
 from ..cache import Cache, digest
 from ..errors import CompileError
 from ..program import Kernel
+from ..progress import progress
 from .scalar_compile import explained
 
 FORMAT = 5  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
@@ -214,14 +215,19 @@ def _compile_all(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
     """One after another (numba has one lock), or in several processes where that pays."""
     workers = min(_cores(), len(kernels) // (MANY // 2))
     codes: dict[int, bytes] = {}
-    if len(kernels) >= MANY and workers > 1:
-        waiting: SimpleQueue[int] = SimpleQueue()
-        for i in sorted(range(len(kernels)), key=lambda i: -len(kernels[i].source)):
-            waiting.put(i)
-        with ThreadPoolExecutor(workers) as pool:
-            for work in [pool.submit(_elsewhere, kernels, cc, waiting, codes) for _ in range(workers)]:
-                work.result()
-    return [codes[i] if i in codes else compile_cuda(k, cc) for i, k in enumerate(kernels)]
+    with progress(len(kernels), "compiling kernels") as done:
+        if len(kernels) >= MANY and workers > 1:
+            waiting: SimpleQueue[int] = SimpleQueue()
+            for i in sorted(range(len(kernels)), key=lambda i: -len(kernels[i].source)):
+                waiting.put(i)
+            with ThreadPoolExecutor(workers) as pool:
+                for work in [pool.submit(_elsewhere, kernels, cc, waiting, codes, done) for _ in range(workers)]:
+                    work.result()
+        for i, kernel in enumerate(kernels):
+            if i not in codes:
+                codes[i] = compile_cuda(kernel, cc)
+                done()
+    return [codes[i] for i in range(len(kernels))]
 
 
 def _cores() -> int:
@@ -230,7 +236,11 @@ def _cores() -> int:
 
 
 def _elsewhere(
-    kernels: Sequence[Kernel], cc: tuple[int, int], waiting: SimpleQueue[int], codes: dict[int, bytes]
+    kernels: Sequence[Kernel],
+    cc: tuple[int, int],
+    waiting: SimpleQueue[int],
+    codes: dict[int, bytes],
+    done: Callable[[], None],
 ) -> None:
     """Compile one kernel after another of those waiting, in another process; if that ends, the rest is left."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -247,6 +257,7 @@ def _elsewhere(
             pickle.dump((replace(kernels[i], form=None), cc), child.stdin)
             child.stdin.flush()
             codes[i] = pickle.load(child.stdout)
+            done()
 
 
 def main() -> None:

@@ -247,7 +247,10 @@ def test_elsewhere_gives_the_same() -> None:
     for i in (0, 1, 2):
         waiting.put(i)
     codes: dict[int, bytes] = {}
-    cuda_compile._elsewhere([*kernels, replace(kernels[0], source="no kernel")], CC, waiting, codes)
+    counted: list[int] = []
+    wrong = replace(kernels[0], source="no kernel")
+    cuda_compile._elsewhere([*kernels, wrong], CC, waiting, codes, lambda: counted.append(len(codes)))
+    assert counted == [1, 2]
     assert codes == dict(enumerate(compile_cuda(k, CC) for k in kernels)) and waiting.empty()
 
 

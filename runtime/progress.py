@@ -1,0 +1,78 @@
+"""How many things there are to do in; a function to call as each is done, and a bar in the terminal if it takes long.
+
+The bar is tqdm's or rich's, whichever is installed. There is none without both, where the standard error stream is not
+a terminal, or while less than `DELAY` seconds have passed.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+DELAY = 1.0
+
+
+@contextmanager
+def progress(total: int, what: str) -> Iterator[Callable[[], None]]:
+    """Yields what counts one more of `total` as done; it may be called from any thread."""
+    start, lock = time.perf_counter(), threading.Lock()
+    done, bar = 0, None
+    shown = total > 1 and sys.stderr.isatty()
+
+    def count() -> None:
+        nonlocal done, bar, shown
+        with lock:
+            done += 1
+            if shown and bar is None and time.perf_counter() - start > DELAY:
+                bar = _tqdm(total, what) or _rich(total, what)
+                shown = bar is not None
+            if bar is not None:
+                bar(done)
+
+    try:
+        yield count
+    finally:
+        if bar is not None:
+            bar(None)
+
+
+Bar = Callable[[int | None], None]  # shows how many are done; None: it is over
+
+
+def _tqdm(total: int, what: str) -> Bar | None:
+    try:
+        made: Any = import_module("tqdm").tqdm(total=total, desc=what, leave=False)
+    except ImportError:
+        return None
+
+    def show(done: int | None) -> None:
+        if done is None:
+            made.close()
+        else:
+            made.update(done - made.n)
+
+    return show
+
+
+def _rich(total: int, what: str) -> Bar | None:
+    try:
+        made: Any = import_module("rich.progress").Progress(
+            console=import_module("rich.console").Console(stderr=True), transient=True
+        )
+    except ImportError:
+        return None
+    made.start()
+    task = made.add_task(what, total=total)
+
+    def show(done: int | None) -> None:
+        if done is None:
+            made.stop()
+        else:
+            made.update(task, completed=done)
+
+    return show
