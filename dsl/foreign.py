@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from .errors import ArgumentsError, DTypeError
-from .lending import elsewhere, name_of
+from .lending import elsewhere, name_of, place_of
 
 ON_CPU = (1, 3, 11, 13)  # DLPack's kinds of memory that the CPU reads: its own, and pinned or managed by CUDA and ROCm
 _ARRAY = ("__dlpack__", "__array_interface__", "__array_struct__", "__array__", "__cuda_array_interface__")
@@ -36,8 +36,8 @@ def foreign(value: Any) -> np.ndarray[Any, Any] | None:
 
 
 def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
-    device = getattr(value, "__dlpack_device__", None)
-    if device is not None and int(device()[0]) not in ON_CPU:
+    place = place_of(value)
+    if place is not None and place[0] not in ON_CPU:
         raise elsewhere(value)
     if "bfloat16" in str(getattr(value, "dtype", "")):  # which NumPy's DLPack does not know
         return _bfloat16(value)

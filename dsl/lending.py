@@ -164,11 +164,25 @@ def gpu_of(value: Any) -> int | None:
     """The number of the GPU whose memory somebody's array lies in; None for any other value."""
     if isinstance(value, (type, np.ndarray, np.generic, Array)):
         return None
-    place = getattr(value, "__dlpack_device__", None)
+    place = place_of(value)
     if place is not None:
-        kind, index = place()
-        return int(index) if int(kind) == dlpack.CUDA else None
+        return place[1] if place[0] == dlpack.CUDA else None
     return 0 if hasattr(value, "__cuda_array_interface__") else None
+
+
+def place_of(value: Any) -> tuple[int, int] | None:
+    """DLPack's kind and number of a device; None for what has no DLPack. PyTorch's own method takes 25 us."""
+    torchs = getattr(getattr(value, "device", None), "type", None)
+    if torchs in _TORCH:
+        return _TORCH[torchs], value.device.index or 0
+    method = getattr(value, "__dlpack_device__", None)
+    if method is None:
+        return None
+    kind, index = method()
+    return int(kind), int(index)
+
+
+_TORCH = {"cpu": 1, "cuda": dlpack.CUDA}
 
 
 def borrow(value: Any, index: int, lasts: bool = False) -> SharedArray:

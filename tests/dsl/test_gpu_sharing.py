@@ -393,6 +393,34 @@ def test_anything_that_is_a_stream_is_taken(gpu: cuda.CUDADevice) -> None:
         kg.Stream.external(1, device="cpu")
 
 
+def test_calls_follow_their_arrays_and_not_each_other(gpu: cuda.CUDADevice) -> None:
+    f, add = function(), kg.kernel_graph(lambda u: u.__iadd__(1), device="cuda")
+    u, v = (kg.asarray(X, device="cuda").wait() for _ in range(2))
+    log = gpu.context.driver.log
+    f(u).wait()
+    add(v)
+    v.wait()
+
+    def waits() -> int:
+        found = sum(row[0] == "wait" for row in log)
+        log.clear()
+        return found
+
+    waits()
+    first = f(u)
+    second = f(v)
+    add(u)  # new memory: the reader is not waited for
+    assert waits() == 0
+    streams = {event.stream for event in (first._event, second._event, u._event)}
+    assert len(streams) == 3  # they overlap
+    third = f(u)
+    assert waits() == 0 and third._event.stream == u._event.stream  # after the assignment, by its stream
+    both = kg.kernel_graph(lambda x, y: x + y, device="cuda")(first, second)
+    assert waits() == 1
+    np.testing.assert_array_equal(both, (X * 2 + 1) + (X + 1) * 2 + 1)
+    np.testing.assert_array_equal(third, (X + 1) * 2 + 1)
+
+
 # captured by others
 
 
