@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from .cost import MODELS, CostModel
 from .graph import Graph
 from .hazards import order_updates
-from .maps import Map, identity, is_view, only_units, pointwise, renumber, through, touches
+from .maps import Map, identity, is_view, of_memory, pointwise, renumber, through, touches
 from .ops import OPS
 from .types import ArrayType
 
@@ -116,8 +116,8 @@ class Fuser:
         arg = node.args[0]
         if self.forced[number]:
             self.forced[arg] = True
-        if node.op == "reshape" and not only_units(node.type.shape, self._type(arg).shape):
-            self.forced[arg] = True  # another view of memory that must lie contiguous
+        if of_memory(node, self._type(arg)):
+            self.forced[arg] = True
             self.readers[arg] |= self.readers_of(number)
             for reader in self.readers_of(number):
                 self.groups[reader].gathers.add(arg)

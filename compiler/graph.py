@@ -252,6 +252,12 @@ class Builder:
             return self.reshape(self.at(node.args[0]), wanted)
         return self.add("reshape", (a.number,), ArrayType(wanted, a.dtype))
 
+    def windows(self, a: Value, axis: int, length: int) -> Value:
+        """Element (..., i, ..., j) of the result, i along `axis` and j along a new last one of `length`, is element
+        (..., i + j, ...) of `a`."""
+        shape = (*(n - length + 1 if i == axis else n for i, n in enumerate(a.shape)), length)
+        return self.add("windows", (a.number,), ArrayType(shape, a.dtype), (("axis", axis), ("length", length)))
+
     def concat(self, parts: Sequence[Value], axis: int) -> Value:
         """Parts of one dtype and of equal shapes but for `axis`, one after another along it."""
         first = parts[0]

@@ -163,6 +163,7 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
     "permute": lambda node, a: a.transpose(node.attr("axes")),
     "broadcast": lambda node, a: np.broadcast_to(a, node.type.shape),
     "reshape": lambda node, a: a.reshape(node.type.shape),
+    "windows": lambda node, a: np.lib.stride_tricks.sliding_window_view(a, node.attr("length"), node.attr("axis")),
     "concat": lambda node, *parts: np.concatenate(parts, axis=node.attr("axis")),
     "update": _update,
     "assemble": _assemble,

@@ -12,7 +12,7 @@ from .cost import MODELS
 from .fuse import Fusion, Group
 from .graph import Graph, Node
 from .lower_control import PlanBody, control_task, no_bodies, region_of
-from .maps import contiguous_strides, only_units, reshape_strides
+from .maps import contiguous_strides, only_units, reshape_strides, window_strides
 from .materialize import Layout, part_regions
 from .nest import KernelBuilder
 from .ops import OPS
@@ -252,5 +252,7 @@ class _Places:
             missing = len(node.type.shape) - len(shape)
             own = tuple(0 if n == 1 else s for n, s in zip(shape, place.strides, strict=True))
             return replace(place, strides=(0,) * missing + own)
+        if node.op == "windows":
+            return replace(place, strides=window_strides(node, place.strides))
         strides = reshape_strides(shape, place.strides, node.type.shape)
         return None if strides is None else replace(place, strides=strides)

@@ -78,6 +78,16 @@ def _units(node: Node, arg: ArrayType, m: Map) -> Map:
 _THROUGH = {"slice": _slice, "permute": _permute, "broadcast": _broadcast, "reshape": _units}
 
 
+def of_memory(node: Node, arg: ArrayType) -> bool:
+    """Whether a view is one of memory: no map says where an element of it lies in its argument."""
+    return node.op == "windows" or (node.op == "reshape" and not only_units(node.type.shape, arg.shape))
+
+
+def window_strides(node: Node, strides: Sequence[int]) -> tuple[int, ...]:
+    """The strides of sliding windows over memory with these."""
+    return (*strides, strides[node.attr("axis")])
+
+
 def only_units(a: Sequence[int], b: Sequence[int]) -> bool:
     """Whether two shapes differ in axes of length 1 alone."""
     return [n for n in a if n != 1] == [n for n in b if n != 1]

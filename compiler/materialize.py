@@ -1,7 +1,8 @@
 """Graph -> Graph: copies are inserted where memory must be of its own, so that `fuse` and `lower` need no exceptions.
 
 After it, every output is a node that some kernel or library stores (or the only reshape of one), every part of a concat
-is stored by one place only, and every reshape that is more than unit axes sees memory that lies right for it.
+is stored by one place only, every reshape that is more than unit axes sees memory that lies right for it, and sliding
+windows see memory.
 A copy is a cast to the same dtype: an elementwise node like any other, so whatever produces its input fuses into it.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from .graph import Builder, Graph, Node, Value
 from .loop import memory_args
-from .maps import contiguous_strides, only_units, reshape_strides
+from .maps import contiguous_strides, only_units, reshape_strides, window_strides
 from .ops import OPS
 from .types import ArrayType
 
@@ -83,6 +84,10 @@ class _Copier:
                 value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
             elif node.op == "reshape":
                 value = self._reshape(args[0], node.type.shape)
+            elif node.op == "windows":
+                if self.strides[args[0].number] is None:
+                    args = [self._contiguous(args[0])]
+                value = self.builder.add(node.op, (args[0].number,), node.type, node.attrs)
             else:
                 value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
             self._note(value)
@@ -183,6 +188,8 @@ class _Copier:
             shape = self.builder.nodes[node.args[0]].type.shape
             padded = (0,) * (len(node.type.shape) - len(shape))
             strides = padded + tuple(0 if n == 1 else s for n, s in zip(shape, source, strict=True))
+        elif source is not None and node.op == "windows":
+            strides = window_strides(node, source)
         elif source is not None and node.op == "reshape":
             strides = reshape_strides(self.builder.nodes[node.args[0]].type.shape, source, node.type.shape)
         self.strides[value.number] = strides

@@ -13,7 +13,7 @@ from .emit import Emitter
 from .fuse import Group
 from .gathers import Reports
 from .graph import Graph
-from .maps import Map, contiguous_strides, identity, is_view, only_units, pointwise, through, touches
+from .maps import Map, contiguous_strides, identity, is_view, of_memory, pointwise, through, touches
 from .ops import OPS
 from .types import DType
 
@@ -85,7 +85,7 @@ class KernelBuilder:
         node = self.graph.nodes[number]
         if not is_view(node):
             return number in inside
-        return node.op != "reshape" or only_units(node.type.shape, self.graph.nodes[node.args[0]].type.shape)
+        return not of_memory(node, self.graph.nodes[node.args[0]].type)
 
     def own_map(self, number: int) -> Map:
         """Where the domain computes a stored node: once per row, or at every iteration."""

@@ -282,6 +282,7 @@ _STRUCTURE = (
     Op("permute", "view", 1, types=rules.same_rule(), cost=0),
     Op("broadcast", "view", 1, types=rules.same_rule(), cost=0),
     Op("reshape", "view", 1, types=rules.same_rule(), cost=0),
+    Op("windows", "view", 1, types=rules.same_rule(), cost=0),
     Op("concat", "assembly", -1, types=rules.same_rule()),
     Op("update", "assembly", 2, types=rules.same_rule()),
     Op("assemble", "assembly", -1, types=rules.same_rule()),

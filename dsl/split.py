@@ -149,4 +149,4 @@ def _costs(trace: Trace, known: dict[int, int], number: int) -> bool:
     return number in known or (nodes[number].op != "input" and trace.needs_arrays(number))
 
 
-_VIEWS = ("slice", "permute", "broadcast", "reshape")
+_VIEWS = ("slice", "permute", "broadcast", "reshape", "windows")

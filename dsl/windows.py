@@ -25,19 +25,7 @@ class Windows:
     length: int
 
     def apply(self, builder: Builder, value: Value) -> Value:
-        """Copies of the axis of length n one after another, read in rows of n + 1, move by one from row to row."""
-        n, w, rank = value.shape[self.axis], self.length, len(value.shape)
-        rest = [i for i in range(rank) if i != self.axis]
-        last = builder.permute(value, [*rest, self.axis])
-        lead = last.shape[:-1]
-        wide = builder.broadcast(builder.reshape(last, (*lead, 1, n)), (*lead, w + 1, n))
-        flat = builder.reshape(wide, (*lead, (w + 1) * n))
-        zeros, ones = [0] * len(lead), [1] * len(lead)
-        rows = builder.slice(flat, [*zeros, 0], [*ones, 1], (*lead, w * (n + 1)))
-        rows = builder.reshape(rows, (*lead, w, n + 1))
-        rows = builder.slice(rows, [*zeros, 0, 0], [*ones, 1, 1], (*lead, w, n - w + 1))
-        places = [*rest, rank, self.axis]  # of the rows' axes in the result
-        return builder.permute(rows, [places.index(i) for i in range(rank + 1)])
+        return builder.windows(value, self.axis, self.length)
 
     def lift(self, builder: Builder, base: ArrayType, part: Part) -> Part:
         raise ReadOnlyError("sliding windows share their elements and are read-only; assign to the array itself")

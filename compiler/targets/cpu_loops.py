@@ -30,13 +30,16 @@ Combines: TypeAlias = list[tuple[Combine, tuple[int, ...]]]
 
 
 def reduces_by_columns(nest: LoopNest) -> bool:
-    """Whether vectors along the innermost parallel axis need less packing than along the innermost reduced one."""
+    """Whether vectors along the innermost parallel axis need less packing than along the innermost reduced one, or as
+    little where windows overlap: those are short."""
     if not nest.parallel:
         return False
     parallel, reduced = nest.parallel - 1, nest.axes - 1
     in_loops = {i.attr[0] for p in nest.phases if p.kind == LOOP for i in p.instrs if i.op in ("load", "store")}
     layouts = [nest.operands[o].layout for o in sorted(in_loops)]
-    return [y[reduced] for y in layouts].count("s") > [y[parallel] for y in layouts].count("s")
+    packed_rows, packed_columns = ([y[axis] for y in layouts].count("s") for axis in (reduced, parallel))
+    overlap = any(y[reduced] == y[parallel] == "1" for y in layouts)
+    return packed_rows > packed_columns or (overlap and packed_rows == packed_columns)
 
 
 def vector_axis(nest: LoopNest) -> int | None:

@@ -114,13 +114,15 @@ def _length(nest: LoopNest, operands: frozenset[int], axis: int, mixed: bool) ->
 
 
 def _reduces_columns(nest: LoopNest) -> bool:
-    """Whether the data of the loops is contiguous along the innermost parallel axis rather than the reduced one."""
+    """Whether the data of the loops is contiguous along the innermost parallel axis rather than the reduced one, or
+    along both, as in windows that overlap."""
     loads = [
         instr.attr[0] for phase in nest.phases if phase.kind == LOOP for instr in phase.instrs if instr.op == "load"
     ]
     rows = sum(nest.operands[o].layout[-1] == "1" for o in loads)
     columns = sum(nest.operands[o].layout[nest.parallel - 1] == "1" and moves_reduced(nest, o) for o in loads)
-    return bool(columns > rows)
+    overlap = any(nest.operands[o].layout[-1] == nest.operands[o].layout[nest.parallel - 1] == "1" for o in loads)
+    return bool(columns > rows or (overlap and columns == rows))
 
 
 def moves_reduced(nest: LoopNest, operand: int) -> bool:
