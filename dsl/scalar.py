@@ -15,7 +15,8 @@ import numpy as np
 
 from ..compiler.graph import Value
 from ..compiler.types import FLOAT32, FLOAT64, HALVES, complex_of, kind_of, real_of
-from ..runtime.devices.scalar_compile import ScalarError, typed
+from ..runtime.devices.scalar_compile import typed
+from ..runtime.devices.scalar_errors import ScalarError
 from ..runtime.function import Function, Named, Source, vectorized
 from ..runtime.settings import settings
 from .array import Array

@@ -46,6 +46,11 @@ class Source:
     defaults: tuple[Any, ...] = field(compare=False, repr=False)
     digest: str
 
+    @property
+    def file(self) -> str:
+        """Where it is written."""
+        return str(marshal.loads(self.code).co_filename)
+
     @classmethod
     def of(cls, code: CodeType, captured: dict[str, Any], defaults: tuple[Any, ...] = ()) -> Source:
         items = tuple(sorted(captured.items()))

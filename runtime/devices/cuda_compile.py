@@ -24,7 +24,7 @@ from ..cache import Cache, digest
 from ..errors import CompileError
 from ..program import Kernel
 from ..progress import progress
-from .scalar_compile import explained
+from .scalar_errors import explained
 
 FORMAT = 5  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
 MANY = 8  # kernels that are worth processes of their own
@@ -170,7 +170,10 @@ def compile_cuda(kernel: Kernel, cc: tuple[int, int]) -> bytes:
         raise
     except Exception as error:
         if kernel.functions:
-            found, names = explained(error), " or ".join(f.source.name for f in kernel.functions)
+            found, names = (
+                explained(error, kernel.functions[0].source.file),
+                " or ".join(f.source.name for f in kernel.functions),
+            )
             place = f"{os.path.basename(found.file)}:{found.line}: " if found.line else ""
             raise CompileError(
                 f"{place}{names} cannot be compiled for sm_{cc[0]}{cc[1]}: {found.reason}; "

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -20,20 +20,12 @@ import numpy as np
 from .. import machine_code, symbols
 from ..cache import Cache, digest
 from ..function import Function, Source, precision, python_function
+from .scalar_errors import ScalarError, explained, needs
 
 FORMAT = 1
 _CACHE = Cache("scalar")
 _lock = threading.Lock()
 _known: dict[tuple[Source, tuple[str, ...]], tuple[Function, str]] = {}
-
-
-@dataclass
-class ScalarError(Exception):
-    """numba refuses a function. line: the number of the line, of `file`; 0 where numba does not say."""
-
-    reason: str
-    file: str = ""
-    line: int = 0
 
 
 def typed(source: Source, arguments: tuple[str, ...]) -> Function:
@@ -100,7 +92,7 @@ def _compile(function: Function) -> tuple[Function, str]:
     try:
         made = core.compile_extra(target.typing_context, target.target_context, plain, types, None, flags, {})
     except numba.core.errors.NumbaError as error:
-        raise explained(error) from None
+        raise explained(error, function.source.file) from None
     except Exception as error:
         raise ScalarError(f"numba fails: {type(error).__name__}: {error}") from None
     result = made.signature.return_type
@@ -110,7 +102,7 @@ def _compile(function: Function) -> tuple[Function, str]:
     ir = _with_entry(function, made, target.target_context)
     missing = [n for n in machine_code.declared(ir) if symbols.find(n) is None]
     if missing:
-        raise ScalarError(_needs(missing))
+        raise ScalarError(needs(missing))
     return function, ir
 
 
@@ -174,48 +166,11 @@ def _argument(context: Any, b: Any, t: Any, given: list[Any]) -> Any:
     return b.trunc(first, context.get_value_type(t)) if t.name == "bool" else first
 
 
+# Functions of numba's own runtime that C's library has under another name.
+_IN_C = {"gamma": "tgamma", "gammaf": "tgammaf"} | {n + f: n + f for n in ("ldexp", "frexp") for f in ("", "f")}
+
+
 def _bare(ir: str) -> str:
-    """Without what the kernel's text says itself."""
+    """Without what the kernel's text says itself, and with C's functions for numba's."""
+    ir = re.sub(r"@numba_(\w+)\b", lambda m: f"@{_IN_C.get(m[1], m[0][1:])}", ir)
     return re.sub(r"^(target \w+|source_filename) = .*\n", "", ir, flags=re.MULTILINE)
-
-
-# what numba says, in other words
-
-_PLACE = re.compile(r'File "([^"]+)", line (\d+)')
-_SAYINGS = (
-    (r"Untyped global name '(\w+)'", "{0} is no number and no function of numbers"),
-    (r"NameError: name '(\w+)' is not defined", "{0} is not defined"),
-    (r"Unknown attribute '(\w+)' of type (\S+)", "a {1} has no {0}"),
-    (r"Cannot unify (.+?) and (.+?) for '\$", "one path gives {0}, another {1}; give the same kind of result on all"),
-    (r"Cannot unify (.+?) and (.+?) for '(\w+)", "{2} is {0} on one path and {1} on another; use another name"),
-    (r"Can't unify return type from the following types: (.*)", "its paths return different types: {0}"),
-    (r"Invalid use of .*?\(?<?built-in function (\w+)>.*?argument\(s\) of type\(s\): \(([^)]*)\)", "{0} of ({1})"),
-    (r"No implementation of function Function\((.+?)\) found for signature", "{0} does not take such arguments"),
-)
-
-
-def explained(error: Any) -> ScalarError:
-    """What numba says, in a few words, and where."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    place = _PLACE.search(text)
-    loc = getattr(error, "loc", None)
-    file, line = (place[1], int(place[2])) if place else (getattr(loc, "filename", ""), getattr(loc, "line", 0) or 0)
-    for pattern, saying in _SAYINGS:
-        if match := re.search(pattern, text):
-            return ScalarError(saying.format(*match.groups()), file, line)
-    lines = [s.strip() for s in text.splitlines() if s.strip() and not s.startswith(("Failed in", "- Resolution"))]
-    return ScalarError(lines[0] if lines else type(error).__name__, file, line)
-
-
-_RUNTIME = {
-    "NRT_": "lists, arrays, strings or dicts, which need Python's memory; use numbers and tuples of numbers",
-    "Py": "Python objects; use numbers and tuples of numbers",
-    "numba_cpow": "a power of complex numbers; write cmath.exp(y * cmath.log(x)), or products",
-}
-
-
-def _needs(missing: list[str]) -> str:
-    for start, what in _RUNTIME.items():
-        if any(n.startswith(start) for n in missing):
-            return f"it uses {what}"
-    return f"it calls {', '.join(missing)}, which only numba's runtime has"

@@ -210,6 +210,40 @@ def test_traced_again_when_what_it_captured_changes(monkeypatch):
     np.testing.assert_array_equal(f(x), [5, 100])
 
 
+def mathematics(x):
+    return x**2 + abs(x) + min(x, 1.0) + math.pi + np.sqrt(x) + math.erf(x) + math.gamma(x + 2) + x**0.5
+
+
+def polynomial(x):
+    total = 0.0
+    for c in POWERS:
+        total = total * x + c
+    for i, c in enumerate(POWERS):
+        total += i * c
+    return total, divmod(int(x) + 7, 3)[1], (lambda t: t * 2.0)(x)
+
+
+def endless_but_for_break(x):
+    while True:
+        x = x * 0.5
+        if x < 1e-3:
+            break
+    else:
+        return 0.0
+    return x if isinstance(x, float) else 0.0
+
+
+POWERS = (1.0, 0.5, 0.25)
+
+
+@pytest.mark.parametrize("function", [mathematics, polynomial, endless_but_for_break], ids=lambda f: f.__name__)
+def test_what_functions_may_use(function):
+    x = np.array([0.5, 1.5, 2.25])
+    got, wanted = kg.elementwise(function)(x), np.vectorize(function)(x)
+    for a, b in zip(*((r if isinstance(r, tuple) else (r,)) for r in (got, wanted)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-14)
+
+
 def line_of(function: Any, text: str) -> str:
     """`file:line` of the line with this text in the function."""
     lines = __import__("inspect").getsourcelines(function)
@@ -242,6 +276,23 @@ def catches(x):
         return 1 / x
     except ZeroDivisionError:  # here
         return 0.0
+
+
+def generates(x):
+    return sum(x * i for i in range(3))  # here
+
+
+def prints(x):  # here
+    print(x)
+    return x
+
+
+def draws(x):  # here
+    return np.random.rand() * x
+
+
+def indexes(x):
+    return x[0]  # here
 
 
 def text(x):
@@ -279,6 +330,10 @@ REFUSED = [
     (asserts, "asserts"),
     (makes_list, "makes a list"),
     (makes_dict, "makes a dict"),
+    (generates, "a generator cannot be compiled; write a loop"),
+    (prints, "it uses Python itself, as print does"),
+    (draws, "draw them outside, by kg.random"),
+    (indexes, "a number has no items"),
     (catches, "catches errors"),
     (text, "makes a string"),
     (nothing, "returns nothing"),
