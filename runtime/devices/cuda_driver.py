@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from ctypes import addressof, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
 from .cuda_native import native
@@ -81,7 +81,7 @@ class Driver:
         self._user_object = function("cuUserObjectCreate", *(c_void_p,) * 3, c_uint, c_uint)
         self._retain = function("cuGraphRetainUserObject", c_void_p, c_void_p, c_uint, c_uint)
         self._exchange_mode = function("cuThreadExchangeStreamCaptureMode", c_void_p)
-        self._pointer_attribute = function("cuPointerGetAttribute", c_void_p, c_int, c_void_p)
+        self._pointer_attributes = function("cuPointerGetAttributes", c_uint, *(c_void_p,) * 3)
         self._end_capture = function("cuStreamEndCapture", c_void_p, c_void_p)
         self._capture_info = function("cuStreamGetCaptureInfo_v2", c_void_p, *(c_void_p,) * 5)
         self._instantiate = function("cuGraphInstantiateWithFlags", c_void_p, c_void_p, c_ulonglong)
@@ -132,8 +132,9 @@ class Driver:
 
     def is_pinned(self, address: int) -> bool:
         """Whether host memory is page-locked."""
-        found = c_uint(0)
-        code = self._pointer_attribute(byref(found), MEMORY_TYPE, address)
+        found, wanted = c_uint(0), c_int(MEMORY_TYPE)  # for other memory, the singular of this function fails
+        places = (c_void_p * 1)(addressof(found))
+        code = self._pointer_attributes(1, byref(wanted), byref(places), address)
         return code == SUCCESS and found.value == HOST_MEMORY
 
     def add_event(self, graph: int, follows: int, event: int) -> tuple[int, int]:

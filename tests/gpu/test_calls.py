@@ -11,6 +11,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl.array import waitall
+from kernelgraph.runtime.settings import override
 from tests.dsl.test_cuda_calls import differences
 
 
@@ -70,3 +71,37 @@ def test_an_output_is_waited_for_alone(device: Any) -> None:
         before += not second.is_ready()
         second.wait()
     assert before >= 8
+
+
+@pytest.mark.parametrize("way", ["streams", "replay"])
+def test_what_follows_an_output_waits_for_it(device: Any, way: str) -> None:
+    """A call on the late output of a call starts on another stream, when the early output is long there."""
+    n = 2048
+
+    def function(x: Any, y: Any) -> Any:
+        for _ in range(6):
+            y = y @ y * 1e-3
+        return x * 2, y
+
+    f, g = kg.kernel_graph(device="cuda", streams=2)(function), kg.kernel_graph(device="cuda")(lambda y: y - 1)
+    opened: Any = kg.asarray(np.ones(4, "f4"), device="cuda")._device
+    own = opened.prepare
+    x = kg.asarray(np.ones(100, "f4"), device="cuda").wait()
+    rng = np.random.default_rng(0)
+    scales = [float(s) for s in rng.uniform(0.5, 0.7, 12)]
+    given = [kg.asarray(np.full((n, n), s, "f4"), device="cuda").wait() for s in scales]
+    with override(tune=False):
+        opened.prepare = lambda plan, _="": own(plan, way)
+        try:
+            f.compile(x, given[0])
+        finally:
+            del opened.prepare
+        g(given[0]).wait()
+        kept = []
+        for y in given:
+            first, second = f(x, y)
+            kept.append((g(second), second, first))
+    for after, second, _ in kept:
+        np.testing.assert_array_equal(after.numpy(), second.numpy() - 1)
+    values = [float(second.numpy()[0, 0]) for _, second, _ in kept]
+    assert len(set(values)) == len(values) and np.isfinite(values).all()
