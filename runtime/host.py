@@ -154,3 +154,4 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "callback": call_back,
     "view": _view,
 }
+WRITES_INTO = frozenset({"callback"})  # those with an option `into`: number of a result -> its memory

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .host import HOST
+from .host import HOST, WRITES_INTO
 from .program import Region
 
 View = np.ndarray[Any, Any]
@@ -29,7 +29,10 @@ def _copy(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any
 
 
 def _host(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
-    """A row of HOST; `parts` says which of its results are wanted."""
+    """A row of HOST; `parts` says which of its results are wanted. Some can be told where to write them."""
+    if attrs["function"] in WRITES_INTO:
+        HOST[attrs["function"]](*reads, **dict(attrs["options"]), into=dict(zip(attrs["parts"], writes, strict=True)))
+        return
     results = HOST[attrs["function"]](*reads, **dict(attrs["options"]))
     every = results if isinstance(results, tuple) else (results,)
     for part, out in zip(attrs["parts"], writes, strict=True):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from .function import Source
 
 View = np.ndarray[Any, Any]
 Sizes = tuple[int, int, int]
+EMPTY: Mapping[int, View] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,19 @@ class OwnKernel:
         return f"{self.name}{list(self.grid)}{list(self.block)}"
 
 
-def call_back(*arrays: View, callback: Callback, reads: int, writes: Sequence[Fresh]) -> tuple[View, ...]:
-    """What the callback has written. The first `reads` arrays are for it to read; the others are initial values."""
+def call_back(
+    *arrays: View, callback: Callback, reads: int, writes: Sequence[Fresh], into: Mapping[int, View] = EMPTY
+) -> tuple[View, ...]:
+    """What the callback has written. The first `reads` arrays are for it to read; the others are initial values.
+
+    into: the memory of some of the results."""
     given = [a.view() for a in arrays[:reads]]
     for a in given:
         a.flags.writeable = False
-    results = tuple(np.empty(w.shape, w.dtype) if w.starts is None else arrays[w.starts].copy() for w in writes)
+    results = tuple(into[i] if i in into else np.empty(w.shape, w.dtype) for i, w in enumerate(writes))
+    for w, result in zip(writes, results, strict=True):
+        if w.starts is not None:
+            result[...] = arrays[w.starts]
     if callback.function(*given, *results) is not None:
         raise TypeError(f"{callback!r} returned a value; a callback fills its last arguments, and returns nothing")
     return results

@@ -108,6 +108,18 @@ def test_what_nobody_needs_is_left_out_and_equal_steps_are_done_once():
     assert calls == [5]
 
 
+def test_a_callback_writes_to_the_result_itself():
+    places = []
+
+    def filled(x, out):
+        places.append(out.__array_interface__["data"][0])
+        out[...] = x
+
+    got = np.asarray(kg.kernel_graph(lambda x: kg.host(filled, x, kg.spec(x.shape)), device="cpu")(np.arange(9.0)))
+    assert places == [got.__array_interface__["data"][0]]
+    np.testing.assert_array_equal(got, np.arange(9.0))
+
+
 def test_a_callback_cannot_write_what_it_reads():
     def wrong(x, out):
         x[0] = 1
