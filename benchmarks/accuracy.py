@@ -1,10 +1,10 @@
 """The accuracy of every row of the op table that rounds, on a device: a Markdown table of the largest errors in ulp.
 
-    python benchmarks/accuracy.py [--device cpu|cuda] [--count 1000000] [--dtypes f32,f64]
+    python benchmarks/accuracy.py [--device cpu|cuda] [--count 1000000] [--dtypes f32,f64] [--length 100000000]
 
 Errors are against a wider type, normwise for complex, in units of the last place of the exact result (where a function
 is ill-conditioned, of the scale that tests/compiler/op_checks.py gives). `beyond` counts results further off than
-4 ulp and twice NumPy's own error.
+4 ulp and twice NumPy's own error. A second table has reductions of `length` float32 numbers against float64.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--count", type=int, default=1_000_000, help="arguments a row in float32; fewer in others")
     parser.add_argument("--dtypes", default=",".join(SHARES))
+    parser.add_argument("--length", type=int, default=10**8, help="numbers of a long reduction; 0: none")
     args = parser.parse_args()
     sys.path[:0] = [str(ROOT), str(ROOT / "src")]
     from kernelgraph.compiler.types import DTYPES
     from tests.end_to_end.op_accuracy import sweep
+    from tests.end_to_end.sum_accuracy import errors
 
     if args.device == "cuda":
         from kernelgraph.runtime.devices.cuda import CUDADevice as Device
@@ -35,10 +37,14 @@ def main() -> None:
     device = Device()
     start = time.perf_counter()
     print("| row | dtype | max ulp | NumPy's | beyond | worst at |\n|---|---|---|---|---|---|")
-    for name in args.dtypes.split(","):
+    for name in filter(None, args.dtypes.split(",")):
         for a in sweep(device, DTYPES[name], max(1, int(args.count * SHARES[name]))):
             at = ", ".join(map(str, a.at))
             print(f"| {a.row} | {name} | {a.ulp:.2f} | {a.numpys:.2f} | {a.beyond or ''} | {at} |", flush=True)
+    if args.length:
+        print(f"\n| reduction of {args.length} float32 | numbers | ulp | NumPy's |\n|---|---|---|---|")
+        for found in errors(args.device, args.length):
+            print(f"| {found.reduction} | {found.numbers} | {found.ulp:.2f} | {found.numpys:.2f} |", flush=True)
     print(f"\n{time.perf_counter() - start:.0f} s")
 
 

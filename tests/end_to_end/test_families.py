@@ -1,0 +1,59 @@
+"""Every kernel family on the CPU agrees with NumPy: on random shapes, layouts and dtypes, on every width of vectors
+that this CPU has, with and without the system's vector mathematics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernelgraph.compiler import target
+from kernelgraph.runtime import machine_code, symbols
+from kernelgraph.runtime.settings import override
+from kernelgraph.runtime.vectors import vector_bytes, vector_library
+
+from .families import FAMILIES, check
+
+RELAXED = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(data=st.data())
+@settings(max_examples=25, **RELAXED)
+def test_families(family: str, data: Any) -> None:
+    check(data.draw(FAMILIES[family]()), "cpu")
+
+
+# name -> (settings, bytes of a register, whether libmvec may be called)
+UNITS: dict[str, tuple[dict[str, str], int, bool]] = {
+    "AVX-512 without libmvec": ({}, 64, False),
+    "AVX2": ({"cpu_features": "-avx512f"}, 32, True),
+    "AVX2 without libmvec": ({"cpu_features": "-avx512f"}, 32, False),
+    "SSE2": ({"cpu_name": "x86-64"}, 16, True),
+}
+
+
+@pytest.fixture(params=UNITS)
+def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    changes, width, library = UNITS[request.param]
+    if not {64: {"avx512f"}, 32: {"avx2"}, 16: {"sse2"}}[width] <= machine_code.features():
+        pytest.skip("this CPU has no such vectors")
+    if not library:
+        find = symbols.find
+        monkeypatch.setattr(symbols, "find", lambda name: None if name.startswith("_ZGV") else find(name))
+    with override(**changes):
+        assert vector_bytes() == width
+        assert library or vector_library() is None
+        target._cpu_text.cache_clear()
+        yield request.param
+    target._cpu_text.cache_clear()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(data=st.data())
+@settings(max_examples=6, **RELAXED)
+def test_families_on_other_vector_units(unit: str, family: str, data: Any) -> None:
+    check(data.draw(FAMILIES[family]()), "cpu")
