@@ -8,6 +8,7 @@ from ..runtime.contest import model_plan, with_batches
 from ..runtime.machine import MACHINES
 from ..runtime.plan import Plan
 from ..runtime.program import Program
+from .expand import expand
 from .fuse import Fusion, fuse
 from .graph import Graph
 from .hazards import Conflict
@@ -20,7 +21,7 @@ def prepare(graph: Graph, layouts: Sequence[Layout], target: str = "cpu") -> tup
     """The graph simplified, with copies where memory must be of its own, and its groups. Updates are first tried in
     place; those that conflict get a second buffer."""
     types = [graph.nodes[o].type for o in graph.outputs]
-    simple = simplify(graph)
+    simple = simplify(expand(graph, target))
     check(simple, types, "simplify")
     second: frozenset[int] = frozenset()
     while True:

@@ -18,6 +18,11 @@ Rule = Callable[[Builder, Node, Sequence[Value]], Value | None]
 
 def simplify(graph: Graph) -> Graph:
     """Each node rebuilt once, its rules tried first; what nobody needs vanishes."""
+    return rebuilt(graph, _simplified)
+
+
+def rebuilt(graph: Graph, rule: Rule) -> Graph:
+    """The graph with what the rule gives for a node in that node's place; None leaves it."""
     builder = Builder(graph.name)
     lines = iter(graph.lines or ("",) * len(graph.nodes))
     line = ""
@@ -26,22 +31,27 @@ def simplify(graph: Graph) -> Graph:
     for node in graph.nodes:
         line = next(lines)
         args = [new[a] for a in node.args]
-        new.append(_rebuild(builder, node, args))
+        new.append(_rebuild(builder, node, args, rule))
     return builder.finish([new[o] for o in graph.outputs])
 
 
-def _rebuild(builder: Builder, node: Node, args: Sequence[Value]) -> Value:
+def _rebuild(builder: Builder, node: Node, args: Sequence[Value], rule: Rule) -> Value:
     if node.op == "input":
         return builder.input(node.type)
     if node.op == "number":
         value = builder.add("number", (), node.type, node.attrs)
         builder.numbers.append(value.number)
         return value
+    found = rule(builder, node, args)
+    return builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs) if found is None else found
+
+
+def _simplified(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
     for rule in RULES.get(node.op, ()) + ANYWHERE:
         found = rule(builder, node, args)
         if found is not None:
             return found
-    return builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
+    return None
 
 
 def _constant(builder: Builder, value: Value) -> np.generic | None:

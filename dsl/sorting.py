@@ -1,4 +1,5 @@
-"""Sorting and searching, and what is made of it (medians, quantiles, histograms): done by NumPy on the host."""
+"""Sorting and searching, and what is made of it (medians, quantiles, histograms): host calls, but for what `searching`
+does in kernels."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from .host import host, host_one, known
 from .joins import stack
 from .operands import array_of, to_index
 from .reductions import any as any_of
+from .searching import equal_bins, search
 from .tracer import Tracer
 from .views import expand_dims, flip, ravel, reshape
 
@@ -151,6 +153,11 @@ def lexsort(keys: Any, axis: int = -1) -> Tracer:
 
 @implements(np.searchsorted, method=True)
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tracer:
+    if side not in ("left", "right"):
+        raise ShapeError(f"side must be 'left' or 'right', got {side!r}")
+    found = search(array_of(a), array_of(v), side) if sorter is None and array_of(a).ndim == 1 else None
+    if found is not None:
+        return found
     extra = [] if sorter is None else [sorter]
     named = ("sorter",) if extra else None
     return host_one("searchsorted", [a, v, *extra], array_of(v).shape, dtypes=[np.intp], side=side, named=named)
@@ -260,8 +267,12 @@ def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Tracer, Tracer]:
     """Counts and edges. The number of bins must be known."""
-    wanted, x = _bins(bins), ravel(a)
-    options: dict[str, Any] = {"range": _range(range), "density": density or None}
+    wanted, x, limits = _bins(bins), ravel(a), _range(range)
+    if isinstance(wanted, int) and limits is not None and weights is None and not density:
+        found = _equal_bins(x, wanted, limits)
+        if found is not None:
+            return found
+    options: dict[str, Any] = {"range": limits, "density": density or None}
     arrays, names, tiny = [x], [], [(1,)]
     if isinstance(wanted, int):
         options["bins"], count = wanted, wanted
@@ -273,6 +284,13 @@ def histogram(
         "histogram", arrays, [(count,), (count + 1,)], tiny=tiny, named=tuple(names) or None, **options
     )
     return counts, edges
+
+
+def _equal_bins(x: Tracer, count: int, limits: Any) -> tuple[Tracer, Tracer] | None:
+    low, high = limits
+    if low > high:
+        raise ShapeError("max must be larger than min in range parameter.")
+    return equal_bins(x, low, high, count) if np.isfinite(low) and np.isfinite(high) else None
 
 
 @implements(np.histogram_bin_edges)

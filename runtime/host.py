@@ -71,6 +71,20 @@ def _at(a: View, *operands: View, ufunc: str, key: tuple[Any, ...]) -> View:
     return result
 
 
+def _combine_at(a: View, indices: View, values: View, ufunc: str) -> View:
+    """`a` after `ufunc.at(a, indices, values)`, all of one axis; indices count from the start."""
+    result = a.copy()
+    getattr(np, ufunc).at(result, indices, values)
+    return result
+
+
+def _last_places(indices: View, length: int) -> View:
+    """For each number below `length` where it comes last among the indices, -1 where it does not."""
+    found = np.full(length, -1)
+    found[indices] = np.arange(len(indices))
+    return found
+
+
 def _key(key: tuple[Any, ...], arrays: list[View]) -> tuple[Any, ...]:
     """A key of `x[...]` whose arrays stand where the key says ARRAY; they are taken off the front of the list."""
     return tuple(arrays.pop(0) if entry == ARRAY else slice(*entry) if type(entry) is tuple else entry for entry in key)
@@ -142,6 +156,8 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "accumulate": _accumulate,
     "reduceat": _reduceat,
     "at": _at,
+    "combine_at": _combine_at,
+    "last_places": _last_places,
     "getitem": _getitem,
     "setitem": _setitem,
     "choose": _choose,

@@ -148,13 +148,18 @@ def device_calls(
 ) -> list[Task] | None:
     """The tasks of a host call on a GPU; writes[i] is where result i goes, None where nobody wants it. None where there
     are no kernels for it, and then no buffers are left."""
+    from .cuda_count import bincount
     from .cuda_scan import accumulate, scan
+    from .cuda_scatter import combine_at, last_places
     from .cuda_sort import argsort, sort
 
     rows: dict[str, Row] = {
         "cumsum": partial(scan, op="add"),
         "cumprod": partial(scan, op="mul"),
         "accumulate": accumulate,
+        "bincount": bincount,
+        "last_places": last_places,
+        "combine_at": combine_at,
         "sort": sort,
         "partition": sort,
         "argsort": argsort,

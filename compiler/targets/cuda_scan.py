@@ -1,9 +1,10 @@
 """Running sums and products on a GPU: tiles that look back at the tiles before them, or one thread for each column.
 
-A block takes the next tile of 16 elements a thread, scans it in registers and through warps, posts its total, and adds
-what came before: the totals of the tiles of its group of 256, and the running total up to that group, which the last
-tile of the group before posted. All is added in an order that the positions alone decide, so the same bits come out in
-every run (the look-back of Merrill and Garland, 2016, with a fixed order). Memory is read once and written once.
+A block scans a tile of 16 elements a thread in registers and through warps, posts its total, and adds what came before:
+the totals of the tiles before it in its group of 256, and of the groups before, each posted by the group's last tile.
+All is added in an order that the positions alone decide, so the same bits come out in every run (the look-back of
+Merrill and Garland, 2016, with a fixed order). Memory is read once and written once. As in CUB, a block waits for
+blocks of lower number alone, which a GPU starts first.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from ..types import FLOAT32, HALVES, SHORT_NAMES, DType
 from .cuda_calls import Calls
 from .cuda_text import identities
 
-GROUPS, LENGTH = 4, 4  # a thread has 4 times 4 neighbours
-EACH = GROUPS * LENGTH
+LENGTH = 4  # neighbours of a thread; it has 4 times as many, or 2 times if they are large
+RESIDENT = 1024  # threads that a multiprocessor should hold at once
+FLAG = 1 << 32  # of a posted word
 TOGETHER = 256  # tiles of a group
 AHEAD = 8  # of its tiles a lane looks at
-TILES = (32, 128, 512)  # threads of a block: the first whose tile holds a row, or the last
+TILES = (32, 64, 128, 256)  # threads of a block: the first whose tile holds a row, or the last
 SHORT = 64  # rows up to this length are the work of one thread each
 COLUMNS = 1 << 13  # columns that fill the device with one thread each
 
@@ -123,24 +125,31 @@ def column_text(source: DType, target: DType, op: str) -> str:
 def rows(calls: Calls, source: Array, target: Array, op: str) -> None:
     """Along the last axis of contiguous arrays."""
     length = source.shape[-1]
+    each = LENGTH * stretches(running(target.dtype))
     count = math.prod(source.shape[:-1])
-    threads = next((t for t in TILES if t * EACH >= length), TILES[-1])
-    tile = threads * EACH
+    threads = next((t for t in TILES if t * each >= length), TILES[-1])
+    tile = threads * each
     tiles = -(-length // tile)
     run = running(target.dtype)
     words = max(1, run.itemsize // 4)
     groups = -(-tiles // TOGETHER)
-    used = 1 + count * (tiles + groups) * words
+    used = (count * (tiles + groups) + 32 * AHEAD) * words  # what is looked at may lie beyond
     state = calls.temp((used,), np.uint64)
-    calls.fill(state, 0)
+    if tiles > 1:
+        calls.fill(state, 0)
     vector = (count == 1 or all(length * a.region.itemsize % 16 == 0 for a in (source, target))) and (
         source.aligned and target.aligned
     )
     text = row_text(source.dtype, target.dtype, op, threads, vector)
-    numbers = [length, tiles, groups, 1 + count * tiles * words]
+    numbers = [length, tiles, groups, count * tiles * words]
     calls.run(
         f"scan_{op}", text, [source, state], [target, state], [source, target, state], numbers, count * tiles, threads
     )  # fmt: skip
+
+
+def stretches(run: DType) -> int:
+    """How many runs of LENGTH neighbours a thread has."""
+    return 4 if run.itemsize <= 4 else 2
 
 
 def _identity(dtype: DType, op: str) -> str:
@@ -153,33 +162,30 @@ def _conversion(source: DType, target: DType) -> Any:
 
 
 def row_text(source: DType, target: DType, op: str, threads: int, vector: bool) -> str:
-    """a0: source, a1: target, a2: words, all 0: a ticket, the tiles' totals, the groups' running totals. n0: length of
+    """a0: source, a1: target, a2: words, all 0: the tiles' totals, the groups'. n0: length of
     a row, n1: tiles of a row, n2: groups of a row, n3: where the groups' words begin."""
     run = running(target)
     t, o, a = SHORT_NAMES[source], SHORT_NAMES[target], SHORT_NAMES[run]
     first, last = _conversion(source, run), _conversion(run, target)
-    tile, warps = threads * EACH, threads // 32
-    slots = GROUPS * warps
+    groups = stretches(run)
+    tile, warps = threads * LENGTH * groups, threads // 32
+    slots = groups * warps
     per = max(1, slots // 32)  # of a lane of the first warp
     end = min(31, slots // per - 1)
     nothing = _identity(run, op)
     v, ones = ("v", "") if vector else ("", ", i32(1)")
-    shape = f"{LENGTH}x{GROUPS}"
+    shape = f"{LENGTH}x{groups}"
     out = [
-        f"THREADS = {threads}",
+        f"THREADS = ({threads}, {RESIDENT // threads})",
         "def NAME(a0, a1, a2, n0, n1, n2, n3):",
         "    x = tid_x()",
         "    lane = urem(x, i32(32))",
         "    warp = udiv(x, i32(32))",
-        "    ticket_ = shared_i64_1()",
         f"    sums = shared_{a}_{slots}()",
         f"    before = shared_{a}_{slots}()",
-        "    if x == 0:",
-        "        sstore_i64_1(ticket_, i32(0), gadd_i64(a2, i32(0), i64(1)))",
-        "    barrier()",
-        "    ticket = sload_i64_1(ticket_, i32(0))",
-        "    row = udiv(ticket, n1)",
-        "    tile = urem(ticket, n1)",
+        "    number = i64(bid_x())",
+        "    row = udiv(number, n1)",
+        "    tile = urem(number, n1)",
         f"    at = tile * i64({tile}) + i64(x) * i64({LENGTH})",
         "    first = row * n0 + at",
         f"    step = i64({threads * LENGTH})",
@@ -190,7 +196,7 @@ def row_text(source: DType, target: DType, op: str, threads: int, vector: bool) 
         f"        v = load{v}_{t}_{shape}_if(a0, first, step{ones}, below_{shape}(at, step, i32(1), n0))",
         f"    w = {first('v')}",
     ]
-    for g in range(GROUPS):
+    for g in range(groups):
         out.append(f"    s{g}_0 = w[{LENGTH * g}]")
         out += [f"    s{g}_{j} = {op}(s{g}_{j - 1}, w[{LENGTH * g + j}])" for j in range(1, LENGTH)]
         out.append(f"    c{g} = s{g}_{LENGTH - 1}")
@@ -221,10 +227,10 @@ def row_text(source: DType, target: DType, op: str, threads: int, vector: bool) 
     ]
     out += [f"            sstore_{a}_1(before, slot + {k}, {op}(e, q{k - 1}))" for k in range(1, per)]
     out.append("    barrier()")
-    for g in range(GROUPS):
+    for g in range(groups):
         out.append(f"    b{g} = {op}(sload_{a}_1(before, i32({g * warps}) + warp), p{g})")
         out += [f"    r{g}_{j} = {op}(b{g}, s{g}_{j})" for j in range(LENGTH)]
-    every = ", ".join(f"r{g}_{j}" for g in range(GROUPS) for j in range(LENGTH))
+    every = ", ".join(f"r{g}_{j}" for g in range(groups) for j in range(LENGTH))
     out += [
         f"    y = {last(f'({every})')}",
         "    if whole:",
@@ -248,28 +254,48 @@ def _warp_scan(name: str, op: str, indent: str) -> list[str]:
 def _look_back(run: DType, op: str, nothing: str) -> list[str]:
     """pre = all before this tile, posted words in, its own total posted."""
     words = max(1, run.itemsize // 4)
-    out = [f"mine = i64(1) + ticket * i64({words})", "if lane == 0:"]
-    out += ["    " + line for line in _posted("mine", "total", run)]
-    out += [
+    return [
+        f"mine = number * i64({words})",
+        "if lane == 0:",
+        *("    " + line for line in _posted("mine", "total", run)),
         f"within = urem(tile, i64({TOGETHER}))",
         f"group = udiv(tile, i64({TOGETHER}))",
-        f"start = mine - within * i64({words})",
+        f"first_ = mine - within * i64({words})",
         f"near = i64(lane) * i64({AHEAD})",
+        *_summed(run, op, nothing, "within"),
+        "pre = sum",
+        f"if within == {TOGETHER - 1} and lane == 0:",
+        f"    through = {op}(pre, total)",
+        *("    " + line for line in _posted(f"n3 + (row * n2 + group) * i64({words})", "through", run)),
+        f"groups = {nothing}",
+        "done = i64(0)",
+        "while done < group:",
+        f"    first_ = n3 + row * n2 * i64({words})",
+        f"    near = done + i64(lane) * i64({AHEAD})",
+        *("    " + line for line in _summed(run, op, nothing, "group")),
+        f"    groups = {op}(groups, sum)",
+        f"    done += {32 * AHEAD}",
+        f"pre = {op}(groups, pre)",
     ]
+
+
+def _summed(run: DType, op: str, nothing: str, below: str) -> list[str]:
+    """sum = the posted values number `near`, near + 1, ... of each lane, of those that are `below`."""
+    words = max(1, run.itemsize // 4)
+    known = f"u64({FLAG})"
+    lines = [f"from_ = first_ + near * i64({words})", "ready = u64(0)", "while ready == 0:"]
     for k in range(AHEAD):
-        out.append(f"z{k} = start + (near + {k}) * i64({words}) if near + {k} < within else mine")
-    out += _awaited([f"z{k}" for k in range(AHEAD)], words)
+        for w in range(words):
+            lines.append(f"    z{k}_{w} = peek_u64(a2, from_ + {k * words + w})")
+            lines.append(f"    z{k}_{w} = select(near + {k} < {below}, z{k}_{w}, {known})")
+    flags = "z0_0"
+    for name in [f"z{k}_{w}" for k in range(AHEAD) for w in range(words)][1:]:
+        flags = f"and_({flags}, {name})"
+    lines.append(f"    ready = and_({flags}, {known})")
     for k in range(AHEAD):
-        out.append(f"f{k} = select(near + {k} < within, {_value(f'z{k}', run)}, {nothing})")
-        out.append(f"sum{k} = {op}(sum{k - 1}, f{k})" if k else "sum0 = f0")
-    out += [f"sum = sum{AHEAD - 1}", f"pre = warp_{op}(sum, 32)", "if group > 0:"]
-    inner = [f"z = n3 + (row * n2 + group - 1) * i64({words})", *_awaited(["z"], words)]
-    inner.append(f"pre = {op}({_value('z', run)}, pre)")
-    out += ["    " + line for line in inner]
-    out.append(f"if within == {TOGETHER - 1} and lane == 0:")
-    out.append(f"    through = {op}(pre, total)")
-    out += ["    " + line for line in _posted(f"n3 + (row * n2 + group) * i64({words})", "through", run)]
-    return out
+        lines.append(f"f{k} = select(near + {k} < {below}, {_value(f'z{k}', run)}, {nothing})")
+        lines.append(f"sum{k} = {op}(sum{k - 1}, f{k})" if k else "sum0 = f0")
+    return [*lines, f"sum = sum{AHEAD - 1}", f"sum = warp_{op}(sum, 32)"]
 
 
 def _posted(place: str, name: str, run: DType) -> list[str]:
@@ -277,26 +303,12 @@ def _posted(place: str, name: str, run: DType) -> list[str]:
     a = SHORT_NAMES[run]
     if run.itemsize == 4:
         bits = name if a == "u32" else f"u32_bits_{a}({name})"
-        return [f"post_u64(a2, {place}, or_(u64_from_u32({bits}), u64({1 << 32})))"]
+        return [f"post_u64(a2, {place}, or_(u64_from_u32({bits}), u64({FLAG})))"]
     bits = name if a == "u64" else f"u64_bits_{a}({name})"
     return [
         f"bits = {bits}",
-        f"post_u64(a2, {place}, or_(and_(bits, u64({2**32 - 1})), u64({1 << 32})))",
-        f"post_u64(a2, {place} + 1, or_(shr(bits, u64(32)), u64({1 << 32})))",
-    ]
-
-
-def _awaited(places: Sequence[str], words: int) -> list[str]:
-    """Read the words at the places until all are posted."""
-    every = [f"{z}_{w}" for z in places for w in range(words)]
-    flags = every[0]
-    for name in every[1:]:
-        flags = f"and_({flags}, {name})"
-    return [
-        "ready = u64(0)",
-        "while ready == 0:",
-        *(f"    {z}_{w} = peek_u64(a2, {z}{f' + {w}' if w else ''})" for z in places for w in range(words)),
-        f"    ready = and_({flags}, u64({1 << 32}))",
+        f"post_u64(a2, {place}, or_(and_(bits, u64({2**32 - 1})), u64({FLAG})))",
+        f"post_u64(a2, {place} + 1, or_(shr(bits, u64(32)), u64({FLAG})))",
     ]
 
 

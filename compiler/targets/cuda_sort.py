@@ -374,7 +374,7 @@ def pass_text(dtype: DType, first: bool, last: bool, places: bool, keys: bool) -
             kind = "i64" if last else "u32"
             lines.append(f"store_{kind}_1x1_if(a3, g{i}, i32(0), i32(0), t, i64(x + {i * THREADS}) < left)")
     head = "def NAME(a0, a1, a2, a3, a4, a5, n0, n1, n2, n3):"
-    return "\n".join([f"THREADS = {THREADS}", head, *_indented(lines), ""])
+    return "\n".join([f"THREADS = ({THREADS}, 3)", head, *_indented(lines), ""])
 
 
 def block_text(dtype: DType, each: int, values: bool, places: bool) -> str:
@@ -428,4 +428,4 @@ def block_text(dtype: DType, each: int, values: bool, places: bool) -> str:
         if places:
             lines.append(f"t{i} = i64_from_u32(s{i})")
             lines.append(f"store_i64_1x1_if(a2, {where}, t{i}, at + {32 * i} < n0)")
-    return "\n".join([f"THREADS = {THREADS}", "def NAME(a0, a1, a2, n0):", *_indented(lines), ""])
+    return "\n".join([f"THREADS = ({THREADS}, 3)", "def NAME(a0, a1, a2, n0):", *_indented(lines), ""])

@@ -73,8 +73,8 @@ def test_running_extremes_and_products(case: Any) -> None:
 
 
 def test_tiles_look_back(monkeypatch: Any) -> None:
-    """Groups of 8 tiles of 512 elements, as if a row were that much longer."""
-    monkeypatch.setattr(cuda_scan, "TOGETHER", 4)
+    """Groups of 4 tiles of 512 elements, as if a row were that much longer."""
+    monkeypatch.setattr(cuda_scan, "TOGETHER", 2)
     monkeypatch.setattr(cuda_scan, "AHEAD", 1)
     monkeypatch.setattr(cuda_scan, "TILES", (32,))
     rng = np.random.default_rng(0)

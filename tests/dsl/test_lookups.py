@@ -104,3 +104,15 @@ def test_mistakes() -> None:
     assert "clipmode" in fails(lambda x, i: np.take(x, i, mode="nearest"), X, PLACES)
     assert "axis 2 is out of bounds" in fails(lambda x, i: np.take(x, i, axis=2), X, PLACES)
     assert np.asarray(kg.kernel_graph(device="cpu")(lambda x, i: x[i])(X[:0], PLACES[:0])).shape == (0, 4)
+
+
+@given(arrays(("f4", "f8", "i4", "u8", "i8"), (1, 1), 1), arrays(("f4", "f8", "i4", "i8"), (0, 2)))
+def test_searching(table: Any, values: Any) -> None:
+    for side in ("left", "right"):
+        agrees(lambda t, v, s=side: np.searchsorted(t, v, s), np.sort(table), values)
+
+
+@given(arrays(("f4", "f8", "i4", "u1"), (1, 2), 1), st.sampled_from([(-2.0, 2.0), (0, 7), (1, 1), (-0.1, 0.3)]))
+def test_histograms(x: Any, limits: Any) -> None:
+    for bins in (1, 7):
+        agrees(lambda x, n=bins: np.histogram(x, n, limits), x)

@@ -48,7 +48,7 @@ def test_order(dtype: str, shape: Any, axis: int) -> None:
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "?"])
 def test_running_sums(dtype: str, shape: Any, axis: int) -> None:
     x = numbers(dtype, shape)
-    wanted = np.cumsum(x, axis, dtype=np.float64 if x.dtype.kind == "f" else None)
+    wanted = np.cumsum(x, axis, dtype=np.longdouble if x.dtype.kind == "f" else None)
     got = ours(lambda x: np.cumsum(x, axis), x)
     if x.dtype.kind == "f":
         scale = np.abs(wanted).max()
@@ -80,3 +80,43 @@ def test_bad_indices_stay_inside() -> None:
     f = kg.kernel_graph(device="cuda")(lambda x, i: x[i])
     x = np.arange(10.0)
     assert np.asarray(f(x, np.array([99, -99, 3])))[2] == 3
+
+
+def test_counting() -> None:
+    rng = np.random.default_rng(0)
+    for dtype, bins in (("i4", 256), ("u1", 256), ("i8", 40_000), ("i4", 3)):
+        x = rng.integers(0, min(bins, 200), 1_000_003).astype(dtype)
+        np.testing.assert_array_equal(
+            ours(lambda x, n=bins: np.bincount(x, minlength=n), x), np.bincount(x, minlength=bins)
+        )
+    x = numbers("f4", 1_000_003, special=True)
+    histogram = lambda x: np.histogram(x, 100, (-3.0, 3.0))[0]  # noqa: E731
+    np.testing.assert_array_equal(ours(histogram, x), histogram(x))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u8"])
+def test_searching(dtype: str) -> None:
+    table, x = np.sort(numbers(dtype, 5000)), numbers(dtype, (300, 70))
+    for side in ("left", "right"):
+        function = lambda t, x, s=side: np.searchsorted(t, x, s)  # noqa: E731
+        np.testing.assert_array_equal(ours(function, table, x), function(table, x))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i8", "f2"])
+def test_scattering(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    x, i = numbers("f4", (300, 40)).astype(dtype), rng.integers(-300, 300, 20_000)
+    v = rng.integers(-9, 9, (20_000, 40)).astype(dtype)
+
+    def last(x: Any, i: Any, v: Any) -> Any:
+        y = x.copy()
+        y[i] = v
+        return y
+
+    def added(x: Any, i: Any, v: Any) -> Any:
+        y = x.copy()
+        np.add.at(y, i, v)
+        return y
+
+    np.testing.assert_array_equal(ours(last, x, i, v), last(x, i, v))
+    np.testing.assert_array_equal(ours(added, x, i, v), added(x, i, v))
