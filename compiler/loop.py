@@ -145,7 +145,7 @@ def cut_bodies(
         inside[number] = inside[number] or any(inside.get(a, False) for a in node.args)
     every = [_needed(builder, inside, stand_ins, [o.number for o in values]) for values in outputs]
     outer = sorted({n for order in every for n in order if not inside.get(n, False)})
-    kept = [n for n in outer if not _is_cheap(builder, n)]
+    kept = [n for n in outer if not is_cheap(builder.nodes, n)]
     inputs = tuple(n for n in kept if builder.nodes[n].op != "number")
     numbers = tuple(n for n in kept if builder.nodes[n].op == "number")
     return [
@@ -162,21 +162,21 @@ def _needed(builder: Builder, inside: dict[int, bool], stand_ins: set[int], outp
         if number in found:
             continue
         found.add(number)
-        if number not in stand_ins and (inside.get(number, False) or _is_cheap(builder, number)):
+        if number not in stand_ins and (inside.get(number, False) or is_cheap(builder.nodes, number)):
             todo += builder.nodes[number].args
     return sorted(found)
 
 
-def _is_cheap(builder: Builder, number: int) -> bool:
+def is_cheap(nodes: Sequence[Node], number: int) -> bool:
     """Whether each turn had better make it again: constants, indices, views of them, and arithmetic on numbers."""
     todo, seen = [number], set[int]()
-    single = builder.nodes[number].type.size == 1
+    single = nodes[number].type.size == 1
     while todo:
         n = todo.pop()
         if n in seen:
             continue
         seen.add(n)
-        node = builder.nodes[n]
+        node = nodes[n]
         kind = OPS[node.op].kind
         if len(seen) > 32 or node.op in ("input", "placeholder") or (n == number and node.op == "number"):
             return False

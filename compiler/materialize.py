@@ -73,9 +73,6 @@ class _Copier:
             elif node.op == "update":
                 apart = node.args[1] in outputs or self._is_assembly(args[1])  # one kernel writes what it replaces
                 value = self._update(number, node, args[0], self._own(args[1], apart))
-            elif node.op in ("loop", "branch"):
-                args = self._control_args(node, args)
-                value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
             elif OPS[node.op].kind == "library":
                 value = self._library(node, args)
             elif node.op == "gather":
@@ -95,25 +92,15 @@ class _Copier:
         results = [self._output(new[o]) for o in self.graph.outputs]
         return self.builder.finish(results)
 
-    def _control_args(self, node: Node, args: Sequence[Value]) -> list[Value]:
+    def _control_args(self, node: Node, args: Sequence[Value]) -> list[int]:
         """What a loop reads from memory, what it carries C-contiguous; a number that it is given stays one."""
         control, memory = node.attr("control"), memory_args(node)
         carried = control.carried if node.op == "loop" else 0
-        found = [self._contiguous(a) for a in args[:carried]]
-        for place, a in enumerate(args[carried:], carried):
+        found = []
+        for place, a in enumerate(args):
             number = place >= memory and self.builder.nodes[a.number].op == "number"
-            found.append(a if number or self._in_memory(a.number) else self._copy(a))
+            found.append(a.number if number else self._placed(a, place < carried))
         return found
-
-    def _contiguous(self, value: Value) -> Value:
-        """The value, or a copy, in memory of its own or an input's, without gaps."""
-        node = self.builder.nodes[value.number]
-        if node.op == "input" and self.strides[value.number] == contiguous_strides(value.shape, value.dtype.itemsize):
-            return value
-        if not is_stored(node.op) or value.number in self.taken:
-            value = self._copy(value)
-        self.whole.add(value.number)
-        return value
 
     def _assemble(self, type: ArrayType, parts: Sequence[Value], regions: Sequence[object]) -> Value:
         return self.builder.add("assemble", tuple(p.number for p in parts), type, (("regions", tuple(regions)),))
@@ -137,16 +124,25 @@ class _Copier:
 
     def _library(self, node: Node, args: Sequence[Value]) -> Value:
         """A call whose arguments lie in memory; each is copied once, whichever of the call's results needs it."""
-        contiguous, placed = OPS[node.op].contiguous, []
-        for a in args:
-            key = (a.number, contiguous)
-            if key not in self.copies:
-                self.copies[key] = a if self._in_memory(*key) else self._copy(a)
-            placed.append(self.copies[key].number)
+        contiguous = OPS[node.op].contiguous
+        if node.op in ("loop", "branch"):
+            placed = self._control_args(node, args)
+        else:
+            placed = [self._placed(a, contiguous) for a in args]
         value = self.builder.add(node.op, tuple(placed), node.type, node.attrs)
         if contiguous:
-            self.whole.update((value.number, *map(self._root, placed)))
+            self.whole.add(value.number)
         return value
+
+    def _placed(self, value: Value, contiguous: bool) -> int:
+        """The value in memory, without gaps if need be; the same copy for all that need one."""
+        key = (value.number, contiguous)
+        if key not in self.copies:
+            self.copies[key] = value if self._in_memory(*key) else self._copy(value)
+        number = self.copies[key].number
+        if contiguous:
+            self.whole.add(self._root(number))
+        return number
 
     def _root(self, number: int) -> int:
         """The node whose memory a view looks at."""
@@ -212,7 +208,9 @@ class _Copier:
         root = value.number
         if node.op == "reshape" and only_units(value.shape, self.builder.nodes[node.args[0]].type.shape):
             root = node.args[0]
-        if elsewhere or root in self.taken or root in self.whole or not is_stored(self.builder.nodes[root].op):
+        op = self.builder.nodes[root].op
+        shared = elsewhere or root in self.taken or root in self.whole
+        if shared or not is_stored(op) or op in ("loop", "branch"):  # whose results have no gaps
             value = self._copy(value)
             root = value.number
         self.taken.add(root)

@@ -159,6 +159,7 @@ def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
     value, starts, steps = part
     whole = value.shape == root.shape and not any(starts) and all(t == 1 for t in steps)
     seen = [v for ref in root._views if (v := ref()) is not None]
+    root._views = [weakref.ref(v) for v in seen]
     if any(_may_be_a_copy(v) for v in seen):
         raise TraceError(
             "assigning to an array that a reshape of it still looks at is not supported, since NumPy makes a view or a "

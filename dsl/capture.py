@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..compiler.graph import Graph, GraphError, Value
+from ..compiler.roll import roll
 from ..compiler.types import kind_of
 from .array import Array
 from .cut import Cut, cut
@@ -158,6 +159,7 @@ def _captured(
     watched: Watched = (),
 ) -> Captured:
     _nothing_left(whole.graph)
+    made = roll(whole.graph)
     names = [name for name, _ in whole.scalars]
     checks = [*dict.fromkeys(trace.checks), *_scalar_checks(whole)]
     found = tuple((kind, x + len(names) if kind == "number" else x) for kind, x in results)
@@ -166,8 +168,8 @@ def _captured(
     guards = [*known_names(function)] if trace.world is None else [*trace.world.guards.values()]
     guards += [contents_guard(trace.captured[i], values) for i, values in trace.looked_at.items()]
     return Captured(
-        whole.graph,
-        whole.arrays,
+        made.graph,
+        (*whole.arrays, *made.arrays),
         host,
         tuple(checks),
         tree,

@@ -71,6 +71,7 @@ TABLE = (
     Setting("engine", "async", _choice("async", "sync", "chaos"), "sync: one step at a time; chaos: random delays"),
     Setting("verify", False, _flag, "prove every plan free of races; trace each call again and compare"),
     Setting("tune", True, _flag, "let the clock choose between plans"),
+    Setting("roll", True, _flag, "make loops again of traced turns that repeat"),
     Setting("disable", False, _flag, "run functions as plain NumPy, untraced"),
     Setting("cache_dir", _default_cache_dir(), str, "folder of compiled code and tuning records; empty: no disk cache"),
     Setting("cache_bytes", 1 << 30, _count, "the disk cache drops its oldest entries above this size"),
@@ -88,6 +89,7 @@ class Settings:
     engine: str
     verify: bool
     tune: bool
+    roll: bool
     disable: bool
     cache_dir: str
     cache_bytes: int

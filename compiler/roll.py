@@ -1,0 +1,119 @@
+"""Graph -> Graph: a Python loop that was traced turn by turn becomes a loop again, where it repeats exactly.
+
+What comes out computes the same with the same operations in the same order; it is planned and compiled as one period.
+"""
+
+from __future__ import annotations
+
+from ..runtime.settings import settings
+from .graph import Builder, Graph, Node, Value
+from .ops import OPS
+from .periods import Row, Stretch, quiet_phase, row_of, stretches
+from .rolled import Rolled, Uneven, rolled
+
+LEAST_TURNS = 9  # fewer stay as they are: fusion across turns is worth more
+LEAST_NODES = 64  # of all turns together,
+POINTWISE_NODES = 256  # and of turns that one kernel could do without memory between them
+TRIES = (-2, -1, 0, 1)  # periods from the first that repeats in full
+
+
+def roll(graph: Graph) -> Rolled:
+    """The graph with loops in place of stretches that repeat, and arrays for inputs that are new, behind the others."""
+    if not settings.roll or len(graph.nodes) < LEAST_NODES:
+        return Rolled(graph, [])
+    found = Rolled(graph, [])
+    while (more := _once(found.graph) or _once(_forwarded(found.graph))) is not None:
+        found = Rolled(more.graph, [*found.arrays, *more.arrays])
+    return found
+
+
+def _once(graph: Graph) -> Rolled | None:
+    """The graph with its longest loop rolled."""
+    for moving in (False, True):
+        row = row_of(graph, moving)
+        for stretch in stretches(row, LEAST_TURNS):
+            found = _tried(graph, row, stretch)
+            if found is not None:
+                return found
+    return None
+
+
+def _tried(graph: Graph, row: Row, stretch: Stretch) -> Rolled | None:
+    """The stretch as a loop that begins where little passes from turn to turn, as early as it can."""
+    p = stretch.period
+    first = stretch.begin + quiet_phase(graph, row, stretch)
+    for start in (first + p * n for n in TRIES):
+        turns = (stretch.end - start) // p
+        if start < 0 or turns < LEAST_TURNS or turns * p < LEAST_NODES:
+            continue
+        end = start + turns * p
+        if (row.tokens[start : end - p] != row.tokens[start + p : end]).any():
+            continue
+        if turns * p < POINTWISE_NODES and _is_pointwise(graph, row, start, p):
+            continue
+        try:
+            found = rolled(graph, row, start, p, turns, roll)
+        except Uneven:
+            continue
+        if len(found.graph.nodes) < len(graph.nodes) - turns * p // 2:  # or what it stacks is taken apart again
+            return found
+    return None
+
+
+def _is_pointwise(graph: Graph, row: Row, start: int, period: int) -> bool:
+    """Whether turns fuse into one kernel: nothing but elementwise work."""
+    return all(OPS[graph.nodes[int(n)].op].kind == "map" for n in row.order[start : start + period])
+
+
+def _forwarded(graph: Graph) -> Graph:
+    """The graph with what was just assigned read from where it came: x[i] after x[i] = v is v."""
+    replaced: dict[int, int] = {}
+    for number, node in enumerate(graph.nodes):
+        if node.op == "slice":
+            source = _assigned(graph, node)
+            if source is not None:
+                replaced[number] = source
+    if not replaced:
+        return graph
+    builder = Builder(graph.name)
+    line = ""
+    builder.where = lambda: line
+    new: list[Value] = []
+    for number, node in enumerate(graph.nodes):
+        line = graph.lines[number] if graph.lines else ""
+        if number in replaced:
+            new.append(new[replaced[number]])
+            continue
+        new.append(builder.add(node.op, tuple(new[a].number for a in node.args), node.type, node.attrs))
+    builder.inputs = [new[i].number for i in graph.inputs]
+    builder.numbers = [new[i].number for i in graph.numbers]
+    return builder.finish([new[o] for o in graph.outputs])
+
+
+def _assigned(graph: Graph, node: Node) -> int | None:
+    """The value that an earlier update put where a slice looks, if nothing was written there since."""
+    base = graph.nodes[node.args[0]]
+    for _ in range(4):
+        if base.op != "update":
+            return None
+        value = graph.nodes[base.args[1]]
+        same = base.attr("starts") == node.attr("starts") and value.type == node.type
+        if same and base.attr("steps") == node.attr("steps"):
+            return base.args[1]
+        if not _apart(node, base, value):
+            return None
+        base = graph.nodes[base.args[0]]
+    return None
+
+
+def _apart(node: Node, update: Node, value: Node) -> bool:
+    """Whether a slice and an update of one array have no element in common along some axis."""
+    for a, n in enumerate(node.type.shape):
+        ends = []
+        for at, length in ((node, n), (update, value.type.shape[a])):
+            start, reach = at.attr("starts")[a], at.attr("steps")[a] * (length - 1)
+            ends.append((start + min(0, reach), start + max(0, reach)))
+        (low, high), (first, last) = ends
+        if high < first or last < low:
+            return True
+    return False

@@ -1,0 +1,481 @@
+"""A stretch of a graph that repeats in; the graph with one loop in its place out, if every detail bears it out.
+
+A turn's argument is one of these: made in the same turn; made `d` turns before (then it is carried, through `d` values
+that follow each other); made before the loop, and the same in every turn; a constant, the same or another in every
+turn (then a window slides over an array of them); a slice of an array from before the loop that moves on evenly (a
+window). An update that moves on evenly is a stacked result, written after the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .graph import Builder, Graph, Node, Value
+from .loop import TURN, Loop, Window, add, is_cheap, number_of
+from .ops import OPS
+from .periods import Row
+from .types import ArrayType
+
+Array = np.ndarray[Any, Any]
+LATEST = 2  # so many of the last turns' values are carried for what comes after; more are stacked
+
+
+Roll = Callable[[Graph], "Rolled"]
+
+
+class Uneven(Exception):
+    """The stretch does not repeat in the way that a loop does."""
+
+
+@dataclass(slots=True)
+class Rolled:
+    """The new graph, and arrays that fill inputs behind those that were there."""
+
+    graph: Graph
+    arrays: list[Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A value made by place `slot` of the body, `depth` turns late; initial: the nodes that stand for it in the turns
+    before the first, the oldest first (-1: nobody reads it)."""
+
+    slot: int
+    initial: tuple[int, ...]
+
+    @property
+    def depth(self) -> int:
+        return len(self.initial)
+
+
+def rolled(graph: Graph, row: Row, start: int, period: int, turns: int, roll: Roll) -> Rolled:
+    """The graph with places [start, start + period * turns) of its row as a loop. roll: what rolls the body in turn.
+    Raises Uneven."""
+    return _Roller(graph, row, start, period, turns, roll).run()
+
+
+def _depth(value: Carried) -> int:
+    return value.depth
+
+
+@dataclass(slots=True)
+class _Roller:
+    graph: Graph
+    row: Row
+    start: int
+    period: int
+    turns: int
+    roll: Roll
+    carried: dict[Carried, int] = field(default_factory=dict)  # to its number
+    invariants: dict[int, None] = field(default_factory=dict)
+    windows: dict[tuple[Any, ...], tuple[ArrayType, Window]] = field(default_factory=dict)  # (key, array) -> its row
+    constants: dict[tuple[int, ...], Array] = field(default_factory=dict)
+    stacked: dict[int, int] = field(default_factory=dict)  # slot -> number among the stacked
+    moving: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)  # slot -> starts, moves
+
+    def run(self) -> Rolled:
+        args = [self._args_of(j) for j in range(self.period)]
+        for j in range(self.period):
+            self._check_starts(j, args[j])
+        outside = self._used_outside()
+        finals: dict[tuple[int, int], Carried] = {}
+        for slot, seen in outside.items():
+            self._deliver(slot, seen, args, finals)
+        return self._build(args, outside, finals)
+
+    # what each argument is
+
+    def node(self, turn: int, slot: int) -> int:
+        return int(self.row.order[self.start + turn * self.period + slot])
+
+    def _inside(self, number: int) -> tuple[int, int] | None:
+        """(turn, slot) of a node of the loop."""
+        x = int(self.row.place[number]) - self.start
+        return divmod(x, self.period) if 0 <= x < self.turns * self.period else None
+
+    def _args_of(self, slot: int) -> list[Any]:
+        """For each argument: an int (slot of the same turn), a Carried, ("outer", node) or ("const", nodes)."""
+        places = self.start + slot + self.period * np.arange(self.turns)
+        count = len(self.graph.nodes[self.node(0, slot)].args)
+        return [self._arg(slot, self.row.args[places, a]) for a in range(count)]
+
+    def _arg(self, slot: int, numbers: Array) -> Any:
+        places = self.row.place[numbers]
+        if all(self.graph.nodes[n].op == "const" for n in {int(numbers[0]), int(numbers[-1])}):
+            ops = {self.graph.nodes[n].op for n in set(numbers.tolist())}
+            types = {self.graph.nodes[n].type for n in set(numbers.tolist())}
+            if ops != {"const"} or len(types) != 1:
+                raise Uneven
+            return ("const", tuple(numbers.tolist()))
+        first = self.start + slot + self.period * np.arange(self.turns)
+        offset = int(first[-1] - places[-1])
+        back = slot - offset
+        late, source = -(back // self.period), back % self.period
+        if places[-1] >= self.start and late >= 0 and late < self.turns:
+            if not np.array_equal(places[late:], first[late:] - offset):
+                raise Uneven
+            if late == 0:
+                return source
+            initial = tuple(int(n) for n in numbers[:late])
+            seen = self._late_view(source, initial)
+            if seen is not None:
+                return ("view", (source, seen))
+            type = self.graph.nodes[self.node(0, source)].type
+            if any(self.row.place[n] >= self.start or self.graph.nodes[n].type != type for n in initial):
+                raise Uneven
+            return self._carry(Carried(source, initial))
+        if not (numbers == numbers[0]).all() or places[0] >= self.start:
+            raise Uneven
+        self.invariants.setdefault(int(numbers[0]))
+        return ("outer", int(numbers[0]))
+
+    def _late_view(self, slot: int, initial: tuple[int, ...]) -> Carried | None:
+        """The view that a slot of an earlier turn is, as a view of a carried value: a view is not carried itself."""
+        node = self.graph.nodes[self.node(0, slot)]
+        if OPS[node.op].kind != "view":
+            return None
+        for n in initial:
+            other = self.graph.nodes[n]
+            if (other.op, other.type, other.attrs) != (node.op, node.type, node.attrs) or self.row.place[
+                n
+            ] >= self.start:
+                return None
+        (base,) = self._args_of(slot)
+        older = tuple(self.graph.nodes[n].args[0] for n in initial)
+        value = None
+        if isinstance(base, int):
+            value = Carried(base, older)
+        elif isinstance(base, Carried):
+            value = Carried(base.slot, older + base.initial)
+        if value is None:
+            return None
+        type = self.graph.nodes[self.node(0, value.slot)].type
+        if any(self.graph.nodes[n].type != type for n in value.initial):
+            return None
+        return self._carry(value)
+
+    def _carry(self, value: Carried) -> Carried:
+        """Number it, and those that it follows."""
+        for depth in range(1, value.depth + 1):
+            self.carried.setdefault(Carried(value.slot, value.initial[value.depth - depth :]), len(self.carried))
+        return value
+
+    def _check_starts(self, slot: int, args: list[Any]) -> None:
+        """Slices and updates that do not start at the same place in each turn."""
+        node = self.graph.nodes[self.node(0, slot)]
+        if node.op not in ("slice", "update"):
+            return
+        every = np.array([self.graph.nodes[self.node(t, slot)].attr("starts") for t in range(self.turns)], np.int64)
+        moves = every[1] - every[0]
+        if not moves.any() and (every == every[0]).all():
+            return
+        if every.ndim != 2 or not (np.diff(every, axis=0) == moves).all():
+            raise Uneven
+        starts, each = tuple(map(int, every[0])), tuple(map(int, moves))
+        if node.op == "update":
+            self.moving[slot] = starts, each
+            return
+        if not (isinstance(args[0], tuple) and args[0][0] == "outer"):
+            raise Uneven
+        self.windows["slice", slot, args[0][1]] = node.type, Window(starts, node.attr("steps"), each)
+        args[:] = [("window", ("slice", slot, args[0][1]))]
+
+    # what comes after the loop
+
+    def _used_outside(self) -> dict[int, dict[int, None]]:
+        """For each slot the turns whose values are used after the loop."""
+        found: dict[int, dict[int, None]] = {}
+        after = self.row.order[self.start + self.turns * self.period :].tolist()
+        wanted = [a for n in after for a in self.graph.nodes[n].args] + list(self.graph.outputs)
+        for number in wanted:
+            at = self._inside(number)
+            if at is not None:
+                found.setdefault(at[1], {}).setdefault(at[0])
+        return found
+
+    def _deliver(
+        self, slot: int, seen: dict[int, None], args: list[list[Any]], finals: dict[tuple[int, int], Carried]
+    ) -> None:
+        """Values that are used after the loop are carried to its end, or stacked."""
+        if slot in self.moving:
+            if set(seen) != {self.turns - 1} or not self._only_updates(slot, args):
+                raise Uneven
+            self.stacked.setdefault(args[slot][1], len(self.stacked))
+            return
+        late = [self.turns - t for t in seen]
+        if max(late) > LATEST:
+            self.stacked.setdefault(slot, len(self.stacked))
+            return
+        for depth in late:
+            known = max((c for c in self.carried if c.slot == slot and c.depth <= depth), key=_depth, default=None)
+            initial = known.initial if known else ()
+            finals[self.turns - depth, slot] = self._carry(Carried(slot, (-1,) * (depth - len(initial)) + initial))
+
+    def _only_updates(self, slot: int, args: list[list[Any]]) -> bool:
+        """Whether a moving update only goes on with its own last version, and is read by nothing else in the loop."""
+        own = args[slot][0]
+        value = args[slot][1]
+        if not (isinstance(own, Carried) and own.slot == slot and own.depth == 1 and isinstance(value, int)):
+            return False
+        moves = self.moving[slot][1]
+        axes = [a for a, m in enumerate(moves) if m]
+        shape = self.graph.nodes[self.node(0, value)].type.shape
+        readers = [
+            (j, a)
+            for j, row in enumerate(args)
+            for a in row
+            if (isinstance(a, int) and a == slot)
+            or (isinstance(a, Carried) and a.slot == slot)
+            or (isinstance(a, tuple) and a[0] == "view" and a[1][1].slot == slot)
+        ]
+        return readers == [(slot, own)] and len(axes) == 1 and shape[axes[0]] == 1
+
+    # the loop
+
+    def _build(
+        self, args: list[list[Any]], outside: dict[int, dict[int, None]], finals: dict[tuple[int, int], Carried]
+    ) -> Rolled:
+        for slot in self.moving:
+            if slot not in outside:
+                raise Uneven
+            self.carried.pop(args[slot][0], None)
+        self.carried = {c: i for i, c in enumerate(self.carried)}
+        self._constant_windows(args)
+        self.invariants = dict.fromkeys(
+            n for row in args for a in row if isinstance(a, tuple) and a[0] == "outer" for n in self._leaves(a[1])
+        )
+        inner = self.roll(self._body(args))
+        body = inner.graph
+        windows = tuple(w for _, w in self.windows.values())
+        loop = Loop(body, len(self.carried), windows, self.turns)
+        builder = Builder(self.graph.name)
+        lines = self.graph.lines or ("",) * len(self.graph.nodes)
+        line = ""
+        builder.where = lambda: line
+        new: dict[int, Value] = {}
+        first, last = self.node(0, 0), self.node(self.turns - 1, self.period - 1)
+
+        def copy(number: int) -> None:
+            nonlocal line
+            node, line = self.graph.nodes[number], lines[number]
+            new[number] = builder.add(node.op, tuple(new[a].number for a in node.args), node.type, node.attrs)
+            if node.op == "input":
+                builder.inputs.append(new[number].number)
+            elif node.op == "number":
+                builder.numbers.append(new[number].number)
+
+        needed = self._needed_after(last, outside)
+        for number in range(last + 1):
+            if number < first or self.graph.nodes[number].op in ("input", "number", "const"):
+                copy(number)
+        rest = [n for n in range(last + 1, len(self.graph.nodes)) if self.graph.nodes[n].op in ("input", "number")]
+        for number in rest:
+            copy(number)
+        arrays = [*self.constants.values(), *inner.arrays]
+        inputs = {key: builder.input(ArrayType(a.shape, a.dtype)) for key, a in self.constants.items()}
+        more = [builder.input(ArrayType(a.shape, a.dtype)) for a in inner.arrays]
+        line = lines[first]
+        values = [self._initial(builder, new, c) for c in self.carried]
+        values += [inputs[key[2]] if key[0] == "const" else new[key[2]] for key in self.windows]
+        values += [*(new[n] for n in self.invariants if self._is_memory(n)), *more]
+        values += [new[n] for n in self.invariants if self.graph.nodes[n].op == "number"]
+        results = add(builder, loop, values)
+        self._results(builder, new, results, args, outside, finals)
+        for number in sorted(needed):
+            if number not in new:
+                self._after(builder, new, number, copy, results)
+        builder.numbers.sort(key=lambda n: builder.nodes[n].attr("index"))
+        builder.inputs.sort(key=lambda n: builder.nodes[n].attr("index"))
+        return Rolled(builder.finish([new[o] for o in self.graph.outputs]), arrays)
+
+    def _leaves(self, number: int) -> list[int]:
+        """What an invariant takes to be there in the body: itself, or the numbers that it is cheaply made of."""
+        if not is_cheap(self.graph.nodes, number):
+            return [number]
+        found, todo = [], [number]
+        while todo:
+            n = todo.pop()
+            found += [n] if self.graph.nodes[n].op == "number" else []
+            todo += self.graph.nodes[n].args
+        return found
+
+    def _is_memory(self, number: int) -> bool:
+        return self.graph.nodes[number].op not in ("number", "const")
+
+    def _needed_after(self, last: int, outside: dict[int, dict[int, None]]) -> set[int]:
+        """The nodes behind the loop that are still needed: the parts of a list that was stacked are not."""
+        needed: set[int] = set()
+        todo = [o for o in self.graph.outputs if o > last and self._inside(o) is None]
+        while todo:
+            number = todo.pop()
+            if number in needed:
+                continue
+            needed.add(number)
+            node = self.graph.nodes[number]
+            parts = self._pieces(node) if node.op == "concat" else [(a,) for a in node.args]
+            todo += [p[0] for p in parts if len(p) == 1 and p[0] > last and self._inside(p[0]) is None]
+        return needed
+
+    def _pieces(self, node: Node) -> list[tuple[int, ...]]:
+        """The arguments of a concat; those that are one slot's values (or one view of each) turn by turn are together:
+        (slot, first turn, turns, argument)."""
+        pieces: list[tuple[int, ...]] = []
+        for number in node.args:
+            inner = self.graph.nodes[number]
+            at = self._inside(number)
+            if at is None and inner.op == "reshape" and len(inner.args) == 1:
+                at = self._inside(inner.args[0])
+            if at is None or at[1] not in self.stacked:
+                pieces.append((number,))
+                continue
+            turn, slot = at
+            last = pieces[-1] if pieces else ()
+            if len(last) == 4 and last[0] == slot and last[1] + last[2] == turn and self._alike(last[3], number):
+                pieces[-1] = (slot, last[1], last[2] + 1, last[3])
+            else:
+                pieces.append((slot, turn, 1, number))
+        return pieces
+
+    def _alike(self, a: int, b: int) -> bool:
+        one, other = self.graph.nodes[a], self.graph.nodes[b]
+        return one.type == other.type and (self._inside(a) is None) == (self._inside(b) is None)
+
+    def _after(self, builder: Builder, new: dict[int, Value], number: int, copy: Any, results: Sequence[Value]) -> None:
+        node = self.graph.nodes[number]
+        if node.op != "concat":
+            copy(number)
+            return
+        axis, parts = node.attr("axis"), []
+        for piece in self._pieces(node):
+            if len(piece) == 1:
+                parts.append(new[piece[0]])
+                continue
+            slot, turn, count, sample = piece
+            shape = self.graph.nodes[sample].type.shape
+            whole = self._stack(results, slot)
+            rest = (0,) * (len(whole.shape) - 1)
+            some = builder.slice(whole, (turn, *rest), (1,) * len(whole.shape), (count, *whole.shape[1:]))
+            some = builder.reshape(some, (count, *shape))
+            order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1)]
+            joined = builder.permute(some, order)
+            parts.append(builder.reshape(joined, (*shape[:axis], count * shape[axis], *shape[axis + 1 :])))
+        new[number] = builder.concat(parts, axis)
+
+    def _stack(self, results: Sequence[Value], slot: int) -> Value:
+        return results[len(self.carried) + self.stacked[slot]]
+
+    def _results(
+        self,
+        builder: Builder,
+        new: dict[int, Value],
+        results: Sequence[Value],
+        args: list[list[Any]],
+        outside: dict[int, dict[int, None]],
+        finals: dict[tuple[int, int], Carried],
+    ) -> None:
+        """What stands for the values that are used after the loop."""
+        for slot, seen in outside.items():
+            if slot in self.moving:
+                new[self.node(self.turns - 1, slot)] = self._written(builder, new, results, slot, args)
+                continue
+            for turn in seen:
+                number = self.node(turn, slot)
+                if slot in self.stacked:
+                    whole = self._stack(results, slot)
+                    rest = (0,) * (len(whole.shape) - 1)
+                    part = builder.slice(whole, (turn, *rest), (1,) * len(whole.shape), (1, *whole.shape[1:]))
+                    new[number] = builder.reshape(part, whole.shape[1:])
+                else:
+                    new[number] = results[self.carried[finals[turn, slot]]]
+
+    def _written(
+        self, builder: Builder, new: dict[int, Value], results: Sequence[Value], slot: int, args: list[list[Any]]
+    ) -> Value:
+        """A moving update's array after the loop: what all turns wrote, in one update."""
+        starts, moves = self.moving[slot]
+        (axis,) = (a for a, m in enumerate(moves) if m)
+        whole = self._stack(results, args[slot][1])
+        shape = whole.shape[1:]
+        flat = builder.reshape(whole, (self.turns, *shape[:axis], *shape[axis + 1 :]))
+        value = builder.permute(flat, [*range(1, axis + 1), 0, *range(axis + 1, len(shape))])
+        steps = list(self.graph.nodes[self.node(0, slot)].attr("steps"))
+        steps[axis] = moves[axis]
+        (initial,) = args[slot][0].initial
+        return builder.update(new[initial], value, starts, steps)
+
+    def _initial(self, builder: Builder, new: dict[int, Value], value: Carried) -> Value:
+        number = value.initial[0]
+        if number >= 0:
+            return new[number]
+        type = self.graph.nodes[self.node(0, value.slot)].type
+        return builder.broadcast(builder.const(0, type.dtype), type.shape)
+
+    def _constant_windows(self, args: list[list[Any]]) -> None:
+        """Constants that differ from turn to turn come from an array of them."""
+        for row in args:
+            for i, arg in enumerate(row):
+                if isinstance(arg, tuple) and arg[0] == "const" and len(set(arg[1])) > 1:
+                    numbers = arg[1]
+                    dtype = self.graph.nodes[numbers[0]].type.dtype
+                    data = b"".join(self.graph.nodes[n].attr("value") for n in numbers)
+                    self.constants[numbers] = np.frombuffer(data, dtype).copy()
+                    key = ("const", 0, numbers)
+                    self.windows[key] = ArrayType((1,), dtype), Window((0,), (1,), (1,))
+                    row[i] = ("window", key)
+
+    def _body(self, args: list[list[Any]]) -> Graph:
+        made = Builder("body")
+        lines = self.graph.lines or ("",) * len(self.graph.nodes)
+        line = ""
+        made.where = lambda: line
+        carried = {c: made.input(self.graph.nodes[self.node(0, c.slot)].type) for c in self.carried}
+        windows: dict[Any, Value] = {}
+        for key, (type, _) in self.windows.items():
+            windows[key] = made.input(type)
+        outer = {n: made.input(self.graph.nodes[n].type) for n in self.invariants if self._is_memory(n)}
+        number_of(made, TURN)
+        for n in self.invariants:
+            if self.graph.nodes[n].op == "number":
+                outer[n] = number_of(made, self.graph.nodes[n].type)
+        values: list[Value] = []
+
+        def cheap(number: int) -> Value:
+            node = self.graph.nodes[number]
+            args = [outer[a] if a in outer else cheap(a) for a in node.args]
+            return made.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
+
+        def value(arg: Any) -> Value:
+            if isinstance(arg, int):
+                return values[arg]
+            if isinstance(arg, Carried):
+                return carried[arg]
+            kind, what = arg
+            if kind == "outer":
+                return outer[what] if what in outer else cheap(what)
+            if kind == "view":
+                slot, source = what
+                node = self.graph.nodes[self.node(0, slot)]
+                return made.add(node.op, (carried[source].number,), node.type, node.attrs)
+            if kind == "window":
+                return made.reshape(windows[what], ()) if what[0] == "const" else windows[what]
+            node = self.graph.nodes[what[0]]
+            return made.add("const", (), node.type, node.attrs)
+
+        for slot, row in enumerate(args):
+            number = self.node(0, slot)
+            node, line = self.graph.nodes[number], lines[number]
+            if slot in self.moving:
+                values.append(Value(-1, node.type))  # nobody takes it
+                continue
+            if node.op == "slice" and isinstance(row[0], tuple) and row[0][0] == "window":
+                values.append(windows[row[0][1]])
+                continue
+            values.append(made.add(node.op, tuple(value(a).number for a in row), node.type, node.attrs))
+        outputs = []
+        for c in self.carried:
+            outputs.append(values[c.slot] if c.depth == 1 else carried[Carried(c.slot, c.initial[1:])])
+        return made.finish([*outputs, *(values[slot] for slot in self.stacked)])
