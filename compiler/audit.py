@@ -112,6 +112,9 @@ class _Pieces:
     def boolean(self, address: int) -> bool:
         return bool(self.piece(address, 1)[0])
 
+    def repeat(self, rows: Sequence[Sequence[int]], numbers: Sequence[Any], times: int) -> int:
+        return 0
+
     def copy(self, target: int, source: int, nbytes: int) -> None:
         self.piece(target, nbytes)[...] = self.piece(source, nbytes)
 

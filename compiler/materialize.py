@@ -99,8 +99,21 @@ class _Copier:
         found = []
         for place, a in enumerate(args):
             number = place >= memory and self.builder.nodes[a.number].op == "number"
+            key = (a.number, True)
+            if place < carried and key not in self.copies:
+                self.copies[key] = self._contiguous(a)
             found.append(a.number if number else self._placed(a, place < carried))
         return found
+
+    def _contiguous(self, value: Value) -> Value:
+        """The value, or a copy, in memory of its own or an input's, without gaps."""
+        node = self.builder.nodes[value.number]
+        if node.op == "input" and self.strides[value.number] == contiguous_strides(value.shape, value.dtype.itemsize):
+            return value
+        if not is_stored(node.op) or value.number in self.taken:
+            value = self._copy(value)
+        self.whole.add(value.number)
+        return value
 
     def _assemble(self, type: ArrayType, parts: Sequence[Value], regions: Sequence[object]) -> Value:
         return self.builder.add("assemble", tuple(p.number for p in parts), type, (("regions", tuple(regions)),))

@@ -59,6 +59,9 @@ class HostMemory:
     def boolean(self, address: int) -> bool:
         return ctypes.c_uint8.from_address(address).value != 0
 
+    def repeat(self, rows: Sequence[Sequence[int]], numbers: Sequence[Any], times: int) -> int:
+        return 0
+
     def copy(self, target: int, source: int, nbytes: int) -> None:
         ctypes.memmove(target, source, nbytes)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from .loop import FOREVER, FRESH, Branch, Loop, arguments_of
+from .loop import FOREVER, Branch, Loop, arguments_of
 from .plan import Plan
 from .program import Argument, Int, Pointer, Scalar, Task
 
@@ -23,6 +23,11 @@ class Hands(Protocol):
     def boolean(self, address: int) -> bool: ...
 
     def copy(self, target: int, source: int, nbytes: int) -> None: ...
+
+    def repeat(self, rows: Sequence[Sequence[int]], numbers: Sequence[Any], times: int) -> int:
+        """Run turns with these addresses of the body's buffers, `times` over, where that is quicker than one by one
+        and no turn needs its number; how often it was done."""
+        ...
 
 
 def run_control(
@@ -58,17 +63,25 @@ def run_control(
     names = rotation.names[0 if loop.flag else rotation.at(max(0, count))]
     places = [*(value(a) for a in arguments.initial), *(pool[name] for name in names)]
     inputs = len(program.inputs) - carried
-    fresh = loop.follows.count(FRESH)
     number = 0
-    while number < count:
+
+    def turn_addresses(number: int) -> list[int]:
         row = rotation.at(number)
-        if loop.flag and not hands.boolean(places[rotation.held[row][0]]):
-            break
         at = [address + move * number for address, move in zip(moving, loop.moves, strict=True)]
         ins = [*(places[p] for p in rotation.held[row]), *at[:inputs]]
         outs = [*(places[p] for p in rotation.fresh[row]), *at[inputs:]]
-        assert len(outs) == fresh + len(arguments.stacked)
-        turns[0](body_addresses(loop.body, ins, outs, workspace), [number, *numbers])
+        return body_addresses(loop.body, ins, outs, workspace)
+
+    while number < count:
+        if loop.flag and not hands.boolean(places[rotation.held[rotation.at(number)][0]]):
+            break
+        if number == rotation.lead and not loop.flag and not any(loop.moves):
+            period = len(rotation.held) - rotation.lead
+            rows = [turn_addresses(number + i) for i in range(period)]
+            number += period * hands.repeat(rows, numbers, (count - number) // period)
+            if number == count:
+                break
+        turns[0](turn_addresses(number), [number, *numbers])
         number += 1
     for result, place, size in zip(results, rotation.held[rotation.at(number)], sizes, strict=True):
         if places[place] != result:

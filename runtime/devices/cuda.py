@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import CompileError, DeviceLost, LaunchError, OutOfMemory
+from ..loop import kernels_of
 from ..plan import Plan
 from ..profile import Recorder
-from ..program import Kernel, Task
+from ..program import Kernel, Task, bodies_of
 from .cuda_compile import cubins, versions
 from .cuda_context import Context, DeviceNotFound
 from .cuda_driver import CAPTURE_RELAXED, SUCCESS
@@ -160,7 +161,9 @@ class CUDADevice:
 
     def ways(self, plan: Plan) -> tuple[str, ...]:
         """How a plan can be run, what the model finds better first. Raises CompileError."""
-        self.load([task.kernel for task in plan.tasks if isinstance(task.kernel, Kernel)])
+        self.load(kernels_of(plan))
+        if any(bodies_of(task) for task in plan.tasks):  # the host counts the turns
+            return (STREAMS_WAY,)
         runners = [self.runner(task) for task in plan.tasks]
         if sum(not r.empty for r in runners if r is not None) < 2 or not replayable(runners, plan):
             return (STREAMS_WAY,)  # one launch is a graph of its own, see `cuda_direct`

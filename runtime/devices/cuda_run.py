@@ -12,11 +12,13 @@ from typing import Any, Protocol
 from .. import profile
 from ..borders import ENTRY, borders
 from ..errors import LaunchError
+from ..loop import kernels_of
 from ..native_direct import Taken
 from ..plan import Launch, Plan, Record, Wait
-from ..program import Kernel, members
+from ..program import bodies_of, members
 from ..serial import host_call, noted
 from ..settings import settings
+from .cuda_control import ControlStep
 from .cuda_direct import Start, direct
 from .cuda_driver import SUCCESS
 from .cuda_events import CudaEvent
@@ -44,7 +46,7 @@ class CUDAExecutable:
         self.notes: list[str] = []
         self._device = device
         self._lock = threading.Lock()
-        device.load([t.kernel for t in plan.tasks if isinstance(t.kernel, Kernel)])
+        device.load(kernels_of(plan))
         self.runners: list[Runner] = [self._runner(task) for task in plan.tasks]
         self._offsets = tuple(plan.offsets)
         self._uses_arena = any(o is not None for o in plan.offsets)
@@ -68,6 +70,8 @@ class CUDAExecutable:
         self._roots = borders(plan).roots
 
     def _runner(self, task: Any) -> Runner:
+        if bodies_of(task):
+            return ControlStep(self._device, task, self._runner, self.notes)
         found: Runner | None = self._device.runner(task)
         if found is None:
             self.notes.append(f"{task.name}: {task.kernel.name} of these arrays runs on the host")
@@ -115,7 +119,8 @@ class CUDAExecutable:
         inside = [(buffer, event) for buffer, event in after if type(event) is CapturedEvent]
         for _, event in after:
             event.wait()
-        hosts = [t.name for t, r in zip(self.plan.tasks, self.runners, strict=True) if isinstance(r, HostStep)]
+        tasks = zip(self.plan.tasks, self.runners, strict=True)
+        hosts = [t.name for t, r in tasks if isinstance(r, HostStep) or getattr(r, "waits", False)]
         if hosts:
             raise LaunchError(f"a graph cannot hold what runs on the host: {', '.join(hosts)}; call it outside")
         streams = self._device.captures.streams(inside[0][1].graph, self._high)

@@ -94,6 +94,9 @@ class Unread:
     def boolean(self, address: int) -> bool:
         return False
 
+    def repeat(self, rows: Sequence[Sequence[int]], numbers: Sequence[Any], times: int) -> int:
+        return 0
+
     def copy(self, target: int, source: int, nbytes: int) -> None:
         pass
 

@@ -1,0 +1,156 @@
+"""Loops and branches on a GPU: turns launched one after another on a stream, those that repeat as a graph of turns.
+
+The host decides: it waits for the stream where a flag or a count is in device memory, and for nothing else. Where turns
+differ in no argument once the carried values go round (no window, no turn's number), some of them are captured as one
+graph, which is then launched as often as it takes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..loop import Loop
+from ..plan import Launch, Plan
+from ..program import Scalar, Task, bodies_of
+from ..turns import Turn, run_control
+from .cuda_driver import CAPTURE_RELAXED, SUCCESS
+from .cuda_launch import HostStep
+
+GRAPH_NODES = 256  # of a graph of turns
+LEAST_LAUNCHES = 64  # fewer are launched as they are
+
+Rows = Sequence[Sequence[int]]
+
+
+class Refused(Exception):
+    """The driver's answer to what a turn asked for."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class ControlStep:
+    """A loop or branch. runner: what does a task of a body. notes: for people."""
+
+    empty = False
+
+    def __init__(self, device: Any, task: Task, runner: Callable[[Task], Any], notes: list[str]) -> None:
+        self._device, self._driver, self._task, self._notes = device, device.context.driver, task, notes
+        self._bodies = [_Body(body, [runner(t) for t in body.tasks]) for body in bodies_of(task)]
+        loop = task.kernel
+        counted = isinstance(loop, Loop) and not loop.flag
+        self.waits = not counted or any(body.waits for body in self._bodies)  # on the host, for what is computed
+        even = isinstance(loop, Loop) and counted and not any(loop.moves) and not _uses_turn(loop.body)
+        self._even = even and not self.waits
+        self._graph: tuple[Any, int] | None = None  # what the executable graph was made of, and it
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+        hands = _Hands(self, stream)
+        try:
+            run_control(self._task, [body.turn(stream) for body in self._bodies], hands, addresses, scalars)
+        except Refused as refused:
+            return refused.code
+        return SUCCESS
+
+    def repeat(self, rows: Rows, numbers: Sequence[Any], times: int, stream: int) -> int:
+        """Turns with these addresses, over and over: how often they were launched as graphs, of `times`."""
+        driver, body = self._driver, self._bodies[0]
+        launches = len(body.order) * len(rows)
+        if not self._even or launches * times < LEAST_LAUNCHES or driver.captures(stream)[1]:
+            return 0
+        copies = max(1, min(times, GRAPH_NODES // max(1, launches)))
+        key = (tuple(map(tuple, rows)), tuple(numbers), copies)
+        if self._graph is None or self._graph[0] != key:
+            try:
+                made = self._captured(rows, numbers, copies)
+            except Refused as refused:  # a graph is an optimisation: say so, and go on without
+                self._notes.append(f"{self._task.name}: no graph of turns: {self._device.failure(refused.code, 'it')}")
+                self._even = False
+                return 0
+            self._drop(stream)
+            self._graph = key, made
+        for _ in range(times // copies):
+            _ask(driver.launch_graph(self._graph[1], stream))
+        return times // copies * copies
+
+    def _captured(self, rows: Rows, numbers: Sequence[Any], copies: int) -> int:
+        driver, graphs = self._driver, self._device.graphs
+        with graphs.lock:
+            stream = graphs.capturing()
+            _ask(driver.begin_capture(stream, CAPTURE_RELAXED))
+            try:
+                turn = self._bodies[0].turn(stream)
+                for _ in range(copies):
+                    for row in rows:
+                        turn(row, [0, *numbers])
+            finally:
+                code, graph = driver.end_capture(stream)
+        _ask(code)
+        code, executable = driver.instantiate(graph)
+        driver.destroy_graph(graph)
+        _ask(code)
+        return int(executable)
+
+    def _drop(self, stream: int) -> None:
+        if self._graph is not None:
+            _ask(self._driver.synchronize_stream(stream))
+            self._driver.destroy_executable(self._graph[1])
+            self._graph = None
+
+
+class _Body:
+    """A plan's tasks in the order of its one stream."""
+
+    def __init__(self, plan: Plan, runners: Sequence[Any]) -> None:
+        self.order = [runners[s.task] for s in plan.steps if isinstance(s, Launch) and not runners[s.task].empty]
+        self.waits = any(isinstance(r, HostStep) or getattr(r, "waits", False) for r in runners)
+
+    def turn(self, stream: int) -> Turn:
+        order = self.order
+
+        def turn(addresses: Sequence[int], numbers: Sequence[Any]) -> None:
+            for runner in order:
+                code = runner(addresses, numbers, stream)
+                if code != SUCCESS:
+                    raise Refused(code)
+
+        return turn
+
+
+class _Hands:
+    """What loops do with device memory, in the order of a stream."""
+
+    def __init__(self, step: ControlStep, stream: int) -> None:
+        self._step, self._driver, self._stream = step, step._driver, stream
+
+    def _read(self, address: int, nbytes: int) -> int:
+        word = ctypes.c_int64(0)
+        _ask(self._driver.to_host(ctypes.addressof(word), address, nbytes, self._stream))
+        _ask(self._driver.synchronize_stream(self._stream))
+        return word.value
+
+    def integer(self, address: int) -> int:
+        return self._read(address, 8)
+
+    def boolean(self, address: int) -> bool:
+        return self._read(address, 1) != 0
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        if nbytes:
+            _ask(self._driver.on_device(target, source, nbytes, self._stream))
+
+    def repeat(self, rows: Rows, numbers: Sequence[Any], times: int) -> int:
+        return self._step.repeat(rows, numbers, times, self._stream)
+
+
+def _uses_turn(body: Plan) -> bool:
+    """Whether some argument is the number of the turn."""
+    return any(isinstance(a, Scalar) and a.index == 0 for t in body.tasks for a in t.arguments)
+
+
+def _ask(code: int) -> None:
+    if code != SUCCESS:
+        raise Refused(code)
