@@ -167,6 +167,8 @@ class Builder:
         row = OPS[op]
         shape = self.broadcast_shapes(op, [a.shape for a in args if isinstance(a, Value)])
         kinds = [_promotion_kind(a) for a in args]
+        if all(isinstance(k, type) for k in kinds):  # what NumPy makes of Python numbers alone
+            kinds = [WEAK_DTYPES[k] for k in kinds]
         try:
             loop, result = resolve(row, kinds, dtype)
         except TypeError as error:

@@ -136,15 +136,16 @@ class _Control:
             return self._temporary(type.nbytes)
         place = self.wanted[part]
         assert place.strides == contiguous_strides(type.shape, type.dtype.itemsize)
-        self.writes.append(
-            Region(place.buffer, place.offset, type.shape, place.strides, type.dtype.itemsize, type.dtype.name)
-        )
+        if type.size:
+            size, name = type.dtype.itemsize, type.dtype.name
+            self.writes.append(Region(place.buffer, place.offset, type.shape, place.strides, size, name))
         return Pointer(place.buffer, place.offset)
 
     def _temporary(self, nbytes: int) -> Pointer:
         self.buffers.append(Buffer(nbytes, "temp"))
         buffer = len(self.buffers) - 1
-        self.writes.append(Region(buffer, 0, (nbytes,), (1,), 1, "uint8"))
+        if nbytes:
+            self.writes.append(Region(buffer, 0, (nbytes,), (1,), 1, "uint8"))
         return Pointer(buffer)
 
     def _workspace(self, nbytes: int) -> list[Pointer]:

@@ -42,6 +42,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
     Raises DTypeError, ShapeError, ArgumentsError where the body gives something else than it takes."""
     trace = current()
     if trace is None:
+        init_val = _own(init_val)
         for i in range(int(lower), int(upper)):
             init_val = body_fun(i, init_val)
         return _at_once(init_val)
@@ -63,6 +64,7 @@ def while_loop(cond_fun: Body, body_fun: Body, init_val: Any) -> Any:
     """`x = init_val; while cond_fun(x): x = body_fun(x); return x`. Raises as `fori_loop` does."""
     trace = current()
     if trace is None:
+        init_val = _own(init_val)
         while bool(np.asarray(cond_fun(init_val))):
             init_val = body_fun(init_val)
         return _at_once(init_val)
@@ -125,7 +127,7 @@ def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
     ArgumentsError where the two give different things."""
     trace = current()
     if trace is None:
-        return _at_once((true_fun if bool(np.asarray(pred)) else false_fun)(*operands))
+        return _at_once((true_fun if bool(np.asarray(pred)) else false_fun)(*_own(operands)))
     if isinstance(pred, bool):
         return (true_fun if pred else false_fun)(*operands)
     flag = _flag(trace, "cond", pred)
@@ -336,6 +338,13 @@ def _same_results(trace: Trace, trees: Sequence[Tree], results: Sequence[Sequenc
 # outside of a trace
 
 
+def _own(value: Any) -> Any:
+    """The value with arrays of its own: a body may assign to them."""
+    leaves: list[Any] = []
+    tree = flatten(value, leaves)
+    return unflatten(tree, [x.copy() if isinstance(x, (np.ndarray, Array)) else x for x in leaves])
+
+
 def _at_once(result: Any) -> Any:
     """The result with arrays for its leaves."""
     from .devices import open_device
@@ -349,10 +358,18 @@ def _at_once(result: Any) -> Any:
 
 def _scan_at_once(f: Body, carry: Any, tree: Tree | None, arrays: Sequence[Any], length: Any) -> Any:
     count = _length([a.shape for a in arrays], length)
+    if count == 0:  # only a trace tells what f would give
+        from .kernel_graph import KernelGraph
+
+        def nothing(carry: Any, arrays: list[Any]) -> Any:
+            return scan(f, carry, unflatten(tree, arrays) if tree is not None else None, 0)
+
+        return KernelGraph(nothing, device="cpu")(carry, list(arrays))
+    carry = _own(carry)
     rows: list[list[Any]] = []
     shape: Tree | None = None
     for i in range(count):
-        carry, y = f(carry, unflatten(tree, [a[i] for a in arrays]) if tree is not None else None)
+        carry, y = f(carry, unflatten(tree, [a[i].copy() for a in arrays]) if tree is not None else None)
         found: list[Any] = []
         shape = flatten(y, found) if y is not None else None
         rows.append(found)

@@ -100,6 +100,14 @@ def plain_jacobi(u: np.ndarray, n: int) -> np.ndarray:
     return u
 
 
+def test_what_is_passed_in_stays_as_it_is() -> None:
+    u = np.random.default_rng(5).normal(size=(6, 6))
+    before = u.copy()
+    same(jacobi(u, 3), plain_jacobi(u, 3))
+    same(kg.kernel_graph(device="cpu")(jacobi)(u, 3), plain_jacobi(u, 3))
+    same(u, before)
+
+
 def test_a_count_that_a_call_passes_compiles_nothing() -> None:
     run = kg.kernel_graph(device="cpu")(jacobi)
     u = np.random.default_rng(0).normal(size=(20, 30))

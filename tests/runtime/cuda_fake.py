@@ -193,6 +193,9 @@ class FakeDriver:
         self.graphs[handle] = nodes
         return SUCCESS, handle
 
+    def captures(self, stream: int) -> tuple[int, int]:
+        return SUCCESS, int(stream in self.capturing)
+
     def captured_node(self, stream: int) -> tuple[int, int]:
         nodes = [node.handle for node in self.capturing[stream]]
         return (SUCCESS, nodes[0]) if len(nodes) == 1 else (NOT_READY, 0)

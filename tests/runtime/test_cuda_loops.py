@@ -1,0 +1,92 @@
+"""Loops and branches on a GPU in memory: launched turn by turn, and as graphs of turns."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.runtime.devices import cuda, cuda_control
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+from cuda_fake import FakeContext  # noqa: E402
+from test_cuda_device import call, counted, device_on, ready  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake GPU runs text: nothing is compiled."""
+    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+
+
+def jacobi(u: Any, turns: int) -> Any:
+    def step(i: Any, u: Any) -> Any:
+        u[1:-1] = 0.5 * (u[:-2] + u[2:])
+        return u
+
+    return kg.fori_loop(0, turns, step, u)
+
+
+def wave(u: Any, turns: int) -> Any:
+    def step(i: Any, state: Any) -> Any:
+        before, u = state
+        return u, 2 * u - before + 0.25 * np.roll(u, 1)
+
+    return kg.fori_loop(0, turns, step, (u * 0.5, u))
+
+
+def counted_turns(u: Any, turns: int) -> Any:
+    return kg.fori_loop(2, turns + 2, lambda i, u: u * 0.5 + i, u)
+
+
+def halved(u: Any, turns: int) -> Any:
+    return kg.while_loop(lambda c: c[1] < turns, lambda c: (c[0] * 0.5, c[1] + 1), (u, 0))
+
+
+def either(u: Any, turns: int) -> Any:
+    return kg.cond(u.sum() > turns, lambda u: (u + 1, u[::-1] * 2), lambda u: (u - 1, u * 3), u)
+
+
+def scanned(u: Any, turns: int) -> Any:
+    return kg.scan(lambda c, row: (c * 0.5 + row, c.max()), u, np.arange(turns * 6.0).reshape(turns, 6))
+
+
+def nested(u: Any, turns: int) -> Any:
+    return kg.fori_loop(0, turns, lambda i, u: jacobi(u, 3) + i, u)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 7, 30])
+@pytest.mark.parametrize("function", [jacobi, wave, counted_turns, halved, either, scanned, nested])
+@pytest.mark.parametrize("least", [2, 1000])
+def test_loops_mean_what_numpy_means(function: Any, turns: int, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_control, "LEAST_LAUNCHES", least)
+    u = np.random.default_rng(turns).integers(-4, 4, 6).astype(np.float64)
+    graph = kg.kernel_graph(device="fake")(lambda u: function(u, turns)).graph(u)
+    captured = [np.arange(turns * 6.0).reshape(turns, 6)] if len(graph.inputs) > 1 else []
+    context = FakeContext(turns)
+    device = device_on(context)
+    executable = device.prepare(ready(graph))
+    inputs = []
+    for array in (u, *captured):
+        memory = device.allocate(max(1, array.nbytes))
+        inputs.append((memory, device.upload(np.ascontiguousarray(array), memory)))
+    wanted = function(u, turns)
+    for _ in range(2):
+        memories, kept = call(device, executable, inputs)
+        for event in kept[0]:
+            event.wait()
+        for memory, other in zip(memories, _leaves(wanted), strict=True):
+            host = np.empty(np.shape(other), np.asarray(other).dtype)
+            device.download(memory, host)
+            np.testing.assert_array_equal(host, np.asarray(other))
+        del kept
+    if function is jacobi and turns == 30 and least == 2:
+        assert counted(device, "launch_graph") > 0, executable.notes
+
+
+def _leaves(value: Any) -> list[Any]:
+    return [x for v in value for x in _leaves(v)] if isinstance(value, tuple) else [value]
