@@ -13,8 +13,8 @@ import kernelgraph as kg
 from kernelgraph.runtime.devices import cuda, cuda_control
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+from cuda_calls import call, counted, device_on, ready  # noqa: E402
 from cuda_fake import FakeContext  # noqa: E402
-from test_cuda_device import call, counted, device_on, ready  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
