@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from kernelgraph.compiler.graph import Builder, Graph, GraphError, Value
 from kernelgraph.compiler.types import ArrayType
+from kernelgraph.runtime.function import Function
 
 UNARY = ("negative", "absolute", "exp", "sin", "square", "sqrt", "tanh", "floor", "sign", "relu", "sigmoid")
 BINARY = ("add", "subtract", "multiply", "maximum", "minimum", "divide", "hypot", "copysign", "greater", "less_equal")
@@ -20,9 +21,13 @@ DTYPES = ("float32", "float64", "int32", "int8", "bool", "float16", "complex64",
 
 @st.composite
 def graphs(
-    draw: st.DrawFn, steps: int = 12, dtypes: tuple[str, ...] = DTYPES, largest: int = 6
+    draw: st.DrawFn,
+    steps: int = 12,
+    dtypes: tuple[str, ...] = DTYPES,
+    largest: int = 6,
+    functions: tuple[Function, ...] = (),
 ) -> tuple[Graph, list[np.ndarray]]:
-    """A graph and arrays for its inputs, some of them strided or reversed."""
+    """A graph and arrays for its inputs, some of them strided or reversed. functions: the user's, which it may call."""
     builder = Builder("random")
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
@@ -35,7 +40,10 @@ def graphs(
         values.append(builder.input(ArrayType(array.shape, array.dtype)))
     for _ in range(draw(st.integers(1, steps))):
         try:
-            values.append(_step(draw, builder, values))
+            if functions and draw(st.integers(0, 2)) == 0:
+                values += _call(draw, builder, values, draw(st.sampled_from(functions)))
+            else:
+                values.append(_step(draw, builder, values))
         except (GraphError, TypeError):
             continue
     count = draw(st.integers(1, min(3, len(values))))
@@ -128,6 +136,14 @@ def _step(draw: st.DrawFn, b: Builder, values: list[Value]) -> Value:
     if not a.shape:
         raise GraphError("0-d")
     return b.index(a.shape, draw(st.integers(0, len(a.shape) - 1)))
+
+
+def _call(draw: st.DrawFn, b: Builder, values: list[Value], function: Function) -> list[Value]:
+    """A user's function of some values, now and then where a condition holds alone."""
+    args = [draw(st.sampled_from([v for v in values if v.dtype.kind != "c"])) for _ in function.arguments]
+    where = b.map("less", args[0], 1) if draw(st.booleans()) else None
+    results = b.call(function, *args, where=where)
+    return results if where is None else [b.map("where", where, r, b.const(0, r.dtype)) for r in results]
 
 
 def _gather(draw: st.DrawFn, b: Builder, a: Value, shaped: Value) -> Value:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelgraph.compiler import pipeline
@@ -20,6 +20,8 @@ from kernelgraph.runtime.devices.scalar_compile import linked, typed
 from kernelgraph.runtime.function import Function
 from kernelgraph.runtime.program import Kernel
 
+from .programs import close, graphs, precision
+from .test_compiled import compiled
 from .test_ops_cuda import emulated
 
 
@@ -139,3 +141,27 @@ def test_loops_run_once_for_each_element(target: str) -> None:
     kernels = [t.kernel for t in pipeline.build(graph, target).tasks]
     calls = [i for k in kernels if isinstance(k, Kernel) for p in k.form.phases for i in p.instrs if i.op == "call"]
     assert len(calls) == 1
+
+
+def bent(x, y):
+    """Continuous, so that a last bit of its arguments decides nothing."""
+    if x < 0:
+        return x * 0.5, y
+    return x * 2.0, y + x * 0.25
+
+
+def settled(x):
+    for _ in range(5):
+        x = x * 0.5 + 0.25
+    return x
+
+
+RANDOM = tuple(made(f, *d) for f, d in ((bent, ("f4", "f8")), (bent, ("f8", "i4")), (settled, ("f4",))))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(graphs(steps=8, largest=20, dtypes=("float32", "float64", "int32", "bool"), functions=RANDOM))
+def test_in_random_graphs(case: tuple[Graph, list[Any]]) -> None:
+    graph, arrays = case
+    for result, wanted in zip(compiled(graph, arrays), interpret(graph, arrays), strict=True):
+        close(result, wanted, precision(graph))
