@@ -19,8 +19,7 @@ demo: $(VENV)/demo.stamp  ## run the demo on a photograph and an elevation model
 	$(BIN)/python examples/demo.py $(ARGS)
 
 test: lint  ## lint, type-check, and run every test that needs no GPU
-	$(PYTEST) tests/runtime/test_native.py  # it counts the engine's threads: a process of its own
-	$(PYTEST) -n $(WORKERS) --dist worksteal --ignore tests/runtime/test_native.py $(ARGS)
+	$(PYTEST) -n $(WORKERS) --dist worksteal $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/ruff check .

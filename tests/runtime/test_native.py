@@ -321,7 +321,11 @@ def test_who_waits_and_is_interrupted_leaves_no_python_step_behind(device, libra
     time.sleep(0.01)  # and asleep
     library.clear()
 
+    ordinary = native.Engine.do_python_step
+
     def interrupt(self, run=0, needs=0):
+        if not run:  # one of the engine's own threads: it would die, and other tests count them
+            return ordinary(self)
         interrupted.append(run)
         raise KeyboardInterrupt
 
