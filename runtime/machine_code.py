@@ -10,6 +10,7 @@ import ctypes
 import os
 import platform
 import re
+import struct
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ from .settings import settings
 
 _CACHE = Cache("cpu")
 _FORMAT = 2
+_OBJECTS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\x64\x86", b"\x64\xaa")  # how object files begin: ELF, Mach-O, COFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,9 @@ class Code:
     def function(self, name: str, result: Any, *arguments: Any, gil: bool = False) -> Any:
         """A ctypes function; the interpreter lock is kept during the call only if `gil`."""
         kind = ctypes.PYFUNCTYPE if gil else ctypes.CFUNCTYPE
-        return kind(result, *arguments)(self.functions[name])
+        made = kind(result, *arguments)(self.functions[name])
+        made.keep = self.keep
+        return made
 
 
 @cache
@@ -207,9 +211,9 @@ def build_all(texts: Sequence[tuple[str, Callable[[], str], str]]) -> list[Code]
 def _from_cache(identity: str, text: Callable[[], str], name: str) -> Code | None:
     data = _CACHE.get(key(identity))
     try:
-        return None if data is None else _load(data, text, name)
-    except CompileError:
-        return None  # another machine's symbols
+        return _load(data, text, name) if data is not None and data.startswith(_OBJECTS) else None
+    except (CompileError, struct.error, ValueError, IndexError, OverflowError):
+        return None  # another machine's symbols; no object file
 
 
 def _compile(identity: str, text: Callable[[], str], name: str) -> Code:

@@ -1,15 +1,26 @@
 """The disk cache gives back what was put, or nothing: never damaged, foreign or half-written bytes, never an error."""
 
+import ast
+import ctypes
 import os
+import pickle
+import random
 import stat
+import subprocess
+import sys
+import textwrap
 import threading
+import time
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from kernelgraph.runtime import cache, elf, machine_code, tune
 from kernelgraph.runtime.cache import Cache, digest
+from kernelgraph.runtime.devices import cuda_compile
 from kernelgraph.runtime.settings import override
 
 KEY = digest("key")
@@ -157,3 +168,120 @@ def test_writers_at_once_leave_a_whole_entry(folder):
         t.join()
     assert len(seen) == 20 and all(s in payloads for s in seen)
     assert [p.name for p in folder.iterdir()] == [KEY]
+
+
+WRITERS = """
+import sys, time
+from kernelgraph.runtime.cache import Cache, digest
+me, start = int(sys.argv[1]), float(sys.argv[2])
+time.sleep(max(0.0, start - time.time()))
+cache = Cache("test")
+for turn in range(25):
+    key = digest(str(turn % 3))
+    assert cache.put(key, bytes([me]) * (10_000 + 1000 * me))
+    seen = cache.get(key)
+    assert seen is not None and seen == seen[:1] * (10_000 + 1000 * seen[0]), "not whole"
+"""
+
+
+def processes(program, count, folder, *arguments):
+    """Run a program in several processes at once; what each prints."""
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "KERNELGRAPH_CACHE_DIR": str(folder)}
+    start = [sys.executable, "-c", textwrap.dedent(program)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = [subprocess.Popen([*start, str(i), *arguments], env=given, **pipes) for i in range(count)]
+    ended = [(process, *process.communicate(timeout=120)) for process in running]
+    for process, _, complaints in ended:
+        assert process.returncode == 0, complaints
+    return [out for _, out, _ in ended]
+
+
+def test_eight_processes_write_and_read_at_once(tmp_path):
+    processes(WRITERS, 8, tmp_path / "cache", str(time.time() + 3))
+    with override(cache_dir=str(tmp_path / "cache")):
+        for key in map(digest, "012"):
+            seen = Cache("test").get(key)
+            assert seen == seen[:1] * (10_000 + 1000 * seen[0])
+    assert sorted(p.name for p in (tmp_path / "cache" / "test").iterdir()) == sorted(map(digest, "012"))
+
+
+COLD = """
+import sys
+import numpy as np
+import kernelgraph as kg
+from kernelgraph.runtime import machine_code
+compiled, compile_object = [], machine_code.compile_object
+machine_code.compile_object = lambda text, name: compiled.append(name) or compile_object(text, name)
+f = kg.kernel_graph(device="cpu")(lambda x: (np.exp(x) - 1, np.tanh(x).sum(0)))
+a, b = f(np.ones((5, 3)))
+np.testing.assert_allclose(a, np.e - 1)
+np.testing.assert_allclose(b, 5 * np.tanh(1))
+print(len(compiled))
+"""
+
+
+def test_cold_starts_share_a_folder_and_the_next_one_compiles_nothing(tmp_path):
+    cold = processes(COLD, 2, tmp_path / "cache")
+    assert max(map(int, cold)) > 0
+    assert processes(COLD, 1, tmp_path / "cache") == ["0\n"]
+
+
+class Bomb:
+    """An object whose unpickling leaves a mark."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return open, (str(self.mark), "w")
+
+
+TEXT = "define i64 @f(i64 %x) {\n  %y = add i64 %x, 5\n  ret i64 %y\n}\n"
+
+
+@pytest.mark.parametrize("kind", ["pickle", "empty", "short", "noise", "half", "flipped"])
+def test_an_entry_with_the_right_digest_and_no_machine_code_is_compiled_again(folder, tmp_path, kind):
+    """Whatever made it: it is parsed as an object file, never unpickled, and what it lacks is no error."""
+    add = machine_code.build(TEXT, "f").function("f", ctypes.c_int64, ctypes.c_int64)
+    assert add(3) == 8
+    key = machine_code.key(TEXT)
+    right = Cache("cpu").get(key)
+    assert right is not None
+    mark = tmp_path / "mark"
+    payload = {
+        "pickle": pickle.dumps(Bomb(mark)),
+        "empty": b"",
+        "short": right[:10],
+        "noise": random.Random(0).randbytes(2000),
+        "half": right[: len(right) // 2],
+        "flipped": right[:40] + bytes(b ^ 0xFF for b in right[40:64]) + right[64:],  # the place of the sections
+    }[kind]
+    assert Cache("cpu").put(key, payload)
+    add = machine_code.build(TEXT, "f").function("f", ctypes.c_int64, ctypes.c_int64)
+    assert add(4) == 9 and not mark.exists()
+    assert Cache("cpu").get(key) == right
+
+
+def test_what_another_version_wrote_is_not_taken(folder, monkeypatch):
+    """Another llvmlite, another machine, another format of entries or of keys: a new key, or no entry."""
+    machine_code.build(TEXT, "f")
+    assert Cache("cpu").get(machine_code.key(TEXT)) is not None
+    for name, value in (("_llvm_version", lambda: "0.1"), ("_this_machine", lambda: ("another",)), ("_FORMAT", 99)):
+        with monkeypatch.context() as patch:
+            patch.setattr(machine_code, name, value)
+            assert Cache("cpu").get(machine_code.key(TEXT)) is None
+    with override(cpu_features="-avx2"):
+        assert Cache("cpu").get(machine_code.key(TEXT)) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "FORMAT", cache.FORMAT + 1)
+        assert Cache("cpu").get(machine_code.key(TEXT)) is None
+        assert Cache("cpu").put(machine_code.key(TEXT), b"newer")
+    assert Cache("cpu").get(machine_code.key(TEXT)) is None  # a newer version's, seen by this one
+
+
+def test_nothing_that_reads_the_cache_can_unpickle():
+    for module in (cache, machine_code, elf, tune, cuda_compile):
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
+            if isinstance(node, ast.FunctionDef) and "pickle" in ast.unparse(node):
+                # between this process and its own children, through pipes
+                assert module is cuda_compile and node.name in ("_elsewhere", "main"), f"{module.__name__}.{node.name}"
