@@ -70,19 +70,17 @@ def call_parts() -> None:
     show("key and guards: up to the entry's own function", host(lambda: f(x), sync))
     entry.direct = own
     show("memory: one block of 16 KiB taken and given back", host(lambda: device.allocate(16384), sync))
-    kept: list[Any] = []
-
-    def launch() -> None:
-        kept.append(start(None, x._memory.address, memory.address))
-
-    show("launch and event: addresses into the graph, its launch, the event after it", host(launch, sync))
-    kept.clear()
+    places = x._memory.address, memory.address
+    what = "launch and event: addresses into the graph, its launch, the event after it"
+    show(what, host(lambda: start(None, *places), sync))
     stream = device._streams[False][0]
     show("of that, an event: taken from the pool and recorded", host(lambda: device.events.record(stream), sync))
     event = device.events.record(stream)
     show("result: the array", host(lambda: Array(memory, spec, device, event), sync))
-    show("held until it is done", host(lambda: scope["fly"]((event,), (memory, memory), 32768), sync))
+    show("what it uses held until it is done", host(lambda: scope["fly"]((event,), (memory, memory), 32768), sync))
+    print("- the rest of the call: the lines of its function, and what is freed")
     f(x).wait()
+    kept: list[Any] = []
     show("a call on the result of the call before", host(lambda: kept.append(f(kept.pop() if kept else x)), sync))
     with override(engine="sync"):
         show("a call one step at a time", host(lambda: f(x), sync, 50))
