@@ -1,4 +1,5 @@
-"""Library calls on the GPU: matrix products by cuBLAS (nvmath-python's bindings), copies by the driver.
+"""Library calls on the GPU: matrix products by cuBLAS, Fourier transforms by cuFFT, decompositions by cuSOLVER (all by
+nvmath-python's bindings), copies by the driver.
 
 What these tables do not hold goes to the host (`cuda_launch.HostStep`).
 """
@@ -15,6 +16,8 @@ from typing import Any
 
 from ..program import Library, Pointer, Region, Task, members
 from .cuda_driver import SUCCESS, Driver
+from .cuda_fft import fft_step
+from .cuda_solver import Solver, solver_step
 from .cuda_texts import WORDS, table_task
 
 WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
@@ -120,6 +123,7 @@ class Blas:
 
     def __init__(self, allocate: Callable[[int], Any], memory_bytes: int) -> None:
         self.allocate = allocate
+        self.solver = Solver(allocate)
         self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))
         self._handles: dict[int, tuple[int, Any]] = {}
         self._cublas: Any = None
@@ -285,4 +289,21 @@ def _copy(driver: Driver, blas: Blas, task: Task, loaded: Load) -> CopyStep | No
     return CopyStep(driver, task) if same and _contiguous(source) and _contiguous(target) else None
 
 
-_NATIVE: dict[str, Callable[[Driver, Blas, Task, Load], Any]] = {"matmul": _matmul, "copy": _copy}
+def _host(driver: Driver, blas: Blas, task: Task, loaded: Load) -> Any:
+    """A function of NumPy's that a library of the GPU has, all of its results wanted and its arrays contiguous."""
+    assert isinstance(task.kernel, Library)
+    attrs = dict(task.kernel.attrs)
+    module, _, name = attrs.get("function", "").partition(".")
+    maker = _MODULES.get(module)
+    results = tuple(range(len(task.writes)))
+    if maker is None or len(members(task)) > 1 or attrs["parts"] != results or not _regular(task):
+        return None
+    return maker(name, dict(attrs["options"]))(driver, blas, task)
+
+
+def _regular(task: Task) -> bool:
+    return all(_contiguous(region) for region in (*task.reads, *task.writes))
+
+
+_MODULES: dict[str, Any] = {"fft": fft_step, "linalg": solver_step}
+_NATIVE: dict[str, Callable[[Driver, Blas, Task, Load], Any]] = {"matmul": _matmul, "copy": _copy, "host": _host}

@@ -396,3 +396,11 @@ def test_changes_of_an_array_at_once(name: str) -> None:
     np.testing.assert_array_equal(before, host)  # what was read before keeps its values
     calls[name](host)
     np.testing.assert_array_equal(array, host)
+
+
+def test_operations_on_a_gpu_share_kernels() -> None:
+    """Each operation outside of a trace is a program; sizes of one class share a kernel, which is compiled once."""
+    for row in (lambda x: x + x, lambda x: x.sum(axis=1), lambda x: np.exp(x), lambda x: x.T.copy()):
+        decorated = kg.kernel_graph(row, device="fake")
+        kernels = {decorated.program(kg.spec((64 * n, 1024), "f4")).tasks[0].kernel for n in (2, 3, 16)}
+        assert len(kernels) == 1

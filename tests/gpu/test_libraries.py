@@ -1,0 +1,123 @@
+"""cuFFT and cuSOLVER against NumPy, and operations on arrays of a GPU outside of a traced function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+
+pytestmark = pytest.mark.usefixtures("device")
+RNG = np.random.default_rng(0)
+DTYPES = ["f4", "f8", "c8", "c16"]
+
+
+def array(dtype: str, *shape: int) -> np.ndarray[Any, Any]:
+    values = RNG.normal(size=shape)
+    return (values + 1j * RNG.normal(size=shape) if dtype[0] == "c" else values).astype(dtype)
+
+
+def near(found: Any, expected: Any, ulps: float = 2000) -> None:
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    bound = ulps * float(np.finfo(expected.dtype).eps) * max(1.0, float(np.abs(expected).max()))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=bound)
+
+
+def on_gpu(call: Any, *arguments: Any) -> Any:
+    """What the call gives, on two calls; none of its library tasks goes to the host."""
+    decorated = kg.kernel_graph(call, device="cuda")
+    first = decorated(*arguments)
+    text = decorated.explain(*arguments)
+    assert "runs on the host" not in text, text
+    again = decorated(*arguments)
+    for a, b in zip(first, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    return again
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("norm", [None, "ortho", "forward"])
+def test_fourier_transforms(dtype: str, norm: str | None) -> None:
+    x, z = array(dtype, 5, 12, 16), array("c8" if dtype == "f4" else "c16", 5, 12, 16)
+
+    def call(x: Any, z: Any) -> Any:
+        return (
+            np.fft.fft(z, norm=norm), np.fft.ifft(z, norm=norm), np.fft.rfft(x, norm=norm), np.fft.irfft(z, norm=norm),
+            np.fft.fft2(z, norm=norm), np.fft.ifftn(z, norm=norm), np.fft.rfftn(x, norm=norm),
+            np.fft.irfft2(z, norm=norm), np.fft.irfft(z, 29, norm=norm), z * 1,
+        )  # fmt: skip
+
+    for found, expected in zip(on_gpu(call, x, z), call(x, z), strict=True):
+        near(found, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_solvers(dtype: str) -> None:
+    n = 150
+    a = array(dtype, n, n) + (2 * n**0.5 * np.eye(n)).astype(dtype)
+    b, v = array(dtype, n, 7), array(dtype, n)
+
+    def call(a: Any, b: Any, v: Any) -> Any:
+        return np.linalg.solve(a, b), np.linalg.solve(a, v), np.linalg.inv(a), a * 1
+
+    for found, expected in zip(on_gpu(call, a, b, v), call(a, b, v), strict=True):
+        near(found, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_decompositions(dtype: str) -> None:
+    n = 130
+    m = array(dtype, n, n)
+    h = (m @ m.conj().T / n + np.eye(n)).astype(dtype)
+    (factor,) = on_gpu(lambda h: (np.linalg.cholesky(h),), h)
+    near(factor, np.linalg.cholesky(h))
+    for uplo in "LU":
+        w, v = map(np.asarray, on_gpu(lambda h, u=uplo: tuple(np.linalg.eigh(h, u)), h))
+        near(w, np.linalg.eigvalsh(h))
+        near(h @ v, (v * w).astype(dtype), 5000)
+        near(v.conj().T @ v, np.eye(n, dtype=dtype))
+    near(on_gpu(lambda h: (np.linalg.eigvalsh(h),), h)[0], np.linalg.eigvalsh(h))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(100, 180), (180, 100), (90, 90)])
+@pytest.mark.parametrize("full", [False, True])
+def test_singular_values(dtype: str, shape: tuple[int, int], full: bool) -> None:
+    a = array(dtype, *shape)
+    k = min(shape)
+    u, s, vh = map(np.asarray, on_gpu(lambda a: tuple(np.linalg.svd(a, full_matrices=full)), a))
+    near(s, np.linalg.svd(a, compute_uv=False))
+    near((u[:, :k] * s) @ vh[:k], a, 5000)
+    near(u.conj().T @ u, np.eye(u.shape[1], dtype=dtype))
+    near(vh @ vh.conj().T, np.eye(vh.shape[0], dtype=dtype))
+    near(on_gpu(lambda a: (np.linalg.svdvals(a),), a)[0], s)
+
+
+def test_singular_matrices_raise() -> None:
+    decorated = kg.kernel_graph(lambda a: np.linalg.solve(a, a[0]), device="cuda")
+    with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+        decorated(np.zeros((100, 100))).wait()
+    good = np.eye(100) * 2
+    near(decorated(good), np.linalg.solve(good, good[0]))
+    with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
+        kg.kernel_graph(lambda a: np.linalg.cholesky(a), device="cuda")(-good).wait()
+
+
+def test_operations_outside_of_a_trace() -> None:
+    x, y = array("f4", 300, 40), array("f4", 300, 40)
+    a, b = kg.asarray(x, device="cuda"), kg.asarray(y, device="cuda")
+    pairs = [
+        (a + b, x + y), (np.exp(a) * 2, np.exp(x) * 2), (a.sum(axis=0), x.sum(axis=0)),
+        (kg.sqrt(kg.abs(a)), np.sqrt(np.abs(x))),
+        (a @ b.T, x @ y.T), (a[10:20, ::2], x[10:20, ::2]), (kg.where(a > 0, a, b), np.where(x > 0, x, y)),
+        (kg.sort(a, axis=0), np.sort(x, axis=0)), (-a.T, -x.T), (a > b, x > y), (kg.fft.rfft(a), np.fft.rfft(x)),
+    ]  # fmt: skip
+    for found, expected in pairs:
+        assert isinstance(found, kg.Array) and found.device.startswith("cuda")
+        if expected.dtype.kind == "b":
+            np.testing.assert_array_equal(found, expected)
+        else:
+            near(found, expected)
