@@ -19,7 +19,7 @@ from .literals import lift
 from .maps import Map, identity, pointwise, through, touches
 from .ops import OPS
 from .target import TARGETS
-from .types import INT64, DType
+from .types import FLOAT32, FLOAT64, INT64, DType
 
 if TYPE_CHECKING:
     from .nest import KernelBuilder
@@ -86,7 +86,10 @@ class Emitter:
             for dtype in reduction_dtypes(self.graph, number):
                 place = remaining.pop(0)
                 strides = dict(zip([part, *self.domain.parallel], place.strides, strict=True))
-                values.append(self.body.load(self.operand(dtype, "in", place, place.offset, strides), dtype))
+                value = self.body.load(self.operand(dtype, "in", place, place.offset, strides), dtype)
+                # The sum of a few sums adds no error of its own.
+                exact = self.graph.nodes[number].op == "sum" and dtype == FLOAT32
+                values.append(value.cast(FLOAT64) if exact else value)
             self._reduction(number, values, phase, found)
         self.body.end_phase(found)
         self._point(1)
@@ -308,7 +311,7 @@ class Emitter:
         results, dtype = self._results(number), self.graph.nodes[number].type.dtype
         if self.graph.nodes[number].op in ("argmin", "argmax"):
             return results[1].cast(dtype)
-        return self.body.pair(*results) if len(results) == 2 else results[0].cast(dtype)
+        return (self.body.pair(*results) if len(results) == 2 else results[0]).cast(dtype)
 
     # the finished form
 
