@@ -178,12 +178,15 @@ def _remove(folder: int | str, name: str) -> None:
 
 def _drop_oldest(folder: int | str, limit: int) -> None:
     """Remove entries, oldest first, until the rest fit three quarters of `limit`, if all don't fit `limit`."""
+    entries = []
     with os.scandir(folder) as found:
-        entries = [(e.stat(follow_symlinks=False), e.name) for e in found]
+        for entry in found:
+            with contextlib.suppress(FileNotFoundError):  # another process has renamed or removed it
+                entries.append((entry.stat(follow_symlinks=False), entry.name))
     total = sum(status.st_size for status, _ in entries)
     if total <= limit:
         return
-    for status, name in sorted(entries, key=lambda entry: entry[0].st_mtime):
+    for status, name in sorted(entries, key=lambda found: found[0].st_mtime):
         _remove(folder, name)
         total -= status.st_size
         if total <= limit * 3 // 4:

@@ -41,7 +41,7 @@ class Code:
     def function(self, name: str, result: Any, *arguments: Any, gil: bool = False) -> Any:
         """A ctypes function; the interpreter lock is kept during the call only if `gil`."""
         kind = ctypes.PYFUNCTYPE if gil else ctypes.CFUNCTYPE
-        made = kind(result, *arguments)(self.functions[name])
+        made: Any = kind(result, *arguments)(self.functions[name])
         made.keep = self.keep
         return made
 
