@@ -40,7 +40,7 @@ class Case:
             return self.function(*self.arguments)
         first, *rest = self.arguments
         own = np.array(first)
-        return self.function(own if type(first) is np.ndarray else kg.asarray(own, device="cpu"), *rest)
+        return self.function(own if type(first) is np.ndarray else kg.asarray(own, device=first.device), *rest)
 
     def is_right(self, results: Any) -> bool:
         return all(np.array_equal(np.asarray(a), b) for a, b in zip(_leaves(results), self.expected, strict=True))
@@ -77,19 +77,19 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def cases() -> list[Case]:
+def cases(device: str) -> list[Case]:
     """Every program of the fault tests on NumPy's and on the device's arrays; some on larger ones; with numbers."""
     found = []
     for function, arrays in PROGRAMS.items():
-        traced = kg.kernel_graph(device="cpu")(function)
+        traced = kg.kernel_graph(device=device)(function)
         for on_device in (False, True):
-            given = tuple(kg.asarray(a, device="cpu") if on_device else a for a in arrays)
+            given = tuple(kg.asarray(a, device=device) if on_device else a for a in arrays)
             found.append(_case(traced, given, function.__name__ == "assigned"))
     rng = np.random.default_rng(0)
-    scaled = kg.kernel_graph(device="cpu")(lambda x, a: (np.tanh(x * a), np.sort(x, axis=-1).sum(-1)))
+    scaled = kg.kernel_graph(device=device)(lambda x, a: (np.tanh(x * a), np.sort(x, axis=-1).sum(-1)))
     for n in (10, 200, 900):
         x = rng.random((n, 64))
-        found += [_case(scaled, (kg.asarray(x, device="cpu"), 0.5 * a)) for a in range(4)]
+        found += [_case(scaled, (kg.asarray(x, device=device), 0.5 * a)) for a in range(4)]
         found.append(_case(scaled, (x, 2.5)))
     return found
 
@@ -112,17 +112,17 @@ def fresh(number: int) -> Callable[..., Any]:
     return f
 
 
-def soak(calls: int, threads: int, seed: int = 0) -> Report:
+def soak(calls: int, threads: int, seed: int = 0, device: str = "cpu") -> Report:
     """Make so many calls in all, from so many threads at once."""
     faulthandler.dump_traceback_later(TIMEOUT, exit=True)
-    every, wrong = cases(), [0] * threads
-    chained = kg.kernel_graph(device="cpu")(lambda x: x * 0.5 + 1)
+    every, wrong = cases(device), [0] * threads
+    chained = kg.kernel_graph(device=device)(lambda x: x * 0.5 + 1)
     door = threading.Barrier(threads + 1)
     errors: list[BaseException] = []
 
     def work(me: int, count: int) -> None:
         rng, held = random.Random(seed * 1000 + me), []
-        value: Any = kg.asarray(np.full(300, 2.0), device="cpu")  # 2 is what the chain gives of 2
+        value: Any = kg.asarray(np.full(300, 2.0), device=device)  # 2 is what the chain gives of 2
         door.wait()
         for turn in range(count):
             case = rng.choice(every)
@@ -133,7 +133,7 @@ def soak(calls: int, threads: int, seed: int = 0) -> Report:
                 wrong[me] += not case.is_right(results)
             if turn % NEW_EVERY == NEW_EVERY - 1:
                 new, x = fresh((me << 20) + turn + (seed << 30)), np.linspace(0, 1, 50)
-                wrong[me] += not np.allclose(kg.kernel_graph(device="cpu")(new)(x), new(x))
+                wrong[me] += not np.allclose(kg.kernel_graph(device=device)(new)(x), new(x))
                 wrong[me] += not np.array_equal(np.asarray(value), np.full(300, 2.0))
         wrong[me] += sum(not case.is_right(results) for case, results in held)
 
@@ -160,8 +160,8 @@ def soak(calls: int, threads: int, seed: int = 0) -> Report:
     for tenths in (1, 4, 5):
         run(calls * tenths // 10)
         gc.collect()
-        kg.empty_cache("cpu")
-        stats = kg.memory_stats("cpu")
+        kg.empty_cache(device)
+        stats = kg.memory_stats(device)
         report.resident.append(resident())
         report.in_use.append(stats["in_use"])
         report.arrays.append(stats["arrays"])
@@ -174,8 +174,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=100_000)
     parser.add_argument("--threads", type=int, default=8)
+    parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
-    report = soak(given.calls, given.threads)
+    report = soak(given.calls, given.threads, device=given.device)
     print(report)
     raise SystemExit(1 if report.wrong or len({*report.arrays}) > 1 or len({*report.in_use}) > 1 else 0)
 
