@@ -205,7 +205,7 @@ def borrow(value: Any, index: int, lasts: bool = False) -> SharedArray:
             tensor, handle = _interface(value.__cuda_array_interface__)
             owner, stream = value, stream or device.foreign_stream(handle)  # type: ignore[attr-defined]
             event = stream.record() if lasts else None
-    except (BufferError, RuntimeError, ValueError, AttributeError) as error:
+    except (BufferError, RuntimeError, ValueError, AttributeError, KeyError) as error:
         reason = str(error).rstrip(".") + ("; write x.detach()" if getattr(value, "requires_grad", False) else "")
         raise ArgumentsError(f"{name_of(value)} cannot be read: {reason}") from None
     except TypeError as error:

@@ -188,6 +188,7 @@ class CUDADevice:
             self.context.synchronize()
         except Exception as error:
             raise self._lose(str(error)) from None
+        self._transfers.let_go()
 
     # streams
 

@@ -34,9 +34,12 @@ class Lane:
         self.coming: deque[tuple[CudaEvent, Any]] = deque()  # memory that is still being copied to or from
 
     def keep(self, event: CudaEvent, things: Any) -> None:
+        self.let_go()
+        self.coming.append((event, things))
+
+    def let_go(self) -> None:
         while self.coming and self.coming[0][0].query():
             self.coming.popleft()
-        self.coming.append((event, things))
 
 
 class Transfers:
@@ -68,10 +71,17 @@ class Transfers:
             else:
                 self._in_chunks(self._upload_chunk, host.ctypes.data, memory.address, nbytes)
             event = self._events.record(lane.stream)
-            lane.keep(event, (memory, host) if pinned else memory)
+            if not pinned or later:
+                lane.keep(event, (memory, host) if pinned else memory)
         if pinned and not later:
             event.wait()
         return event
+
+    def let_go(self) -> None:
+        """What is over holds no memory any more."""
+        for lane in (self._up, self._down):
+            with lane.lock:
+                lane.let_go()
 
     def download(self, address: int, host: np.ndarray[Any, Any], pinned: bool = False) -> None:
         """Copy device memory, already written, into a C-contiguous host array; done on return. pinned: whether the

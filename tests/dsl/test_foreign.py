@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl import dlpack
+from kernelgraph.dsl import dlpack, lending
 from kernelgraph.dsl.foreign import foreign
 
 from .test_errors import refused
@@ -73,7 +73,11 @@ def test_numpys_interface_and_buffers() -> None:
     assert_same(f(numbers, X), np.array(numbers) * 2 + X)
 
 
-def test_memory_elsewhere_is_refused() -> None:
+def test_memory_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_gpu(place: Any) -> Any:
+        raise kg.DeviceUnavailableError("no driver")
+
+    monkeypatch.setattr(lending, "open_device", no_gpu)
     f = cpu(lambda x: x)
     for given in (OnGpu(), OnGpuByDlpack()):
         refused(lambda g=given: f(g), kg.ArgumentsError, "another device", "copy_to_host")  # type: ignore[misc]
@@ -241,7 +245,7 @@ def test_arrays_in_torch() -> None:
 
 def test_jax_arrays() -> None:
     jax = pytest.importorskip("jax")
-    x = jax.numpy.arange(12, dtype=np.float32).reshape(3, 4)
+    x = jax.device_put(np.arange(12, dtype=np.float32).reshape(3, 4), jax.devices("cpu")[0])
     found = foreign(x)
     assert found is not None and found.ctypes.data == x.unsafe_buffer_pointer() and not found.flags.writeable
     reference = np.arange(12, dtype=np.float32).reshape(3, 4)
