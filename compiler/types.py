@@ -108,6 +108,9 @@ def result_type(*dtypes: DType | WeakType) -> DType:
         return dtype_of(found)
 
 
+_NORMAL: dict[Any, tuple[tuple[int, ...], DType]] = {}  # shapes and dtypes that are as they should be
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayType:
     """A shape (a tuple of Python ints, no negative ones) and a supported dtype; `ArrayType((3, 4), "f4")` normalises.
@@ -119,11 +122,26 @@ class ArrayType:
     dtype: DType
 
     def __post_init__(self) -> None:
+        try:
+            known = _NORMAL.get((self.shape, self.dtype))
+        except TypeError:  # a list, say
+            known = None
+        if known is None:
+            known = self._normal()
+        object.__setattr__(self, "shape", known[0])
+        object.__setattr__(self, "dtype", known[1])
+
+    def _normal(self) -> tuple[tuple[int, ...], DType]:
+        """Shape and dtype as they should be, kept for the next time where they were so."""
         shape = tuple(int(n) for n in self.shape)
         if min(shape, default=0) < 0:
             raise ValueError(f"negative length in shape {shape}")
-        object.__setattr__(self, "shape", shape)
-        object.__setattr__(self, "dtype", dtype_of(self.dtype))
+        found = shape, dtype_of(self.dtype)
+        if type(self.shape) is tuple and isinstance(self.dtype, np.dtype):
+            if len(_NORMAL) > 4096:
+                _NORMAL.clear()
+            _NORMAL[found] = found
+        return found
 
     @property
     def ndim(self) -> int:

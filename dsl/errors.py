@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
 
 import numpy as np
@@ -129,7 +130,12 @@ def _user_frame() -> FrameType | None:
 def user_line() -> str:
     """`file.py:LINE` of the innermost frame that is the user's."""
     frame = _user_frame()
-    return "<unknown>" if frame is None else show_line(frame.f_code.co_filename, frame.f_lineno)
+    return "<unknown>" if frame is None else _shown(frame.f_code.co_filename, frame.f_lineno)
+
+
+@lru_cache(4096)
+def _shown(filename: str, line: int) -> str:
+    return show_line(filename, line)
 
 
 def warn(message: str) -> None:

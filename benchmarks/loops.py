@@ -1,0 +1,144 @@
+"""What loops cost: tracing, planning, launching and running time steps, rolled and as they were traced.
+
+    python benchmarks/loops.py [--device cpu]
+
+Every figure is the least of several repeats: what disturbs one only ever lengthens it.
+"""
+
+# ruff: noqa: E402
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from common import machine, pin
+
+PARSER = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+PARSER.add_argument("--device", default="cpu")
+PARSER.add_argument("--repeats", type=int, default=5)
+OPTIONS = PARSER.parse_args()
+pin(2)
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import kernelgraph as kg
+from kernelgraph.compiler.pipeline import build
+from kernelgraph.runtime.contest import model_plan
+from kernelgraph.runtime.machine import MACHINES
+from kernelgraph.runtime.plan import Plan
+
+
+def jacobi(u: Any, steps: int) -> Any:
+    for _ in range(steps):
+        u[1:-1, 1:-1] = 0.25 * (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:])
+    return u
+
+
+def sweep(i: Any, u: Any) -> Any:
+    u[1:-1, 1:-1] = 0.25 * (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:])
+    return u
+
+
+def least(call: Callable[[], Any], repeats: int = 0) -> float:
+    """Seconds."""
+    found = []
+    for _ in range(repeats or OPTIONS.repeats):
+        start = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def traced(steps: int, n: int, roll: bool) -> Any:
+    with kg.override(roll=roll):
+        return kg.kernel_graph(device=OPTIONS.device)(lambda u: jacobi(u, steps)).graph(kg.spec((n, n), np.float64))
+
+
+def tasks(plan: Plan) -> int:
+    return sum(1 + sum(tasks(body) for body in getattr(t.kernel, "bodies", ())) for t in plan.tasks)
+
+
+def planned(graph: Any) -> Plan:
+    kind = "cuda" if OPTIONS.device.startswith("cuda") else "cpu"
+    return model_plan(build(graph, kind), "auto", "balanced", MACHINES[kind])
+
+
+def tracing() -> None:
+    print("\n| steps | nodes traced | us a node: tracing | with rolling | nodes after |\n|--:|--:|--:|--:|--:|")
+    traced(100, 32, True)
+    for steps in (100, 1000, 4000):
+        nodes = len(traced(steps, 32, False).nodes)
+        alone, both = (least(lambda r=roll, s=steps: traced(s, 32, r), 3) * 1e6 / nodes for roll in (False, True))
+        print(f"| {steps} | {nodes} | {alone:.1f} | {both:.1f} | {len(traced(steps, 32, True).nodes)} |")
+
+
+def planning() -> None:
+    print(
+        "\n| steps | fuse, lower and plan, ms | against 10 steps | tasks of the plan, bodies' too |\n|--:|--:|--:|--:|"
+    )
+    first = 0.0
+    for steps in (10, 100, 1000):
+        graph = traced(steps, 512, True)
+        took = least(lambda g=graph: planned(g))
+        first = first or took
+        print(f"| {steps} | {took * 1e3:.2f} | {took / first:.2f} | {tasks(planned(graph))} |")
+
+
+def waited(call: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+    def run() -> Any:
+        found = call(*args)
+        found.wait()
+        return found
+
+    return run
+
+
+def launching() -> None:
+    """The slope of time over steps, in a loop and in the plan of all steps one after another."""
+    n, few, many = 8, 50, 150
+    u = kg.to_device(kg.asarray(np.random.default_rng(0).random((n, n))), OPTIONS.device)
+    counted = kg.kernel_graph(device=OPTIONS.device)(lambda u, steps: kg.fori_loop(0, steps, sweep, u))
+    slope = (least(waited(counted, u, 20000)) - least(waited(counted, u, 10000))) / 10000
+    with kg.override(roll=False):
+        flat = [kg.kernel_graph(device=OPTIONS.device)(lambda u, s=s: jacobi(u.copy(), s)) for s in (few, many)]
+        times = [least(waited(f, u), 200) for f in flat]
+    alone = (times[1] - times[0]) / (many - few)
+    per_step = len(counted.plan(u, 10).tasks[0].kernel.body.tasks)
+    print(f"\nA step of {per_step} kernels of {n} x {n}: {slope * 1e6:.2f} us in a loop,")
+    print(f"{alone * 1e6:.2f} us in one plan of all steps: {(slope - alone) * 1e6:+.2f} us for the loop.")
+
+
+def running() -> None:
+    print("\n| n | steps | rolled, ms | a call a step, ms | NumPy, ms |\n|--:|--:|--:|--:|--:|")
+    one = kg.kernel_graph(device=OPTIONS.device)(lambda u: jacobi(u.copy(), 1))
+
+    def calls(u: Any, steps: int) -> Any:
+        for _ in range(steps):
+            u = one(u)
+        return u
+
+    for n, steps in ((64, 1000), (512, 1000), (2048, 100)):
+        host = np.random.default_rng(0).random((n, n))
+        u = kg.to_device(kg.asarray(host), OPTIONS.device)
+        rolled = kg.kernel_graph(device=OPTIONS.device)(lambda u, s=steps: jacobi(u.copy(), s))
+        np.testing.assert_allclose(np.asarray(rolled(u)), jacobi(host.copy(), steps), rtol=1e-12)
+        times = [
+            least(waited(rolled, u), 3),
+            least(waited(calls, u, steps), 3),
+            least(lambda h=host, s=steps: jacobi(h.copy(), s), 2),
+        ]
+        print(f"| {n} | {steps} | " + " | ".join(f"{t * 1e3:.2f}" for t in times) + " |")
+
+
+if __name__ == "__main__":
+    print(machine(2, ("numpy", "llvmlite")))
+    tracing()
+    planning()
+    launching()
+    running()
