@@ -11,7 +11,8 @@ from ..compiler.ops import OPS, UFUNC_PARTS
 from ..runtime.device import Device
 from .array import Array, from_numpy
 from .devices import default, open_device
-from .dispatch import METHODS, UFUNCS, call_function, fill_tables
+from .dispatch import METHODS, REFUSED, UFUNCS, call_function, fill_tables
+from .errors import TraceError, UnsupportedError
 from .operands import array_of
 from .trace import current
 
@@ -79,10 +80,11 @@ def run(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, 
         device = open_device(parse(name) or default())
     else:
         device = device_of(*args, *options.values()) or open_device(("cpu", 0))
-    if device.kind != "cpu" and device_of(*args) is not None:
-        compiled = _compiled(function, device)
-        if compiled is not None:
-            return compiled(args, options)
+    if device.kind not in ("cpu", "fake") and function not in REFUSED and device_of(*args) is not None:
+        try:
+            return _compiled(function, device, tuple(options))(*args, *options.values())
+        except (UnsupportedError, TraceError):  # shapes that depend on data, functions without a kernel
+            pass
     args, options = plain(args), {k: plain(v) for k, v in options.items()}
     return wrapped(function(*args, **options), device, arrays_in((args, *options.values())))
 
@@ -90,18 +92,17 @@ def run(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, 
 _COMPILED: dict[Any, Any] = {}
 
 
-def _compiled(function: Callable[..., Any], device: Device) -> Callable[..., Any] | None:
-    """The function decorated for a device that NumPy cannot compute on; None where it cannot be traced."""
-    if device.kind == "fake":
-        return None
-    key = (function, device.kind, device.index)
+def _compiled(function: Callable[..., Any], device: Device, names: tuple[str, ...]) -> Callable[..., Any]:
+    """The function decorated for a device that NumPy cannot compute on; the last arguments are those with names."""
+    key = (function, device.kind, device.index, names)
     found = _COMPILED.get(key)
     if found is None:
         from .devices import name_of
         from .kernel_graph import KernelGraph
 
-        def one(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-            return function(*args, **options)
+        def one(*args: Any) -> Any:
+            first = len(args) - len(names)
+            return function(*args[:first], **dict(zip(names, args[first:], strict=True)))
 
         one.__name__ = getattr(function, "__name__", "operation")
         found = _COMPILED[key] = KernelGraph(one, device=name_of(device))
