@@ -147,6 +147,26 @@ def test_an_exception_of_a_host_step_is_raised_at_every_read_and_names_its_line(
     assert f(np.eye(3), np.ones(3)).numpy().tolist() == [1.0] * 3
 
 
+def test_an_exception_of_a_users_callback_is_raised_at_every_read_and_names_its_line() -> None:
+    def check(x: Any, out: Any) -> None:
+        if x[0] > 5:
+            raise ZeroDivisionError("too much")
+        out[...] = x + 1
+
+    @kg.kernel_graph(device="cpu")
+    def f(x: Any) -> Any:
+        return kg.host(check, x * 2, kg.spec(x.shape, x.dtype)) * 10
+
+    good, bad = (kg.asarray(np.full(4, v), device="cpu") for v in (1.0, 3.0))
+    poisoned = f(bad)
+    dependent = kg.kernel_graph(device="cpu")(lambda x: x - 1)(poisoned)
+    for read in (poisoned.wait, poisoned.numpy, dependent.numpy, poisoned.wait):
+        with pytest.raises(ZeroDivisionError, match="too much") as caught:
+            read()
+        assert any("test_outcomes.py:" in note for note in caught.value.__notes__)
+    assert f(good).numpy().tolist() == [30.0] * 4
+
+
 def test_ctrl_c_interrupts_every_kind_of_wait_and_leaves_the_work() -> None:
     out = script(
         """
