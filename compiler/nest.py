@@ -117,10 +117,13 @@ class KernelBuilder:
         outer = domain[min(self.reduced)]
         columns = domain[-1] if len(domain) - 1 not in self.reduced else 1
         busy = rows // max(columns, 1) * -(-columns // 128)  # columns are taken in blocks
-        if rows == 0 or length <= model.split_length or busy >= model.parallelism // 2:
+        longest = model.split_length if columns == 1 else model.split_length // 2 - 1
+        if rows == 0 or length <= longest or busy >= model.parallelism // 2:
             return None
-        parts = min(max(2, 2 * model.parallelism // busy), length // (model.split_length // 8), outer)
-        return _even(outer, parts) if parts >= 2 else None
+        parts = min(max(2, 2 * model.parallelism // busy), length // (model.split_length // 16), outer)
+        if parts < 2:
+            return None
+        return _even(outer, parts) if columns == 1 else parts  # blocks of columns: every multiprocessor has as many
 
     def _two_stages(
         self, parts: int, buffers: list[Buffer]

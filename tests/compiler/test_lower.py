@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -46,3 +48,19 @@ def test_program_means_what_the_graph_means(target, case):
         if record.writes:
             assert record.writes == declared(task.writes)
             assert record.reads <= declared(task.reads)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("length", [10**5, 2**20, 10**6 + 7, 2**24, 10**8])
+def test_a_long_reduction_is_cut_into_parts_that_cover_it(length, target):
+    """Each element is in one part; a length that allows it has equal parts and no launch for a rest."""
+    builder = Builder()
+    x = builder.input(ArrayType((length,), np.dtype(np.float32)))
+    program = pipeline.build(builder.finish([builder.reduce("sum", x, (0,))]), target)
+    read = [r for task in program.tasks for r in task.reads if r.buffer == 0]
+    assert sum(int(np.prod(r.shape)) for r in read) == length
+    ends = sorted(r.span for r in read)
+    assert ends[0][0] == 0 and ends[-1][1] == 4 * length
+    assert all(a[1] <= b[0] for a, b in pairwise(ends))
+    if length in (2**20, 2**24, 10**8):
+        assert len(program.tasks) == 2
