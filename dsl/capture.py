@@ -201,13 +201,25 @@ def _scalar_checks(whole: Cut) -> list[str]:
         if not name.startswith("leaves["):
             found.append(f"type({name}) is {kind.__name__}")
         if kind is int:
-            low, high = -(1 << 63), (1 << 63) - 1
-            for user in graph.users[number]:
-                node = graph.nodes[user]
-                bounds = _bounds(node.type.dtype if node.op == "cast" else graph.nodes[number].type.dtype)
-                low, high = max(low, bounds[0]), min(high, bounds[1])
+            low, high = _limits(graph, number)
             found.append(f"{low} <= {name} <= {high}")
     return found
+
+
+def _limits(graph: Graph, number: int) -> tuple[int, int]:
+    """The Python ints that fit all uses of a number, those in bodies of loops and branches too."""
+    low, high = _bounds(graph.nodes[number].type.dtype)
+    for user in graph.users[number]:
+        node = graph.nodes[user]
+        found = [_bounds(node.type.dtype)] if node.op == "cast" else []
+        if node.op in ("loop", "branch"):
+            for body in node.attr("control").bodies:
+                own = body.numbers[node.op == "loop" :]  # a loop's first is the turn's
+                given = node.args[len(node.args) - len(own) :]
+                found += [_limits(body, n) for n, arg in zip(own, given, strict=True) if arg == number]
+        for bounds in found:
+            low, high = max(low, bounds[0]), min(high, bounds[1])
+    return low, high
 
 
 def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:

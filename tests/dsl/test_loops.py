@@ -13,7 +13,7 @@ import kernelgraph as kg
 from kernelgraph.dsl.errors import ArgumentsError, DTypeError, EscapedValueError, ShapeError, TraceError
 from kernelgraph.runtime.loop import Loop
 
-MODES = ("async", "sync")
+MODES = ("async", "sync", "chaos")
 
 
 def same(found: Any, wanted: Any) -> None:
@@ -114,6 +114,14 @@ def test_a_count_that_a_call_passes_compiles_nothing() -> None:
     for n in (4, 0, 1, 7, -2):
         same(run(u, n), plain_jacobi(u, n))
     assert run.why().count("compiled") == 1
+
+
+def test_numbers_of_a_call_in_a_body() -> None:
+    run = kg.kernel_graph(device="cpu")(lambda x, n: kg.fori_loop(0, 3, lambda i, y: y + n, x))
+    x = np.zeros(3, np.int8)
+    same(run(x, 5), np.full(3, 15, np.int8))
+    with pytest.raises(OverflowError):
+        run(x, 300)
 
 
 def test_bounds_that_are_traced() -> None:

@@ -69,6 +69,22 @@ def test_black_scholes() -> None:
     close(prices["put delta"], cdf(d1) - 1)
 
 
+def test_time_loop() -> None:
+    example = load("09_*")
+    n, steps = 30, 40
+    u, heights, small = example.main(n, steps)
+    before = now = example.string(n)
+    expected = []
+    for _ in range(steps):
+        after = np.zeros(n)
+        after[1:-1] = 2 * now[1:-1] - before[1:-1] + 0.25 * (now[2:] - 2 * now[1:-1] + now[:-2])
+        before, now = now, after
+        expected.append(now[n // 2])
+    close(u, now)
+    close(heights, expected)
+    close(small, example.string(n) / 128)
+
+
 def test_heat_equation() -> None:
     example = load("03_*")
     steps, n = 40, 32

@@ -41,7 +41,7 @@ def printed(programs: list[str], folder: Path) -> list[str]:
     return shown.stdout.split("\f\n")
 
 
-RUN = ("how-it-works", "faults", "interop", "profiling", "memory", "streams", "user-functions")
+RUN = ("how-it-works", "faults", "interop", "profiling", "memory", "streams", "user-functions", "loops")
 PAGES = ["README.md", *(f"docs/{page}.md" for page in RUN)]
 
 

@@ -41,6 +41,16 @@ def transposed(x, y):
     return x.T + 2 * y
 
 
+def rolled_jacobi(u):
+    for _ in range(100):
+        u[1:-1, 1:-1] = 0.25 * (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:])
+    return u
+
+
+def while_loop(x):
+    return kg.while_loop(lambda s: s[0].max() > 1e-3, lambda s: (s[0] * 0.5, s[1] + 1), (x, 0))
+
+
 f32 = np.float32
 PROGRAMS = {
     "black_scholes": (black_scholes, [kg.spec((1000,), f32)] * 3 + [0.03, 0.2]),
@@ -49,5 +59,7 @@ PROGRAMS = {
     "stencil": (stencil, [kg.spec((256, 256), f32)]),
     "branches": (branches, [kg.spec((512, 512), f32)] * 5),
     "long_sum": (long_sum, [kg.spec((1 << 22,), f32)]),
+    "rolled_jacobi": (rolled_jacobi, [kg.spec((256, 256), f32)]),
+    "while_loop": (while_loop, [kg.spec((1000,), f32)]),
     "transposed": (transposed, [kg.spec((256, 512), f32), kg.spec((512, 256), f32)]),
 }
