@@ -116,6 +116,9 @@ class Val:
         return self.body.emit("neg", self)
 
     def __and__(self, other: Val | int) -> Val:
+        for value in (self, other):
+            if isinstance(value, Val):
+                self.body.constant(value)  # a mask stays in the text: it tells which bits are known
         return self.body.emit("and", self, other)
 
     def __or__(self, other: Val | int) -> Val:
