@@ -51,20 +51,11 @@ class KernelGraph:
     """A decorated function. Call it like the function; `graph`, `program`, `plan`, `source` and `explain` take the
     same arguments, or `kg.spec(shape, dtype)` for arrays, and show what becomes of a call."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        device: str | None = None,
-        streams: str | int = "auto",
-        memory: str = "balanced",
-        static_argnames: str | Sequence[str] = (),
-        fastmath: bool = False,
-        untraceable: str = "refuse",
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
         """The options are those of `kernel_graph`. Raises OptionError, ArgumentsError."""
         function = undecorated(function)
         check_function(function)
-        self._options = checked(device, streams, memory, static_argnames, fastmath, untraceable)
+        self._options = checked(**options)
         self._parameters = Parameters(function, self._options.static)
         functools.update_wrapper(self, function)
         self._function = function
@@ -346,7 +337,7 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Any) 
     read, and tracing goes on; `explain` lists the lines.
     Raises OptionError or ArgumentsError for options that make no sense.
     """
-    known = [*inspect.signature(KernelGraph.__init__).parameters][2:]
+    known = [*inspect.signature(checked).parameters]
     for name in options:
         if name not in known:
             raise OptionError(f"kernel_graph has no option {name!r}; there are {', '.join(known)}")

@@ -224,21 +224,29 @@ def _at_least_zero(n: Any) -> Any:
     return n if n > 0 else 0
 
 
-@implements(np.std, method=True)
-def std(
-    a: Any,
-    axis: Axes = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: Any = 0,
-    keepdims: Any = False,
-    *,
-    where: Any = None,
-    mean: Any = None,
-    correction: Any = None,
-) -> Tracer:
-    result = apply("sqrt", var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
-    return result if out is None else assign(out, result)
+def root_of(variance: Any) -> Any:
+    """A standard deviation, from the variance that it is the root of."""
+
+    def function(
+        a: Any,
+        axis: Axes = None,
+        dtype: Any = None,
+        out: Any = None,
+        ddof: Any = 0,
+        keepdims: Any = False,
+        *,
+        where: Any = None,
+        mean: Any = None,
+        correction: Any = None,
+    ) -> Tracer:
+        options = {"where": where, "mean": mean, "correction": correction}
+        result = apply("sqrt", variance(a, axis, dtype, None, ddof, keepdims, **options))
+        return result if out is None else assign(out, result)
+
+    return function
+
+
+std = implements(np.std, method="std")(root_of(var))
 
 
 def _without_nans(a: Any, stand_in: Any) -> Tracer:
@@ -246,30 +254,25 @@ def _without_nans(a: Any, stand_in: Any) -> Tracer:
     return x if kind_of(x.dtype) not in "fc" else apply("where", apply("isnan", x), _in_dtype(stand_in, x), x)
 
 
-@implements(np.nansum)
-def nansum(
-    a: Any,
-    axis: Axes = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: Any = False,
-    initial: Any = None,
-    where: Any = None,
-) -> Tracer:
-    return sum(_without_nans(a, 0), axis, dtype, out, keepdims, initial, where)
+def _skipping(reduction: Any, stand_in: Any) -> Any:
+    """A sum or product for which NaN counts as `stand_in`."""
+
+    def function(
+        a: Any,
+        axis: Axes = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: Any = False,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Tracer:
+        return reduction(_without_nans(a, stand_in), axis, dtype, out, keepdims, initial, where)  # type: ignore[no-any-return]
+
+    return function
 
 
-@implements(np.nanprod)
-def nanprod(
-    a: Any,
-    axis: Axes = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: Any = False,
-    initial: Any = None,
-    where: Any = None,
-) -> Tracer:
-    return prod(_without_nans(a, 1), axis, dtype, out, keepdims, initial, where)
+nansum = implements(np.nansum)(_skipping(sum, 0))
+nanprod = implements(np.nanprod)(_skipping(prod, 1))
 
 
 def _squared(a: Tracer) -> Tracer:

@@ -15,7 +15,7 @@ from .host import host_one, known, written
 from .joins import concatenate
 from .linear import matmul
 from .operands import array_of, checked_dtype
-from .reductions import NO_VALUE, all, mean, sum, var
+from .reductions import NO_VALUE, all, mean, root_of, sum, var
 from .reductions import reduce as reduce_by
 from .tracer import Tracer
 from .views import broadcast_to, cast, diagonal, reshape, squeeze, transpose
@@ -170,21 +170,7 @@ def nanvar(
     return written(apply("where", too_few, result.dtype.type(np.nan), result), out)
 
 
-@implements(np.nanstd)
-def nanstd(
-    a: Any,
-    axis: Axes = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: Any = 0,
-    keepdims: Any = False,
-    *,
-    where: Any = NO_VALUE,
-    mean: Any = NO_VALUE,
-    correction: Any = NO_VALUE,
-) -> Tracer:
-    options = {"where": where, "mean": mean, "correction": correction}
-    return written(apply("sqrt", nanvar(a, axis, dtype, None, ddof, keepdims, **options)), out)
+implements(np.nanstd)(root_of(nanvar))
 
 
 def _nan_extreme(op: str, stand_in: float) -> Any:
