@@ -75,6 +75,7 @@ def equal_bins(x: Tracer, low: float, high: float, count: int) -> tuple[Tracer, 
     over = apply("logical_and", over, apply("not_equal", place, count - 1))
     place = apply("where", over, apply("add", place, 1), place)
     place = apply("where", keep, place, count)  # one more bin, for what lies outside
-    counts = host_one("bincount", [place], (count + 1,), dtypes=[np.intp], minlength=count + 1)
+    narrow = cast(place, np.int32, copy=False) if count < 2**31 - 1 else place  # half the memory
+    counts = host_one("bincount", [narrow], (count + 1,), dtypes=[np.intp], minlength=count + 1)
     part: Tracer = METHODS["__getitem__"](counts, slice(0, count))
     return part, table

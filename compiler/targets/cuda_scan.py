@@ -183,9 +183,12 @@ def row_text(source: DType, target: DType, op: str, threads: int, vector: bool) 
         "    warp = udiv(x, i32(32))",
         f"    sums = shared_{a}_{slots}()",
         f"    before = shared_{a}_{slots}()",
+        *([f"    earlier = shared_{a}_1()"] if warps > 1 else []),
         "    number = i64(bid_x())",
         "    row = udiv(number, n1)",
         "    tile = urem(number, n1)",
+        f"    within = urem(tile, i64({TOGETHER}))",
+        f"    group = udiv(tile, i64({TOGETHER}))",
         f"    at = tile * i64({tile}) + i64(x) * i64({LENGTH})",
         "    first = row * n0 + at",
         f"    step = i64({threads * LENGTH})",
@@ -219,16 +222,21 @@ def row_text(source: DType, target: DType, op: str, threads: int, vector: bool) 
         "        total = shuffle_idx(c, last)",
         f"        e = select(lane > 0, e, {nothing})",
         f"        pre = {nothing}",
-        "        if n1 > 1:",
-        *("            " + line for line in _look_back(run, op, nothing)),
+        *(["        if n1 > 1:"] if warps > 1 else []),
+        *("            " + line for line in (_look_back(run, op, nothing) if warps > 1 else [])),
         f"        if lane <= {end}:",
         f"            e = {op}(pre, e)",
         f"            sstore_{a}_1(before, slot, e)",
     ]
     out += [f"            sstore_{a}_1(before, slot + {k}, {op}(e, q{k - 1}))" for k in range(1, per)]
+    if warps > 1:  # else a row is one tile
+        out += ["    if warp == 1:", *("        " + line for line in _groups_before(run, op, nothing))]
     out.append("    barrier()")
+    if warps > 1:
+        out.append(f"    groups = sload_{a}_1(earlier, i32(0))")
     for g in range(groups):
         out.append(f"    b{g} = {op}(sload_{a}_1(before, i32({g * warps}) + warp), p{g})")
+        out += [f"    b{g} = {op}(groups, b{g})"] if warps > 1 else []
         out += [f"    r{g}_{j} = {op}(b{g}, s{g}_{j})" for j in range(LENGTH)]
     every = ", ".join(f"r{g}_{j}" for g in range(groups) for j in range(LENGTH))
     out += [
@@ -252,48 +260,55 @@ def _warp_scan(name: str, op: str, indent: str) -> list[str]:
 
 
 def _look_back(run: DType, op: str, nothing: str) -> list[str]:
-    """pre = all before this tile, posted words in, its own total posted."""
+    """pre = the tiles before this one in its group, posted words in; its own total posted, the group's by its last."""
     words = max(1, run.itemsize // 4)
     return [
         f"mine = number * i64({words})",
         "if lane == 0:",
         *("    " + line for line in _posted("mine", "total", run)),
-        f"within = urem(tile, i64({TOGETHER}))",
-        f"group = udiv(tile, i64({TOGETHER}))",
         f"first_ = mine - within * i64({words})",
-        f"near = i64(lane) * i64({AHEAD})",
+        "near = i64(lane)",
         *_summed(run, op, nothing, "within"),
         "pre = sum",
         f"if within == {TOGETHER - 1} and lane == 0:",
         f"    through = {op}(pre, total)",
         *("    " + line for line in _posted(f"n3 + (row * n2 + group) * i64({words})", "through", run)),
+    ]
+
+
+def _groups_before(run: DType, op: str, nothing: str) -> list[str]:
+    """groups = all before this tile's group, left in shared memory. The second warp does it."""
+    words = max(1, run.itemsize // 4)
+    a = SHORT_NAMES[run]
+    return [
         f"groups = {nothing}",
         "done = i64(0)",
         "while done < group:",
         f"    first_ = n3 + row * n2 * i64({words})",
-        f"    near = done + i64(lane) * i64({AHEAD})",
+        "    near = done + i64(lane)",
         *("    " + line for line in _summed(run, op, nothing, "group")),
         f"    groups = {op}(groups, sum)",
         f"    done += {32 * AHEAD}",
-        f"pre = {op}(groups, pre)",
+        "if lane == 0:",
+        f"    sstore_{a}_1(earlier, i32(0), groups)",
     ]
 
 
 def _summed(run: DType, op: str, nothing: str, below: str) -> list[str]:
-    """sum = the posted values number `near`, near + 1, ... of each lane, of those that are `below`."""
+    """sum = the posted values number `near`, near + 32, ... of each lane, of those that are `below`."""
     words = max(1, run.itemsize // 4)
     known = f"u64({FLAG})"
     lines = [f"from_ = first_ + near * i64({words})", "ready = u64(0)", "while ready == 0:"]
     for k in range(AHEAD):
         for w in range(words):
-            lines.append(f"    z{k}_{w} = peek_u64(a2, from_ + {k * words + w})")
-            lines.append(f"    z{k}_{w} = select(near + {k} < {below}, z{k}_{w}, {known})")
+            lines.append(f"    z{k}_{w} = peek_u64(a2, from_ + {32 * k * words + w})")
+            lines.append(f"    z{k}_{w} = select(near + {32 * k} < {below}, z{k}_{w}, {known})")
     flags = "z0_0"
     for name in [f"z{k}_{w}" for k in range(AHEAD) for w in range(words)][1:]:
         flags = f"and_({flags}, {name})"
     lines.append(f"    ready = and_({flags}, {known})")
     for k in range(AHEAD):
-        lines.append(f"f{k} = select(near + {k} < {below}, {_value(f'z{k}', run)}, {nothing})")
+        lines.append(f"f{k} = select(near + {32 * k} < {below}, {_value(f'z{k}', run)}, {nothing})")
         lines.append(f"sum{k} = {op}(sum{k - 1}, f{k})" if k else "sum0 = f0")
     return [*lines, f"sum = sum{AHEAD - 1}", f"sum = warp_{op}(sum, 32)"]
 

@@ -73,13 +73,13 @@ def test_running_extremes_and_products(case: Any) -> None:
 
 
 def test_tiles_look_back(monkeypatch: Any) -> None:
-    """Groups of 4 tiles of 512 elements, as if a row were that much longer."""
+    """Groups of 4 tiles of 1024 elements, as if a row were that much longer."""
     monkeypatch.setattr(cuda_scan, "TOGETHER", 2)
     monkeypatch.setattr(cuda_scan, "AHEAD", 1)
-    monkeypatch.setattr(cuda_scan, "TILES", (32,))
+    monkeypatch.setattr(cuda_scan, "TILES", (64,))
     rng = np.random.default_rng(0)
-    agrees(lambda x: np.cumsum(x, axis=1), rng.integers(-9, 9, (2, 5100)).astype("f8"))
-    agrees(lambda x: np.cumsum(x, axis=1), rng.integers(-9, 9, (1, 4700)).astype("f4"))
+    agrees(lambda x: np.cumsum(x, axis=1), rng.integers(-9, 9, (2, 2600)).astype("f8"))
+    agrees(lambda x: np.cumsum(x, axis=1), rng.integers(-9, 9, (1, 5100)).astype("f4"))
 
 
 def test_no_host_call_is_left() -> None:
