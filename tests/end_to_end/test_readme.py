@@ -94,13 +94,27 @@ def test_operations_run_as_the_page_says() -> None:
     kernels, library, host, _ = re.split(r"^## .*$", page, flags=re.MULTILINE)[1:]
     calls = {name.rpartition(".")[2] for name in HOST}
     # a kernel, or a host call for arguments of another kind; made of a host call
-    either = {"prod", "min", "max", "reduce", "take", "take_along_axis", "searchsorted", "histogram", "convolve", "correlate", "isin"}
+    either = {
+        "prod",
+        "min",
+        "max",
+        "reduce",
+        "take",
+        "take_along_axis",
+        "searchsorted",
+        "histogram",
+        "convolve",
+        "correlate",
+        "isin",
+    }
     composed = {"unwrap", "histogram2d"}
     words = r"`(?:linalg\.|kg\.nn\.|kg\.)?([a-z]\w+)`"
     assert not (set(re.findall(words, kernels + library)) - either) & calls
     assert set(re.findall(words, host)) - composed - either - {"linalg", "fft", "logaddexp", "minlength"} <= calls
     missing = (
-        calls - set(re.findall(words, page)) - {"getitem", "setitem", "ufunc_reduce", "sliding_window_view", "view", "last_places", "combine_at"}
+        calls
+        - set(re.findall(words, page))
+        - {"getitem", "setitem", "ufunc_reduce", "sliding_window_view", "view", "last_places", "combine_at"}
     )
     assert not missing, f"docs/operations.md does not name {missing}"
     for name in set(re.findall(words, kernels + library)) - {"astype", "reduce", "axis", "keepdims", "dtype", "ddof"}:
