@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from kernelgraph.dsl.array import waitall
+from kernelgraph.dsl.flights import waitall
 from kernelgraph.runtime.devices.cuda_driver import CAPTURE_RELAXED
 from kernelgraph.runtime.plan import Launch
 

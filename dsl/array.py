@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy as copying
-from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,7 @@ from ..compiler.types import ArrayType, dtype_of
 from ..runtime.device import Device, Event, Memory
 from .devices import DeviceUnavailableError, default, name_of, open_device, parse
 from .errors import ArgumentsError, DTypeError, TraceError
+from .flights import hold
 from .pointer import address
 from .spec import Spec, spec_of
 from .trace import current
@@ -360,88 +359,6 @@ def _may_copy(copy: bool | None) -> None:
 def array(x: Any, dtype: Any = None, *, device: str | None = None) -> Array:
     """As `asarray`, always with memory of its own."""
     return asarray(x, dtype, device=device, copy=True)
-
-
-# calls in flight
-
-_flights: deque[tuple[tuple[Event, ...], Any, int]] = deque()
-_held = [0]  # bytes that calls in flight hold; threads may leave it a little off
-
-AHEAD = 8  # calls that may always be in flight,
-FLIGHT_BYTES = 8 << 30  # beyond them only while all together hold less than this
-ASKED, MANY_BYTES = 16, 64 << 20  # `fly` asks the events once in so many calls, or if calls hold more than this
-
-
-def hold(events: tuple[Event, ...], things: Any) -> None:
-    """Keeps `things` (memory) alive until the events have happened. A caller who runs far ahead of the device waits
-    here for the oldest call, so that calls in flight never take all the memory."""
-    _sweep()
-    fly(events, things, sum([thing.nbytes for thing in things]))
-
-
-def fly(events: tuple[Event, ...], things: Any, size: int) -> None:
-    """As `hold` for things of `size` bytes, for devices where it costs time to ask whether something has happened."""
-    _held[0] += size
-    _flights.append((events, things, size))
-    if not len(_flights) % ASKED or _held[0] > MANY_BYTES:
-        _sweep()
-        while _held[0] > FLIGHT_BYTES and len(_flights) > AHEAD:
-            _land()
-
-
-def _sweep() -> None:
-    """Let go of the calls that are over, oldest first: by popping first, threads never drop what another looks at."""
-    try:
-        while True:
-            flight = _flights.popleft()
-            for event in flight[0]:
-                if not event.query():
-                    _flights.appendleft(flight)
-                    return
-            _held[0] -= flight[2]
-    except IndexError:
-        return
-
-
-def uses(memory: Any) -> list[Event]:
-    """The events of calls in flight that use some memory."""
-    return [event for events, things, _ in _flights.copy() if any(t is memory for t in things) for event in events]
-
-
-def _oldest() -> tuple[tuple[Event, ...], Any, int] | None:
-    """Takes out the oldest call: by popping first, threads never drop one that another has looked at."""
-    try:
-        return _flights.popleft()
-    except IndexError:
-        return None
-
-
-def _land() -> None:
-    """Wait for the oldest call in flight. Errors stay with the arrays that they concern."""
-    flight = _oldest()
-    if flight is None:
-        return
-    try:
-        for event in flight[0]:
-            with suppress(Exception):
-                event.wait()
-    except BaseException:  # interrupted: it is still in flight
-        _flights.appendleft(flight)
-        raise
-    _held[0] -= flight[2]
-
-
-def make_room() -> bool:
-    """Wait for all calls in flight, whose memory goes back; whether there were any."""
-    found = bool(_flights)
-    waitall()
-    return found
-
-
-def waitall() -> None:
-    """Wait for all work in flight. Errors stay with the arrays that they concern."""
-    while _flights:
-        _land()
 
 
 from . import eager  # noqa: E402  # gives `Array` its operators

@@ -21,9 +21,10 @@ from ..runtime.errors import OutOfMemory
 from ..runtime.native_direct import ARENA, Taken
 from ..runtime.plan import Plan
 from ..runtime.settings import settings
-from .array import Array, NumpyMemory, fly, hold, make_room
+from .array import Array, NumpyMemory
 from .assigned import assign, may_assign
 from .capture import Captured
+from .flights import fly, hold, make_room
 from .guards import Guards
 from .numbers import Respecialise
 from .out_of_memory import too_large

@@ -12,10 +12,11 @@ import numpy as np
 
 from ..compiler.types import ArrayType
 from ..runtime.device import Device
-from .array import Array, NumpyMemory, asarray, from_numpy, hold
+from .array import Array, NumpyMemory, asarray, from_numpy
 from .axes import to_shape
 from .devices import default, open_device, parse
 from .errors import OptionError
+from .flights import hold
 from .operands import checked_dtype
 from .spec import spec_of
 from .tree import flatten, unflatten

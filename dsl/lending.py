@@ -17,9 +17,10 @@ from ..compiler.types import ArrayType, dtype_of
 from ..runtime.borders import ENTRY
 from ..runtime.device import Device
 from . import dlpack
-from .array import Array, from_numpy, hold, uses
+from .array import Array, from_numpy
 from .devices import DeviceUnavailableError, open_device
 from .errors import ArgumentsError, DTypeError, ReadOnlyError
+from .flights import hold, uses
 from .spec import strided
 from .streams import library_streams, stream_of
 

@@ -6,7 +6,7 @@ import gc
 from typing import Any
 
 from ..runtime.device import Device
-from . import array
+from . import array, flights
 from .devices import default, open_device, parse
 from .errors import OptionError
 
@@ -34,7 +34,7 @@ def memory_stats(device: str | None = None) -> dict[str, int]:
     stats["kernels"] = found.kernels
     graphs = getattr(found, "graphs", None)
     stats["graphs"] = graphs.kept_bytes() if graphs is not None else 0
-    stats["calls"], stats["in_flight"] = len(array._flights), array._held[0]
+    stats["calls"], stats["in_flight"] = flights.status()
     return stats
 
 
@@ -54,6 +54,6 @@ def memory_limit(nbytes: int | None = None, device: str | None = None) -> int:
 def empty_cache(device: str | None = None) -> int:
     """Give a device's free blocks (those of 256 KiB and more on the CPU, of 1 MiB and more on a GPU) back to the
     system; the bytes given back. Calls in flight are waited for, since what they hold is free after them."""
-    array.waitall()
+    flights.waitall()
     found: Any = _device(device)
     return int(found.trim())

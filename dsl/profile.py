@@ -16,8 +16,8 @@ from ..runtime import profile as recording
 from ..runtime.profile import HOST, Recorder, Span
 from ..runtime.settings import settings
 from . import devices
-from .array import waitall
 from .errors import OptionError, user_line
+from .flights import waitall
 from .kernel_graph import KernelGraph
 from .tuned import Compiled
 from .versions import Versions

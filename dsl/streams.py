@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from ..runtime.device import Device
-from .array import waitall
 from .devices import default, name_of, open_device, parse
 from .errors import ArgumentsError, OptionError
+from .flights import waitall
 from .trace import _local
 
 # How other libraries' streams tell their handle, tried in order.

@@ -10,7 +10,7 @@ import numpy as _np
 if TYPE_CHECKING:
     from ml_dtypes import bfloat16
 
-    from .dsl.array import Array, array, asarray, waitall
+    from .dsl.array import Array, array, asarray
     from .dsl.devices import DeviceUnavailableError
     from .dsl.errors import (
         ArgumentsError,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         UserError,
     )
     from .dsl.feeding import pinned_empty, prefetch, to_device
+    from .dsl.flights import waitall
     from .dsl.kernel_graph import KernelGraph, kernel_graph
     from .dsl.memory import empty_cache, memory_limit, memory_stats
     from .dsl.own import host, kernel
@@ -53,7 +54,7 @@ float16, float32, float64, complex64, complex128 = (
 
 # where the names above live: each module is loaded when a name of it is first asked for
 _HOMES = {
-    "dsl.array": ("Array", "array", "asarray", "waitall"),
+    "dsl.array": ("Array", "array", "asarray"),
     "dsl.devices": ("DeviceUnavailableError",),
     "dsl.errors": (
         "ArgumentsError",
@@ -71,6 +72,7 @@ _HOMES = {
         "UserError",
     ),
     "dsl.feeding": ("pinned_empty", "prefetch", "to_device"),
+    "dsl.flights": ("waitall",),
     "dsl.kernel_graph": ("KernelGraph", "kernel_graph"),
     "dsl.memory": ("empty_cache", "memory_limit", "memory_stats"),
     "dsl.own": ("host", "kernel"),

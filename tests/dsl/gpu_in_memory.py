@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kernelgraph import kernel_graph
 from kernelgraph.dsl import dlpack
 from kernelgraph.runtime.devices import cuda
 
@@ -18,6 +21,20 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from cuda_fake import FakeBlas, FakeContext, FakeDriver
 
 NOT_CAPTURED = 905
+
+
+ASKED = (
+    *("launch", "record", "wait", "query", "query_stream", "synchronize_event", "synchronize_stream", "elapsed"),
+    *("to_device", "to_host", "on_device", "launch_graph", "captures"),
+)
+
+
+def _one_at_a_time(lock: threading.RLock, call: Callable[..., Any]) -> Callable[..., Any]:
+    def locked(*args: Any) -> Any:
+        with lock:
+            return call(*args)
+
+    return locked
 
 
 class SharedDriver(FakeDriver):
@@ -31,6 +48,9 @@ class SharedDriver(FakeDriver):
         self.mode = 0
         self.theirs: set[int] = set()  # streams that are not ours
         self.pace = "any order"
+        lock = threading.RLock()
+        for name in ASKED:  # several threads may
+            setattr(self, name, _one_at_a_time(lock, getattr(self, name)))
 
     def drain(self, until: Callable[[], bool]) -> None:
         """As it is told to, the others' streams come last or first wherever there is a choice."""
@@ -75,7 +95,11 @@ class SharedDriver(FakeDriver):
 class SharedContext(FakeContext):
     def __init__(self, seed: int = 0, capacity: int = 1 << 30) -> None:
         super().__init__(seed, capacity)
+        self._numbers = count(self._next + 1)
         self.driver = SharedDriver(self, self.driver.rng)
+
+    def _handle(self) -> int:
+        return next(self._numbers)
 
 
 def device_on(context: FakeContext) -> cuda.CUDADevice:
@@ -161,3 +185,17 @@ class ByInterface(Theirs):
         v = self.view
         found = {"shape": v.shape, "typestr": v.dtype.str, "data": (v.ctypes.data, self.readonly), "strides": v.strides}
         return found | {"version": self.version, "stream": None if self.lender.handle == 1 else self.lender.handle}
+
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def function(device: str = "cuda") -> Any:
+    """x -> 2 x + 1, decorated."""
+    return kernel_graph(lambda x: x * 2 + 1, device=device)
+
+
+def given(gpu: cuda.CUDADevice, kind: type[Theirs], values: Any = X, handle: int | None = None) -> Any:
+    """An array of another library that has just begun to be written."""
+    made = Lender(gpu.context, handle).array(values)
+    return kind(made.lender, made.memory, made.view)

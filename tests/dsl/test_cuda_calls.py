@@ -12,7 +12,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl import devices
-from kernelgraph.dsl.array import waitall
+from kernelgraph.dsl.flights import waitall
 from kernelgraph.runtime.devices import cuda, cuda_direct
 from kernelgraph.runtime.settings import override
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.array import waitall
+from kernelgraph.dsl.flights import waitall
 from kernelgraph.runtime.settings import override
 from tests.dsl.test_cuda_calls import differences
 
