@@ -178,7 +178,8 @@ def main() -> None:
     given = parser.parse_args()
     report = soak(given.calls, given.threads, device=given.device)
     print(report)
-    raise SystemExit(1 if report.wrong or len({*report.arrays}) > 1 or len({*report.in_use}) > 1 else 0)
+    grows = report.arrays[-1] > report.arrays[0] or report.in_use[-1] > report.in_use[0]
+    raise SystemExit(1 if report.wrong or grows else 0)
 
 
 if __name__ == "__main__":

@@ -120,6 +120,7 @@ class CUDADevice:
 
     def _memory(self, nbytes: int) -> Any:
         """Memory of the driver's. Raises OutOfMemory, DeviceLost."""
+        self.context.enter()
         try:
             return self.context.allocate(nbytes)
         except OutOfMemory:
@@ -290,10 +291,15 @@ class CUDADevice:
 
     def after_fork(self) -> None:
         """In the child of a fork: the driver answers it nothing any more."""
-        self.lost = DeviceLost(
+        self.lost = lost = DeviceLost(
             f"GPU {self.index} ({self.properties.name}) cannot be used here: the process forked after its first use. "
             "Start processes with multiprocessing's 'spawn' method, or use the GPU in the child alone"
         )
+
+        def refuse() -> None:
+            raise lost.with_traceback(None)
+
+        self.context.enter = refuse  # to load code would end the process
 
     def failure(self, code: int, what: str) -> BaseException:
         """The exception for a driver's result code other than success."""
