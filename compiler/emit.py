@@ -328,7 +328,7 @@ class Emitter:
         number = {a: i for i, group in enumerate(axes) for a in group}
         sizes = tuple(math.prod(self.domain.sizes[a] for a in group) for group in axes)
         phases = tuple(_rename(p, number) for p in phases)
-        operands, ints = [], [Int(n) for n in sizes]
+        operands, ints, target = [], [Int(n) for n in sizes], TARGETS[self.b.target]
         wide = any(n > LIMIT_32 for n in (math.prod(sizes[: len(parallel)]), math.prod(sizes[len(parallel) :])))
         for access in self.accesses:
             layout, reach, aligned = "", 0, access.place.aligned and access.offset % ALIGNMENT == 0
@@ -343,11 +343,9 @@ class Emitter:
                     ints.append(Int(elements))
                     aligned = aligned and stride % ALIGNMENT == 0
             wide = wide or reach > LIMIT_32
-            operands.append(Operand(access.dtype, access.role, layout, aligned))
+            operands.append(Operand(access.dtype, access.role, layout, aligned or not target.aligns))
         points = math.prod(sizes) or 1
-        width = TARGETS[self.b.target].width(
-            sizes[len(parallel) :], max(a.dtype.itemsize for a in self.accesses), self.flops / points
-        )
+        width = target.width(sizes[len(parallel) :], max(a.dtype.itemsize for a in self.accesses), self.flops / points)
         form = LoopNest(
             "",
             len(parallel),

@@ -32,13 +32,14 @@ class Target:
     """kernel: structured form -> kernel text; launch: form and axis lengths -> launch shape; width: lengths of the
     reduced axes, bytes of the largest item and flop-equivalents a point -> the size class `LoopNest.width`; calls: the
     kernels for host calls, see `cuda_calls.device_calls`; own: a kernel of the user's and its arrays -> the kernel,
-    where the target has such."""
+    where the target has such; aligns: whether its texts for aligned memory differ from those for any other."""
 
     kernel: Callable[[LoopNest], Kernel]
     launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
     width: Callable[[Sequence[int], int, float], int]
     calls: Calls | None = None
     own: Callable[[OwnKernel, Sequence[ArrayType]], Kernel] | None = None
+    aligns: bool = True
 
 
 def _cpu_kernel(form: LoopNest) -> Kernel:
@@ -94,6 +95,6 @@ def _cuda_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
 
 
 TARGETS: dict[str, Target] = {
-    "cpu": Target(_cpu_kernel, _cpu_launch, lambda reduced, itemsize, flops: 1),
+    "cpu": Target(_cpu_kernel, _cpu_launch, lambda reduced, itemsize, flops: 1, aligns=False),
     "cuda": Target(_cuda_kernel, _cuda_launch, _cuda_width, _cuda_calls, _cuda_own),
 }

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import kernelgraph as kg
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.audit import Touched, declared, run_program
 from kernelgraph.compiler.graph import Builder
 from kernelgraph.compiler.interpret import interpret
 from kernelgraph.compiler.materialize import Layout
 from kernelgraph.compiler.types import ArrayType
+from kernelgraph.runtime.program import Kernel
 
 from .programs import close, graphs, precision
 
@@ -64,3 +66,28 @@ def test_a_long_reduction_is_cut_into_parts_that_cover_it(length, target):
     assert all(a[1] <= b[0] for a, b in pairwise(ends))
     if length in (2**20, 2**24, 10**8):
         assert len(program.tasks) == 2
+
+
+PROGRAMS = {
+    "mean": lambda x: x.mean(1),
+    "norm": lambda x: (x - x.mean(0)) / x.std(0),
+    "pad": lambda x: np.pad(x, 1),
+    "roll": lambda x: np.roll(x, 1, 0),
+    "tril": lambda x: np.tril(x),
+    "linspace": lambda x: x * np.linspace(0, 1, x.shape[1]),
+    "one hot": lambda x: (np.arange(x.shape[1]) == x.argmax(1)[:, None]) * 1.0,
+    "gradient": lambda x: np.gradient(x)[0],
+    "row": lambda x: x[x.shape[0] // 2] * x.shape[0],
+    "take": lambda x: x[:, np.array([1, 2, 3])],
+}
+
+
+@pytest.mark.parametrize(("target", "shapes"), [("cpu", [(40, 50), (41, 53)]), ("cuda", [(40, 48), (44, 64)])])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sizes_are_no_part_of_the_text(name, target, shapes):
+    """Nor, on the CPU, is how the rows are aligned."""
+    texts = []
+    for shape in shapes:
+        graph = kg.kernel_graph(device="fake")(PROGRAMS[name]).graph(np.ones(shape, np.float32))
+        texts.append([t.kernel.source for t in pipeline.build(graph, target).tasks if isinstance(t.kernel, Kernel)])
+    assert texts[0] == texts[1]
