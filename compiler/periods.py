@@ -27,7 +27,8 @@ MOVING = ("slice", "update")  # their starts may move from turn to turn
 @dataclass(frozen=True, slots=True)
 class Row:
     """The computing nodes of a graph. order[x]: the node at place x; place: of each node, -1 for sources. args: the
-    nodes that the node at x takes (-1: none), places: theirs; const: whether they are constants."""
+    nodes that the node at x takes (-1: none), places: theirs; const: whether they are constants, or
+    numbers of the call."""
 
     order: Ints
     place: Ints
@@ -62,7 +63,7 @@ def row_of(graph: Graph, moving: bool) -> Row:
             continue
         tokens.append(known.setdefault(_token(node, moving), len(known)))
         args[x, : len(node.args)] = node.args
-    const = np.array([node.op == "const" for node in nodes] + [True])
+    const = np.array([node.op in ("const", "number") for node in nodes] + [True])
     return Row(np.array(order, np.int64), place, np.array(tokens, np.int64), args, place[args], const[args])
 
 

@@ -9,11 +9,12 @@ from ..runtime.settings import settings
 from .graph import Builder, Graph, Node, Value
 from .ops import OPS
 from .periods import Row, Stretch, quiet_phase, row_of, stretches
-from .rolled import Rolled, Uneven, rolled
+from .rolled import Rolled, Uneven, UnevenNumbers, rolled
 
 LEAST_TURNS = 9  # fewer stay as they are: fusion across turns is worth more
 LEAST_NODES = 64  # of all turns together,
 POINTWISE_NODES = 256  # and of turns that one kernel could do without memory between them
+WANTED_NODES = 512  # for so many, numbers of the call become part of the trace where turns differ in them
 TRIES = (-2, -1, 0, 1)  # periods from the first that repeats in full
 
 
@@ -23,6 +24,8 @@ def roll(graph: Graph) -> Rolled:
         return Rolled(graph, [])
     found = Rolled(graph, [])
     while (more := _once(found.graph) or _once(_forwarded(found.graph))) is not None:
+        if more.wanted:
+            return Rolled(graph, [], more.wanted)
         found = Rolled(more.graph, [*found.arrays, *more.arrays])
     return found
 
@@ -53,6 +56,10 @@ def _tried(graph: Graph, row: Row, stretch: Stretch) -> Rolled | None:
             continue
         try:
             found = rolled(graph, row, start, p, turns, roll)
+        except UnevenNumbers as uneven:
+            if turns * p >= WANTED_NODES:
+                return Rolled(graph, [], uneven.numbers)
+            continue
         except Uneven:
             continue
         if len(found.graph.nodes) < len(graph.nodes) - turns * p // 2:  # or what it stacks is taken apart again

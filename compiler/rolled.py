@@ -31,12 +31,21 @@ class Uneven(Exception):
     """The stretch does not repeat in the way that a loop does."""
 
 
+class UnevenNumbers(Uneven):
+    """It would, if these numbers of the call were known: they are others in each turn."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        super().__init__(numbers)
+        self.numbers = frozenset(numbers)
+
+
 @dataclass(slots=True)
 class Rolled:
     """The new graph, and arrays that fill inputs behind those that were there."""
 
     graph: Graph
     arrays: list[Array]
+    wanted: frozenset[int] = frozenset()  # numbers of the call (by their place) that keep a long loop from being one
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,8 @@ class _Roller:
             if ops != {"const"} or len(types) != 1:
                 raise Uneven
             return ("const", tuple(numbers.tolist()))
+        if not (numbers == numbers[0]).all() and all(self.graph.nodes[n].op == "number" for n in numbers.tolist()):
+            raise UnevenNumbers([self.graph.nodes[n].attr("index") for n in numbers.tolist()])
         first = self.start + slot + self.period * np.arange(self.turns)
         offset = int(first[-1] - places[-1])
         back = slot - offset

@@ -91,6 +91,10 @@ class Trace:
             self.scalars.append((name, kind))
         return value
 
+    def scalar_node(self, name: str) -> int:
+        """The node of the number that the host calls `name`."""
+        return self._scalar_values[name].number
+
     def register(self, array: Any) -> None:
         """To be called for each new Tracer that owns its memory."""
         if self.split is not None:

@@ -251,6 +251,23 @@ def test_random_turns(case: Any, turns: int, seed: int) -> None:
         np.testing.assert_array_equal(one, third)
 
 
+def test_numbers_of_the_call_that_differ_from_turn_to_turn_become_known() -> None:
+    def run(u: Any, dt: float, turns: int) -> Any:
+        for i in range(turns):
+            u[1:-1] = u[1:-1] + dt * (u[2:] - u[:-2]) + np.sin(dt * i)
+        return u
+
+    u = RNG.normal(size=30)
+    decorated = kg.kernel_graph(device="cpu")(run)
+    for dt in (0.1, 0.2):
+        np.testing.assert_array_equal(np.asarray(decorated(u.copy(), dt, 80)), run(u.copy(), dt, 80))
+        assert len(loops(decorated.program(u, dt, 80))) == 1
+    few = kg.kernel_graph(device="cpu")(run)
+    for dt in (0.1, 0.2):
+        np.testing.assert_allclose(np.asarray(few(u.copy(), dt, 10)), run(u.copy(), dt, 10), rtol=1e-13)
+    assert few.why().count("compiled") == 1
+
+
 def test_short_loops_stay_as_they_are() -> None:
     spec = kg.spec((16, 16), np.float64)
     assert not loops(kg.kernel_graph(device="cpu")(lambda u: jacobi(u, 8)).program(spec))
