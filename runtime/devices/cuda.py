@@ -299,7 +299,7 @@ class CUDADevice:
         def refuse() -> None:
             raise lost.with_traceback(None)
 
-        self.context.enter = refuse  # to load code would end the process
+        self.context.enter = refuse  # type: ignore[method-assign]  # to load code would end the process
 
     def failure(self, code: int, what: str) -> BaseException:
         """The exception for a driver's result code other than success."""
