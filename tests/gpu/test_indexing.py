@@ -20,7 +20,7 @@ def numbers(dtype: str, shape: Any, special: bool = False) -> np.ndarray[Any, An
     kind = np.dtype(dtype)
     if kind.kind in "biu":
         info = (0, 2) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
-        return rng.integers(*info, shape).astype(kind)
+        return rng.integers(*info, shape, dtype=kind)
     x = rng.standard_normal(shape).astype(kind)
     if special:
         x.ravel()[rng.integers(0, x.size, 40)] = np.resize([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0], 40)
