@@ -59,6 +59,8 @@ def transform_of(name: str, options: Mapping[str, Any], source: Region, target: 
         return None
     if "axis" in options:
         axes: tuple[int, ...] = (options["axis"] % rank,)
+    elif "axes" not in options:
+        return None
     else:
         axes = tuple(a % rank for a in options["axes"])
     if axes != tuple(range(rank - len(axes), rank)) or not 1 <= len(axes) <= MOST_AXES:
