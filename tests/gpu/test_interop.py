@@ -16,7 +16,7 @@ from kernelgraph.dsl import lending
 from kernelgraph.dsl.lending import SharedArray
 
 N = 1 << 16
-CYCLES = 400_000_000  # some 0.2 s of a GPU
+CYCLES = 1_000_000_000  # some 0.5 s of a GPU
 torch: Any = None
 
 
@@ -53,12 +53,12 @@ def test_torch_in_and_out_behind_a_slow_producer(side: bool) -> None:
     with torch.cuda.stream(s):
         x = torch.zeros(N, device="cuda")
         f(x).wait()
-        for turn in range(3):
+        for turn in range(-1, 3):  # the first loads PyTorch's kernels, for which CUDA may wait for everything
             delay(s.cuda_stream)
             x.fill_(turn)
             y = f(x)
             x.fill_(-1)  # after our last use
-            assert not y.is_ready()
+            assert turn < 0 or not y.is_ready()
             t = torch.from_dlpack(y)
             assert t.data_ptr() == y._memory.address
             z = t + 1
@@ -259,6 +259,10 @@ def test_every_wait_waits_for_its_own_scope() -> None:
     x = kg.asarray(np.zeros(N, np.float32), device="cuda").wait()
     f(x).wait()
     slow, quick = kg.Stream("cuda"), kg.Stream("cuda", priority=-1)
+    for s in (slow, quick):  # all that is made at first use is made
+        with kg.stream(s):
+            f(x).wait()
+        s.record().elapsed_time(s.record())
     delay(slow.handle)
     start = quick.record()
     with kg.stream(slow):
@@ -271,7 +275,7 @@ def test_every_wait_waits_for_its_own_scope() -> None:
     other.wait()
     end.synchronize()
     quick.synchronize()
-    assert end.query() and quick.query() and start.elapsed_time(end) < 20
+    assert end.query() and quick.query() and start.elapsed_time(end) < 250
     assert not late.is_ready() and not slow.query()
     quick.wait_stream(slow)
     assert not quick.query()
