@@ -4,7 +4,8 @@
     python benchmarks/numpy_kernels.py --all                    # every program of the tests, beside NumPy
     python benchmarks/numpy_kernels.py --only jacobi_2d kmeans --seconds 1 --threads 2 --small
 
-Every call gets fresh copies of its arguments, made before the clock starts, and is timed until its results are there.
+Every call gets fresh copies of its arguments, made before the clock starts, and is timed until its results are there;
+the fastest call of each counts.
 numba gets the same source with `njit` on every function; jax the same source with `jax.numpy` in NumPy's place and
 `jit`, or, where that is refused, rewritten by `functional.py` (marked *). A dash: it refuses the program, gives other
 results, or compiles for longer than a minute; the reasons stand below the table.
@@ -68,13 +69,13 @@ def clock(call: Call, arguments: Any) -> float:
 
 
 def samples(candidates: dict[str, Call], arguments: Any, seconds: float) -> dict[str, float]:
-    """The median seconds of a call of each, taken in turns."""
+    """The seconds of the fastest call of each, taken in turns: other work on the machine only ever adds to them."""
     found: dict[str, list[float]] = {name: [] for name in candidates}
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(found["NumPy"]) < 3:
+    while time.perf_counter() < end or len(found["NumPy"]) < 5:
         for name, call in candidates.items():
             found[name].append(clock(call, arguments))
-    return {name: statistics.median(times) for name, times in found.items()}
+    return {name: min(times) for name, times in found.items()}
 
 
 def row(case: Case, peers: Peers, reasons: dict[str, list[str]]) -> tuple[str, dict[str, float]]:
