@@ -15,7 +15,7 @@ import numpy as np
 
 from .eager import plain
 from .elementwise import apply
-from .errors import NotFiniteError, user_line
+from .errors import NotFiniteError, UnsupportedError, user_line
 from .operands import array_of, fresh
 from .trace import Trace, current
 from .tracer import TracedNumber, Tracer
@@ -110,6 +110,11 @@ def _check_now(array: np.ndarray[Any, Any], name: str) -> None:
 
 
 def _watch(trace: Trace, arrays: Sequence[Any], watcher: Watcher) -> None:
+    if trace.depth:
+        raise UnsupportedError(
+            "kg.debug cannot look into the body of a loop or branch, which runs on the device; carry the value out, or "
+            "write a Python for loop while you look"
+        )
     trace.watched.append((tuple(array._value for array in arrays), watcher))
 
 

@@ -126,3 +126,31 @@ def test_programs_in_parts_print_each_time() -> None:
     for top in (4.0, 4.0, 9.0, 4.0):  # traced, kept, grown, kept
         x = np.array([0.0, top])
         assert shown(lambda x=x: decorated(x), file) == shown(lambda x=x: program(x), file)
+
+
+def test_bodies_of_loops_are_refused() -> None:
+    def prints(i: Any, x: Any) -> Any:
+        kg.debug.print(i)  # here
+        return x * 2
+
+    def checks(i: Any, x: Any) -> Any:
+        return kg.debug.check_finite(x * 2)  # here
+
+    for body in (prints, checks):
+        decorated = kg.kernel_graph(lambda x, body=body: kg.fori_loop(0, 3, body, x), device="fake")
+        refused(lambda f=decorated: f(X), kg.UnsupportedError, "Python for loop", line=here(body))
+
+
+def test_python_loops_are_looked_into() -> None:
+    """Also where they would become loops again."""
+    file = io.StringIO()
+
+    def program(x: Any) -> Any:
+        for i in range(60):
+            x = x * 0.5 + 1
+            if i % 20 == 0:
+                kg.debug.print(i, x.max(), file=file)
+        return x
+
+    decorated = kg.kernel_graph(program, device="cpu")
+    assert shown(lambda: decorated(X), file) == shown(lambda: program(X), file)
