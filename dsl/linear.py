@@ -59,7 +59,10 @@ def product(a: Tracer, b: Tracer) -> Tracer:
     batch = trace_of(a, b).builder.broadcast_shapes("matmul", [a.shape[:-2], b.shape[:-2]])
     work = math.prod(batch) * m * k * n
     dtype = np.result_type(a.dtype, b.dtype)
-    if dtype.kind not in "iufc" or dtype.itemsize < 4 or work > _limit(m, n):
+    plain = dtype.kind in "iufc" and dtype.itemsize >= 4
+    if plain and k == 1:
+        return apply("multiply", a, b)
+    if not plain or work > _limit(m, n):
         return fresh(a._trace.builder.matmul(a._value, b._value), a, b)
     if m == 1 or n == 1:  # the sum goes along the last axis
         rows = a if m > 1 or n == 1 else swapaxes(b, -1, -2)

@@ -74,6 +74,7 @@ def test_which_products_are_a_librarys() -> None:
     assert kinds(product, (long, long), (long,)) == [Kernel]
     assert kinds(product, (long + 1, long), (long,)) == [Library]
     assert Library not in kinds(product, (10**7,), (10**7,))
+    assert kinds(product, (100, 200, 1), (1, 300)) == [Kernel]  # nothing is summed
     assert kinds(product, (4, 4), (4, 4), dtype="f2") == [Library]  # NumPy sums these in float32
     assert kinds(product, (4, 4), (4, 4), dtype="?") == [Library]
 
