@@ -122,9 +122,14 @@ _USER_PACKAGES: set[str] = set()
 
 def _user_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_user_file(frame.f_code.co_filename):
+    known = _USER_FILES.get  # without a call for each frame: this runs for each node of a trace
+    while frame is not None:
+        name = frame.f_code.co_filename
+        users = known(name)
+        if users or (users is None and is_user_file(name)):
+            return frame
         frame = frame.f_back
-    return frame
+    return None
 
 
 def user_line() -> str:

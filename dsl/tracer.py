@@ -28,6 +28,14 @@ class Tracer(Traced):
     """Stands for an array. It has a shape and a dtype, and no value until the traced function has returned."""
 
     __slots__ = ("__weakref__", "_depth", "_held", "_owner", "_parent", "_seen", "_step", "_trace", "_views")
+    _trace: Trace
+    _depth: int
+    _held: Value
+    _owner: int | str | None
+    _parent: Tracer | None
+    _step: Step | None
+    _seen: int
+    _views: list[weakref.ref[Tracer]]
 
     def __init__(
         self,
@@ -39,14 +47,15 @@ class Tracer(Traced):
     ) -> None:
         """owner: whose memory it is in: None for its own, the leaf of an argument, SCALAR or CAPTURED.
         parent, step: what it is a view of, and which."""
-        self._trace = trace
-        self._depth = trace.depth
-        self._held = value  # of a view: what it was when the parent was node number _seen
-        self._owner = owner
-        self._parent = parent
-        self._step = step
-        self._seen = -1 if parent is None else parent._value.number
-        self._views: list[weakref.ref[Tracer]] = []  # of a root: all views of it and of its views
+        put = object.__setattr__  # past the refusal of users' attributes
+        put(self, "_trace", trace)
+        put(self, "_depth", trace.depth)
+        put(self, "_held", value)  # of a view: what it was when the parent was node number _seen
+        put(self, "_owner", owner)
+        put(self, "_parent", parent)
+        put(self, "_step", step)
+        put(self, "_seen", -1 if parent is None else parent._value.number)
+        put(self, "_views", [])  # of a root: weak references to all views of it and of its views
         if parent is None:
             trace.register(self)
 
