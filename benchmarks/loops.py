@@ -2,7 +2,7 @@
 
     python benchmarks/loops.py [--device cpu]
 
-Every figure is the least of several repeats: what disturbs one only ever lengthens it. Tracing is in time of the thread.
+Every figure is the least of several repeats: what disturbs one only ever lengthens it. Tracing is in thread time.
 """
 
 # ruff: noqa: E402
@@ -74,10 +74,9 @@ def tracing() -> None:
     traced(100, 32, True)
     for steps in (100, 1000, 4000):
         nodes = len(traced(steps, 32, False).nodes)
-        alone, both = (
-            least(lambda r=roll, s=steps: traced(s, 32, r), 5, time.thread_time) * 1e6 / nodes for roll in (False, True)
-        )
-        print(f"| {steps} | {nodes} | {alone:.1f} | {both:.1f} | {len(traced(steps, 32, True).nodes)} |")
+        both = [least(lambda r=roll, s=steps: traced(s, 32, r), 5, time.thread_time) for roll in (False, True)]
+        alone, rolled = (seconds * 1e6 / nodes for seconds in both)
+        print(f"| {steps} | {nodes} | {alone:.1f} | {rolled:.1f} | {len(traced(steps, 32, True).nodes)} |")
 
 
 def planning() -> None:
