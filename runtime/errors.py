@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
+
 
 class KernelGraphError(Exception):
     """The base of the errors below."""
@@ -35,3 +39,14 @@ def note(error: BaseException, text: str) -> None:
     """Add a line to what the error prints, once."""
     if text not in getattr(error, "__notes__", ()):
         error.add_note(text)
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def warn(text: str) -> None:
+    """A RuntimeWarning at the innermost line outside of this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<kernelgraph")):
+        frame = frame.f_back
+    warnings.warn_explicit(text, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno)

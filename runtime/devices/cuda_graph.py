@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import sys
 import threading
-import warnings
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Any
 from weakref import ref
 
+from ..errors import warn
 from ..plan import Launch, Plan, Record, Wait
 from ..program import Pointer
 from .cuda_driver import CAPTURE_RELAXED, SUCCESS
@@ -221,7 +221,7 @@ class Replay:
         self.broken = True
         self.instances = []
         self._notes.append(f"no replay as a graph: {type(error).__name__}: {error}")
-        warnings.warn(f"{self._plan.program.name}: {self._notes[-1]}; it runs on streams", RuntimeWarning, stacklevel=4)
+        warn(f"{self._plan.program.name}: {self._notes[-1]}; it runs on streams")
 
     def _moved(self, bound: tuple[int, ...]) -> None:
         """Captured pointers that are others now: those buffers get slots."""

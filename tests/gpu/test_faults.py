@@ -19,6 +19,8 @@ from tests.soak import soak
 
 ROOT = Path(__file__).parents[2]
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*no replay as a graph")
+
 
 @pytest.fixture(autouse=True)
 def _model_alone() -> Iterator[None]:
