@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.devices.cuda_properties import H200
 from ...runtime.program import Argument, Buffer, Int, Kernel, Region, Task
 from ..access import Array
 from ..body import Body
@@ -174,8 +173,3 @@ def device_calls(
         return calls.tasks
     del buffers[count:]
     return None
-
-
-def parallel_blocks() -> int:
-    """Blocks that keep the device busy."""
-    return 8 * H200.multiprocessors

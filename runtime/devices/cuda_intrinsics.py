@@ -24,7 +24,7 @@ with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The 
     sget_f32_4x2(s, i, gs, ls), sput_f32_4x2(s, i, gs, ls, x)      elements `i + g*gs + j*ls` of it
     shuffle_xor(x, o)         x of the lane of the warp whose number differs in the bits of o
     shuffle_up(x, o), shuffle_idx(x, l)    x of the lane o before (its own where there is none), of lane l
-    match(x)                  the lanes of the warp with the same u32, as bits
+    match_8(x)                the lanes of the warp with the same lowest 8 bits of a u32, as bits
     sadd_u32(s, i, x), gadd_u64(p, i, x), gmax_i64(p, i, x)   what shared or global element i was before x was added
     peek_u64(p, i), post_u64(p, i, x)      read, write a word that blocks share
     warp_add(x, n)            the sum over each n neighbouring threads of a warp (n a power of two); so for others
@@ -303,7 +303,7 @@ _PATTERNS = tuple(
         (r"fold_(\w+?)_(\d+)", _fold),
         (r"warp_(\w+)", _warp),
         ("shuffle_(xor|up|idx)", shuffle),
-        ("match", match),
+        (r"match_(\d+)", match),
         ("(s|g)(add|max)_([iu](?:32|64))", atomic),
         ("peek_u64", peek),
         ("post_u64", post),

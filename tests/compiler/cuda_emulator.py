@@ -395,7 +395,7 @@ def _as_generator(source: str) -> str:
     """Barriers and shuffles become yields."""
     source = source.replace("barrier()", "(yield None)")
     source = re.sub(r"shuffle_(\w+)\((\w+), (\w+)\)", r"(yield ('\1', \2, \3))", source)
-    source = re.sub(r"match\((\w+)\)", r"(yield ('match', \1, 0))", source)
+    source = re.sub(r"match_8\((\w+)\)", r"(yield ('match', \1, 0))", source)
     source = re.sub(r"warp_(\w+)\((\w+), (\w+(?:\(\d+\))?)\)", r"(yield from butterfly(\1, \2, \3))", source)
     assert "shuffle_" not in source and "warp_" not in source
     return source
@@ -468,7 +468,7 @@ def _exchanged(k: int, warp: range, kind: str, x: Any, which: int, values: list[
     """What thread k gets; `values` are those of its warp."""
     lane = k - warp[0]
     if kind == "match":
-        bits = sum(1 << t for t, y in enumerate(values) if int(lanes(y)[0]) == int(lanes(x)[0]))
+        bits = sum(1 << t for t, y in enumerate(values) if (int(lanes(y)[0]) ^ int(lanes(x)[0])) & 255 == 0)
         return np.full(1, bits, np.uint32)
     other = {"xor": lane ^ which, "up": lane - which, "idx": which}[kind]
     return values[other] if 0 <= other < len(values) else x

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernelgraph.compiler.pipeline import build
-from kernelgraph.compiler.targets import cuda_sort
+from kernelgraph.compiler.targets import cuda_radix
 from kernelgraph.runtime.program import Library
 
 from .test_device_calls import agrees, graph_of
@@ -35,7 +35,8 @@ def test_rows_in_a_block() -> None:
 
 @pytest.mark.parametrize("dtype", ["f2", "u1"])
 def test_long_rows_in_tiles(dtype: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(cuda_sort, "EACH", {1: 1, 2: 1})
+    for size in (1, 2):
+        monkeypatch.setitem(cuda_radix.EACH, size, 1)
     agrees(lambda x: np.sort(x, axis=1), numbers(dtype, (2, 300)))
     agrees(lambda x: np.argsort(x, kind="stable"), numbers(dtype, 520))
 
