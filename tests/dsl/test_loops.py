@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -263,6 +264,23 @@ def test_a_body_cannot_decide_by_its_values() -> None:
     run = kg.kernel_graph(device="cpu")(lambda x: kg.fori_loop(0, 3, lambda i, y: y if i else y + 1, x))
     with pytest.raises(TraceError, match=r"test_loops\.py:\d+: .*np.where"):
         run(np.ones(3))
+
+
+def test_every_stage_is_plain_data() -> None:
+    run = kg.kernel_graph(device="cpu")(jacobi)
+    spec = kg.spec((8, 8), np.float32)
+    for stage in (run.graph(spec, 5), run.program(spec, 5), run.plan(spec, 5)):
+        again = pickle.loads(pickle.dumps(stage))
+        assert again == stage and hash(again) == hash(stage)
+
+
+def test_calls_in_flight_have_buffers_of_their_own() -> None:
+    """Kernels of several chunks, shared among threads."""
+    run = kg.kernel_graph(device="cpu")(jacobi)
+    u = np.random.default_rng(6).random((500, 600))
+    wanted = plain_jacobi(u, 12)
+    for found in [run(u, 12) for _ in range(4)]:
+        same(found, wanted)
 
 
 def test_every_stage_shows_the_body() -> None:
