@@ -11,7 +11,7 @@ import pytest
 
 from kernelgraph.runtime.devices import cuda
 from kernelgraph.runtime.settings import override
-from tests.fault_programs import PROGRAMS, assigned, sort_rows
+from tests.fault_programs import PROGRAMS, assigned, chosen
 from tests.faults import FaultyCPU, check, faulty_cuda, faulty_fake
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
@@ -42,7 +42,7 @@ def test_on_the_cpu(program: Any) -> None:
     assert {o.partition(":")[0] for o in outcomes + one_by_one} == {"allocate", "compile", "copy", "launch"}
 
 
-SMALL = [(assigned, False), (assigned, True), (sort_rows, False)]  # the emulator is slow
+SMALL = [(assigned, False), (assigned, True), (chosen, False)]  # the emulator is slow
 
 
 @pytest.mark.parametrize(("program", "replay"), SMALL)
