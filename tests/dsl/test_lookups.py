@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
@@ -16,6 +16,7 @@ from kernelgraph.runtime.settings import override
 
 from .agreement import ANY, agrees, arrays
 
+patient = settings(deadline=None, max_examples=60)
 X = np.arange(24.0, dtype=np.float32).reshape(6, 4)
 PLACES = np.array([5, -6, 2])
 
@@ -46,6 +47,7 @@ def test_the_indices_are_read_once() -> None:
 
 
 @given(arrays(ANY, (1, 3), 1), st.data())
+@patient
 def test_modes(x: Any, data: Any) -> None:
     index = data.draw(arrays(("i8", "i4", "u1"), (0, 2)))
     axis = data.draw(st.sampled_from([None, *range(-x.ndim, x.ndim)]))
@@ -107,12 +109,36 @@ def test_mistakes() -> None:
 
 
 @given(arrays(("f4", "f8", "i4", "u8", "i8"), (1, 1), 1), arrays(("f4", "f8", "i4", "i8"), (0, 2)))
+@patient
 def test_searching(table: Any, values: Any) -> None:
     for side in ("left", "right"):
         agrees(lambda t, v, s=side: np.searchsorted(t, v, s), np.sort(table), values)
 
 
 @given(arrays(("f4", "f8", "i4", "u1"), (1, 2), 1), st.sampled_from([(-2.0, 2.0), (0, 7), (1, 1), (-0.1, 0.3)]))
+@patient
 def test_histograms(x: Any, limits: Any) -> None:
     for bins in (1, 7):
         agrees(lambda x, n=bins: np.histogram(x, n, limits), x)
+
+
+@given(arrays(("f4", "i8", "u1"), (1, 3), 1), st.data())
+@patient
+def test_the_greatest(x: Any, data: Any) -> None:
+    axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
+    k, largest = data.draw(st.integers(0, x.shape[axis])), data.draw(st.booleans())
+    values, places = (np.asarray(r) for r in kg.kernel_graph(device="cpu")(kg.topk)(x, k, axis, largest))
+    wanted = np.sort(x, axis)
+    wanted = np.flip(wanted, axis) if largest else wanted
+    np.testing.assert_array_equal(values, np.take(wanted, np.arange(k), axis))
+    np.testing.assert_array_equal(values, np.take_along_axis(x, places, axis))
+    for got, want in zip(kg.topk(kg.asarray(x, device="cpu"), k, axis, largest), (values, places), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def test_bad_requests_for_the_greatest() -> None:
+    for k in (-1, 7, 2**70):
+        with pytest.raises(ValueError, match=f"k={k} is not between 0 and 6, the length of axis 0"):
+            kg.kernel_graph(device="cpu")(lambda x, k=k: kg.topk(x, k, 0))(X)
+    with pytest.raises(np.exceptions.AxisError):
+        kg.kernel_graph(device="cpu")(lambda x: kg.topk(x, 1, 2))(X)

@@ -1,0 +1,45 @@
+"""`kg.topk`: the greatest or least values along an axis and where they are, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .axes import to_axis
+from .dispatch import METHODS
+from .errors import ShapeError
+from .gather import looked_up
+from .operands import array_of, fresh_array, to_index
+from .sorting import argsort, sorted_places
+from .tracer import Tracer
+
+
+def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
+    """The k greatest values along an axis, the greatest first (or the k least, the least first), and their places.
+
+    Of equal values the first comes first; NaN counts as the greatest. Shapes: that of x with k along the axis; dtypes:
+    that of x, and int64. Raises ShapeError for k below 0 or above the axis' length, AxisError for an axis out of range.
+    """
+    a = array_of(x)
+    at, count = _checked(a.shape, k, axis)
+    key = (*(slice(None),) * at, slice(0, count))
+    places: Tracer = METHODS["__getitem__"](argsort(a, at, stable=True, descending=largest), key)
+    others = [i for i in range(a.ndim) if i != at]
+    return fresh_array(looked_up(a, [places._value], [at], others, places.shape, False), a), places
+
+
+def topk_of_arrays(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
+    """`topk` of NumPy arrays."""
+    a = np.asarray(x)
+    at, count = _checked(a.shape, k, axis)
+    places = sorted_places(a, at, stable=True, descending=largest)
+    places = places[(*(slice(None),) * at, slice(0, count))]
+    return np.take_along_axis(a, places, at), places
+
+
+def _checked(shape: tuple[int, ...], k: Any, axis: int) -> tuple[int, int]:
+    at, count = to_axis(axis, len(shape)), to_index(k, "k")
+    if not 0 <= count <= shape[at]:
+        raise ShapeError(f"topk: k={count} is not between 0 and {shape[at]}, the length of axis {at}")
+    return at, count
