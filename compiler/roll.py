@@ -9,7 +9,8 @@ from ..runtime.settings import settings
 from .graph import Builder, Graph, Node, Value
 from .ops import OPS
 from .periods import Row, Stretch, quiet_phase, row_of, stretches
-from .rolled import Rolled, Uneven, UnevenNumbers, rolled
+from .repeats import Uneven, UnevenNumbers
+from .rolled import Rolled, rolled
 
 LEAST_TURNS = 9  # fewer stay as they are: fusion across turns is worth more
 LEAST_NODES = 64  # of all turns together,
