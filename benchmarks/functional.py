@@ -8,6 +8,7 @@ that it assigned to, and its callers rebind them; lists as indices become arrays
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 
 def functional(source: str, masks: bool = False) -> str:
@@ -29,7 +30,7 @@ def functional(source: str, masks: bool = False) -> str:
 
 def _changes(function: ast.FunctionDef, known: dict[str, list[int]]) -> list[int]:
     """The places of the parameters that a function without results assigns to."""
-    if any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(function)):
+    if any(isinstance(node, ast.Return) and node.value is not None for node in _own(function)):
         return []
     found = set()
     for node in ast.walk(function):
@@ -45,6 +46,14 @@ def _changes(function: ast.FunctionDef, known: dict[str, list[int]]) -> list[int
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             found |= {a.id for i in known.get(node.func.id, ()) if isinstance(a := node.args[i], ast.Name)}
     return [i for i, parameter in enumerate(function.args.args) if parameter.arg in found]
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function, not those of functions within it."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.FunctionDef, ast.Lambda)):
+            yield child
+            yield from _own(child)
 
 
 class _Rewriter(ast.NodeTransformer):

@@ -32,7 +32,7 @@ class Peer:
 
 def leaves(value: Any) -> list[Any]:
     found: list[Any] = []
-    flatten(dict(value) if isinstance(value, Mapping) else value, found)
+    flatten({k: value[k] for k in sorted(value)} if isinstance(value, Mapping) else value, found)
     return [x for x in found if x is not None]
 
 
