@@ -14,6 +14,7 @@ from kernelgraph.compiler.loop import Loop as LoopNode
 from kernelgraph.compiler.loop import Window, add
 from kernelgraph.compiler.pipeline import build
 from kernelgraph.compiler.types import ArrayType
+from kernelgraph.runtime.devices.fake import FakeDevice
 from kernelgraph.runtime.loop import FRESH, Loop, rotation
 from kernelgraph.runtime.machine import MACHINES
 from kernelgraph.runtime.plan import Plan
@@ -157,3 +158,22 @@ def test_the_size_of_a_plan_does_not_depend_on_the_turns(count: int) -> None:
         return len(plan.steps), len(loop.body.steps), len(loop.rotation.held)
 
     assert shape(schedule(build(looping(count + 1)), machine=MACHINES["cpu"])) == shape(planned())
+
+
+@given(st.integers(0, 12))
+@settings(max_examples=13, deadline=None)
+def test_the_fake_device_launches_every_turn(count: int) -> None:
+    """Each turn launches the body's tasks, never on memory that it reads, and the last one writes the results."""
+    plan = schedule(build(looping(count)), machine=MACHINES["cpu"])
+    device = FakeDevice()
+    sizes = [b.nbytes for b in plan.program.buffers]
+    outer = [device.allocate(max(1, n)) if plan.offsets[i] is None else None for i, n in enumerate(sizes)]
+    arena = device.allocate(max(1, plan.arena_bytes))
+    device.prepare(plan).run([m and m.address for m in outer], arena.address, (), ())
+    launches = [entry for entry in device.log if entry[0] == "launch"]
+    loop = plan.tasks[-1].kernel
+    assert isinstance(loop, Loop)
+    assert len(launches) == len(plan.tasks) + count * len(loop.body.tasks)
+    if count > 1:
+        (last,) = (outer[b] for i, b in enumerate(plan.program.outputs) if i == 1)
+        assert last is not None and any(last.address in entry[3] for entry in launches[-len(loop.body.tasks) :])
