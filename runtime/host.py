@@ -150,7 +150,29 @@ def _put(a: View, indices: View, values: View, mode: Any) -> View:
     return result
 
 
+def _running(name: str) -> Host:
+    """np.cumsum or np.cumprod; written into memory that is there, which saves an array and its page faults."""
+    function: Any = getattr(np, name)
+
+    def call(a: View, axis: int = 0, dtype: Any = None, into: dict[int, View] | None = None) -> View:
+        out = into[0] if into else None
+        return np.asarray(function(a, axis, dtype if out is None else out.dtype, out))
+
+    return call
+
+
+def _sort(a: View, into: dict[int, View] | None = None, **options: Any) -> View:
+    if not into:
+        return np.asarray(np.sort(a, **options))
+    into[0][...] = a
+    into[0].sort(**options)
+    return into[0]
+
+
 HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
+    "cumsum": _running("cumsum"),
+    "cumprod": _running("cumprod"),
+    "sort": _sort,
     "reduce": _reduce,
     "ufunc_reduce": _ufunc_reduce,
     "accumulate": _accumulate,
@@ -170,4 +192,6 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "callback": call_back,
     "view": _view,
 }
-WRITES_INTO = frozenset({"callback"})  # those with an option `into`: number of a result -> its memory
+WRITES_INTO = frozenset(
+    {"callback", "cumsum", "cumprod", "sort"}
+)  # those with an option `into`: number of a result -> its memory
