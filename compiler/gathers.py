@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..runtime.program import Buffer, Int, Library, Pointer, Region, Task
 from ..runtime.settings import settings
 from .access import Place
@@ -24,7 +22,7 @@ from .types import INT64, UINT64
 if TYPE_CHECKING:
     from .emit import Emitter
 
-NONE = int(np.iinfo(np.int64).min)  # in a report: no index was bad
+NONE = 0  # in a report: no index was bad, for this one never is (an axis of no length is no lookup)
 
 
 class Reports:

@@ -142,10 +142,10 @@ class _Control:
         return Pointer(place.buffer, place.offset)
 
     def _temporary(self, nbytes: int) -> Pointer:
-        self.buffers.append(Buffer(nbytes, "temp"))
+        size = max(1, nbytes)  # what holds nothing has an address, too
+        self.buffers.append(Buffer(size, "temp"))
         buffer = len(self.buffers) - 1
-        if nbytes:
-            self.writes.append(Region(buffer, 0, (nbytes,), (1,), 1, "uint8"))
+        self.writes.append(Region(buffer, 0, (size,), (1,), 1, "uint8"))
         return Pointer(buffer)
 
     def _workspace(self, nbytes: int) -> list[Pointer]:

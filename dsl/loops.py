@@ -191,12 +191,13 @@ def _results(name: str, carried: _Carried, result: Any) -> list[Value]:
             raise ShapeError(
                 f"{what} begins with shape {value.shape}, and the body gives {new.shape}; begin with what it gives"
             )
-        if new.dtype != value.dtype and new.weak is None:
+        kept = new.dtype if new.weak is None else np.result_type(value.dtype, new.weak(0))
+        if kept != value.dtype:
             if weak is not None:
-                raise _Promoted(number, new.dtype)
+                raise _Promoted(number, kept, new.weak)
             raise DTypeError(
-                f"{what} begins as {value.dtype}, and the body gives {new.dtype}; begin with "
-                f"np.{new.dtype}, or return x.astype(np.{value.dtype})"
+                f"{what} begins as {value.dtype}, and the body gives {kept}; begin with "
+                f"np.{kept}, or return x.astype(np.{value.dtype})"
             )
         found.append(_trace().builder.cast(new, value.dtype))
     return found
@@ -209,11 +210,11 @@ def _constant(leaf: Any, value: Value) -> Value:
 
 
 class _Promoted(Exception):
-    """A carried value that began as a Python number comes back as an array's dtype: it begins as one, too."""
+    """A carried value that began as a Python number comes back as another dtype or kind: it begins as that, too."""
 
-    def __init__(self, number: int, dtype: np.dtype[Any]) -> None:
-        super().__init__(number, dtype)
-        self.number, self.dtype = number, dtype
+    def __init__(self, number: int, dtype: np.dtype[Any], weak: WeakType | None) -> None:
+        super().__init__(number, dtype, weak)
+        self.number, self.dtype, self.weak = number, dtype, weak
 
 
 def _settled(
@@ -237,7 +238,7 @@ def _settled(
                 outputs = trace_body(trace, stand_ins, index)
         except _Promoted as promoted:
             i = promoted.number
-            carried.values[i], carried.weak[i] = trace.builder.cast(carried.values[i], promoted.dtype), None
+            carried.values[i], carried.weak[i] = trace.builder.cast(carried.values[i], promoted.dtype), promoted.weak
             continue
         (cut,) = cut_bodies(trace.builder, [stand_ins], [outputs], first, index)
         return cut

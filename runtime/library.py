@@ -41,9 +41,8 @@ def _host(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any
 
 def _check(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
     """Raises IndexError for the indices that a kernel reported (see `compiler/gathers.py`); the results stay."""
-    none = np.iinfo(np.int64).min
     for index, (axis, length) in zip(reads[0].tolist(), attrs["rows"], strict=True):
-        if index != none:
+        if index != 0:  # `gathers.NONE`
             raise IndexError(f"index {index} is out of bounds for axis {axis} with size {length}")
 
 

@@ -133,3 +133,9 @@ def test_a_few_known_places_are_assigned_by_kernels() -> None:
     shown = kg.kernel_graph(lambda x: x.__setitem__([0, -1], 0) or x[[1, 2, 3, 7]] * 2, device="fake")
     names = [t.name for t in shown.program(kg.spec((9, 5))).tasks]
     assert not {"getitem", "setitem"} & set(names)
+
+
+def test_the_lowest_index_is_out_of_range() -> None:
+    lowest = np.iinfo(np.int64).min
+    with pytest.raises(IndexError, match=f"index {lowest} is out of bounds for axis 0 with size 4"):
+        np.asarray(kg.kernel_graph(lambda x, i: x[i], device="cpu")(np.arange(4.0), np.array([1, lowest])))

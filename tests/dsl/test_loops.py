@@ -292,3 +292,20 @@ def test_every_stage_shows_the_body() -> None:
     assert "define" in run.source(spec, 5)
     (task,) = run.program(spec, 5).tasks
     assert isinstance(task.kernel, Loop)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0)])
+def test_empty_arrays_are_carried(shape: tuple[int, ...]) -> None:
+    check(lambda x: kg.fori_loop(0, 20, lambda i, u: u + i, x), np.zeros(shape))
+    check(lambda x: kg.while_loop(lambda s: s[1] < 5, lambda s: (s[0] * 2, s[1] + 1), (x, 0)), np.zeros(shape))
+
+
+@pytest.mark.parametrize(("start", "factor"), [(1, 0.5), (1, 1j), (1.5, 1j)])
+def test_a_carried_number_takes_the_kind_that_a_number_gives_it(start: Any, factor: Any) -> None:
+    check(lambda x: kg.fori_loop(0, 4, lambda i, s: (s[0] * factor,), (start,)), np.zeros(3))
+    check(lambda x: kg.fori_loop(0, 4, lambda i, s: (s[0] * factor, s[1] + s[0]), (start, 0)), np.zeros(3))
+
+
+def test_a_float_of_the_turn_does_not_fit_an_array_of_integers() -> None:
+    with pytest.raises(DTypeError, match="begins as int64, and the body gives float64"):
+        kg.kernel_graph(lambda x: kg.fori_loop(0, 4, lambda i, s: i * 0.5, x), device="cpu")(np.array(1))
