@@ -279,7 +279,8 @@ def _count(trace: Trace, lower: Any, upper: Any) -> int | Value:
             raise DTypeError(f"a bound of fori_loop is an integer, not {bound!r}; write int(...)")
     if not any(isinstance(b, (Tracer, TracedNumber)) or type(b) is TracedNumber for b in (lower, upper)):
         return max(0, int(upper) - int(lower))
-    found = operand(upper if type(lower) is int and lower == 0 else upper - lower)
+    first, last = (b.astype(np.int64) if isinstance(b, Tracer) else b for b in (lower, upper))  # int8 bounds wrap
+    found = operand(last if type(lower) is int and lower == 0 else last - first)
     if not isinstance(found, Value):
         return max(0, int(found))  # type: ignore[arg-type]
     plain = Value(found.number, found.type)

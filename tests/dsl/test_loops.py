@@ -309,3 +309,9 @@ def test_a_carried_number_takes_the_kind_that_a_number_gives_it(start: Any, fact
 def test_a_float_of_the_turn_does_not_fit_an_array_of_integers() -> None:
     with pytest.raises(DTypeError, match="begins as int64, and the body gives float64"):
         kg.kernel_graph(lambda x: kg.fori_loop(0, 4, lambda i, s: i * 0.5, x), device="cpu")(np.array(1))
+
+
+@pytest.mark.parametrize(("dtype", "lower", "upper"), [(np.uint8, 5, 3), (np.int8, -100, 100), (np.uint8, 250, 255)])
+def test_bounds_of_narrow_integers(dtype: Any, lower: int, upper: int) -> None:
+    function = kg.kernel_graph(lambda a, b: kg.fori_loop(a, b, lambda i, s: s + 1, 0), device="cpu")
+    assert int(function(np.array(lower, dtype), np.array(upper, dtype))) == max(0, upper - lower)
