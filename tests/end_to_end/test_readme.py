@@ -42,7 +42,7 @@ def printed(programs: list[str], folder: Path) -> list[str]:
     return shown.stdout.split("\f\n")
 
 
-RUN = ("how-it-works", "faults", "interop", "profiling", "memory", "streams", "user-functions", "loops")
+RUN = ("how-it-works", "faults", "interop", "profiling", "memory", "streams", "user-functions", "loops", "indexing")
 PAGES = ["README.md", *(f"docs/{page}.md" for page in RUN)]
 
 
@@ -76,6 +76,11 @@ def test_links_lead_somewhere() -> None:
                 assert part in [re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings], (
                     f"{target}#{part}"
                 )
+
+
+def test_the_index_lists_every_page() -> None:
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert pages == set(re.findall(r"\]\(([\w-]+\.md)\)", read("docs/index.md")))
 
 
 def test_every_setting_is_documented() -> None:
