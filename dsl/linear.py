@@ -61,16 +61,21 @@ def product(a: Tracer, b: Tracer) -> Tracer:
     dtype = np.result_type(a.dtype, b.dtype)
     plain = dtype.kind in "iufc" and dtype.itemsize >= 4
     if plain and k == 1:
-        return apply("multiply", a, b)
+        return _from_zero(apply("multiply", a, b))
     if not plain or work > _limit(m, n):
         return fresh(a._trace.builder.matmul(a._value, b._value), a, b)
     if m == 1 or n == 1:  # the sum goes along the last axis
         rows = a if m > 1 or n == 1 else swapaxes(b, -1, -2)
         row = swapaxes(b, -1, -2) if rows is a else a
-        result = sum(apply("multiply", rows, row), -1, dtype)
+        result = _from_zero(sum(apply("multiply", rows, row), -1, dtype))
         return expand_dims(result, -1 if rows is a else -2)
     products = apply("multiply", expand_dims(a, -1), expand_dims(b, -3))
-    return sum(products, -2, dtype)
+    return _from_zero(sum(products, -2, dtype))
+
+
+def _from_zero(result: Tracer) -> Tracer:
+    """A matrix product adds to 0.0: it never gives -0.0."""
+    return apply("add", result, 0) if result.dtype.kind in "fc" else result
 
 
 @implements(np.dot, method=True)

@@ -407,3 +407,12 @@ def test_a_view_of_bytes_sees_what_is_assigned_to_the_array() -> None:
     agrees(function, np.ones(3, np.float32))
     with pytest.raises(kg.KernelGraphError, match="copy"):
         kg.kernel_graph(lambda x: x.copy().view("u4").__setitem__(0, 1), device="cpu").graph(np.ones(3, np.float32))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_products_are_never_minus_zero(k: int, n: int, dtype: str) -> None:
+    a, b = -np.ones((3, k), dtype), np.zeros((k, n), dtype)
+    result = np.asarray(kg.kernel_graph(lambda a, b: a @ b)(a, b))
+    np.testing.assert_array_equal(np.signbit(result), np.signbit(a @ b))

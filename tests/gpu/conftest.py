@@ -26,3 +26,8 @@ def device() -> Any:
         return CUDADevice(0)
     except Exception as error:
         pytest.skip(f"no GPU: {error}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def gpu(device: Any) -> None:
+    """Every test here needs a GPU, also one that does not ask for the device by name."""
