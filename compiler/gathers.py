@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from ..runtime.program import Buffer, Int, Library, Pointer, Region, Task
 from ..runtime.settings import settings
 from .access import Place
-from .body import Body, Val, select
+from .body import Body
 from .graph import Node
 from .kernel import POINT, LoopNest, Operand
 from .maps import Map
 from .target import TARGETS
 from .types import INT64, UINT64
+from .val import Val, select
 
 if TYPE_CHECKING:
     from .emit import Emitter
