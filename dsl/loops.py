@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.graph import WEAK_DTYPES, Value
+from ..compiler.builder import WEAK_DTYPES
+from ..compiler.graph import Value
 from ..compiler.loop import TURN, Branch, Cut, Loop, Window, add, cut_bodies
 from ..compiler.types import BOOL, INT64, ArrayType, WeakType
 from .array import Array
