@@ -21,6 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from ..cache import Cache, digest
+from ..collector import uncollected
 from ..errors import CompileError
 from ..program import Kernel
 from ..progress import progress
@@ -39,6 +40,14 @@ _cache = Cache("cuda")
 
 def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
     """PTX for compute capability `cc`, e.g. (9, 0); its entry point has the kernel's name."""
+    with uncollected():
+        library = _library(kernel, cc)
+    (ptx,) = library.get_asm_strs(cc=cc)
+    return _renamed(str(ptx), kernel.name)
+
+
+def _library(kernel: Kernel, cc: tuple[int, int]) -> Any:
+    """What numba.cuda makes of a kernel's text."""
     numba_cuda = _numba()
     modules = ("cuda_intrinsics", "cuda_lanes", "cuda_user")
     intrinsics, lanes, user = (import_module(f".{m}", __package__) for m in modules)
@@ -48,22 +57,28 @@ def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
     fast = _fastmath(kernel)
     own = user.calls_of(kernel.functions, cc)
     namespace.update({n: own[n] if n in own else intrinsics.resolve(n, fast) for n in function.__code__.co_names})
-    parameters = (lanes.NUMBA[_PARAMETERS[name]] for name in kernel.signature)
-    compiler = numba_cuda.compiler
-    with compiler.global_compiler_lock:
-        library, _ = compiler._compile_pyfunc_with_fixup(  # of compile_ptx, which does not pass NVVM's option fma on
-            function,
-            lanes.types.void(*parameters),
-            cc=cc,
-            device=False,
-            abi="numba",
-            fastmath=fast,
-            launch_bounds=namespace["THREADS"],
-        )
-        # A new dict: the old one is part of the key of numba-cuda's caches of overloads.
-        library._nvvm_options = {**library._nvvm_options, "fma": fast}
-        (ptx,) = library.get_asm_strs(cc=cc)
-    return _renamed(str(ptx), kernel.name)
+    parameters = tuple(lanes.NUMBA[_PARAMETERS[name]] for name in kernel.signature)
+    bounds = namespace["THREADS"]
+    if not kernel.functions:
+        with suppress(ImportError, AttributeError, TypeError):  # another release of numba-cuda's, with other insides
+            return import_module(".cuda_front", __package__).library_of(function, parameters, cc, bounds, fast)
+    return _whole(numba_cuda.compiler, function, parameters, cc, bounds, fast)
+
+
+def _whole(compiler: Any, function: Any, parameters: Any, cc: tuple[int, int], bounds: Any, fastmath: bool) -> Any:
+    """A kernel as numba.cuda's own `compile_ptx` has it, which does not pass NVVM's option fma on."""
+    library, _ = compiler._compile_pyfunc_with_fixup(
+        function,
+        import_module("numba.cuda").types.void(*parameters),
+        cc=cc,
+        device=False,
+        abi="numba",
+        fastmath=fastmath,
+        launch_bounds=bounds,
+    )
+    # A new dict: the old one is part of the key of numba-cuda's caches of overloads.
+    library._nvvm_options = {**library._nvvm_options, "fma": fastmath}
+    return library
 
 
 def _numba() -> Any:
