@@ -28,8 +28,8 @@ NEEDLESS |= {"LiteralPropagationSubPipelinePass", "AnnotateTypes"}
 
 def library_of(function: Any, parameters: tuple[Any, ...], cc: tuple[int, int], bounds: Any, fastmath: bool) -> Any:
     """The library of a kernel without functions of the user's, as `numba.cuda.compile_ptx` would make it, but that a
-    product and a sum are contracted only under `fastmath`. Its PTX is made without numba's lock."""
-    with compiler.global_compiler_lock, target("cuda"):
+    product and a sum are contracted only under `fastmath`. The caller holds numba's lock."""
+    with target("cuda"):
         typing, lowering = _contexts()
         made = compiler.compile_extra(
             typing,
@@ -89,7 +89,7 @@ class _Types(TypingContext):  # type: ignore[misc]
     """numba.cuda's own typing context, all of whose registrations it shares, that remembers what it resolved."""
 
     def __init__(self, whole: Any) -> None:
-        vars(self).update(vars(whole))
+        self.__dict__ |= vars(whole)
         self._calls: dict[Any, Any] = {}
         self._operators: dict[Any, Any] = {}
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as _np
 
+from .runtime.collector import uncollected as _uncollected
+
 if TYPE_CHECKING:
     from ml_dtypes import bfloat16
 
@@ -92,7 +94,8 @@ def __getattr__(name: str) -> Any:
     `relu`, ..."""
     home = _HOME.get(name)
     if home is not None:
-        value = getattr(importlib.import_module(home if home == "ml_dtypes" else f".{home}", __name__), name)
+        with _uncollected():
+            value = getattr(importlib.import_module(home if home == "ml_dtypes" else f".{home}", __name__), name)
     else:
         if name.startswith("__") and not name.startswith("__array_"):
             raise AttributeError(f"module 'kernelgraph' has no attribute {name!r}")
