@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 from ..runtime.device import Device
+from ..runtime.devices import cuda_start
 from ..runtime.errors import KernelGraphError
 from .errors import OptionError, UserError
 
@@ -69,7 +70,7 @@ def begin(place: tuple[str, int] | None) -> None:
     """The device will be opened soon (None: the default one): what takes long of that starts, beside other work."""
     place = place or _default or ("cuda", 0)
     if place[0] == "cuda" and place not in _open and _cuda_installed():
-        importlib.import_module("..runtime.devices.cuda_start", __package__).begin(place[1])
+        cuda_start.begin(place[1])
 
 
 def open_device(place: tuple[str, int]) -> Device:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as _np
 
-from .runtime.collector import uncollected as _uncollected
-
 if TYPE_CHECKING:
     from ml_dtypes import bfloat16
 
@@ -94,7 +92,9 @@ def __getattr__(name: str) -> Any:
     `relu`, ..."""
     home = _HOME.get(name)
     if home is not None:
-        with _uncollected():
+        from .runtime.collector import uncollected
+
+        with uncollected():
             value = getattr(importlib.import_module(home if home == "ml_dtypes" else f".{home}", __name__), name)
     else:
         if name.startswith("__") and not name.startswith("__array_"):
