@@ -1,6 +1,6 @@
 """What loops cost: tracing, planning, launching and running time steps, rolled and as they were traced.
 
-    python benchmarks/loops.py [--device cpu]
+    python benchmarks/loops.py [--device cpu] [--only-deciding]
 
 Every figure is the least of several repeats: what disturbs one only ever lengthens it. Tracing is in thread time.
 """
@@ -17,6 +17,7 @@ from common import machine, pin
 
 PARSER = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
 PARSER.add_argument("--device", default="cpu")
+PARSER.add_argument("--only-deciding", action="store_true", help="who reads the condition of a while, on a GPU")
 PARSER.add_argument("--repeats", type=int, default=5)
 OPTIONS = PARSER.parse_args()
 pin(2)
@@ -29,6 +30,7 @@ import numpy as np
 
 import kernelgraph as kg
 from kernelgraph.compiler.pipeline import build
+from kernelgraph.dsl.devices import open_device
 from kernelgraph.runtime.contest import model_plan
 from kernelgraph.runtime.machine import MACHINES
 from kernelgraph.runtime.plan import Plan
@@ -137,9 +139,80 @@ def running() -> None:
         print(f"| {n} | {steps} | " + " | ".join(f"{t * 1e3:.2f}" for t in times) + " |")
 
 
+def deciding() -> None:
+    """The slope of time over turns of a loop whose condition is of the values, and the time of a loop of no turns."""
+    print("\nA `while` of two kernels, us a turn (and a call of no turn), by who reads the condition:\n")
+    print("| n | the GPU | the host | a graph of the turn, replayed | and its condition read | jax.lax.while_loop |")
+    print("|--:|--:|--:|--:|--:|--:|")
+    driver = open_device(("cuda", 0)).context.driver
+    for n in (64, 1 << 20):
+        u = np.random.default_rng(0).random(n) + 0.5
+        row = []
+        for driver.conditionals in (True, False):
+            f = kg.kernel_graph(device="cuda")(lambda u, turns: halved(kg, np, u, turns))
+            x = kg.to_device(kg.asarray(u), "cuda")
+            row.append(_by_turns(lambda turns, f=f, x=x: f(x, turns)[0].wait()))
+        driver.conditionals = True
+        row += [*_replayed(u), _jax(u)]
+        print(f"| {n} | " + " | ".join(row) + " |")
+
+
+def halved(lib: Any, xp: Any, u: Any, turns: Any) -> Any:
+    return lib.while_loop(
+        lambda c: (c[0].max() > 1e-300) & (c[1] < turns), lambda c: (c[0] * 0.999, c[1] + 1), (u, xp.int64(0))
+    )
+
+
+def _by_turns(call: Callable[[int], Any], few: int = 1000, many: int = 3000) -> str:
+    for turns in (0, few, few):
+        call(turns)
+    slope = (least(lambda: call(many)) - least(lambda: call(few))) / (many - few)
+    return f"{slope * 1e6:.2f} ({least(lambda: call(0), 20) * 1e6:.0f})"
+
+
+def _replayed(u: Any) -> list[str]:
+    """One turn as a graph of torch's that the host launches again and again; without and with a look at its flag."""
+    try:
+        import torch
+    except ImportError:
+        return ["", ""]
+    turn = kg.kernel_graph(device="cuda")(lambda x, n: ((y := x * 0.999), n + 1, (y.max() > 1e-300) & (n + 1 < 1000)))
+    x, n = torch.from_numpy(u).cuda(), torch.zeros((), dtype=torch.int64, device="cuda")
+    turn(x, n)[2].wait()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph), kg.stream(torch.cuda.current_stream().cuda_stream):
+        kept = turn(x, n)
+    flag = torch.from_dlpack(kept[2])
+
+    def replay(turns: int, look: bool) -> None:
+        for _ in range(turns):
+            graph.replay()
+            if look and not flag.item():
+                break
+        torch.cuda.synchronize()
+
+    return [_by_turns(lambda turns, look=look: replay(turns, look)) for look in (False, True)]
+
+
+def _jax(u: Any) -> str:
+    try:
+        import jax
+    except ImportError:
+        return ""
+    jax.config.update("jax_enable_x64", True)
+    f = jax.jit(lambda u, turns: halved(jax.lax, jax.numpy, u, turns))
+    x = jax.device_put(u)
+    return _by_turns(lambda turns: jax.block_until_ready(f(x, turns)))
+
+
 if __name__ == "__main__":
     print(machine(2, ("numpy", "llvmlite")))
+    if OPTIONS.only_deciding:
+        deciding()
+        sys.exit()
     tracing()
     planning()
     launching()
     running()
+    if OPTIONS.device.startswith("cuda"):
+        deciding()

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .builder import Builder
-from .graph import Graph, Node, Value
+from .graph import Builder, Graph, Node, Value
 from .loop import TURN, Loop, Window, add, is_cheap, number_of
 from .periods import Row
 from .repeats import Array, Carried, Turns, Uneven

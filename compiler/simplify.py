@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .builder import Builder
-from .graph import Graph, Node, Value
+from .graph import Builder, Graph, Node, Value
 from .interpret import evaluate
 from .ops import OPS
 from .types import kind_of

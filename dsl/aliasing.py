@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..compiler.builder import Builder
-from ..compiler.graph import Value
+from ..compiler.graph import Builder, Value
 from ..compiler.types import ArrayType
 from .errors import DTypeError, ReadOnlyError, ShapeError, TraceError
 from .operands import operand

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.builder import Builder
-from ..compiler.graph import Value
+from ..compiler.graph import Builder, Value
 from ..compiler.types import ArrayType
 from .aliasing import Part, view
 from .dispatch import implements

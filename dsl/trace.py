@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..compiler.builder import Builder
-from ..compiler.graph import Value
+from ..compiler.graph import Builder, Value
 from ..compiler.types import type_of
 from .numbers import HostCode
 

@@ -8,8 +8,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from ..compiler.builder import Builder
-from ..compiler.graph import Value
+from ..compiler.graph import Builder, Value
 from .dispatch import METHODS, Implementation, Traced, check_options
 from .errors import DTypeError, EscapedValueError, TraceError, UnsupportedError, nearest
 from .known import known_value

@@ -6,6 +6,7 @@ What every device without a way of its own does, and what the others must agree 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .loop import FOREVER, Branch, Loop, arguments_of
@@ -30,74 +31,124 @@ class Hands(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a call of a loop has what: its addresses by the number of a turn. count: the turns (FOREVER for a flag)."""
+
+    loop: Loop
+    count: int
+    carried: list[int]  # the places of the rotation
+    moving: list[int]  # the other inputs and the stacked outputs at turn 0
+    results: list[int]
+    workspace: int | None
+    numbers: list[Any]
+
+    def turn(self, number: int, flags: int = 0) -> list[int]:
+        """The address of every buffer of the body. flags: where the flag of turn i is at byte i, instead of where it
+        was carried."""
+        loop = self.loop
+        row = loop.rotation.at(number)
+        inputs = len(loop.body.program.inputs) - len(loop.follows)
+        at = [address + move * number for address, move in zip(self.moving, loop.moves, strict=True)]
+        ins = [*(self.carried[p] for p in loop.rotation.held[row]), *at[:inputs]]
+        outs = [*(self.carried[p] for p in loop.rotation.fresh[row]), *at[inputs:]]
+        if flags:
+            ins[0], outs[0] = flags + number, flags + number + 1
+        return body_addresses(loop.body, ins, outs, self.workspace)
+
+    def flag(self, number: int) -> int:
+        """Where the flag of a turn is."""
+        return self.carried[self.loop.rotation.held[self.loop.rotation.at(number)][0]]
+
+    def starts(self, number: int) -> list[tuple[int, int, int]]:
+        """(target, source, bytes) of the initial values, all but the flag, where turn `number` reads them."""
+        held = self.loop.rotation.held[self.loop.rotation.at(number)]
+        rows = zip((self.carried[p] for p in held), self.carried, self.loop.sizes, strict=False)
+        return [row for row in list(rows)[1:] if row[0] != row[1]]
+
+    def copies(self, number: int, flag: int = 0) -> list[tuple[int, int, int]]:
+        """(target, source, bytes) of the results that a loop of so many turns leaves elsewhere. flag: where the flag
+        is, if not where it was carried."""
+        held = self.loop.rotation.held[self.loop.rotation.at(number)]
+        sources = [self.carried[p] for p in held]
+        if flag:
+            sources[0] = flag
+        rows = zip(self.results, sources, self.loop.sizes, strict=True)
+        return [row for row in rows if row[0] != row[1]]
+
+
+def value_of(argument: Argument, addresses: Sequence[int], scalars: Sequence[Any]) -> Any:
+    """What a task is given: an address or a number."""
+    if isinstance(argument, Pointer):
+        return addresses[argument.buffer] + argument.offset
+    if isinstance(argument, Scalar):
+        return scalars[argument.index]
+    return argument.value if isinstance(argument, Int) else argument.number
+
+
+def places_of(task: Task, addresses: Sequence[int], scalars: Sequence[Any], integer: Callable[[int], int]) -> Places:
+    """integer: what is in memory at an address, for a count that is there."""
+    loop = task.kernel
+    assert isinstance(loop, Loop)
+    given = arguments_of(task)
+
+    def values(arguments: Sequence[Argument]) -> list[Any]:
+        return [value_of(a, addresses, scalars) for a in arguments]
+
+    count = FOREVER
+    if given.count is not None:
+        (found,) = values([given.count])
+        count = integer(found) if isinstance(given.count, Pointer) else int(found)
+    names = loop.rotation.names[0 if loop.flag else loop.rotation.at(max(0, count))]
+    pool = values(given.pool)
+    return Places(
+        loop,
+        count,
+        [*values(given.initial), *(pool[name] for name in names)],
+        values((*given.others, *given.stacked)),
+        values(given.results),
+        values([given.workspace])[0] if given.workspace is not None else None,
+        values(given.numbers),
+    )
+
+
 def run_control(
     task: Task, turns: Sequence[Turn], hands: Hands, addresses: Sequence[int], scalars: Sequence[Any]
 ) -> None:
     """Run a loop or branch task. turns: one for each body. addresses: of every buffer of the task's program."""
-
-    def value(argument: Argument) -> Any:
-        if isinstance(argument, Pointer):
-            return addresses[argument.buffer] + argument.offset
-        if isinstance(argument, Scalar):
-            return scalars[argument.index]
-        return argument.value if isinstance(argument, Int) else argument.number
-
     if isinstance(task.kernel, Branch):
-        _branch(task, turns, hands, [value(a) for a in task.arguments])
+        flag, *bodies = branches_of(task, addresses, scalars)
+        which = 0 if hands.boolean(flag) else 1
+        turns[which](*bodies[which])
         return
-    loop = task.kernel
-    assert isinstance(loop, Loop)
-    arguments = arguments_of(task)
-    carried = len(loop.follows)
-    rotation, sizes, program = loop.rotation, loop.sizes, loop.body.program
-    results = [value(a) for a in arguments.results]
-    moving = [value(a) for a in (*arguments.others, *arguments.stacked)]
-    pool = [value(a) for a in arguments.pool]
-    workspace = value(arguments.workspace) if arguments.workspace is not None else None
-    numbers = [value(a) for a in arguments.numbers]
-    count = FOREVER
-    if isinstance(arguments.count, Pointer):
-        count = hands.integer(value(arguments.count))
-    elif arguments.count is not None:
-        count = int(value(arguments.count))
-    names = rotation.names[0 if loop.flag else rotation.at(max(0, count))]
-    places = [*(value(a) for a in arguments.initial), *(pool[name] for name in names)]
-    inputs = len(program.inputs) - carried
-    number = 0
-
-    def turn_addresses(number: int) -> list[int]:
-        row = rotation.at(number)
-        at = [address + move * number for address, move in zip(moving, loop.moves, strict=True)]
-        ins = [*(places[p] for p in rotation.held[row]), *at[:inputs]]
-        outs = [*(places[p] for p in rotation.fresh[row]), *at[inputs:]]
-        return body_addresses(loop.body, ins, outs, workspace)
-
+    places = places_of(task, addresses, scalars, hands.integer)
+    loop, rotation, count, number = places.loop, places.loop.rotation, places.count, 0
     while number < count:
-        if loop.flag and not hands.boolean(places[rotation.held[rotation.at(number)][0]]):
+        if loop.flag and not hands.boolean(places.flag(number)):
             break
         if number == rotation.lead and not loop.flag and not any(loop.moves):
             period = len(rotation.held) - rotation.lead
-            rows = [turn_addresses(number + i) for i in range(period)]
-            number += period * hands.repeat(rows, numbers, (count - number) // period)
+            rows = [places.turn(number + i) for i in range(period)]
+            number += period * hands.repeat(rows, places.numbers, (count - number) // period)
             if number == count:
                 break
-        turns[0](turn_addresses(number), [number, *numbers])
+        turns[0](places.turn(number), [number, *places.numbers])
         number += 1
-    for result, place, size in zip(results, rotation.held[rotation.at(number)], sizes, strict=True):
-        if places[place] != result:
-            hands.copy(result, places[place], size)
+    for row in places.copies(number):
+        hands.copy(*row)
 
 
-def _branch(task: Task, turns: Sequence[Turn], hands: Hands, values: Sequence[Any]) -> None:
+def branches_of(task: Task, addresses: Sequence[int], scalars: Sequence[Any]) -> tuple[Any, ...]:
+    """Of a branch task: where its flag is, then for each body its addresses and its numbers."""
     branch = task.kernel
     assert isinstance(branch, Branch)
-    which = 0 if hands.boolean(values[0]) else 1
-    body = branch.bodies[which]
-    inputs, outputs = len(body.program.inputs), len(body.program.outputs)
+    values = [value_of(a, addresses, scalars) for a in task.arguments]
+    program = branch.bodies[0].program
+    inputs, outputs = len(program.inputs), len(program.outputs)
     workspace = values[1 + inputs + outputs] if any(b.arena_bytes for b in branch.bodies) else None
     ins, outs = values[1 : 1 + inputs], values[1 + inputs : 1 + inputs + outputs]
-    numbers = values[len(values) - len(body.program.scalars) :]
-    turns[which](body_addresses(body, ins, outs, workspace), numbers)
+    numbers = values[len(values) - len(program.scalars) :]
+    return (values[0], *((body_addresses(body, ins, outs, workspace), numbers) for body in branch.bodies))
 
 
 def body_addresses(body: Plan, ins: Sequence[int], outs: Sequence[int], workspace: int | None) -> list[int]:

@@ -1,8 +1,8 @@
 """Loops and branches on a GPU: turns launched one after another on a stream, those that repeat as a graph of turns.
 
-The host decides: it waits for the stream where a flag or a count is in device memory, and for nothing else. Where turns
-differ in no argument once the carried values go round (no window, no turn's number), some of them are captured as one
-graph, which is then launched as often as it takes.
+Where a flag is in device memory the GPU decides (`cuda_decided`) if it can, else the host, which waits for the stream
+then, and where a count is there. Where turns of a known number differ in no argument once the carried values go round
+(no window, no turn's number), some of them are captured as one graph, which is then launched as often as it takes.
 """
 
 from __future__ import annotations
@@ -11,25 +11,20 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..loop import Loop
+from ..loop import Loop, arguments_of
 from ..plan import Launch, Plan
-from ..program import Scalar, Task, bodies_of
+from ..program import Pointer, Task, bodies_of
 from ..turns import Turn, run_control
+from .cuda_conditional import Whole, uses_turn
+from .cuda_decided import Decided
 from .cuda_driver import CAPTURE_RELAXED, SUCCESS
 from .cuda_launch import HostStep
+from .cuda_nodes import Refused, ask
 
 GRAPH_NODES = 256  # of a graph of turns
 LEAST_LAUNCHES = 64  # fewer are launched as they are
 
 Rows = Sequence[Sequence[int]]
-
-
-class Refused(Exception):
-    """The driver's answer to what a turn asked for."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 class ControlStep:
@@ -39,21 +34,46 @@ class ControlStep:
 
     def __init__(self, device: Any, task: Task, runner: Callable[[Task], Any], notes: list[str]) -> None:
         self._device, self._driver, self._task, self._notes = device, device.context.driver, task, notes
-        self._bodies = [_Body(body, [runner(t) for t in body.tasks]) for body in bodies_of(task)]
+        runners = [[runner(t) for t in body.tasks] for body in bodies_of(task)]
+        self._bodies = [_Body(body, each) for body, each in zip(bodies_of(task), runners, strict=True)]
+        self.whole = Whole(device, task, runners)
         loop = task.kernel
         counted = isinstance(loop, Loop) and not loop.flag
-        self.waits = not counted or any(body.waits for body in self._bodies)  # on the host, for what is computed
-        even = isinstance(loop, Loop) and counted and not any(loop.moves) and not _uses_turn(loop.body)
-        self._even = even and not self.waits
+        known = counted and not isinstance(arguments_of(task).count, Pointer)
+        self._decided: Decided | None = None
+        if not known and self.whole.refusal is None:
+            self._decided = Decided(device, self.whole)
+            self._notes.append(f"{task.name}: the GPU decides, in a CUDA graph")
+        elif not known:
+            self._notes.append(f"{task.name}: the host reads what decides: {self.whole.refusal}")
+        waits = any(body.waits for body in self._bodies)
+        gpu = self._decided is not None and not self.whole.library
+        self.waits = waits or not (known or gpu)  # no graph of somebody else's can hold it
+        self._even = isinstance(loop, Loop) and counted and not (waits or any(loop.moves) or uses_turn(loop.body))
         self._graph: tuple[Any, int] | None = None  # what the executable graph was made of, and it
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
         hands = _Hands(self, stream)
         try:
+            if self._decided is not None and self._decide(self._decided, addresses, scalars, stream):
+                return SUCCESS
             run_control(self._task, [body.turn(stream) for body in self._bodies], hands, addresses, scalars)
         except Refused as refused:
             return refused.code
         return SUCCESS
+
+    def _decide(self, decided: Decided, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> bool:
+        """Whether the GPU does it. Raises Refused where nothing else can: somebody else's graph is half made."""
+        try:
+            decided.run(addresses, scalars, stream)
+        except Exception as error:  # a graph is an optimisation: say so, and go on without
+            if self._driver.captures(stream)[1]:
+                raise
+            why = self._device.failure(error.code, "a graph") if isinstance(error, Refused) else error
+            self._notes.append(f"{self._task.name}: the host reads what decides, since there is no graph: {why}")
+            self._decided = None
+            return False
+        return True
 
     def repeat(self, rows: Rows, numbers: Sequence[Any], times: int, stream: int) -> int:
         """Turns with these addresses, over and over: how often they were launched as graphs, of `times`."""
@@ -73,14 +93,14 @@ class ControlStep:
             self._drop(stream)
             self._graph = key, made
         for _ in range(times // copies):
-            _ask(driver.launch_graph(self._graph[1], stream))
+            ask(driver.launch_graph(self._graph[1], stream))
         return times // copies * copies
 
     def _captured(self, rows: Rows, numbers: Sequence[Any], copies: int) -> int:
         driver, graphs = self._driver, self._device.graphs
         with graphs.lock:
             stream = graphs.capturing()
-            _ask(driver.begin_capture(stream, CAPTURE_RELAXED))
+            ask(driver.begin_capture(stream, CAPTURE_RELAXED))
             try:
                 turn = self._bodies[0].turn(stream)
                 for _ in range(copies):
@@ -88,15 +108,15 @@ class ControlStep:
                         turn(row, [0, *numbers])
             finally:
                 code, graph = driver.end_capture(stream)
-        _ask(code)
+        ask(code)
         code, executable = driver.instantiate(graph)
         driver.destroy_graph(graph)
-        _ask(code)
+        ask(code)
         return int(executable)
 
     def _drop(self, stream: int) -> None:
         if self._graph is not None:
-            _ask(self._driver.synchronize_stream(stream))
+            ask(self._driver.synchronize_stream(stream))
             self._driver.destroy_executable(self._graph[1])
             self._graph = None
 
@@ -128,8 +148,8 @@ class _Hands:
 
     def _read(self, address: int, nbytes: int) -> int:
         word = ctypes.c_int64(0)
-        _ask(self._driver.to_host(ctypes.addressof(word), address, nbytes, self._stream))
-        _ask(self._driver.synchronize_stream(self._stream))
+        ask(self._driver.to_host(ctypes.addressof(word), address, nbytes, self._stream))
+        ask(self._driver.synchronize_stream(self._stream))
         return word.value
 
     def integer(self, address: int) -> int:
@@ -140,17 +160,7 @@ class _Hands:
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         if nbytes:
-            _ask(self._driver.on_device(target, source, nbytes, self._stream))
+            ask(self._driver.on_device(target, source, nbytes, self._stream))
 
     def repeat(self, rows: Rows, numbers: Sequence[Any], times: int) -> int:
         return self._step.repeat(rows, numbers, times, self._stream)
-
-
-def _uses_turn(body: Plan) -> bool:
-    """Whether some argument is the number of the turn."""
-    return any(isinstance(a, Scalar) and a.index == 0 for t in body.tasks for a in t.arguments)
-
-
-def _ask(code: int) -> None:
-    if code != SUCCESS:
-        raise Refused(code)

@@ -17,6 +17,8 @@ from .cuda_native import native
 
 SUCCESS, OUT_OF_MEMORY, NOT_READY = 0, 2, 600
 CAPTURING = 1
+IF, WHILE = 0, 1  # kinds of conditional nodes
+CONDITIONALS = (12, 4)  # the first CUDA version whose driver nests conditional nodes
 NO_DESTRUCTOR_SYNC = MOVE = 1
 MEMORY_TYPE, HOST_MEMORY = 2, 1
 CAPTURE_RELAXED = 2  # a capture that forbids other threads nothing
@@ -42,6 +44,16 @@ class KernelNode(ctypes.Structure):
         *((name, c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared_bytes")),
         *((name, c_void_p) for name in ("parameters", "extra", "kernel", "context")),
     )
+
+
+class ConditionalNode(ctypes.Structure):
+    """CUgraphNodeParams of cuda.h, of a conditional node: its union is 29 words."""
+
+    _fields_ = (
+        *(("type", c_int), ("reserved", c_int * 3), ("handle", c_ulonglong), ("kind", c_int), ("size", c_uint)),
+        *(("bodies", ctypes.POINTER(c_void_p)), ("context", c_void_p), ("rest", c_ulonglong * 26)),
+    )
+    TYPE = 13
 
 
 class Driver:
@@ -92,6 +104,13 @@ class Driver:
         self._name = function("cuGetErrorName", c_int, c_void_p)
         self._text = function("cuGetErrorString", c_int, c_void_p)
         self._version = function("cuDriverGetVersion", c_void_p)
+        self.conditionals = self.version() >= CONDITIONALS
+        if self.conditionals:
+            self._handle = function("cuGraphConditionalHandleCreate", c_void_p, c_void_p, c_void_p, c_uint, c_uint)
+            self._add_node = function("cuGraphAddNode", c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
+            self._follow = function("cuStreamUpdateCaptureDependencies", c_void_p, c_void_p, c_size_t, c_uint)
+            self._capture_into = function("cuStreamBeginCaptureToGraph", *(c_void_p,) * 4, c_size_t, c_int)
+            self._context = function("cuCtxGetCurrent", c_void_p)
         self._memory = function("cuDeviceTotalMem_v2", c_void_p, c_int)
 
     def address(self, name: str) -> int:
@@ -117,6 +136,29 @@ class Driver:
         status, number, graph = c_int(), c_ulonglong(), c_void_p()
         code = self._capture_info(stream, byref(status), byref(number), byref(graph), None, None)
         return code, (graph.value or 0) if code == SUCCESS and status.value == CAPTURING else 0
+
+    def capture_into(self, stream: int, graph: int) -> int:
+        """Begin a capture that adds to a graph."""
+        return int(self._capture_into(stream, graph, None, None, 0, CAPTURE_RELAXED))
+
+    def conditional_handle(self, stream: int) -> tuple[int, int]:
+        """Result code and what the condition of a node of the captured graph is set by; 0 at each launch."""
+        code, graph = self.captures(stream)
+        context, made = c_void_p(), c_ulonglong()
+        code = code or self._context(byref(context))
+        return code or self._handle(byref(made), graph, context, 0, 1), made.value
+
+    def add_conditional(self, stream: int, handle: int, kind: int) -> tuple[int, int]:
+        """Result code and the graph to be filled of a node that comes next on a captured stream. kind: IF, WHILE."""
+        status, number, graph, count = c_int(), c_ulonglong(), c_void_p(), c_size_t()
+        nodes, context, made = c_void_p(), c_void_p(), c_void_p()
+        code = self._capture_info(stream, *(byref(x) for x in (status, number, graph, nodes, count)))
+        code = code or self._context(byref(context))
+        given = ConditionalNode(type=ConditionalNode.TYPE, handle=handle, kind=kind, size=1, context=context.value)
+        code = code or self._add_node(byref(made), graph, nodes, count, byref(given))
+        if code or (code := self._follow(stream, byref(made), 1, 1)):
+            return int(code), 0
+        return SUCCESS, given.bodies[0] or 0
 
     def capture_mode(self, mode: int) -> int:
         """What this thread may do while somebody captures; the mode before."""

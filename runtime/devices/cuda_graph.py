@@ -83,6 +83,7 @@ class Graphs:
         self._device = device
         self._lanes: list[Lane] = []
         self._turn = self._capture = 0
+        self._bodies: Lane | None = None
         self.lock = threading.RLock()  # of captures, and of what is kept
         self._kept: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # weak references and bytes
         self.limit = device.properties.memory_bytes // BYTES
@@ -96,6 +97,13 @@ class Graphs:
         if not self._capture:
             self._capture = self._device.new_stream(False)
         return self._capture
+
+    @property
+    def bodies(self) -> Lane:
+        """For captures of what needs no library's memory: it may be launched on any stream."""
+        if self._bodies is None:
+            self._bodies = Lane(self._device)
+        return self._bodies
 
     def lane(self) -> Lane:
         """They take turns."""

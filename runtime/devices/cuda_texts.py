@@ -15,7 +15,7 @@ COPIES = 160  # rows of one launch, for the same reason
 THREADS = 256
 MOST_BLOCKS = 1056  # of one copy
 
-_HEAD = """.version 7.0
+HEAD = """.version 7.0
 .target sm_60
 .address_size 64
 .visible .entry {name}(.param .align 8 .b8 arguments[{nbytes}])
@@ -26,15 +26,16 @@ _HEAD = """.version 7.0
 .reg .b64 %rd<16>;
 """
 
-# Row ctaid.y: (target, source) pointers, then the sizes in bytes. 16 bytes at a time where all are multiples of 16.
-_COPY = """mov.u32 %r0, %ctaid.y;
+# Row ctaid.y: (target, source) pointers from byte `first` on, then the sizes in bytes. 16 bytes at a time where all are
+# multiples of 16. check: what comes first; it may branch to DONE.
+COPY = """mov.u32 %r0, %ctaid.y;
 mov.b64 %rd0, arguments;
 mul.wide.u32 %rd1, %r0, 16;
 add.s64 %rd1, %rd0, %rd1;
 mul.wide.u32 %rd2, %r0, 8;
 add.s64 %rd2, %rd0, %rd2;
-ld.param.u64 %rd3, [%rd1];
-ld.param.u64 %rd4, [%rd1+8];
+{check}ld.param.u64 %rd3, [%rd1+{first}];
+ld.param.u64 %rd4, [%rd1+{first}+8];
 ld.param.u64 %rd5, [%rd2+{sizes}];
 mov.u32 %r1, %ctaid.x;
 mov.u32 %r2, %ntid.x;
@@ -98,7 +99,7 @@ ret;
 def copy_kernel(rows: int) -> Kernel:
     """(target, source) for each row, then the bytes of each."""
     name = f"copy_{rows}"
-    text = (_HEAD + _COPY).format(name=name, nbytes=24 * rows, sizes=16 * rows)
+    text = (HEAD + COPY).format(name=name, nbytes=24 * rows, first=0, sizes=16 * rows, check="")
     return Kernel(name, "cuda", text, ("ptr",) * 2 * rows + ("i64",) * rows, (("ptx", "copy"),))
 
 
@@ -106,7 +107,7 @@ def copy_kernel(rows: int) -> Kernel:
 def table_kernel(words: int) -> Kernel:
     """The table, then its words."""
     name = f"table_{words}"
-    text = (_HEAD + _TABLE).format(name=name, nbytes=8 * (words + 1), words=words)
+    text = (HEAD + _TABLE).format(name=name, nbytes=8 * (words + 1), words=words)
     return Kernel(name, "cuda", text, ("ptr",) * (words + 1), (("ptx", "table"),))
 
 

@@ -46,3 +46,77 @@ def nested(u: Any, turns: int) -> Any:
 
 
 FUNCTIONS = (jacobi, wave, counted_turns, halved, either, scanned, nested)
+
+
+# What is decided on the way
+
+
+def shrunk(u: Any, turns: int) -> Any:
+    """A condition of the values: NaN ends it, too."""
+    return kg.while_loop(lambda c: (c[0].max() > 2.0**-turns) & (c[1] < 50), lambda c: (c[0] * 0.5, c[1] + 1), (u, 0))
+
+
+def leapfrog(u: Any, turns: int) -> Any:
+    """Values that take over others: the pattern of buffers has six turns."""
+
+    def step(c: Any) -> Any:
+        before, now, n = c
+        return now, 2 * now - before + 0.25 * np.roll(now, 1), n + 1
+
+    return kg.while_loop(lambda c: c[2] < turns, step, (u * 0.5, u, 0))
+
+
+def kept(u: Any, turns: int) -> Any:
+    """One value that never changes is carried along."""
+    return kg.while_loop(lambda c: c[2] < turns, lambda c: (c[0], c[1] + c[0], c[2] + 1), (u, u * 0, 0))
+
+
+def whiles(u: Any, turns: int) -> Any:
+    def inner(c: Any) -> Any:
+        x, n = c
+        x, m = kg.while_loop(lambda d: d[1] < n % 3, lambda d: (d[0] + 1, d[1] + 1), (x, 0))
+        return x * 0.5 + m, n + 1
+
+    return kg.while_loop(lambda c: c[1] < turns, inner, (u, 0))
+
+
+def chosen(u: Any, turns: int) -> Any:
+    def step(c: Any) -> Any:
+        x, n = c
+        return kg.cond(n % 2 == 0, lambda x: x * 0.5, lambda x: x[::-1] + 1, x), n + 1
+
+    return kg.while_loop(lambda c: c[1] < turns, step, (u, 0))
+
+
+def either_way(u: Any, turns: int) -> Any:
+    """A loop in one branch, a branch in the other."""
+    more = u.sum() > 0
+    return kg.cond(
+        more,
+        lambda u: shrunk(u, turns)[0],
+        lambda u: kg.cond(u.max() > turns, lambda u: u - 1, lambda u: u * 2, u),
+        u,
+    )
+
+
+def swept(u: Any, turns: int) -> Any:
+    """Turns of a known number within, and turns of one that was computed beside."""
+
+    def step(c: Any) -> Any:
+        x, n = c
+        return kg.fori_loop(0, 3, lambda i, x: x * 0.5 + i, x), n + 1
+
+    return kg.while_loop(lambda c: c[1] < turns, step, (u, 0))
+
+
+def multiplied(u: Any, turns: int) -> Any:
+    """A library's product in each turn."""
+
+    def turn(c: Any) -> Any:
+        x, n = c
+        return (x @ x.T + x[::-1] * 2 + n) % 7, n + 1
+
+    return kg.while_loop(lambda c: c[1] < turns, turn, (np.arange(1600.0).reshape(40, 40) % 5 + u.sum(), 0))
+
+
+DECIDED = (shrunk, leapfrog, kept, whiles, chosen, either_way, swept, multiplied)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.builder import Builder
-from kernelgraph.compiler.graph import Graph
+from kernelgraph.compiler.graph import Builder, Graph
 from kernelgraph.compiler.ops import OPS, Op
 from kernelgraph.compiler.types import ArrayType, DType, kind_of
 from kernelgraph.runtime.device import Device

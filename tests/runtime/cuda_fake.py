@@ -10,13 +10,13 @@ import ctypes
 import random
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from kernelgraph.runtime.devices.cuda_driver import NOT_READY, SUCCESS, KernelNode, LaunchConfig
+from kernelgraph.runtime.devices.cuda_driver import IF, NOT_READY, SUCCESS, KernelNode, LaunchConfig
 from kernelgraph.runtime.devices.cuda_properties import H200
 from kernelgraph.runtime.errors import OutOfMemory
 from kernelgraph.runtime.program import Kernel
@@ -116,9 +116,12 @@ class FakeDriver:
         self.ticks, self.when = 0, dict[int, int]()  # operations done, and how many when an event happened
         self.graphs: dict[int, list[FakeNode]] = {}  # graphs, and those made executable
         self.functions: dict[int, dict[int, Callable[[], None]]] = {}  # of an executable graph, by node
+        self.conditionals = True
+        self.conditions: dict[int, int] = {}  # by handle of a conditional node
+        self.handles: dict[int, list[int]] = {}  # of a graph, those of bodies in it too
         self.capturing: dict[int, set[FakeNode]] = {}  # stream -> the nodes that its next one follows
-        self.captured: list[FakeNode] = []
-        self.marks: dict[int, set[FakeNode]] = {}  # by captured event
+        self.into: dict[int, int] = {}  # stream -> the graph that it is captured into
+        self.marks: dict[int, tuple[int, set[FakeNode]]] = {}  # by captured event: its graph, what it follows
         self.refuse: dict[str, int] = {}  # name of a call -> code of its next result
         self.events: dict[tuple[int, int], int] = {}  # by executable graph and node
         self.callbacks: list[Any] = []
@@ -164,7 +167,7 @@ class FakeDriver:
         if stream in self.capturing:
             if function is not None:
                 node = FakeNode(self.context._handle(), function, set(self.capturing[stream]))
-                self.captured.append(node)
+                self.graphs[self.into[stream]].append(node)
                 self.capturing[stream] = {node}
         else:
             self.streams[stream].append((label, function, needs))
@@ -175,26 +178,59 @@ class FakeDriver:
         if code := self._code("begin_capture", stream):
             return code
         assert not self.capturing
-        self.capturing, self.captured, self.marks = {stream: set()}, [], {}
+        graph = self.context._handle()
+        self.graphs[graph], self.handles[graph] = [], []
+        self.capturing, self.into, self.marks = {stream: set()}, {stream: graph}, {}
         return SUCCESS
 
     def end_capture(self, stream: int) -> tuple[int, int]:
-        nodes, joined = self.captured, set()
+        graph, joined = self.into[stream], set()
         following = list(self.capturing[stream])
         while following:
             node = following.pop()
             if node not in joined:
                 joined.add(node)
                 following += node.pred
-        self.capturing, self.captured, self.marks = {}, [], {}
-        if joined != set(nodes):
-            return UNJOINED, 0
-        handle = self.context._handle()
-        self.graphs[handle] = nodes
-        return SUCCESS, handle
+        for each in [s for s, g in self.into.items() if g == graph]:
+            del self.capturing[each], self.into[each]
+        self.marks = {event: mark for event, mark in self.marks.items() if mark[0] != graph}
+        return (SUCCESS, graph) if joined == set(self.graphs[graph]) else (UNJOINED, 0)
 
     def captures(self, stream: int) -> tuple[int, int]:
-        return SUCCESS, int(stream in self.capturing)
+        return SUCCESS, self.into.get(stream, 0)
+
+    def capture_into(self, stream: int, graph: int) -> int:
+        assert stream not in self.capturing and not self.graphs[graph]
+        self.capturing[stream], self.into[stream] = set(), graph
+        return self._code("capture_into")
+
+    def conditional_handle(self, stream: int) -> tuple[int, int]:
+        made = self.context._handle()
+        self.handles[self.into[stream]].append(made)
+        return self._code("conditional_handle"), made
+
+    def add_conditional(self, stream: int, handle: int, kind: int) -> tuple[int, int]:
+        if code := self._code("add_conditional", kind):
+            return code, 0
+        body = self.context._handle()
+        self.graphs[body], self.handles[body] = [], self.handles[self.into[stream]]
+
+        def go() -> None:
+            while self.conditions[handle]:
+                for node in self._order(self.graphs[body]):
+                    node.function()
+                if kind == IF:
+                    break
+
+        self._put(stream, "conditional", go)
+        return SUCCESS, body
+
+    def _order(self, nodes: list[FakeNode]) -> Iterator[FakeNode]:
+        done: set[FakeNode] = set()
+        while len(done) < len(nodes):
+            node = self.rng.choice([n for n in nodes if n not in done and n.pred <= done])
+            yield node
+            done.add(node)
 
     def captured_node(self, stream: int) -> tuple[int, int]:
         nodes = [node.handle for node in self.capturing[stream]]
@@ -206,6 +242,7 @@ class FakeDriver:
         handle = self.context._handle()
         self.graphs[handle] = list(self.graphs[graph])
         self.functions[handle] = {node.handle: node.function for node in self.graphs[graph]}
+        self.handles[handle] = self.handles[graph]
         return SUCCESS, handle
 
     def add_event(self, graph: int, follows: int, event: int) -> tuple[int, int]:
@@ -233,11 +270,10 @@ class FakeDriver:
 
         if code := self._code("launch_graph", stream):
             return code
-        done: set[FakeNode] = set()
-        while len(done) < len(nodes):
-            node = self.rng.choice([n for n in nodes if n not in done and n.pred <= done])
+        handles = self.handles[executable]
+        self._put(stream, "graph", lambda: self.conditions.update(dict.fromkeys(handles, 0)))
+        for node in self._order(nodes):
             self._put(stream, "graph", functions[node.handle])
-            done.add(node)
         return SUCCESS
 
     def destroy_executable(self, executable: int) -> int:
@@ -265,12 +301,19 @@ class FakeDriver:
         options = dict(found.options)
         members = options.get("packed", 1)
         kinds = sorted(found.signature * members, key=lambda kind: kind != "ptr")
+        words = 3 if "guarded" in options else 0
+        kinds += ["i64"] * words
         slots = (ctypes.c_void_p * len(kinds)).from_address(parameters)
         arguments = [self._argument(kind, slot) for kind, slot in zip(kinds, slots, strict=True)]
 
+        guard = arguments[len(kinds) - words :]
+        del kinds[len(kinds) - words :], arguments[len(arguments) - words :]
+
         def go() -> None:
+            if guard and not _holds(guard):
+                return
             if "ptx" in options:
-                _TEXTS[options["ptx"]](arguments)
+                _TEXTS[options["ptx"]](self, arguments)
                 return
             real = [self.context.pointer(a) if k == "ptr" else a for k, a in zip(kinds, arguments, strict=True)]
             pointers = kinds.count("ptr")
@@ -294,7 +337,7 @@ class FakeDriver:
         if code := self._code("record", stream, event):
             return code
         if stream in self.capturing:
-            self.marks[event] = set(self.capturing[stream])
+            self.marks[event] = self.into[stream], set(self.capturing[stream])
             return SUCCESS
         self._put(stream, "record", self._recorded(event))
         return SUCCESS
@@ -320,7 +363,8 @@ class FakeDriver:
         if code := self._code("wait", stream, event):
             return code
         if event in self.marks:
-            self.capturing[stream] = self.capturing.get(stream, set()) | self.marks[event]
+            self.into[stream], nodes = self.marks[event]
+            self.capturing[stream] = self.capturing.get(stream, set()) | nodes
         elif event in self.recorded:
             self._put(stream, "wait", None, (event, self.recorded[event]))
         return SUCCESS
@@ -376,18 +420,47 @@ def _part(values: list[Any], row: int, rows: int) -> list[Any]:
     return values[row * each : (row + 1) * each]
 
 
-def _copy_rows(arguments: list[int]) -> None:
+def _copy_rows(driver: FakeDriver, arguments: list[int]) -> None:
     rows = len(arguments) // 3
     for i in range(rows):
         ctypes.memmove(arguments[2 * i], arguments[2 * i + 1], arguments[2 * rows + i])
 
 
-def _write_table(arguments: list[int]) -> None:
+def _write_table(driver: FakeDriver, arguments: list[int]) -> None:
     table, *words = arguments
     (ctypes.c_uint64 * len(words)).from_address(table)[:] = words
 
 
-_TEXTS: dict[str, Callable[[list[int]], None]] = {"copy": _copy_rows, "table": _write_table}
+def _holds(guard: list[int]) -> bool:
+    address, mask, want = (word & (1 << 64) - 1 for word in guard)
+    return ctypes.c_uint64.from_address(address).value & mask == want
+
+
+def _begin(driver: FakeDriver, arguments: list[int]) -> None:
+    flags, byte, *guard = arguments
+    first = int(ctypes.c_uint8.from_address(byte).value != 0) if _holds(guard) else 2
+    ctypes.memmove(flags, bytes([first, *[1] * 7, *[0] * 8]), 16)
+
+
+def _decide(driver: FakeDriver, arguments: list[int]) -> None:
+    *guard, handle = arguments
+    driver.conditions[handle] = int(_holds(guard))
+
+
+def _leave(driver: FakeDriver, arguments: list[int]) -> None:
+    flags = ctypes.string_at(arguments[0], 8)
+    rows = (len(arguments) - 1) // 4
+    first = next((i for i in range(8) if flags[i] != 1), 8)
+    for i in range(rows):
+        target, source = arguments[1 + 2 * i : 3 + 2 * i]
+        nbytes, mask = arguments[1 + 2 * rows + i], arguments[1 + 3 * rows + i]
+        if flags[0] != 2 and mask >> first & 1:
+            ctypes.memmove(target, source, nbytes)
+
+
+_TEXTS: dict[str, Callable[[FakeDriver, list[int]], None]] = {
+    "copy": _copy_rows, "table": _write_table, "begin": _begin, "decide": _decide, "leave": _leave,
+}  # fmt: skip
 
 
 class FakeBlas:

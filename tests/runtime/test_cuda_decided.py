@@ -1,0 +1,158 @@
+"""Loops and branches in which a GPU in memory decides: as conditional nodes and guarded kernels of one graph."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.runtime.devices import cuda
+from kernelgraph.runtime.devices.cuda_driver import IF, WHILE
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+from cuda_calls import call, counted, device_on, ready  # noqa: E402
+from cuda_fake import FakeContext  # noqa: E402
+
+from tests.compiler.loop_programs import DECIDED, either, halved, leapfrog, multiplied, shrunk  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake GPU runs text: nothing is compiled."""
+    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+
+
+def start(function: Any, turns: int, old: bool = False, u: Any = None) -> tuple[Any, Any, Any, Any]:
+    """A device, the executable on it, an array, and what comes out of the function for it."""
+    u = np.random.default_rng(turns).integers(-4, 5, 6).astype(np.float64) if u is None else u
+    graph = kg.kernel_graph(device="fake")(lambda u: function(u, turns)).graph(u)
+    device = device_on(FakeContext(turns))
+    device.context.driver.conditionals = not old
+    executable = device.prepare(ready(graph))
+    wanted = [np.asarray(x) for x in _leaves(function(u, turns))]
+    return device, executable, u, (graph, wanted)
+
+
+def put(device: Any, graph: Any, u: Any) -> list[tuple[Any, Any]]:
+    start = np.arange(1600.0).reshape(40, 40) % 5  # of `multiplied`
+    found = []
+    for array in (u, start)[: len(graph.inputs)]:
+        memory = device.allocate(array.nbytes)
+        found.append((memory, device.upload(np.ascontiguousarray(array), memory)))
+    return found
+
+
+def got(device: Any, memories: Any, kept: Any, wanted: Any) -> list[Any]:
+    for event in kept[0]:
+        event.wait()
+    hosts = [np.empty(w.shape, w.dtype) for w in wanted]
+    for memory, host in zip(memories, hosts, strict=True):
+        device.download(memory, host)
+    return hosts
+
+
+def same(found: Any, wanted: Any) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def reads(device: Any) -> int:
+    """Copies to the host so far."""
+    return counted(device, "to_host")
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 7, 13])
+@pytest.mark.parametrize("function", DECIDED)
+def test_the_gpu_decides(function: Any, turns: int) -> None:
+    device, executable, u, (graph, wanted) = start(function, turns)
+    inputs = put(device, graph, u)
+    memories, kept = call(device, executable, inputs)
+    assert reads(device) == counted(device, "synchronize_stream") == 0  # the host waits for nothing
+    assert counted(device, "launch_graph") == 1
+    assert any("the GPU decides" in note for note in executable.notes)
+    same(got(device, memories, kept, wanted), wanted)
+
+
+@pytest.mark.parametrize("function", [shrunk, leapfrog, multiplied, either])
+def test_an_old_driver_leaves_it_to_the_host(function: Any) -> None:
+    device, executable, u, (graph, wanted) = start(function, 5, old=True)
+    memories, kept = call(device, executable, put(device, graph, u))
+    assert reads(device) > 0 and counted(device, "launch_graph") == 0
+    assert any("driver is older" in note for note in executable.notes)
+    same(got(device, memories, kept, wanted), wanted)
+
+
+@pytest.mark.parametrize(
+    "refused", ["add_conditional", "conditional_handle", "capture_into", "instantiate", "launch_graph"]
+)
+def test_what_the_driver_refuses_the_host_does(refused: str) -> None:
+    device, executable, u, (graph, wanted) = start(shrunk, 5)
+    inputs = put(device, graph, u)
+    device.context.driver.refuse[refused] = 801
+    for _ in range(2):
+        memories, kept = call(device, executable, inputs)
+        same(got(device, memories, kept, wanted), wanted)
+    assert any("no graph" in note for note in executable.notes)
+
+
+def test_what_only_the_host_can_do_keeps_its_loop() -> None:
+    def solved(u: Any, turns: int) -> Any:
+        def turn(c: Any) -> Any:
+            return c[0] + np.linalg.det(c[0][:4].reshape(2, 2)), c[1] + 1
+
+        return kg.while_loop(lambda c: c[1] < turns, turn, (u, 0))
+
+    device, executable, u, (graph, wanted) = start(solved, 3)
+    assert any("waits for the host" in note for note in executable.notes), executable.notes
+    memories, kept = call(device, executable, put(device, graph, u))
+    same(got(device, memories, kept, wanted), wanted)
+
+
+def test_conditions_that_are_not_numbers() -> None:
+    for special in (np.nan, np.inf, -np.inf):
+        u = np.array([special, 1.0, 2, 3, 4, 5])
+        device, executable, u, (graph, wanted) = start(shrunk, 2, u=u)
+        memories, kept = call(device, executable, put(device, graph, u))
+        same(got(device, memories, kept, wanted), wanted)
+
+
+def test_kernels_that_can_look_need_no_node_of_their_own() -> None:
+    def kinds(function: Any) -> list[int]:
+        device, executable, u, (graph, _) = start(function, 3)
+        kept = call(device, executable, put(device, graph, u))
+        device.synchronize()
+        del kept
+        return [entry[1] for entry in device.context.driver.log if entry[0] == "add_conditional"]
+
+    assert kinds(halved) == [WHILE]
+    assert kinds(either) == []  # both bodies look at the flag
+    assert kinds(multiplied) == [IF, WHILE, IF]  # the turn before, the round, its second turn
+
+
+def test_calls_in_flight_have_graphs_of_their_own() -> None:
+    device, executable, _, (graph, _) = start(leapfrog, 9)
+    arrays = [np.arange(6.0) + i for i in range(3)]
+    inputs = [put(device, graph, u) for u in arrays]
+    calls = [call(device, executable, each) for each in inputs]  # nothing has run yet
+    assert counted(device, "instantiate") == 3
+    for u, (memories, kept) in zip(arrays, calls, strict=True):
+        wanted = [np.asarray(x) for x in _leaves(leapfrog(u, 9))]
+        same(got(device, memories, kept, wanted), wanted)
+
+
+def test_addresses_that_come_again_have_their_graph() -> None:
+    device, executable, u, (graph, wanted) = start(shrunk, 9)
+    inputs = put(device, graph, u)
+    for _ in range(4):
+        memories, kept = call(device, executable, inputs)
+        same(got(device, memories, kept, wanted), wanted)
+        del memories, kept
+    assert counted(device, "instantiate") == 1 and counted(device, "launch_graph") == 4
+
+
+def _leaves(value: Any) -> list[Any]:
+    return [x for v in value for x in _leaves(v)] if isinstance(value, tuple) else [value]
