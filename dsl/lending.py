@@ -172,14 +172,18 @@ def gpu_of(value: Any) -> int | None:
 
 
 def place_of(value: Any) -> tuple[int, int] | None:
-    """DLPack's kind and number of a device; None for what has no DLPack. PyTorch's own method takes 25 us."""
-    torchs = getattr(getattr(value, "device", None), "type", None)
-    if torchs in _TORCH:
-        return _TORCH[torchs], value.device.index or 0
-    method = getattr(value, "__dlpack_device__", None)
-    if method is None:
-        return None
-    kind, index = method()
+    """DLPack's kind and number of a device; None for what has no DLPack. PyTorch's own method takes 25 us.
+    Raises ArgumentsError for what has no memory any more."""
+    try:
+        torchs = getattr(getattr(value, "device", None), "type", None)
+        if torchs in _TORCH:
+            return _TORCH[torchs], value.device.index or 0
+        method = getattr(value, "__dlpack_device__", None)
+        if method is None:
+            return None
+        kind, index = method()
+    except RuntimeError as error:  # JAX's, of an array that was donated or deleted
+        raise ArgumentsError(f"{name_of(value)} cannot be read: {str(error).rstrip('.')}") from None
     return int(kind), int(index)
 
 

@@ -12,7 +12,7 @@ from ..compiler.types import SHORT_NAMES, dtype_of, type_of
 from .array import Array
 from .capture import Argument
 from .errors import ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
-from .foreign import foreign, is_foreign
+from .foreign import foreign, is_foreign, quick
 from .lending import SharedArray, as_leaf, borrow, gpu_of
 from .pointer import address
 from .spec import Spec, spec_of
@@ -180,6 +180,9 @@ def to_leaf(value: Any) -> Any:
         return value
     if kind is SharedArray:
         return as_leaf(value)
+    found = quick(value)
+    if found is not None:
+        return _array_leaf(found, np.ndarray)
     gpu = gpu_of(value)
     if gpu is not None:
         return as_leaf(borrow(value, gpu))

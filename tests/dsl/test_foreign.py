@@ -227,6 +227,45 @@ def test_torch_tensors_that_are_assigned_to() -> None:
     assert_same(np.asarray(x), reference)
 
 
+def test_later_calls_see_tensors_as_the_first_one_does() -> None:
+    """Calls after the first take a shorter way."""
+    torch = library("torch")
+    f = cpu(lambda x, y: x * 2 + y)
+    x = torch.arange(12.0).reshape(3, 4)
+    for _ in range(3):
+        assert_same(f(x, x), x.numpy() * 3)
+        assert_same(f(x.T, x.T), x.numpy().T * 3)
+    x += 1  # the same memory
+    assert_same(f(x, x), x.numpy() * 3)
+    for other in (x.double(), x.bfloat16(), x[:, ::2], x[:0]):
+        assert_same(np.asarray(f(other, other), np.float32), (other.float() * 3).numpy())
+    refused(lambda: f(x.clone().requires_grad_(), x), kg.ArgumentsError, "torch Tensor", "x.detach()")
+    y = torch.ones(3, 4)
+    assert_same(f(y, y), y.numpy() * 3)
+    y = torch.ones(2)
+    f(y, y)
+    y.resize_(1000)  # no call has made that impossible
+    assert_same(f(y[:2], np.float32(1)), np.full(2, 3, np.float32))
+
+
+def test_tensors_that_are_assigned_to_again_and_again() -> None:
+    torch = library("torch")
+    add = cpu(lambda u: u.__iadd__(1))
+    x = torch.zeros(4)
+    assert all(add(x) is x for _ in range(4))
+    assert_same(x.numpy(), np.full(4, 4, np.float32))
+
+
+def test_a_negated_tensor_is_not_read_as_its_memory() -> None:
+    """Its values are those of its memory, negated; DLPack cannot say so."""
+    torch = library("torch")
+    x = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    f = cpu(lambda x: x + 1)
+    for _ in range(3):
+        assert_same(f(x.resolve_neg()), np.array([-1, 5], np.float32))
+        refused(lambda: f(x), kg.ArgumentsError, "negative bit", "x.resolve_neg()")
+
+
 def test_arrays_in_torch() -> None:
     torch = pytest.importorskip("torch")
     a = cpu(lambda x: x * 2)(X)
@@ -254,6 +293,19 @@ def test_jax_arrays() -> None:
     half = x.astype(jax.numpy.bfloat16)
     same_halves(cpu(lambda x: x * 2)(half), reference.astype(ml_dtypes.bfloat16) * 2)
     refused(lambda: cpu(lambda u: u.__setitem__(0, 1))(x), kg.ReadOnlyError, "read-only", "pass x.copy()")
+
+
+def test_later_calls_see_jax_arrays_as_the_first_one_does() -> None:
+    jax = library("jax")
+    f, add = cpu(lambda x: x * 2), cpu(lambda u: u.__iadd__(1))
+    for i in range(3):
+        x = jax.device_put(np.arange(4.0, dtype=np.float32) + i, jax.devices("cpu")[0])
+        assert_same(f(x), np.asarray(x) * 2)
+        half = x.astype(jax.numpy.bfloat16)
+        same_halves(f(half), np.asarray(half) * 2)
+        refused(lambda x=x: add(x), kg.ReadOnlyError, "read-only", "pass x.copy()")
+    x.delete()
+    refused(lambda: f(x), kg.ArgumentsError, "deleted")
 
 
 def test_arrays_in_jax() -> None:
