@@ -9,7 +9,7 @@ from typing import Any
 from ..runtime.device import Event
 
 _flights: deque[tuple[tuple[Event, ...], Any, int]] = deque()
-_held = [0]  # bytes that calls in flight hold; threads may leave it a little off
+_held = [0]  # bytes that calls in flight hold; threads may leave it a little off, until nothing is in flight
 
 AHEAD = 8  # calls that may always be in flight,
 FLIGHT_BYTES = 8 << 30  # beyond them only while all together hold less than this
@@ -44,7 +44,7 @@ def _sweep() -> None:
                     return
             _held[0] -= flight[2]
     except IndexError:
-        return
+        _held[0] = 0
 
 
 def status() -> tuple[int, int]:

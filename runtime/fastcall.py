@@ -42,7 +42,7 @@ def builtin(address: int, words: Sequence[int], held: Any) -> Callable[..., Any]
 @cache
 def works() -> bool:
     """Whether the words of a `bytes` object lie where machine code looks for them."""
-    usual = sys.implementation.name == "cpython" and sys.byteorder == "little" and object.__basicsize__ == 16
+    usual = sys.implementation.name == "cpython" and sys.byteorder == "little"
     text = b"12345678"
     return usual and ctypes.string_at(id(text) + BYTES_AT, 8) == text and word_at(id(text) + TYPE_AT) == id(bytes)
 

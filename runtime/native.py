@@ -98,7 +98,7 @@ class Native:
     def __init__(self) -> None:
         sources = [native_ir.source_of(m) for m in (native_ir, native_records, *TEXTS)]
         self.code = code = machine_code.build_lazily(
-            digest("engine", *sources, *ENTRIES),
+            digest("engine", *sources, *ENTRIES, native_records.HEAD),
             lambda: native_ir.translate(TEXTS, ENTRIES, platform.machine()),
             "engine",
         )

@@ -25,7 +25,7 @@ class Native:
             raise CompileError("this Python has no place for them")
         sources = [native_ir.source_of(m) for m in (native_ir, native_records, w)]
         self._code = machine_code.build_lazily(
-            digest("cuda calls", *sources, *ENTRIES),
+            digest("cuda calls", *sources, *ENTRIES, native_records.HEAD),
             lambda: native_ir.translate([w], ENTRIES, platform.machine()),
             "cuda_calls",
         )
