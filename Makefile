@@ -18,7 +18,7 @@ help:  ## this list
 demo: $(VENV)/demo.stamp  ## run the demo on a photograph and an elevation model: PNGs go to demo-output/
 	$(BIN)/python examples/demo.py $(ARGS)
 
-test: lint  ## lint, type-check, and run every test that needs no GPU
+test: lint $(VENV)/interop.stamp  ## lint, type-check, and run every test that needs no GPU
 	$(PYTEST) -n $(WORKERS) --dist worksteal $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
@@ -74,3 +74,8 @@ $(VENV)/peers.stamp: EXTRAS := dev,peers
 $(VENV)/%.stamp: pyproject.toml | $(BIN)/python
 	$(PIP) --editable ".[$(EXTRAS)]"
 	@touch $@
+
+# Where they cannot be had, their tests are skipped (in CI they fail). The indexes that pip is set up with come first.
+$(VENV)/interop.stamp: tests/interop.txt $(VENV)/dev.stamp
+	@{ $(PIP) -r $< 2>/dev/null || $(PIP) -r $< --extra-index-url https://download.pytorch.org/whl/cpu; } && touch $@ || \
+		echo "no PyTorch or JAX for CPUs: tests with them are skipped" >&2

@@ -34,6 +34,20 @@ def wall_clock(call: Callable[[], Any], calls: int) -> float:
     return (time.perf_counter() - start) / calls
 
 
+def clock_of(sync: Callable[[], Any]) -> Clock:
+    """For work that goes on when the call returns, until `sync` has waited for it."""
+
+    def clock(call: Callable[[], Any], calls: int) -> float:
+        sync()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        sync()
+        return (time.perf_counter() - start) / calls
+
+    return clock
+
+
 def interleave(
     candidates: Mapping[str, Callable[[], Any]],
     seconds: float,
@@ -87,6 +101,28 @@ class Result:
             ratio = f"{self.median(self.ours) / middle:.2f}" if self.ours in self.samples else ""
             lines.append(f"| {name} | {show(middle)} | {show(min(samples))} | {speed} | {ratio} |")
         return "\n".join([*lines, "", *(f"- {note}" for note in self.notes), *([""] if self.notes else [])])
+
+
+def print_tables(
+    works: Iterable[Any],
+    candidates: Callable[[Any], tuple[dict[str, Callable[[], Any]], list[str]]],
+    clock: Callable[[Any], Clock],
+    seconds: float,
+    release: Callable[[], None],
+) -> list[str]:
+    """A table for each workload. One that fails is named, the others still count, and the names are returned."""
+    failed = []
+    for work in works:
+        try:
+            calls, notes = candidates(work)
+            samples = interleave(calls, seconds, clock(work), sample_seconds=20e-3)
+            print(Result(work.title, samples, work.nbytes, tuple(notes)).markdown(), flush=True)
+        except Exception as error:
+            print(f"### {work.title}\n\n- fails: {type(error).__name__}: {str(error)[:300]}\n", flush=True)
+            failed.append(work.name)
+        calls = {}
+        release()
+    return failed
 
 
 def show(seconds: float) -> str:

@@ -25,7 +25,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-from common import Peers, interleave, machine, pin, wall_clock
+from common import Peers, clock_of, interleave, machine, pin, wall_clock
 
 PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 PARSER.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
@@ -361,14 +361,7 @@ def main() -> None:
         device = Device(0)
         device.set_current()
         about = device.name
-
-        def clock(call: Call, calls: int) -> float:
-            device.sync()
-            start = time.perf_counter()
-            for _ in range(calls):
-                call()
-            device.sync()
-            return (time.perf_counter() - start) / calls
+        clock = clock_of(device.sync)
 
     options.out.mkdir(parents=True, exist_ok=True)
     packages = ("numpy", "numexpr", "torch", "jax", "cupy", "numba-cuda")

@@ -28,7 +28,7 @@ import numpy as np
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the others need memory too
 sys.path.insert(0, str(Path(__file__).parent))
-from common import Peers, Result, interleave, machine
+from common import Peers, clock_of, machine, print_tables
 from gpu_time import device_microseconds
 
 import kernelgraph as kg
@@ -298,6 +298,7 @@ def _head(result: Any) -> Any:
 
 def _release(peers: Peers) -> None:
     """Give the memory that libraries keep back to the device."""
+    KEPT.clear()
     gc.collect()
     if torch := peers.get("torch"):
         torch.compiler.reset()
@@ -316,14 +317,11 @@ def main() -> None:
     device = Device(0)
     device.set_current()
 
+    on_device = clock_of(device.sync)
+
     def batch(call: Call, calls: int) -> float:
         KEPT.clear()
-        device.sync()
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        device.sync()
-        return (time.perf_counter() - start) / calls
+        return on_device(call, calls)
 
     def host(call: Call, calls: int) -> float:
         device.sync()
@@ -338,20 +336,13 @@ def main() -> None:
     print(f"## {device.name}\n\n{machine(None, PACKAGES, device.name)}\n")
     for name, why in peers.skipped.items():
         print(f"- {name} is left out: {why}")
-    failed = []
-    for work in workloads(8 if options.small else 1):
-        if options.only and work.name not in options.only:
-            continue
-        try:
-            calls, notes = candidates(work, arrays_of(work), peers)
-            samples = interleave(calls, options.seconds, host if work.host else batch, sample_seconds=20e-3)
-            print(Result(work.title, samples, work.nbytes, tuple(notes)).markdown(), flush=True)
-        except Exception as error:  # the other workloads still count
-            print(f"### {work.title}\n\n- fails: {type(error).__name__}: {error}\n", flush=True)
-            failed.append(work.name)
-        calls = {}
-        KEPT.clear()
-        _release(peers)
+    failed = print_tables(
+        [w for w in workloads(8 if options.small else 1) if not options.only or w.name in options.only],
+        lambda work: candidates(work, arrays_of(work), peers),
+        lambda work: host if work.host else batch,
+        options.seconds,
+        partial(_release, peers),
+    )
     if not options.only or "stacked" in options.only:
         print(stacked(), flush=True)
     if failed:

@@ -11,7 +11,6 @@ import argparse
 import gc
 import os
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from common import Peers, Result, interleave, machine
+from common import Peers, clock_of, machine, print_tables, wall_clock
 
 import kernelgraph as kg
 
@@ -120,6 +119,8 @@ def candidates(work: Workload, device: str, peers: Peers) -> tuple[dict[str, Cal
     ours = kg.kernel_graph(device=device)(lambda *a: work.body(np, *a))
     mine = [kg.asarray(a, device=device) for a in arrays]
     found: dict[str, Call] = {"kernelgraph": lambda: ours(*mine)}
+    if device == "cpu":
+        found["kernelgraph"] = lambda: ours(*mine).wait()
     wanted = np.asarray(work.body(np, *arrays)).reshape(-1)[:1000]
     got = np.asarray(found["kernelgraph"]()).reshape(-1)[:1000]
     if not work.name.startswith("argsort"):
@@ -147,45 +148,32 @@ def candidates(work: Workload, device: str, peers: Peers) -> tuple[dict[str, Cal
 
 def main() -> None:
     options = PARSER.parse_args()
-    peers = Peers([p for p in ("torch", "cupy") if p not in options.skip and options.device == "cuda"]).load()
-    sync: Callable[[], Any] = lambda: None  # noqa: E731
-    where = ""
-    if options.device == "cuda":
+    cuda = options.device == "cuda"
+    peers = Peers([p for p in ("torch", "cupy") if p not in options.skip and cuda]).load()
+    clock, where = wall_clock, ""
+    if cuda:
         from cuda.core import Device
 
         gpu = Device(0)
         gpu.set_current()
-        sync, where = gpu.sync, gpu.name
+        clock, where = clock_of(gpu.sync), gpu.name
 
-    def batch(call: Call, calls: int) -> float:
-        sync()
-        start = time.perf_counter()
-        for _ in range(calls):
-            result = call()
-        if options.device == "cpu":
-            np.asarray(result)
-        sync()
-        return (time.perf_counter() - start) / calls
-
-    print(f"## {where or 'CPU'}\n\n{machine(None, PACKAGES, where)}\n")
-    log = (26 if options.device == "cuda" else 22) - (6 if options.small else 0)
-    failed = []
-    for work in workloads(log):
-        if options.only and work.name not in options.only:
-            continue
-        try:
-            calls, notes = candidates(work, options.device, peers)
-            samples = interleave(calls, options.seconds, batch, sample_seconds=20e-3)
-            print(Result(work.title, samples, work.nbytes, tuple(notes)).markdown(), flush=True)
-        except Exception as error:  # the other workloads still count
-            print(f"### {work.title}\n\n- fails: {type(error).__name__}: {str(error)[:300]}\n", flush=True)
-            failed.append(work.name)
-        calls = {}
+    def release() -> None:
         gc.collect()
         if torch := peers.get("torch"):
             torch.cuda.empty_cache()
         if cupy := peers.get("cupy"):
             cupy.get_default_memory_pool().free_all_blocks()
+
+    print(f"## {where or 'CPU'}\n\n{machine(None, PACKAGES, where)}\n")
+    log = (26 if cuda else 22) - (6 if options.small else 0)
+    failed = print_tables(
+        [w for w in workloads(log) if not options.only or w.name in options.only],
+        lambda work: candidates(work, options.device, peers),
+        lambda _: clock,
+        options.seconds,
+        release,
+    )
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 

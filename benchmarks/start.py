@@ -3,8 +3,9 @@
     python benchmarks/start.py [--device cpu|cuda] [--rounds 9]
 
 Each line is the median of processes of its own, elapsed and of the processor, and what it adds to the line
-that it builds on: NumPy, and on a GPU also a context of the driver's with a first allocation. The last lines say which
-heavy libraries a warm process loaded, and what compiling one of the benchmarks' kernels takes (CUDA: for sm_90).
+that it builds on: NumPy, and on a GPU also a context of the driver's with a first allocation. Then: which heavy
+libraries a warm process loaded; the parts of a warm first call (see `start_parts.py`); what compiling one of the
+benchmarks' kernels takes (CUDA: for sm_90), and all of them in one call.
 """
 
 # ruff: noqa: E402
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -39,7 +41,7 @@ import numpy as np
 import kernelgraph as kg
 f = kg.kernel_graph(device={device!r})(lambda x: np.exp(-(x * x)) * np.sin(x) + 0.3 * x)
 x = np.linspace(0, 1, 1000, dtype=np.float32)
-np.testing.assert_allclose(np.asarray(f(x)), np.exp(-(x * x)) * np.sin(x) + np.float32(0.3) * x, rtol=1e-5)
+assert np.allclose(np.asarray(f(x)), np.exp(-(x * x)) * np.sin(x) + np.float32(0.3) * x, rtol=1e-5)
 """
 LOADED = """
 print(*sorted({n for n in ("numba", "llvmlite", "nvmath", "cuda.core", "matplotlib", "scipy") if n in sys.modules}))
@@ -55,16 +57,33 @@ def seconds(code: str, environment: dict[str, str], rounds: int) -> tuple[float,
     """The medians over processes: elapsed, and of the processor."""
     elapsed, worked = [], []
     for _ in range(rounds):
-        before, start = os.times(), time.perf_counter()
+        before, start = _worked(), time.perf_counter()
         subprocess.run([sys.executable, "-c", code], check=True, env=environment)
         elapsed.append(time.perf_counter() - start)
-        after = os.times()
-        worked.append(sum(after[2:4]) - sum(before[2:4]))
+        worked.append(_worked() - before)
     return statistics.median(elapsed), statistics.median(worked)
 
 
-def compile_times(device: str) -> list[float]:
-    """Of the kernels of the benchmarks' workloads, nothing cached."""
+def _worked() -> float:
+    """Seconds of the processor that finished processes of this one took."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def parts(device: str, environment: dict[str, str], rounds: int) -> list[tuple[str, float]]:
+    """The medians over processes of what `start_parts.py` prints."""
+    found: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        command = [sys.executable, str(HERE / "start_parts.py"), device]
+        done = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
+        for line in done.stdout.splitlines():
+            name, _, took = line.partition("\t")
+            found.setdefault(name, []).append(float(took))
+    return [(name, statistics.median(took)) for name, took in found.items()]
+
+
+def compile_times(device: str) -> tuple[list[float], list[float], float]:
+    """Of the kernels of the benchmarks' workloads, not cached: each, elapsed and of the processor; all in one call."""
     import numpy as np
     from workloads import WORKLOADS, words
 
@@ -72,15 +91,23 @@ def compile_times(device: str) -> list[float]:
     from kernelgraph.runtime.program import Kernel
 
     if device == "cpu":
-        from kernelgraph.runtime.machine_code import compile_object
+        from kernelgraph.runtime.machine_code import build_all, compile_object
 
         def compiled(kernel: Kernel) -> None:
             compile_object(kernel.source)
+
+        def together(kernels: list[Kernel]) -> None:
+            with kg.override(cache_dir=""):
+                build_all([(k.source, lambda k=k: k.source, k.name) for k in kernels])
     else:
-        from kernelgraph.runtime.devices.cuda_compile import compile_cuda
+        from kernelgraph.runtime.devices.cuda_compile import compile_cuda, cubins
 
         def compiled(kernel: Kernel) -> None:
             compile_cuda(kernel, (9, 0))
+
+        def together(kernels: list[Kernel]) -> None:
+            with kg.override(cache_dir=""):
+                cubins(kernels, (9, 0))
 
     kernels: dict[Kernel, None] = {}
     m = words(np, kg.erf)
@@ -90,12 +117,15 @@ def compile_times(device: str) -> list[float]:
         program = function.program(*arrays)
         kernels.update((task.kernel, None) for task in program.tasks if isinstance(task.kernel, Kernel))
     compiled(next(iter(kernels)))  # the compiler's own start
-    found = []
+    elapsed, worked = [], []
     for kernel in kernels:
-        start = time.perf_counter()
+        start, before = time.perf_counter(), time.process_time()
         compiled(kernel)
-        found.append(time.perf_counter() - start)
-    return found
+        elapsed.append(time.perf_counter() - start)
+        worked.append(time.process_time() - before)
+    start = time.perf_counter()
+    together(list(kernels))
+    return elapsed, worked, time.perf_counter() - start
 
 
 def main() -> None:
@@ -132,9 +162,16 @@ def main() -> None:
         done = subprocess.run([sys.executable, "-c", call + LOADED], check=True, env=environment, capture_output=True)
         modules, libraries = [*done.stdout.decode().splitlines(), "", ""][:2]
         print(f"\nwarm, it imported: {modules or 'none of the compilers'}; it loaded: {libraries or 'none'}")
-    times = compile_times(options.device)
-    print(f"compiling a kernel: median {statistics.median(times) * 1e3:.0f} ms, {len(times)} kernels, "
-          f"{min(times) * 1e3:.0f} to {max(times) * 1e3:.0f} ms")  # fmt: skip
+        print("\n| part | ms |\n|---|--:|")
+        for name, took in parts(options.device, environment, options.rounds):
+            print(f"| {name} | {took * 1e3:.1f} |")
+    elapsed, worked, together = compile_times(options.device)
+    each, busy, least, most, one_by_one = (
+        f"{1e3 * seconds:.0f} ms"
+        for seconds in (statistics.median(elapsed), statistics.median(worked), min(elapsed), max(elapsed), sum(elapsed))
+    )
+    print(f"\ncompiling a kernel: median {each} ({busy} of the processor), {len(elapsed)} kernels, {least} to {most}")
+    print(f"all of them: one by one {one_by_one}, in one call {1e3 * together:.0f} ms")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..runtime.program import Argument, Constant, Int, Region, Scalar
 from .access import ALIGNMENT, Access, Domain, Nest, Place, reduction_dtypes
-from .body import Body, Val
+from .body import Body
 from .gathers import gathered
 from .kernel import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, Reduction
 from .literals import lift
@@ -20,6 +20,7 @@ from .maps import Map, identity, pointwise, through, touches
 from .ops import OPS
 from .target import TARGETS
 from .types import FLOAT32, FLOAT64, INT64, DType
+from .val import Val
 
 if TYPE_CHECKING:
     from .nest import KernelBuilder

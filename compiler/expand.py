@@ -14,7 +14,8 @@ import numpy as np
 
 from ..runtime.host import ARRAY
 from ..runtime.settings import settings
-from .graph import Builder, Graph, Node, Value
+from .builder import Builder
+from .graph import Graph, Node, Value
 from .simplify import rebuilt
 from .types import INT64, ArrayType
 

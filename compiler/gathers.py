@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from ..runtime.program import Buffer, Int, Library, Pointer, Region, Task
 from ..runtime.settings import settings
 from .access import Place
-from .body import Body, Val, select
+from .body import Body
 from .graph import Node
 from .kernel import POINT, LoopNest, Operand
 from .maps import Map
 from .target import TARGETS
 from .types import INT64, UINT64
+from .val import Val, select
 
 if TYPE_CHECKING:
     from .emit import Emitter
@@ -31,16 +32,15 @@ class Reports:
     def __init__(self, target: str) -> None:
         self.wanted = target == "cpu" or settings.verify
         self.buffer = -1
-        self.rows: dict[
-            tuple[int, int], tuple[int, int]
-        ] = {}  # (gather, axis) -> (axis, length), in the order of slots
+        # (gather, axis) -> (axis, its length, the user's line), in the order of slots
+        self.rows: dict[tuple[int, int], tuple[int, int, str]] = {}
 
-    def place(self, number: int, axis: int, length: int, buffers: list[Buffer]) -> Place:
-        """Where a report on this axis of gather `number` goes."""
+    def place(self, number: int, axis: int, length: int, line: str, buffers: list[Buffer]) -> Place:
+        """Where a report on this axis of gather `number`, which the user's `line` made, goes."""
         if self.buffer < 0:
             self.buffer = len(buffers)
             buffers.append(Buffer(0, "temp"))
-        self.rows.setdefault((number, axis), (axis, length))
+        self.rows.setdefault((number, axis), (axis, length, line))
         buffers[self.buffer] = Buffer(8 * len(self.rows), "temp")
         return Place(self.buffer, 8 * list(self.rows).index((number, axis)), (), True)
 
@@ -110,7 +110,8 @@ def _in_range(emitter: Emitter, number: int, axis: int, n: int, index: Val) -> V
     good = counted.bitcast(UINT64) < length.bitcast(UINT64)
     reports = emitter.b.reports
     if reports.wanted:
-        place = reports.place(number, axis, n, emitter.b.buffers)
+        lines = emitter.b.graph.lines
+        place = reports.place(number, axis, n, lines[number] if lines else "", emitter.b.buffers)
         operand = emitter.operand(INT64, "out", place, place.offset, {})
         emitter.body.report(operand, index, ~good)
     return select(good, counted, 0)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from .graph import Node
+from .groups import Cover, OpenGroup
 from .materialize import part_regions
 from .ops import OPS
-
-if TYPE_CHECKING:
-    from .fuse import Fuser, OpenGroup
 
 
 class Conflict(Exception):
@@ -36,32 +33,32 @@ def _meet(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]) -> bool:
     return all(low <= high2 and low2 <= high for (low, high), (low2, high2) in zip(a, b, strict=True))
 
 
-def order_updates(fuser: Fuser) -> None:
+def order_updates(cover: Cover) -> None:
     """Whoever reads memory that an update will overwrite comes before it. Raises Conflict where that cannot be."""
     bad: set[int] = set()
-    nodes = fuser.graph.nodes
+    nodes = cover.graph.nodes
     for number, node in enumerate(nodes):
-        if node.op != "update" or number not in fuser.home:
+        if node.op != "update" or number not in cover.home:
             continue
-        writer = _writer(fuser, node.args[1])
+        writer = _writer(cover, node.args[1])
         region = _extent(nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
         version = node.args[0]
         while True:  # this version and all older ones in the same memory
-            for reader in sorted(fuser.readers_of(version)):
-                if fuser.groups[reader].kind == "assembly":
+            for reader in sorted(cover.readers_of(version)):
+                if cover.groups[reader].kind == "assembly":
                     continue
-                if _safe(fuser, fuser.groups[reader], version, node, region, writer):
+                if _safe(cover, cover.groups[reader], version, node, region, writer):
                     continue
-                if reader == writer or fuser.reaches(writer, reader):
+                if reader == writer or cover.reaches(writer, reader):
                     bad.add(node.attr("origin"))
                 else:
-                    fuser.groups[reader].after.add(writer)
+                    cover.groups[reader].after.add(writer)
             older = nodes[version]
-            for before in _earlier_writers(fuser, version, region):
-                if before == writer or fuser.reaches(writer, before):
+            for before in _earlier_writers(cover, version, region):
+                if before == writer or cover.reaches(writer, before):
                     bad.add(node.attr("origin"))
                 else:
-                    fuser.groups[before].after.add(writer)
+                    cover.groups[before].after.add(writer)
             if older.op != "update":
                 break
             version = older.args[0]
@@ -69,30 +66,30 @@ def order_updates(fuser: Fuser) -> None:
         raise Conflict(frozenset(bad))
 
 
-def _earlier_writers(fuser: Fuser, version: int, region: Extent) -> list[int]:
+def _earlier_writers(cover: Cover, version: int, region: Extent) -> list[int]:
     """The groups that wrote, for this version, elements that an update will write again."""
-    node = fuser.graph.nodes[version]
+    node = cover.graph.nodes[version]
     if OPS[node.op].kind != "assembly":
-        return [fuser.find(fuser.home[version])]
+        return [cover.find(cover.home[version])]
     parts = list(zip(node.args, part_regions(node), strict=True))
-    extents = [(p, _extent(fuser.graph.nodes[p].type.shape, *at)) for p, at in parts[1 if node.op == "update" else 0 :]]
-    return [_writer(fuser, p) for p, extent in extents if _meet(extent, region)]
+    extents = [(p, _extent(cover.graph.nodes[p].type.shape, *at)) for p, at in parts[1 if node.op == "update" else 0 :]]
+    return [_writer(cover, p) for p, extent in extents if _meet(extent, region)]
 
 
-def _writer(fuser: Fuser, part: int) -> int:
+def _writer(cover: Cover, part: int) -> int:
     """The group that stores a part of an assembly."""
-    node = fuser.graph.nodes[part]
-    return fuser.find(fuser.home[part if part in fuser.home else node.args[0]])
+    node = cover.graph.nodes[part]
+    return cover.find(cover.home[part if part in cover.home else node.args[0]])
 
 
-def _safe(fuser: Fuser, group: OpenGroup, version: int, update: Node, region: Extent, writer: int) -> bool:
-    """Whether the group reads no element that the update writes, or just the one that it writes itfuser."""
+def _safe(cover: Cover, group: OpenGroup, version: int, update: Node, region: Extent, writer: int) -> bool:
+    """Whether the group reads no element that the update writes, or just the one that it writes itself."""
     maps = group.maps.get(version)
     if maps is None or version in group.gathers:
         return False
     value = update.args[1]
     root = (
-        value if value in group.maps else fuser.graph.nodes[value].args[0] if fuser.graph.nodes[value].args else value
+        value if value in group.maps else cover.graph.nodes[value].args[0] if cover.graph.nodes[value].args else value
     )
     for m in maps:
         read = [
@@ -107,7 +104,7 @@ def _safe(fuser: Fuser, group: OpenGroup, version: int, update: Node, region: Ex
             return False
         (own,) = group.maps[value] if len(group.maps[value]) == 1 else (None,)
         at = zip(own or (), update.attr("starts"), update.attr("steps"), strict=False)
-        lengths = fuser.graph.nodes[version].type.shape
+        lengths = cover.graph.nodes[version].type.shape
         wanted = tuple(
             (-1, 0, 0) if n == 1 else (a, s * t if a >= 0 else 0, first + start * t)
             for ((a, s, start), first, t), n in zip(at, lengths, strict=False)

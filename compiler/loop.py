@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .graph import Builder, Graph, Node, Value
+from .builder import Builder
+from .graph import Graph, Node, Value
 from .ops import OPS
 from .types import INT64, ArrayType
 

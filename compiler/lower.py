@@ -9,8 +9,8 @@ from ..runtime.function import Function
 from ..runtime.program import Buffer, Library, Program, Region, Task
 from .access import ALIGNMENT, Array, Place
 from .cost import MODELS
-from .fuse import Fusion, Group
 from .graph import Graph, Node
+from .groups import Fusion, Group
 from .lower_control import PlanBody, control_task, no_bodies, region_of
 from .maps import contiguous_strides, only_units, reshape_strides, window_strides
 from .materialize import Layout, part_regions

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .graph import Builder, Graph, Node, Value
+from .builder import Builder
+from .graph import Graph, Node, Value
 from .loop import memory_args
 from .maps import contiguous_strides, only_units, reshape_strides, window_strides
 from .ops import OPS

@@ -10,9 +10,9 @@ from ..runtime.program import Argument, Buffer
 from .access import Access, Domain, Nest, Place, reduction_dtypes
 from .cost import MODELS
 from .emit import Emitter
-from .fuse import Group
 from .gathers import Reports
 from .graph import Graph
+from .groups import Group
 from .maps import Map, contiguous_strides, identity, is_view, of_memory, pointwise, through, touches
 from .ops import OPS
 from .types import DType

@@ -15,8 +15,9 @@ from . import ops_random as rnd
 from . import ops_real as fl
 from . import ops_reference as ref
 from . import ops_types as rules
-from .body import Body, Val, call, select
+from .body import Body
 from .types import DType, WeakType, kind_of
+from .val import Val, call, select
 
 Formula: TypeAlias = Callable[..., Val]
 

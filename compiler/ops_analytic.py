@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .body import Val, pair, select
 from .ops_complex import divide, multiply
 from .ops_real import isfinite, isinf
 from .types import COMPLEX128, FLOAT32
+from .val import Val, pair, select
 
 
 def _by_size(x: Val, single: float, double: float) -> float:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from .body import Val, pair, select
 from .ops_real import isinf, isnan
 from .ops_real import nan_to_num as real_nan_to_num
 from .types import FLOAT32
+from .val import Val, pair, select
 
 
 def each(function: Callable[[Val], Val]) -> Callable[[Val], Val]:

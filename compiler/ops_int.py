@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .body import Val, select
 from .types import BOOL, integer_of
+from .val import Val, select
 
 
 def is_signed(x: Val) -> bool:

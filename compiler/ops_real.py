@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .body import Val, select
 from .types import DTYPES, FLOAT32, FLOAT64, HALVES, DType, integer_of
+from .val import Val, select
 
 FLOAT16, INT32 = DTYPES["f16"], DTYPES["i32"]
 

@@ -9,8 +9,9 @@ from ..runtime.machine import MACHINES
 from ..runtime.plan import Plan
 from ..runtime.program import Program
 from .expand import expand
-from .fuse import Fusion, fuse
+from .fuse import fuse
 from .graph import Graph
+from .groups import Fusion
 from .hazards import Conflict
 from .lower import lower
 from .materialize import Layout, materialize

@@ -6,7 +6,8 @@ What comes out computes the same with the same operations in the same order; it 
 from __future__ import annotations
 
 from ..runtime.settings import settings
-from .graph import Builder, Graph, Node, Value
+from .builder import Builder
+from .graph import Graph, Node, Value
 from .ops import OPS
 from .periods import Row, Stretch, quiet_phase, row_of, stretches
 from .repeats import Uneven, UnevenNumbers

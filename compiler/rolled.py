@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .graph import Builder, Graph, Node, Value
+from .builder import Builder
+from .graph import Graph, Node, Value
 from .loop import TURN, Loop, Window, add, is_cheap, number_of
 from .periods import Row
 from .repeats import Array, Carried, Turns, Uneven

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .graph import Builder, Graph, Node, Value
+from .builder import Builder
+from .graph import Graph, Node, Value
 from .interpret import evaluate
 from .ops import OPS
 from .types import kind_of

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..compiler.graph import Builder, Value
+from ..compiler.builder import Builder
+from ..compiler.graph import Value
 from ..compiler.types import ArrayType
 from .errors import DTypeError, ReadOnlyError, ShapeError, TraceError
 from .operands import operand

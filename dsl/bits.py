@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.graph import Builder, Value
+from ..compiler.builder import Builder
+from ..compiler.graph import Value
 from ..compiler.types import ArrayType
 from .aliasing import Part, view
 from .dispatch import implements

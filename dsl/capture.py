@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +11,7 @@ import numpy as np
 from ..compiler.graph import Graph, GraphError, Value
 from ..compiler.roll import roll
 from ..compiler.types import kind_of
+from ..runtime.collector import uncollected
 from .array import Array
 from .cut import Cut, cut
 from .dispatch import fill_tables
@@ -79,7 +78,7 @@ def capture(
     trace.split, trace.leaves = reader, len(arguments)
     world = trace.world = World(trace) if works() else None
     try:
-        with tracing(trace), _uncollected():
+        with tracing(trace), uncollected():
             leaves = [_stand_in(trace, i, a) for i, a in enumerate(arguments)]
             args, options = unflatten(tree, leaves, maker(world))
             trace.builder.where = user_line
@@ -97,18 +96,6 @@ def capture(
         raise located(error).with_traceback(user_frames(error.__traceback__)) from None
     except UserError as error:
         raise error.with_traceback(user_frames(error.__traceback__)) from None
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """A trace makes many objects and next to no cycles: looking for those would take a fifth of its time."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def finished_part(function: Callable[..., Any], trace: Trace, part: Part) -> Captured:

@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 from ..runtime.device import Device
+from ..runtime.devices import cuda_start
 from ..runtime.errors import KernelGraphError
 from .errors import OptionError, UserError
 
@@ -52,13 +53,24 @@ def default() -> tuple[str, int]:
 
 def _cuda_problem() -> str | None:
     """Why CUDA cannot be used, cheapest reasons first; None if it can."""
-    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.core") is None:
+    if not _cuda_installed():
         return f"its packages are not installed; run {INSTALL}"
     try:
         open_device(("cuda", 0))
     except UserError as error:
         return str(error)
     return None
+
+
+def _cuda_installed() -> bool:
+    return importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.core") is not None
+
+
+def begin(place: tuple[str, int] | None) -> None:
+    """The device will be opened soon (None: the default one): what takes long of that starts, beside other work."""
+    place = place or _default or ("cuda", 0)
+    if place[0] == "cuda" and place not in _open and _cuda_installed():
+        cuda_start.begin(place[1])
 
 
 def open_device(place: tuple[str, int]) -> Device:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 import numpy as np
 
@@ -24,11 +23,11 @@ from .capture import Argument, Captured
 from .devices import open_device, target
 from .eager import plain, wrapped
 from .entry import MISSED, Entry
-from .errors import ArgumentsError, OptionError, UserError, is_users, user_frames, user_line
+from .errors import ArgumentsError, UserError, is_users, user_frames, user_line
 from .foreign import QUICK, quick
 from .lending import SHARED, give_back, moved
 from .numbers import Respecialise
-from .options import checked
+from .options import Given, checked
 from .parts import SplitEntry
 from .pointer import address
 from .signature import (
@@ -52,7 +51,7 @@ class KernelGraph:
     """A decorated function. Call it like the function; `graph`, `program`, `plan`, `source` and `explain` take the
     same arguments, or `kg.spec(shape, dtype)` for arrays, and show what becomes of a call."""
 
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+    def __init__(self, function: Callable[..., Any], **options: Unpack[Given]) -> None:
         """The options are those of `kernel_graph`. Raises OptionError, ArgumentsError."""
         function = undecorated(function)
         check_function(function)
@@ -341,20 +340,10 @@ def kernel_graph(function: Callable[..., Any], /) -> KernelGraph: ...
 
 
 @overload
-def kernel_graph(
-    function: None = None,
-    /,
-    *,
-    device: str | None = None,
-    streams: str | int = "auto",
-    memory: str = "balanced",
-    static_argnames: str | Sequence[str] = (),
-    fastmath: bool = False,
-    untraceable: str = "refuse",
-) -> Callable[[Callable[..., Any]], KernelGraph]: ...
+def kernel_graph(function: None = None, /, **options: Unpack[Given]) -> Callable[[Callable[..., Any]], KernelGraph]: ...
 
 
-def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpack[Given]) -> Any:
     """Compile a NumPy function: `@kg.kernel_graph`, or `@kg.kernel_graph(device="cuda")`.
 
     device: `cpu`, `cuda`, `cuda:1`, `fake`; None is cuda where it can be used, else cpu.
@@ -365,10 +354,7 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Any) 
     read, and tracing goes on; `explain` lists the lines.
     Raises OptionError or ArgumentsError for options that make no sense.
     """
-    known = [*inspect.signature(checked).parameters]
-    for name in options:
-        if name not in known:
-            raise OptionError(f"kernel_graph has no option {name!r}; there are {', '.join(known)}")
     if function is None:
+        checked(**options)  # at the line that gives them
         return lambda f: KernelGraph(f, **options)
     return KernelGraph(function, **options)

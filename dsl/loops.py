@@ -13,14 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.graph import WEAK_DTYPES, Value
+from ..compiler.builder import WEAK_DTYPES
+from ..compiler.graph import Value
 from ..compiler.loop import TURN, Branch, Cut, Loop, Window, add, cut_bodies
-from ..compiler.types import BOOL, INT64, ArrayType, WeakType
+from ..compiler.types import BOOL, ArrayType, WeakType
 from .array import Array
 from .errors import ArgumentsError, DTypeError, ShapeError
+from .loop_calls import OPERANDS, takes
+from .loop_counts import count_of, flag_of, index_of, length_of
 from .operands import array_of, fresh, operand
 from .trace import Trace, current
-from .tracer import SCALAR, TracedNumber, Tracer
+from .tracer import SCALAR, Tracer
 from .tree import Tree, flatten, unflatten
 
 Body = Callable[..., Any]
@@ -35,6 +38,7 @@ class _Carried:
     weak: list[WeakType | None]
 
 
+@takes(body_fun=("i", "x"))
 def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
     """`x = init_val; for i in range(lower, upper): x = body_fun(i, x); return x`.
 
@@ -46,11 +50,11 @@ def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
         for i in range(int(lower), int(upper)):
             init_val = body_fun(i, init_val)
         return _at_once(init_val)
-    count = _count(trace, lower, upper)
+    count = count_of(trace, lower, upper)
     carried = _carried(init_val)
 
     def trace_body(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
-        i = _index(trace, index, lower)
+        i = index_of(trace, index, lower)
         return _results("fori_loop", carried, body_fun(i, _structure(trace, carried, stand_ins)))
 
     cut = _settled(trace, "fori_loop", carried, trace_body)
@@ -60,6 +64,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
     return _out(carried.tree, add(trace.builder, loop, args))
 
 
+@takes(cond_fun=("x",), body_fun=("x",))
 def while_loop(cond_fun: Body, body_fun: Body, init_val: Any) -> Any:
     """`x = init_val; while cond_fun(x): x = body_fun(x); return x`. Raises as `fori_loop` does."""
     trace = current()
@@ -72,16 +77,17 @@ def while_loop(cond_fun: Body, body_fun: Body, init_val: Any) -> Any:
 
     def trace_body(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
         new = _results("while_loop", carried, body_fun(_structure(trace, carried, stand_ins[1:])))
-        return [_flag(trace, "while_loop", cond_fun(_structure(trace, carried, new))), *new]
+        return [flag_of(trace, "while_loop", cond_fun(_structure(trace, carried, new))), *new]
 
     with _inside(trace):
-        start = _flag(trace, "while_loop", cond_fun(_structure(trace, carried, carried.values)))
+        start = flag_of(trace, "while_loop", cond_fun(_structure(trace, carried, carried.values)))
     cut = _settled(trace, "while_loop", carried, trace_body, [ArrayType((), BOOL)])
     loop = Loop(cut.body, 1 + len(carried.values), flag=True)
     args = [start, *carried.values, *map(trace.builder.at, (*cut.inputs, *cut.numbers))]
     return _out(carried.tree, add(trace.builder, loop, args)[1:])
 
 
+@takes(f=("carry", "x"))
 def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
     """`carry = init; ys = []; for x in xs: carry, y = f(carry, x); ys += [y]; return carry, stack(ys)`.
 
@@ -92,7 +98,7 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
     if trace is None:
         return _scan_at_once(f, init, tree, [x if isinstance(x, Array) else np.asarray(x) for x in leaves], length)
     arrays = [array_of(leaf) for leaf in leaves]
-    count = _length([a.shape for a in arrays], length)
+    count = length_of([a.shape for a in arrays], length)
     carried = _carried(init)
     ys: list[Tree] = []
 
@@ -122,6 +128,7 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
     return _out(carried.tree, results[:split]), _out(ys[0], results[split:]) if ys else None
 
 
+@takes(true_fun=OPERANDS, false_fun=OPERANDS)
 def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
     """`true_fun(*operands) if pred else false_fun(*operands)`, of which only one runs. Raises DTypeError, ShapeError,
     ArgumentsError where the two give different things."""
@@ -130,7 +137,7 @@ def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
         return _at_once((true_fun if bool(np.asarray(pred)) else false_fun)(*_own(operands)))
     if isinstance(pred, bool):
         return (true_fun if pred else false_fun)(*operands)
-    flag = _flag(trace, "cond", pred)
+    flag = flag_of(trace, "cond", pred)
     carried = _carried(operands)
     first = len(trace.builder.nodes)
     stand_ins, results, trees = [], [], []
@@ -268,53 +275,7 @@ def _out(tree: Tree, values: Sequence[Value]) -> Any:
     return unflatten(tree, [fresh(v) for v in values])
 
 
-# counts and flags
-
-
-def _count(trace: Trace, lower: Any, upper: Any) -> int | Value:
-    """How many turns: an int, or the node of one."""
-    for bound in (lower, upper):
-        integer = isinstance(bound, (int, np.integer)) and not isinstance(bound, bool)
-        if not integer and not (isinstance(bound, Tracer) and bound.shape == () and bound.dtype.kind in "iu"):
-            raise DTypeError(f"a bound of fori_loop is an integer, not {bound!r}; write int(...)")
-    if not any(isinstance(b, (Tracer, TracedNumber)) or type(b) is TracedNumber for b in (lower, upper)):
-        return max(0, int(upper) - int(lower))
-    first, last = (b.astype(np.int64) if isinstance(b, Tracer) else b for b in (lower, upper))  # int8 bounds wrap
-    found = operand(last if type(lower) is int and lower == 0 else last - first)
-    if not isinstance(found, Value):
-        return max(0, int(found))  # type: ignore[arg-type]
-    plain = Value(found.number, found.type)
-    return plain if plain.dtype == INT64 else trace.builder.cast(plain, INT64)
-
-
-def _index(trace: Trace, index: Value, lower: Any) -> Tracer:
-    """The turn's number as Python's `range` counts it: an integer that promotes like a Python int."""
-    value = index
-    if not (type(lower) is int and lower == 0):
-        first = operand(lower)
-        value = trace.builder.map("add", index, first if isinstance(first, Value) else int(lower), dtype=INT64)
-    return Tracer(trace, Value(value.number, value.type, int), SCALAR)
-
-
-def _flag(trace: Trace, name: str, x: Any) -> Value:
-    value = array_of(x)._value
-    if value.shape != ():
-        raise ShapeError(f"a condition of {name} is one bool, not {value.type}; write .any() or .all()")
-    return trace.builder.cast(Value(value.number, value.type), BOOL)
-
-
-def _length(shapes: Sequence[tuple[int, ...]], length: Any) -> int:
-    found = {shape[0] if shape else None for shape in shapes}
-    if None in found:
-        raise ShapeError("scan goes over the first axis of each array of xs, and one of them has none")
-    if length is not None:
-        found.add(length.__index__())
-    if len(found) != 1:
-        what = " and ".join(map(str, sorted(found))) or "no length"  # type: ignore[type-var]
-        raise ShapeError(f"scan needs one length, got {what}; pass xs of equal first lengths, or length=n")
-    (n,) = found
-    assert n is not None
-    return n
+# the results of branches
 
 
 def _same_results(trace: Trace, trees: Sequence[Tree], results: Sequence[Sequence[Any]]) -> list[list[Value]]:
@@ -359,7 +320,7 @@ def _at_once(result: Any) -> Any:
 
 
 def _scan_at_once(f: Body, carry: Any, tree: Tree | None, arrays: Sequence[Any], length: Any) -> Any:
-    count = _length([a.shape for a in arrays], length)
+    count = length_of([a.shape for a in arrays], length)
     if count == 0:  # only a trace tells what f would give
         from .kernel_graph import KernelGraph
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.graph import Scalar, Value
+from ..compiler.builder import Scalar
+from ..compiler.graph import Value
 from ..compiler.types import dtype_of
 from .dispatch import SPECIAL
 from .errors import DTypeError, TraceError

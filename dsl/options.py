@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from ..runtime.schedule import MODES, checked_streams
 from .devices import parse
@@ -25,18 +26,27 @@ class Options:
     splits: bool
 
 
-def checked(
-    device: str | None = None,
-    streams: str | int = "auto",
-    memory: str = "balanced",
-    static_argnames: str | Sequence[str] = (),
-    fastmath: bool = False,
-    untraceable: str = "refuse",
-) -> Options:
+class Given(TypedDict, total=False):
+    """The keywords of `kernel_graph`."""
+
+    device: str | None
+    streams: str | int
+    memory: str
+    static_argnames: str | Sequence[str]
+    fastmath: bool
+    untraceable: str
+
+
+def checked(**given: Unpack[Given]) -> Options:
     """The options of `kernel_graph`. Raises OptionError."""
-    place = parse(device)
+    for name in given:
+        if name not in Given.__annotations__:
+            raise OptionError(f"kernel_graph has no option {name!r}; there are {', '.join(Given.__annotations__)}")
+    place = parse(given.get("device"))
+    memory, untraceable = given.get("memory", "balanced"), given.get("untraceable", "refuse")
+    static_argnames = given.get("static_argnames", ())
     try:
-        streams = checked_streams(streams)
+        streams = checked_streams(given.get("streams", "auto"))
     except ValueError as error:
         raise OptionError(str(error)) from None
     if memory not in MODES:
@@ -44,4 +54,4 @@ def checked(
     if untraceable not in UNTRACEABLE:
         raise OptionError(f"untraceable={untraceable!r} is no option; write 'refuse' or 'split'")
     static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    return Options(place, streams, memory, static, bool(fastmath), untraceable == "split")
+    return Options(place, streams, memory, static, bool(given.get("fastmath")), untraceable == "split")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -224,23 +226,12 @@ def _at_least_zero(n: Any) -> Any:
     return n if n > 0 else 0
 
 
-def root_of(variance: Any) -> Any:
+def root_of(variance: Callable[..., Tracer]) -> Callable[..., Tracer]:
     """A standard deviation, from the variance that it is the root of."""
 
-    def function(
-        a: Any,
-        axis: Axes = None,
-        dtype: Any = None,
-        out: Any = None,
-        ddof: Any = 0,
-        keepdims: Any = False,
-        *,
-        where: Any = None,
-        mean: Any = None,
-        correction: Any = None,
-    ) -> Tracer:
-        options = {"where": where, "mean": mean, "correction": correction}
-        result = apply("sqrt", variance(a, axis, dtype, None, ddof, keepdims, **options))
+    @functools.wraps(variance)
+    def function(a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, *rest: Any, **options: Any) -> Tracer:
+        result = apply("sqrt", variance(a, axis, dtype, None, *rest, **options))
         return result if out is None else assign(out, result)
 
     return function

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..compiler.graph import Builder, Value
+from ..compiler.builder import Builder
+from ..compiler.graph import Value
 from ..compiler.types import type_of
 from .numbers import HostCode
 

@@ -8,7 +8,8 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from ..compiler.graph import Builder, Value
+from ..compiler.builder import Builder
+from ..compiler.graph import Value
 from .dispatch import METHODS, Implementation, Traced, check_options
 from .errors import DTypeError, EscapedValueError, TraceError, UnsupportedError, nearest
 from .known import known_value

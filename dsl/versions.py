@@ -15,7 +15,7 @@ from ..runtime.contest import model_plan, with_batches
 from ..runtime.device import Device
 from ..runtime.machine import MACHINES
 from .capture import Argument, Captured, capture, finished_part
-from .devices import default, open_device, target
+from .devices import begin, default, open_device, target
 from .entry import Entry, layout_of
 from .errors import located, warn
 from .options import Options
@@ -63,6 +63,7 @@ class Versions:
         return found if isinstance(found, Entry) and found.guards.hold() else None
 
     def _new_entry(self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry:
+        begin(self._place)
         captured, arguments, by_value = self.trace(tree, leaves, frozenset(known))
         entry = self._in_parts(tree, arguments, captured) if captured.line else self._made(captured, leaves)
         marker: Any = self.entries.get(key)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.graph import Builder, Value
+from ..compiler.builder import Builder
+from ..compiler.graph import Value
 from ..compiler.types import ArrayType
 from .aliasing import Part, view
 from .axes import to_axes, to_shape

@@ -41,9 +41,10 @@ def _host(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any
 
 def _check(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
     """Raises IndexError for the indices that a kernel reported (see `compiler/gathers.py`); the results stay."""
-    for index, (axis, length) in zip(reads[0].tolist(), attrs["rows"], strict=True):
+    for index, (axis, length, line) in zip(reads[0].tolist(), attrs["rows"], strict=True):
         if index != 0:  # `gathers.NONE`
-            raise IndexError(f"index {index} is out of bounds for axis {axis} with size {length}")
+            where = f"{line}: " if line else ""
+            raise IndexError(f"{where}index {index} is out of bounds for axis {axis} with size {length}")
 
 
 LIBRARY: dict[str, HostFunction] = {

@@ -6,7 +6,7 @@ bits. Patches put them into the argument slots; sizes, strides and constants are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,117 +60,164 @@ def lay_out(
 ) -> Layout:
     """functions[t] is the address of task t's kernel (0 for one that Python does). keep: what has to live as long.
     timed: launches and waits note when they began and ended."""
+    slots = _slots(plan)
+    places = _places(plan, 8 * len(slots.template), timed)
+
+    def launch(task: int, arguments: int) -> list[int]:
+        size, chunks = split(plan.tasks[task], cores)
+        first = arguments + slots.first[task]
+        return _step(e.LAUNCH, functions[task], first, plan.tasks[task].units, size, chunks)
+
+    def step_of(step: Launch | Record | Wait) -> list[int]:
+        if not isinstance(step, Launch):
+            return _step(e.RECORD if isinstance(step, Record) else e.WAIT, places.events[step.event])
+        return launch(step.task, places.arguments) if functions[step.task] else _step(e.PYTHON, step.task)
+
+    steps, first_step, last_step = _steps(plan, places, step_of)
+    launches = [w for s in plan.steps if isinstance(s, Launch) for w in launch(s.task, 0)]
+    keep_steps, steps_address = place_words(steps)
+    keep_plan, plan_address = _record(slots, launches, engine)
+    needs, keep_needs = {}, []
+    for event, clock in _clocks(plan, places.streams).items():
+        last = [steps_address + last_step[s, n] if n else 0 for s, n in zip(places.streams, clock, strict=True)]
+        owner, needs[places.events[event]] = place_words(last)
+        keep_needs.append(owner)
+    by_buffer: dict[int, list[int]] = {}
+    for first, buffers in places.gated.items():
+        for b in buffers:
+            by_buffer.setdefault(b, []).append(places.gates[first])
+    return Layout(
+        plan_address,
+        _image(plan, places, [steps_address + first for first in first_step]),
+        places.arguments,
+        tuple(e.RUN_BYTES + i * e.STREAM_BYTES for i in range(len(places.streams))),
+        places.events,
+        {b: tuple(gates) for b, gates in by_buffer.items()},
+        needs,
+        slots.order,
+        slots.uses_arena,
+        8 * len(slots.template),
+        places.stamps,
+        (keep_steps, *keep_plan, *keep_needs, *keep),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """The kernels' argument slots. first[t]: the offset of task t's; the rest as in `Layout` and `native_records`."""
+
+    template: list[int]
+    patches: list[int]
+    first: list[int]
+    order: tuple[int, ...]
+    uses_arena: bool
+
+
+def _slots(plan: Plan) -> _Slots:
     pointed = {a.buffer for t in plan.tasks for a in t.arguments if isinstance(a, Pointer)}
     order = tuple(sorted(b for b in pointed if plan.offsets[b] is None))
-    uses_arena = any(plan.offsets[b] is not None for b in pointed)
+    slots = _Slots([], [], [], order, any(plan.offsets[b] is not None for b in pointed))
     column = {b: i for i, b in enumerate(order)}
     arena_column = len(order)
-    scalar_column = arena_column + uses_arena
-
-    template: list[int] = []
-    patches: list[int] = []
-    first_slot = {}
-    for number, task in enumerate(plan.tasks):
-        first_slot[number] = 8 * len(template)
+    scalar_column = arena_column + slots.uses_arena
+    for task in plan.tasks:
+        slots.first.append(8 * len(slots.template))
         for argument in task.arguments:
-            place = 8 * len(template)
+            place = 8 * len(slots.template)
             if isinstance(argument, Int | Constant):
-                template.append(argument.word)
+                slots.template.append(argument.word)
                 continue
-            template.append(0)
-            if isinstance(argument, Pointer):
-                offset = plan.offsets[argument.buffer]
-                if offset is None:
-                    patches += [place, 8 * column[argument.buffer], argument.offset]
-                else:
-                    patches += [place, 8 * arena_column, offset + argument.offset]
+            slots.template.append(0)
+            if not isinstance(argument, Pointer):
+                slots.patches.extend((place, 8 * (scalar_column + argument.index), 0))
+            elif (offset := plan.offsets[argument.buffer]) is None:
+                slots.patches.extend((place, 8 * column[argument.buffer], argument.offset))
             else:
-                patches += [place, 8 * (scalar_column + argument.index), 0]
+                slots.patches.extend((place, 8 * arena_column, offset + argument.offset))
+    return slots
 
-    def launch_words(task: int, arguments: int) -> list[int]:
-        size, chunks = split(plan.tasks[task], cores)
-        return _step(e.LAUNCH, functions[task], arguments + first_slot[task], plan.tasks[task].units, size, chunks)
 
-    numbers = sorted({s.stream for s in plan.steps})
-    events_at = e.RUN_BYTES + e.STREAM_BYTES * len(numbers)
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Offsets in a run. gated: see `_gates`; gates[t]: task t's gate; nbytes: of it all; the rest as in `Layout`."""
+
+    streams: tuple[int, ...]
+    events: tuple[int, ...]
+    gated: Mapping[int, list[int]]
+    gates: Mapping[int, int]
+    arguments: int
+    stamps: Mapping[int, int]
+    nbytes: int
+
+
+def _places(plan: Plan, argument_bytes: int, timed: bool) -> _Places:
+    streams = tuple(sorted({s.stream for s in plan.steps}))
+    events_at = e.RUN_BYTES + e.STREAM_BYTES * len(streams)
     gates_at = events_at + e.EVENT_BYTES * plan.events
     gated = _gates(plan)
-    gate_at = {task: gates_at + 8 * i for i, task in enumerate(gated)}
+    gates = {task: gates_at + 8 * i for i, task in enumerate(gated)}
     arguments_at = gates_at + 8 * len(gated)
     recorded = {s.event for s in plan.steps if isinstance(s, Record)}
     events = tuple(events_at + e.EVENT_BYTES * i if i in recorded else e.RUN_EVENT for i in range(plan.events))
+    stamps_at = arguments_at + argument_bytes
+    stamped = [i for i, s in enumerate(plan.steps) if timed and not isinstance(s, Record)]
+    stamps = {i: stamps_at + 16 * n for n, i in enumerate(stamped)}
+    return _Places(streams, events, gated, gates, arguments_at, stamps, stamps_at + 16 * len(stamps))
 
-    stamps_at = arguments_at + 8 * len(template)
-    places = [i for i, s in enumerate(plan.steps) if timed and not isinstance(s, Record)]
-    stamps = {i: stamps_at + 16 * n for n, i in enumerate(places)}
 
-    steps: list[int] = []
-    last_launch = {s.stream: s for s in plan.steps if isinstance(s, Launch)}
-    first_step: list[int] = []
-    last_step: dict[tuple[int, int], int] = {}  # of (stream, its steps so far)
-    for stream in numbers:
-        first_step.append(8 * len(steps))
+def _steps(
+    plan: Plan, places: _Places, step_of: Callable[[Launch | Record | Wait], list[int]]
+) -> tuple[list[int], list[int], dict[tuple[int, int], int]]:
+    """The steps' words, stream after stream; the offset of each stream's first; and that of the last one of
+    (stream, its steps so far)."""
+    words: list[int] = []
+    first: list[int] = []
+    last: dict[tuple[int, int], int] = {}
+    last_launch = _last_launches(plan)
+    for stream in places.streams:
+        first.append(8 * len(words))
         mine = [(i, s) for i, s in enumerate(plan.steps) if s.stream == stream]
         for count, (number, step) in enumerate(mine):
-            if isinstance(step, Launch) and step.task in gate_at:
-                steps += _step(e.GATE, gate_at[step.task])
-            if number in stamps:
-                steps += _step(e.STAMP, stamps[number])
-            if isinstance(step, Launch):
-                if functions[step.task]:
-                    steps += launch_words(step.task, arguments_at)
-                else:
-                    steps += _step(e.PYTHON, step.task)
-            else:
-                steps += _step(e.RECORD if isinstance(step, Record) else e.WAIT, events[step.event])
-            if number in stamps:
-                steps += _step(e.STAMP, stamps[number] + 8)
-            last_step[stream, count + 1] = 8 * len(steps) - e.STEP_BYTES
+            if isinstance(step, Launch) and step.task in places.gates:
+                words += _step(e.GATE, places.gates[step.task])
+            if number in places.stamps:
+                words += _step(e.STAMP, places.stamps[number])
+            words += step_of(step)
+            if number in places.stamps:
+                words += _step(e.STAMP, places.stamps[number] + 8)
+            last[stream, count + 1] = 8 * len(words) - e.STEP_BYTES
             if last_launch.get(stream) is step:
-                steps += _step(e.CEASE)
-        steps += _step(e.END)
-    launches = [w for s in plan.steps if isinstance(s, Launch) for w in launch_words(s.task, 0)]
+                words += _step(e.CEASE)
+        words += _step(e.END)
+    return words, first, last
 
-    keep_steps, steps_address = place_words(steps)
+
+def _last_launches(plan: Plan) -> dict[int, Launch]:
+    return {s.stream: s for s in plan.steps if isinstance(s, Launch)}
+
+
+def _record(slots: _Slots, launches: Sequence[int], engine: int) -> tuple[tuple[Any, ...], int]:
+    """What owns the plan's record and the lists that it points to, and its address."""
     keep_launches, launches_address = place_words(launches)
-    keep_template, template_address = place_words(template)
-    keep_patches, patches_address = place_words(patches)
-    count = len(launches) * 8 // e.STEP_BYTES
-    keep_plan, plan_address = place_words(
-        [template_address, 8 * len(template), patches_address, len(patches) * 8 // e.PATCH_BYTES,
-         launches_address, count, engine]
+    keep_template, template_address = place_words(slots.template)
+    keep_patches, patches_address = place_words(slots.patches)
+    keep, address = place_words(
+        [template_address, 8 * len(slots.template), patches_address, len(slots.patches) * 8 // e.PATCH_BYTES,
+         launches_address, len(launches) * 8 // e.STEP_BYTES, engine]
     )  # fmt: skip
+    return (keep_launches, keep_template, keep_patches, keep), address
 
-    image = [0] * (stamps_at // 8 + 2 * len(stamps))
-    image[e.STREAM_COUNT // 8] = len(numbers)
-    image[e.LAUNCHING // 8] = len(last_launch)
-    for i, stream in enumerate(numbers):
+
+def _image(plan: Plan, places: _Places, first_steps: Sequence[int]) -> tuple[int, ...]:
+    """first_steps: the addresses of the streams' first steps."""
+    image = [0] * (places.nbytes // 8)
+    image[e.STREAM_COUNT // 8] = len(places.streams)
+    image[e.LAUNCHING // 8] = len(_last_launches(plan))
+    for i, stream in enumerate(places.streams):
         at = (e.RUN_BYTES + i * e.STREAM_BYTES) // 8
-        image[at + e.FIRST_STEP // 8] = steps_address + first_step[i]
+        image[at + e.FIRST_STEP // 8] = first_steps[i]
         image[at + e.URGENT // 8] = stream in plan.high_priority
-    needs, keep_needs = {}, []
-    for event, clock in _clocks(plan, numbers).items():
-        last = [steps_address + last_step[s, n] if n else 0 for s, n in zip(numbers, clock, strict=True)]
-        owner, needs[events[event]] = place_words(last)
-        keep_needs.append(owner)
-    by_buffer: dict[int, list[int]] = {}
-    for first, buffers in gated.items():
-        for b in buffers:
-            by_buffer.setdefault(b, []).append(gate_at[first])
-    return Layout(
-        plan_address,
-        tuple(image),
-        arguments_at,
-        tuple(e.RUN_BYTES + i * e.STREAM_BYTES for i in range(len(numbers))),
-        events,
-        {b: tuple(places) for b, places in by_buffer.items()},
-        needs,
-        order,
-        uses_arena,
-        8 * len(template),
-        stamps,
-        (keep_steps, keep_launches, keep_template, keep_patches, keep_plan, *keep_needs, *keep),
-    )
+    return tuple(image)
 
 
 def _gates(plan: Plan) -> dict[int, list[int]]:

@@ -21,6 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from ..cache import Cache, digest
+from ..collector import uncollected
 from ..errors import CompileError
 from ..program import Kernel
 from ..progress import progress
@@ -28,7 +29,8 @@ from .cuda_guards import guarded_ptx
 from .scalar_errors import explained
 
 FORMAT = 5  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
-MANY = 8  # kernels that are worth processes of their own
+MANY = 8  # kernels that are worth a process of their own
+THREADS = 4  # that compile: half of the time is under numba's lock
 _PACKAGES = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
 
 # A kernel's signature names integers `i64` and scalars by NumPy's names.
@@ -41,6 +43,14 @@ _cache = Cache("cuda")
 def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
     """PTX for compute capability `cc`, e.g. (9, 0); its entry point has the kernel's name."""
     numba_cuda = _numba()
+    with numba_cuda.compiler.global_compiler_lock, uncollected():
+        library = _library(numba_cuda.compiler, kernel, cc)
+    (ptx,) = library.get_asm_strs(cc=cc)
+    return _renamed(str(ptx), kernel.name)
+
+
+def _library(compiler: Any, kernel: Kernel, cc: tuple[int, int]) -> Any:
+    """What numba.cuda makes of a kernel's text."""
     modules = ("cuda_intrinsics", "cuda_lanes", "cuda_user")
     intrinsics, lanes, user = (import_module(f".{m}", __package__) for m in modules)
     namespace: dict[str, Any] = {}
@@ -49,22 +59,28 @@ def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
     fast = _fastmath(kernel)
     own = user.calls_of(kernel.functions, cc)
     namespace.update({n: own[n] if n in own else intrinsics.resolve(n, fast) for n in function.__code__.co_names})
-    parameters = (lanes.NUMBA[_PARAMETERS[name]] for name in kernel.signature)
-    compiler = numba_cuda.compiler
-    with compiler.global_compiler_lock:
-        library, _ = compiler._compile_pyfunc_with_fixup(  # of compile_ptx, which does not pass NVVM's option fma on
-            function,
-            lanes.types.void(*parameters),
-            cc=cc,
-            device=False,
-            abi="numba",
-            fastmath=fast,
-            launch_bounds=namespace["THREADS"],
-        )
-        # A new dict: the old one is part of the key of numba-cuda's caches of overloads.
-        library._nvvm_options = {**library._nvvm_options, "fma": fast}
-        (ptx,) = library.get_asm_strs(cc=cc)
-    return _renamed(str(ptx), kernel.name)
+    parameters = tuple(lanes.NUMBA[_PARAMETERS[name]] for name in kernel.signature)
+    bounds = namespace["THREADS"]
+    if not kernel.functions:
+        with suppress(ImportError, AttributeError, TypeError):  # another release of numba-cuda's, with other insides
+            return import_module(".cuda_front", __package__).library_of(function, parameters, cc, bounds, fast)
+    return _whole(compiler, function, parameters, cc, bounds, fast)
+
+
+def _whole(compiler: Any, function: Any, parameters: Any, cc: tuple[int, int], bounds: Any, fastmath: bool) -> Any:
+    """A kernel as numba.cuda's own `compile_ptx` has it, which does not pass NVVM's option fma on."""
+    library, _ = compiler._compile_pyfunc_with_fixup(
+        function,
+        import_module("numba.cuda").types.void(*parameters),
+        cc=cc,
+        device=False,
+        abi="numba",
+        fastmath=fastmath,
+        launch_bounds=bounds,
+    )
+    # A new dict: the old one is part of the key of numba-cuda's caches of overloads.
+    library._nvvm_options = {**library._nvvm_options, "fma": fastmath}
+    return library
 
 
 def _numba() -> Any:
@@ -224,22 +240,47 @@ def cubins(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
 
 
 def _compile_all(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
-    """One after another (numba has one lock), or in several processes where that pays."""
-    workers = min(_cores(), len(kernels) // (MANY // 2))
+    """In a few threads: numba has one lock, but what comes after it (NVVM, ptxas) has none. Many kernels go to other
+    processes too, which take a second to start."""
     codes: dict[int, bytes] = {}
     with progress(len(kernels), "compiling kernels") as done:
-        if len(kernels) >= MANY and workers > 1:
-            waiting: SimpleQueue[int] = SimpleQueue()
-            for i in sorted(range(len(kernels)), key=lambda i: -len(kernels[i].source)):
-                waiting.put(i)
-            with ThreadPoolExecutor(workers) as pool:
-                for work in [pool.submit(_elsewhere, kernels, cc, waiting, codes, done) for _ in range(workers)]:
-                    work.result()
-        for i, kernel in enumerate(kernels):
+        waiting: SimpleQueue[int] = SimpleQueue()
+        for i in sorted(range(len(kernels)), key=lambda i: -len(kernels[i].source)):  # the longest first
+            waiting.put(i)
+        here = min(_cores(), len(kernels), THREADS)
+        others = min(_cores(), len(kernels) // MANY)
+        if here > 1:
+            with ThreadPoolExecutor(here + others) as pool:
+                work = [pool.submit(_elsewhere, kernels, cc, waiting, codes, done) for _ in range(others)]
+                work += [pool.submit(_here, kernels, cc, waiting, codes, done) for _ in range(here)]
+                for one in work:
+                    one.result()
+        for i in range(len(kernels)):  # where a process ended
             if i not in codes:
-                codes[i] = compile_cuda(kernel, cc)
-                done()
+                waiting.put(i)
+        _here(kernels, cc, waiting, codes, done)
     return [codes[i] for i in range(len(kernels))]
+
+
+def _here(
+    kernels: Sequence[Kernel],
+    cc: tuple[int, int],
+    waiting: SimpleQueue[int],
+    codes: dict[int, bytes],
+    done: Callable[[], None],
+) -> None:
+    """Compile one kernel after another of those waiting."""
+    with suppress(Empty):
+        while True:
+            i = waiting.get_nowait()
+            try:
+                codes[i] = compile_cuda(kernels[i], cc)
+            except BaseException:
+                while not waiting.empty():  # nobody starts another
+                    with suppress(Empty):
+                        waiting.get_nowait()
+                raise
+            done()
 
 
 def _cores() -> int:

@@ -14,6 +14,7 @@ from ..errors import CompileError, KernelGraphError, OutOfMemory
 from ..native import cores
 from .cuda_driver import Driver
 from .cuda_properties import H200, GpuProperties
+from .cuda_start import begin
 
 INSTALL = 'pip install "kernelgraph[cuda]"'
 OLDEST_DRIVER = (12, 0)
@@ -36,10 +37,12 @@ class Context:
         if self.driver.version() < OLDEST_DRIVER:
             had, need = (".".join(map(str, v)) for v in (self.driver.version(), OLDEST_DRIVER))
             raise DeviceNotFound(f"the NVIDIA driver is for CUDA {had}; kernelgraph needs one for {need} or newer")
+        starting = begin(index)
         try:
             self.core: Any = import_module("cuda.core")
         except ImportError as error:
             raise DeviceNotFound(f"cuda-core is missing ({error}); run {INSTALL}") from None
+        starting.join()
         try:
             self._device = self.core.Device(index)
             self._device.set_current()

@@ -28,21 +28,27 @@ LOCK, EXECUTABLE, NODE, PARAMETERS, STREAM, UPDATE, LAUNCH, RECORD, BLOCK, COUNT
 ROWS = 200
 
 
+def take(head: int, words: int, given: int, count: int) -> int:
+    """Python's ints as words. 0: one is none, and Python has been told."""
+    last = given + 8 * count
+    while given != last:
+        word = as_word(load(head + AS_WORD), load(given))
+        if word == ~0:
+            return 0
+        store(words, word)
+        words += 8
+        given += 8
+    return 1
+
+
 def call(this: int, given: int, count: int) -> int:
     """A function for Python (METH_FASTCALL): up to four ints to the driver's function, its result code."""
     head = this + BYTES_AT
     words = stack(32)
     if count > 4:
         count = 4
-    at = words
-    last = given + 8 * count
-    while given != last:
-        word = as_word(load(head + AS_WORD), load(given))
-        if word == ~0:
-            return 0
-        store(at, word)
-        at += 8
-        given += 8
+    if not take(head, words, given, count):
+        return 0
     if load(head + LONG):
         state = unlock_python(load(head + UNLOCK))
         code = driver(load(head + FUNCTION), load(words), load(words + 8), load(words + 16), load(words + 24))
@@ -56,15 +62,8 @@ def start(this: int, given: int, count: int) -> int:
     """A function for Python: an event, then the addresses of a call's buffers, to the driver's result code."""
     head = this + BYTES_AT
     words = stack(8 * count)
-    at = words
-    last = given + 8 * count
-    while given != last:
-        word = as_word(load(head + AS_WORD), load(given))
-        if word == ~0:
-            return 0
-        store(at, word)
-        at += 8
-        given += 8
+    if not take(head, words, given, count):
+        return 0
     graph = load(head + GRAPH)
     state = unlock_python(load(head + UNLOCK))
     mutex_lock(graph + LOCK)

@@ -92,7 +92,10 @@ def __getattr__(name: str) -> Any:
     `relu`, ..."""
     home = _HOME.get(name)
     if home is not None:
-        value = getattr(importlib.import_module(home if home == "ml_dtypes" else f".{home}", __name__), name)
+        from .runtime.collector import uncollected
+
+        with uncollected():
+            value = getattr(importlib.import_module(home if home == "ml_dtypes" else f".{home}", __name__), name)
     else:
         if name.startswith("__") and not name.startswith("__array_"):
             raise AttributeError(f"module 'kernelgraph' has no attribute {name!r}")

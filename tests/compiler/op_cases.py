@@ -9,8 +9,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kernelgraph.compiler.body import Body, evaluate
+from kernelgraph.compiler.body import Body
 from kernelgraph.compiler.ops import OPS, Op, resolve
+from kernelgraph.compiler.primitives import evaluate
 from kernelgraph.compiler.types import BOOL, INT64, SHORT_NAMES, UINT64, DType, kind_of, real_of
 
 Array = np.ndarray[Any, Any]

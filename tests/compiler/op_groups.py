@@ -8,7 +8,8 @@ from functools import cache
 
 import numpy as np
 
-from kernelgraph.compiler.graph import Builder, Graph
+from kernelgraph.compiler.builder import Builder
+from kernelgraph.compiler.graph import Graph
 from kernelgraph.compiler.ops import OPS, Op
 from kernelgraph.compiler.types import SHORT_NAMES, ArrayType, DType, kind_of, real_of
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from kernelgraph.compiler.graph import Builder, Graph, GraphError, Value
+from kernelgraph.compiler.builder import Builder
+from kernelgraph.compiler.graph import Graph, GraphError, Value
 from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.function import Function
 

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelgraph.compiler.body import Body, Val, evaluate, pair, select
+from kernelgraph.compiler.body import Body
 from kernelgraph.compiler.kernel import LOOP, POINT, Instr, LoopNest, Reduction
 from kernelgraph.compiler.ops import OPS
-from kernelgraph.compiler.primitives import PRIMITIVES, UINTS
+from kernelgraph.compiler.primitives import PRIMITIVES, UINTS, evaluate
 from kernelgraph.compiler.types import BOOL, DTYPES, FLOAT32, FLOAT64, INT64, SHORT_NAMES, bfloat16
+from kernelgraph.compiler.val import Val, pair, select
 
 Array = np.ndarray[Any, Any]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.graph import Builder
+from kernelgraph.compiler.builder import Builder
 from kernelgraph.compiler.ops import OPS
 from kernelgraph.compiler.types import ArrayType
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.audit import run_program
-from kernelgraph.compiler.graph import Builder, Graph
+from kernelgraph.compiler.builder import Builder
+from kernelgraph.compiler.graph import Graph
 from kernelgraph.compiler.interpret import interpret
 from kernelgraph.compiler.literals import COMMON, stays
 from kernelgraph.compiler.pipeline import build

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 import kernelgraph as kg
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.audit import Touched, declared, run_program
-from kernelgraph.compiler.graph import Builder
+from kernelgraph.compiler.builder import Builder
 from kernelgraph.compiler.interpret import interpret
 from kernelgraph.compiler.materialize import Layout
 from kernelgraph.compiler.types import ArrayType

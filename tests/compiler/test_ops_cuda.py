@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.graph import Builder, Graph
+from kernelgraph.compiler.builder import Builder
+from kernelgraph.compiler.graph import Graph
 from kernelgraph.compiler.targets.cuda import cuda_kernel
 from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.program import Constant, Int, Kernel, Pointer

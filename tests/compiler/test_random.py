@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernelgraph.compiler.body import Body
-from kernelgraph.compiler.graph import Builder
+from kernelgraph.compiler.builder import Builder
 from kernelgraph.compiler.ops import OPS, resolve
 from kernelgraph.compiler.types import DTYPES, SHORT_NAMES
 

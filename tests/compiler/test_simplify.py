@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from kernelgraph.compiler.graph import Builder, Value
+from kernelgraph.compiler.builder import Builder
+from kernelgraph.compiler.graph import Value
 from kernelgraph.compiler.interpret import interpret
 from kernelgraph.compiler.simplify import ANYWHERE, RULES, simplify
 from kernelgraph.compiler.types import ArrayType

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.graph import Builder, Graph
+from kernelgraph.compiler.builder import Builder
+from kernelgraph.compiler.graph import Graph
 from kernelgraph.compiler.interpret import interpret
 from kernelgraph.compiler.types import ArrayType
 from kernelgraph.dsl.scalar import source_of

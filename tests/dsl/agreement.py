@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from .tracing import assert_same, interpreted
+from .tracing import assert_same, interpreted, magnitudes
 
 FLOATS = ("f4", "f8")
 REALS = ("i1", "u2", "i8", *FLOATS)
@@ -56,8 +56,9 @@ def axes_of(ndim: int) -> st.SearchStrategy[Any]:
     return st.one_of(st.none(), several, *([axis_of(ndim)] if ndim else []))
 
 
-def agrees(function: Any, *args: Any, ulps: float = 40, **options: Any) -> None:
-    """The trace of `function` gives NumPy's values, dtypes and shapes; it raises where NumPy does."""
+def agrees(function: Any, *args: Any, ulps: float = 40, products: bool = False, **options: Any) -> None:
+    """The trace of `function` gives NumPy's values, dtypes and shapes; it raises where NumPy does. products: it is one
+    of `magnitudes`."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         copies = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
@@ -69,4 +70,5 @@ def agrees(function: Any, *args: Any, ulps: float = 40, **options: Any) -> None:
             except Exception:
                 return
             raise AssertionError(f"NumPy raises {refused!r}, the trace gives {found}") from None
-        assert_same(interpreted(function, *copies, **options), expected, ulps)
+        room = magnitudes(function, *args) if products else None
+        assert_same(interpreted(function, *copies, **options), expected, ulps, room)

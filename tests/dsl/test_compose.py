@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import kernelgraph as kg
 
+from ..interop import library
 from .agreement import ANY, FLOATS, NUMBERS, REALS, agrees, arrays, axes_of, axis_of
 from .tracing import assert_same, interpreted
 
@@ -380,7 +381,7 @@ def test_compiled_and_run() -> None:
 
 
 def test_functions_of_shapes_alone_and_of_scipy() -> None:
-    special = pytest.importorskip("scipy.special")
+    special = library("scipy.special")
     agrees(lambda x: np.einsum_path("ij,jk,kl->il", x, x, x)[0] and x, np.ones((3, 3)))
     agrees(lambda i, j: np.ix_(i, j), np.array([0, 2]), np.array([1]))
     x = np.linspace(-3, 3, 7)

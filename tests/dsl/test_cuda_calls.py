@@ -65,11 +65,17 @@ def test_any_order_of_calls(gpu: Any) -> None:
     assert [entry[0] for entry in gpu.context.driver.log].count("launch_graph") > 40
 
 
-def test_calls_after_each_other_stay_on_a_stream_without_waits(gpu: Any) -> None:
+def settled() -> tuple[Any, Any]:
+    """A function that launches graphs from now on, and an array for it."""
     f = kg.kernel_graph(device="cuda")(double)
     x = kg.asarray(np.ones(40, "f4"), device="cuda").wait()
     for _ in range(8):
         f(x).wait()
+    return f, x
+
+
+def test_calls_after_each_other_stay_on_a_stream_without_waits(gpu: Any) -> None:
+    f, x = settled()
     log = gpu.context.driver.log
     log.clear()
     y = f(f(f(x)))
@@ -79,10 +85,7 @@ def test_calls_after_each_other_stay_on_a_stream_without_waits(gpu: Any) -> None
 
 
 def test_a_launch_that_fails_poisons_its_result(gpu: Any) -> None:
-    f = kg.kernel_graph(device="cuda")(double)
-    x = kg.asarray(np.ones(40, "f4"), device="cuda").wait()
-    for _ in range(8):
-        f(x).wait()
+    f, x = settled()
     driver = gpu.context.driver
     driver.refuse.update(launch_graph=1, launch=1)
     y = f(x)
@@ -95,10 +98,7 @@ def test_a_launch_that_fails_poisons_its_result(gpu: Any) -> None:
 
 
 def test_one_step_at_a_time_takes_the_ordinary_way(gpu: Any) -> None:
-    f = kg.kernel_graph(device="cuda")(double)
-    x = kg.asarray(np.ones(40, "f4"), device="cuda").wait()
-    for _ in range(8):
-        f(x).wait()
+    f, x = settled()
     log = gpu.context.driver.log
     log.clear()
     with override(engine="sync"):

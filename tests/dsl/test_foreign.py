@@ -18,6 +18,7 @@ import kernelgraph as kg
 from kernelgraph.dsl import dlpack, lending
 from kernelgraph.dsl.foreign import foreign
 
+from ..interop import library
 from .test_errors import refused
 from .tracing import assert_same
 
@@ -200,7 +201,7 @@ def test_an_array_of_a_device_that_is_missing_is_unpickled_on_the_default_one() 
 
 
 def test_torch_tensors() -> None:
-    torch = pytest.importorskip("torch")
+    torch = library("torch")
     x = torch.arange(12.0, dtype=torch.float64).reshape(3, 4)
     found = foreign(x)
     assert found is not None and found.ctypes.data == x.data_ptr()
@@ -214,7 +215,7 @@ def test_torch_tensors() -> None:
 
 
 def test_torch_tensors_that_are_assigned_to() -> None:
-    torch = pytest.importorskip("torch")
+    torch = library("torch")
 
     def function(u: Any) -> Any:
         u[1:] += u[:-1]
@@ -267,7 +268,7 @@ def test_a_negated_tensor_is_not_read_as_its_memory() -> None:
 
 
 def test_arrays_in_torch() -> None:
-    torch = pytest.importorskip("torch")
+    torch = library("torch")
     a = cpu(lambda x: x * 2)(X)
     t = torch.from_dlpack(a)
     assert t.data_ptr() == a.numpy().ctypes.data
@@ -283,7 +284,7 @@ def test_arrays_in_torch() -> None:
 
 
 def test_jax_arrays() -> None:
-    jax = pytest.importorskip("jax")
+    jax = library("jax")
     x = jax.device_put(np.arange(12, dtype=np.float32).reshape(3, 4), jax.devices("cpu")[0])
     found = foreign(x)
     assert found is not None and found.ctypes.data == x.unsafe_buffer_pointer() and not found.flags.writeable
@@ -309,7 +310,7 @@ def test_later_calls_see_jax_arrays_as_the_first_one_does() -> None:
 
 
 def test_arrays_in_jax() -> None:
-    jax = pytest.importorskip("jax")
+    jax = library("jax")
     a = cpu(lambda x: x * 2)(X.astype(np.float32))
     assert_same(np.asarray(jax.numpy.from_dlpack(a)), np.asarray(a))
     assert_same(np.asarray(jax.jit(lambda x: x + 1)(np.asarray(a))), np.asarray(a) + 1)

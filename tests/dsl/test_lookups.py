@@ -71,7 +71,7 @@ def test_out_of_range(function: Any, bad: int) -> None:
     index[1] = bad
     with pytest.raises(IndexError, match=f"index {bad} is out of bounds for axis 0 with size 6") as caught:
         np.asarray(kg.kernel_graph(device="cpu")(function)(X, index))
-    assert any("test_lookups.py:" in note for note in caught.value.__notes__)
+    assert str(caught.value).startswith("test_lookups.py:")
 
 
 def test_of_several_axes_each_is_named() -> None:

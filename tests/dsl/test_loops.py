@@ -315,3 +315,43 @@ def test_a_float_of_the_turn_does_not_fit_an_array_of_integers() -> None:
 def test_bounds_of_narrow_integers(dtype: Any, lower: int, upper: int) -> None:
     function = kg.kernel_graph(lambda a, b: kg.fori_loop(a, b, lambda i, s: s + 1, 0), device="cpu")
     assert int(function(np.array(lower, dtype), np.array(upper, dtype))) == max(0, upper - lower)
+
+
+WRONG: list[tuple[Any, str]] = [
+    (lambda x: kg.fori_loop(0, 3, lambda x: x, x), r"body_fun of fori_loop is called with \(i, x\).*write lambda i, x"),
+    (lambda x: kg.fori_loop(0, 3, None, x), "body_fun of fori_loop is None; write a function"),
+    (lambda x: kg.fori_loop(0, 3, lambda i, x: x, x, unroll=2), "'unroll'; it is called as kg.fori_loop"),
+    (lambda x: kg.fori_loop(0, 3, lambda i, x: x), r"'init_val'; it is called as kg.fori_loop\(lower, upper"),
+    (lambda x: kg.while_loop(lambda: True, lambda x: x, x), r"cond_fun of while_loop is called with \(x\)"),
+    (lambda x: kg.cond(x[0] > 0, lambda x: x, None, x), "false_fun of cond is None; write a function"),
+    (lambda x: kg.cond(x[0] > 0, lambda: 1, lambda x, y: y, x, x), r"true_fun of cond is called with \(x0, x1\)"),
+    (lambda x: kg.scan(lambda c: (c, c), x[0], x), r"f of scan is called with \(carry, x\).*write lambda carry, x"),
+    (lambda x: kg.scan(x, x[0], x), "f of scan is a .*write a function"),
+]
+
+
+@pytest.mark.parametrize(("function", "words"), WRONG)
+def test_what_does_not_fit_is_refused_at_the_users_line(function: Any, words: str) -> None:
+    line = function.__code__.co_firstlineno
+    for call in (function, kg.kernel_graph(device="fake")(function)):
+        with pytest.raises(ArgumentsError, match=rf"^test_loops.py:{line}: .*{words}"):
+            call(np.ones(3))
+
+
+@given(st.sampled_from(["i8", "u8", "i1", "u1"]), st.data())
+@settings(max_examples=20, deadline=None)
+def test_traced_bounds_are_those_of_range(dtype: str, data: st.DataObject) -> None:
+    """Also where their difference is no int64."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    ends = st.integers(low, low + 3) | st.integers(high - 3, high)
+    first, last = (data.draw(ends) for _ in range(2))
+    if last - first > 10:
+        first, last = last, first
+    turns = 0 if dtype == "u8" and first > 2**62 else max(0, last - first)  # such turns have no int64 number
+    (found,) = COUNTED(*(np.array([n], dtype) for n in (first, last))).numpy().tolist()
+    assert found == turns
+
+
+COUNTED = kg.kernel_graph(device="cpu")(
+    lambda first, last: kg.fori_loop(first[0], last[0], lambda i, n: n + 1, np.zeros(1, np.int64))
+)

@@ -253,7 +253,7 @@ PRODUCTS: list[Any] = [
 def test_products(number: int, dtypes: str) -> None:
     a = (rng.normal(size=(3, 4)) * 3).astype(dtypes[0])
     b = (rng.normal(size=(4, 2)) * 3).astype(dtypes[1])
-    check(PRODUCTS[number], a, b, ulps=40)
+    check(PRODUCTS[number], a, b, ulps=40, products=True)
 
 
 def test_new_arrays_inside_a_trace() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import kernelgraph as kg
 
+from ..interop import library
 from .tracing import interpreted
 
 few = settings(max_examples=40, deadline=None)
@@ -276,7 +277,7 @@ def test_dtypes_are_kept(dtype: Any) -> None:
 
 
 def test_against_pytorch() -> None:
-    torch = pytest.importorskip("torch")
+    torch = library("torch")
     f = torch.nn.functional
     x, w, b = random(0, 2, 4, 9, 9), random(1, 6, 2, 3, 3), random(2, 6)
     tx, tw, tb = map(torch.from_numpy, (x, w, b))

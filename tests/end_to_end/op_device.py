@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.graph import Builder, Graph
+from kernelgraph.compiler.builder import Builder
+from kernelgraph.compiler.graph import Graph
 from kernelgraph.compiler.ops import OPS, Op
 from kernelgraph.compiler.types import ArrayType, DType, kind_of
 from kernelgraph.runtime.device import Device

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from kernelgraph.compiler.graph import Builder
+from kernelgraph.compiler.builder import Builder
 from kernelgraph.compiler.materialize import Layout
 from kernelgraph.compiler.pipeline import build
 from kernelgraph.compiler.types import ArrayType

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelgraph.compiler.graph import Builder
+from kernelgraph.compiler.builder import Builder
 from kernelgraph.compiler.pipeline import build
 from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.program import Kernel

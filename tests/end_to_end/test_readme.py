@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import builtins
-import inspect
 import os
 import re
 import subprocess
@@ -18,7 +17,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl.devices import open_device
-from kernelgraph.dsl.options import checked
+from kernelgraph.dsl.options import Given
 from kernelgraph.runtime.host import HOST
 
 ROOT = Path(__file__).parent.parent.parent
@@ -42,8 +41,8 @@ def printed(programs: list[str], folder: Path) -> list[str]:
     return shown.stdout.split("\f\n")
 
 
-RUN = ("how-it-works", "faults", "interop", "profiling", "memory", "streams", "user-functions", "loops", "indexing")
-PAGES = ["README.md", *(f"docs/{page}.md" for page in RUN)]
+DOCS = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+PAGES = ["README.md", *(f"docs/{name}" for name in DOCS if "```python" in read(f"docs/{name}"))]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -89,7 +88,7 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_every_option_is_documented() -> None:
-    options = [*inspect.signature(checked).parameters]
+    options = [*Given.__annotations__]
     table = read("docs/language.md").split("## Options")[1].split("\n## ")[0]
     assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == options
 

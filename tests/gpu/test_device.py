@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.graph import Builder
+from kernelgraph.compiler.builder import Builder
 from kernelgraph.compiler.interpret import interpret
 from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.batch import batched, packed

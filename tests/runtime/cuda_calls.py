@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.graph import Builder
+from kernelgraph.compiler.builder import Builder
 from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.batch import batched, packed
 from kernelgraph.runtime.devices import cuda

@@ -254,6 +254,33 @@ def test_elsewhere_gives_the_same() -> None:
     assert codes == dict(enumerate(compile_cuda(k, CC) for k in kernels)) and waiting.empty()
 
 
+def test_many_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In threads and processes, as one by one; the first that is wrong is told, and no other is begun."""
+    monkeypatch.setattr(cuda_compile, "_cores", lambda: 3)
+    monkeypatch.setattr(cuda_compile, "MANY", 4)
+    kernels = [cuda_kernel(one(op, F32, F32)) for op in ("add", "mul", "sub", "minimum")]
+    assert cuda_compile._compile_all(kernels, CC) == [compile_cuda(k, CC) for k in kernels]
+    wrong, begun = replace(kernels[0], source="THREADS = 1\ndef k(a0):\n    add(a0)\n" + "# the longest" * 1000), []
+    monkeypatch.setattr(cuda_compile, "_cores", lambda: 1)
+    monkeypatch.setattr(cuda_compile, "compile_cuda", lambda k, cc: begun.append(k) or compile_cuda(k, cc))
+    with pytest.raises(cuda_compile.CompileError, match="kernel k does not compile"):
+        cuda_compile._compile_all([*kernels, wrong], CC)
+    assert begun == [wrong]
+
+
+@pytest.mark.parametrize(
+    "nest", [one("div", F32, F32), products(True), softmax("s1", 1)], ids=["div", "fast", "softmax"]
+)
+def test_the_short_way_through_numba_gives_the_same(nest: LoopNest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left out changes no letter, and it is left out: numba's own way would be as right, and twice as slow."""
+    kernel, whole = cuda_kernel(nest), cuda_compile._whole
+    monkeypatch.setattr(cuda_compile, "_whole", lambda *a: pytest.fail("numba's own way"))
+    short = compile_ptx(kernel, CC)
+    monkeypatch.setattr(cuda_compile, "_whole", whole)
+    monkeypatch.setitem(sys.modules, "kernelgraph.runtime.devices.cuda_front", None)
+    assert compile_ptx(kernel, CC) == short
+
+
 def test_a_process_that_has_compiled_much_compiles_as_fast(monkeypatch) -> None:
     """numba-cuda finds what it has typed before: nothing that we pass on makes its keys differ."""
     from numba.cuda.typing import templates

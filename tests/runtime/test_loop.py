@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelgraph.compiler.graph import Builder, Graph, Value
+from kernelgraph.compiler.builder import Builder
+from kernelgraph.compiler.graph import Graph, Value
 from kernelgraph.compiler.loop import Loop as LoopNode
 from kernelgraph.compiler.loop import Window, add
 from kernelgraph.compiler.pipeline import build

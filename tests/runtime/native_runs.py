@@ -1,0 +1,133 @@
+"""Plans for the native engine, memory for them, and what must hold after each test of it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cpu_plans import (
+    BLOCKED,
+    HASH,
+    hash_program,
+    hash_reference,
+    in_order,
+    library_task,
+    random_plan,
+    region,
+)
+
+from kernelgraph.runtime import native
+from kernelgraph.runtime.pool import as_numpy
+from kernelgraph.runtime.program import Buffer, Int, Pointer, Task
+from kernelgraph.runtime.settings import override
+
+
+def check_rest():
+    engine = native.engine()
+    limit = time.monotonic() + 5
+    while engine is not None and not engine.at_rest:
+        assert time.monotonic() < limit, "the engine does not come to rest"
+        time.sleep(0.001)
+
+
+class Arrays:
+    """Memory of a plan's buffers, seen as int64."""
+
+    def __init__(self, device, plan, contents):
+        self.plan = plan
+        self.kept = [device.allocate(b.nbytes) for b in plan.program.buffers]
+        self.arena = device.allocate(max(1, plan.arena_bytes))
+        places = zip(self.kept, plan.program.buffers, plan.offsets, strict=True)
+        self.views = [
+            as_numpy(k if o is None else self.arena, np.int64, (b.nbytes // 8,), o or 0) for k, b, o in places
+        ]
+        for view, content in zip(self.views, contents, strict=True):
+            view[...] = content
+
+    def run(self, executable, after=()):
+        memories = [k.address if o is None else None for k, o in zip(self.kept, self.plan.offsets, strict=True)]
+        return executable.run(memories, self.arena.address, (), after)
+
+
+def contents_of(rng, program):
+    generator = np.random.default_rng(rng.randrange(1 << 30))
+    return [generator.integers(-(1 << 62), 1 << 62, b.nbytes // 8) for b in program.buffers]
+
+
+def check_random_plan(device, seed, mode, until_all=True):
+    """The outputs are right, as soon as their events say so. Gives what must live until all tasks are done."""
+    rng = random.Random(seed)
+    program = hash_program(rng, rng.choice([1, 5, 64]), rng.randrange(1, 14), rng.randrange(5))
+    plan = random_plan(rng, program, rng.randrange(1, 5))
+    executable = device.prepare(plan)
+    kept = []
+    for _ in range(2):
+        contents = contents_of(rng, program)
+        arrays = Arrays(device, plan, contents)
+        kept.append(arrays)
+        with override(engine=mode):
+            events = arrays.run(executable)
+        for event in events:
+            event.wait()
+            assert event.query()
+        hash_reference(program, contents)
+        for o in program.outputs:
+            np.testing.assert_array_equal(arrays.views[o], contents[o], err_msg=f"seed {seed} {mode}\n{plan}")
+        if until_all:
+            device.synchronize()
+    return kept
+
+
+def slow_task(buffer, turns, n=1, cost=1000.0, tag=1):
+    """HASH of one buffer with itself, `turns` turns long (a nanosecond or less each)."""
+    r = (region(buffer, n, "int64"),)
+    arguments = (Pointer(buffer), Pointer(buffer), Pointer(buffer), Int(tag), Int(turns))
+    return Task("slow", HASH, arguments, r, r, frozenset((buffer,)), units=n, grain=1, cost=cost, line="model.py:3")
+
+
+def slow_plan(turns, tag=1):
+    return in_order([Buffer(8, "output")], [slow_task(0, turns, tag=tag)], (), (0,))
+
+
+def start(device, plan, contents=None, after=()):
+    program = plan.program
+    arrays = Arrays(device, plan, contents or [np.zeros(b.nbytes // 8, np.int64) for b in program.buffers])
+    return arrays, arrays.run(device.prepare(plan), after)
+
+
+def blocked_task(flag, out, units=1):
+    """Waits for the flag: see BLOCKED."""
+    r = (region(flag, 2, "int64"), region(out, 1, "int64"))
+    return Task("blocked", BLOCKED, (Pointer(flag), Pointer(out)), r, r, units=units, grain=1, cost=1000.0)
+
+
+SHORT, LONG = slow_task(0, 10), blocked_task(2, 1)
+
+
+@contextlib.contextmanager
+def busy_workers(device):
+    """Every native worker is in a chunk of BLOCKED for as long as the block lasts."""
+    engine = native.engine()
+    assert engine.start()
+    task = blocked_task(1, 0, engine.workers)
+    arrays, (event,) = start(device, in_order([Buffer(8, "output"), Buffer(16, "input")], [task], (1,), (0,)))
+    limit = time.monotonic() + 5
+    while arrays.views[1][1] < engine.workers:
+        assert time.monotonic() < limit
+    yield
+    assert not event.query(), "this took too long"
+    arrays.views[1][0] = 1
+    event.wait()
+
+
+def host_plan(names, cost, streams=1):
+    """Tasks on one int64 buffer, in order: `slow` kernels and library calls."""
+    r = region(0, 1, "int64")
+    tasks = [slow_task(0, 1000, cost=cost) if n == "slow" else library_task(n, (r,), (r,), cost=cost) for n in names]
+    return in_order([Buffer(8, "output")], tasks, (), (0,))
