@@ -8,15 +8,16 @@ from __future__ import annotations
 from ..runtime.settings import settings
 from .builder import Builder
 from .graph import Graph, Node, Value
-from .ops import OPS
+from .lower_control import TURN_US
 from .periods import Row, Stretch, quiet_phase, row_of, stretches
+from .predict import predicted
 from .repeats import Uneven, UnevenNumbers
 from .rolled import Rolled, rolled
 
-LEAST_TURNS = 9  # fewer stay as they are: fusion across turns is worth more
-LEAST_NODES = 64  # of all turns together,
-POINTWISE_NODES = 256  # and of turns that one kernel could do without memory between them
-WANTED_NODES = 512  # for so many, numbers of the call become part of the trace where turns differ in them
+LEAST_TURNS = 9  # fewer stay as they are
+LEAST_NODES = 512  # of all turns together, and of a graph: less is planned and compiled as fast as a loop of it
+MOST_NODES = 256  # of several turns that are one turn of the loop
+GAIN = 0.9  # a longer turn has to take at most this of the time
 TRIES = (-2, -1, 0, 1)  # periods from the first that repeats in full
 
 
@@ -54,24 +55,38 @@ def _tried(graph: Graph, row: Row, stretch: Stretch) -> Rolled | None:
         end = start + turns * p
         if (row.tokens[start : end - p] != row.tokens[start + p : end]).any():
             continue
-        if turns * p < POINTWISE_NODES and _is_pointwise(graph, row, start, p):
-            continue
         try:
             found = rolled(graph, row, start, p, turns, roll)
         except UnevenNumbers as uneven:
-            if turns * p >= WANTED_NODES:
-                return Rolled(graph, [], uneven.numbers)
-            continue
+            return Rolled(graph, [], uneven.numbers)
         except Uneven:
             continue
         if len(found.graph.nodes) < len(graph.nodes) - turns * p // 2:  # or what it stacks is taken apart again
-            return found
+            return _joined(graph, row, start, p, turns, found)
     return None
 
 
-def _is_pointwise(graph: Graph, row: Row, start: int, period: int) -> bool:
-    """Whether turns fuse into one kernel: nothing but elementwise work."""
-    return all(OPS[graph.nodes[int(n)].op].kind == "map" for n in row.order[start : start + period])
+def _joined(graph: Graph, row: Row, start: int, period: int, turns: int, one: Rolled) -> Rolled:
+    """The loop with as many turns in one as pay: what follows each other in one turn is fused, and its values stay in
+    registers where they do not have to go through memory. The turns left over stay behind the loop."""
+    best, cost, count = one, _cost_of(one, 1), 2
+    while count * period <= MOST_NODES and turns // count >= LEAST_TURNS:
+        even = min(range(count, count // 2, -1), key=lambda n: turns % n)  # as few left over as can be
+        try:
+            found = rolled(graph, row, start, even * period, turns // even, roll)
+        except Uneven:
+            break
+        took = _cost_of(found, even)
+        if len(found.graph.nodes) > len(one.graph.nodes) + count * period or took > GAIN * cost:
+            break
+        best, cost, count = found, took, 2 * count
+    return best
+
+
+def _cost_of(found: Rolled, count: int) -> float:
+    """Microseconds of a turn, as predicted, of a body that does so many."""
+    assert found.body is not None
+    return (predicted(found.body) + TURN_US) / count
 
 
 def _forwarded(graph: Graph) -> Graph:

@@ -25,6 +25,7 @@ class Rolled:
     graph: Graph
     arrays: list[Array]
     wanted: frozenset[int] = frozenset()  # numbers of the call (by their place) that keep a long loop from being one
+    body: Graph | None = None  # of the loop
 
 
 def rolled(graph: Graph, row: Row, start: int, period: int, turns: int, roll: Roll) -> Rolled:
@@ -104,7 +105,7 @@ class _Roller(Turns):
                 self._after(builder, new, number, copy, results)
         builder.numbers.sort(key=lambda n: builder.nodes[n].attr("index"))
         builder.inputs.sort(key=lambda n: builder.nodes[n].attr("index"))
-        return Rolled(builder.finish([new[o] for o in self.graph.outputs]), arrays)
+        return Rolled(builder.finish([new[o] for o in self.graph.outputs]), arrays, body=body)
 
     def _leaves(self, number: int) -> list[int]:
         """What an invariant takes to be there in the body: itself, or the numbers that it is cheaply made of."""

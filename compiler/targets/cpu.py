@@ -13,6 +13,7 @@ from math import prod
 from ..kernel import LOOP, LoopNest, has_loops
 from ..types import real_of
 from .cpu_body import Body
+from .cpu_chain import side_by_side
 from .cpu_frame import Frame, dependences, numbered
 from .cpu_loops import block_of, vector_axis, write_columns, write_rows
 from .cpu_module import METADATA, Module
@@ -56,11 +57,12 @@ def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: i
 
 
 def lanes_of(nest: LoopNest, depends: dict[int, frozenset[int]], axis: int | None, vector_bytes: int) -> int:
-    """Lanes such that the widest value that varies along the axis, but for indices, fills a vector."""
+    """Lanes such that the widest value that varies along the axis, but for indices, fills a vector, or several."""
     if axis is None:
         return 1
-    varying = [i for at, i in numbered(nest).items() if axis in depends[at] and i.op != "index"]
-    return max(2, vector_bytes // max((real_of(i.dtype).itemsize for i in varying), default=4))
+    varying = {at: i for at, i in numbered(nest).items() if axis in depends[at]}
+    widest = max((real_of(i.dtype).itemsize for i in varying.values() if i.op != "index"), default=4)
+    return max(2, vector_bytes // widest) * side_by_side(nest, varying)
 
 
 def units(nest: LoopNest, sizes: Sequence[int]) -> tuple[int, int]:

@@ -38,7 +38,8 @@ def reduces_by_columns(nest: LoopNest) -> bool:
     in_loops = {i.attr[0] for p in nest.phases if p.kind == LOOP for i in p.instrs if i.op in ("load", "store")}
     layouts = [nest.operands[o].layout for o in sorted(in_loops)]
     packed_rows, packed_columns = ([y[axis] for y in layouts].count("s") for axis in (reduced, parallel))
-    overlap = any(y[reduced] == y[parallel] == "1" for y in layouts)
+    read = {i.attr[0] for p in nest.phases if p.kind == LOOP for i in p.instrs if i.op == "load"}
+    overlap = any(y[reduced] == y[parallel] == "1" for y in (nest.operands[o].layout for o in read))
     return packed_rows > packed_columns or (overlap and packed_rows == packed_columns)
 
 

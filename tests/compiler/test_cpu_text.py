@@ -11,6 +11,7 @@ import pytest
 
 from kernelgraph.compiler.kernel import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
 from kernelgraph.compiler.targets.cpu import print_cpu, units
+from kernelgraph.compiler.targets.cpu_loops import vector_axis
 from kernelgraph.compiler.types import BOOL, FLOAT32, FLOAT64, INT64, DType
 
 from .cpu_nests import random_nest
@@ -159,3 +160,28 @@ def test_index_is_64_bits_wide() -> None:
     body = (Instr("index", INT64, (), 0), store(0, 0, INT64))
     text = print_cpu(LoopNest("kernel", 1, 0, (Operand(INT64, "out", "1"),), (), (Phase(POINT, 0, body),)))
     assert "<8 x i64>" in text
+
+
+def test_a_whole_array_that_is_reduced_and_stored_runs_along_its_elements() -> None:
+    """The one row has an axis of its own, along which only what is written seems to move."""
+    operands = Operand(FLOAT64, "in", "01"), Operand(FLOAT64, "out", "11"), Operand(FLOAT64, "out", "10")
+    body = (load(0, FLOAT64), Instr("mul", FLOAT64, (0, 0)), store(1, 1, FLOAT64))
+    loop = Phase(LOOP, 0, body, (Reduction("sum", FLOAT64, (1,)),))
+    end = Phase(POINT, 3, (Instr("result", FLOAT64, (), (0, 0, 0)), store(2, 3, FLOAT64)))
+    assert vector_axis(LoopNest("kernel", 1, 1, operands, (), (loop, end))) == 1
+
+
+def chain(length: int, values: int = 1, dtype: DType = FLOAT64) -> LoopNest:
+    """out = in times itself, again and again, from so many values at once."""
+    operands = (*(Operand(dtype, "in", "1") for _ in range(values)), Operand(dtype, "out", "1"))
+    body = [load(n, dtype) for n in range(values)]
+    body += [Instr("mul", dtype, (at, at + values - 1)) for at in range(length)]
+    body.append(store(values, len(body) - 1, dtype))
+    return LoopNest("kernel", 1, 0, operands, (), (Phase(POINT, 0, tuple(body)),))
+
+
+@pytest.mark.parametrize(("length", "values", "lanes"), [(10, 1, 8), (40, 1, 16), (100, 1, 32), (600, 20, 8)])
+def test_a_long_chain_runs_in_several_vectors_side_by_side(length: int, values: int, lanes: int) -> None:
+    """As many as it has latency to hide, and as find room in the registers."""
+    text = print_cpu(chain(length, values), vector_bytes=64)
+    assert f"fmul <{lanes} x double>" in text and text.count(f"fmul <{lanes} x double>") == text.count("fmul <")
