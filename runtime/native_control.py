@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from .loop import Branch, Loop, arguments_of
-from .native import Engine, cores
+from .native import Native, cores
 from .native_loops import BY_ADDRESS, BY_FLAG, BY_NUMBER
 from .native_plan import Layout, lay_out, place_words, split
 from .plan import Plan
 from .program import Int, Kernel, Library, Pointer, Task, bodies_of
 
 Function = Callable[[Kernel], int]
+HostStep = Callable[[Task], tuple[Task, int]]  # a step that needs Python, as a task with arguments and its function
 
 
 def is_native(plan: Plan) -> bool:
@@ -29,29 +30,53 @@ def _is_native(task: Task) -> bool:
     return not isinstance(task.kernel, Library) and all(is_native(body) for body in bodies_of(task))
 
 
-def lay_out_nested(plan: Plan, function: Function, engine: Engine, timed: bool = False) -> Layout:
-    """`lay_out`, with a record for each loop and branch that runs natively. function: the address of a kernel."""
+class Owner(Protocol):
+    """What bodies run on: an engine, or what stands for one where there are no other threads."""
+
+    native: Native
+    address: int
+
+
+def lay_out_nested(
+    plan: Plan, function: Function, owner: Owner, timed: bool = False, host_step: HostStep | None = None
+) -> Layout:
+    """`lay_out`, with a record for each loop and branch that runs natively. function: the address of a kernel.
+    host_step: does the steps that need Python; without it they, and what holds them, have no function."""
     functions: list[int] = []
     tasks: list[Task] = []
     keep: list[Any] = []
     for task in plan.tasks:
         if isinstance(task.kernel, Kernel):
             functions.append(function(task.kernel))
-        elif isinstance(task.kernel, Library) or not _is_native(task):
+        elif isinstance(task.kernel, Library) and host_step is not None:
+            task, address = host_step(task)
+            functions.append(address)
+        elif isinstance(task.kernel, Library) or (host_step is None and not _is_native(task)):
             functions.append(0)
         else:
-            bodies = [lay_out_nested(body, function, engine) for body in task.kernel.bodies]
-            looped = isinstance(task.kernel, Loop)
-            owners, record = (_loop if looped else _branch)(task, bodies, engine)
-            keep += [bodies, owners]
-            functions.append(engine.native.run_loop if looped else engine.native.run_branch)
-            task = replace(task, arguments=(Int(record), *task.arguments))
+            task, address, owners = control_words(task, function, owner, host_step)
+            keep.append(owners)
+            functions.append(address)
         tasks.append(task)
-    changed = replace(plan, program=replace(plan.program, tasks=tuple(tasks)), report=None) if keep else plan
-    return lay_out(changed, functions, cores(), engine.address, keep, timed)
+    changed = tuple(tasks) != plan.program.tasks
+    laid = replace(plan, program=replace(plan.program, tasks=tuple(tasks)), report=None) if changed else plan
+    return lay_out(laid, functions, cores(), owner.address, keep, timed)
 
 
-def _loop(task: Task, layouts: Sequence[Layout], engine: Engine) -> tuple[Any, int]:
+def control_words(
+    task: Task, function: Function, owner: Owner, host_step: HostStep | None = None
+) -> tuple[Task, int, Any]:
+    """A loop or branch as a kernel: the task with its record as first argument, the function that runs it, and what
+    has to live as long."""
+    assert isinstance(task.kernel, (Loop, Branch))
+    bodies = [lay_out_nested(body, function, owner, host_step=host_step) for body in task.kernel.bodies]
+    looped = isinstance(task.kernel, Loop)
+    owners, record = (_loop if looped else _branch)(task, bodies, owner)
+    run = owner.native.run_loop if looped else owner.native.run_branch
+    return replace(task, arguments=(Int(record), *task.arguments)), run, (bodies, owners)
+
+
+def _loop(task: Task, layouts: Sequence[Layout], owner: Owner) -> tuple[Any, int]:
     loop = task.kernel
     assert isinstance(loop, Loop)
     given, rotation, program = arguments_of(task), loop.rotation, loop.body.program
@@ -69,7 +94,7 @@ def _loop(task: Task, layouts: Sequence[Layout], engine: Engine) -> tuple[Any, i
         moves = dict(zip((*inputs, *outs), loop.moves, strict=True))
         rows.append(row)
     others = len(given.others) + len(given.stacked) + (given.workspace is not None)
-    owners, body = _body(loop.body, layouts[0], rows, moves, first + others - 1, engine)
+    owners, body = _body(loop.body, layouts[0], rows, moves, first + others - 1, owner)
     names = place_words([8 * name for names in rotation.names for name in names])
     final = place_words([8 * place for held in rotation.held for place in held])
     sizes = place_words(loop.sizes)
@@ -80,7 +105,7 @@ def _loop(task: Task, layouts: Sequence[Layout], engine: Engine) -> tuple[Any, i
     return (record, names, final, sizes, owners), record[1]
 
 
-def _branch(task: Task, layouts: Sequence[Layout], engine: Engine) -> tuple[Any, int]:
+def _branch(task: Task, layouts: Sequence[Layout], owner: Owner) -> tuple[Any, int]:
     branch = task.kernel
     assert isinstance(branch, Branch)
     owners, words = [], []
@@ -89,7 +114,7 @@ def _branch(task: Task, layouts: Sequence[Layout], engine: Engine) -> tuple[Any,
         program = body.program
         row = {b: 1 + i for i, b in enumerate((*program.inputs, *program.outputs))}
         workspace = len(task.arguments) - numbers - 1
-        found, part = _body(body, layout, [row], {}, workspace, engine)
+        found, part = _body(body, layout, [row], {}, workspace, owner)
         owners.append(found)
         words += part
     record = place_words([*words, 8 * (len(task.arguments) - numbers)])
@@ -97,7 +122,7 @@ def _branch(task: Task, layouts: Sequence[Layout], engine: Engine) -> tuple[Any,
 
 
 def _body(
-    plan: Plan, layout: Layout, rows: Sequence[dict[int, int]], moves: dict[int, int], workspace: int, engine: Engine
+    plan: Plan, layout: Layout, rows: Sequence[dict[int, int]], moves: dict[int, int], workspace: int, owner: Owner
 ) -> tuple[Any, list[int]]:
     """The words of a body. rows: for each state the place of every buffer; workspace: that of the temporaries."""
     last = [workspace] if layout.uses_arena else []
@@ -106,5 +131,5 @@ def _body(
     helpers = max(chain((split(task, cores())[1] - 1 for task in plan.tasks), [0]))
     columns = len(layout.order) + len(last)
     numbers = len(plan.program.scalars)
-    words = [layout.plan, columns, numbers, places[1], moving[1], engine.address, min(helpers, cores() - 1)]
+    words = [layout.plan, columns, numbers, places[1], moving[1], owner.address, min(helpers, cores() - 1)]
     return (places, moving, layout), words

@@ -19,17 +19,18 @@ import numpy as np
 from .. import machine_code, profile
 from ..device import Timing
 from ..errors import CompileError, PlanError
-from ..loop import kernels_of
+from ..loop import Branch, Loop, kernels_of
 from ..native import Engine, cores, engine, native
 from ..native_control import is_native, lay_out_nested
 from ..native_direct import Direct, Taken, direct
+from ..native_host import control_call
 from ..native_plan import Layout
 from ..native_run import DONE, Done, DoneTiming, Record, Run, RunEvent, RunTiming, wait_for_all
 from ..plan import Launch, Plan, Wait
 from ..plan import Record as RecordStep
 from ..pool import Pool, as_numpy
-from ..program import Kernel
-from ..serial import calls_of, noted, run_serially, scalar_bits
+from ..program import Kernel, Task
+from ..serial import Call, calls_of, noted, run_serially, scalar_bits
 from ..settings import settings
 from ..streams import QueueEvent, QueueStream, milliseconds
 from ..vectors import vector_bytes, vector_library
@@ -70,7 +71,7 @@ class CPUExecutable:
         tasks = plan.tasks
         kernels = kernels_of(plan)
         self._code = dict(zip(kernels, device.load(kernels), strict=True))  # the device may let go of it
-        self._calls = calls_of(plan, self._address)
+        self._calls = [self._control(t, call) for t, call in zip(tasks, calls_of(plan, self._address), strict=True)]
         self.cost = sum(t.cost for t in tasks)
         self.needs_python = not is_native(plan)
         self._engine: Engine | None = None
@@ -87,6 +88,11 @@ class CPUExecutable:
             self._attach()
         if self._runs_inline:
             self.run = self._inline()
+
+    def _control(self, task: Task, call: Call) -> Call:
+        """What does a task, loops and branches natively."""
+        looped = isinstance(task.kernel, (Loop, Branch))
+        return control_call(task, self._address, self.plan.program.name, call) if looped else call
 
     def direct(self, taken: Sequence[Taken]) -> Direct | None:
         """A function of what is taken that runs the plan in the caller: see `native_direct`. None where it cannot."""

@@ -218,6 +218,43 @@ def test_host_steps_in_a_body() -> None:
     np.testing.assert_allclose(np.asarray(found[0]), run(a, b)[0], rtol=1e-9)
 
 
+@pytest.mark.parametrize("engine", ["async", "sync", "chaos"])
+def test_host_steps_in_nested_bodies(engine: str) -> None:
+    """Windows, inner loops of any length, branches, numbers of the call: those that run natively call Python back."""
+
+    def run(a: Any, b: Any, xs: Any, turns: int) -> Any:
+        def inner(j: Any, b: Any) -> Any:
+            return kg.cond(b[0, 0] > 0, lambda b: np.linalg.solve(a, b), lambda b: np.sort(b, axis=0) @ a, b) - j
+
+        def outer(b: Any, x: Any) -> Any:
+            b = kg.fori_loop(0, turns, inner, b + x)
+            return b, b.sum(axis=1)
+
+        return list(kg.scan(outer, b, xs))
+
+    rng = np.random.default_rng(4)
+    a, b, xs = rng.normal(size=(4, 4)) + 4 * np.eye(4), rng.normal(size=(4, 4)), rng.normal(size=(6, 4))
+    decorated = kg.kernel_graph(device="cpu")(run)
+    with kg.override(engine=engine):
+        for turns in (0, 3):
+            for one, other in zip(decorated(a, b, xs, turns), run(a, b, xs, turns), strict=True):
+                np.testing.assert_allclose(np.asarray(one), other, rtol=1e-9)
+
+
+def test_a_host_step_that_fails_ends_its_loops() -> None:
+    """Also one that would never end by itself; the next call knows nothing of it."""
+
+    @kg.kernel_graph(device="cpu")
+    def run(a: Any, x: Any) -> Any:
+        return kg.while_loop(lambda x: np.abs(x).sum() < 1e9, lambda x: np.linalg.solve(a, x), x)
+
+    for _ in range(2):
+        with pytest.raises(np.linalg.LinAlgError, match="Singular") as caught:
+            np.asarray(run(np.zeros((3, 3)), np.ones(3)))
+        assert "test_loops.py" in "".join(caught.value.__notes__)
+        np.testing.assert_allclose(np.asarray(run(np.eye(3) / 10, np.ones(3))), np.full(3, 1e9))
+
+
 def test_arrays_from_outside_are_read_and_not_assigned_to() -> None:
     @kg.kernel_graph(device="cpu")
     def run(x: Any, y: Any) -> Any:
