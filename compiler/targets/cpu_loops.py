@@ -18,7 +18,7 @@ from .cpu_access import Lanes
 from .cpu_body import Body
 from .cpu_frame import Frame, nested, odometer
 from .cpu_primitives import MATH, elem_of, memory_elem
-from .cpu_reduce import Combine, Parts, across, combine_of
+from .cpu_reduce import Combine, Parts, across, combine_of, fold, joined
 from .cpu_reuse import BYTES, capacity, reuse_of
 from .cpu_text import Value
 
@@ -109,16 +109,16 @@ def _row_loop(frame: Frame, body: Body, number: int, phase: Phase, take: dict[in
             for place, before, after in zip(places, old, combine.step(old, values), strict=True):
                 place.store(after if lanes.mask is None else lanes.mask.pick(after, before), 64)
 
-    def fold() -> None:
+    def fold_all() -> None:
         for (combine, _), copied in zip(rows, slots, strict=True):
-            for places in copied if combine.fold else []:
-                assert combine.fold is not None
-                for place, value in zip(places, combine.fold(get(combine, places)), strict=True):
-                    place.store(value, 64)
+            if combine.fold is not None:
+                for places, parts in zip(copied, fold(combine, [get(combine, c) for c in copied]), strict=True):
+                    for place, value in zip(places, parts, strict=True):
+                        place.store(value, 64)
 
     folding = any(combine.fold is not None for combine, _ in rows)
     *outer, inner = range(nest.parallel, nest.axes)
-    start, stop, finish = f.const(0, "i64"), frame.lengths[inner], fold if folding else None
+    start, stop, finish = f.const(0, "i64"), frame.lengths[inner], fold_all if folding else None
     fits = stop <= capacity(nest)
     for chosen, condition in ((take, fits), ({}, ~fits)) if take else (({}, None),):
         body.take = chosen
@@ -127,10 +127,8 @@ def _row_loop(frame: Frame, body: Body, number: int, phase: Phase, take: dict[in
     for axis in outer:
         del frame.index[axis]
     for r, ((combine, _), copied) in enumerate(zip(rows, slots, strict=True)):
-        parts = [get(combine, places) for places in copied]
-        while len(parts) > 1:
-            parts = [combine.merge(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-        for part, value in enumerate(combine.finish(across(combine, parts[0]))):
+        parts = across(combine, joined(combine, [get(combine, places) for places in copied]))
+        for part, value in enumerate(combine.finish(parts)):
             frame.results[number, r, part] = value
 
 

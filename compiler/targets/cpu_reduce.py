@@ -7,7 +7,7 @@ Neumaier 1974).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +54,26 @@ def across(combine: Combine, parts: Parts) -> Parts:
     return parts
 
 
+def joined(combine: Combine, copies: Sequence[Parts]) -> Parts:
+    """One accumulator of several side by side; of those that are folded, only the first has more than a running part."""
+    if combine.fold is None:
+        return _tree(combine.merge, copies)
+    return _tree(lambda a, b: (a[0] + b[0],), [(parts[0],) for parts in copies])[0], *copies[0][1:]
+
+
+def fold(combine: Combine, copies: Sequence[Parts]) -> list[Parts]:
+    """Accumulators side by side after FOLD steps: what they added up since is folded into the first."""
+    assert combine.fold is not None
+    first = combine.fold(joined(combine, copies))
+    return [first, *((first[0], *parts[1:]) for parts in copies[1:])]  # a running part begins again
+
+
+def _tree(merge: Callable[[Parts, Parts], Parts], every: Sequence[Parts]) -> Parts:
+    while len(every) > 1:
+        every = [merge(a, b) for a, b in zip(every[::2], every[1::2], strict=True)]
+    return every[0]
+
+
 def _sum(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
     if kind_of(dtype) == "f" and sources[0] == FLOAT64:
         return _compensated(dtype)
@@ -86,16 +106,16 @@ def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def _compensated(dtype: DType) -> Combine:
-    """Parts: the sum of at most FOLD values, the sum of such sums, and the sum of the latter's rounding errors."""
+    """Parts: the sum of few values, the sum of such sums, and the sum of the latter's rounding errors. Few: FOLD, or a
+    tree of so many of each lane and copy, so that its error does not grow with the length either."""
 
     def fold(acc: Parts) -> Parts:
         total, error = two_sum(acc[1], acc[0])
         return acc[0].f.const(0.0, "double", acc[0].lanes), total, acc[2] + error
 
     def merge(a: Parts, b: Parts) -> Parts:
-        a, b = fold(a), fold(b)
         total, error = two_sum(a[1], b[1])
-        return a[0], total, a[2] + b[2] + error
+        return a[0] + b[0], total, a[2] + b[2] + error
 
     def step(acc: Parts, values: Parts) -> Parts:
         return acc[0] + values[0], acc[1], acc[2]
