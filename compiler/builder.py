@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ class Builder:
         self.lines: list[str] = []
         self.inputs: list[int] = []
         self.numbers: list[int] = []
-        self._known: dict[Node, int] = {}
+        self._known: dict[tuple[Any, ...], int] = {}  # what a node is made of: that is hashed faster than the node
 
     # sources
 
@@ -54,6 +55,8 @@ class Builder:
         """A 0-d constant of `dtype` (default: the value's own)."""
         wanted = np.dtype(dtype) if dtype is not None else np.asarray(value).dtype
         try:
+            if type(value) is float and value:  # 0.0 is -0.0 to a cache
+                return self.add("const", (), ArrayType((), wanted), _float_constant(value, wanted))
             with np.errstate(over="ignore"):
                 data = np.asarray(value).astype(wanted) if isinstance(value, np.generic) else np.array(value, wanted)
         except OverflowError:
@@ -72,17 +75,13 @@ class Builder:
 
     def map(self, op: str, *args: Operand, dtype: Any = None, **attrs: Any) -> Value:
         """Row `op` on broadcast arguments, in NumPy's loop for their dtypes (or for `dtype=`, as ufuncs take it)."""
-        row = OPS[op]
-        shape = self.broadcast_shapes(op, [a.shape for a in args if isinstance(a, Value)])
-        kinds = [_promotion_kind(a) for a in args]
-        if all(isinstance(k, type) for k in kinds):  # what NumPy makes of Python numbers alone
-            kinds = [WEAK_DTYPES[k] for k in kinds]
+        shape = self.broadcast_shapes(op, [a.type.shape for a in args if isinstance(a, Value)])
         try:
-            loop, result = resolve(row, kinds, dtype)
+            loop, result = _loop(op, tuple(_promotion_kind(a) for a in args), dtype)
         except TypeError as error:
             raise GraphError(str(error), TypeError) from None
         operands = [self.cast(self.value(a, to), to) for a, to in zip(args, loop, strict=True)]
-        key = tuple(sorted(attrs.items()))
+        key = tuple(sorted(attrs.items())) if attrs else ()
         return self.add(op, tuple(v.number for v in operands), ArrayType(shape, result), key)
 
     def value(self, arg: Operand, dtype: Any = None) -> Value:
@@ -94,8 +93,8 @@ class Builder:
     def cast(self, a: Value, dtype: Any) -> Value:
         """astype: `a` itself where it has that dtype already."""
         wanted = np.dtype(dtype)
-        if a.dtype == wanted:
-            return Value(a.number, a.type)
+        if a.type.dtype == wanted:
+            return a if a.weak is None else Value(a.number, a.type)
         node = self.nodes[a.number]
         if node.op == "const":  # a constant stays a constant, converted by NumPy
             with np.errstate(all="ignore"):
@@ -121,7 +120,7 @@ class Builder:
     def slice(self, a: Value, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Value:
         """Element i of the result is element `starts + i * steps` of `a`."""
         if (
-            tuple(shape) == a.shape
+            tuple(shape) == a.type.shape
             and all(s == 0 for s in starts)
             and all(step == 1 or n <= 1 for step, n in zip(steps, shape, strict=True))
         ):
@@ -255,13 +254,13 @@ class Builder:
 
     def add(self, op: str, args: tuple[int, ...], type: ArrayType, attrs: Attrs = ()) -> Value:
         """The node's number; an equal node is made once."""
-        node = Node(op, args, type, attrs)
-        number = self._known.get(node)
+        key = (op, args, type.shape, type.dtype, attrs)
+        number = self._known.get(key)
         if number is None:
             if len(type.shape) > 64:
                 raise GraphError(f"{op}: {len(type.shape)} dimensions; NumPy's arrays have at most 64; reshape first")
-            number = self._known[node] = len(self.nodes)
-            self.nodes.append(node)
+            number = self._known[key] = len(self.nodes)
+            self.nodes.append(Node(op, args, type, attrs))
             self.lines.append(self.where())
         return Value(number, type)
 
@@ -290,24 +289,41 @@ class Builder:
                 keep.add(number)
                 todo.extend(self.nodes[number].args)
         order = sorted(keep)
-        new = {old: i for i, old in enumerate(order)}
-        nodes = tuple(
-            Node(n.op, tuple(new[a] for a in n.args), n.type, n.attrs) for n in (self.nodes[old] for old in order)
-        )
+        nodes, lines = tuple(self.nodes), tuple(self.lines)
+        new: Mapping[int, int] | range = range(len(nodes))
+        if len(order) < len(nodes):
+            new = places = {old: i for i, old in enumerate(order)}
+            kept = (nodes[old] for old in order)
+            nodes = tuple(Node(n.op, tuple(places[a] for a in n.args), n.type, n.attrs) for n in kept)
+            lines = tuple(lines[old] for old in order)
         return Graph(
             nodes,
             tuple(new[i] for i in self.inputs),
             tuple(new[i] for i in self.numbers),
             tuple(new[o.number] for o in outputs),
-            tuple(self.lines[old] for old in order),
+            lines,
             self.name,
         )
+
+
+@lru_cache(4096)
+def _loop(op: str, kinds: tuple[Any, ...], dtype: Any) -> Any:
+    """`resolve`, kept; of Python numbers alone, what NumPy makes of them."""
+    if all(isinstance(k, type) for k in kinds):
+        kinds = tuple(WEAK_DTYPES[k] for k in kinds)
+    return resolve(OPS[op], kinds, dtype)
+
+
+@lru_cache(4096)
+def _float_constant(value: float, dtype: np.dtype[Any]) -> Attrs:
+    with np.errstate(all="ignore"):
+        return (("value", np.array(value, dtype).tobytes()),)
 
 
 def _promotion_kind(arg: Operand) -> Any:
     """What NumPy's promotion sees: the weak Python type, or the dtype."""
     if isinstance(arg, Value):
-        return arg.weak if arg.weak is not None else arg.dtype
+        return arg.weak if arg.weak is not None else arg.type.dtype
     if isinstance(arg, np.generic):
         return arg.dtype
     return np.dtype(bool) if isinstance(arg, bool) else type(arg)

@@ -24,6 +24,9 @@ WIDEST = 256
 MOVING = ("slice", "update")  # their starts may move from turn to turn
 
 
+_NONE = (-1,) * MOST_ARGS
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """The computing nodes of a graph. order[x]: the node at place x; place: of each node, -1 for sources. args: the
@@ -55,14 +58,13 @@ def row_of(graph: Graph, moving: bool) -> Row:
     place[order] = np.arange(len(order))
     known: dict[Any, int] = {}
     tokens = []
-    args = np.full((len(order), MOST_ARGS), -1, np.int64)
+    taken = []
     for x, number in enumerate(order):
         node = nodes[number]
-        if len(node.args) > MOST_ARGS:
-            tokens.append(-1 - x)
-            continue
-        tokens.append(known.setdefault(_token(node, moving), len(known)))
-        args[x, : len(node.args)] = node.args
+        few = len(node.args) <= MOST_ARGS
+        tokens.append(known.setdefault(_token(node, moving), len(known)) if few else -1 - x)
+        taken.append(node.args + _NONE[len(node.args) :] if few else _NONE)
+    args = np.array(taken, np.int64).reshape(len(order), MOST_ARGS)
     const = np.array([node.op in ("const", "number") for node in nodes] + [True])
     return Row(np.array(order, np.int64), place, np.array(tokens, np.int64), args, place[args], const[args])
 
@@ -71,7 +73,7 @@ def _token(node: Node, moving: bool) -> tuple[Any, ...]:
     attrs = node.attrs
     if moving and node.op in MOVING:
         attrs = tuple(item for item in attrs if item[0] != "starts")
-    return node.op, len(node.args), node.type, attrs
+    return node.op, len(node.args), node.type.shape, node.type.dtype, attrs
 
 
 def stretches(row: Row, least: int) -> Iterator[Stretch]:

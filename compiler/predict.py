@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .cost import MODELS
-from .fuse import Group
 from .graph import Graph
+from .groups import Group
 from .lower_control import TURN_US
 from .materialize import Layout
 from .ops import OPS

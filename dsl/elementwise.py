@@ -14,20 +14,20 @@ from .aliasing import assign
 from .dispatch import FUNCTIONS, METHODS, SPECIAL, UFUNCS, check_options, implements, public_name, supported_names
 from .errors import DTypeError, ShapeError, UnsupportedError, nearest
 from .operands import array_of, checked_dtype, fresh, fresh_array, operand, trace_of
-from .tracer import TracedNumber, Tracer
+from .tracer import SCALAR, TracedNumber, Tracer
 
 
 def apply(op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
     """Row `op` on broadcast arguments of any kind, at least one of them traced."""
-    builder = trace_of(*args).builder
+    trace = trace_of(*args)
     operands = [operand(a) for a in args]
     try:
-        value = builder.map(op, *operands, dtype=dtype, **attrs)
+        value = trace.builder.map(op, *operands, dtype=dtype, **attrs)
     except GraphError as error:
         if error.kind is not OverflowError:
             raise
         value = _out_of_range(op, operands, error)
-    return fresh(value, *args)
+    return Tracer(trace, value, None if value.type.shape else SCALAR)
 
 
 def user_apply(op: str, *args: Any, **attrs: Any) -> Tracer:

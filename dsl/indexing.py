@@ -18,24 +18,31 @@ from .masked import for_mask, masked
 from .operands import array_of, fresh, fresh_array
 from .tracer import Tracer, check_alive
 
+_SIMPLE = frozenset({int, slice})
+_PLAIN = frozenset({int, slice, type(None), type(Ellipsis)})  # keys that are no arrays
+
 
 @implements(method="__getitem__")
 def getitem(x: Tracer, key: Any) -> Tracer:
     """Integers, slices with any step, None and Ellipsis; arrays of integers, see `gather`; a mask, see `masked`."""
     check_alive(x)
-    found = _through_mask(x, key if isinstance(key, tuple) else (key,))
-    if found is not None:
-        return masked(*found)  # type: ignore[return-value]
-    keys = _expand(key if isinstance(key, tuple) else (key,), x)
-    if is_gathered(keys):
-        return gather(x, keys)
+    keys = key if isinstance(key, tuple) else (key,)
+    plain = _PLAIN.issuperset(map(type, keys))
+    if not plain:
+        found = _through_mask(x, keys)
+        if found is not None:
+            return masked(*found)  # type: ignore[return-value]
+    every = _expand(keys, x)
+    if not plain and is_gathered(every):
+        return gather(x, every)
     starts, steps, lengths, shape = [], [], [], []
     axis = 0
-    for entry in keys:
+    lengths_of_x = x.shape
+    for entry in every:
         if entry is None:
             shape.append(1)
             continue
-        n = x.shape[axis]
+        n = lengths_of_x[axis]
         if isinstance(entry, slice):
             start, stop, step = _slice(entry, n)
             length = len(range(start, stop, step))
@@ -51,9 +58,7 @@ def getitem(x: Tracer, key: Any) -> Tracer:
             steps.append(1)
             lengths.append(1)
         axis += 1
-    if not shape and not any(
-        entry is Ellipsis for entry in (key if isinstance(key, tuple) else (key,))
-    ):  # NumPy makes a scalar
+    if not shape and not _has_dots(keys):  # NumPy makes a scalar
         builder = x._trace.builder
         return fresh(builder.reshape(builder.slice(x._value, starts, steps, lengths), ()), x)
     look = Slice(tuple(starts), tuple(steps), tuple(lengths))
@@ -65,6 +70,9 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
     """`x[key] = value` with a key of `getitem`, or with a mask."""
     check_alive(x)
     keys = key if isinstance(key, tuple) else (key,)
+    if _PLAIN.issuperset(map(type, keys)):
+        store(getitem(x, keys if _has_dots(keys) else (*keys, Ellipsis)), value)
+        return
     through = _through_mask(x, keys)
     if len(keys) == 1 and _is_mask(keys[0]):
         _store_masked(x, array_of(keys[0]), value)
@@ -132,6 +140,8 @@ def _slice(entry: slice, n: int) -> tuple[int, int, int]:
 
 def _expand(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
     """The keys with Ellipsis written out, each checked. Raises IndexingError, UnsupportedError."""
+    if len(keys) == len(x.shape) and _SIMPLE.issuperset(map(type, keys)):
+        return [*keys]
     found: list[Any] = []
     for entry in keys:
         checked = _checked(entry)

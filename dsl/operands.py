@@ -31,7 +31,7 @@ def operand(x: Any) -> Value | Scalar | np.generic:
     """What the builder takes: a node, or a number that is known. Arrays and lists are captured.
 
     Raises DTypeError for what cannot be an array of numbers."""
-    if isinstance(x, Tracer):
+    if type(x) is Tracer:
         check_alive(x)
         return x._value
     if type(x) is TracedNumber:

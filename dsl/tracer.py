@@ -13,7 +13,7 @@ from ..compiler.graph import Value
 from .dispatch import METHODS, Implementation, Traced, check_options
 from .errors import DTypeError, EscapedValueError, TraceError, UnsupportedError, nearest
 from .known import known_value
-from .trace import Trace, current
+from .trace import Trace, _local
 
 SCALAR = "scalar"  # the owner of what NumPy makes a scalar of: it never changes
 CAPTURED = "captured"  # the owner of arrays that are no arguments
@@ -327,7 +327,7 @@ class TracedNumber(Traced):
 def check_alive(x: Tracer | TracedNumber) -> Trace:
     """The trace in progress, which `x` belongs to. Raises EscapedValueError."""
     trace = x._trace
-    if trace is not current():
+    if trace is not _local.trace:  # `current()`, without a call: this runs several times for each node
         what = repr(x)
         if not trace.alive:
             raise EscapedValueError(

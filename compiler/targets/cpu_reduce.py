@@ -55,7 +55,7 @@ def across(combine: Combine, parts: Parts) -> Parts:
 
 
 def joined(combine: Combine, copies: Sequence[Parts]) -> Parts:
-    """One accumulator of several side by side; of those that are folded, only the first has more than a running part."""
+    """One accumulator of several; of those that are folded, only the first has more than a running part."""
     if combine.fold is None:
         return _tree(combine.merge, copies)
     return _tree(lambda a, b: (a[0] + b[0],), [(parts[0],) for parts in copies])[0], *copies[0][1:]
