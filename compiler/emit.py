@@ -48,7 +48,7 @@ class Emitter:
     def whole(self) -> tuple[Nest, list[Access], tuple[Argument, ...]]:
         """All of the group in one kernel."""
         b = self.b
-        row_stores = [n for n in b.group.stores if touches(b.own_map(n), b.reduced)]
+        row_stores = b.row_stores()
         last = max([b.level[n] for n in b.need] + [0])
         for level in range(last + 1):
             self._point(level)
@@ -63,7 +63,7 @@ class Emitter:
         assert self.split is not None
         _, part, first, _ = self.split
         self._point(0)
-        self._loop(0, self.b.reductions(0), [])
+        self._loop(0, self.b.reductions(0), self.b.row_stores())
         self.body.begin_phase(POINT)
         running = [r for n in self.b.reductions(0) for r in self._results(n)]
         for value, place in zip(running, partials, strict=True):
@@ -237,11 +237,10 @@ class Emitter:
     def _store(self, number: int, m: Map, value: Val) -> None:
         place = self.b.places[number]
         strides = {axis: s for (axis, _, _), s in zip(m, place.strides, strict=True) if axis >= 0}
-        operand = self.operand(value.dtype, "out", place, place.offset, strides)
+        operand = self.operand(value.dtype, "out", place, place.offset + self.divide(strides), strides)
+        new = self.accesses[operand]
         for earlier, access in enumerate(self.accesses[:operand]):
-            if (access.place.buffer, access.offset, access.strides) == (
-                place.buffer, place.offset, self.accesses[operand].strides
-            ):  # fmt: skip
+            if (access.place.buffer, access.offset, access.strides) == (place.buffer, new.offset, new.strides):
                 access.role = "inout"  # in place: one parameter, never two equal pointers
                 self.accesses.pop()
                 operand = earlier

@@ -103,6 +103,10 @@ class KernelBuilder:
             and self.level[n] == level + 1
         ]  # fmt: skip
 
+    def row_stores(self) -> list[int]:
+        """Stored nodes with an element at each iteration."""
+        return [n for n in self.group.stores if touches(self.own_map(n), self.reduced)]
+
     # two stages
 
     def _split(self) -> int | None:
@@ -110,7 +114,7 @@ class KernelBuilder:
         model, domain = MODELS[self.target], self.group.domain
         if not self.reduced or max(self.level.values()) > 1:
             return None
-        if any(touches(m, self.reduced) for n in self.group.stores for m in [self.own_map(n)]):
+        if any(self.level[n] for n in self.row_stores()):
             return None
         rows = math.prod(n for i, n in enumerate(domain) if i not in self.reduced)
         length = math.prod(domain[i] for i in self.reduced)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ import kernelgraph as kg
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.audit import Touched, declared, run_program
 from kernelgraph.compiler.builder import Builder
+from kernelgraph.compiler.cost import MODELS
 from kernelgraph.compiler.interpret import interpret
 from kernelgraph.compiler.materialize import Layout
 from kernelgraph.compiler.types import ArrayType
@@ -66,6 +68,33 @@ def test_a_long_reduction_is_cut_into_parts_that_cover_it(length, target):
     assert all(a[1] <= b[0] for a, b in pairwise(ends))
     if length in (2**20, 2**24, 10**8):
         assert len(program.tasks) == 2
+
+
+STORED = {
+    "all": lambda x: (y := x * 2 - 1, y.max(), np.abs(y).argmin()),
+    "rows": lambda x: (y := x + 1, y.sum(-1)),
+    "columns": lambda x: (y := x + 1, y.sum(0), x.max(0)),
+    "reversed": lambda x: (y := x[::-1] - x, (y * y).sum()),
+    "after": lambda x: (x - x.max(), x * 2),
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("shape", [(700,), (1024,), (641, 3), (3, 650)])
+@pytest.mark.parametrize("name", STORED)
+def test_what_a_long_reduction_reads_is_stored_by_its_parts(name, shape, target, monkeypatch):
+    monkeypatch.setitem(MODELS, target, replace(MODELS[target], split_length=128))
+    x = np.random.default_rng(0).random(shape)
+    graph = kg.kernel_graph(device="fake")(STORED[name]).graph(x)
+    program = pipeline.build(graph, target)
+    if name == "all":  # one sweep over x, in parts
+        assert any(t.name.endswith("_part") for t in program.tasks)
+        assert sum(int(np.prod(r.shape)) for t in program.tasks for r in t.reads if r.buffer == 0) == x.size
+    touched: list[Touched] = []
+    for result, wanted in zip(run_program(program, [x], touched=touched), interpret(graph, [x]), strict=True):
+        close(np.frombuffer(result.data, wanted.dtype).reshape(wanted.shape), wanted, precision(graph))
+    for task, record in zip(program.tasks, touched, strict=True):
+        assert record.writes == declared(task.writes) and record.reads <= declared(task.reads)
 
 
 PROGRAMS = {
