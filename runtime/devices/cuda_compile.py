@@ -29,7 +29,7 @@ from .cuda_guards import guarded_ptx
 from .scalar_errors import explained
 
 FORMAT = 5  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
-MANY = 8  # kernels that are worth a process of their own
+MANY = 16  # kernels that are worth a process beside this one: it takes longer to start than to compile them
 THREADS = 4  # that compile: half of the time is under numba's lock
 _PACKAGES = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
 
@@ -248,7 +248,7 @@ def _compile_all(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
         for i in sorted(range(len(kernels)), key=lambda i: -len(kernels[i].source)):  # the longest first
             waiting.put(i)
         here = min(_cores(), len(kernels), THREADS)
-        others = min(_cores(), len(kernels) // MANY)
+        others = min(_cores(), max(0, len(kernels) // MANY - 1))
         if here > 1:
             with ThreadPoolExecutor(here + others) as pool:
                 work = [pool.submit(_elsewhere, kernels, cc, waiting, codes, done) for _ in range(others)]
