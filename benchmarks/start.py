@@ -90,6 +90,7 @@ def compile_times(device: str) -> tuple[list[float], list[float], float]:
     import kernelgraph as kg
     from kernelgraph.runtime.program import Kernel
 
+    os.environ["CUDA_CACHE_DISABLE"] = "1"
     if device == "cpu":
         from kernelgraph.runtime.machine_code import build_all, compile_object
 
@@ -140,6 +141,7 @@ def main() -> None:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {
             "KERNELGRAPH_CACHE_DIR": f"{folder}/cache",
             "PYTHONPYCACHEPREFIX": f"{folder}/bytecode",
+            "CUDA_CACHE_DISABLE": "1",  # the driver's own, of linked code
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         }
         subprocess.run([sys.executable, "-c", call], check=True, env=environment)

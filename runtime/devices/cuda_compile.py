@@ -42,9 +42,10 @@ _cache = Cache("cuda")
 
 def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
     """PTX for compute capability `cc`, e.g. (9, 0); its entry point has the kernel's name."""
-    numba_cuda = _numba()
-    with numba_cuda.compiler.global_compiler_lock, uncollected():
-        library = _library(numba_cuda.compiler, kernel, cc)
+    with uncollected():
+        compiler = _numba().compiler
+        with compiler.global_compiler_lock:
+            library = _library(compiler, kernel, cc)
     (ptx,) = library.get_asm_strs(cc=cc)
     return _renamed(str(ptx), kernel.name)
 
