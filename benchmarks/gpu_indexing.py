@@ -95,16 +95,50 @@ def workloads(log: int) -> list[Workload]:
         Workload("add-at", f"`add.at(zeros(4096), i, x)`, 2^{log - 4} float32",
                  lambda: [integers(n >> 4, 4096), floats(n >> 4)], _add_at,
                  lambda t, i, x: t.zeros(4096, device=x.device).index_add_(0, i, x), 12 * (n >> 4)),
+        Workload("add-at-16", f"`add.at(zeros(16), i, x)`, {name} float32", lambda: [integers(n, 16), floats(n)],
+                 lambda m, i, x: _add_at(m, i, x, 16),
+                 lambda t, i, x: t.zeros(16, device=x.device).index_add_(0, i, x), 12 * n),
+        Workload("weights", f"`bincount(i, x, 256)`, {name} float32", lambda: [integers(n, 256), floats(n)],
+                 lambda m, i, x: m.bincount(i, x, minlength=256),
+                 lambda t, i, x: t.bincount(i, x, minlength=256), 12 * n),
+        Workload("topk", f"`kg.topk(x, 100)[0]`, {name} float32", lambda: [floats(n)], _topk(100),
+                 lambda t, x: t.topk(x, 100).values, 4 * n),
+        Workload("topk-many", f"`kg.topk(x, 2^{log - 6})[0]`, {name} float32", lambda: [floats(n)], _topk(n >> 6),
+                 lambda t, x: t.topk(x, n >> 6).values, 4 * n),
+        Workload("topk-rows", f"`kg.topk(x, 10)[0]`, {rows[0]} x {rows[1]} float32", lambda: [floats(n).reshape(rows)],
+                 _topk(10), lambda t, x: t.topk(x, 10).values, 4 * n),
+        Workload("topk-long", f"`kg.topk(x, 10)[0]`, {n >> 16} x 65536 float32",
+                 lambda: [floats(n).reshape(-1, 1 << 16)], _topk(10), lambda t, x: t.topk(x, 10).values, 4 * n),
+        Workload("median", f"`median(x)`, {name} float32", lambda: [floats(n)],
+                 lambda m, x: m.median(x), lambda t, x: t.median(x), 4 * n),
+        Workload("median-rows", f"`median(x, 1)`, {rows[0]} x {rows[1]} float32", lambda: [floats(n).reshape(rows)],
+                 lambda m, x: m.median(x, axis=1), lambda t, x: t.median(x, 1).values, 4 * n),
+        Workload("percentile", f"`percentile(x, [5, 95])`, {name} float32", lambda: [floats(n)],
+                 lambda m, x: m.percentile(x, [5, 95]), _percentile, 4 * n),
         Workload("scatter", f"`y[i] = x`, 2^{log - 4} float32",
                  lambda: [integers(n >> 4, n >> 4), floats(n >> 4)], _scatter,
                  lambda t, i, x: t.zeros(x.shape[0], device=x.device).index_put_((i,), x), 16 * (n >> 4)),
     ]  # fmt: skip
 
 
-def _add_at(m: Any, i: Any, x: Any) -> Any:
-    y = m.zeros(4096, m.float32)
+def _add_at(m: Any, i: Any, x: Any, places: int = 4096) -> Any:
+    y = m.zeros(places, m.float32)
     m.add.at(y, i, x)
     return y
+
+
+def _topk(k: int) -> Callable[..., Any]:
+    def body(m: Any, x: Any) -> Any:
+        if m is np and not isinstance(x, np.ndarray):
+            return kg.topk(x, k)[0]
+        return m.sort(x, axis=-1)[..., ::-1][..., :k]
+
+    return body
+
+
+def _percentile(t: Any, x: Any) -> Any:
+    """Of sorted values: torch's quantile takes at most 2^24."""
+    return t.sort(x).values[[len(x) // 20, len(x) * 19 // 20]]
 
 
 def _scatter(m: Any, i: Any, x: Any) -> Any:

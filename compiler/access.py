@@ -56,6 +56,25 @@ class Array:
         shape, strides = tuple(r.shape[i] for i in order), tuple(r.strides[i] for i in order)
         return Array(Region(r.buffer, r.offset, shape, strides, r.itemsize, r.dtype), self.aligned)
 
+    def row(self, number: int) -> Array:
+        """One element of the first axis."""
+        r = self.region
+        offset = r.offset + number * r.strides[0]
+        aligned = self.aligned and offset % ALIGNMENT == 0
+        return Array(Region(r.buffer, offset, r.shape[1:], r.strides[1:], r.itemsize, r.dtype), aligned)
+
+    def parts(self) -> Array:
+        """Complex numbers as real ones, along one more axis of 2."""
+        r = self.region
+        half, dtype = r.itemsize // 2, f"float{r.itemsize * 4}"
+        return Array(Region(r.buffer, r.offset, (*r.shape, 2), (*r.strides, half), half, dtype), self.aligned)
+
+    def first(self, count: int) -> Array:
+        """The first so many along the last axis."""
+        r = self.region
+        shape = (*r.shape[:-1], count)
+        return Array(Region(r.buffer, r.offset, shape, r.strides, r.itemsize, r.dtype), self.aligned)
+
 
 @dataclass(slots=True)
 class Access:

@@ -1,5 +1,5 @@
-"""Graph -> Graph for a GPU: assignments at indices, and `at` of ufuncs, become indices of a flat array and kernels
-that use them. Elsewhere, and where every call is verified, NumPy does them on the host.
+"""Graph -> Graph for a GPU: host calls become graphs of what has kernels there. Here assignments at indices, and `at`
+of ufuncs, become indices of a flat array; NumPy does them on the host where every call is verified.
 
 An index out of range is dropped: nothing is written for it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,22 +16,37 @@ import numpy as np
 from ..runtime.host import ARRAY
 from ..runtime.settings import settings
 from .builder import Builder
+from .expand_counts import bincount
+from .expand_order import (
+    argsort_complex,
+    lexsort,
+    median,
+    nanmedian,
+    nanquantile,
+    quantile,
+    sort_complex,
+)
+from .expand_scans import complex_running, cumulative
 from .graph import Graph, Node, Value
 from .simplify import rebuilt
 from .types import INT64, ArrayType
 
+Rule = Callable[[Builder, Node, Sequence[Value]], Value | None]
 ATS = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
 def expand(graph: Graph, target: str) -> Graph:
     """The graph without the host calls that are kernels on the target."""
-    if target != "cuda" or settings.verify or not any(_rule(node) for node in graph.nodes):
+    if target != "cuda" or not any(_rule(node) for node in graph.nodes):
         return graph
     return rebuilt(graph, lambda builder, node, args: _expanded(builder, node, args))
 
 
-def _rule(node: Node) -> Callable[[Builder, Node, Sequence[Value]], Value | None] | None:
-    return _RULES.get(node.attr("function")) if node.op == "host" else None
+def _rule(node: Node) -> Rule | None:
+    if node.op != "host":
+        return None
+    name = node.attr("function")
+    return RULES.get(name) or (None if settings.verify else UNCHECKED.get(name))
 
 
 def _expanded(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
@@ -99,7 +115,26 @@ def _at(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
     return builder.reshape(result, a.shape)
 
 
-_RULES = {"setitem": _setitem, "at": _at, "put_along_axis": _put_along_axis}
+RULES: dict[str, Rule] = {
+    "sort": sort_complex,
+    "partition": sort_complex,
+    "argsort": argsort_complex,
+    "argpartition": argsort_complex,
+    "lexsort": lexsort,
+    "median": median,
+    "nanmedian": nanmedian,
+    "quantile": quantile,
+    "percentile": partial(quantile, scale=100),
+    "nanquantile": nanquantile,
+    "nanpercentile": partial(nanquantile, scale=100),
+    "cumulative_sum": partial(cumulative, name="cumsum"),
+    "cumulative_prod": partial(cumulative, name="cumprod"),
+    "cumsum": partial(complex_running, name="cumsum"),
+    "cumprod": partial(complex_running, name="cumprod"),
+    "accumulate": complex_running,
+}
+# those that tell nobody of a bad index
+UNCHECKED: dict[str, Rule] = {"setitem": _setitem, "at": _at, "put_along_axis": _put_along_axis, "bincount": bincount}
 
 
 def _wide(builder: Builder, value: Value, shape: tuple[int, ...]) -> Value:

@@ -55,3 +55,18 @@ def known_value(trace: Trace, value: Value) -> Array | None:
             found = evaluate(node, [values[a] for a in node.args])
         values[number] = found
     return np.array(values[value.number])
+
+
+def settled_value(trace: Trace, value: Value) -> Array | None:
+    """The value of a node that no argument and no number of a call decides; None for others."""
+    todo, seen = [value.number], {value.number}
+    while todo:
+        number = todo.pop()
+        node = trace.builder.nodes[number]
+        if node.op == "placeholder" or (node.op == "input" and number not in trace.captured_at):
+            return None
+        if node.op == "number" and trace.number_sources[number][0]:
+            return None
+        todo.extend(a for a in node.args if a not in seen)
+        seen.update(node.args)
+    return known_value(trace, value)

@@ -12,8 +12,9 @@ from .axes import Axes, to_axes, to_axis
 from .dispatch import implements
 from .elementwise import apply
 from .errors import ShapeError, UnsupportedError
-from .host import host, host_one, known
+from .host import host, host_one, known, written
 from .joins import stack
+from .known import settled_value
 from .operands import array_of, to_index
 from .reductions import any as any_of
 from .searching import equal_bins, search
@@ -221,19 +222,37 @@ def _quantile(name: str) -> Any:
         shape, axes = _reduced(x, axis, keepdims is True)
         options: dict[str, Any] = {"axis": axes, "method": method, "keepdims": keepdims is True}
         arrays, names = [x], []
-        if isinstance(q, (Tracer, np.ndarray)):
-            wanted = array_of(q)
-            arrays, names = [x, wanted], ["q"]
-            q_shape = wanted.shape
+        asked = _asked(q)
+        q_shape = np.shape(asked)
+        if isinstance(asked, Tracer):
+            arrays, names = [x, asked], ["q"]
         else:
-            q = known(q)
-            options["q"] = tuple(q) if isinstance(q, (list, tuple)) else q
-            q_shape = np.shape(q)
+            options["q"] = (asked.item(),) if isinstance(asked, np.generic) else asked
         if weights is not None:
             arrays, names = [*arrays, array_of(weights)], [*names, "weights"]
+        if isinstance(asked, np.generic):  # an array's kind of number, and no Python number's
+            return written(reshape(host_one(name, arrays, (1, *shape), **options), shape), out)
         return host_one(name, arrays, q_shape + shape, out, named=tuple(names) or None, **options)
 
     return function
+
+
+def _asked(q: Any) -> Any:
+    """Quantiles as a Python number, a float64, or tuples of numbers, where they are known; else as an array."""
+    if isinstance(q, (Tracer, np.ndarray)):
+        wanted = array_of(q)
+        if wanted.dtype not in (np.float64, np.int64) or wanted.ndim == 0:
+            return wanted
+        found = settled_value(wanted._trace, wanted._value)
+        return wanted if found is None else _tuples(found.tolist())
+    q = known(q)
+    if isinstance(q, np.generic) and q.dtype != np.float64:
+        return array_of(q)
+    return np.float64(q) if isinstance(q, np.generic) else _tuples(q)
+
+
+def _tuples(q: Any) -> Any:
+    return tuple(map(_tuples, q)) if isinstance(q, (list, tuple)) else q
 
 
 quantile = implements(np.quantile)(_quantile("quantile"))

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime.order import topk as top_places
 from .axes import to_axis
-from .dispatch import METHODS
 from .errors import ShapeError
 from .gather import looked_up
+from .host import host_one
 from .operands import array_of, fresh_array, to_index
-from .sorting import argsort, sorted_places
-from .tracer import Tracer
 
 
 def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
@@ -23,8 +22,8 @@ def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any
     """
     a = array_of(x)
     at, count = _checked(a.shape, k, axis)
-    key = (*(slice(None),) * at, slice(0, count))
-    places: Tracer = METHODS["__getitem__"](argsort(a, at, stable=True, descending=largest), key)
+    shape = tuple(count if i == at else n for i, n in enumerate(a.shape))
+    places = host_one("topk", [a], shape, dtypes=[np.intp], k=count, axis=at, largest=bool(largest))
     others = [i for i in range(a.ndim) if i != at]
     return fresh_array(looked_up(a, [places._value], [at], others, places.shape, False), a), places
 
@@ -33,8 +32,7 @@ def topk_of_arrays(x: Any, k: int, axis: int = -1, largest: bool = True) -> tupl
     """`topk` of NumPy arrays."""
     a = np.asarray(x)
     at, count = _checked(a.shape, k, axis)
-    places = sorted_places(a, at, stable=True, descending=largest)
-    places = places[(*(slice(None),) * at, slice(0, count))]
+    places = top_places(a, count, at, bool(largest))
     return np.take_along_axis(a, places, at), places
 
 

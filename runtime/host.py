@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .order import topk
 from .own import call_back
 
 View = np.ndarray[Any, Any]
@@ -124,6 +125,11 @@ def _bincount(x: View, *weights: View, minlength: int) -> View:
     return counts
 
 
+def _kth(a: View, kth: tuple[int, ...]) -> View:
+    """The values in these places of the order of each row."""
+    return np.partition(a, kth, -1)[..., list(kth)]
+
+
 def _histogramdd(sample: View, *arrays: View, edges: int, **options: Any) -> tuple[View, ...]:
     """Counts and edges; the first `edges` arrays are bins, what follows them the weights."""
     if edges:
@@ -183,6 +189,7 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "getitem": _getitem,
     "setitem": _setitem,
     "choose": _choose,
+    "kth": _kth,
     "lexsort": _lexsort,
     "ravel_multi_index": _ravel_multi_index,
     "bincount": _bincount,
@@ -190,6 +197,7 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "put_along_axis": _put_along_axis,
     "put": _put,
     "callback": call_back,
+    "topk": topk,
     "view": _view,
 }
 WRITES_INTO = frozenset(

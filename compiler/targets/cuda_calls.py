@@ -67,6 +67,14 @@ class Calls:
             )
         )
 
+    def contiguous(self, source: Array) -> Array:
+        """The array, or a copy of it that is contiguous."""
+        if source.contiguous:
+            return source
+        own = self.temp(source.shape, source.dtype)
+        self.copy(source, own)
+        return own
+
     def copy(self, source: Array, target: Array, name: str = "copy") -> None:
         """target[...] = source, of one dtype and shape."""
         self._nest(name, source, target, source.dtype, lambda body: body.load(0, source.dtype))
@@ -150,6 +158,7 @@ def device_calls(
     from .cuda_count import bincount
     from .cuda_scan import accumulate, scan
     from .cuda_scatter import combine_at, last_places
+    from .cuda_select import kth, topk
     from .cuda_sort import argsort, sort
 
     rows: dict[str, Row] = {
@@ -163,6 +172,8 @@ def device_calls(
         "partition": sort,
         "argsort": argsort,
         "argpartition": argsort,
+        "kth": kth,
+        "topk": topk,
     }
     row = rows.get(function)
     if row is None or any(0 in a.shape for a in (*reads, *writes) if a is not None):

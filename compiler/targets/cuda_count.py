@@ -28,10 +28,7 @@ def bincount(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None
     source, bins = reads[0], target.shape[0]
     if source.dtype.kind not in "iu" or len(source.shape) != 1:
         return False
-    if not source.contiguous:
-        own = calls.temp(source.shape, source.dtype)
-        calls.copy(source, own)
-        source = own
+    source = calls.contiguous(source)
     length = math.prod(source.shape)
     copies = min(THREADS // 32, MANY // bins) if bins <= MANY else 0
     text = count_text(source.dtype, copies)

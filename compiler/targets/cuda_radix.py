@@ -21,8 +21,10 @@ def key_of(dtype: DType) -> DType:
     return np.dtype(f"u{dtype.itemsize}")
 
 
-def encoded(name: str, dtype: DType, places: bool) -> list[str]:
-    """`name`, a value, becomes a key."""
+def encoded(name: str, dtype: DType, places: bool, down: bool = False) -> list[str]:
+    """`name`, a value, becomes a key; down: the greatest value the least key."""
+    if down:
+        return [*encoded(name, dtype, places), f"{name} = not_({name})"]
     if dtype == BOOL:
         return [f"{name} = u8_from_b1({name})"]
     t, k = SHORT_NAMES[dtype], SHORT_NAMES[key_of(dtype)]
@@ -62,16 +64,18 @@ def decoded(name: str, dtype: DType) -> list[str]:
     ]
 
 
-def _indented(lines: Sequence[str], depth: int = 1) -> list[str]:
+def indented(lines: Sequence[str], depth: int = 1) -> list[str]:
     return ["    " * depth + line for line in lines]
 
 
-def _key(first: bool, dtype: DType, pointer: str, place: str, name: str, inside: str, places: bool) -> list[str]:
+def _key(
+    first: bool, dtype: DType, pointer: str, place: str, name: str, inside: str, places: bool, down: bool
+) -> list[str]:
     """Load a value or a key, as a key; the greatest where there is none."""
     k = SHORT_NAMES[key_of(dtype)]
     t = SHORT_NAMES[dtype] if first else k
     lines = [f"{name} = load_{t}_1x1_if({pointer}, {place}, i32(0), i32(0), {inside})"]
-    lines += encoded(name, dtype, places) if first else []
+    lines += encoded(name, dtype, places, down) if first else []
     return [*lines, f"{name} = select({inside}, {name}, {k}({2 ** (8 * key_of(dtype).itemsize) - 1}))"]
 
 
@@ -122,7 +126,7 @@ _TOTALS = [
 ]
 
 
-def _starts(dtype: str, name: str, value: str, sums: str) -> list[str]:
+def starts(dtype: str, name: str, value: str, sums: str) -> list[str]:
     """name = the sum of the values of the threads before this one; ends with a barrier before sums is read."""
     lines = [f"run = {value}"]
     for offset in (1, 2, 4, 8, 16):
@@ -143,10 +147,9 @@ def _starts(dtype: str, name: str, value: str, sums: str) -> list[str]:
     ]
 
 
-def count_text(dtype: DType, places: bool) -> str:
+def count_text(dtype: DType, places: bool, down: bool, passes: int) -> str:
     """How often each digit comes: a0: values, a1: (row, pass, digit) counts, 0 before. n0: length of a row, n1: of a
     block's stretch of it, n2: stretches of a row."""
-    passes = key_of(dtype).itemsize
     k = SHORT_NAMES[key_of(dtype)]
     lines = [
         *HEAD[:1],
@@ -159,10 +162,10 @@ def count_text(dtype: DType, places: bool) -> str:
         "j = at + i64(x)",
         "while j < stop:",
         f"    k0 = load_{SHORT_NAMES[dtype]}_1x1(a0, row * n0 + j, i32(0), i32(0))",
-        *_indented(encoded("k0", dtype, places)),
+        *indented(encoded("k0", dtype, places, down)),
     ]
     for p in range(passes):
-        lines += _indented([_digit("d0", "k0", dtype, f"{k}({8 * p})")])
+        lines += indented([_digit("d0", "k0", dtype, f"{k}({8 * p})")])
         lines.append(f"    sadd_u32(counts, i32_from_u32(d0) + {p * DIGITS}, u32(1))")
     lines += [f"    j += {THREADS}", "barrier()"]
     for p in range(passes):
@@ -171,7 +174,7 @@ def count_text(dtype: DType, places: bool) -> str:
             "if many > 0:",
             f"    gadd_u64(a1, (row * {passes} + {p}) * {DIGITS} + i64(x), u64_from_u32(many))",
         ]
-    return "\n".join([f"THREADS = {THREADS}", "def NAME(a0, a1, n0, n1, n2):", *_indented(lines), ""])
+    return "\n".join([f"THREADS = {THREADS}", "def NAME(a0, a1, n0, n1, n2):", *indented(lines), ""])
 
 
 # (row, pass, digit): counts become where the keys of each digit begin.
@@ -179,12 +182,12 @@ START_TEXT = "\n".join(
     [
         f"THREADS = {THREADS}",
         "def NAME(a0):",
-        *_indented(
+        *indented(
             [
                 *HEAD[:3],
                 f"sums = shared_u64_{WARPS}()",
                 f"own = load_u64_1x1(a0, i64(bid_x()) * {DIGITS} + i64(x), i32(0), i32(0))",
-                *_starts("u64", "start", "own", "sums"),
+                *starts("u64", "start", "own", "sums"),
                 f"store_u64_1x1(a0, i64(bid_x()) * {DIGITS} + i64(x), i32(0), i32(0), start)",
             ]
         ),
@@ -193,7 +196,7 @@ START_TEXT = "\n".join(
 )
 
 
-def pass_text(dtype: DType, first: bool, last: bool, places: bool, keys: bool) -> str:
+def pass_text(dtype: DType, first: bool, last: bool, places: bool, keys: bool, down: bool) -> str:
     """Sort by one digit. a0: values (first) or keys, a1: places before, a2: values (last) or keys, a3: places after,
     a4: (row, pass, digit) where digits begin, a5: words, 0 before: a ticket, and of each tile and digit how many keys.
     n0: length of a row, n1: tiles of a row, n2: number of the pass, n3: passes. keys: a2 is wanted."""
@@ -221,12 +224,12 @@ def pass_text(dtype: DType, first: bool, last: bool, places: bool, keys: bool) -
         f"shift = {k}_from_i64(n2 * 8)",
     ]
     for i in range(each):
-        lines += _key(first, dtype, "a0", f"base + at + {32 * i}", f"k{i}", f"at + {32 * i} < n0", places)
+        lines += _key(first, dtype, "a0", f"base + at + {32 * i}", f"k{i}", f"at + {32 * i} < n0", places, down)
     lines += [*_ranks(each, dtype, "shift"), *_TOTALS]
     lines += [
         f"word = 1 + ticket * {DIGITS} + i64(x)",
         f"post_u64(a5, word, or_(u64_from_u32(mine), u64({TOTAL << 60})))",
-        *_starts("u32", "start", "mine", "sums"),
+        *starts("u32", "start", "mine", "sums"),
         "sstore_u32_1(starts, x, start)",
         "through = u64(0)",
         "j = tile - 1",
@@ -275,12 +278,14 @@ def pass_text(dtype: DType, first: bool, last: bool, places: bool, keys: bool) -
             kind = "i64" if last else "u32"
             lines.append(f"store_{kind}_1x1_if(a3, g{i}, i32(0), i32(0), t, i64(x + {i * THREADS}) < left)")
     head = "def NAME(a0, a1, a2, a3, a4, a5, n0, n1, n2, n3):"
-    return "\n".join([f"THREADS = ({THREADS}, {3 if places else 4})", head, *_indented(lines), ""])
+    return "\n".join([f"THREADS = ({THREADS}, {3 if places else 4})", head, *indented(lines), ""])
 
 
-def block_text(dtype: DType, each: int, values: bool, places: bool) -> str:
+def block_text(
+    dtype: DType, each: int, values: bool, places: bool, down: bool = False, passes: int = 0, picks: int = 0
+) -> str:
     """A block sorts a row, all passes in shared memory. a0: values, a1: values in order, a2: where they come from.
-    n0: length of a row."""
+    n0: length of a row, n1: how many of each row are written; picks: or so many, in places n2, n3, ... of the order."""
     key = key_of(dtype)
     k = SHORT_NAMES[key]
     tile = THREADS * each
@@ -295,7 +300,7 @@ def block_text(dtype: DType, each: int, values: bool, places: bool) -> str:
         "base = i64(bid_x()) * n0",
     ]
     for i in range(each):
-        lines += _key(True, dtype, "a0", f"base + at + {32 * i}", f"k{i}", f"at + {32 * i} < n0", places)
+        lines += _key(True, dtype, "a0", f"base + at + {32 * i}", f"k{i}", f"at + {32 * i} < n0", places, down)
         lines += [f"s{i} = u32_from_i64(at + {32 * i})"] if places else []
     step = [
         *(f"sstore_u32_1(counts, x + {w * DIGITS}, u32(0))" for w in range(WARPS)),
@@ -303,7 +308,7 @@ def block_text(dtype: DType, each: int, values: bool, places: bool) -> str:
         f"shift = {k}_from_i64(i64(turn) * 8)",
         *_ranks(each, dtype, "shift"),
         *_TOTALS,
-        *_starts("u32", "start", "mine", "sums"),
+        *starts("u32", "start", "mine", "sums"),
         "sstore_u32_1(starts, x, start)",
         "barrier()",
     ]
@@ -320,13 +325,21 @@ def block_text(dtype: DType, each: int, values: bool, places: bool) -> str:
         step.append(f"k{i} = sload_{k}_1(held, {own})")
         step += [f"s{i} = sload_u32_1(spots, {own})"] if places else []
     step.append("turn += 1")
-    lines += ["turn = 0", f"while turn < {key.itemsize}:", *_indented(step)]
-    for i in range(each):
-        where = f"base + at + {32 * i}, i32(0), i32(0)"
+    lines += ["turn = 0", f"while turn < {passes or key.itemsize}:", *indented(step)]
+    for j in range(picks):
+        lines += [
+            f"if x == {j}:",
+            f"    q = sload_{k}_1(held, n{2 + j})",
+            *indented(decoded("q", dtype)),
+            f"    store_{SHORT_NAMES[dtype]}_1x1(a1, i64(bid_x()) * {picks} + {j}, i32(0), i32(0), q)",
+        ]
+    for i in range(0 if picks else each):
+        where = f"i64(bid_x()) * n1 + at + {32 * i}, i32(0), i32(0)"
         if values:
             lines += decoded(f"k{i}", dtype)
-            lines.append(f"store_{SHORT_NAMES[dtype]}_1x1_if(a1, {where}, k{i}, at + {32 * i} < n0)")
+            lines.append(f"store_{SHORT_NAMES[dtype]}_1x1_if(a1, {where}, k{i}, at + {32 * i} < n1)")
         if places:
             lines.append(f"t{i} = i64_from_u32(s{i})")
-            lines.append(f"store_i64_1x1_if(a2, {where}, t{i}, at + {32 * i} < n0)")
-    return "\n".join([f"THREADS = ({THREADS}, 3)", "def NAME(a0, a1, a2, n0):", *_indented(lines), ""])
+            lines.append(f"store_i64_1x1_if(a2, {where}, t{i}, at + {32 * i} < n1)")
+    numbers = ", ".join(f"n{i}" for i in range(2 + picks))
+    return "\n".join([f"THREADS = ({THREADS}, 3)", f"def NAME(a0, a1, a2, {numbers}):", *indented(lines), ""])

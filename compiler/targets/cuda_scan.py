@@ -45,10 +45,14 @@ def accumulate(
 def scan(
     calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any], op: str
 ) -> bool:
-    """np.cumsum, np.cumprod and their like along an axis. Complex numbers are left to the host."""
+    """np.cumsum, np.cumprod and their like along an axis. Of complex numbers sums alone, of each part."""
     (source,), (target,) = reads, writes
-    if target is None or source.shape != target.shape or target.dtype.kind == "c" or source.dtype.kind == "c":
+    if target is None or source.shape != target.shape:
         return False
+    if target.dtype.kind == "c" or source.dtype.kind == "c":
+        if op != "add" or source.dtype != target.dtype or options.get("axis", 0) < 0:
+            return False
+        return scan(calls, [source.parts()], [target.parts()], {"axis": options.get("axis", 0)}, op)
     if target.dtype.kind == "b" or set(options) - {"axis", "dtype"}:
         return False
     axis = options.get("axis") or 0
@@ -60,10 +64,7 @@ def scan(
         columns(calls, source, target, op, outer, length, inner)
         return True
     given, wanted = source.moved(axis), target.moved(axis)
-    if not given.contiguous:
-        own = calls.temp(given.shape, given.dtype)
-        calls.copy(given, own)
-        given = own
+    given = calls.contiguous(given)
     result = wanted if wanted.contiguous else calls.temp(wanted.shape, wanted.dtype)
     rows(calls, given, result, op)
     if result is not wanted:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..access import Array
+from ..types import DType
 from .cuda_calls import Calls
 from .cuda_radix import DIGITS, EACH, START_TEXT, THREADS, block_text, count_text, key_of, pass_text
 
@@ -37,10 +38,7 @@ def _sorted(calls: Calls, source: Array, target: Array | None, options: Mapping[
     given, wanted = source.moved(axis), target.moved(axis)
     if given.shape[-1] >= 2**31:
         return False
-    if not given.contiguous:
-        own = calls.temp(given.shape, given.dtype)
-        calls.copy(given, own)
-        given = own
+    given = calls.contiguous(given)
     result = wanted if wanted.contiguous else calls.temp(wanted.shape, wanted.dtype)
     sort_rows(calls, given, None if places else result, result if places else None)
     if result is not wanted:
@@ -48,41 +46,44 @@ def _sorted(calls: Calls, source: Array, target: Array | None, options: Mapping[
     return True
 
 
-def sort_rows(calls: Calls, source: Array, values: Array | None, places: Array | None) -> None:
-    """Sort each row of a contiguous array: its values to one array, where they come from (int64) to another."""
+def fitting(length: int, dtype: DType) -> int:
+    """Keys of each thread of a block that sorts a row on its own; 0 if rows are too long for that."""
+    most = EACH[key_of(dtype).itemsize]
+    return next((e for e in (1, 2, 4, 8, 16) if e * THREADS >= length and e <= most), 0)
+
+
+def sort_rows(
+    calls: Calls, source: Array, values: Array | None, places: Array | None, down: bool = False, passes: int = 0
+) -> None:
+    """Sort each row of a contiguous array: its values to one array, where they come from (int64) to another.
+
+    down: the places from the greatest value on; where `places` has shorter rows, the first of each. passes: bytes
+    of a key that differ, where those above are known to be equal."""
     length, count = source.shape[-1], math.prod(source.shape[:-1])
-    most = EACH[key_of(source.dtype).itemsize]
-    each = next((e for e in (1, 2, 4, 8, 16) if e * THREADS >= length and e <= most), 0)
+    each, passes = fitting(length, source.dtype), passes or key_of(source.dtype).itemsize
     written = [a for a in (values, places) if a is not None]
-    pointers = [source, values or source, places or source]
     if each:
-        text = block_text(source.dtype, each, values is not None, places is not None)
-        calls.run("sort_rows", text, [source], written, pointers, [length], count, THREADS)
+        text = block_text(source.dtype, each, values is not None, places is not None, down, passes)
+        pointers = [source, values or source, places or source]
+        calls.run("sort_rows", text, [source], written, pointers, [length, written[0].shape[-1]], count, THREADS)
         return
-    _long(calls, source, values, places, length, count)
+    _long(calls, source, values, places, length, count, down, passes)
 
 
 def _long(
-    calls: Calls, source: Array, values: Array | None, places: Array | None, length: int, count: int
+    calls: Calls, source: Array, values: Array | None, places: Array | None, length: int, count: int, down: bool,
+    passes: int,
 ) -> None:  # fmt: skip
     key = key_of(source.dtype)
-    passes = key.itemsize
     tile = THREADS * EACH[key.itemsize]
     tiles = -(-length // tile)
     counts = calls.temp((count, passes, DIGITS), np.uint64)
     calls.fill(counts, 0)
     stretch = max(tile, -(-length // 1024))
     stretches = -(-length // stretch)
-    text = count_text(source.dtype, places is not None)
-    calls.run(
-        "sort_count",
-        text,
-        [source, counts],
-        [counts],
-        [source, counts],
-        [length, stretch, stretches],
-        count * stretches,
-    )
+    text = count_text(source.dtype, places is not None, down, passes)
+    numbers = [length, stretch, stretches]
+    calls.run("sort_count", text, [source, counts], [counts], [source, counts], numbers, count * stretches)
     calls.run("sort_starts", START_TEXT, [counts], [counts], [counts], [], count * passes)
     keys, own = source, None
     with_places = places is not None
@@ -94,7 +95,7 @@ def _long(
         first, last = number == 0, number == passes - 1
         to = values if last else spare[number % 2]
         to_places = None if not with_places else places if last else spare_places[number % 2]
-        text = pass_text(source.dtype, first, last, with_places, to is not None)
+        text = pass_text(source.dtype, first, last, with_places, to is not None, down)
         reads = [keys, counts, state, *([own] if own is not None else [])]
         writes = [state, *(a for a in (to, to_places) if a is not None)]
         pointers = [keys, own or keys, to or keys, to_places or keys, counts, state]

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.pipeline import build
+from kernelgraph.compiler.targets import cuda_scatter
 from kernelgraph.runtime.program import Library
 from kernelgraph.runtime.settings import override
 
@@ -92,6 +93,24 @@ def test_combining_at_indices() -> None:
 
     agrees(function, RNG.standard_normal(20).astype("f4"), i, v)
     agrees(greatest, RNG.integers(-3, 3, (2, 20)), i, RNG.integers(-9, 9, 50))
+
+
+@pytest.mark.parametrize("every", [1, 1000], ids=["chunks", "elements"])
+def test_many_values_for_few_places(every: int, monkeypatch: Any) -> None:
+    """Places of 1, 7, 8, 9, 17 and 100 values, in chunks of 8, of a thread each or not."""
+    monkeypatch.setattr(cuda_scatter, "CHUNK", 8)
+    monkeypatch.setattr(cuda_scatter, "EVERY", every)
+    i = RNG.permutation(np.repeat(np.arange(6), [1, 7, 8, 9, 17, 100]))
+    v = RNG.integers(-9, 9, 142)
+
+    def together(x: Any, i: Any, v: Any) -> Any:
+        y, z = x.copy(), x.copy()
+        np.subtract.at(y, i, v)
+        np.minimum.at(z, i, v)
+        return y, z
+
+    agrees(together, np.arange(7), i, v)
+    agrees(lambda i, v: np.bincount(i, v, 7), i, v)
 
 
 def test_along_an_axis() -> None:

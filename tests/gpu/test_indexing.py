@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.runtime.order import topk
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -120,3 +121,76 @@ def test_scattering(dtype: str) -> None:
 
     np.testing.assert_array_equal(ours(last, x, i, v), last(x, i, v))
     np.testing.assert_array_equal(ours(added, x, i, v), added(x, i, v))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [*SHAPES, ((4, 90_001), 1), ((200, 9000), 1)])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8", "u1", "f2", "?"])
+def test_the_greatest(dtype: str, shape: Any, axis: int) -> None:
+    x = numbers(dtype, shape, special=True)
+    for k, largest in ((1, True), (23, False), (shape[axis] // 20, True), (shape[axis] // 3, False)):
+        places = ours(lambda x, k=k, g=largest: kg.topk(x, k, axis, g)[1], x)
+        np.testing.assert_array_equal(places, topk(x, k, axis, largest))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [*SHAPES, ((4, 90_001), 1), ((200, 9000), 1), ((1 << 22,), None)])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "f2"])
+def test_order_statistics(dtype: str, shape: Any, axis: Any) -> None:
+    x = numbers(dtype, shape)
+    y = x.copy()
+    if x.dtype.kind == "f":
+        y.ravel()[:: x.size // 7] = np.nan
+    for function in (
+        lambda x, y: np.median(x, axis),
+        lambda x, y: np.median(y, axis),
+        lambda x, y: np.percentile(x, 93.3, axis),
+        lambda x, y: np.quantile(x, (0.1, 0.25, 0.9), axis, method="higher"),
+        lambda x, y: np.nanmedian(y, axis),
+        lambda x, y: np.nanpercentile(y, [10, 99], axis),
+    ):
+        np.testing.assert_array_equal(ours(function, x, y), function(x, y))
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_complex_numbers(dtype: str) -> None:
+    x = numbers("f4", (50, 600), special=True).astype(dtype)
+    x.imag = numbers("f4", (50, 600), special=True)[::-1].round()
+    x.real = x.real.round()
+    for axis in (0, 1):
+        place = lambda x, a=axis: np.argsort(x, axis=a, kind="stable")  # noqa: E731
+        np.testing.assert_array_equal(ours(place, x), place(x))
+        np.testing.assert_array_equal(ours(lambda x, a=axis: np.sort(x, axis=a), x), np.sort(x, axis=axis))
+        z = np.nan_to_num(x, nan=0.5, posinf=1, neginf=1)
+        for function in (np.cumsum, lambda z, a: np.cumprod(z / (2 * abs(z) + 1), a)):
+            wanted = function(z.astype("c16"), axis)
+            got = ours(lambda z, f=function, a=axis: f(z, a), z)
+            np.testing.assert_allclose(got, wanted, 1e-4, 1e-4 * np.abs(wanted).max())
+
+
+def test_order_by_several_keys() -> None:
+    rng = np.random.default_rng(0)
+    keys = rng.integers(0, 5, (3, 20_000)).astype("i2"), rng.random((3, 20_000)).round(2), rng.random((3, 20_000)) < 0.3
+    for axis in (0, 1):
+        function = lambda *keys, a=axis: np.lexsort(keys, axis=a)  # noqa: E731
+        np.testing.assert_array_equal(ours(function, *keys), function(*keys))
+
+
+@pytest.mark.parametrize("places", [1, 16, 4096, 1 << 19])
+def test_many_values_for_few_places(places: int) -> None:
+    """Integers as NumPy has them, floats near it and the same bits each time; weighted counts."""
+    rng = np.random.default_rng(0)
+    i = np.append(rng.integers(0, places, 1_000_003), np.full(70_000, places // 2))
+    v, zeros = rng.standard_normal(len(i)).astype("f4"), np.zeros(places, "f4")
+
+    def added(x: Any, i: Any, v: Any) -> Any:
+        y = x.copy()
+        np.add.at(y, i, v)
+        return y
+
+    whole = (100 * v).astype("i4")
+    wanted = added(zeros.astype("i4"), i, whole)
+    np.testing.assert_array_equal(ours(added, zeros.astype("i4"), i, whole), wanted)
+    got = ours(added, zeros, i, v)
+    np.testing.assert_array_equal(ours(added, zeros, i, v), got)
+    np.testing.assert_allclose(got, added(zeros.astype("f8"), i, v), rtol=1e-3, atol=1e-2)
+    weighed = ours(lambda i, v: np.bincount(i, v, places), i, v)
+    np.testing.assert_allclose(weighed, np.bincount(i, v, places), rtol=1e-9, atol=1e-9)

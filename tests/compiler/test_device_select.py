@@ -1,0 +1,62 @@
+"""Radix selects of a GPU on the emulator, against NumPy; and they compile for GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.compiler.pipeline import build
+from kernelgraph.compiler.targets import cuda_select, cuda_select_text
+from kernelgraph.runtime.program import Library
+
+from .test_device_calls import agrees, graph_of
+from .test_device_sort import numbers
+
+
+@pytest.fixture
+def small(monkeypatch: Any) -> None:
+    """Small blocks, digits of at most 8 bits for keys and 4 for places, and no row that a block sorts."""
+    for module in (cuda_select, cuda_select_text):
+        monkeypatch.setattr(module, "THREADS", 32)
+        monkeypatch.setattr(module, "PICKING", 32)
+        monkeypatch.setattr(module, "BINS", 256)
+        monkeypatch.setattr(module, "EACH", 2)
+    monkeypatch.setattr(cuda_select_text, "BITS", 4)
+    monkeypatch.setattr(cuda_select, "fitting", lambda length, dtype: 0)
+
+
+@pytest.mark.parametrize("rows", [1, 1000], ids=["a block for a row", "blocks for stretches"])
+def test_the_first_of_each_row(small: None, monkeypatch: Any, rows: int) -> None:
+    monkeypatch.setattr(cuda_select, "ROWS", rows)
+    agrees(lambda x: kg.topk(x, 9), numbers("f2", (2, 70)))  # more NaN than one
+    agrees(lambda x: kg.topk(x, 7, 0, False), numbers("u1", (70, 1)))  # more equal ones than wanted
+
+
+@pytest.mark.parametrize("rows", [1, 1000], ids=["a block for a row", "blocks for stretches"])
+def test_values_in_places_of_the_order(small: None, monkeypatch: Any, rows: int) -> None:
+    monkeypatch.setattr(cuda_select, "ROWS", rows)
+    agrees(lambda x: np.median(x, axis=1), np.stack([numbers("i2", 50), np.arange(50, dtype="i2")]))
+    agrees(lambda x: np.percentile(x, [10, 80], axis=0), numbers("i1", (90, 1)))
+
+
+def test_a_block_picks_from_rows_that_it_sorts() -> None:
+    agrees(lambda x: np.median(x, axis=1), numbers("u1", (2, 30)))
+    agrees(lambda x: kg.topk(x, 3), numbers("u1", (2, 20)))
+
+
+def test_most_of_a_row_is_sorted(small: None) -> None:
+    x = np.zeros((3, 5000), np.float32)
+    for k, name in ((600, "collect"), (2500, "sort_pass")):
+        assert name in [t.name for t in build(graph_of(lambda x, k=k: kg.topk(x, k), x), "cuda").tasks]
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [("f2", (1, 1 << 14)), ("u1", (200, 1 << 13))])
+def test_they_compile(dtype: str, shape: tuple[int, int]) -> None:
+    compile_module = pytest.importorskip("kernelgraph.runtime.devices.cuda_compile")
+    tasks = build(graph_of(lambda x: kg.topk(x, 9), np.zeros(shape, dtype)), "cuda").tasks
+    assert not any(isinstance(t.kernel, Library) for t in tasks)
+    for kernel in dict.fromkeys(t.kernel for t in tasks if t.name.startswith(("select", "collect"))):
+        assert compile_module.compile_cuda(kernel, (9, 0))

@@ -1,0 +1,147 @@
+"""Host calls as graphs of what a GPU has kernels for: the graphs mean what the calls meant."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernelgraph.compiler.expand import expand
+from kernelgraph.compiler.interpret import interpret
+from kernelgraph.runtime.settings import override
+
+from .test_device_calls import graph_of
+
+some = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+REALS = ("f2", "f4", "f8", "i4", "u1", "?")
+QUANTILES = (0, 1, 0.5, 0.93, (0.1, 1.0, 0.0, 0.5, 0.77), [0, 1], [[0.2, 0.5], [0.6, 0.1]])
+METHODS = ("linear", "lower", "higher", "nearest", "midpoint", "hazen", "weibull", "median_unbiased", "inverted_cdf")
+
+
+def means(function: Any, *args: Any, rtol: float = 0.0, left: frozenset[str] = frozenset()) -> None:
+    """The graph for a GPU gives what NumPy does, to the bit but for signs of zero; no host call is left in it but of
+    sorts and their like."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = function(*args)
+        graph = expand(graph_of(function, *args), "cuda")
+    known = {"sort", "argsort", "kth", "cumsum", "cumprod", "combine_at"} | left
+    assert {n.attr("function") for n in graph.nodes if n.op == "host"} <= known
+    for got, want in zip(interpret(graph, args), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        want = np.asarray(want)
+        assert got.dtype == want.dtype and got.shape == want.shape
+        if rtol:
+            np.testing.assert_allclose(got, want, rtol, rtol)
+        else:
+            np.testing.assert_array_equal(got, want)
+
+
+@st.composite
+def arrays(draw: Any, dtypes: tuple[str, ...] = REALS) -> tuple[np.ndarray[Any, Any], Any]:
+    """An array with equal ones, infinities and NaN, and axes of it."""
+    dtype = np.dtype(draw(st.sampled_from(dtypes)))
+    shape = draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
+    rng = np.random.default_rng(draw(st.integers(0, 999)))
+    if dtype.kind == "c":
+        x = np.empty(shape, dtype)
+        x.real, x.imag = (special(rng, shape, np.dtype(f"f{dtype.itemsize // 2}")) for _ in range(2))
+    else:
+        x = special(rng, shape, dtype)
+    axis = draw(st.one_of(st.none(), st.integers(-len(shape), len(shape) - 1), st.just(tuple(range(len(shape))))))
+    return x, axis
+
+
+def special(rng: np.random.Generator, shape: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    x = (rng.integers(0, 9, shape) / (2 if dtype.kind == "f" else 1)).astype(dtype)
+    if dtype.kind == "f":
+        odds = rng.random(shape) + rng.choice([0.0, 0.3])
+        x[odds < 0.15], x[(odds > 0.15) & (odds < 0.2)], x[odds > 1.25] = np.nan, np.inf, -np.inf
+    return x
+
+
+@given(arrays((*REALS, "c8")), st.booleans())
+@some
+def test_medians(case: Any, keepdims: bool) -> None:
+    x, axis = case
+    means(lambda x: np.median(x, axis=axis, keepdims=keepdims), x)
+    if x.dtype.kind in "iuf":
+        means(lambda x: np.nanmedian(x, axis=axis, keepdims=keepdims), x)
+
+
+@given(arrays(), st.sampled_from(QUANTILES), st.sampled_from(METHODS), st.booleans())
+@some
+def test_quantiles(case: Any, q: Any, method: str, keepdims: bool) -> None:
+    x, axis = case
+    if x.dtype.kind == "b" and method not in ("lower", "higher", "nearest"):
+        return
+    hard = method == "inverted_cdf" or (np.asarray(q).dtype.kind == "i" and method in METHODS[5:])
+    left = frozenset({"quantile", "percentile"} if hard else ())
+    scaled = (100 * np.asarray(q)).tolist()
+    means(lambda x: np.quantile(x, q, axis=axis, method=method, keepdims=keepdims), x, left=left)
+    means(lambda x: np.percentile(x, scaled, axis=axis, method=method, keepdims=keepdims), x, left=left)
+
+
+@given(arrays(("f2", "f4", "f8", "i4")), st.sampled_from(QUANTILES[2:5]), st.booleans())
+@some
+def test_quantiles_without_nan(case: Any, q: Any, keepdims: bool) -> None:
+    x, axis = case
+    if x.dtype.kind == "f" and np.isnan(x).all(-1).any():  # then NumPy's dtype depends on data
+        x[..., 0] = 1
+    means(lambda x: np.nanquantile(x, q, axis=axis, keepdims=keepdims), x)
+
+
+def test_arrays_of_quantiles() -> None:
+    x, q = np.random.default_rng(0).random((20, 3)).astype("f4"), np.array([0.25, 0.5])
+    means(lambda x: np.quantile(x, np.float64(0.3)), x)  # in float64; a Python number's would be in float32
+    means(lambda x, q: np.quantile(x, q, axis=0), x, q, left=frozenset({"quantile"}))  # they come with the call
+    for known in (lambda: np.linspace(0, 1, 4), lambda: np.array([[0.2, 0.3], [0.1, 0.9]])):
+        graph = expand(graph_of(lambda x, known=known: np.quantile(x, known(), axis=0), x), "cuda")
+        assert {n.attr("function") for n in graph.nodes if n.op == "host"} == {"sort"}
+
+
+@given(arrays(("c8", "c16")))
+@some
+def test_complex_order(case: Any) -> None:
+    x, axis = case
+    at = axis if isinstance(axis, int) else -1
+    means(lambda x: (np.sort(x, axis=at, kind="stable"), np.argsort(x, axis=at, kind="stable")), x)
+
+
+@given(st.lists(arrays((*REALS, "c8")), min_size=1, max_size=3))
+@some
+def test_lexsort(cases: Any) -> None:
+    keys = [np.resize(x, 24).reshape(4, 6) for x, _ in cases]
+    for axis in (0, -1):
+        means(lambda *keys, a=axis: np.lexsort(keys, axis=a), *keys)
+
+
+@given(arrays(("f4", "i4", "?", "c8", "c16")))
+@some
+def test_running_totals(case: Any) -> None:
+    x, axis = np.nan_to_num(case[0], posinf=2, neginf=-2), case[1] if isinstance(case[1], int) else 0
+    for initial in (False, True):
+        means(lambda x, i=initial: np.cumulative_sum(x, axis=axis, include_initial=i), x, rtol=1e-5)
+        means(lambda x, i=initial: np.cumulative_prod(x, axis=axis, include_initial=i), x, rtol=1e-5)
+    means(
+        lambda x: (np.cumprod(x, axis), np.multiply.accumulate(x, axis)), x, rtol=1e-5, left=frozenset({"accumulate"})
+    )
+    means(lambda x: np.cumsum(x, axis, dtype="c16"), x, rtol=1e-5)
+
+
+def test_weighted_counts() -> None:
+    rng = np.random.default_rng(0)
+    for dtype in ("i8", "u1"):
+        i, w = rng.integers(0, 7, 90).astype(dtype), rng.random(90).astype("f4")
+        means(lambda i, w: np.bincount(i, w, 9), i, w)
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_bad_numbers_are_left_to_the_host_where_calls_are_verified(verify: bool) -> None:
+    graph = graph_of(lambda i, w: (np.bincount(i, w, 9), np.median(w)), np.zeros(3, int), np.zeros(3))
+    with override(verify=verify):
+        functions = {n.attr("function") for n in expand(graph, "cuda").nodes if n.op == "host"}
+    assert functions == ({"bincount", "kth"} if verify else {"combine_at", "kth"})
