@@ -36,7 +36,7 @@ Call = Callable[[], Any]
 @dataclass(frozen=True)
 class Workload:
     """`body(m, *arrays)`, m the module that NumPy's words come from; torch: the same in torch's; nbytes: the least
-    traffic of a call."""
+    traffic of a call; ours: the body in words of this project's."""
 
     name: str
     title: str
@@ -44,6 +44,7 @@ class Workload:
     body: Callable[..., Any]
     torch: Callable[..., Any]
     nbytes: int
+    ours: Callable[..., Any] | None = None
 
 
 def floats(n: int, seed: int = 0) -> np.ndarray[Any, Any]:
@@ -101,14 +102,12 @@ def workloads(log: int) -> list[Workload]:
         Workload("weights", f"`bincount(i, x, 256)`, {name} float32", lambda: [integers(n, 256), floats(n)],
                  lambda m, i, x: m.bincount(i, x, minlength=256),
                  lambda t, i, x: t.bincount(i, x, minlength=256), 12 * n),
-        Workload("topk", f"`kg.topk(x, 100)[0]`, {name} float32", lambda: [floats(n)], _topk(100),
-                 lambda t, x: t.topk(x, 100).values, 4 * n),
-        Workload("topk-many", f"`kg.topk(x, 2^{log - 6})[0]`, {name} float32", lambda: [floats(n)], _topk(n >> 6),
-                 lambda t, x: t.topk(x, n >> 6).values, 4 * n),
-        Workload("topk-rows", f"`kg.topk(x, 10)[0]`, {rows[0]} x {rows[1]} float32", lambda: [floats(n).reshape(rows)],
-                 _topk(10), lambda t, x: t.topk(x, 10).values, 4 * n),
-        Workload("topk-long", f"`kg.topk(x, 10)[0]`, {n >> 16} x 65536 float32",
-                 lambda: [floats(n).reshape(-1, 1 << 16)], _topk(10), lambda t, x: t.topk(x, 10).values, 4 * n),
+        _topk("topk", f"`kg.topk(x, 100)[0]`, {name} float32", 100, lambda: floats(n), n),
+        _topk("topk-many", f"`kg.topk(x, 2^{log - 6})[0]`, {name} float32", n >> 6, lambda: floats(n), n),
+        _topk("topk-rows", f"`kg.topk(x, 10)[0]`, {rows[0]} x {rows[1]} float32", 10,
+              lambda: floats(n).reshape(rows), n),
+        _topk("topk-long", f"`kg.topk(x, 10)[0]`, {n >> 16} x 65536 float32", 10,
+              lambda: floats(n).reshape(-1, 1 << 16), n),
         Workload("median", f"`median(x)`, {name} float32", lambda: [floats(n)],
                  lambda m, x: m.median(x), lambda t, x: t.median(x), 4 * n),
         Workload("median-rows", f"`median(x, 1)`, {rows[0]} x {rows[1]} float32", lambda: [floats(n).reshape(rows)],
@@ -127,13 +126,18 @@ def _add_at(m: Any, i: Any, x: Any, places: int = 4096) -> Any:
     return y
 
 
-def _topk(k: int) -> Callable[..., Any]:
-    def body(m: Any, x: Any) -> Any:
-        if m is np and not isinstance(x, np.ndarray):
-            return kg.topk(x, k)[0]
-        return m.sort(x, axis=-1)[..., ::-1][..., :k]
+def _greatest(k: int) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """NumPy's, torch's and this project's."""
+    return (
+        lambda m, x: m.sort(x, axis=-1)[..., ::-1][..., :k],
+        lambda t, x: t.topk(x, k).values,
+        lambda x: kg.topk(x, k)[0],
+    )
 
-    return body
+
+def _topk(name: str, title: str, k: int, x: Call, n: int) -> Workload:
+    numpy, torch, ours = _greatest(k)
+    return Workload(name, title, lambda: [x()], numpy, torch, 4 * n, ours)
 
 
 def _percentile(t: Any, x: Any) -> Any:
@@ -150,7 +154,7 @@ def _scatter(m: Any, i: Any, x: Any) -> Any:
 def candidates(work: Workload, device: str, peers: Peers) -> tuple[dict[str, Call], list[str]]:
     """Each candidate as a call, and what failed."""
     arrays, notes = work.arrays(), []
-    ours = kg.kernel_graph(device=device)(lambda *a: work.body(np, *a))
+    ours = kg.kernel_graph(device=device)(work.ours or (lambda *a: work.body(np, *a)))
     mine = [kg.asarray(a, device=device) for a in arrays]
     found: dict[str, Call] = {"kernelgraph": lambda: ours(*mine)}
     if device == "cpu":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -277,6 +278,8 @@ class Builder:
             raise GraphError(f"{op}: {error} Reshape first") from None
         except ValueError:
             text = " and ".join(map(str, shapes))
+            if max((math.prod(s) for s in shapes), default=0) >= 2**63:
+                raise GraphError(f"{op}: arrays of shapes {text} have more elements than there can be") from None
             raise GraphError(f"{op}: shapes {text} do not broadcast; insert axes with x[:, None] or reshape") from None
 
     def finish(self, outputs: Sequence[Value]) -> Graph:

@@ -13,7 +13,7 @@ from .builder import Builder
 from .graph import Node, Value
 from .types import INT64, ArrayType
 
-FEW = 4  # places of an order that are looked for one by one; for more, all is sorted
+FEW = 5  # places of an order that are looked for one by one; for more, all is sorted
 MOST = 256  # quantiles at a time
 # alpha and beta of Hyndman and Fan, "Sample quantiles in statistical packages", 1996
 CONTINUOUS = {

@@ -11,7 +11,7 @@ from .aliasing import assign
 from .axes import Axes, to_axes, to_axis
 from .dispatch import implements
 from .elementwise import apply
-from .errors import ShapeError, UnsupportedError
+from .errors import DTypeError, ShapeError, UnsupportedError
 from .host import host, host_one, known, written
 from .joins import stack
 from .known import settled_value
@@ -148,6 +148,9 @@ def lexsort(keys: Any, axis: int = -1) -> Tracer:
     every = [array_of(k) for k in keys]
     if not every:
         raise ShapeError("lexsort needs at least one key")
+    if any(k.shape != every[0].shape for k in every):
+        shapes = ", ".join(str(k.shape) for k in every)
+        raise ShapeError(f"lexsort needs keys of one shape, got {shapes}; broadcast them first")
     at = to_axis(axis, every[0].ndim) if every[0].ndim else -1
     return host_one("lexsort", every, every[0].shape, dtypes=[np.intp], axis=at)
 
@@ -223,16 +226,16 @@ def _quantile(name: str) -> Any:
         options: dict[str, Any] = {"axis": axes, "method": method, "keepdims": keepdims is True}
         arrays, names = [x], []
         asked = _asked(q)
-        q_shape = np.shape(asked)
+        strict = not isinstance(asked, Tracer) and isinstance(asked, np.generic)  # an array's kind, no Python number's
+        q_shape = (1,) if strict else np.shape(asked)
         if isinstance(asked, Tracer):
             arrays, names = [x, asked], ["q"]
         else:
-            options["q"] = (asked.item(),) if isinstance(asked, np.generic) else asked
+            options["q"] = (asked.item(),) if strict else asked
         if weights is not None:
             arrays, names = [*arrays, array_of(weights)], [*names, "weights"]
-        if isinstance(asked, np.generic):  # an array's kind of number, and no Python number's
-            return written(reshape(host_one(name, arrays, (1, *shape), **options), shape), out)
-        return host_one(name, arrays, q_shape + shape, out, named=tuple(names) or None, **options)
+        result = host_one(name, arrays, q_shape + shape, named=tuple(names) or None, **options)
+        return written(reshape(result, shape) if strict else result, out)
 
     return function
 
@@ -362,8 +365,16 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tracer:
     length = to_index(minlength, "minlength")
     if length <= 0 and array_of(x).size:
         raise UnsupportedError("the shape of bincount depends on data; pass minlength=, above all values")
-    extra = [] if weights is None else [weights]
-    return host_one("bincount", [x, *extra], (length,), dtypes=[np.float64 if extra else np.intp], minlength=length)
+    numbers, extra = array_of(x), [] if weights is None else [array_of(weights)]
+    if numbers.ndim != 1 or any(w.shape != numbers.shape for w in extra):
+        shapes = " and ".join(str(a.shape) for a in (numbers, *extra))
+        raise ShapeError(f"bincount needs one axis, and weights of that length, got {shapes}; use x.ravel()")
+    for a, wanted in zip((numbers, *extra), (np.int64, np.float64), strict=False):
+        if not np.can_cast(a.dtype, wanted, "safe"):
+            raise DTypeError(f"bincount cannot take {a.dtype} as {np.dtype(wanted)}; convert it with x.astype(...)")
+    return host_one(
+        "bincount", [numbers, *extra], (length,), dtypes=[np.float64 if extra else np.intp], minlength=length
+    )
 
 
 # interpolation

@@ -34,7 +34,7 @@ from .cuda_select_text import (
 )
 from .cuda_sort import fitting, sort_rows
 
-FEW = 4  # k-th values at a time
+FEW = 5  # k-th values at a time
 BLOCKS = 8 * H200.multiprocessors
 ROWS = H200.multiprocessors  # from so many rows on a block does one alone
 SELECT = 1 / 8  # the part of a row up to which selecting it moves fewer bytes than sorting all
