@@ -14,8 +14,11 @@ from .predict import predicted
 from .repeats import Uneven, UnevenNumbers
 from .rolled import Rolled, rolled
 
-LEAST_TURNS = 9  # fewer stay as they are
-LEAST_NODES = 512  # of all turns together, and of a graph: less is planned and compiled as fast as a loop of it
+LEAST_TURNS = 9  # fewer stay as they are,
+LEAST_NODES = 64  # and fewer of all turns together;
+MANY_TURNS = 32  # fewer, or turns that take longer in a loop, if they are no more than
+WHOLE_NODES = 512  # these: so much is soon compiled
+LOSS = 1.25  # longer: so many times
 MOST_NODES = 256  # of several turns that are one turn of the loop
 GAIN = 0.9  # a longer turn has to take at most this of the time
 TRIES = (-2, -1, 0, 1)  # periods from the first that repeats in full
@@ -58,12 +61,21 @@ def _tried(graph: Graph, row: Row, stretch: Stretch) -> Rolled | None:
         try:
             found = rolled(graph, row, start, p, turns, roll)
         except UnevenNumbers as uneven:
-            return Rolled(graph, [], uneven.numbers)
+            if len(graph.nodes) > WHOLE_NODES:
+                return Rolled(graph, [], uneven.numbers)
+            continue
         except Uneven:
             continue
         if len(found.graph.nodes) < len(graph.nodes) - turns * p // 2:  # or what it stacks is taken apart again
-            return _joined(graph, row, start, p, turns, found)
+            best = _joined(graph, row, start, p, turns, found)
+            few = len(graph.nodes) <= WHOLE_NODES
+            return None if few and (turns < MANY_TURNS or _loses(graph, best.graph)) else best
     return None
+
+
+def _loses(whole: Graph, looped: Graph) -> bool:
+    """Whether the loop is predicted to take longer than the turns one after another, fused as far as they fuse."""
+    return predicted(looped) > LOSS * predicted(whole)
 
 
 def _joined(graph: Graph, row: Row, start: int, period: int, turns: int, one: Rolled) -> Rolled:
