@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -62,11 +63,13 @@ class Turns:
     start: int
     period: int
     turns: int
+    joined: int = 1  # so many turns of the row are one of these
     carried: dict[Carried, int] = field(default_factory=dict)  # to its number
     invariants: dict[int, None] = field(default_factory=dict)
     windows: dict[tuple[Any, ...], tuple[ArrayType, Window]] = field(default_factory=dict)  # (key, array) -> its row
     constants: dict[tuple[int, ...], Array] = field(default_factory=dict)
-    stacked: dict[int, int] = field(default_factory=dict)  # slot -> number among the stacked
+    stacked: dict[int, Any] = field(default_factory=dict)  # slot -> number among the groups, in the end
+    groups: list[tuple[int, ...]] = field(default_factory=list)  # slots whose values are rows of one stacked result
     moving: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)  # slot -> starts, moves
 
     # what each argument is
@@ -188,32 +191,55 @@ class Turns:
         if slot in self.moving:
             if set(seen) != {self.turns - 1} or not self._only_updates(slot, args):
                 raise Uneven
-            self.stacked.setdefault(args[slot][1], len(self.stacked))
+            self.stacked.update(dict.fromkeys(args[at][1] for at in self._alike(slot)))
             return
         late = [self.turns - t for t in seen]
         if max(late) > LATEST:
-            self.stacked.setdefault(slot, len(self.stacked))
+            self.stacked.setdefault(slot)
             return
         for depth in late:
             known = max((c for c in self.carried if c.slot == slot and c.depth <= depth), key=_depth, default=None)
             initial = known.initial if known else ()
             finals[self.turns - depth, slot] = self._carry(Carried(slot, (-1,) * (depth - len(initial)) + initial))
 
+    def _alike(self, slot: int) -> list[int]:
+        """The slots that do the same in each of the joined turns."""
+        length = self.period // self.joined
+        return [slot % length + turn * length for turn in range(self.joined)]
+
+    def _group(self) -> None:
+        """Stacked values of joined turns are rows of one result, if all of them are stacked."""
+        groups: dict[tuple[int, ...], None] = {}
+        for slot in self.stacked:
+            alike = tuple(self._alike(slot))
+            groups.setdefault(alike if all(a in self.stacked for a in alike) else (slot,))
+        self.groups = list(groups)
+        self.stacked = {slot: i for i, group in enumerate(groups) for slot in group}
+
     def _only_updates(self, slot: int, args: list[list[Any]]) -> bool:
         """Whether a moving update only goes on with its own last version, and is read by nothing else in the loop."""
-        own = args[slot][0]
-        value = args[slot][1]
-        if not (isinstance(own, Carried) and own.slot == slot and own.depth == 1 and isinstance(value, int)):
+        every = self._alike(slot)
+        own = args[every[0]][0]
+        if slot != every[-1] or not (isinstance(own, Carried) and own.slot == slot and own.depth == 1):
             return False
-        moves = self.moving[slot][1]
+        if any(at not in self.moving or not isinstance(args[at][1], int) for at in every):
+            return False
+        starts, moves = self.moving[every[0]]
         axes = [a for a, m in enumerate(moves) if m]
-        shape = self.graph.nodes[self.node(0, value)].type.shape
+        for turn, at in enumerate(every):
+            here = tuple(s + m * turn // self.joined for s, m in zip(starts, moves, strict=True))
+            if self.moving[at] != (here, moves) or any(m % self.joined for m in moves):
+                return False
+        if [args[at][1] for at in every] != self._alike(args[slot][1]):
+            return False
+        shape = self.graph.nodes[self.node(0, args[slot][1])].type.shape
         readers = [
             (j, a)
             for j, row in enumerate(args)
             for a in row
-            if (isinstance(a, int) and a == slot)
-            or (isinstance(a, Carried) and a.slot == slot)
-            or (isinstance(a, tuple) and a[0] == "view" and a[1][1].slot == slot)
+            if (isinstance(a, int) and a in every)
+            or (isinstance(a, Carried) and a.slot in every)
+            or (isinstance(a, tuple) and a[0] == "view" and a[1][1].slot in every)
         ]
-        return readers == [(slot, own)] and len(axes) == 1 and shape[axes[0]] == 1
+        wanted = [(every[0], own), *((after, before) for before, after in pairwise(every))]
+        return readers == wanted and len(axes) == 1 and shape[axes[0]] == 1

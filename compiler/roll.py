@@ -66,11 +66,16 @@ def _tried(graph: Graph, row: Row, stretch: Stretch) -> Rolled | None:
             continue
         except Uneven:
             continue
-        if len(found.graph.nodes) < len(graph.nodes) - turns * p // 2:  # or what it stacks is taken apart again
+        if _is_shorter(found, graph, turns * p):
             best = _joined(graph, row, start, p, turns, found)
             few = len(graph.nodes) <= WHOLE_NODES
             return None if few and (turns < MANY_TURNS or _loses(graph, best.graph)) else best
     return None
+
+
+def _is_shorter(found: Rolled, graph: Graph, replaced: int) -> bool:
+    """Or what the loop stacks is taken apart again."""
+    return len(found.graph.nodes) < len(graph.nodes) - replaced // 2
 
 
 def _loses(whole: Graph, looped: Graph) -> bool:
@@ -85,11 +90,11 @@ def _joined(graph: Graph, row: Row, start: int, period: int, turns: int, one: Ro
     while count * period <= MOST_NODES and turns // count >= LEAST_TURNS:
         even = min(range(count, count // 2, -1), key=lambda n: turns % n)  # as few left over as can be
         try:
-            found = rolled(graph, row, start, even * period, turns // even, roll)
+            found = rolled(graph, row, start, period, turns, roll, even)
         except Uneven:
             break
         took = _cost_of(found, even)
-        if len(found.graph.nodes) > len(one.graph.nodes) + count * period or took > GAIN * cost:
+        if took > GAIN * cost or not _is_shorter(found, graph, turns * period):
             break
         best, cost, count = found, took, 2 * count
     return best

@@ -28,10 +28,10 @@ class Rolled:
     body: Graph | None = None  # of the loop
 
 
-def rolled(graph: Graph, row: Row, start: int, period: int, turns: int, roll: Roll) -> Rolled:
+def rolled(graph: Graph, row: Row, start: int, period: int, turns: int, roll: Roll, joined: int = 1) -> Rolled:
     """The graph with places [start, start + period * turns) of its row as a loop. roll: what rolls the body in turn.
-    Raises Uneven."""
-    return _Roller(graph, row, start, period, turns).run(roll)
+    joined: so many turns are one turn of the loop; those left over stay behind it. Raises Uneven."""
+    return _Roller(graph, row, start, period * joined, turns // joined, joined).run(roll)
 
 
 class _Roller(Turns):
@@ -43,6 +43,7 @@ class _Roller(Turns):
         finals: dict[tuple[int, int], Carried] = {}
         for slot, seen in outside.items():
             self._deliver(slot, seen, args, finals)
+        self._group()
         return self._build(args, outside, finals, roll)
 
     # the loop
@@ -55,9 +56,10 @@ class _Roller(Turns):
         roll: Roll,
     ) -> Rolled:
         for slot in self.moving:
-            if slot not in outside:
+            if self._alike(slot)[-1] not in outside:
                 raise Uneven
-            self.carried.pop(args[slot][0], None)
+            if not isinstance(args[slot][0], int):
+                self.carried.pop(args[slot][0], None)
         self.carried = {c: i for i, c in enumerate(self.carried)}
         self._constant_windows(args)
         self.invariants = dict.fromkeys(
@@ -136,8 +138,8 @@ class _Roller(Turns):
         return needed
 
     def _pieces(self, node: Node) -> list[tuple[int, ...]]:
-        """The arguments of a concat; those that are one slot's values (or one view of each) turn by turn are together:
-        (slot, first turn, turns, argument)."""
+        """The arguments of a concat; those that are rows one after another of a stacked result (or one view of each)
+        are together: (result, first row, rows, argument)."""
         pieces: list[tuple[int, ...]] = []
         for number in node.args:
             inner = self.graph.nodes[number]
@@ -147,15 +149,15 @@ class _Roller(Turns):
             if at is None or at[1] not in self.stacked:
                 pieces.append((number,))
                 continue
-            turn, slot = at
+            which, row = self._row_of(*at)
             last = pieces[-1] if pieces else ()
-            if len(last) == 4 and last[0] == slot and last[1] + last[2] == turn and self._alike(last[3], number):
-                pieces[-1] = (slot, last[1], last[2] + 1, last[3])
+            if len(last) == 4 and last[0] == which and last[1] + last[2] == row and self._same(last[3], number):
+                pieces[-1] = (which, last[1], last[2] + 1, last[3])
             else:
-                pieces.append((slot, turn, 1, number))
+                pieces.append((which, row, 1, number))
         return pieces
 
-    def _alike(self, a: int, b: int) -> bool:
+    def _same(self, a: int, b: int) -> bool:
         one, other = self.graph.nodes[a], self.graph.nodes[b]
         return one.type == other.type and (self._inside(a) is None) == (self._inside(b) is None)
 
@@ -169,19 +171,26 @@ class _Roller(Turns):
             if len(piece) == 1:
                 parts.append(new[piece[0]])
                 continue
-            slot, turn, count, sample = piece
+            which, first, count, sample = piece
             shape = self.graph.nodes[sample].type.shape
-            whole = self._stack(results, slot)
+            whole = self._stack(builder, results, which)
             rest = (0,) * (len(whole.shape) - 1)
-            some = builder.slice(whole, (turn, *rest), (1,) * len(whole.shape), (count, *whole.shape[1:]))
+            some = builder.slice(whole, (first, *rest), (1,) * len(whole.shape), (count, *whole.shape[1:]))
             some = builder.reshape(some, (count, *shape))
             order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1)]
             joined = builder.permute(some, order)
             parts.append(builder.reshape(joined, (*shape[:axis], count * shape[axis], *shape[axis + 1 :])))
         new[number] = builder.concat(parts, axis)
 
-    def _stack(self, results: Sequence[Value], slot: int) -> Value:
-        return results[len(self.carried) + self.stacked[slot]]
+    def _row_of(self, turn: int, slot: int) -> tuple[int, int]:
+        """Which stacked result holds a slot's value of a turn, and in which row."""
+        group = self.groups[self.stacked[slot]]
+        return self.stacked[slot], turn * len(group) + group.index(slot)
+
+    def _stack(self, builder: Builder, results: Sequence[Value], which: int) -> Value:
+        """A stacked result, its rows along the first axis."""
+        shape = self.graph.nodes[self.node(0, self.groups[which][0])].type.shape
+        return builder.reshape(results[len(self.carried) + which], (self.turns * len(self.groups[which]), *shape))
 
     def _results(
         self,
@@ -200,9 +209,10 @@ class _Roller(Turns):
             for turn in seen:
                 number = self.node(turn, slot)
                 if slot in self.stacked:
-                    whole = self._stack(results, slot)
+                    which, row = self._row_of(turn, slot)
+                    whole = self._stack(builder, results, which)
                     rest = (0,) * (len(whole.shape) - 1)
-                    part = builder.slice(whole, (turn, *rest), (1,) * len(whole.shape), (1, *whole.shape[1:]))
+                    part = builder.slice(whole, (row, *rest), (1,) * len(whole.shape), (1, *whole.shape[1:]))
                     new[number] = builder.reshape(part, whole.shape[1:])
                 else:
                     new[number] = results[self.carried[finals[turn, slot]]]
@@ -211,15 +221,16 @@ class _Roller(Turns):
         self, builder: Builder, new: dict[int, Value], results: Sequence[Value], slot: int, args: list[list[Any]]
     ) -> Value:
         """A moving update's array after the loop: what all turns wrote, in one update."""
-        starts, moves = self.moving[slot]
+        first = self._alike(slot)[0]
+        starts, moves = self.moving[first]
         (axis,) = (a for a, m in enumerate(moves) if m)
-        whole = self._stack(results, args[slot][1])
-        shape = whole.shape[1:]
-        flat = builder.reshape(whole, (self.turns, *shape[:axis], *shape[axis + 1 :]))
+        whole = self._stack(builder, results, self.stacked[args[slot][1]])
+        count, *shape = whole.shape
+        flat = builder.reshape(whole, (count, *shape[:axis], *shape[axis + 1 :]))
         value = builder.permute(flat, [*range(1, axis + 1), 0, *range(axis + 1, len(shape))])
         steps = list(self.graph.nodes[self.node(0, slot)].attr("steps"))
-        steps[axis] = moves[axis]
-        (initial,) = args[slot][0].initial
+        steps[axis] = moves[axis] // self.joined
+        (initial,) = args[first][0].initial
         return builder.update(new[initial], value, starts, steps)
 
     def _initial(self, builder: Builder, new: dict[int, Value], value: Carried) -> Value:
@@ -293,4 +304,7 @@ class _Roller(Turns):
         outputs = []
         for c in self.carried:
             outputs.append(values[c.slot] if c.depth == 1 else carried[Carried(c.slot, c.initial[1:])])
-        return made.finish([*outputs, *(values[slot] for slot in self.stacked)])
+        for group in self.groups:
+            rows = [made.reshape(values[slot], (1, *values[slot].shape)) for slot in group]
+            outputs.append(made.concat(rows, 0) if len(rows) > 1 else values[group[0]])
+        return made.finish(outputs)
