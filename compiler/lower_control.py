@@ -75,7 +75,8 @@ class _Control:
             moves.append(move)
         fresh = follows.count(FRESH)
         parts = [body.nodes[o].type for o in body.outputs[fresh:]]
-        loose = frozenset(fresh + i for i, t in enumerate(parts) if t.nbytes % ALIGNMENT)
+        odd = [t.nbytes % ALIGNMENT or not self._lies_aligned(k + i) for i, t in enumerate(parts)]
+        loose = frozenset(fresh + i for i, is_odd in enumerate(odd) if is_odd)
         planned = self.plan(body, layouts, loose)
         kernel = Loop(planned, follows, (*moves, *(t.nbytes for t in parts)), node.count, node.flag)
         results = [self._write(i) for i in range(k)]
@@ -135,11 +136,16 @@ class _Control:
         if part not in self.wanted:
             return self._temporary(type.nbytes)
         place = self.wanted[part]
-        assert place.strides == contiguous_strides(type.shape, type.dtype.itemsize)
+        dense = contiguous_strides(type.shape, type.dtype.itemsize)
+        assert all(s == d for s, d, n in zip(place.strides, dense, type.shape, strict=True) if n != 1)
         if type.size:
             size, name = type.dtype.itemsize, type.dtype.name
             self.writes.append(Region(place.buffer, place.offset, type.shape, place.strides, size, name))
         return Pointer(place.buffer, place.offset)
+
+    def _lies_aligned(self, part: int) -> bool:
+        place = self.wanted.get(part)
+        return place is None or (place.aligned and place.offset % ALIGNMENT == 0)
 
     def _temporary(self, nbytes: int) -> Pointer:
         size = max(1, nbytes)  # what holds nothing has an address, too

@@ -69,11 +69,16 @@ class _Copier:
                 self.builder.numbers.append(value.number)
             elif node.op == "concat":
                 wanted_elsewhere = outputs | {a for a in node.args if node.args.count(a) > 1}
-                args = [self._own(v, a in wanted_elsewhere) for v, a in zip(args, node.args, strict=True)]
-                value = self._assemble(node.type, args, _concat_regions(args, node.attr("axis")))
+                regions = _concat_regions(args, node.attr("axis"))
+                args = [
+                    self._own(v, a in wanted_elsewhere, has_no_gaps(v.shape, r[1], node.type.shape))
+                    for v, a, r in zip(args, node.args, regions, strict=True)
+                ]
+                value = self._assemble(node.type, args, regions)
             elif node.op == "update":
                 apart = node.args[1] in outputs or self._is_assembly(args[1])  # one kernel writes what it replaces
-                value = self._update(number, node, args[0], self._own(args[1], apart))
+                whole = has_no_gaps(args[1].shape, node.attr("steps"), node.type.shape)
+                value = self._update(number, node, args[0], self._own(args[1], apart, whole))
             elif OPS[node.op].kind == "library":
                 value = self._library(node, args)
             elif node.op == "gather":
@@ -216,19 +221,27 @@ class _Copier:
                 self.whole.add(value.number)
         return self.builder.reshape(value, shape)
 
-    def _own(self, value: Value, elsewhere: bool) -> Value:
-        """A part of a concat: stored there and nowhere else."""
+    def _own(self, value: Value, elsewhere: bool, no_gaps: bool) -> Value:
+        """A part of a concat: stored there and nowhere else. no_gaps: there it is as contiguous as by itself."""
         node = self.builder.nodes[value.number]
         root = value.number
-        if node.op == "reshape" and only_units(value.shape, self.builder.nodes[node.args[0]].type.shape):
-            root = node.args[0]
+        if node.op == "reshape":
+            whole = no_gaps and self._is_stacked(node.args[0])
+            if whole or only_units(value.shape, self.builder.nodes[node.args[0]].type.shape):
+                root = node.args[0]
         op = self.builder.nodes[root].op
-        shared = elsewhere or root in self.taken or root in self.whole
-        if shared or not is_stored(op) or op in ("loop", "branch"):  # whose results have no gaps
+        shared = elsewhere or root in self.taken or (root in self.whole and not (no_gaps and self._is_stacked(root)))
+        looped = op in ("loop", "branch") and not (no_gaps and self._is_stacked(root))
+        if shared or not is_stored(op) or looped:
             value = self._copy(value)
             root = value.number
         self.taken.add(root)
         return value
+
+    def _is_stacked(self, number: int) -> bool:
+        """Whether a node is what the turns of a loop stack: they write it, and do not read it."""
+        node = self.builder.nodes[number]
+        return node.op == "loop" and node.attr("part") >= node.attr("control").carried
 
     def _output(self, value: Value) -> Value:
         node = self.builder.nodes[value.number]
@@ -260,6 +273,13 @@ def _concat_regions(parts: Sequence[Value], axis: int) -> list[Region]:
         regions.append((tuple(start if i == axis else 0 for i in range(rank)), (1,) * rank))
         start += part.shape[axis]
     return regions
+
+
+def has_no_gaps(part: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether a region of a contiguous array of `shape` is contiguous itself."""
+    first = next((axis for axis, n in enumerate(part) if n != 1), len(part))
+    whole = all(n == m for n, m in zip(part[first + 1 :], shape[first + 1 :], strict=True))
+    return whole and all(step == 1 for step, n in zip(steps, part, strict=True) if n != 1)
 
 
 def part_regions(node: Node) -> tuple[Region, ...]:
