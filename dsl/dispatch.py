@@ -38,7 +38,7 @@ def implements(*functions: Any, method: str | bool = False) -> Callable[[F], F]:
 
 def fill_tables() -> None:
     """Loads every module that has rows of the tables."""
-    from . import namespace  # noqa: F401
+    from . import tables  # noqa: F401
 
 
 class Traced:

@@ -10,38 +10,21 @@ import numpy as np
 
 from ..compiler.ops import OPS, UFUNC_PARTS
 from . import (
-    bits,
-    calculus,
     creation,
     debug,
-    einsum,
     elementwise,
-    formulas,
     fourier,
     inspection,
-    joins,
-    least_squares,
-    linalg,
-    linear,
     loops,
     nn,
-    norms,
     numpy_inside,
-    operators,
     random,
-    reductions,
     refusals,
-    scans,
-    selection,
     shaping,
     sorting,
-    statistics,
     topk,
-    ufunc_methods,
-    views,
-    windows,
 )
-from .dispatch import FUNCTIONS, Traced, call_function
+from .dispatch import FUNCTIONS, Traced, call_function, fill_tables
 from .trace import current
 
 __all__ = ["NAMESPACE", "Namespace"]
@@ -165,6 +148,7 @@ def _module(module: Any) -> Namespace:
     return Namespace(short, found)
 
 
+fill_tables()
 _NUMPY_NAMES = _numpy_names()
 NAMESPACE: dict[str, Any] = _namespace()
 NAMESPACE["linalg"] = _module(np.linalg)
@@ -182,17 +166,3 @@ NAMESPACE["debug"] = Namespace("debug", debug.FUNCTIONS)
 NAMESPACE.update(loops.FUNCTIONS)
 
 NAMESPACE.update(inspection.NAMES)
-
-# the methods that the namespace and the stand-ins share come from these modules
-_ = (
-    (calculus, einsum, formulas, joins, linalg, linear, operators, reductions, refusals, scans, selection, sorting),
-    (
-        statistics,
-        ufunc_methods,
-        views,
-        bits,
-        least_squares,
-        norms,
-        windows,
-    ),
-)

@@ -79,6 +79,17 @@ def test_import_is_light() -> None:
     assert not heavy & set(shown.stdout.split())
 
 
+def test_a_call_makes_no_namespace() -> None:
+    """A function that calls NumPy alone needs none of the functions of `kg`."""
+    code = """
+import sys, numpy as np, kernelgraph as kg
+kg.kernel_graph(lambda x: np.exp(x) + x.sum(), device="cpu")(np.ones(9))
+assert "kernelgraph.dsl.tables" in sys.modules and "kernelgraph.dsl.namespace" not in sys.modules
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
 @pytest.mark.parametrize("names", ["kernel_graph", "asarray", "exp", "errors", "Array KernelGraph TraceError nn"])
 def test_names_load_what_they_need(names: str) -> None:
     """`import kernelgraph` loads no part of it; whichever name comes first, everything then works."""
