@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import threading
 from contextlib import ExitStack
 
 import pytest
@@ -27,3 +29,24 @@ def test_blocks_overlap(before: bool) -> None:
         assert gc.isenabled() == before
     finally:
         (gc.enable if collects else gc.disable)()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_collects() -> None:
+    """Even where another thread of its parent was in a block."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with uncollected():
+            entered.set()
+            leave.wait()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    entered.wait()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if gc.isenabled() else 1)
+    leave.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0 and gc.isenabled()
