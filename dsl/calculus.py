@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -225,22 +227,31 @@ def _convolved(x: Tracer, weights: Tracer, mode: str, name: str) -> Tracer:
     wanted = np.result_type(x.dtype, weights.dtype)
     x, weights = cast(x, wanted), cast(weights, wanted)
     add = "logical_or" if wanted == np.bool_ else "add"
-    total: Tracer | None = None
-    if mode == "valid":
-        for j in range(m):
-            term = apply("multiply", x[m - 1 - j : n - j], weights[j])
-            total = term if total is None else apply(add, total, term)
-        assert total is not None
-        return total
-    ends = broadcast_to(wanted.type(0), (m - 1,)) if m > 1 else None
-    wide = x if ends is None else concatenate([ends, x, ends])
-    first, length = (0, n + m - 1) if mode == "full" else ((m - 1) // 2, n)
-    at = fresh(x._trace.builder.index((length,), 0), x)
+    first, last = {"full": (0, n + m - 1), "same": ((m - 1) // 2, (m - 1) // 2 + n), "valid": (m - 1, n)}[mode]
+    inner, end = max(first, m - 1), min(last, n)  # where all weights meet x
+    parts = [_total(add, (apply("multiply", x[inner - j : end - j], weights[j]) for j in range(m)))]
+    if first < inner:
+        parts.insert(0, _edge(x, weights, add, first, inner))
+    if end < last:
+        parts.append(_edge(x, weights, add, end, last))
+    return concatenate(parts) if len(parts) > 1 else parts[0]
+
+
+def _edge(x: Tracer, weights: Tracer, add: str, first: int, last: int) -> Tracer:
+    """Elements first..last of the full convolution, where x does not reach all weights."""
+    n, m, zero = x.size, weights.size, x.dtype.type(0)
+    low, high = max(0, first - m + 1), min(n, last)  # of x, what reaches them
+    ends = [broadcast_to(zero, (count,)) for count in (max(0, m - 1 - first), max(0, last - n))]
+    wide = concatenate([ends[0], x[low:high], ends[1]])  # from x[first - m + 1] to x[last - 1]
+    at = fresh(x._trace.builder.index((last - first,), 0), x)
+    terms = []
     for j in range(m):
-        start = m - 1 - j + first  # of the window in `wide`; what lies outside of x counts for nothing
+        start = m - 1 - j  # of the window in `wide`; what lies outside of x counts for nothing
         inside = apply("logical_and", apply("greater_equal", at, j - first), apply("less", at, n + j - first))
-        term = apply("multiply", wide[start : start + length], weights[j])
-        term = apply("where", inside, term, wanted.type(0))
-        total = term if total is None else apply(add, total, term)
-    assert total is not None
-    return total
+        term = apply("multiply", wide[start : start + last - first], weights[j])
+        terms.append(apply("where", inside, term, zero))
+    return _total(add, terms)
+
+
+def _total(add: str, terms: Iterable[Tracer]) -> Tracer:
+    return reduce(partial(apply, add), terms)
