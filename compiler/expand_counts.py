@@ -8,7 +8,7 @@ import numpy as np
 
 from .builder import Builder
 from .graph import Node, Value
-from .types import FLOAT64, INT64
+from .types import FLOAT64
 
 
 def bincount(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
@@ -21,5 +21,5 @@ def bincount(builder: Builder, node: Node, args: Sequence[Value]) -> Value | Non
     if numbers.type.size >= 2**31:
         return None
     zeros = builder.broadcast(builder.const(np.float64(0)), node.type.shape)
-    args = [zeros, builder.cast(numbers, INT64), builder.cast(weights, FLOAT64)]
-    return builder.host("combine_at", args, [node.type], ufunc="add")[0]
+    weights = builder.cast(weights, FLOAT64) if weights.dtype.kind == "b" else weights
+    return builder.host("combine_at", [zeros, numbers, weights], [node.type], ufunc="add")[0]

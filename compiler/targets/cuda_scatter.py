@@ -10,6 +10,7 @@ from typing import Any
 from ..access import Array
 from ..types import SHORT_NAMES, DType
 from .cuda_calls import Calls
+from .cuda_few import combine_few, converted, part_of
 from .cuda_sort import sort_rows
 
 THREADS = 256
@@ -48,9 +49,11 @@ def NAME(a0, a1, n0, n1):
 def combine_at(
     calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]
 ) -> bool:
-    """`a` after `ufunc.at(a, indices, values)`, all flat and of one dtype. The indices are sorted by the bytes in which
-    they differ. Up to CHUNK values to a place are combined one after another, as NumPy does; of more the parts between
-    multiples of CHUNK in the order, by a thread each, and then these in the same way."""
+    """`a` after `ufunc.at(a, indices, values)`, all flat; values may be of another kind than `a`.
+
+    Many values for few places are combined in shared memory. Else the indices are sorted by the bytes in which they
+    differ. Up to CHUNK values to a place are then combined one after another, as NumPy does; of more the parts between
+    multiples of CHUNK in the order, by a thread each, and these parts in the same way."""
     base, indices, values = reads
     (target,) = writes
     op = COMBINE.get(options["ufunc"])
@@ -65,18 +68,21 @@ def combine_at(
     length, places = math.prod(indices.shape), base.shape[0]
     if length >= 2**31 or places >= 2**32 - 1:
         return False
+    calls.copy(base, target)
+    if combine_few(calls, indices, values, target, op):
+        return True
     numbers, keys = (calls.temp(indices.shape, "u4") for _ in range(2))
     order = calls.temp(indices.shape, "i8")
     blocks = -(-length // THREADS)
-    calls.run("numbers", NUMBERS_TEXT, [indices], [numbers], [indices, numbers], [length, places], blocks)
+    text = numbers_text(indices.dtype)
+    calls.run("numbers", text, [indices], [numbers], [indices, numbers], [length, places], blocks, THREADS)
     sort_rows(calls, numbers, keys, order, passes=-(-places.bit_length() // 8))
-    calls.copy(base, target)
     each = CHUNK if length >= EVERY * places else 1
     known: Array | None = order
     while length:
         chunks = -(-length // CHUNK) if length > CHUNK else 0
-        after = calls.temp((max(chunks, 1),), "u4"), calls.temp((max(chunks, 1),), values.dtype)
-        text = combine_text(base.dtype, op, each, known is not None, chunks > 0)
+        after = calls.temp((max(chunks, 1),), "u4"), calls.temp((max(chunks, 1),), base.dtype)
+        text = combine_text(base.dtype, values.dtype, op, each, known is not None, chunks > 0)
         reads = [keys, *([known] if known is not None else []), values, target]
         touched = [target, *(after if chunks else ())]
         pointers = [keys, known or keys, values, target, *after]
@@ -86,25 +92,29 @@ def combine_at(
     return True
 
 
-# a0: int64 indices, a1: u32 the same; n1 for those that are out of range. n0: how many indices, n1: how many places.
-NUMBERS_TEXT = f"""THREADS = {THREADS}
+def numbers_text(dtype: DType) -> str:
+    """a0: indices, a1: u32 the same; n1 for those that are out of range. n0: how many indices, n1: how many places."""
+    t = SHORT_NAMES[dtype]
+    return f"""THREADS = {THREADS}
 def NAME(a0, a1, n0, n1):
     j = i64(bid_x()) * {THREADS} + i64(tid_x())
     if j < n0:
-        k = load_i64_1x1(a0, j, i32(0), i32(0))
+        given = load_{t}_1x1(a0, j, i32(0), i32(0))
+        k = {"given" if t == "i64" else f"i64_from_{t}(given)"}
         k = k if k >= 0 and k < n1 else n1
         store_u32_1x1(a1, j, i32(0), i32(0), u32_from_i64(k))
 """
 
 
-def combine_text(dtype: DType, op: str, each: int, ordered: bool, more: bool) -> str:
+def combine_text(dtype: DType, values: DType, op: str, each: int, ordered: bool, more: bool) -> str:
     """a0: sorted u32 indices, those of n1 and above count for nothing, a1: where their values are (ordered; else in
     their own order), a2: values, a3: what they are combined with, a4, a5: of each chunk the index that it goes on with
     and what it has for it (more). n0: how many indices, n1: how many places. each: indices of a thread."""
-    t = SHORT_NAMES[dtype]
+    t, given = SHORT_NAMES[dtype], SHORT_NAMES[values]
     half = t in ("f16", "bf16")
     wide = (lambda x: f"f32_from_{t}({x})") if half else (lambda x: x)
     narrow = (lambda x: f"{t}_from_f32({x})") if half else (lambda x: x)
+    own = converted(values, dtype)
 
     def combined(op: str, into: str, value: str) -> str:
         return f"{into} = " + narrow(f"{op}({wide(into)}, {wide(value)})")
@@ -113,19 +123,19 @@ def combine_text(dtype: DType, op: str, each: int, ordered: bool, more: bool) ->
         return f"i64_from_u32(load_u32_1x1(a0, {place}, i32(0), i32(0)))"
 
     place = "load_i64_1x1(a1, j, i32(0), i32(0))" if ordered else "j"
-    value = f"load_{t}_1x1(a2, {place}, i32(0), i32(0))"
+    value = own(f"load_{given}_1x1(a2, {place}, i32(0), i32(0))")
     if ordered:
-        several = f"gather_{t}_8x1(a2, i64(0), i32(0), i32(0), load_i64_8x1(a1, j, i32(0), i32(1)))"
+        several = own(f"gather_{given}_8x1(a2, i64(0), i32(0), i32(0), load_i64_8x1(a1, j, i32(0), i32(1)))")
     else:
-        several = f"load_{t}_8x1(a2, j, i32(0), i32(1))"
-    part = "add" if op == "sub" else op
+        several = own(f"load_{given}_8x1(a2, j, i32(0), i32(1))")
+    part = part_of(op)
     lines = [
         f"at = (i64(bid_x()) * {THREADS} + i64(tid_x())) * {each}",
         "if at < n0:",
         f"    end = least(at + {each}, n0)",
         "    j = at",
         f"    before = {key('at - 1')} if at > 0 else n1",
-        *(["    own = n1", f"    total = load_{t}_1x1(a2, i64(0), i32(0), i32(0))"] if more else []),
+        *(["    own = n1", f"    total = {own(f'load_{given}_1x1(a2, i64(0), i32(0), i32(0))')}"] if more else []),
         "    while j < end:",
         f"        k = {key('j')}",
         "        if k < n1 and before != k:",

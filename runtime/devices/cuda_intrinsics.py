@@ -25,6 +25,7 @@ with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The 
     shuffle_xor(x, o)         x of the lane of the warp whose number differs in the bits of o
     shuffle_up(x, o), shuffle_idx(x, l)    x of the lane o before (its own where there is none), of lane l
     match_8(x)                the lanes of the warp with the same lowest 8 bits of a u32, as bits
+    ballot(c), sync_warp()    the lanes of the warp for which c holds, as bits; a barrier of the warp
     sadd_u32(s, i, x), gadd_u64(p, i, x), gmax_i64(p, i, x)   what shared or global element i was before x was added
     peek_u64(p, i), post_u64(p, i, x)      read, write a word that blocks share
     warp_add(x, n)            the sum over each n neighbouring threads of a warp (n a power of two); so for others
@@ -60,7 +61,7 @@ from .cuda_lanes import (
 from .cuda_memory import gather, load, report, shared, shared_get, shared_load, shared_put, shared_store, store
 from .cuda_primitives import I32, LLVM, PREFER, ROWS, Row, Value, call, convert
 from .cuda_rounded import LANES
-from .cuda_sharing import atomic, exchange, match, peek, post, shuffle
+from .cuda_sharing import atomic, ballot, exchange, match, peek, post, shuffle, sync_warp
 
 
 def _spread(count: int, lanes: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
@@ -304,6 +305,8 @@ _PATTERNS = tuple(
         (r"warp_(\w+)", _warp),
         ("shuffle_(xor|up|idx)", shuffle),
         (r"match_(\d+)", match),
+        ("ballot", ballot),
+        ("sync_warp", sync_warp),
         ("(s|g)(add|max)_([iu](?:32|64))", atomic),
         ("peek_u64", peek),
         ("post_u64", post),

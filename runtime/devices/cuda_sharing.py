@@ -74,6 +74,31 @@ def match(name: str, bits: str) -> Any:
     return intrinsic_of(name, 1, rule)
 
 
+def ballot(name: str) -> Any:
+    """ballot(c): for which lanes of the warp c holds, as the bits of a u32."""
+
+    def rule(t: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, c: Sequence[Value]) -> list[Value]:
+            return [call(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, c[0])]
+
+        return types.uint32, generate
+
+    return intrinsic_of(name, 1, rule)
+
+
+def sync_warp(name: str) -> Any:
+    """sync_warp(): what the warp's lanes have written to shared memory is seen by all of them."""
+
+    def rule() -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder) -> list[Value]:
+            call(b, "llvm.nvvm.bar.warp.sync", ir.VoidType(), FULL)
+            return []
+
+        return types.void, generate
+
+    return intrinsic_of(name, 0, rule)
+
+
 def _address(b: ir.IRBuilder, cell: Cell, base: Value, number: Value) -> Value:
     return cell._pointer(b, base, number, cell.storage)
 

@@ -24,7 +24,9 @@ def _as_generator(source: str) -> str:
     """Barriers and shuffles become yields."""
     source = source.replace("barrier()", "(yield None)")
     source = re.sub(r"shuffle_(\w+)\((\w+), (\w+)\)", r"(yield ('\1', \2, \3))", source)
-    source = re.sub(r"match_8\((\w+)\)", r"(yield ('match', \1, 0))", source)
+    source = re.sub(r"match_(\d+)\((\w+)\)", r"(yield ('match', \2, \1))", source)
+    source = re.sub(r"ballot\((\w+)\)", r"(yield ('ballot', \1, 0))", source)
+    source = source.replace("sync_warp()", "(yield ('sync', 0, 0))")
     source = re.sub(r"warp_(\w+)\((\w+), (\w+(?:\(\d+\))?)\)", r"(yield from butterfly(\1, \2, \3))", source)
     assert "shuffle_" not in source and "warp_" not in source
     return source
@@ -51,7 +53,7 @@ def run(
     namespace.update({n: own.get(n) or vocabulary(thread, n) for n in function.__code__.co_names})
     thread.bdim = tuple(block)
     for bid in product(*(range(n) for n in reversed(grid))):
-        thread.bid, thread.shared, thread.epoch = bid[::-1], [], 0
+        thread.bid, thread.shared, thread.epoch, thread.turn = bid[::-1], [], 0, 0
         tids = [(x, y, z) for z, y, x in product(*(range(n) for n in reversed(block)))]
         if "yield" in text:
             _block(thread, function, arguments, tids, order)
@@ -63,7 +65,7 @@ def run(
 
 def _block(thread: Thread, function: Any, arguments: Sequence[Any], tids: list[Any], order: Any) -> None:
     running = [function(*arguments) for _ in tids]
-    calls = [0] * len(tids)
+    calls, turns = [0] * len(tids), [0] * len(tids)
     answers: list[Any] = [None] * len(tids)
     alive = set(range(len(tids)))
     asked: dict[int, Any] = {}  # by those that wait: None for a barrier, else an exchange
@@ -72,7 +74,7 @@ def _block(thread: Thread, function: Any, arguments: Sequence[Any], tids: list[A
         if order is not None:
             order.shuffle(turn)
         for k in turn:
-            thread.tid, thread.calls = tids[k], calls[k]
+            thread.tid, thread.calls, thread.turn = tids[k], calls[k], turns[k]
             try:
                 asked[k] = running[k].send(answers[k])
             except StopIteration:
@@ -89,6 +91,7 @@ def _block(thread: Thread, function: Any, arguments: Sequence[Any], tids: list[A
             same = all(t in exchanges and exchanges[t][0] == kind for t in warp)
             assert same, "an exchange diverges within a warp"
             assert kind == "idx" or all(exchanges[t][2] == which for t in warp)
+            turns[k] += kind == "sync"
             answers[k] = _exchanged(k, warp, kind, x, whole(which), [exchanges[t][1] for t in warp])
             del asked[k]
 
@@ -96,9 +99,12 @@ def _block(thread: Thread, function: Any, arguments: Sequence[Any], tids: list[A
 def _exchanged(k: int, warp: range, kind: str, x: Any, which: int, values: list[Any]) -> Any:
     """What thread k gets; `values` are those of its warp."""
     lane = k - warp[0]
-    if kind == "match":
-        bits = sum(1 << t for t, y in enumerate(values) if (int(lanes(y)[0]) ^ int(lanes(x)[0])) & 255 == 0)
-        return np.full(1, bits, np.uint32)
+    if kind == "sync":
+        return None
+    if kind in ("match", "ballot"):
+        mask, own = (1 << which) - 1, int(lanes(x)[0])
+        same = (((int(lanes(y)[0]) ^ own) & mask == 0) if kind == "match" else bool(lanes(y)[0]) for y in values)
+        return np.full(1, sum(1 << t for t, holds in enumerate(same) if holds), np.uint32)
     other = {"xor": lane ^ which, "up": lane - which, "idx": which}[kind]
     return values[other] if 0 <= other < len(values) else x
 

@@ -24,7 +24,8 @@ class I32(int):
         return super().__new__(cls, int(value))
 
 
-Access = tuple[Any, int, Any]  # block, number of barriers before, thread (None: several)
+# Block, number of its barriers before, warp and number of its own barriers before (None: several), thread (as warp).
+Access = tuple[Any, int, Any, int, Any]
 
 
 @dataclass
@@ -52,25 +53,33 @@ class Thread:
 
     def __init__(self) -> None:
         self.bid = self.tid = self.bdim = (0, 0, 0)
-        self.calls = self.epoch = 0
+        self.calls = self.epoch = self.turn = 0
         self.shared: list[Shared] = []
 
     @property
+    def warp(self) -> int:
+        x, y, z = self.tid
+        return (x + self.bdim[0] * (y + self.bdim[1] * z)) // 32
+
+    @property
     def now(self) -> Access:
-        return (self.bid, self.epoch, self.tid)
+        return (self.bid, self.epoch, self.warp, self.turn, self.tid)
 
     def sees(self, access: Access | None) -> bool:
-        """Whether an access is this thread's own or lies before the block's last barrier."""
+        """Whether an access is this thread's own or lies before the last barrier of the block or of its warp."""
         if access is None:
             return True
-        block, epoch, tid = access
-        return block == self.bid and (epoch < self.epoch or tid == self.tid)
+        block, epoch, warp, turn, tid = access
+        near = tid == self.tid or (warp == self.warp and turn < self.turn)
+        return block == self.bid and (epoch < self.epoch or near)
 
     def joined(self, access: Access | None) -> Access:
         """This thread's access together with an earlier one to the same place."""
         if access is None or self.sees(access):
             return self.now
-        return (self.bid if access[0] == self.bid else None, self.epoch, None)
+        if access[:3] == self.now[:3]:
+            return (*self.now[:4], None)
+        return (self.bid if access[0] == self.bid else None, self.epoch, None, 0, None)
 
 
 def lanes(value: Any) -> np.ndarray[Any, Any]:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.pipeline import build
-from kernelgraph.compiler.targets import cuda_scatter
+from kernelgraph.compiler.targets import cuda_few, cuda_scatter
 from kernelgraph.runtime.program import Library
 from kernelgraph.runtime.settings import override
 
@@ -110,7 +110,35 @@ def test_many_values_for_few_places(every: int, monkeypatch: Any) -> None:
         return y, z
 
     agrees(together, np.arange(7), i, v)
-    agrees(lambda i, v: np.bincount(i, v, 7), i, v)
+    agrees(lambda i, v: np.bincount(i, v, 7), i, v.astype("f4"))
+
+
+def test_warps_with_places_of_their_own(monkeypatch: Any) -> None:
+    """Also where all lanes have one place, and where nobody has one."""
+    for name, value in (("LEAST", 1), ("EVERY", 1), ("WARPS", 2), ("TOGETHER", 1)):
+        monkeypatch.setattr(cuda_few, name, value)
+    i = np.where(np.arange(90) < 60, RNG.integers(-7, 7, 90), RNG.choice([2, 99], 90))
+    v = RNG.integers(-9, 9, 90)
+
+    def together(x: Any, i: Any, v: Any) -> Any:
+        y = x.copy()
+        np.subtract.at(y, i, v)
+        return y
+
+    x = np.arange(7.0) - 3
+    agrees(together, x, i % 7, v)
+    agrees(lambda i, v: np.bincount(i, v, 9), (i % 7).astype("u1"), v.astype("f4"))
+
+    def greatest(x: Any, i: Any, v: Any) -> Any:
+        y = x.copy()
+        np.maximum.at(y, i, v)
+        return y
+
+    agrees(greatest, RNG.integers(-9, 9, 40).astype("i2"), i % 7, v.astype("i2"))
+    text = cuda_few.few_text
+    monkeypatch.setattr(cuda_few, "few_text", lambda *args: text(*args).replace("sync_warp()", ""))
+    with pytest.raises(AssertionError, match="without a barrier"):
+        agrees(together, x, i % 7, v)
 
 
 def test_along_an_axis() -> None:
@@ -147,6 +175,7 @@ def test_they_compile(dtype: str) -> None:
         y[i] = v
         return y, np.bincount(i, minlength=50)
 
-    program = build(graph_of(function, np.zeros(50, dtype), np.zeros(9, "i8"), np.zeros(9, dtype)), "cuda")
-    for kernel in dict.fromkeys(t.kernel for t in program.tasks):
-        assert compile_module.compile_cuda(kernel, (9, 0))
+    for n in (9, 5000):
+        program = build(graph_of(function, np.zeros(50, dtype), np.zeros(n, "i8"), np.zeros(n, dtype)), "cuda")
+        for kernel in dict.fromkeys(t.kernel for t in program.tasks if n == 9 or t.name.startswith("combine")):
+            assert compile_module.compile_cuda(kernel, (9, 0))
