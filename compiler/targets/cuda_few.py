@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ...runtime.devices.cuda_properties import H200
 from ..access import Array
 from ..kernel import Reduction
-from ..types import SHORT_NAMES, DType
+from ..types import INT64, SHORT_NAMES, DType
 from .cuda_calls import Calls
 from .cuda_radix import HEAD, indented
 from .cuda_scan import running
@@ -73,7 +73,7 @@ def few_text(numbers: DType, values: DType, run: DType, op: str, warps: int, siz
     """a0: indices, a1: values, a2: (block, place) what each block has. n0: how many values, n1: how many places, n2: of
     a warp's stretch. size: places there is memory for, a power of two."""
     i, s, a, part = SHORT_NAMES[numbers], SHORT_NAMES[values], SHORT_NAMES[run], part_of(op)
-    whole = (lambda x: x) if i == "i64" else (lambda x: f"i64_from_{i}({x})")
+    whole = converted(numbers, INT64)
     lines = [
         *HEAD,
         f"table = shared_{a}_{warps * size}()",

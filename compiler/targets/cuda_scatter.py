@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..access import Array
-from ..types import SHORT_NAMES, DType
+from ..types import INT64, SHORT_NAMES, DType
 from .cuda_calls import Calls
 from .cuda_few import combine_few, converted, part_of
 from .cuda_sort import sort_rows
@@ -51,9 +51,9 @@ def combine_at(
 ) -> bool:
     """`a` after `ufunc.at(a, indices, values)`, all flat; values may be of another kind than `a`.
 
-    Many values for few places are combined in shared memory. Else the indices are sorted by the bytes in which they
-    differ. Up to CHUNK values to a place are then combined one after another, as NumPy does; of more the parts between
-    multiples of CHUNK in the order, by a thread each, and these parts in the same way."""
+    Many values for few places are combined in shared memory, integers in any order. Else the indices are sorted by the
+    bytes in which they differ. Up to CHUNK values to a place are then combined one after another, as NumPy does; of
+    more the parts between multiples of CHUNK in the order, by a thread each, and these parts in the same way."""
     base, indices, values = reads
     (target,) = writes
     op = COMBINE.get(options["ufunc"])
@@ -69,7 +69,7 @@ def combine_at(
     if length >= 2**31 or places >= 2**32 - 1:
         return False
     calls.copy(base, target)
-    if combine_few(calls, indices, values, target, op):
+    if combine_few(calls, indices, values, target, op) or combine_whole(calls, indices, values, target, op):
         return True
     numbers, keys = (calls.temp(indices.shape, "u4") for _ in range(2))
     order = calls.temp(indices.shape, "i8")
@@ -92,6 +92,29 @@ def combine_at(
     return True
 
 
+def combine_whole(calls: Calls, indices: Array, values: Array, target: Array, op: str) -> bool:
+    """Integers, which are the same in every order; False for others."""
+    t = SHORT_NAMES[target.dtype]
+    if target.dtype.kind not in "iu" or target.dtype.itemsize < 4 or op not in ("add", "sub", "maximum"):
+        return False
+    length, places = indices.shape[0], target.shape[0]
+    value = converted(values.dtype, target.dtype)("v")
+    atomic, given = "max" if op == "maximum" else "add", f"neg({value})" if op == "sub" else value
+    lines = [
+        f"j = i64(bid_x()) * {THREADS} + i64(tid_x())",
+        "if j < n0:",
+        f"    given = load_{SHORT_NAMES[indices.dtype]}_1x1(a0, j, i32(0), i32(0))",
+        f"    k = {converted(indices.dtype, INT64)('given')}",
+        f"    v = load_{SHORT_NAMES[values.dtype]}_1x1(a1, j, i32(0), i32(0))",
+        "    if k >= 0 and k < n1:",
+        f"        g{atomic}_{t}(a2, k, {given})",
+    ]
+    text = "\n".join([f"THREADS = {THREADS}", "def NAME(a0, a1, a2, n0, n1):", *("    " + x for x in lines), ""])
+    pointers = [indices, values, target]
+    calls.run("combine_at", text, pointers, [target], pointers, [length, places], -(-length // THREADS), THREADS)
+    return True
+
+
 def numbers_text(dtype: DType) -> str:
     """a0: indices, a1: u32 the same; n1 for those that are out of range. n0: how many indices, n1: how many places."""
     t = SHORT_NAMES[dtype]
@@ -100,7 +123,7 @@ def NAME(a0, a1, n0, n1):
     j = i64(bid_x()) * {THREADS} + i64(tid_x())
     if j < n0:
         given = load_{t}_1x1(a0, j, i32(0), i32(0))
-        k = {"given" if t == "i64" else f"i64_from_{t}(given)"}
+        k = {converted(dtype, INT64)("given")}
         k = k if k >= 0 and k < n1 else n1
         store_u32_1x1(a1, j, i32(0), i32(0), u32_from_i64(k))
 """

@@ -37,6 +37,7 @@ from .cuda_sort import fitting, sort_rows
 FEW = 5  # k-th values at a time
 BLOCKS = 8 * H200.multiprocessors
 ROWS = H200.multiprocessors  # from so many rows on a block does one alone
+SORTED = 2048  # elements of rows that a block sorts as fast as it selects from them
 SELECT = 1 / 8  # the part of a row up to which selecting it moves fewer bytes than sorting all
 
 
@@ -49,7 +50,7 @@ def kth(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], op
     if not fits or target is None or length >= 2**31:
         return False
     source, count = calls.contiguous(source), math.prod(source.shape[:-1])
-    if each := fitting(length, source.dtype):
+    if each := _sorts(source):
         text = block_text(source.dtype, each, True, False, picks=len(places))
         pointers = [source, target, source]
         calls.run("kth", text, [source], [target], pointers, [length, length, *places], count, SORTING)
@@ -72,7 +73,7 @@ def topk(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], o
     given, wanted = calls.contiguous(source.moved(axis)), target.moved(axis)
     k = wanted.shape[-1]
     result = wanted if wanted.contiguous else calls.temp(wanted.shape, wanted.dtype)
-    if fitting(length, source.dtype):
+    if _sorts(given):
         sort_rows(calls, given, None, result, down)
     elif k > length * SELECT:
         every = calls.temp(given.shape, "i8")
@@ -83,6 +84,12 @@ def topk(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], o
     if result is not wanted:
         calls.copy(result, wanted)
     return True
+
+
+def _sorts(source: Array) -> int:
+    """Whether sorting each row in a block is faster than a select: how many keys each thread has then, else 0."""
+    length, count = source.shape[-1], math.prod(source.shape[:-1])
+    return fitting(length, source.dtype) if length <= SORTED or count < ROWS else 0
 
 
 def _first(calls: Calls, source: Array, target: Array, k: int, down: bool) -> None:

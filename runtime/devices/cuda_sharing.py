@@ -107,6 +107,7 @@ def atomic(name: str, where: str, op: str, dtype: str) -> Any:
     """sadd_u32(s, i, x), gadd_u64(p, i, x), gmax_i64(p, i, x): what was at element i before x was added (or the greater
     of the two was kept), in one step."""
     cell = Cell(dtype, SHARED if where == "s" else GLOBAL)
+    op = "umax" if op == "max" and dtype[0] == "u" else op
 
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:

@@ -189,6 +189,14 @@ def test_many_values_for_few_places(places: int) -> None:
     whole = (100 * v).astype("i4")
     wanted = added(zeros.astype("i4"), i, whole)
     np.testing.assert_array_equal(ours(added, zeros.astype("i4"), i, whole), wanted)
+
+    def greatest(x: Any, i: Any, v: Any) -> Any:
+        y = x.copy()
+        np.maximum.at(y, i, v)
+        return y
+
+    given = zeros.astype("u4"), i, whole.astype("u4")
+    np.testing.assert_array_equal(ours(greatest, *given), greatest(*given))
     got = ours(added, zeros, i, v)
     np.testing.assert_array_equal(ours(added, zeros, i, v), got)
     np.testing.assert_allclose(got, added(zeros.astype("f8"), i, v), rtol=1e-3, atol=1e-2)
