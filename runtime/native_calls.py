@@ -28,7 +28,6 @@ from .native_records import (
     DIRECT_BYTES,
     DIRECT_PLAN,
     DTYPE_AT,
-    FAILED,
     FIRST_STEP,
     LAUNCH_COUNT,
     LAUNCHES,
@@ -98,7 +97,6 @@ def submit(engine: int, plan: int, run: int, arguments: int, table: int, number:
     last = stream + streams * STREAM_BYTES
     while stream != last:
         store(stream + STEP, load(stream + FIRST_STEP))
-        store(stream + FAILED, 0)
         push(engine + READY, stream)
         stream += STREAM_BYTES
     mutex_unlock(engine + LOCK)

@@ -76,7 +76,7 @@ def _is_as_expected(array: np.ndarray[Any, Any]) -> bool:
 def _answers(found: Native, samples: Sequence[np.ndarray[Any, Any]]) -> bool:
     """Whether functions of a plan that does nothing know their samples from each other."""
     plan = (ctypes.c_uint64 * 8)()
-    layout = Layout(ctypes.addressof(plan), (), 0, (), (), {}, {}, (), False, 0, {}, (plan,))
+    layout = Layout(ctypes.addressof(plan), (), 0, (), (), {}, {}, (), False, 0, (), {}, (plan,))
     for sample in samples:
         try:
             function = _function(found, layout, [Taken(0, sample)], None)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from . import native_records as e
 from .native import words
 from .plan import Launch, Plan, Record, Wait
+from .poison import looks
 from .program import Constant, Int, Pointer, Task
 
 SHARE_FROM_US = 5.0  # a launch below this is not worth a second thread
@@ -28,6 +30,7 @@ class Layout:
     plan: address of the plan's record. image: a run's words, but for the places that depend on its own address
     (`streams`, their first steps). events, gates: offsets in the run; gates[b] lists the gates of buffer b.
     needs: for the offset of a completion event, the address of its list of last steps; see `native_records`.
+    poison: the offset in the run of each place of `poison`.
     stamps: for the plan's steps that are timed, the offset in the run of the times of their start and end.
     """
 
@@ -41,6 +44,7 @@ class Layout:
     order: tuple[int, ...]
     uses_arena: bool
     argument_bytes: int
+    poison: tuple[int, ...]
     stamps: Mapping[int, int]
     keep: tuple[Any, ...]
 
@@ -63,15 +67,21 @@ def lay_out(
     slots = _slots(plan)
     places = _places(plan, 8 * len(slots.template), timed)
 
+    keep_looks, task_looks, event_looks = _looks(plan, places.poison)
+
     def launch(task: int, arguments: int) -> list[int]:
         size, chunks = split(plan.tasks[task], cores)
         first = arguments + slots.first[task]
-        return _step(e.LAUNCH, functions[task], first, plan.tasks[task].units, size, chunks)
+        return _step(e.LAUNCH, functions[task], first, plan.tasks[task].units, size, chunks, task_looks[task])
 
     def step_of(step: Launch | Record | Wait) -> list[int]:
-        if not isinstance(step, Launch):
-            return _step(e.RECORD if isinstance(step, Record) else e.WAIT, places.events[step.event])
-        return launch(step.task, places.arguments) if functions[step.task] else _step(e.PYTHON, step.task)
+        if isinstance(step, Wait):
+            return _step(e.WAIT, places.events[step.event])
+        if isinstance(step, Record):
+            return _step(e.RECORD, places.events[step.event], event_looks.get(step.event, 0))
+        if functions[step.task]:
+            return launch(step.task, places.arguments)
+        return _step(e.PYTHON, step.task, 0, 0, 0, 0, task_looks[step.task])
 
     steps, first_step, last_step = _steps(plan, places, step_of)
     launches = [w for s in plan.steps if isinstance(s, Launch) for w in launch(s.task, 0)]
@@ -97,8 +107,9 @@ def lay_out(
         slots.order,
         slots.uses_arena,
         8 * len(slots.template),
+        places.poison,
         places.stamps,
-        (keep_steps, *keep_plan, *keep_needs, *keep),
+        (keep_steps, keep_looks, *keep_plan, *keep_needs, *keep),
     )
 
 
@@ -145,6 +156,7 @@ class _Places:
     events: tuple[int, ...]
     gated: Mapping[int, list[int]]
     gates: Mapping[int, int]
+    poison: tuple[int, ...]
     arguments: int
     stamps: Mapping[int, int]
     nbytes: int
@@ -156,13 +168,15 @@ def _places(plan: Plan, argument_bytes: int, timed: bool) -> _Places:
     gates_at = events_at + e.EVENT_BYTES * plan.events
     gated = _gates(plan)
     gates = {task: gates_at + 8 * i for i, task in enumerate(gated)}
-    arguments_at = gates_at + 8 * len(gated)
+    poison_at = gates_at + 8 * len(gated)
+    poison = tuple(range(poison_at, poison_at + 8 * (len(plan.program.buffers) + len(plan.tasks)), 8))
+    arguments_at = poison_at + 8 * len(poison)
     recorded = {s.event for s in plan.steps if isinstance(s, Record)}
     events = tuple(events_at + e.EVENT_BYTES * i if i in recorded else e.RUN_EVENT for i in range(plan.events))
     stamps_at = arguments_at + argument_bytes
     stamped = [i for i, s in enumerate(plan.steps) if timed and not isinstance(s, Record)]
     stamps = {i: stamps_at + 16 * n for n, i in enumerate(stamped)}
-    return _Places(streams, events, gated, gates, arguments_at, stamps, stamps_at + 16 * len(stamps))
+    return _Places(streams, events, gated, gates, poison, arguments_at, stamps, stamps_at + 16 * len(stamps))
 
 
 def _steps(
@@ -232,6 +246,24 @@ def _gates(plan: Plan) -> dict[int, list[int]]:
                     seen.add((step.stream, b))
                     found.setdefault(step.task, []).append(b)
     return found
+
+
+def _looks(plan: Plan, poison: Sequence[int]) -> tuple[Any, list[int], dict[int, int]]:
+    """What owns the lists of `poison.looks`; the address of each task's, after its own place; that of each completion
+    event's, for all its outputs."""
+    found, first = looks(plan), len(plan.program.buffers)
+    words: list[int] = []
+    tasks: list[int] = []
+    events: dict[int, int] = {}
+    for number, places in enumerate(found.tasks):
+        tasks.append(8 * len(words))
+        words += [poison[p] for p in (first + number, *places)] + [0]
+    for event in dict.fromkeys(plan.completion):
+        events[event] = 8 * len(words)
+        shared = (places for e, places in zip(plan.completion, found.outputs, strict=False) if e == event)
+        words += [poison[p] for p in dict.fromkeys(chain.from_iterable(shared))] + [0]
+    owner, address = place_words(words)
+    return owner, [address + place for place in tasks], {event: address + place for event, place in events.items()}
 
 
 def _clocks(plan: Plan, streams: Sequence[int]) -> dict[int, list[int]]:

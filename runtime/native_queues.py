@@ -33,7 +33,6 @@ from .native_records import (
     CHUNKS,
     DICE,
     DONE,
-    FAILED,
     FREE,
     FUNCTION,
     GENERATION,
@@ -290,6 +289,4 @@ def await_event(engine: int, stream: int, event: int, number: int) -> int:
             return 0
         store_shared(event + WAITERS, first)
         mutex_unlock(engine + LOCK)
-    if load(stream + FAILED) == 0:
-        store(stream + FAILED, load(event + POISON))
     return 1

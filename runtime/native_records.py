@@ -47,16 +47,18 @@ BEGAN, ENDED, ORDINAL, OTHERS, LAUNCHING, LAUNCHING_LEFT = 64, 72, 80, 88, 96, 1
 RUN_BYTES = 128
 
 # A stream. NEXT is its link in whatever list it is on.
-NEXT, STEP, RUN, FAILED, FIRST_STEP, URGENT = 0, 8, 16, 24, 32, 40
+NEXT, STEP, RUN, FIRST_STEP, URGENT = 0, 8, 16, 24, 32
 STREAM_BYTES = 64
 
-# An event, and a pair of a gate: the event's address and its run's number. A gate is a list of pairs that ends in 0.
+# An event. A gate is a list that ends in 0: an event's address, its run's number, the place of the buffer's poison.
 HAPPENED, WAITERS, POISON = 0, 8, 16
 EVENT_BYTES = 24
-PAIR_BYTES = 16
+GATED_BYTES = 24
 
-# A step: its operation and operands. Places inside the run are offsets.
-OPERATION, A, B, C, D, E = 0, 8, 16, 24, 32, 40
+# A step: its operation and operands. Places inside the run are offsets. A run has words of poison, see `poison`: the
+# number of the error that made a buffer or task bad, or 0. LOOKS: the address of a step's own such place, and then of a
+# list, ending in 0, of the places that make it bad.
+OPERATION, A, B, C, D, E, LOOKS = 0, 8, 16, 24, 32, 40, 48
 STEP_BYTES = 64
 LAUNCH, RECORD, WAIT, GATE, PYTHON, CEASE, END, STAMP = 0, 1, 2, 3, 4, 5, 6, 7  # STAMP writes the time to a place
 

@@ -104,8 +104,11 @@ class Run:
         return self.record.words[e.RELEASED // 8] >= self.number
 
     def start(self, layout: Layout, table: bytes, after: Iterable[tuple[int, Any]]) -> None:
-        """Hand the run to the engine. after: (buffer, event) pairs; events of other devices are waited for here."""
-        engine = self.engine
+        """Hand the run to the engine. after: (buffer, event) gated; events of other devices are waited for here."""
+        engine, words = self.engine, self.record.words
+        if words[e.RUN_FAILED // 8]:  # the last time
+            for place in layout.poison:
+                words[place // 8] = 0
         self._close_gates(layout, after)
         _reap(engine)
         engine.runs[self.number] = self
@@ -113,8 +116,9 @@ class Run:
         engine.native.submit(engine.address, layout.plan, address, address + layout.arguments, table, self.number)
 
     def _close_gates(self, layout: Layout, after: Iterable[tuple[int, Any]]) -> None:
-        """Write the pairs (event, number) that each gate waits for; a bad past event becomes a poisoned one."""
-        pairs: dict[int, list[int]] = {}
+        """Write what each gate waits for (event, number, the place of the buffer's poison); a bad past event becomes a
+        poisoned one."""
+        gated: dict[int, list[int]] = {}
         poisons: list[int] = []
         waited: list[RunEvent] = []
         for buffer, event in after:
@@ -123,7 +127,7 @@ class Run:
                 if not gates or (event.query() and event.failure is None):
                     continue
                 waited.append(event)
-                pair = [event.address, event.run.number]
+                entry = [event.address, event.run.number, layout.poison[buffer]]
             else:
                 failure = _failure_of(event)
                 if failure is None:
@@ -131,29 +135,29 @@ class Run:
                 cause = next(self.engine.causes)
                 self.failures[cause] = failure
                 poisons += [self.number, 0, cause]
-                pair = [-len(poisons), self.number]
+                entry = [-len(poisons), self.number, layout.poison[buffer]]
             for gate in gates:
-                pairs.setdefault(gate, []).extend(pair)
+                gated.setdefault(gate, []).extend(entry)
         record = self.record
-        if record.gated or pairs:
+        if record.gated or gated:
             for gate in {g for places in layout.gates.values() for g in places}:
                 record.words[gate // 8] = 0
-            record.gated = bool(pairs)
-        if pairs:
+            record.gated = bool(gated)
+        if gated:
             self.after = tuple(waited)
-            total = len(poisons) + sum(len(p) + 2 for p in pairs.values())
+            total = len(poisons) + sum(len(p) + 1 for p in gated.values())
             owner, base, memory = words(total)
             self._gates = owner
             for i, value in enumerate(poisons):
                 memory[i] = value
             at = len(poisons)
-            for gate, values in pairs.items():
+            for gate, values in gated.items():
                 record.words[gate // 8] = base + 8 * at
                 for value in values:
                     # A poisoned event of ours is written as minus the words up to its end.
                     memory[at] = value if value >= 0 else base + 8 * (-value - 3)
                     at += 1
-                at += 2
+                at += 1
 
     def do(self, task: int) -> int:
         """The engine's Python thread: do a task; the number of its error, or 0."""

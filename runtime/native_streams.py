@@ -50,8 +50,8 @@ from .native_records import (
     CHAOS,
     DONE,
     ENDED,
-    FAILED,
     GATE,
+    GATED_BYTES,
     HAPPENED,
     HOST,
     HOST_WORK,
@@ -59,12 +59,13 @@ from .native_records import (
     LAUNCHING_LEFT,
     LIVE,
     LOCK,
+    LOOKS,
     NUMBER,
     OPERATION,
     ORDINAL,
     OTHERS,
-    PAIR_BYTES,
     PARKED,
+    POISON,
     PYTHON,
     READY,
     REALTIME,
@@ -134,26 +135,31 @@ def advance(engine: int, stream: int, helped: int, needs: int) -> None:
                 ready_again(engine, stream)
                 return
             store(stream + STEP, step + STEP_BYTES)
-            if load(stream + FAILED) == 0:
+            if load_shared(run + RUN_FAILED) == 0 or stops(run, load(step + LOOKS)) == 0:
                 if load_shared(run + BEGAN) == 0:
                     begin(engine, run)
                 held = launch_shared(engine, stream, run, step)
         elif operation == RECORD:
             store(stream + STEP, step + STEP_BYTES)
-            record(engine, run + load(step + A), load(run + NUMBER), load(stream + FAILED))
+            poison = 0
+            if load(step + B):
+                poison = found_bad(run, load(step + B))
+            record(engine, run + load(step + A), load(run + NUMBER), poison)
         elif operation == WAIT:
             held = await_event(engine, stream, run + load(step + A), load(run + NUMBER))
             if held:
                 store(stream + STEP, step + STEP_BYTES)
         elif operation == GATE:
-            pair = load(run + load(step + A))
-            while held and pair and load(pair):
-                held = await_event(engine, stream, load(pair), load(pair + 8))
-                pair += PAIR_BYTES
+            gated = load(run + load(step + A))
+            while held and gated and load(gated):
+                held = await_event(engine, stream, load(gated), load(gated + 8))
+                if held and load(load(gated) + POISON):
+                    make_bad(run, load(gated + 16), load(load(gated) + POISON))
+                gated += GATED_BYTES
             if held:
                 store(stream + STEP, step + STEP_BYTES)
         elif operation == PYTHON:
-            if load(stream + FAILED):
+            if load_shared(run + RUN_FAILED) and stops(run, load(step + LOOKS)):
                 store(stream + STEP, step + STEP_BYTES)
             else:
                 if load_shared(run + BEGAN) == 0:
@@ -172,6 +178,29 @@ def advance(engine: int, stream: int, helped: int, needs: int) -> None:
             held = 0
 
 
+def make_bad(run: int, place: int, error: int) -> None:
+    if load_shared(run + place) == 0:
+        store_shared(run + place, error)
+    store_shared(run + RUN_FAILED, error)
+
+
+def found_bad(run: int, places: int) -> int:
+    """The error at the first bad one of a list of places, or 0."""
+    error = 0
+    while error == 0 and load(places):
+        error = load_shared(run + load(places))
+        places += 8
+    return error
+
+
+def stops(run: int, looks: int) -> int:
+    """The error of something that makes a step bad, or 0."""
+    error = found_bad(run, looks + 8)
+    if error:
+        make_bad(run, load(looks), error)
+    return error
+
+
 def begin(engine: int, run: int) -> None:
     if swapped(run + BEGAN, 0, now()):
         store(run + OTHERS, fetch_add(engine + ACTIVE, 1))
@@ -187,8 +216,6 @@ def cease(engine: int, run: int) -> None:
 
 def end(engine: int, stream: int, run: int) -> None:
     number = load(run + NUMBER)
-    if load(stream + FAILED):
-        store_shared(run + RUN_FAILED, load(stream + FAILED))
     if fetch_add(run + STREAMS_LEFT, -1) == 1:
         record(engine, run + RUN_EVENT, number, load_shared(run + RUN_FAILED))
         store_shared(run + RELEASED, number)
@@ -236,8 +263,10 @@ def next_for_python(engine: int, answer: int, run: int, needs: int) -> int:
 
 def done_by_python(engine: int, stream: int, failed: int) -> None:
     """The step is done, or has failed: the number of the error. The stream goes on."""
-    store(stream + FAILED, failed)
-    store(stream + STEP, load(stream + STEP) + STEP_BYTES)
+    step = load(stream + STEP)
+    if failed:
+        make_bad(load(stream + RUN), load(load(step + LOOKS)), failed)
+    store(stream + STEP, step + STEP_BYTES)
     ready_again(engine, stream)
 
 

@@ -226,8 +226,9 @@ class Program:
         return "\n".join(self.lines())
 
 
-def dependences(program: Program) -> tuple[frozenset[int], ...]:
-    """For each task the earlier tasks that it must follow: true, anti- and output dependences on overlapping bytes."""
+def dependences(program: Program, anti: bool = True) -> tuple[frozenset[int], ...]:
+    """For each task the earlier tasks that it must follow: true, anti- and output dependences on overlapping bytes.
+    anti: False leaves out those that write over what the earlier one only reads."""
     touched: dict[int, list[tuple[int, bool, tuple[int, int], Region]]] = {}
     result: list[frozenset[int]] = []
     for number, task in enumerate(program.tasks):
@@ -235,7 +236,12 @@ def dependences(program: Program) -> tuple[frozenset[int], ...]:
         accesses = [(r, False, r.span) for r in task.reads] + [(w, True, w.span) for w in task.writes]
         for region, writes, (low, high) in accesses:
             for other, other_writes, (other_low, other_high), other_region in touched.get(region.buffer, ()):
-                if (writes or other_writes) and low < other_high and other_low < high and _meet(region, other_region):
+                if (
+                    (other_writes or (anti and writes))
+                    and low < other_high
+                    and other_low < high
+                    and _meet(region, other_region)
+                ):
                     found.add(other)
         for region, writes, span in accesses:
             touched.setdefault(region.buffer, []).append((number, writes, span, region))

@@ -1,7 +1,6 @@
 """A plan in; a function that runs it on the caller's thread, one step at a time in issue order, out.
 
-Errors of host steps poison what depends on them, and nothing else: a stream stops at the first, an event recorded on a
-stopped stream is poisoned, a stream that waits for a poisoned event stops too.
+Errors of host steps poison what depends on them, and nothing else: see `poison`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ import numpy as np
 
 from .errors import CompileError, note
 from .library import LIBRARY, viewer
-from .plan import Launch, Plan, Record
+from .plan import Launch, Plan
+from .poison import Poison
 from .program import Kernel, Library, Pointer, Scalar, Task
 from .turns import Turn, run_control
 
@@ -119,31 +119,19 @@ def run_serially(
     scalars: Sequence[Any],
     poisoned: Mapping[int, BaseException],
 ) -> tuple[BaseException | None, ...]:
-    """Run every step; for each event the error that poisons it, or None. What no step records is the plan's end.
+    """Run every step; for each output the error that poisons it, or None.
 
     poisoned: errors that buffers bring along; a task that touches such a buffer is not run.
     """
-    streams: list[BaseException | None] = [None] * max(1, plan.streams)
-    events: list[BaseException | None] = [None] * plan.events
+    poison = Poison(plan, poisoned)
     for step in plan.steps:
-        s = step.stream
-        if isinstance(step, Launch):
-            task = plan.tasks[step.task]
-            if poisoned and streams[s] is None:
-                touched = [r.buffer for r in task.reads + task.writes]
-                streams[s] = next((poisoned[b] for b in touched if b in poisoned), None)
-            if streams[s] is None:
-                try:
-                    calls[step.task](addresses, scalars)
-                except Exception as error:
-                    streams[s] = noted(error, task, plan.program.name)
-        elif isinstance(step, Record):
-            events[step.event] = streams[s]
-        else:
-            streams[s] = streams[s] or events[step.event]
-    recorded = {step.event for step in plan.steps if isinstance(step, Record)}
-    failed = next((error for error in streams if error is not None), None)
-    return tuple(error if e in recorded else failed for e, error in enumerate(events))
+        if not isinstance(step, Launch) or (poison and poison.stops(step.task)):
+            continue
+        try:
+            calls[step.task](addresses, scalars)
+        except Exception as error:
+            poison.fail(step.task, noted(error, plan.tasks[step.task], plan.program.name))
+    return poison.outputs()
 
 
 def noted(error: BaseException, task: Task, program: str) -> BaseException:

@@ -256,7 +256,7 @@ class CPUExecutable:
             except Exception as raised:
                 poisoned[buffer] = raised
         errors = run_serially(self.plan, calls or self._calls, self._addresses(memories, arena), scalars, poisoned)
-        return tuple(DONE if errors[e] is None else Done(errors[e]) for e in self.plan.completion)
+        return tuple(DONE if error is None else Done(error) for error in errors)
 
     def host_step(self, task: int, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
         """Do a task that needs Python: the engine's Python thread calls this."""

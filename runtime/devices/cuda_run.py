@@ -15,6 +15,7 @@ from ..errors import LaunchError
 from ..loop import kernels_of
 from ..native_direct import Taken
 from ..plan import Launch, Plan, Record, Wait
+from ..poison import Poison, poisoned
 from ..program import bodies_of, members
 from ..serial import host_call, noted
 from ..settings import settings
@@ -55,6 +56,7 @@ class CUDAExecutable:
             (kinds[type(s)], s.stream, self.runners[s.task] if isinstance(s, Launch) else s.event, i)
             for i, s in enumerate(plan.steps)
         ]
+        self._tasks = [s.task if isinstance(s, Launch) else -1 for s in plan.steps]
         self._touched: dict[int, list[int]] = {}  # buffer -> steps that touch it, the first of each stream
         for i, step in enumerate(plan.steps):
             if isinstance(step, Launch):
@@ -163,9 +165,10 @@ class CUDAExecutable:
         capturing: list[int] | None = None,
         marks: Marks | None = None,
     ) -> tuple[Any, ...]:
-        """Issue every step. A stream that meets an error stops, and so does what waits for it."""
-        device = self._device
+        """Issue every step that nothing bad stops: see `poison`. A stream that cannot wait for another stops."""
+        device, plan = self._device, self.plan
         driver, record = device.context.driver, device.events.record
+        poison = Poison(plan, poisoned(plan, after) if after else None)
         entry = self._entry(after) if after else None
         checked = settings.engine in ("sync", "chaos") and capturing is None
         steps = self.steps if marks is None else marks.steps(self)
@@ -174,62 +177,69 @@ class CUDAExecutable:
             streams = device.streams_for(self._high, after)
         else:
             streams, record = capturing, partial(captured_event, device)
-        events: list[Any] = [None] * self.plan.events
-        bad: dict[int, BaseException] = {}  # by stream of the plan
+        events: list[Any] = [None] * plan.events
+        stopped: dict[int, BaseException] = {}  # by stream of the plan
         for kind, s, what, number in steps:
             stream = streams[s]
             if kind == LAUNCH:
                 if entry is not None and number in entry:
                     for event in entry[number]:
-                        wait(driver, bad, s, stream, event)
-                if bad and s in bad:
+                        wait(driver, stopped, s, stream, event)
+                if stopped and s in stopped:
+                    poison.fail(self._tasks[number], stopped[s])
+                    continue
+                if poison and poison.stops(self._tasks[number]):
                     continue
                 try:
-                    code = what(addresses, scalars, stream)
+                    code, doing = what(addresses, scalars, stream), "launching"
+                    if checked and code == SUCCESS:
+                        code, doing = self._check(driver, stream), "running"
                 except Exception as raised:  # of a library
-                    bad[s] = self._noted(raised, number)
+                    poison.fail(self._tasks[number], self._noted(raised, number))
                     continue
                 if code != SUCCESS:
-                    bad[s] = self._noted(device.failure(code, "launching"), number)
-                elif checked:
-                    self._check(driver, bad, s, stream, number)
+                    poison.fail(self._tasks[number], self._noted(device.failure(code, doing), number))
             elif kind == RECORD:
                 event = events[what] = record(stream)
-                if bad and s in bad:
-                    event.error = bad[s]
+                if stopped and s in stopped:
+                    event.error = stopped[s]
             else:
-                wait(driver, bad, s, stream, events[what])
-        return tuple([events[e] for e in self.plan.completion])
+                wait(driver, stopped, s, stream, events[what])
+        results = tuple([events[e] for e in plan.completion])
+        if poison:
+            for event, error in zip(results, poison.outputs(), strict=True):
+                event.error = event.error or error
+        return results
 
     def _entry(self, after: Sequence[tuple[int, Any]]) -> dict[int, list[Any]]:
         """The events to wait for before a step."""
         found: dict[int, list[Any]] = {}
         for buffer, event in after:
+            if getattr(event, "error", None) is not None:
+                continue
             for step in self._roots if buffer == ENTRY else self._touched.get(buffer, ()):
                 waiting = found.setdefault(step, [])
                 if event not in waiting:
                     waiting.append(event)
         return found
 
-    def _wait(self, driver: Any, bad: dict[int, BaseException], s: int, stream: int, event: Any) -> None:
+    def _wait(self, driver: Any, stopped: dict[int, BaseException], s: int, stream: int, event: Any) -> None:
         if event.error is not None:
-            bad.setdefault(s, event.error)
+            stopped.setdefault(s, event.error)
         elif isinstance(event, CudaEvent):
             if event.stream != stream:
                 code = driver.wait(stream, event.handle, 0)
                 if code != SUCCESS:
-                    bad.setdefault(s, self._device.failure(code, "waiting for an event"))
+                    stopped.setdefault(s, self._device.failure(code, "waiting for an event"))
         else:
             event.wait()  # of another kind of device
 
-    def _check(self, driver: Any, bad: dict[int, BaseException], s: int, stream: int, number: int) -> None:
+    def _check(self, driver: Any, stream: int) -> int:
         """One step at a time (`sync`), or with random delays (`chaos`)."""
         if settings.engine == "chaos":
             time.sleep(random.random() * 1e-3)
-            return
-        code = driver.synchronize_stream(stream)
-        if code != SUCCESS:
-            bad[s] = self._noted(self._device.failure(code, "running"), number)
+            return SUCCESS
+        return int(driver.synchronize_stream(stream))
 
     def _noted(self, error: BaseException, number: int) -> BaseException:
         """The error with the step and the user's line."""

@@ -15,6 +15,7 @@ from ..device import Event
 from ..errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ..loop import kernels_of
 from ..plan import Launch, Plan, Record, Wait
+from ..poison import Poison, poisoned
 from ..program import Constant, Int, Kernel, Pointer, Scalar, Task, bodies_of
 from ..serial import noted
 from ..turns import Turn, run_control
@@ -296,30 +297,26 @@ class FakeExecutable:
         after: Sequence[tuple[int, Event]],
     ) -> tuple[Event, ...]:
         device, plan = self.device, self.plan
-        failed: dict[int, BaseException | None] = {}  # by stream
-        events: dict[int, BaseException | None] = {}
+        poison = Poison(plan, poisoned(plan, after))
         for place, step in enumerate(plan.steps):
             match step:
                 case Launch(stream, number):
                     for buffer, event in after:
                         if buffer in self._touched[number] or (buffer == ENTRY and place in self._roots):
                             device.log.append(("after", stream, getattr(event, "number", None)))
-                            failed[stream] = failed.get(stream) or getattr(event, "error", None)
-                    task = plan.tasks[number]
-                    if failed.get(stream):
+                    if poison and poison.stops(number):
                         continue
+                    task = plan.tasks[number]
                     addresses = [m if o is None else arena + o for m, o in zip(memories, plan.offsets, strict=True)]
                     try:
                         self._launch(stream, task, addresses, scalars)
                     except BaseException as error:
-                        failed[stream] = noted(error, task, plan.program.name)
+                        poison.fail(number, noted(error, task, plan.program.name))
                 case Record(stream, number):
                     device.log.append(("record", stream, number))
-                    events[number] = failed.get(stream)
                 case Wait(stream, number):
                     device.log.append(("wait", stream, number))
-                    failed[stream] = failed.get(stream) or events[number]
-        return tuple(device.event(events[number]) for number in plan.completion)
+        return tuple(map(device.event, poison.outputs()))
 
     def run_timed(
         self,

@@ -7,13 +7,13 @@ symbols in a random order that the steps allow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from random import Random
 
 from dags import WORD
 
 from kernelgraph.runtime.plan import Launch, Plan, Record, Step, Wait
-from kernelgraph.runtime.program import Library, Region, Task
+from kernelgraph.runtime.program import Library, Program, Region, Task, overlaps
 
 Call = tuple[int, int]  # (call, task)
 
@@ -260,3 +260,29 @@ def bits_of(mask: int) -> Iterator[int]:
             yield word
         mask >>= 1
         word += 1
+
+
+def spoiled_outputs(program: Program, failing: Collection[int]) -> list[bool]:
+    """For each output whether it is bad if some tasks fail: by following, from each of those, the words that tasks
+    write to those who touch them later."""
+    bad: set[int] = set()
+    for first in failing:
+        reached = _reached(program, first)
+        ends = _written(program, reached) & set(program.outputs)
+        bad |= ends
+        if any(not _written(program, _reached(program, t)) & set(program.outputs) for t in reached):
+            bad |= set(program.outputs)
+    return [o in bad for o in program.outputs]
+
+
+def _reached(program: Program, first: int) -> set[int]:
+    reached = {first}
+    for number, task in enumerate(program.tasks[first + 1 :], first + 1):
+        touched = (*task.reads, *task.writes)
+        if any(overlaps(w, r) for t in reached for w in program.tasks[t].writes for r in touched):
+            reached.add(number)
+    return reached
+
+
+def _written(program: Program, tasks: Collection[int]) -> set[int]:
+    return {w.buffer for t in tasks for w in program.tasks[t].writes}

@@ -22,6 +22,7 @@ from kernelgraph.runtime.settings import override
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 from cuda_calls import call, chain, device_on, ready, start, uneven  # noqa: E402
 from cuda_fake import FakeContext  # noqa: E402
+from oracles import spoiled_outputs  # noqa: E402
 
 from tests.compiler.programs import close, graphs, precision  # noqa: E402
 
@@ -97,6 +98,33 @@ def test_a_refused_launch_poisons_its_outputs_alone() -> None:
         events[0].wait()
     _, (events, *_) = call(device, executable, inputs)
     events[0].wait()
+
+
+def test_on_one_stream_too_only_outputs_made_from_what_was_refused_are_bad() -> None:
+    plan = ready(uneven(), streams=1)
+    order = [s.task for s in plan.steps if isinstance(s, Launch)]
+    kinds = set()
+    for which, task in enumerate(order):
+        device = device_on(FakeContext())
+        driver = device.context.driver
+        memory = device.allocate(160)
+        inputs = [(memory, device.upload(np.arange(40, dtype="f4"), memory))]
+        launch, asked = driver.launch, iter(range(len(order)))
+
+        def refuse(*args: Any, launch: Any = launch, asked: Any = asked, which: int = which) -> int:
+            return 1 if next(asked) == which else int(launch(*args))
+
+        driver.launch = refuse
+        _, (events, *_) = call(device, device.prepare(plan), inputs)
+        expected = spoiled_outputs(plan.program, {task})
+        for event, bad in zip(events, expected, strict=True):
+            if bad:
+                with pytest.raises(cuda.LaunchError):
+                    event.wait()
+            else:
+                event.wait()
+        kinds.add(tuple(expected))
+    assert (True, False) in kinds and (False, True) in kinds
 
 
 def test_a_sticky_error_loses_the_device() -> None:
