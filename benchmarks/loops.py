@@ -163,6 +163,47 @@ def halved(lib: Any, xp: Any, u: Any, turns: Any) -> Any:
     )
 
 
+def counting() -> None:
+    """The slope of time over the turns of loops whose turns differ."""
+    print("\nTurns that differ, us a turn (and a call of no turn), by who counts them:\n")
+    print("| loop, float64[64] | the GPU | the host | JAX |\n|---|--:|--:|--:|")
+    driver = open_device(("cuda", 0)).context.driver
+    u = np.random.default_rng(0).random(64)
+    for name, loop in (("fori_loop, x / 2 + i", numbered), ("scan over rows, c / 2 + row, and its sum", summed)):
+        row = []
+        for driver.conditionals in (True, False):
+            f = kg.kernel_graph(device="cuda")(lambda u, rows, turns, loop=loop: loop(kg, u, rows, turns))
+            x = kg.to_device(kg.asarray(u), "cuda")
+            row.append(_by_turns(_on_rows(f, x, lambda a: kg.to_device(kg.asarray(a), "cuda"), lambda y: y.wait())))
+        driver.conditionals = True
+        print(f"| {name} | " + " | ".join([*row, _jax_counting(loop, u)]) + " |")
+
+
+def numbered(lib: Any, u: Any, rows: Any, turns: int) -> Any:
+    return lib.fori_loop(0, turns, lambda i, x: x * 0.5 + i, u)
+
+
+def summed(lib: Any, u: Any, rows: Any, turns: int) -> Any:
+    return lib.scan(lambda c, row: (c * 0.5 + row, row.sum()), u, rows)[0]
+
+
+def _on_rows(
+    f: Callable[..., Any], x: Any, put: Callable[[Any], Any], wait: Callable[[Any], Any]
+) -> Callable[[int], Any]:
+    rows = {turns: put(np.ones((turns, 64))) for turns in (0, 1000, 3000)}
+    return lambda turns: wait(f(x, rows[turns], turns))
+
+
+def _jax_counting(loop: Callable[..., Any], u: Any) -> str:
+    try:
+        import jax
+    except ImportError:
+        return ""
+    jax.config.update("jax_enable_x64", True)
+    f = jax.jit(lambda u, rows, turns: loop(jax.lax, u, rows, turns))
+    return _by_turns(_on_rows(f, jax.device_put(u), jax.device_put, jax.block_until_ready))
+
+
 def _by_turns(call: Callable[[int], Any], few: int = 1000, many: int = 3000) -> str:
     for turns in (0, few, few):
         call(turns)
@@ -209,6 +250,7 @@ if __name__ == "__main__":
     print(machine(2, ("numpy", "llvmlite")))
     if OPTIONS.only_deciding:
         deciding()
+        counting()
         sys.exit()
     tracing()
     planning()
@@ -216,3 +258,4 @@ if __name__ == "__main__":
     running()
     if OPTIONS.device.startswith("cuda"):
         deciding()
+        counting()

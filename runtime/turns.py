@@ -43,17 +43,17 @@ class Places:
     workspace: int | None
     numbers: list[Any]
 
-    def turn(self, number: int, flags: int = 0) -> list[int]:
+    def turn(self, number: int, flags: int = 0, first: int = 0) -> list[int]:
         """The address of every buffer of the body. flags: where the flag of turn i is at byte i, instead of where it
-        was carried."""
+        was carried. first: the number that the first turn has in the rotation."""
         loop = self.loop
         row = loop.rotation.at(number)
         inputs = len(loop.body.program.inputs) - len(loop.follows)
-        at = [address + move * number for address, move in zip(self.moving, loop.moves, strict=True)]
+        at = [address + move * (number - first) for address, move in zip(self.moving, loop.moves, strict=True)]
         ins = [*(self.carried[p] for p in loop.rotation.held[row]), *at[:inputs]]
         outs = [*(self.carried[p] for p in loop.rotation.fresh[row]), *at[inputs:]]
         if flags:
-            ins[0], outs[0] = flags + number, flags + number + 1
+            ins[0], outs[0] = flags + number - first, flags + number - first + 1
         return body_addresses(loop.body, ins, outs, self.workspace)
 
     def flag(self, number: int) -> int:
@@ -61,10 +61,10 @@ class Places:
         return self.carried[self.loop.rotation.held[self.loop.rotation.at(number)][0]]
 
     def starts(self, number: int) -> list[tuple[int, int, int]]:
-        """(target, source, bytes) of the initial values, all but the flag, where turn `number` reads them."""
+        """(target, source, bytes) of the initial values, but for a flag, to where turn `number` reads them."""
         held = self.loop.rotation.held[self.loop.rotation.at(number)]
         rows = zip((self.carried[p] for p in held), self.carried, self.loop.sizes, strict=False)
-        return [row for row in list(rows)[1:] if row[0] != row[1]]
+        return [row for row in list(rows)[int(self.loop.flag) :] if row[0] != row[1]]
 
     def copies(self, number: int, flag: int = 0) -> list[tuple[int, int, int]]:
         """(target, source, bytes) of the results that a loop of so many turns leaves elsewhere. flag: where the flag
@@ -86,8 +86,11 @@ def value_of(argument: Argument, addresses: Sequence[int], scalars: Sequence[Any
     return argument.value if isinstance(argument, Int) else argument.number
 
 
-def places_of(task: Task, addresses: Sequence[int], scalars: Sequence[Any], integer: Callable[[int], int]) -> Places:
-    """integer: what is in memory at an address, for a count that is there."""
+def places_of(
+    task: Task, addresses: Sequence[int], scalars: Sequence[Any], integer: Callable[[int], int] | None = None
+) -> Places:
+    """integer: what is in memory at an address, for a count that is there. Without it the count is as good as unknown:
+    FOREVER."""
     loop = task.kernel
     assert isinstance(loop, Loop)
     given = arguments_of(task)
@@ -95,12 +98,11 @@ def places_of(task: Task, addresses: Sequence[int], scalars: Sequence[Any], inte
     def values(arguments: Sequence[Argument]) -> list[Any]:
         return [value_of(a, addresses, scalars) for a in arguments]
 
-    count = FOREVER
-    if given.count is not None:
+    count, pool = FOREVER, values(given.pool)
+    if given.count is not None and integer is not None:
         (found,) = values([given.count])
         count = integer(found) if isinstance(given.count, Pointer) else int(found)
-    names = loop.rotation.names[0 if loop.flag else loop.rotation.at(max(0, count))]
-    pool = values(given.pool)
+    names = tuple(range(len(pool))) if count == FOREVER else loop.rotation.names[loop.rotation.at(max(0, count))]
     return Places(
         loop,
         count,

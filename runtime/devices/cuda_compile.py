@@ -188,7 +188,9 @@ def compile_cuda(kernel: Kernel, cc: tuple[int, int]) -> bytes:
     try:
         if options.get("own") == "c++":
             return compile_text(kernel.source, cc)
-        ptx = _ptx_of(replace(kernel, options=tuple(o for o in kernel.options if o[0] != "guarded")), cc)
+        ptx = _ptx_of(
+            replace(kernel, options=tuple(o for o in kernel.options if o[0] not in ("guarded", "turned"))), cc
+        )
         if "guarded" in options:
             ptx = guarded_ptx(ptx, kernel)
         return link_cubin(ptx, cc, _fastmath(kernel))

@@ -7,6 +7,9 @@ turn has steps that cannot look, such as cuBLAS's, a conditional node is around 
 Flag i of a block says whether turn i runs: conditions are written there. A body of n turns, after `lead` turns before
 it, writes the flags lead + 1 to lead + n, and is entered again if the last one is true, too. In the end the first flag
 that is not true tells how many turns it was, but for whole rounds, and so where the carried values are.
+
+A loop that counts enters its node for whole rounds only, whose turns need no look, and has the turns that are left
+after it. What kernels are given of a turn's number, and of places that move on with it, they add up themselves.
 """
 
 from __future__ import annotations
@@ -14,12 +17,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..loop import FRESH, Branch, Loop, arguments_of
+from ..errors import CompileError
+from ..loop import FRESH, Branch, Loop, Rotation, arguments_of
 from ..plan import Launch, Plan
 from ..program import Kernel, Pointer, Scalar, Task, bodies_of
-from ..turns import branches_of, places_of
+from ..turns import branches_of, places_of, value_of
 from .cuda_driver import IF, WHILE
-from .cuda_guards import FLAGS, LEAVES, Guard, begin_task, can_look, first_is, guarded_task, leave_task, true_up_to
+from .cuda_guards import (
+    FLAGS,
+    LEAVES,
+    Guard,
+    advance_task,
+    always,
+    begin_task,
+    can_look,
+    can_turn,
+    count_task,
+    first_is,
+    guarded_task,
+    leave_task,
+    true_up_to,
+)  # fmt: skip
 from .cuda_launch import KernelStep
 from .cuda_library import BatchStep, CopyStep, ManyStep, MatmulStep
 from .cuda_nodes import Nodes
@@ -27,6 +45,7 @@ from .cuda_texts import copy_task
 
 ROUND = 16  # launches of a body of several turns, at most
 MOST_LOOK = 16  # launches: of more, a conditional node around them is cheaper, should they not run
+UNROLLED = 64  # launches of turns of a known number: more become a node that counts
 LIBRARY = (MatmulStep, ManyStep, BatchStep)
 
 
@@ -42,6 +61,7 @@ class Part:
         self.looks = len(self.steps) <= MOST_LOOK and all(_looks(task, runner) for task, runner in self.steps)
         self._device, self._numbers = device, len(plan.program.scalars)
         self._looking: list[Any] = []
+        self._turned: list[tuple[int, ...]] = [()] * len(self.steps)
 
     def refusal(self) -> str | None:
         """Why it cannot be part of a graph."""
@@ -53,36 +73,55 @@ class Part:
                 return f"{task.name} waits for the host"
         return None
 
-    def load(self) -> None:
-        """Have the kernels compiled that look."""
+    def load(self, moved: dict[int, int] | None = None) -> None:
+        """Have the kernels compiled that look. moved: of a loop that counts, what buffers move on by at a turn. Raises
+        CompileError."""
+        if moved is not None:
+            self._turned = [_changes(task, moved) for task, _ in self.steps]
         if self.looks:
-            self._looking = [self._look(task, runner) for task, runner in self.steps]
+            self._looking = [self._look(i, task, runner) for i, (task, runner) in enumerate(self.steps)]
 
-    def _look(self, task: Task, runner: Any) -> Any:
+    @property
+    def turned(self) -> bool:
+        """Whether some kernel adds up what changes by a turn."""
+        return any(any(moves) for moves in self._turned)
+
+    def _look(self, number: int, task: Task, runner: Any) -> Any:
         if bodies_of(task):
             return None
         own = copy_task([runner.row]) if isinstance(runner, CopyStep) else task
-        return self._device.step(guarded_task(own, self._numbers))
+        return self._device.step(guarded_task(own, self._numbers, self._turned[number]))
 
-    def add(self, nodes: Nodes, addresses: Sequence[int], numbers: Sequence[Any], guard: Guard | None) -> None:
-        """guard: what has to hold for it to run, if that is not known."""
+    def add(
+        self, nodes: Nodes, addresses: Sequence[int], numbers: Sequence[Any], guard: Guard | None, flags: int = 0
+    ) -> None:
+        """guard: what has to hold for it to run, if that is not known. flags: the block of a loop that counts."""
         if guard is not None and not self.looks:
             with nodes.only(IF, guard):
-                self.add(nodes, addresses, numbers, None)
+                self.add(nodes, addresses, numbers, None, flags)
             return
         for i, (task, runner) in enumerate(self.steps):
+            looks = guard or (always(flags) if flags and any(self._turned[i]) else None)
             if bodies_of(task):
                 runner.whole.add(nodes, addresses, numbers, guard)
-            elif guard is None:
+            elif looks is None:
                 nodes.run(runner, addresses, numbers)
             else:
-                nodes.run(self._looking[i], addresses, [*numbers, *guard.words])
+                nodes.run(self._looking[i], addresses, [*numbers, *looks.words])
 
 
 def _looks(task: Task, runner: Any) -> bool:
     if bodies_of(task):
         return not runner.whole.counted or all(part.looks for part in runner.whole.parts)
     return isinstance(runner, CopyStep) or (isinstance(task.kernel, Kernel) and can_look(task.kernel))
+
+
+def _changes(task: Task, moved: dict[int, int]) -> tuple[int, ...]:
+    """What each argument changes by at a turn."""
+    return tuple(
+        moved.get(a.buffer, 0) if isinstance(a, Pointer) else int(isinstance(a, Scalar) and a.index == 0)
+        for a in task.arguments
+    )
 
 
 class Whole:
@@ -95,10 +134,15 @@ class Whole:
         self.library: bool = any(part.library for part in self.parts)
         self.counted = isinstance(task.kernel, Loop) and not task.kernel.flag
         self.depth: int = 2 + max((whole.depth for part in self.parts for whole in part.wholes), default=0)  # at most
+        self._moved = _moved(task.kernel) if isinstance(task.kernel, Loop) and self.counted else None
+        self.alone: str | None = self._alone() if isinstance(task.kernel, Loop) else None
         self.refusal = self._refusal()
         if self.refusal is None:
-            for part in self.parts:
-                part.load()
+            try:
+                for part in self.parts:
+                    part.load(self._moved if self.alone is None else None)
+            except CompileError as error:
+                self.refusal = self.alone = str(error)
 
     def _refusal(self) -> str | None:
         """Why it cannot be done in a graph."""
@@ -107,21 +151,29 @@ class Whole:
         for part in self.parts:
             if (why := part.refusal()) is not None:
                 return why
-        loop = self._task.kernel
-        if not isinstance(loop, Loop):
-            return None
-        if self.counted:
-            in_memory = isinstance(arguments_of(self._task).count, Pointer)
-            return "its number of turns is in memory" if in_memory else None
-        outputs = loop.body.program.outputs
-        if loop.follows[0] != FRESH or len(set(outputs)) < len(outputs):
-            return "its condition is a value that it carries"
-        if any(loop.moves) or uses_turn(loop.body):
-            return "its turns use their number"
+        known = self.counted and not isinstance(arguments_of(self._task).count, Pointer)
+        return None if known else self.alone  # turns of a known number can be nodes one after another
+
+    def _alone(self) -> str | None:
+        """Why the GPU cannot go on with turns of its own accord."""
+        loop, part = self._task.kernel, self.parts[0]
+        assert isinstance(loop, Loop)
+        if self._moved is None:
+            outputs = loop.body.program.outputs
+            if loop.follows[0] != FRESH or len(set(outputs)) < len(outputs):
+                return "its condition is a value that it carries"
+            if any(loop.moves) or uses_turn(loop.body):
+                return "its turns use their number"
+        else:
+            for task, runner in part.steps:
+                touched = {r.buffer for r in (*task.reads, *task.writes)} & self._moved.keys()
+                able = part.looks and isinstance(runner, KernelStep) and can_turn(task.kernel)  # type: ignore[arg-type]
+                if not able and (touched or any(_changes(task, self._moved))):
+                    return f"{task.name} uses the number of the turn"
         rotation = loop.rotation
         round_, start = len(rotation.held) - rotation.lead, rotation.held[rotation.lead]
         own = all(place >= len(start) or place == i for i, place in enumerate(start))
-        if round_ >= FLAGS or (len(rotation.held) >= FLAGS and not own):
+        if round_ >= FLAGS or (len(rotation.held) >= FLAGS and not own) or (self.counted and _crossed(rotation)):
             return "its carried values change places in too many ways"
         return None
 
@@ -134,8 +186,10 @@ class Whole:
     def add(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None = None) -> None:
         if isinstance(self._task.kernel, Branch):
             self._branch(nodes, addresses, scalars, guard)
+        elif self.counted and self._unrolls(self.turns(addresses, scalars), guard):
+            self._unrolled(nodes, addresses, scalars, guard)
         elif self.counted:
-            self._counted(nodes, addresses, scalars, guard)
+            self._count(nodes, addresses, scalars, guard)
         else:
             self._while(nodes, addresses, scalars, guard)
 
@@ -146,15 +200,52 @@ class Whole:
         for part, (places, numbers), value in zip(self.parts, bodies, (True, False), strict=True):
             part.add(nodes, places, numbers, first_is(flags, value))
 
-    def _counted(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
+    def turns(self, addresses: Sequence[int], scalars: Sequence[Any]) -> int | None:
+        """The number of turns; None where it is in memory."""
+        count = arguments_of(self._task).count
+        assert count is not None
+        return None if isinstance(count, Pointer) else max(0, int(value_of(count, addresses, scalars)))
+
+    def _unrolls(self, turns: int | None, guard: Guard | None) -> bool:
+        """Whether turns become nodes one after another. What adds up by a guard's block needs a block of its own."""
+        if turns is None or self.alone is not None:
+            return turns is not None
+        return turns * len(self.parts[0].steps) <= UNROLLED and (guard is None or not self.parts[0].turned)
+
+    def _unrolled(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
         """One turn after another: there is nothing to decide."""
         places = places_of(self._task, addresses, scalars, _unread)
         for number in range(places.count):
             self.parts[0].add(nodes, places.turn(number), [number, *places.numbers], guard)
         self._copy(nodes, places.copies(places.count), guard)
 
+    def _count(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
+        """Whole rounds without a look, then the turns that are left."""
+        part, places = self.parts[0], places_of(self._task, addresses, scalars)
+        first, end = self._turns(places.loop)
+        lead, flags, number = places.loop.rotation.lead, nodes.flags(), self.turns(addresses, scalars)
+        count = arguments_of(self._task).count
+        source = value_of(count, addresses, scalars) if count is not None and number is None else 0
+        nodes.launch(count_task(flags, source, number or 0, guard))
+        if first:
+            self._copy(nodes, places.starts(first), guard)
+
+        def turn(number: int, looks: bool) -> None:
+            holds = true_up_to(flags, number - first) if looks else None
+            part.add(nodes, places.turn(number, 0, first), [number - first, *places.numbers], holds, flags)
+
+        for number in range(first, lead):
+            turn(number, True)
+        with nodes.only(WHILE, true_up_to(flags, end - 1 - first)):
+            for number in range(lead, end):
+                turn(number, False)
+            nodes.launch(advance_task(flags, end - lead))
+        for number in range(lead, end - 1):
+            turn(number, True)
+        self._leave(nodes, flags, [places.copies(number) for number in range(first, end)])
+
     def _while(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
-        part, places = self.parts[0], places_of(self._task, addresses, scalars, _unread)
+        part, places = self.parts[0], places_of(self._task, addresses, scalars)
         first, end = self._turns(places.loop)
         lead, flags = places.loop.rotation.lead, nodes.flags()
         nodes.launch(begin_task(flags, places.flag(0), guard))
@@ -162,20 +253,24 @@ class Whole:
             self._copy(nodes, places.starts(first), guard)
 
         def turn(number: int, guard: Guard | None) -> None:
-            part.add(nodes, places.turn(number, flags - first), [number, *places.numbers], guard)
+            part.add(nodes, places.turn(number, flags, first), [number, *places.numbers], guard)
 
         for number in range(first, lead):
             turn(number, true_up_to(flags, number - first))
         with nodes.only(WHILE, true_up_to(flags, end - first)):
             for number in range(lead, end):
                 turn(number, None if number == lead else true_up_to(flags, number - first))
-        ends: dict[tuple[int, int, int], int] = {}  # what is copied -> by how many turns it is
-        for number in range(first, end + 1):
-            for row in places.copies(number, flags + FLAGS):
-                ends[row] = ends.get(row, 0) | 1 << number - first
-        rows = [(*row, mask) for row, mask in ends.items()]
-        for i in range(0, len(rows), LEAVES):
-            nodes.launch(leave_task(flags, rows[i : i + LEAVES]))
+        self._leave(nodes, flags, [places.copies(number, flags + FLAGS) for number in range(first, end + 1)])
+
+    def _leave(self, nodes: Nodes, flags: int, copies: Sequence[Sequence[tuple[int, int, int]]]) -> None:
+        """copies: of (target, source, bytes), by the flag that is the first that is not true."""
+        ends: dict[tuple[int, int, int], int] = {}
+        for number, rows in enumerate(copies):
+            for row in rows:
+                ends[row] = ends.get(row, 0) | 1 << number
+        masked = [(*row, mask) for row, mask in ends.items()]
+        for i in range(0, len(masked), LEAVES):
+            nodes.launch(leave_task(flags, masked[i : i + LEAVES]))
 
     def _turns(self, loop: Loop) -> tuple[int, int]:
         """The first turn of the rotation that there is, which may be one whose buffers the initial values are copied
@@ -196,6 +291,23 @@ class Whole:
             task = copy_task([(Pointer(2 * k), Pointer(2 * k + 1), n) for k, (_, _, n) in enumerate(some)])
             step = self._device.step(task if guard is None else guarded_task(task, 0))
             nodes.run(step, [a for row in some for a in row[:2]], guard.words if guard else ())
+
+
+def _moved(loop: Loop) -> dict[int, int]:
+    """The buffers of a body that move on at each turn, and the bytes."""
+    program, carried = loop.body.program, len(loop.follows)
+    buffers = (*program.inputs[carried:], *program.outputs[loop.follows.count(FRESH) :])
+    return {buffer: move for buffer, move in zip(buffers, loop.moves, strict=True) if move}
+
+
+def _crossed(rotation: Rotation) -> bool:
+    """Whether the results of some turn lie in each other's places, so that they cannot be copied at once."""
+    for held in rotation.held:
+        carried = len(held)
+        wrong = {carried + i for i, place in enumerate(held) if place != carried + i}
+        if wrong & set(held):
+            return True
+    return False
 
 
 def uses_turn(body: Plan) -> bool:

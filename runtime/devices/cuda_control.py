@@ -1,8 +1,9 @@
 """Loops and branches on a GPU: turns launched one after another on a stream, those that repeat as a graph of turns.
 
-Where a flag is in device memory the GPU decides (`cuda_decided`) if it can, else the host, which waits for the stream
-then, and where a count is there. Where turns of a known number differ in no argument once the carried values go round
-(no window, no turn's number), some of them are captured as one graph, which is then launched as often as it takes.
+Where a flag or a count is in device memory the GPU decides (`cuda_decided`) if it can, else the host, which waits for
+the stream then. Where turns of a known number differ in no argument once the carried values go round (no window, no
+turn's number), some of them are captured as one graph, which is then launched as often as it takes; where they differ,
+the GPU counts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from .cuda_nodes import Refused, ask
 
 GRAPH_NODES = 256  # of a graph of turns
 LEAST_LAUNCHES = 64  # fewer are launched as they are
+COUNTED = 128  # fewer of a known number, where turns differ, are launched as they are
 
 Rows = Sequence[Sequence[int]]
 
@@ -40,22 +42,27 @@ class ControlStep:
         loop = task.kernel
         counted = isinstance(loop, Loop) and not loop.flag
         known = counted and not isinstance(arguments_of(task).count, Pointer)
-        self._decided: Decided | None = None
-        if not known and self.whole.refusal is None:
-            self._decided = Decided(device, self.whole)
-            self._notes.append(f"{task.name}: the GPU decides, in a CUDA graph")
+        even = isinstance(loop, Loop) and counted and not (any(loop.moves) or uses_turn(loop.body))
+        whole, waits = self.whole, any(body.waits for body in self._bodies)
+        able = whole.refusal is None and not (known and (even or whole.alone))
+        self._decided = Decided(device, whole) if able else None
+        if able:
+            self._notes.append(f"{task.name}: the GPU {'counts' if counted else 'decides'}, in a CUDA graph")
         elif not known:
-            self._notes.append(f"{task.name}: the host reads what decides: {self.whole.refusal}")
-        waits = any(body.waits for body in self._bodies)
-        gpu = self._decided is not None and not self.whole.library
+            self._notes.append(f"{task.name}: the host reads what decides: {whole.refusal}")
+        self._least = COUNTED // max(1, len(self._bodies[0].order)) if known else 0
+        gpu = able and not whole.library
         self.waits = waits or not (known or gpu)  # no graph of somebody else's can hold it
-        self._even = isinstance(loop, Loop) and counted and not (waits or any(loop.moves) or uses_turn(loop.body))
+        self._even = even and not waits
         self._graph: tuple[Any, int] | None = None  # what the executable graph was made of, and it
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
         hands = _Hands(self, stream)
         try:
-            if self._decided is not None and self._decide(self._decided, addresses, scalars, stream):
+            decided = self._decided
+            if decided is not None and self._least and (self.whole.turns(addresses, scalars) or 0) < self._least:
+                decided = None
+            if decided is not None and self._decide(decided, addresses, scalars, stream):
                 return SUCCESS
             run_control(self._task, [body.turn(stream) for body in self._bodies], hands, addresses, scalars)
         except Refused as refused:

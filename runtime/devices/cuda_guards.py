@@ -2,7 +2,8 @@
 
 A guard is a word in device memory, of which some bits (`mask`) have to be as wanted. The first thing that a guarded
 kernel does is to look; where they differ it does nothing. A block of flags is such a word, a byte for each of eight
-things one after another, and a word of zeros after it.
+things one after another; after it come the number of turns that are over and, of a loop that counts, of those left.
+A turned kernel adds the first of these, times what they change by at a turn, to some of its parameters.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from ..errors import CompileError
 from ..program import Int, Kernel, Scalar, Task
 from .cuda_launch import in_one_block
 from .cuda_texts import COPY, HEAD, MOST_BLOCKS, THREADS
 
-FLAGS, FLAGS_BYTES = 8, 16  # of a block
+FLAGS, FLAGS_BYTES = 8, 24  # of a block
 LEAVES = 100  # rows of `leave_task`: 4 KiB of parameters are the least that every GPU takes
 _ONES = 0x0101010101010101
 _WORD = (1 << 64) - 1
@@ -41,6 +43,10 @@ def true_up_to(flags: int, number: int) -> Guard:
     return Guard(flags, mask, _ONES & mask)
 
 
+def always(flags: int) -> Guard:
+    return Guard(flags, 0, 0)
+
+
 def first_is(flags: int, value: bool) -> Guard:
     return Guard(flags, 0xFF, int(value))
 
@@ -58,7 +64,16 @@ _GUARD = """
 	setp.ne.u64 %guarded, %guard3, %guard2;
 	@%guarded ret;
 """
+_TURN = """	.reg .b64 %turn64;
+	.reg .b32 %turn32;
+	.reg .b16 %turn16;
+	ld.global.u64 %turn64, [%guard0+8];
+	cvt.u32.u64 %turn32, %turn64;
+	cvt.u16.u64 %turn16, %turn64;
+"""
 _BLOCK = re.compile(r"arguments\[(\d+)\]")
+_LOAD = re.compile(r"ld\.param\.\w+\s+(%\w+), \[\w+_param_(\d+)\];")
+_BITS = {"%rd": 64, "%r": 32, "%rs": 16}
 
 
 def guarded_ptx(ptx: str, kernel: Kernel) -> str:
@@ -74,7 +89,36 @@ def guarded_ptx(ptx: str, kernel: Kernel) -> str:
         names = [f"{kernel.name}_guard_{i}" for i in range(3)]
         parameters = parameters.rstrip() + "".join(f",\n\t.param .u64 {name}" for name in names) + "\n"
     look = _GUARD.format(address=names[0], mask=names[1], want=names[2])
+    if moves := dict(kernel.options).get("turned"):
+        look, body = look + _TURN, _turned(body, moves, kernel.name)
     return f"{head}{entry}{parameters}){bounds}{{{look}{body}"
+
+
+def _turned(body: str, moves: Sequence[int], name: str) -> str:
+    """moves: what each parameter changes by at a turn."""
+
+    def load(match: re.Match[str]) -> str:
+        move, bits = moves[int(match[2])], _BITS.get(match[1].rstrip("0123456789"))
+        if not move:
+            return match[0]
+        if bits is None:
+            raise CompileError(f"kernel {name} reads its parameters in a way that cannot be turned", name)
+        return f"{match[0]}\n\tmad.lo.s{bits} {match[1]}, %turn{bits}, {move}, {match[1]};"
+
+    changed = _LOAD.sub(load, body)
+    if any(m and len(re.findall(rf"_param_{k}\b", body)) != _loads(body, k) for k, m in enumerate(moves)):
+        raise CompileError(f"kernel {name} reads its parameters in a way that cannot be turned", name)
+    return changed
+
+
+def _loads(body: str, number: int) -> int:
+    return sum(int(found[1]) == number for found in _LOAD.findall(body))
+
+
+def can_turn(kernel: Kernel) -> bool:
+    """Whether there is a turned form: of one member alone."""
+    options = dict(kernel.options)
+    return can_look(kernel) and "packed" not in options and "ptx" not in options
 
 
 def can_look(kernel: Kernel) -> bool:
@@ -82,16 +126,16 @@ def can_look(kernel: Kernel) -> bool:
     return dict(kernel.options).get("own") != "c++"
 
 
-def guarded_kernel(kernel: Kernel) -> Kernel:
-    return replace(kernel, options=(*kernel.options, ("guarded", True)))
+def guarded_task(task: Task, numbers: int, moves: tuple[int, ...] = ()) -> Task:
+    """A kernel's task that does nothing where a guard fails; its words come with each call, after `numbers` others.
 
-
-def guarded_task(task: Task, numbers: int) -> Task:
-    """A kernel's task that does nothing where a guard fails; its words come with each call, after `numbers` others."""
+    moves: what each argument changes by at a turn, where the guard's word is of a block of flags."""
     assert isinstance(task.kernel, Kernel)
     words = (Scalar(numbers + i, "uint64") for i in range(3))
     whole = in_one_block(task)
-    return replace(whole, kernel=guarded_kernel(task.kernel), arguments=(*whole.arguments, *words))
+    more = (("guarded", True), *((("turned", moves),) if any(moves) else ()))
+    kernel = replace(task.kernel, options=(*task.kernel.options, *more))
+    return replace(whole, kernel=kernel, arguments=(*whole.arguments, *words))
 
 
 # What says what is true
@@ -113,6 +157,49 @@ or.b64 %rd6, %rd6, 0x0101010101010100;
 st.global.u64 [%rd0], %rd6;
 mov.u64 %rd7, 0;
 st.global.u64 [%rd0+8], %rd7;
+ret;
+}}
+"""
+
+# The flags; where the number of turns is, or 0; that number; a guard. The flag of turn i becomes whether i is below it.
+_COUNT = """ld.param.u64 %rd0, [arguments];
+ld.param.u64 %rd1, [arguments+8];
+ld.param.u64 %rd2, [arguments+16];
+ld.param.u64 %rd3, [arguments+24];
+ld.param.u64 %rd4, [arguments+32];
+ld.param.u64 %rd5, [arguments+40];
+ld.global.u64 %rd6, [%rd3];
+and.b64 %rd6, %rd6, %rd4;
+setp.eq.u64 %p, %rd1, 0;
+@%p bra KNOWN;
+ld.global.u64 %rd2, [%rd1];
+KNOWN:
+max.s64 %rd2, %rd2, 0;
+mov.u64 %rd7, 0;
+st.global.u64 [%rd0+8], %rd7;
+"""
+# The flags; a number of turns that are over now.
+_ADVANCE = """ld.param.u64 %rd0, [arguments];
+ld.param.u64 %rd3, [arguments+8];
+ld.global.u64 %rd1, [%rd0+8];
+add.s64 %rd1, %rd1, %rd3;
+st.global.u64 [%rd0+8], %rd1;
+ld.global.u64 %rd2, [%rd0+16];
+sub.s64 %rd2, %rd2, %rd3;
+mov.u64 %rd5, 0;
+mov.u64 %rd6, 0;
+"""
+_LEFT = """st.global.u64 [%rd0+16], %rd2;
+min.u64 %rd8, %rd2, 8;
+cvt.u32.u64 %r0, %rd8;
+shl.b32 %r0, %r0, 3;
+mov.u64 %rd9, 0xffffffffffffffff;
+shl.b64 %rd9, %rd9, %r0;
+not.b64 %rd9, %rd9;
+and.b64 %rd9, %rd9, 0x0101010101010101;
+setp.ne.u64 %p, %rd6, %rd5;
+selp.b64 %rd9, 2, %rd9, %p;
+st.global.u64 [%rd0], %rd9;
 ret;
 }}
 """
@@ -166,8 +253,18 @@ def _kernel(name: str, text: str, words: int) -> Kernel:
 
 def begin_task(flags: int, byte: int, guard: Guard | None) -> Task:
     """The first flag becomes whether the byte is not 0, or neither if the guard fails; all others become true."""
-    words = (flags, byte, *(guard or Guard(flags, 0, 0)).words)
+    words = (flags, byte, *(guard or always(flags)).words)
     return Task("begin", _kernel("begin", _BEGIN, 5), tuple(map(Int, words)), (), ())
+
+
+def count_task(flags: int, source: int, number: int, guard: Guard | None) -> Task:
+    """A loop of the number of turns that is at `source`, or without one of `number`; none if the guard fails."""
+    words = (flags, source, number, *(guard or always(flags)).words)
+    return Task("count", _kernel("count", _COUNT + _LEFT, 6), tuple(map(Int, words)), (), ())
+
+
+def advance_task(flags: int, turns: int) -> Task:
+    return Task("advance", _kernel("advance", _ADVANCE + _LEFT, 2), (Int(flags), Int(turns)), (), ())
 
 
 def decide_task(guard: Guard, handle: int) -> Task:

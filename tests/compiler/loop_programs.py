@@ -53,7 +53,7 @@ FUNCTIONS = (jacobi, wave, counted_turns, halved, either, scanned, nested)
 
 def shrunk(u: Any, turns: int) -> Any:
     """A condition of the values: NaN ends it, too."""
-    return kg.while_loop(lambda c: (c[0].max() > 2.0**-turns) & (c[1] < 50), lambda c: (c[0] * 0.5, c[1] + 1), (u, 0))
+    return kg.while_loop(lambda c: (c[0].max() > 2.0**-turns) & (c[1] < 17), lambda c: (c[0] * 0.5, c[1] + 1), (u, 0))
 
 
 def leapfrog(u: Any, turns: int) -> Any:
@@ -120,3 +120,43 @@ def multiplied(u: Any, turns: int) -> Any:
 
 
 DECIDED = (shrunk, leapfrog, kept, whiles, chosen, either_way, swept, multiplied)
+
+
+# What is counted by a number that is computed, and turns that differ
+
+
+def numbered(u: Any, turns: int) -> Any:
+    """Turns of a number in memory, which use theirs."""
+    return kg.fori_loop(0, (u * 0 + turns).max().astype(np.int64), lambda i, u: u[::-1] * 0.5 + i, u)
+
+
+def two_at_once(u: Any, turns: int) -> Any:
+    """Another array's row at each turn, by a window, and two values carried."""
+
+    def step(c: Any, row: Any) -> Any:
+        a, b = c
+        return (a * 0.5 + row, b + a), (b.sum(), row - a)
+
+    return kg.scan(step, (u, u * 2), np.arange(turns * 6.0).reshape(turns, 6))
+
+
+def rounds(u: Any, turns: int) -> Any:
+    """Turns that count within turns that count; the outer number only reaches the outer kernels."""
+
+    def outer(i: Any, x: Any) -> Any:
+        return kg.fori_loop(0, (x * 0 + 3).max().astype(np.int32), lambda j, x: x * 0.5 + j, x) + i
+
+    return kg.fori_loop(0, turns, outer, u)
+
+
+def counting_while(u: Any, turns: int) -> Any:
+    """Turns that count, each of which has a loop and a branch."""
+
+    def turn(i: Any, x: Any) -> Any:
+        x = kg.while_loop(lambda c: c[1] < 2, lambda c: (c[0] + 1, c[1] + 1), (x, 0))[0]
+        return kg.cond(x.sum() > 40, lambda x: x * 0.5, lambda x: x + 2, x)
+
+    return kg.fori_loop(0, (u * 0 + turns).max().astype(np.int64), turn, u)
+
+
+COUNTED = (counted_turns, scanned, numbered, two_at_once, rounds, counting_while)

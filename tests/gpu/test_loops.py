@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.runtime.devices import cuda_control
-from tests.compiler.loop_programs import DECIDED, FUNCTIONS, multiplied, shrunk
+from kernelgraph.runtime.devices import cuda_conditional, cuda_control
+from tests.compiler.loop_programs import COUNTED, DECIDED, FUNCTIONS, multiplied, shrunk
 from tests.compiler.test_roll import PROGRAMS
 
 
@@ -49,6 +49,23 @@ def test_the_gpu_decides(function: Any, turns: int) -> None:
                 np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-300)
     text = decorated.explain(arrays[0])
     assert "the GPU decides" in text and "no graph" not in text and "the host reads" not in text, text
+
+
+@pytest.mark.parametrize("turns", [0, 1, 5, 6, 13, 300])
+@pytest.mark.parametrize("function", COUNTED)
+def test_the_gpu_counts(function: Any, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_control, "COUNTED", 1)
+    monkeypatch.setattr(cuda_conditional, "UNROLLED", 3)
+    arrays = [np.random.default_rng(i).integers(-4, 5, 6).astype(np.float64) for i in range(3)]
+    decorated = kg.kernel_graph(device="cuda")(lambda u: function(u, turns))
+    for _ in range(2):
+        calls = [decorated(u) for u in arrays]
+        for u, found in zip(arrays, calls, strict=True):
+            for one, other in zip(leaves(found), leaves(function(u, turns)), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+    text = decorated.explain(arrays[0])
+    assert turns < 2 or "the GPU counts" in text, text
+    assert "no graph" not in text and "the host reads" not in text, text
 
 
 @pytest.mark.parametrize("n", [3, 1000, 100_003])

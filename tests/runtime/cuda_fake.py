@@ -309,9 +309,13 @@ class FakeDriver:
         guard = arguments[len(kinds) - words :]
         del kinds[len(kinds) - words :], arguments[len(arguments) - words :]
 
+        moves, given = options.get("turned", ()), list(arguments)
+
         def go() -> None:
             if guard and not _holds(guard):
                 return
+            for i, move in enumerate(moves):
+                arguments[i] = given[i] + move * ctypes.c_int64.from_address(guard[0] + 8).value
             if "ptx" in options:
                 _TEXTS[options["ptx"]](self, arguments)
                 return
@@ -442,6 +446,23 @@ def _begin(driver: FakeDriver, arguments: list[int]) -> None:
     ctypes.memmove(flags, bytes([first, *[1] * 7, *[0] * 8]), 16)
 
 
+def _count(driver: FakeDriver, arguments: list[int]) -> None:
+    flags, source, number, *guard = arguments
+    left = max(0, ctypes.c_int64.from_address(source).value if source else number)
+    words = (ctypes.c_int64 * 3).from_address(flags)
+    words[0], words[1], words[2] = _flags(left) if _holds(guard) else 2, 0, left
+
+
+def _advance(driver: FakeDriver, arguments: list[int]) -> None:
+    words = (ctypes.c_int64 * 3).from_address(arguments[0])
+    left = words[2] - arguments[1]
+    words[0], words[1], words[2] = _flags(left), words[1] + arguments[1], left
+
+
+def _flags(left: int) -> int:
+    return int.from_bytes([int(i < left) for i in range(8)], "little")
+
+
 def _decide(driver: FakeDriver, arguments: list[int]) -> None:
     *guard, handle = arguments
     driver.conditions[handle] = int(_holds(guard))
@@ -460,6 +481,7 @@ def _leave(driver: FakeDriver, arguments: list[int]) -> None:
 
 _TEXTS: dict[str, Callable[[FakeDriver, list[int]], None]] = {
     "copy": _copy_rows, "table": _write_table, "begin": _begin, "decide": _decide, "leave": _leave,
+    "count": _count, "advance": _advance,
 }  # fmt: skip
 
 
