@@ -62,9 +62,13 @@ def power_of_two(n: Value, elem: str) -> Value:
 
 def clamp(x: Value, low: float, high: float) -> Value:
     """x within [low, high]; NaN stays (the comparison's other side is given)."""
-    f = x.f
-    below, above = f.const(low, x.elem, x.lanes), f.const(high, x.elem, x.lanes)
-    x = (below > x).pick(below, x)
+    below = x.f.const(low, x.elem, x.lanes)
+    return clamp_above((below > x).pick(below, x), high)
+
+
+def clamp_above(x: Value, high: float) -> Value:
+    """x, but no more than `high`; NaN stays."""
+    above = x.f.const(high, x.elem, x.lanes)
     return (above < x).pick(above, x)
 
 
@@ -90,22 +94,38 @@ def reduce_exp(x: Value, ln2: tuple[float, float]) -> tuple[Value, Value, Value]
     return n.fma(-ln2[1], n.fma(-ln2[0], x)), n, magic
 
 
+def or_zero(x: Value, low: float, high: float, formula: Callable[[Value], Value]) -> Value:
+    """The formula of x up to `high`, 0 below `low`: a result that underflows costs a core a hundred times as much, and
+    a softmax with a mask has many."""
+    none = x < low
+    y = formula(none.pick(0.0, clamp_above(x, high)))
+    return none.pick(0.0, y)
+
+
 def exp_32(x: Value) -> Value:
-    r, n, magic = reduce_exp(clamp(x, -104.0, 89.0), LN2_32)
-    return scale((r * r).fma(horner(r, EXP_32), r) + 1.0, n, magic)
+    def formula(x: Value) -> Value:
+        r, n, magic = reduce_exp(x, LN2_32)
+        return scale((r * r).fma(horner(r, EXP_32), r) + 1.0, n, magic)
+
+    return or_zero(x, -104.0, 89.0, formula)
 
 
 def exp_64(x: Value) -> Value:
-    r, n, magic = reduce_exp(clamp(x, -746.0, 710.0), LN2_64)
-    return scale((r * r).fma(horner(r, EXP_64), r) + 1.0, n, magic)
+    def formula(x: Value) -> Value:
+        r, n, magic = reduce_exp(x, LN2_64)
+        return scale((r * r).fma(horner(r, EXP_64), r) + 1.0, n, magic)
+
+    return or_zero(x, -745.2, 710.0, formula)
 
 
 def exp2_32(x: Value) -> Value:
-    x = clamp(x, -151.0, 129.0)
-    magic = x + MAGIC["float"]
-    n = magic - MAGIC["float"]
-    r = x - n
-    return scale(r.fma(horner(r, EXP2_32), 1.0), n, magic)
+    def formula(x: Value) -> Value:
+        magic = x + MAGIC["float"]
+        n = magic - MAGIC["float"]
+        r = x - n
+        return scale(r.fma(horner(r, EXP2_32), 1.0), n, magic)
+
+    return or_zero(x, -151.0, 129.0, formula)
 
 
 def expm1_32(x: Value) -> Value:
