@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..runtime.collector import uncollected
 from .array import Array
 from .cut import Cut, cut
 from .dispatch import fill_tables
-from .errors import EscapedValueError, UserError, located, user_frames, user_line
+from .errors import EscapedValueError, TraceError, UserError, located, user_frames, user_line
 from .guards import Guards, contents_guard
 from .numbers import Host
 from .operands import array_of
@@ -119,6 +120,9 @@ def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
     return TracedNumber(trace, trace.host.argument(leaf), argument.value, frozenset([leaf]))
 
 
+_LATER = (GeneratorType, CoroutineType, AsyncGeneratorType)
+
+
 def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captured:
     leaves: list[Any] = []
     tree = flatten(result, leaves)
@@ -134,6 +138,12 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captur
         elif isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)):
             results.append(("array", len(outputs)))
             outputs.append(array_of(leaf)._value)
+        elif isinstance(leaf, _LATER):
+            getattr(leaf, "close", int)()  # or Python warns that nobody awaits it
+            raise TraceError(
+                f"the function returns a {type(leaf).__name__}, which runs after the trace is over; return arrays, or "
+                "a list of them"
+            )
         else:
             results.append(("static", leaf if trace.world is None else trace.world.original(leaf)))
     assigned = tuple((leaf, len(outputs) + i) for i, leaf in enumerate(sorted(trace.assigned)))

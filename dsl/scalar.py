@@ -272,11 +272,37 @@ def _first_line(code: CodeType) -> str:
     return show_line(code.co_filename, code.co_firstlineno)
 
 
+def _check_numbers(code: CodeType, a: dis.Instruction, b: dis.Instruction, operation: dis.Instruction) -> None:
+    """Raises UnsupportedError for a calculation with two whole numbers that Python leaves for later since its result is
+    long: it would wrap around, where Python's own numbers do not."""
+    x, y = a.argval, b.argval
+    constants = all(i.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and type(i.argval) is int for i in (a, b))
+    if not constants or operation.argrepr not in _GROWING:
+        return
+    long = operation.argrepr != "*" and y > 4096  # is not worked out
+    if long or not -(1 << 63) <= _GROWING[operation.argrepr](x, y) < 1 << 64:
+        line = (operation.positions and operation.positions.lineno) or code.co_firstlineno
+        raise UnsupportedError(
+            f"the scalar function {code.co_name} uses {x} {operation.argrepr} {y}, which has more than 64 bits; write "
+            "floats: 2.0**100",
+            show_line(code.co_filename, line),
+        )
+
+
+_GROWING: dict[str, Callable[[int, int], Any]] = {
+    "**": lambda x, y: x**y if y >= 0 else 0,
+    "<<": lambda x, y: x << y if y >= 0 else 0,
+    "*": lambda x, y: x * y,
+}
+
+
 def _check(function: FunctionType) -> None:
     """Raises UnsupportedError, at the line, for what has no place in a kernel."""
     code = function.__code__
     instructions = list(dis.get_instructions(code))
     for at, instruction in enumerate(instructions):
+        if instruction.opname == "BINARY_OP" and at > 1:
+            _check_numbers(code, *instructions[at - 2 : at + 1])
         for start, (does, instead) in _REFUSED.items():
             if instruction.opname.startswith(start):
                 lines = (i.positions.lineno for i in instructions[at:] if i.positions and i.positions.lineno)

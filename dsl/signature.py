@@ -28,10 +28,9 @@ def check_function(function: Any) -> None:
     if isinstance(function, type):
         raise OptionError(f"kernel_graph decorates functions, not the class {function.__name__}; decorate its methods")
     kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
-    if any(is_kind(function) for is_kind in kinds):
-        raise OptionError(
-            f"{function.__name__} is a generator or async, and runs after its trace is over; return a list instead"
-        )
+    if any(is_kind(f) for is_kind in kinds for f in (function, type(function).__call__)):
+        name = getattr(function, "__name__", type(function).__name__)
+        raise OptionError(f"{name} is a generator or async, and runs after its trace is over; return a list instead")
 
 
 class Parameters:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
+
 from ..runtime.device import Device
 from .devices import default, name_of, open_device, parse
 from .errors import ArgumentsError, OptionError
@@ -27,7 +29,9 @@ class Event:
 
     __slots__ = ("_device", "_event")
 
-    def __init__(self, event: Any, device: Device) -> None:
+    def __init__(self, event: Any = None, device: Device | None = None) -> None:
+        if device is None:
+            raise ArgumentsError("an event is a moment of a stream; write s.record(), where s is a kg.Stream")
         self._event, self._device = event, device
 
     @property
@@ -62,8 +66,10 @@ class Stream:
     __slots__ = ("_device", "_stream")
 
     def __init__(self, device: str | None = None, priority: int = 0) -> None:
+        if isinstance(priority, bool) or not isinstance(priority, (int, np.integer)) or abs(priority) >= 1 << 31:
+            raise OptionError(f"priority={priority!r} is no small integer; write 0, or -1 for what should come first")
         self._device = open_device(parse(device) or default())
-        self._stream = self._device.stream(priority)
+        self._stream = self._device.stream(int(priority))
 
     @classmethod
     def external(cls, stream: Any, device: str | None = None) -> Stream:

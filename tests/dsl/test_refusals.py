@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import pickle
 import warnings
@@ -287,6 +288,24 @@ def test_refusals(function: Any, kind: type[Exception], words: tuple[str, ...]) 
     for _ in range(2):  # a refusal leaves nothing behind
         refused(lambda: decorated(X.copy()), kind, *words, line=here(function))
     refused(lambda: decorated.graph(kg.spec((3, 4), "f4")), kind, *words, line=here(function))
+
+
+def test_what_runs_after_the_trace() -> None:
+    """Coroutines and generators, decorated or returned, in any wrapping."""
+
+    async def later(x: Any) -> Any:
+        return x + 1
+
+    class Called:
+        async def __call__(self, x: Any) -> Any:
+            return x + 1
+
+    for function in (later, functools.partial(later), Called(), Called().__call__):
+        with pytest.raises(kg.OptionError, match="is a generator or async"):
+            kg.kernel_graph(function)
+    f, g = (kg.kernel_graph(function, device="cpu") for function in (lambda x: (later(x), x), lambda x: (v for v in x)))
+    refused(lambda: f(X), kg.TraceError, "returns a coroutine", "return arrays")
+    refused(lambda: g(X), kg.TraceError, "returns a generator", "return arrays")
 
 
 def test_a_value_that_escaped() -> None:

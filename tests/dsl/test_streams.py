@@ -212,6 +212,12 @@ def test_streams_are_refused_where_they_make_no_sense() -> None:
         s.wait(s)  # type: ignore[arg-type]
     with pytest.raises(kg.ArgumentsError, match="no CUDA stream"):
         s.__cuda_stream__()
+    with pytest.raises(kg.ArgumentsError, match=r"write s.record\(\)"):
+        kg.Event()
+    for priority in ("a", 1.5, None, True, 1 << 40):
+        with pytest.raises(kg.OptionError, match="is no small integer"):
+            kg.Stream("cpu", priority=priority)  # type: ignore[arg-type]
+    assert kg.Stream("cpu", priority=np.int8(-1)).priority == -1  # type: ignore[arg-type]
     assert (s.device, s.handle, s.priority) == ("cpu", 0, 0)
     assert "cpu" in repr(s) and "cpu" in repr(s.record())
 

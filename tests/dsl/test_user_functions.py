@@ -324,6 +324,15 @@ def mixes(x):
     return x if x > 0 else (x, x)  # here
 
 
+def powers(x):
+    return 2**100 * x  # here
+
+
+def shifts(x):
+    y = 1 << 300  # here
+    return x + y
+
+
 TABLE = np.arange(3.0)
 REFUSED = [
     (raises, "raises an error, which a kernel cannot; return np.nan"),
@@ -341,6 +350,8 @@ REFUSED = [
     (takes_method, "has no sum"),
     (captures_array, "TABLE, a ndarray"),
     (endless, "calls itself; write a loop"),
+    (powers, r"2 \*\* 100, which has more than 64 bits; write floats: 2.0\*\*100"),
+    (shifts, "1 << 300, which has more than 64 bits"),
     (mixes, "one path gives float64, another UniTuple|its paths return different types"),
 ]
 

@@ -185,3 +185,29 @@ def test_on_a_gpu_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len({s.track for s in p.spans if s.process == "cuda:0" and s.kind == "kernel"}) > 1
         assert driver.to_device == plain and device.marks is None
         np.testing.assert_allclose(f(small)[1], np.tanh(small).sum(1))
+
+
+def test_one_profile_at_a_time_in_all_threads_and_left_in_any() -> None:
+    f = kg.kernel_graph(lambda x: x * 3 + 1, device="cpu")
+    x = np.arange(4.0)
+    block = kg.profile()
+    found = block.__enter__()
+    refusals: list[BaseException] = []
+
+    def other() -> None:
+        f(x)
+        try:
+            with kg.profile():
+                pass
+        except kg.OptionError as error:
+            refusals.append(error)
+        block.__exit__(None, None, None)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert len(refusals) == 1 and "a profile is on already" in str(refusals[0])
+    assert any(span.kind == "call" for span in found.spans)
+    with kg.profile() as again:
+        f(x)
+    assert again.spans
