@@ -5,14 +5,16 @@
     python benchmarks/curves.py --device cpu --draw      # the pictures again, from what was measured
 
 What is measured goes to docs/curves/DEVICE.json (workloads that are not measured stay as they are), the pictures beside
-it. A point is the fastest of several samples; candidates are interleaved. A peer is left out where its next size would
-not fit in memory or a call of it takes too long. On a GPU, arrays are there already; NumPy's are on the host.
+it. A point is the fastest of several samples; candidates are interleaved, but for sizes of which memory holds one
+candidate at a time. A peer is left out where its next size would not fit in memory or a call of it takes too long. On a
+GPU, arrays are there already; NumPy's are on the host.
 """
 
 # ruff: noqa: E402
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import os
@@ -232,10 +234,16 @@ def free_bytes(device: str) -> int:
 MEMORY = {"NumPy": 5.0, "copy (limit)": 1.0}  # of the workload's traffic that a candidate needs; others: 1.5
 
 
-def measure(work: Any, makers: dict[str, Make], options: Any, clock: Any) -> dict[str, list[list[float]]]:
-    """For each candidate its points: elements, bytes, fastest and median seconds."""
-    import numpy as np
+def memory(name: str) -> float:
+    return MEMORY.get(name, 1.5)
 
+
+def measure(
+    work: Any, makers: dict[str, Make], options: Any, clock: Any, release: Callable[[], None]
+) -> dict[str, list[list[float]]]:
+    """For each candidate its points: elements, bytes, fastest and median seconds.
+
+    Candidates are interleaved where memory holds them all together, else each is alone with the arguments."""
     points: dict[str, list[list[float]]] = {name: [] for name in makers}
     last: dict[str, float] = {}
     for power in range(options.sizes[0], options.sizes[1] + 1, STEP):
@@ -246,34 +254,56 @@ def measure(work: Any, makers: dict[str, Make], options: Any, clock: Any) -> dic
         if need * 2.2 > host or need * 3 > there:
             print(f"  2^{power}: {need >> 20} MiB do not fit")
             break
+        odd = power % (2 * STEP) != options.sizes[1] % (2 * STEP)
+        names = [x for x in makers if last.get(x, 0.0) * 4 <= options.slow and not (odd and x in options.coarse)]
         arrays = arrays_of(work.name, n)
-        calls: dict[str, Call] = {}
-        wanted: Any = None
-        for name, make in makers.items():
-            room = free_bytes("cpu" if name == "NumPy" else options.device) * 0.9
-            if name in options.coarse and power % (2 * STEP) != options.sizes[1] % (2 * STEP):
-                continue
-            if last.get(name, 0.0) * 4 > options.slow or MEMORY.get(name, 1.5) * need > room:
-                continue
-            try:
-                call = make(arrays, shapes)
-                clock(call, 1)
-                if name == "kernelgraph":
-                    wanted = head(call())
-                elif "copy" not in name and "warm" not in name:
-                    np.testing.assert_allclose(head(call()), wanted, rtol=1e-2, atol=1e-3)
-                calls[name] = call
-            except Exception as error:  # named, not hidden
-                print(f"  2^{power}: {name} is left out: {type(error).__name__}: {str(error).strip()[:120]}")
-                last[name] = math.inf
-        sample, pause = (3e-3, 0.0) if options.device == "cuda" else (1e-3, 1e-3)
-        samples = interleave(calls, options.seconds, clock, sample, pause, least=3)
+        together = sum(memory(x) for x in names if x != "NumPy") * need < 0.8 * min(free_bytes("cpu"), there)
+        samples: dict[str, list[float]] = {}
+        wanted: list[Any] = []  # the first numbers that we give
+        for group in [names] if together else [[x] for x in names]:
+            room = 0.9 * free_bytes("cpu"), 0.9 * free_bytes(options.device)
+            fitting = [x for x in group if memory(x) * need <= room[x != "NumPy"]]
+            calls = ready({x: makers[x] for x in fitting}, arrays, shapes, clock, wanted, last, f"  2^{power}")
+            if calls:
+                sample, pause = (3e-3, 0.0) if options.device == "cuda" else (1e-3, 1e-3)
+                seconds = options.seconds * len(calls) / len(names)
+                samples |= interleave(calls, seconds, clock, sample, pause, least=3)
+            calls.clear()
+            release()
         for name, times in samples.items():
             last[name] = min(times)
             points[name].append([n, need, min(times), sorted(times)[len(times) // 2]])
-        calls.clear()
-        print(f"  2^{power}: " + ", ".join(f"{name} {last[name] * 1e6:.1f} us" for name in samples), flush=True)
+        how = "" if together else " (one by one)"
+        print(f"  2^{power}{how}: " + ", ".join(f"{x} {last[x] * 1e6:.1f} us" for x in samples), flush=True)
     return {name: found for name, found in points.items() if found}
+
+
+def ready(
+    makers: dict[str, Make],
+    arrays: tuple[Any, ...],
+    shapes: list[tuple[int, ...]],
+    clock: Any,
+    wanted: list[Any],
+    last: dict[str, float],
+    where: str,
+) -> dict[str, Call]:
+    """The candidates' calls, each made once. One that fails or gives something else is named, and left out for good."""
+    import numpy as np
+
+    calls: dict[str, Call] = {}
+    for name, make in makers.items():
+        try:
+            call = make(arrays, shapes)
+            clock(call, 1)
+            if name == "kernelgraph":
+                wanted[:] = [head(call())]
+            elif wanted and "copy" not in name and "warm" not in name:
+                np.testing.assert_allclose(head(call()), wanted[0], rtol=1e-2, atol=1e-3)
+            calls[name] = call
+        except Exception as error:
+            print(f"{where}: {name} is left out: {type(error).__name__}: {' '.join(str(error).split())[:120]}")
+            last[name] = math.inf
+    return calls
 
 
 def head(result: Any) -> Any:
@@ -354,6 +384,8 @@ def main() -> None:
         print(f"{name} is left out: {why}")
     from workloads import WORKLOADS
 
+    import kernelgraph as kg
+
     clock, about = wall_clock, ""
     if options.device == "cuda":
         from cuda.core import Device
@@ -363,6 +395,12 @@ def main() -> None:
         about = device.name
         clock = clock_of(device.sync)
 
+    def release() -> None:
+        gc.collect()
+        kg.empty_cache(options.device)
+        if options.device == "cuda" and (cupy := peers.get("cupy")):
+            cupy.get_default_memory_pool().free_all_blocks()
+
     options.out.mkdir(parents=True, exist_ok=True)
     packages = ("numpy", "numexpr", "torch", "jax", "cupy", "numba-cuda")
     for work in WORKLOADS:
@@ -371,7 +409,7 @@ def main() -> None:
         title = work.title.rsplit(",", 1)[0] if work.name != "black-scholes" else "Black-Scholes, 3 in 2 out"
         print(title, flush=True)
         makers = cpu_makers(work, peers, options.threads) if options.device == "cpu" else cuda_makers(work, peers)
-        points = measure(work, makers, options, clock)
+        points = measure(work, makers, options, clock, release)
         threads = options.threads if options.device == "cpu" else None
         data["workloads"][work.name] = {
             "title": f"{title}, float32", "measured": machine(threads, packages, about), "points": points
