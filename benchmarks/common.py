@@ -25,6 +25,9 @@ Clock = Callable[[Callable[[], Any], int], float]
 """Seconds of one call, from `calls` calls in a row."""
 
 
+LONG = 0.1  # seconds of a call that no other one warms up, and that a few samples of are enough
+
+
 def wall_clock(call: Callable[[], Any], calls: int) -> float:
     """For work that is done when the call returns."""
     repeat = range(calls)
@@ -58,13 +61,15 @@ def interleave(
 ) -> dict[str, list[float]]:
     """Seconds a call of each candidate, one sample a round, for about `seconds` in all and at least `least` rounds.
 
-    A sample is one untimed call, then as many calls as fill `sample_seconds`. The pause before it lets the threads of
-    the candidate before stop spinning.
+    A sample is one untimed call (none before calls of LONG seconds), then as many as fill `sample_seconds`. The pause
+    before it lets the threads of the candidate before stop spinning.
     """
     calls = {}
     for name, call in candidates.items():
         call()
-        once = min(clock(call, 1) for _ in range(3))
+        once = clock(call, 1)
+        if once < LONG:
+            once = min(once, clock(call, 1), clock(call, 1))
         calls[name] = max(1, math.ceil(sample_seconds / max(once, 1e-9)))
     samples: dict[str, list[float]] = {name: [] for name in candidates}
     end = time.perf_counter() + seconds
@@ -72,7 +77,8 @@ def interleave(
     while len(samples[order[0]]) < least or time.perf_counter() < end:
         for name in order:
             time.sleep(pause)
-            candidates[name]()
+            if min(samples[name], default=0.0) < LONG:
+                candidates[name]()
             samples[name].append(clock(candidates[name], calls[name]))
         order = order[1:] + order[:1]  # so that nobody always runs after the same neighbour
     return samples

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -158,3 +160,36 @@ def test_ten_thousand_calls_of_mixed_programs_from_eight_threads() -> None:
     assert report.wrong == 0
     assert len(set(report.in_use)) == len(set(report.arrays)) == 1, report
     assert report.resident[-1] - report.resident[0] < 64 << 20, report
+
+
+def blas_threads() -> int:
+    """How many threads the OpenBLAS of NumPy uses."""
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    except OSError:
+        pytest.skip("no list of what is loaded")
+    for path in dict.fromkeys(line.split()[-1] for line in maps.splitlines() if "openblas" in line):
+        library = ctypes.CDLL(path)
+        for name in ("scipy_openblas_get_num_threads64_", "openblas_get_num_threads64_", "openblas_get_num_threads"):
+            if hasattr(library, name):
+                return int(getattr(library, name)())
+    pytest.skip("NumPy's BLAS is another one")
+
+
+def test_products_side_by_side_leave_blas_its_threads() -> None:
+    """Whatever else uses it in the process counts on them."""
+
+    def chain(x: Any, w: Any) -> Any:
+        for _ in range(3):
+            x = np.maximum(x @ w, 0)
+        return x
+
+    before, seen = blas_threads(), set[int]()
+    f = kg.kernel_graph(lambda a, b, w: (chain(a, w), chain(b, w)), device="cpu", streams="max")
+    w = np.eye(200)[::-1].copy()
+    for turn in range(5):
+        a = np.full((200, 200), float(turn))
+        for found in f(a, a + 1, w):
+            seen.add(blas_threads())
+            assert found.numpy()[0, 0] in (turn, turn + 1)
+    assert seen | {blas_threads()} == {before}
