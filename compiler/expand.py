@@ -17,6 +17,7 @@ from ..runtime.host import ARRAY
 from ..runtime.settings import settings
 from .builder import Builder
 from .expand_counts import bincount
+from .expand_linalg import cholesky, det, qr, slogdet
 from .expand_order import (
     argsort_complex,
     lexsort,
@@ -132,6 +133,10 @@ RULES: dict[str, Rule] = {
     "cumsum": partial(complex_running, name="cumsum"),
     "cumprod": partial(complex_running, name="cumprod"),
     "accumulate": complex_running,
+    "linalg.cholesky": cholesky,
+    "linalg.det": det,
+    "linalg.slogdet": slogdet,
+    "linalg.qr": qr,
 }
 # those that tell nobody of a bad index
 UNCHECKED: dict[str, Rule] = {"setitem": _setitem, "at": _at, "put_along_axis": _put_along_axis, "bincount": bincount}

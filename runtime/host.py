@@ -130,6 +130,27 @@ def _kth(a: View, kth: tuple[int, ...]) -> View:
     return np.partition(a, kth, -1)[..., list(kth)]
 
 
+def _lu(a: View, pivots: str) -> tuple[View, View]:
+    """LU factors in one array, rows exchanged; and which row, from 1, each one was exchanged with. (Of the matrices, or
+    of their transposes.)"""
+    factors, n = a.copy(), a.shape[-1]
+    flat = factors.reshape(-1, n, n)
+    rows, every = np.empty((len(flat), n), pivots), np.arange(len(flat))
+    for j in range(n):
+        best = j + np.argmax(np.abs(flat[:, j:, j]), 1)
+        flat[every, j], flat[every, best] = flat[every, best], flat[every, j]
+        rows[:, j] = best + 1
+        below = flat[:, j + 1 :]
+        with np.errstate(all="ignore"):
+            below[:, :, j] = np.where(flat[:, j, j, None] == 0, 0, below[:, :, j] / flat[:, j, j, None])
+        below[:, :, j + 1 :] -= below[:, :, j, None] * flat[:, None, j, j + 1 :]
+    return factors, rows.reshape(a.shape[:-1])
+
+
+def _qr_upper(a: View) -> View:
+    return np.asarray(np.linalg.qr(a, "r"))
+
+
 def _histogramdd(sample: View, *arrays: View, edges: int, **options: Any) -> tuple[View, ...]:
     """Counts and edges; the first `edges` arrays are bins, what follows them the weights."""
     if edges:
@@ -190,6 +211,10 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "setitem": _setitem,
     "choose": _choose,
     "kth": _kth,
+    "linalg.lu": _lu,
+    "linalg.qr_factors": _numpy("linalg.qr"),
+    "linalg.qr_upper": _qr_upper,
+    "linalg.cholesky_factor": _numpy("linalg.cholesky"),
     "lexsort": _lexsort,
     "ravel_multi_index": _ravel_multi_index,
     "bincount": _bincount,

@@ -17,7 +17,8 @@ from typing import Any
 from ..program import Library, Pointer, Region, Task, members
 from .cuda_driver import SUCCESS, Driver
 from .cuda_fft import fft_step
-from .cuda_solver import Solver, solver_step
+from .cuda_solver import Solver
+from .cuda_solver_step import solver_step
 from .cuda_texts import WORDS, table_task
 
 WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less

@@ -1,7 +1,6 @@
-"""Linear algebra on the GPU: a host task of `np.linalg` in, the step that cuSOLVER does it with out, or None.
+"""Linear algebra of one matrix on the GPU: addresses of a call's arrays in, work of cuSOLVER on a stream out.
 
-cuSOLVER by nvmath-python's bindings, for single matrices from a size on. It counts columns first, so what it sees of a
-C-ordered matrix is the transpose. A step waits for its stream, as it must know whether the matrix was singular.
+cuSOLVER by nvmath-python's bindings. It counts columns first, so what it sees of a C-ordered matrix is the transpose.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..program import Region, Task
-from .cuda_driver import SUCCESS, Driver
+from ..program import Region
+from .cuda_driver import Driver
 
 if TYPE_CHECKING:
     from .cuda_library import Blas
 
-LEAST = 64  # rows; below, the host is done before the GPU has begun
 # dtype: (cudaDataType, that of its real part, cuBLAS's letter, what alpha is)
-_TYPES: dict[str, tuple[int, int, str, Any]] = {
+TYPES: dict[str, tuple[int, int, str, Any]] = {
     "float32": (0, 0, "s", ctypes.c_float),
     "float64": (1, 1, "d", ctypes.c_double),
     "complex64": (4, 0, "c", ctypes.c_float * 2),
@@ -67,11 +65,12 @@ class Work:
 
     def __init__(self, driver: Driver, blas: Blas, dtype: str, stream: int) -> None:
         self.driver, self.blas, self.dtype, self.stream = driver, blas, dtype, stream
-        self.kind, self.real, self._letter, self._scalar = _TYPES[dtype]
+        self.kind, self.real, self.letter, self._scalar = TYPES[dtype]
         self.itemsize = np.dtype(dtype).itemsize
         self.cusolver: Any = import_module("nvmath.bindings.cusolverDn")
-        self._cublas: Any = import_module("nvmath.bindings.cublas")
+        self.cublas: Any = import_module("nvmath.bindings.cublas")
         self._held: dict[str, Any] = {}
+        self.tables: dict[str, Any] = {}
         self.info = self.memory("info", 4)
 
     def memory(self, name: str, nbytes: int) -> int:
@@ -98,24 +97,35 @@ class Work:
         run(handle, parameters, *arguments, self.kind, on_device, sizes[0], place, sizes[1], self.info)
         self._on_host = on_host  # until the stream is done
 
-    def turned(self, target: int, source: int, rows: int, columns: int, how: int = TRANSPOSED) -> None:
-        """target, rows x columns by columns, becomes the transpose of source."""
+    def turned(self, target: int, source: int, rows: int, columns: int, how: int = TRANSPOSED, lead: int = 0) -> None:
+        """target, rows x columns by columns, becomes the transpose of source, which has `lead` rows: at least as many
+        as there are columns, the default."""
         one, zero = self._number(1), self._number(0)
-        getattr(self._cublas, f"{self._letter}geam")(
-            self.blas.handle(self.stream), how, how, rows, columns, ctypes.addressof(one), source, columns,
-            ctypes.addressof(zero), source, columns, target, rows,
+        getattr(self.cublas, f"{self.letter}geam")(
+            self.blas.handle(self.stream), how, how, rows, columns, ctypes.addressof(one), source, lead or columns,
+            ctypes.addressof(zero), source, lead or columns, target, rows,
+        )  # fmt: skip
+
+    def factor(self, n: int, factors: int, pivots: int) -> None:
+        """The LU factors of a matrix in its place."""
+        handle, parameters = self.blas.solver.handle(self.stream)
+        sizes = self.cusolver.xgetrf_buffer_size(handle, parameters, n, n, self.kind, factors, n, self.kind)
+        self._on_host = ctypes.create_string_buffer(max(16, sizes[1]))
+        self.cusolver.xgetrf(
+            handle, parameters, n, n, self.kind, factors, n, pivots, self.kind,
+            self.memory("workspace", sizes[0]), sizes[0], ctypes.addressof(self._on_host), sizes[1], self.info,
         )  # fmt: skip
 
     def triangle(self, target: int, source: int, n: int, which: int) -> None:
         """The triangle of a matrix, with zeros in the other: its product with the identity, which reads no more."""
         one, ones = self._number(1), self.blas.solver.identity(self.driver, self.dtype, n, self.stream)
-        getattr(self._cublas, f"{self._letter}trmm")(
+        getattr(self.cublas, f"{self.letter}trmm")(
             self.blas.handle(self.stream), LEFT, which, PLAIN, NON_UNIT, n, n, ctypes.addressof(one), source, n,
             ones, n, target, n,
         )  # fmt: skip
 
     def _number(self, value: float) -> Any:
-        return self._scalar(value) if self._letter in "sd" else self._scalar(value, 0)
+        return self._scalar(value) if self.letter in "sd" else self._scalar(value, 0)
 
     def failed(self) -> int:
         """cuSOLVER's `info` once the stream is done."""
@@ -134,13 +144,7 @@ def _factored(work: Work, n: int, source: int) -> tuple[int, int]:
     """(LU factors of the transpose, pivots)."""
     factors, pivots = work.matrix("factors", n * n), work.memory("pivots", 8 * n)
     work.copy(factors, source, n * n)
-    handle, parameters = work.blas.solver.handle(work.stream)
-    sizes = work.cusolver.xgetrf_buffer_size(handle, parameters, n, n, work.kind, factors, n, work.kind)
-    work._on_host = ctypes.create_string_buffer(max(16, sizes[1]))
-    work.cusolver.xgetrf(
-        handle, parameters, n, n, work.kind, factors, n, pivots, work.kind,
-        work.memory("workspace", sizes[0]), sizes[0], ctypes.addressof(work._on_host), sizes[1], work.info,
-    )  # fmt: skip
+    work.factor(n, factors, pivots)
     if work.failed():
         raise np.linalg.LinAlgError("Singular matrix")
     return factors, pivots
@@ -229,7 +233,7 @@ def _svd(
         work.turned(out[2], right, columns, columns)
 
 
-_DO: dict[str, Do] = {
+SINGLE: dict[str, Do] = {
     "solve": _solve,
     "inv": _inv,
     "cholesky": _cholesky,
@@ -238,43 +242,3 @@ _DO: dict[str, Do] = {
     "svd": _svd,
     "svdvals": _svd,
 }
-_UNKNOWN = {"upper": (None, False), "hermitian": (None, False)}  # options that have to be so
-
-
-class SolverStep:
-    """A call of one of the rows."""
-
-    numbers = empty = False
-
-    def __init__(self, driver: Driver, blas: Blas, task: Task, do: Do, options: Mapping[str, Any]) -> None:
-        self._driver, self._blas, self._do, self._options = driver, blas, do, options
-        self._reads, self._writes = task.reads, task.writes
-        self.buffers = frozenset(r.buffer for r in (*task.reads, *task.writes))
-        self._work: dict[int, Work] = {}
-
-    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
-        if stream not in self._work:
-            self._work[stream] = Work(self._driver, self._blas, self._reads[0].dtype, stream)
-        work = self._work[stream]
-        reads, writes = self._reads, self._writes
-        given, made = ([addresses[r.buffer] + r.offset for r in regions] for regions in (reads, writes))
-        self._do(work, reads, writes, given, made, self._options)
-        return SUCCESS
-
-
-def solver_step(name: str, options: Mapping[str, Any]) -> Callable[[Driver, Blas, Task], SolverStep | None]:
-    """What makes the step of a call of `np.linalg.NAME` with these options."""
-
-    def make(driver: Driver, blas: Blas, task: Task) -> SolverStep | None:
-        do, reads = _DO.get(name), task.reads
-        same = all(r.dtype == reads[0].dtype and r.dtype in _TYPES for r in reads)
-        fits = same and len(reads[0].shape) == 2 and min(reads[0].shape) >= LEAST and max(reads[0].shape) < 1 << 15
-        results = 3 if name == "svd" and options.get("compute_uv", True) else len(task.writes)
-        plain = len(task.writes) == results and all(
-            options.get(option) in allowed for option, allowed in _UNKNOWN.items()
-        )
-        if do is None or not fits or not plain or any(len(r.shape) > 2 or 0 in r.shape for r in reads):
-            return None
-        return SolverStep(driver, blas, task, do, options)
-
-    return make

@@ -139,6 +139,25 @@ def test_weighted_counts() -> None:
         means(lambda i, w: np.bincount(i, w, 9), i, w)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i4"])
+@pytest.mark.parametrize("shape", [(70, 70), (130, 5, 5), (2, 65, 65)])
+def test_determinants_and_factors(dtype: str, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=shape) / shape[-1] ** 0.5
+    a = (a + 1j * rng.normal(size=shape) / 9 if dtype[0] == "c" else 9 * a if dtype[0] == "i" else a).astype(dtype)
+    left = frozenset({"linalg.lu", "linalg.qr_factors", "linalg.qr_upper", "linalg.cholesky_factor"})
+    means(lambda a: tuple(np.linalg.slogdet(a)), a, rtol=1e-3, left=left)
+    means(lambda a: np.linalg.det(a / 4) * 1e60, a, rtol=1e-3, left=left)
+    a[..., 1] = a[..., 0]
+    means(lambda a: np.linalg.det(a) * 0, a, left=left)
+    if shape[-1] >= 64:
+        means(lambda a: tuple(np.linalg.qr(a[..., :64], "complete")), a, left=left, rtol=1e-5)
+        means(lambda a: np.linalg.qr(a[..., :64, :], "r"), a, left=left, rtol=1e-5)
+    if len(shape) > 2:
+        square = lambda a: np.linalg.cholesky(a @ a.swapaxes(-1, -2).conj() + np.eye(shape[-1], dtype=a.dtype))  # noqa: E731
+        means(square, a * 0, left=left, rtol=1e-5)
+
+
 @pytest.mark.parametrize("verify", [False, True])
 def test_bad_numbers_are_left_to_the_host_where_calls_are_verified(verify: bool) -> None:
     graph = graph_of(lambda i, w: (np.bincount(i, w, 9), np.median(w)), np.zeros(3, int), np.zeros(3))

@@ -96,12 +96,54 @@ def test_singular_values(dtype: str, shape: tuple[int, int], full: bool) -> None
     near(on_gpu(lambda a: (np.linalg.svdvals(a),), a)[0], s)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("mode", "shape"), [("reduced", (90, 70)), ("complete", (90, 70)), ("reduced", (70, 90)), ("complete", (64, 99))]
+)
+def test_orthogonal_factors(dtype: str, mode: Any, shape: tuple[int, int]) -> None:
+    a = array(dtype, *shape)
+    q, r = map(np.asarray, on_gpu(lambda a: tuple(np.linalg.qr(a, mode)), a))
+    assert [x.shape for x in (q, r)] == [x.shape for x in np.linalg.qr(a, mode)]
+    near(q @ r, a)
+    near(q.conj().T @ q, np.eye(q.shape[1], dtype=dtype))
+    np.testing.assert_array_equal(r, np.triu(r))
+    near(on_gpu(lambda a: (np.linalg.qr(a, "r"),), a)[0], r[: min(shape)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 100, 100), (2, 150, 7, 7)])
+def test_stacks_of_matrices(dtype: str, shape: tuple[int, ...]) -> None:
+    n = shape[-1]
+    a = array(dtype, *shape) + (2 * n**0.5 * np.eye(n)).astype(dtype)
+    h = (a @ a.swapaxes(-1, -2).conj() / n).astype(dtype)
+    v, b = array(dtype, *shape[:-1], 1), array(dtype, *shape[:-1], 5)
+
+    def call(a: Any, h: Any, v: Any) -> Any:
+        return np.linalg.solve(a, v), np.linalg.inv(a), np.linalg.cholesky(h), *np.linalg.slogdet(a)
+
+    for found, expected in zip(on_gpu(call, a, h, v), call(a, h, v), strict=True):
+        near(found, expected)
+    near(on_gpu(lambda a: (np.linalg.det(a / n**0.5),), a)[0] / np.linalg.det(a / n**0.5), np.ones(shape[:-2], dtype))
+    if n >= 64:
+        near(on_gpu(lambda a, b: (np.linalg.solve(a, b),), a, b)[0], np.linalg.solve(a, b))
+        near(on_gpu(lambda h: (np.linalg.eigvalsh(h),), h)[0], np.linalg.eigvalsh(h))
+        q, r = map(np.asarray, on_gpu(lambda a: tuple(np.linalg.qr(a)), a))
+        near(q @ r, a)
+    assert (np.asarray(on_gpu(lambda a: (np.linalg.slogdet(a)[1],), a * 0)[0]) == -np.inf).all()
+
+
 def test_singular_matrices_raise() -> None:
     decorated = kg.kernel_graph(lambda a: np.linalg.solve(a, a[0]), device="cuda")
     with pytest.raises(np.linalg.LinAlgError, match="Singular"):
         decorated(np.zeros((100, 100))).wait()
     good = np.eye(100) * 2
     near(decorated(good), np.linalg.solve(good, good[0]))
+    many = np.stack([np.eye(5) * 2] * 200)
+    many[77, 2] = 0
+    with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+        kg.kernel_graph(lambda a: np.linalg.inv(a), device="cuda")(many).wait()
+    with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
+        kg.kernel_graph(lambda a: np.linalg.cholesky(a), device="cuda")(many).wait()
     with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
         kg.kernel_graph(lambda a: np.linalg.cholesky(a), device="cuda")(-good).wait()
 

@@ -1,0 +1,157 @@
+"""Factors of matrices as cuSOLVER and cuBLAS leave them: of one matrix, and of many small ones by one call.
+
+The rows of `np.linalg` that take them are made of these in `compiler/expand_linalg.py`. What the libraries see of a
+C-ordered matrix is its transpose.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..program import Region
+from .cuda_solver import SINGLE, TRANSPOSED, UPPER, Do, Work
+
+
+def lu(
+    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+) -> None:
+    """Factors of the transpose, and pivots (int64); a singular matrix has them too."""
+    n = reads[0].shape[0]
+    work.copy(out[0], a[0], n * n)
+    work.factor(n, out[0], out[1])
+    work.failed()
+
+
+def qr(
+    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], options: Any
+) -> None:
+    """(Q, R), or Q alone."""
+    (m, n), columns = reads[0].shape, writes[0].shape[1]
+    k = min(m, n)
+    given, tau = _reflected(work, m, n, a[0], m * max(n, columns))
+    if len(out) > 1:
+        work.turned(out[1], given, n, columns, lead=m)
+    kind = "ungqr" if work.kind != work.real else "orgqr"
+    name, (handle, _) = work.letter + kind, work.blas.solver.handle(work.stream)
+    size = getattr(work.cusolver, f"{name}_buffer_size")(handle, m, columns, k, given, m, tau)
+    place = work.matrix("reflections", size)
+    getattr(work.cusolver, name)(handle, m, columns, k, given, m, tau, place, size, work.info)
+    work.turned(out[0], given, columns, m)
+    work.failed()
+
+
+def qr_upper(
+    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+) -> None:
+    """R alone."""
+    m, n = reads[0].shape
+    given, _tau = _reflected(work, m, n, a[0], m * n)
+    work.turned(out[0], given, n, min(m, n), lead=m)
+    work.failed()
+
+
+def _reflected(work: Work, m: int, n: int, source: int, count: int) -> tuple[int, int]:
+    """(R above, reflections below; their factors), columns first, in memory of `count` elements."""
+    given, tau = work.matrix("given", count), work.matrix("tau", min(m, n))
+    work.turned(given, source, m, n)
+    work.do("xgeqrf", m, n, work.kind, given, m, work.kind, tau)
+    return given, tau
+
+
+FACTORS: dict[str, Do] = {"lu": lu, "qr_factors": qr, "qr_upper": qr_upper, "cholesky_factor": SINGLE["cholesky"]}
+
+
+# many matrices
+
+
+def _pointers(work: Work, name: str, first: int, count: int, step: int) -> int:
+    """The address of a table of addresses."""
+    table = first + step * np.arange(count, dtype=np.uint64)
+    address = work.memory(name, table.nbytes)
+    work.driver.to_device(address, table.ctypes.data, table.nbytes, work.stream)
+    work.tables[name] = table  # until the stream is done
+    return address
+
+
+def _factored(work: Work, reads: Sequence[Region], factors: int, source: int, pivots: int) -> tuple[int, int]:
+    """LU factors of the transposes: (the table of them, what is said of each)."""
+    n, size = reads[0].shape[-1], math.prod(reads[0].shape)
+    count = size // (n * n)
+    work.copy(factors, source, size)
+    table, infos = _pointers(work, "a", factors, count, n * n * work.itemsize), work.memory("infos", 4 * count)
+    handle = work.blas.handle(work.stream)
+    getattr(work.cublas, f"{work.letter}getrf_batched")(handle, n, table, n, pivots, infos, count)
+    return table, infos
+
+
+def _checked(work: Work, infos: int, count: int, words: str) -> None:
+    found = np.empty(count, np.int32)
+    code = int(work.driver.to_host(found.ctypes.data, infos, found.nbytes, work.stream))
+    if code := code or int(work.driver.synchronize_stream(work.stream)):
+        raise RuntimeError(f"CUDA error {code}")
+    if found.any():
+        raise np.linalg.LinAlgError(words)
+
+
+def lu_of_many(
+    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+) -> None:
+    _factored(work, reads, out[0], a[0], out[1])
+    work.failed()
+
+
+def inv_of_many(
+    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+) -> None:
+    n, size = reads[0].shape[-1], math.prod(reads[0].shape)
+    count = size // (n * n)
+    factors, pivots = work.matrix("factors", size), work.memory("pivots", 4 * n * count)
+    table, infos = _factored(work, reads, factors, a[0], pivots)
+    _checked(work, infos, count, "Singular matrix")
+    results = _pointers(work, "b", out[0], count, n * n * work.itemsize)
+    handle = work.blas.handle(work.stream)
+    getattr(work.cublas, f"{work.letter}getri_batched")(handle, n, table, n, pivots, results, n, infos, count)
+    work.failed()
+
+
+def solve_of_many(
+    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+) -> None:
+    """With one column for each matrix."""
+    n, size = reads[0].shape[-1], math.prod(reads[0].shape)
+    count = size // (n * n)
+    factors, pivots = work.matrix("factors", size), work.memory("pivots", 4 * n * count)
+    table, infos = _factored(work, reads, factors, a[0], pivots)
+    _checked(work, infos, count, "Singular matrix")
+    work.copy(out[0], a[1], n * count)
+    results, wrong = _pointers(work, "b", out[0], count, n * work.itemsize), ctypes.c_int(0)
+    getattr(work.cublas, f"{work.letter}getrs_batched")(
+        work.blas.handle(work.stream), TRANSPOSED, n, 1, table, n, pivots, results, n, ctypes.addressof(wrong), count
+    )
+    work.failed()
+
+
+def cholesky_of_many(
+    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+) -> None:
+    """The other triangles keep what they had."""
+    n, size = reads[0].shape[-1], math.prod(reads[0].shape)
+    count = size // (n * n)
+    work.copy(out[0], a[0], size)
+    table, infos = _pointers(work, "a", out[0], count, n * n * work.itemsize), work.memory("infos", 4 * count)
+    handle, _parameters = work.blas.solver.handle(work.stream)
+    getattr(work.cusolver, f"{work.letter}potrf_batched")(handle, UPPER, n, table, n, infos, count)
+    _checked(work, infos, count, "Matrix is not positive definite")
+
+
+MANY: dict[str, Callable[..., None]] = {
+    "lu": lu_of_many,
+    "inv": inv_of_many,
+    "solve": solve_of_many,
+    "cholesky_factor": cholesky_of_many,
+}
