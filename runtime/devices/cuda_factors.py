@@ -20,10 +20,10 @@ from .cuda_solver import SINGLE, TRANSPOSED, UPPER, Do, Work
 def lu(
     work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
 ) -> None:
-    """Factors of the transpose, and pivots (int64); a singular matrix has them too."""
+    """Factors of the transpose, and pivots (int64) if they are wanted; a singular matrix has them too."""
     n = reads[0].shape[0]
     work.copy(out[0], a[0], n * n)
-    work.factor(n, out[0], out[1])
+    work.factor(n, out[0], out[1] if len(out) > 1 else work.memory("pivots", 8 * n))
     work.failed()
 
 
@@ -101,7 +101,8 @@ def _checked(work: Work, infos: int, count: int, words: str) -> None:
 def lu_of_many(
     work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
 ) -> None:
-    _factored(work, reads, out[0], a[0], out[1])
+    pivots = out[1] if len(out) > 1 else work.memory("pivots", 4 * math.prod(reads[0].shape[:-1]))
+    _factored(work, reads, out[0], a[0], pivots)
     work.failed()
 
 

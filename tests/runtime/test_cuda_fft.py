@@ -80,6 +80,10 @@ def test_decompositions() -> None:
         lambda a: np.linalg.svdvals(a),
         lambda a: tuple(np.linalg.svd(a)),
         lambda a: np.linalg.solve(a, a[0]),
+        lambda a: np.linalg.det(a),
+        lambda a: np.linalg.inv(np.stack([a, a])),
+        lambda a: tuple(np.linalg.qr(a)),
+        lambda a: np.linalg.qr(a, "r"),
     )
     for call in calls:
         assert step(call, big) is not None
@@ -88,7 +92,7 @@ def test_decompositions() -> None:
     for call in (
         lambda a: np.linalg.svd(a)[0],  # not all of its results
         lambda a: np.linalg.cholesky(a, upper=True),
-        lambda a: np.linalg.det(a),
-        lambda a: np.linalg.inv(np.stack([a, a])),
+        lambda a: np.linalg.pinv(a),
+        lambda a: np.linalg.qr(a, "raw")[1],
     ):
         assert step(call, big) is None
