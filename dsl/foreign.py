@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -29,7 +28,6 @@ def foreign(value: Any) -> np.ndarray[Any, Any] | None:
     a copy; None for anything else. Raises ArgumentsError where the memory cannot be read here, DTypeError."""
     if not is_foreign(value):
         return None
-    _remember(type(value))
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value)
     if hasattr(value, "__cuda_array_interface__"):
@@ -37,46 +35,12 @@ def foreign(value: Any) -> np.ndarray[Any, Any] | None:
     return np.asarray(value)
 
 
-# How to see arrays of a type as NumPy's in 1 to 2 us; `foreign` enters the types that it meets. None: ask `foreign`.
-QUICK: dict[type, Callable[[Any], np.ndarray[Any, Any] | None]] = {}
-
-
-def quick(value: Any) -> np.ndarray[Any, Any] | None:
-    """What `foreign` gives, where its type is known and the array lies on the CPU; None where `foreign` has to look."""
-    view = QUICK.get(type(value))
-    try:
-        return None if view is None else view(value)
-    except Exception:  # `foreign` says why
-        return None
-
-
-def _torch_view(tensor: Any) -> np.ndarray[Any, Any] | None:
-    """Not by `tensor.numpy()`, after which the tensor's memory could not be resized any more."""
-    if tensor.is_neg() or not tensor.is_cpu:
-        return None
-    return _bfloat16(tensor) if tensor.dtype is sys.modules["torch"].bfloat16 else np.from_dlpack(tensor)
-
-
-def _jax_view(array: Any) -> np.ndarray[Any, Any] | None:
-    """Read-only, and on the CPU without a copy."""
-    # Asking a deleted array for its platform ends the process, in jaxlib 0.10.
-    return None if array.is_deleted() or array.platform() != "cpu" else np.asarray(array)
-
-
-def _remember(kind: type) -> None:
-    torch = sys.modules.get("torch")
-    if torch is not None and kind is torch.Tensor:
-        QUICK[kind] = _torch_view
-    elif kind.__module__.startswith("jaxlib.") and kind.__name__ == "ArrayImpl":
-        QUICK[kind] = _jax_view
-
-
 def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
     place = place_of(value)
     if place is not None and place[0] not in ON_CPU:
         raise elsewhere(value)
     if "bfloat16" in str(getattr(value, "dtype", "")):  # which NumPy's DLPack does not know
-        return _bfloat16(value)
+        return bfloat16_of(value)
     if getattr(value, "is_neg", bool)():  # PyTorch's, which DLPack cannot tell
         raise ArgumentsError(f"{name_of(value)} cannot be read: its negative bit is set; write x.resolve_neg()")
     try:
@@ -90,7 +54,7 @@ def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
         raise DTypeError(f"{name_of(value)} cannot be read: {error}; convert it to float32, say") from None
 
 
-def _bfloat16(value: Any) -> np.ndarray[Any, Any]:
+def bfloat16_of(value: Any) -> np.ndarray[Any, Any]:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return np.from_dlpack(value.detach().view(torch.int16)).view(ml_dtypes.bfloat16)

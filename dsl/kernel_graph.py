@@ -24,12 +24,12 @@ from .devices import open_device, target
 from .eager import plain, wrapped
 from .entry import MISSED, Entry
 from .errors import ArgumentsError, UserError, is_users, user_frames, user_line
-from .foreign import QUICK, quick
 from .lending import SHARED, give_back, moved
 from .numbers import Respecialise
 from .options import Given, checked
 from .parts import SplitEntry
 from .pointer import address
+from .quick import QUICK, quick
 from .signature import (
     LEAF_TYPES,
     Parameters,
@@ -115,8 +115,13 @@ class KernelGraph:
             raise
 
     def _lent(self, args: tuple[Any, ...]) -> Any:
-        """`__call__` with arrays of other libraries that are as cheap to read as NumPy's; MISSED for anything else."""
-        leaves = [quick(arg) if type(arg) in QUICK else arg for arg in args]
+        """`__call__` with arrays of other libraries that are cheap to see as ours; MISSED for anything else."""
+        leaves: list[Any] = []
+        for arg in args:
+            leaf = quick(arg) if type(arg) in QUICK else arg
+            if leaf is None and arg is not None:
+                return MISSED
+            leaves.append(leaf)
         last, count = self._last
         if len(args) == count and (last.holds is None or last.holds()):
             result = last.direct(leaves)
@@ -128,11 +133,18 @@ class KernelGraph:
         entry = None if key is None else self._entries.get(key)
         if type(entry) is not Entry or not (entry.holds is None or entry.holds()):
             return MISSED
-        if entry.direct is not None:
+        caller: Sequence[Any] = ()
+        if any([type(leaf) is Array and leaf._memory.__class__ in SHARED for leaf in leaves]):
+            device = self._versions.device
+            caller = callers(device, leaves)
+            elsewhere = any([type(leaf) is Array and leaf._device is not device for leaf in leaves])
+            if entry.assigned or elsewhere or captured(device, caller) is not None:
+                return MISSED
+        elif entry.direct is not None:
             self._last = entry, len(args)
         entry.used = True
         try:
-            result = entry.run(leaves, places)
+            result = entry.run(leaves, places, caller)
         except Respecialise:
             return MISSED
         return self._given_back(args, {}, leaves, entry, result, {}) if entry.assigned else result

@@ -197,6 +197,8 @@ def borrow(value: Any, index: int, lasts: bool = False) -> SharedArray:
         device = open_device(("cuda", index))
     except DeviceUnavailableError:
         raise elsewhere(value) from None
+    if getattr(value, "is_neg", bool)():  # PyTorch's, which DLPack cannot tell
+        raise ArgumentsError(f"{name_of(value)} cannot be read: its negative bit is set; write x.resolve_neg()")
     library = type(value).__module__.partition(".")[0]
     stream = stream_of(library, device)
     known, event = stream is not None, None

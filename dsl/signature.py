@@ -12,9 +12,10 @@ from ..compiler.types import SHORT_NAMES, dtype_of, type_of
 from .array import Array
 from .capture import Argument
 from .errors import ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
-from .foreign import foreign, is_foreign, quick
+from .foreign import foreign, is_foreign
 from .lending import SharedArray, as_leaf, borrow, gpu_of
 from .pointer import address
+from .quick import quick, remember
 from .spec import Spec, spec_of
 from .trace import current
 from .tracer import TracedNumber, Tracer
@@ -179,9 +180,10 @@ def to_leaf(value: Any) -> Any:
         return value
     if kind is SharedArray:
         return as_leaf(value)
-    found = quick(value)
-    if found is not None:
-        return _array_leaf(found, np.ndarray)
+    seen = quick(value)
+    if seen is not None:
+        return seen if isinstance(seen, Array) else _array_leaf(seen, np.ndarray)
+    remember(kind)
     gpu = gpu_of(value)
     if gpu is not None:
         return as_leaf(borrow(value, gpu))

@@ -243,6 +243,10 @@ def test_later_calls_see_tensors_as_the_first_one_does() -> None:
     refused(lambda: f(x.clone().requires_grad_(), x), kg.ArgumentsError, "torch Tensor", "x.detach()")
     y = torch.ones(3, 4)
     assert_same(f(y, y), y.numpy() * 3)
+    scale = cpu(lambda x, s: x if s is None else x * s)
+    for _ in range(2):
+        assert_same(scale(X, None), X)
+        refused(lambda: scale(X, torch.ones(4).requires_grad_()), kg.ArgumentsError, "x.detach()")
     y = torch.ones(2)
     f(y, y)
     y.resize_(1000)  # no call has made that impossible
