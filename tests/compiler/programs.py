@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.builder import Builder
 from kernelgraph.compiler.graph import Graph, GraphError, Value
+from kernelgraph.compiler.interpret import interpret
+from kernelgraph.compiler.ops import OPS
 from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.function import Function
 
@@ -177,14 +182,38 @@ def precision(graph: Graph) -> float:
     return max((float(np.finfo(d).eps) for d in kinds), default=0.0)
 
 
-def close(got: np.ndarray, wanted: np.ndarray, step: float) -> None:
+LINEAR = frozenset({"sum", "add", "subtract", "negative", "cast", "concat", "update", "gather", "where"})
+
+
+def rooms(graph: Graph, arrays: list[np.ndarray]) -> list[float]:
+    """For each output, the largest number among the terms of the sums that it is: their rounding errors do not cancel
+    where they do. That of a product of matrices is the largest product, times the number of terms."""
+    found: list[float] = []
+    values = interpret(replace(graph, outputs=tuple(range(len(graph.nodes)))), arrays)
+    for node, value in zip(graph.nodes, values, strict=True):
+        finite = np.abs(value[np.isfinite(value)]) if value.dtype.kind in "fc" else np.zeros(0)
+        room, args = float(finite.max(initial=0.0)), [found[a] for a in node.args]
+        if node.op == "matmul":
+            room = max(room, args[0] * args[1] * graph.nodes[node.args[0]].type.shape[-1])
+        elif node.op in LINEAR or OPS[node.op].kind == "view":
+            room = max(room, *args)
+        found.append(room)
+    return [found[o] for o in graph.outputs]
+
+
+def agree(graph: Graph, arrays: list[np.ndarray], results: Iterable[np.ndarray]) -> None:
+    """The graph's outputs, as bytes of any shape, are what it means."""
+    step = precision(graph)
+    for got, wanted, room in zip(results, interpret(graph, arrays), rooms(graph, arrays), strict=True):
+        close(np.frombuffer(got.tobytes(), wanted.dtype).reshape(wanted.shape), wanted, step, room)
+
+
+def close(got: np.ndarray, wanted: np.ndarray, step: float, room: float) -> None:
     """Equal but for the order of sums; integers that came from rounded floats may differ in places."""
-    assert got.dtype == wanted.dtype and got.shape == wanted.shape
     if wanted.dtype.kind in "biu":
         np.testing.assert_array_equal(got, wanted)
         return
     wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
-    scale = np.abs(wanted[np.isfinite(wanted)]).astype(np.float64).max(initial=0.0)
     np.testing.assert_allclose(
-        got.astype(wide), wanted.astype(wide), rtol=64 * step, atol=64 * step * scale, equal_nan=True
+        got.astype(wide), wanted.astype(wide), rtol=64 * step, atol=64 * step * room, equal_nan=True
     )

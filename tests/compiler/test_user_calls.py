@@ -21,7 +21,7 @@ from kernelgraph.runtime.devices.scalar_compile import linked, typed
 from kernelgraph.runtime.function import Function
 from kernelgraph.runtime.program import Kernel
 
-from .programs import close, graphs, precision
+from .programs import agree, graphs
 from .test_compiled import compiled
 from .test_ops_cuda import emulated
 
@@ -164,5 +164,4 @@ RANDOM = tuple(made(f, *d) for f, d in ((bent, ("f4", "f8")), (bent, ("f8", "i4"
 @given(graphs(steps=8, largest=20, dtypes=("float32", "float64", "int32", "bool"), functions=RANDOM))
 def test_in_random_graphs(case: tuple[Graph, list[Any]]) -> None:
     graph, arrays = case
-    for result, wanted in zip(compiled(graph, arrays), interpret(graph, arrays), strict=True):
-        close(result, wanted, precision(graph))
+    agree(graph, arrays, compiled(graph, arrays))

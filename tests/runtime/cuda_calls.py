@@ -60,6 +60,17 @@ def call(
     return [outputs[b] for b in plan.program.outputs], (events, arena, inputs)
 
 
+def downloaded(device: cuda.CUDADevice, graph: Any, memories: list[Any], events: Any) -> list[np.ndarray[Any, Any]]:
+    """The outputs of a call, each when its event has happened."""
+    found = []
+    for output, memory, event in zip(graph.outputs, memories, events, strict=True):
+        event.wait()
+        type = graph.nodes[output].type
+        found.append(np.empty(type.shape, type.dtype))
+        device.download(memory, found[-1])
+    return found
+
+
 def chain(kernels: int = 1) -> Any:
     """x -> x + x, and for more kernels sums over one axis after another."""
     b = Builder("chain")

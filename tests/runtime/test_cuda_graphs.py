@@ -23,10 +23,10 @@ from kernelgraph.runtime.program import Buffer, Int, Kernel, Library, Pointer, P
 from kernelgraph.runtime.schedule import schedule
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
-from cuda_calls import branches, call, chain, counted, device_on, forms, ready, start, uneven  # noqa: E402
+from cuda_calls import branches, call, chain, counted, device_on, downloaded, forms, ready, start, uneven  # noqa: E402
 from cuda_fake import FakeContext  # noqa: E402
 
-from tests.compiler.programs import close, graphs, precision  # noqa: E402
+from tests.compiler.programs import agree, graphs  # noqa: E402
 
 relaxed = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -62,13 +62,8 @@ def test_replayed_plans_mean_what_graphs_mean(always: None, case: Any, seed: int
                 event.wait()
         if turn == 2:
             memories = [device.allocate(max(1, a.nbytes)) for a in arrays]
-    wanted = interpret(graph, [a.copy(order="C") for a in arrays])
     for found, (events, *_) in kept:
-        for memory, event, result in zip(found, events, wanted, strict=True):
-            event.wait()
-            got = np.empty_like(result)
-            device.download(memory, got)
-            close(got, result, precision(graph))
+        agree(graph, [a.copy(order="C") for a in arrays], downloaded(device, graph, found, events))
     assert not any("no replay" in note for note in executable.notes), executable.notes
     if executable._replay is not None:
         assert counted(device, "launch_graph") == 4
