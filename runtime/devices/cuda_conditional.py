@@ -79,18 +79,20 @@ class Part:
         if moved is not None:
             self._turned = [_changes(task, moved) for task, _ in self.steps]
         if self.looks:
-            self._looking = [self._look(i, task, runner) for i, (task, runner) in enumerate(self.steps)]
+            tasks = [self._look(i, task, runner) for i, (task, runner) in enumerate(self.steps)]
+            self._device.load([task.kernel for task in tasks if task is not None])  # at once
+            self._looking = [self._device.step(task) if task is not None else None for task in tasks]
 
     @property
     def turned(self) -> bool:
         """Whether some kernel adds up what changes by a turn."""
         return any(any(moves) for moves in self._turned)
 
-    def _look(self, number: int, task: Task, runner: Any) -> Any:
+    def _look(self, number: int, task: Task, runner: Any) -> Task | None:
         if bodies_of(task):
             return None
         own = copy_task([runner.row]) if isinstance(runner, CopyStep) else task
-        return self._device.step(guarded_task(own, self._numbers, self._turned[number]))
+        return guarded_task(own, self._numbers, self._turned[number])
 
     def add(
         self, nodes: Nodes, addresses: Sequence[int], numbers: Sequence[Any], guard: Guard | None, flags: int = 0

@@ -9,6 +9,7 @@ the GPU counts.
 from __future__ import annotations
 
 import ctypes
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,12 +18,13 @@ from ..plan import Launch, Plan
 from ..program import Pointer, Task, bodies_of
 from ..turns import Turn, run_control
 from .cuda_conditional import Whole, uses_turn
-from .cuda_decided import Decided
+from .cuda_decided import Decided, Executable
 from .cuda_driver import CAPTURE_RELAXED, SUCCESS
 from .cuda_launch import HostStep
 from .cuda_nodes import Refused, ask
 
-GRAPH_NODES = 256  # of a graph of turns
+GRAPH_NODES, LEAST_NODES = 256, 4  # of a graph of turns
+GRAPHS = 6  # of turns, of one loop
 LEAST_LAUNCHES = 64  # fewer are launched as they are
 COUNTED = 128  # fewer of a known number, where turns differ, are launched as they are
 
@@ -54,7 +56,7 @@ class ControlStep:
         gpu = able and not whole.library
         self.waits = waits or not (known or gpu)  # no graph of somebody else's can hold it
         self._even = even and not waits
-        self._graph: tuple[Any, int] | None = None  # what the executable graph was made of, and it
+        self._graphs: OrderedDict[Any, Executable] = OrderedDict()  # of turns, by what they were made of
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
         hands = _Hands(self, stream)
@@ -64,7 +66,8 @@ class ControlStep:
                 decided = None
             if decided is not None and self._decide(decided, addresses, scalars, stream):
                 return SUCCESS
-            run_control(self._task, [body.turn(stream) for body in self._bodies], hands, addresses, scalars)
+            turns = [body.turn(stream) for body in self._bodies]
+            run_control(self._task, turns, hands, addresses, scalars)
         except Refused as refused:
             return refused.code
         return SUCCESS
@@ -76,11 +79,14 @@ class ControlStep:
         except Exception as error:  # a graph is an optimisation: say so, and go on without
             if self._driver.captures(stream)[1]:
                 raise
-            why = self._device.failure(error.code, "a graph") if isinstance(error, Refused) else error
+            why = self._why(error)
             self._notes.append(f"{self._task.name}: the host reads what decides, since there is no graph: {why}")
             self._decided = None
             return False
         return True
+
+    def _why(self, error: Exception) -> BaseException:
+        return self._device.failure(error.code, "making it") if isinstance(error, Refused) else error
 
     def repeat(self, rows: Rows, numbers: Sequence[Any], times: int, stream: int) -> int:
         """Turns with these addresses, over and over: how often they were launched as graphs, of `times`."""
@@ -88,25 +94,39 @@ class ControlStep:
         launches = len(body.order) * len(rows)
         if not self._even or launches * times < LEAST_LAUNCHES or driver.captures(stream)[1]:
             return 0
-        copies = max(1, min(times, GRAPH_NODES // max(1, launches)))
-        key = (tuple(map(tuple, rows)), tuple(numbers), copies)
-        if self._graph is None or self._graph[0] != key:
-            try:
-                made = self._captured(rows, numbers, copies)
-            except Refused as refused:  # a graph is an optimisation: say so, and go on without
-                self._notes.append(f"{self._task.name}: no graph of turns: {self._device.failure(refused.code, 'it')}")
-                self._even = False
-                return 0
-            self._drop(stream)
-            self._graph = key, made
-        for _ in range(times // copies):
-            ask(driver.launch_graph(self._graph[1], stream))
-        return times // copies * copies
+        done, copies = 0, max(1, min(times, GRAPH_NODES // max(1, launches)))
+        while done < times and copies * launches >= LEAST_NODES:  # what is left over has a smaller graph
+            if times - done >= copies:
+                graph = self._graph_of(rows, numbers, copies)
+                if graph is None:
+                    break
+                for _ in range((times - done) // copies):
+                    graph.launch(self._device, stream)
+            done, copies = times - (times - done) % copies, copies // 4
+        return done
 
-    def _captured(self, rows: Rows, numbers: Sequence[Any], copies: int) -> int:
+    def _graph_of(self, rows: Rows, numbers: Sequence[Any], copies: int) -> Executable | None:
+        key = (tuple(map(tuple, rows)), tuple(numbers), copies)
+        found = self._graphs.pop(key, None)
+        if found is None:
+            try:
+                found = self._captured(rows, numbers, copies)
+            except Exception as error:  # a graph is an optimisation: say so, and go on without
+                self._notes.append(f"{self._task.name}: no graph of turns: {self._why(error)}")
+                self._even = False
+                return None
+        self._graphs[key] = found
+        while len(self._graphs) > GRAPHS:
+            self._graphs.popitem(last=False)
+        return found
+
+    def _captured(self, rows: Rows, numbers: Sequence[Any], copies: int) -> Executable:
         driver, graphs = self._driver, self._device.graphs
         with graphs.lock:
-            stream = graphs.capturing()
+            lane = graphs.lane() if self.whole.library else None
+            stream = graphs.capturing() if lane is None else lane.capturing((False,))[0]
+            if lane is not None:
+                self._device.blas.handle(stream)  # with memory that what is launched on the lane takes turns with
             ask(driver.begin_capture(stream, CAPTURE_RELAXED))
             try:
                 turn = self._bodies[0].turn(stream)
@@ -119,13 +139,7 @@ class ControlStep:
         code, executable = driver.instantiate(graph)
         driver.destroy_graph(graph)
         ask(code)
-        return int(executable)
-
-    def _drop(self, stream: int) -> None:
-        if self._graph is not None:
-            ask(self._driver.synchronize_stream(stream))
-            self._driver.destroy_executable(self._graph[1])
-            self._graph = None
+        return Executable(driver, executable, (), 0 if lane is None else lane.stream)
 
 
 class _Body:

@@ -22,6 +22,16 @@ class Executable:
         self._driver, self.handle, self._kept, self.stream = driver, handle, kept, stream
         self.last: CudaEvent | None = None  # after the latest launch
 
+    def launch(self, device: Any, stream: int) -> None:
+        """In the order of a stream. Raises Refused."""
+        record, own = device.events.record, self.stream or stream
+        if own != stream:
+            ask(self._driver.wait(own, record(stream).handle, 0))
+        ask(self._driver.launch_graph(self.handle, own))
+        self.last = record(own)
+        if own != stream:
+            ask(self._driver.wait(stream, self.last.handle, 0))
+
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():
             return
@@ -46,23 +56,14 @@ class Decided:
             return
         key = self._whole.key(addresses, scalars)
         found = self._made.get(key)
-        if found is None:
+        if found is None:  # to make it takes as long as some six turns of the host
             found = self._make(addresses, scalars)
             while len(self._made) >= GRAPHS:
                 self._made.popitem(last=False)
             self._made[key] = found
         else:
             self._made.move_to_end(key)
-        self._launch(found, stream)
-
-    def _launch(self, found: Executable, stream: int) -> None:
-        record, own = self._device.events.record, found.stream or stream
-        if own != stream:
-            ask(self._driver.wait(own, record(stream).handle, 0))
-        ask(self._driver.launch_graph(found.handle, own))
-        found.last = record(own)
-        if own != stream:
-            ask(self._driver.wait(stream, found.last.handle, 0))
+        found.launch(self._device, stream)
 
     def _nodes(self, addresses: Sequence[int], scalars: Sequence[Any]) -> Nodes:
         nodes = Nodes(self._device)

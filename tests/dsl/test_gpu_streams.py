@@ -168,6 +168,29 @@ def test_calls_become_part_of_somebody_elses_graph(gpu: cuda.CUDADevice) -> None
     assert len(gpu.captures) == 0
 
 
+def test_loops_become_part_of_somebody_elses_graph(gpu: cuda.CUDADevice) -> None:
+    def halvings(x: Any) -> Any:
+        return kg.while_loop(lambda c: c[0].max() > 1, lambda c: (c[0] * 0.5, c[1] + 1), (x, 0))
+
+    f = kg.kernel_graph(halvings, device="cuda")
+    lender, driver = Lender(gpu.context), gpu.context.driver
+    made = lender.array(X)
+    x = ByInterface(made.lender, made.memory, made.view)
+    gpu.context.synchronize()
+    driver.begin_capture(lender.handle, 0)
+    with kg.stream(lender.handle):
+        found = f(x)
+    code, graph = driver.end_capture(lender.handle)
+    assert code == 0
+    _, executable = driver.instantiate(graph)
+    for factor in (1, 40, 0):
+        x.late(X * factor)
+        driver.launch_graph(executable, lender.handle)
+        gpu.context.synchronize()
+        for one, other in zip(found, halvings(X * factor), strict=True):
+            np.testing.assert_array_equal(one._read(), np.asarray(other))
+
+
 def test_a_split_function_is_not_captured(gpu: cuda.CUDADevice) -> None:
     f = kg.kernel_graph(lambda x: x * 2 if x.sum() > 0 else x, device="cuda", untraceable="split")
     x = kg.asarray(X, device="cuda").wait()

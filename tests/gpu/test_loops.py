@@ -102,3 +102,16 @@ def test_products_of_loops_in_flight() -> None:
     for u, found in [(u, decorated(u)) for u in arrays]:
         for one, other in zip(leaves(found), leaves(multiplied(u, 30)), strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_products_of_a_known_number_of_turns_in_flight() -> None:
+    """The same, of graphs of turns that the host launches."""
+    weights = np.triu(np.ones((200, 200))) / 200
+
+    def powers(x: Any) -> Any:
+        return kg.fori_loop(0, 100, lambda i, x: np.minimum(x @ weights + x, 3), x)
+
+    decorated = kg.kernel_graph(device="cuda")(powers)
+    arrays = [np.random.default_rng(i).random((200, 200)) for i in range(6)]
+    for u, found in [(u, decorated(u)) for u in arrays]:
+        np.testing.assert_allclose(np.asarray(found), np.asarray(powers(u)), rtol=1e-9)

@@ -174,6 +174,9 @@ class FakeDriver:
 
     # graphs
 
+    def tell_when_gone(self, graph: int, argument: int, function: int) -> int:
+        return SUCCESS
+
     def begin_capture(self, stream: int, mode: int) -> int:
         if code := self._code("begin_capture", stream):
             return code

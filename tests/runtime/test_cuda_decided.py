@@ -79,6 +79,21 @@ def test_the_gpu_decides(function: Any, turns: int) -> None:
     same(got(device, memories, kept, wanted), wanted)
 
 
+def test_a_graph_of_turns_holds_loops_in_which_the_gpu_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_control, "LEAST_LAUNCHES", 1)
+
+    def within(u: Any, turns: int) -> Any:
+        def turn(i: Any, u: Any) -> Any:
+            return kg.while_loop(lambda c: c[1] < 2, lambda c: (c[0] * 0.5, c[1] + 1), (u, 0))[0] + 1
+
+        return kg.fori_loop(0, turns, turn, u)
+
+    device, executable, u, (graph, wanted) = start(within, 7)
+    memories, kept = call(device, executable, put(device, graph, u))
+    assert reads(device) == 0 and counted(device, "launch_graph") > 1, executable.notes
+    same(got(device, memories, kept, wanted), wanted)
+
+
 @pytest.mark.parametrize("turns", [0, 7, 9])
 @pytest.mark.parametrize("function", COUNTED)
 def test_the_gpu_counts(function: Any, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
