@@ -48,8 +48,11 @@ def _before(x: Tracer, v: Tracer, side: str) -> Tracer:
     return apply("logical_or", apply("less_equal", x, v), apply("isnan", v))
 
 
-def equal_bins(x: Tracer, low: float, high: float, count: int) -> tuple[Tracer, Tracer] | None:
-    """np.histogram of a flat array in equal bins of a known range: counts and edges; None for dtypes that NumPy does.
+def equal_bins(
+    x: Tracer, low: float, high: float, count: int, weights: Tracer | None = None
+) -> tuple[Tracer, Tracer] | None:
+    """np.histogram of a flat array in equal bins of a known range: counts (or sums of weights, added up in float64) and
+    edges; None for dtypes that NumPy does.
 
     Each value's bin is computed as NumPy does, and put right against the edges where rounding moved it."""
     if x.dtype.kind not in "iuf" or x.dtype == np.float16 or not x.size or count < 1:
@@ -76,6 +79,7 @@ def equal_bins(x: Tracer, low: float, high: float, count: int) -> tuple[Tracer, 
     place = apply("where", over, apply("add", place, 1), place)
     place = apply("where", keep, place, count)  # one more bin, for what lies outside
     narrow = cast(place, np.int32, copy=False) if count < 2**31 - 1 else place  # half the memory
-    counts = host_one("bincount", [narrow], (count + 1,), dtypes=[np.intp], minlength=count + 1)
+    kind, given = (np.intp, [narrow]) if weights is None else (np.float64, [narrow, weights])
+    counts = host_one("bincount", given, (count + 1,), dtypes=[kind], minlength=count + 1)
     part: Tracer = METHODS["__getitem__"](counts, slice(0, count))
-    return part, table
+    return part if weights is None else cast(part, weights.dtype, copy=False), table

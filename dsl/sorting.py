@@ -9,7 +9,7 @@ import numpy as np
 
 from .aliasing import assign
 from .axes import Axes, to_axes, to_axis
-from .dispatch import implements
+from .dispatch import METHODS, implements
 from .elementwise import apply
 from .errors import DTypeError, ShapeError, UnsupportedError
 from .host import host, host_one, known, written
@@ -17,9 +17,10 @@ from .joins import stack
 from .known import settled_value
 from .operands import array_of, to_index
 from .reductions import any as any_of
+from .reductions import sum as sum_of
 from .searching import equal_bins, search
 from .tracer import Tracer
-from .views import expand_dims, flip, ravel, reshape
+from .views import cast, expand_dims, flip, ravel, reshape
 
 SMALL = 32  # up to so many elements are looked for one by one, in a kernel
 
@@ -290,29 +291,39 @@ def histogram(
 ) -> tuple[Tracer, Tracer]:
     """Counts and edges. The number of bins must be known."""
     wanted, x, limits = _bins(bins), ravel(a), _range(range)
-    if isinstance(wanted, int) and limits is not None and weights is None and not density:
-        found = _equal_bins(x, wanted, limits)
+    each = None if weights is None else ravel(weights)
+    if each is not None and array_of(weights).shape != array_of(a).shape:
+        raise ShapeError("weights should have the same shape as a.")
+    if isinstance(wanted, int) and limits is not None and (each is None or each.dtype.kind in "iuf"):
+        found = _equal_bins(x, wanted, limits, each)
         if found is not None:
-            return found
+            return _dense(*found) if density else found
     options: dict[str, Any] = {"range": limits, "density": density or None}
     arrays, names, tiny = [x], [], [(1,)]
     if isinstance(wanted, int):
         options["bins"], count = wanted, wanted
     else:
         arrays, names, tiny, count = [x, wanted], ["bins"], [(1,), (2,)], wanted.size - 1
-    if weights is not None:
-        arrays, names, tiny = [*arrays, ravel(weights)], [*names, "weights"], [*tiny, (1,)]
+    if each is not None:
+        arrays, names, tiny = [*arrays, each], [*names, "weights"], [*tiny, (1,)]
     counts, edges = host(
         "histogram", arrays, [(count,), (count + 1,)], tiny=tiny, named=tuple(names) or None, **options
     )
     return counts, edges
 
 
-def _equal_bins(x: Tracer, count: int, limits: Any) -> tuple[Tracer, Tracer] | None:
+def _equal_bins(x: Tracer, count: int, limits: Any, weights: Tracer | None) -> tuple[Tracer, Tracer] | None:
     low, high = limits
     if low > high:
         raise ShapeError("max must be larger than min in range parameter.")
-    return equal_bins(x, low, high, count) if np.isfinite(low) and np.isfinite(high) else None
+    return equal_bins(x, low, high, count, weights) if np.isfinite(low) and np.isfinite(high) else None
+
+
+def _dense(counts: Tracer, edges: Tracer) -> tuple[Tracer, Tracer]:
+    """Counts over the widths of their bins and over all that was counted."""
+    cut = METHODS["__getitem__"]
+    widths = cast(apply("subtract", cut(edges, slice(1, None)), cut(edges, slice(None, -1))), np.float64, copy=False)
+    return apply("divide", apply("divide", counts, widths), sum_of(counts)), edges
 
 
 @implements(np.histogram_bin_edges)

@@ -166,12 +166,14 @@ def combine_text(dtype: DType, values: DType, op: str, each: int, ordered: bool,
         f"            long = {key(f'stop + {CHUNK - 1}')} == k if stop + {CHUNK} <= n0 else False",
         "            stop = stop if long else n0",
         f"            r = load_{t}_1x1(a3, k, i32(0), i32(0))",
+        f"            p = {place}",
         "            again = k",
         "            while again == k:",
-        f"                v = {value}",
-        f"                {combined(op, 'r', 'v')}",
-        "                j += 1",
+        f"                v = {own(f'load_{given}_1x1(a2, p, i32(0), i32(0))')}",
+        "                j += 1",  # what the next turn needs is on its way while this one waits for its value
+        f"                p = {place} if j < n0 else i64(0)",
         f"                again = {key('j')} if j < stop else n1",
+        f"                {combined(op, 'r', 'v')}",
         f"            store_{t}_1x1(a3, k, i32(0), i32(0), r)",
     ]
     if more:

@@ -240,13 +240,13 @@ def collect_text(dtype: DType, down: bool) -> str:
         "base_ = shared_u64_1()",
         "row = udiv(i64(bid_x()), n1)",
         f"at = urem(i64(bid_x()), n1) * {THREADS * EACH} + i64(x)",
+        f"v = load_{t}_1x{EACH}_if(a0, row * n0 + at, i64({THREADS}), i32(0), "
+        f"below_1x{EACH}(at, i64({THREADS}), i32(0), n0))",
         f"key = {key if k == 'u64' else f'{k}_from_u64({key})'}",
         f"place = i64_from_u64({word.format(PLACE)})",
         "if x == 0:",
         "    sstore_u32_1(many, i32(0), u32(0))",
         "barrier()",
-        f"v = load_{t}_1x{EACH}_if(a0, row * n0 + at, i64({THREADS}), i32(0), "
-        f"below_1x{EACH}(at, i64({THREADS}), i32(0), n0))",
         *encoded("v", dtype, True, down),
     ]
     for i in range(EACH):
@@ -260,7 +260,9 @@ def collect_text(dtype: DType, down: bool) -> str:
     lines += [
         "barrier()",
         "if x == 0:",
-        "    sstore_u64_1(base_, i32(0), gadd_u64(a3, row, u64_from_u32(sload_u32_1(many, i32(0)))))",
+        "    found = sload_u32_1(many, i32(0))",
+        "    base = gadd_u64(a3, row, u64_from_u32(found)) if found > 0 else u64(0)",
+        "    sstore_u64_1(base_, i32(0), base)",
         "barrier()",
         "to = row * n2 + i64_from_u64(sload_u64_1(base_, i32(0)))",
     ]

@@ -120,6 +120,8 @@ def test_searching(table: Any, values: Any) -> None:
 def test_histograms(x: Any, limits: Any) -> None:
     for bins in (1, 7):
         agrees(lambda x, n=bins: np.histogram(x, n, limits), x)
+        agrees(lambda x, n=bins: np.histogram(x, n, limits, weights=(x * 3 + 1).astype("f4")), x)
+        agrees(lambda x, n=bins: np.histogram(x, n, limits, True, np.full(x.shape, 3)), x)
 
 
 @given(arrays(("f4", "i8", "u1"), (1, 3), 1), st.data())
