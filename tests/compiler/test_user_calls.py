@@ -80,7 +80,9 @@ def test_text_means_what_the_function_does(shape: list[int], form: str, dtype: s
     arrays = [np.asarray(rng.integers(1, 40, k.shape) - 20 * (k.dtype.kind == "f")).astype(k.dtype) for k in kinds]
     with np.errstate(all="ignore"):
         for got, want in zip(emulated(graph, arrays), interpret(graph, arrays), strict=True):
-            np.testing.assert_allclose(got, want.ravel(), rtol=1e-5, atol=1e-5)
+            largest = np.abs(want[np.isfinite(want)]).max(initial=0)
+            room = 1e-5 + (1e-6 * largest if dtype == "f4" else 0)  # for what cancels in a float32's sum
+            np.testing.assert_allclose(got, want.ravel(), rtol=1e-5, atol=room)
 
 
 @pytest.mark.parametrize("form", ["plain", "chosen", "rows", "transposed"])
