@@ -38,7 +38,7 @@ from .cuda_guards import (
     leave_task,
     true_up_to,
 )  # fmt: skip
-from .cuda_launch import KernelStep
+from .cuda_launch import HostStep, KernelStep
 from .cuda_library import BatchStep, CopyStep, ManyStep, MatmulStep
 from .cuda_nodes import Nodes
 from .cuda_texts import copy_task
@@ -70,7 +70,12 @@ class Part:
                 if runner.whole.refusal is not None:
                     return str(runner.whole.refusal)
             elif not isinstance(runner, (KernelStep, CopyStep, *LIBRARY)):
-                return f"{task.name} waits for the host"
+                why = (
+                    "waits for the host"
+                    if isinstance(runner, HostStep)
+                    else "is of a library that keeps memory of its own"
+                )
+                return f"{task.name} {why}"
         return None
 
     def load(self, moved: dict[int, int] | None = None) -> None:
