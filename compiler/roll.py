@@ -5,6 +5,8 @@ What comes out computes the same with the same operations in the same order; it 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..runtime.settings import settings
 from .builder import Builder
 from .graph import Graph, Node, Value
@@ -32,7 +34,9 @@ def roll(graph: Graph) -> Rolled:
     while (more := _once(found.graph) or _once(_forwarded(found.graph))) is not None:
         if more.wanted:
             return Rolled(graph, [], more.wanted)
-        found = Rolled(more.graph, [*found.arrays, *more.arrays])
+        if more.body is None:
+            return replace(found, why=(*found.why, *more.why))
+        found = Rolled(more.graph, [*found.arrays, *more.arrays], why=(*found.why, *more.why))
     return found
 
 
@@ -68,8 +72,12 @@ def _tried(graph: Graph, row: Row, stretch: Stretch) -> Rolled | None:
             continue
         if _is_shorter(found, graph, turns * p):
             best = _joined(graph, row, start, p, turns, found)
+            lines = graph.lines[int(row.order[start])] if graph.lines else ""
+            what = f"{turns} turns of {p} operations" + (f" at {lines}" if lines else "")
             few = len(graph.nodes) <= WHOLE_NODES
-            return None if few and (turns < MANY_TURNS or _loses(graph, best.graph)) else best
+            if few and (turns < MANY_TURNS or _loses(graph, best.graph)):
+                return Rolled(graph, [], why=(f"{what} stay as they were traced",))
+            return replace(best, why=(f"{what} are a loop{''.join(best.why)}",))
     return None
 
 
@@ -87,6 +95,7 @@ def _joined(graph: Graph, row: Row, start: int, period: int, turns: int, one: Ro
     """The loop with as many turns in one as pay: what follows each other in one turn is fused, and its values stay in
     registers where they do not have to go through memory. The turns left over stay behind the loop."""
     best, cost, count = one, _cost_of(one, 1), 2
+    first = cost
     while count * period <= MOST_NODES and turns // count >= LEAST_TURNS:
         even = min(range(count, count // 2, -1), key=lambda n: turns % n)  # as few left over as can be
         try:
@@ -96,7 +105,8 @@ def _joined(graph: Graph, row: Row, start: int, period: int, turns: int, one: Ro
         took = _cost_of(found, even)
         if took > GAIN * cost or not _is_shorter(found, graph, turns * period):
             break
-        best, cost, count = found, took, 2 * count
+        why = f", {even} of them in one turn: {took:.2f} us each as predicted, {first:.2f} one by one"
+        best, cost, count = replace(found, why=(why,)), took, 2 * count
     return best
 
 

@@ -25,7 +25,8 @@ class Rolled:
     graph: Graph
     arrays: list[Array]
     wanted: frozenset[int] = frozenset()  # numbers of the call (by their place) that keep a long loop from being one
-    body: Graph | None = None  # of the loop
+    body: Graph | None = None  # of the loop; None where none was made
+    why: tuple[str, ...] = ()  # remarks for `explain`
 
 
 def rolled(graph: Graph, row: Row, start: int, period: int, turns: int, roll: Roll, joined: int = 1) -> Rolled:

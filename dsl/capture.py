@@ -47,7 +47,7 @@ class Captured:
     """A trace that is over, or a part of one. host: a call's leaves -> the graph's scalars, then the numbers that are
     returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument", leaf)
     or ("static", value). feeds: the leaves that fill the graph's inputs, before `arrays`. line: where it was split.
-    watched: outputs that are looked at when they are there, and by what."""
+    watched: outputs that are looked at when they are there, and by what. rolled: remarks on Python loops."""
 
     graph: Graph
     arrays: tuple[np.ndarray[Any, Any], ...]
@@ -61,6 +61,7 @@ class Captured:
     text: str = ""
     line: str = ""
     watched: Watched = ()
+    rolled: tuple[str, ...] = ()
 
 
 def capture(
@@ -194,6 +195,7 @@ def _captured(
         text,
         line,
         watched,
+        made.why,
     )
 
 

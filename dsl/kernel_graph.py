@@ -313,6 +313,7 @@ class KernelGraph:
             lines.append(
                 f"{len(captured.graph.numbers)} numbers are passed at each call; another value compiles nothing"
             )
+        lines += captured.rolled
         if captured.line:
             key = self._key(*self._leaves(*self._parameters.bind(args, options)))
             entry = versions.known(key, leaves, ())
