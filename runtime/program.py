@@ -136,7 +136,7 @@ Argument = Pointer | Int | Scalar | Constant
 class Task:
     """One launch, or one loop or branch with all that it launches. Everything that it touches is in `reads` and
     `writes`; a buffer that is in both is either listed in `same_element` (each element is read only by the iteration
-    that writes it) or may be touched in any order.
+    that writes it, or the kernel itself orders its iterations there) or may be touched in any order.
 
     units: parallel iterations of a kernel; `units` is cut into chunks of `grain` on the CPU.
     grid, block: the launch shape on a GPU. cost: estimated microseconds of the whole task on the target device.

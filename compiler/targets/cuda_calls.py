@@ -46,8 +46,8 @@ class Calls:
         self, name: str, text: str, reads: Sequence[Array], writes: Sequence[Array], pointers: Sequence[Array],
         numbers: Sequence[int], blocks: int, threads: int = THREADS, passes: float = 1.0,
     ) -> None:  # fmt: skip
-        """A launch of kernel text with NAME for its name, of so many blocks along x. reads, writes: what it touches;
-        passes: how often it moves them."""
+        """A launch of kernel text with NAME for its name, of so many blocks along x. reads, writes: what it touches,
+        in both what blocks pass each other by atomic steps; passes: how often it moves them."""
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         own = f"k_{digest}"
         kernel = Kernel(own, "cuda", text.replace("NAME", own), ("ptr",) * len(pointers) + ("i64",) * len(numbers))
@@ -60,6 +60,7 @@ class Calls:
                 kernel,
                 arguments,
                 *regions,
+                frozenset(r.buffer for r in regions[0] if r in regions[1]),
                 grid=(blocks, 1, 1),
                 block=(threads, 1, 1),
                 cost=round(2 + moved / 4.0e6, 3),

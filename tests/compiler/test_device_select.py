@@ -11,6 +11,7 @@ import kernelgraph as kg
 from kernelgraph.compiler.pipeline import build
 from kernelgraph.compiler.targets import cuda_select, cuda_select_text
 from kernelgraph.runtime.program import Library
+from kernelgraph.runtime.verify import verify
 
 from .test_device_calls import agrees, graph_of
 from .test_device_sort import numbers
@@ -51,6 +52,22 @@ def test_most_of_a_row_is_sorted(small: None) -> None:
     x = np.zeros((3, 5000), np.float32)
     for k, name in ((600, "collect"), (2500, "sort_pass")):
         assert name in [t.name for t in build(graph_of(lambda x, k=k: kg.topk(x, k), x), "cuda").tasks]
+
+
+def test_plans_of_device_calls_are_safe() -> None:
+    """Sorts, scans and counts pass words between their blocks; the verifier is told so."""
+
+    def added(x: Any, i: Any) -> Any:
+        y = x.copy()
+        np.add.at(y, i, 1)
+        return y
+
+    x, i = np.zeros((3, 9000), np.float32), np.zeros(9000, np.int64)
+    calls = (lambda x: np.sort(x), lambda x: np.argsort(x, 1), lambda x: np.cumsum(x, 1), np.median, np.nanmedian)
+    for call in (*calls, lambda x: kg.topk(x, 5), lambda x: kg.topk(x.T[::2], 4000, 0)):
+        assert not verify(kg.kernel_graph(call, device="fake", streams="max").plan(x))
+    for places in (9, 5000):
+        assert not verify(kg.kernel_graph(added, device="fake", streams="max").plan(np.zeros(places, "f4"), i))
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [("f2", (1, 1 << 14)), ("u1", (200, 1 << 13))])
