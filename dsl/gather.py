@@ -194,6 +194,12 @@ def _in_range(index: np.ndarray[Any, Any], n: int, axis: int) -> np.ndarray[Any,
     return np.where(index < 0, index + n, index).astype(np.intp)
 
 
+def nonempty(x: Tracer, assigned: bool) -> None:
+    """Raises IndexingError where elements are assigned to an array that has none."""
+    if assigned and not x.size:
+        raise IndexingError(f"no index is in range: the array of shape {x.shape} is empty")
+
+
 def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
     """x[keys] = value, in place; of an index that comes twice the last value stays."""
     shape, key, arrays = _plan(x, keys)
@@ -203,6 +209,7 @@ def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
     builder = x._trace.builder
     if not fits or builder.broadcast_shapes("assignment", [new.shape[excess:], shape]) != shape:
         raise ShapeError(f"a value of shape {new.shape} cannot be assigned to a part of shape {shape}")
+    nonempty(x, 0 not in shape)
     found = _slices(x, keys)
     if found is None or found[1].ndim != 1 or len(set(found[1].tolist())) < found[1].size:
         assign(x, host_one("setitem", [x, *arrays, new], x.shape, dtypes=[x.dtype], key=key))

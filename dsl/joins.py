@@ -144,6 +144,8 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tracer:
             return chosen
         repeats = int(counts.reshape(()))
     times = to_index(repeats, "repeats")
+    if times < 0:
+        raise ShapeError(f"repeats may not be negative, got {times}")
     lead, n, rest = x.shape[:at], x.shape[at], x.shape[at + 1 :]
     return copy(
         reshape(broadcast_to(reshape(x, (*lead, n, 1, *rest)), (*lead, n, times, *rest)), (*lead, n * times, *rest))

@@ -13,7 +13,7 @@ from .axes import to_axis, to_shape
 from .dispatch import implements
 from .elementwise import apply
 from .errors import DTypeError, IndexingError, ShapeError, UnsupportedError
-from .gather import MANY_RUNS, looked_up, runs
+from .gather import MANY_RUNS, looked_up, nonempty, runs
 from .host import host, host_one, written
 from .indexing import getitem
 from .joins import concatenate
@@ -100,12 +100,14 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tracer:
 def put_along_axis(arr: Tracer, indices: Any, values: Any, axis: int | None) -> None:
     index = array_of(indices)
     where = None if axis is None else to_axis(axis, arr.ndim)
+    nonempty(arr, 0 not in index.shape)
     new = host_one("put_along_axis", [arr, index, values], arr.shape, dtypes=[arr.dtype], axis=where)
     assign(arr, new)
 
 
 @implements(np.put, method=True)
 def put(a: Tracer, ind: Any, v: Any, mode: str = "raise") -> None:
+    nonempty(a, array_of(ind).size > 0)
     assign(a, host_one("put", [a, ind, v], a.shape, dtypes=[a.dtype], mode=mode))
 
 

@@ -11,6 +11,7 @@ from .axes import to_axes, to_axis
 from .dispatch import FUNCTIONS, METHODS, UFUNCS
 from .elementwise import call_ufunc
 from .errors import IndexingError, UnsupportedError
+from .gather import nonempty
 from .host import host_one, known
 from .operands import array_of, checked_dtype, to_index
 from .reductions import NO_VALUE
@@ -76,6 +77,7 @@ def at_ufunc(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
         raise UnsupportedError(f"np.{ufunc.__name__}.at on an array that is no argument; pass it as an argument")
     key, arrays = static_key(indices)
     operands = [] if b is None else [array_of(b)]
+    nonempty(a, a.ndim == 1 and any(i.size for i in arrays))
     options = {"ufunc": ufunc.__name__, "key": key}
     assign(a, host_one("at", [a, *arrays, *operands], a.shape, dtypes=[a.dtype], **options), "unsafe")
 

@@ -321,6 +321,7 @@ MISTAKES: list[Any] = [
     (lambda x: np.lexsort((x, x[1:])), np.ones(3), kg.ShapeError, "one shape"),
     (lambda x: np.repeat(x, 2**62), np.ones(3), kg.ShapeError, "more elements than there can be"),
     (lambda x: np.zeros((2**40, 2**30)) + x, np.ones(1), kg.ShapeError, "more elements than there can be"),
+    (lambda x: np.repeat(x, -1), np.ones(3), kg.ShapeError, "negative"),
     (lambda x: np.partition(x, 3), np.ones(3), kg.ShapeError, "out of bounds"),
     (lambda x: np.fft.fft(x, 0), np.ones(3), kg.ShapeError, "data points"),
     (lambda x: np.polyfit(x, x, 1, full=True), np.ones(3), kg.UnsupportedError, "lstsq"),
@@ -333,6 +334,18 @@ def test_mistakes(function: Any, x: Any, kind: Any, words: str) -> None:
     with pytest.raises(kind, match=words) as caught:
         kg.kernel_graph(function, device="cpu").graph(x)
     assert str(caught.value).startswith("test_host.py:")
+
+
+def test_nothing_is_assigned_to_an_empty_array() -> None:
+    def assigned(x: Any, i: Any) -> None:
+        x[i] = 1
+
+    puts = (lambda x, i: np.put(x, i, 1), lambda x, i: np.put_along_axis(x, i, 1, 0), lambda x, i: np.add.at(x, i, 1))
+    for function in (assigned, *puts):
+        f = kg.kernel_graph(lambda x, i, f=function: f(x.copy(), i), device="cpu")
+        with pytest.raises(IndexError, match="is empty"):
+            f.graph(np.zeros(0), np.zeros(2, int))
+        f(np.zeros(0), np.zeros(0, int))
 
 
 def test_outside_of_a_trace_numpy_does_it_at_once() -> None:
