@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..runtime.devices.cuda_properties import GpuProperties
+
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
@@ -28,8 +30,11 @@ class CostModel:
         return self.launch + max(nbytes / self.bandwidth, flops / self.flops)
 
 
-# cpu: two cores with 256-bit vectors or wider; cuda: an H200's copy rate and float32 rate (measured), derated.
-MODELS: dict[str, CostModel] = {
-    "cpu": CostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16),
-    "cuda": CostModel(4.0e6, 30e6, 2.0, 1 << 14, 264, 1 << 14),
-}
+CPU = CostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16)  # two cores with 256-bit vectors or wider
+LANE_FLOPS = 1776.0  # flop-equivalents per us of a GPU's lane (an H200's float32 rate, measured), derated
+
+
+def gpu_model(gpu: GpuProperties) -> CostModel:
+    """Two blocks on each multiprocessor fill a GPU."""
+    flops = LANE_FLOPS * gpu.float_lanes * gpu.multiprocessors
+    return CostModel(gpu.bandwidth, flops, 2.0, 1 << 14, 2 * gpu.multiprocessors, 1 << 14)

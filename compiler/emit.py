@@ -18,7 +18,6 @@ from .kernel import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, Reduction
 from .literals import lift
 from .maps import Map, identity, pointwise, through, touches
 from .ops import OPS
-from .target import TARGETS
 from .types import FLOAT32, FLOAT64, INT64, DType
 from .val import Val
 
@@ -328,7 +327,7 @@ class Emitter:
         number = {a: i for i, group in enumerate(axes) for a in group}
         sizes = tuple(math.prod(self.domain.sizes[a] for a in group) for group in axes)
         phases = tuple(_rename(p, number) for p in phases)
-        operands, ints, target = [], [Int(n) for n in sizes], TARGETS[self.b.target]
+        operands, ints, target = [], [Int(n) for n in sizes], self.b.target
         wide = any(n > LIMIT_32 for n in (math.prod(sizes[: len(parallel)]), math.prod(sizes[len(parallel) :])))
         for access in self.accesses:
             layout, reach, aligned = "", 0, access.place.aligned and access.offset % ALIGNMENT == 0

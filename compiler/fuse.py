@@ -7,21 +7,22 @@ a node whose users are all in one group can create no path around it, any other 
 
 from __future__ import annotations
 
-from .cost import MODELS, CostModel
+from .cost import CostModel
 from .graph import Graph
 from .groups import MAX_NODES, MAX_STORES, Cover, Fusion, OpenGroup
 from .hazards import order_updates
 from .maps import Map, identity, of_memory, renumber, through, touches
 from .ops import OPS
+from .target import Target
 from .types import ArrayType
 
 CHEAP = 4.0  # flop-equivalents that are always recomputed rather than stored
 SLOW = 1000.0  # flop-equivalents that are never computed twice: a row that is read twice loads them
 
 
-def fuse(graph: Graph, target: str = "cpu") -> Fusion:
+def fuse(graph: Graph, target: Target) -> Fusion:
     """The groups of a graph that `materialize` has prepared."""
-    return Fuser(graph, MODELS[target]).run()
+    return Fuser(graph, target.model).run()
 
 
 class Fuser(Cover):

@@ -16,7 +16,7 @@ from .body import Body
 from .graph import Node
 from .kernel import POINT, LoopNest, Operand
 from .maps import Map
-from .target import TARGETS
+from .target import Target
 from .types import INT64, UINT64
 from .val import Val, select
 
@@ -29,8 +29,8 @@ NONE = 0  # in a report: no index was bad, for this one never is (an axis of no 
 class Reports:
     """Where the kernels of a group report bad indices: one int64 for each looked-up axis of a gather."""
 
-    def __init__(self, target: str) -> None:
-        self.wanted = target == "cpu" or settings.verify
+    def __init__(self, target: Target) -> None:
+        self.wanted = target.name == "cpu" or settings.verify
         self.buffer = -1
         # (gather, axis) -> (axis, its length, the user's line), in the order of slots
         self.rows: dict[tuple[int, int], tuple[int, int, str]] = {}
@@ -44,16 +44,16 @@ class Reports:
         buffers[self.buffer] = Buffer(8 * len(self.rows), "temp")
         return Place(self.buffer, 8 * list(self.rows).index((number, axis)), (), True)
 
-    def around(self, tasks: list[Task], target: str, line: str) -> list[Task]:
+    def around(self, tasks: list[Task], target: Target, line: str) -> list[Task]:
         """The kernels of a group between a task that clears the reports and one that raises IndexError on any."""
         if not self.rows:
             return tasks
         region = Region(self.buffer, 0, (len(self.rows),), (8,), 8, "int64")
         written = tuple(dict.fromkeys(w for t in tasks for w in t.writes if w.buffer != self.buffer))
         form = _cleared()
-        launch = TARGETS[target].launch(form, [len(self.rows)])
+        launch = target.launch(form, [len(self.rows)])
         clear = Task(
-            "clear_report", TARGETS[target].kernel(form), (Pointer(self.buffer), Int(len(self.rows))), (), (region,),
+            "clear_report", target.kernel(form), (Pointer(self.buffer), Int(len(self.rows))), (), (region,),
             units=launch.units, grain=launch.grain, grid=launch.grid, block=launch.block, cost=0.1, line=line,
         )  # fmt: skip
         # it has the results as reads and writes, so that whoever waits for them waits for it

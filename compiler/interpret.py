@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime.epilogue import product
 from ..runtime.host import HOST
 from ..runtime.own import call_back
 from .graph import Graph, Node
@@ -167,7 +168,7 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
     "concat": lambda node, *parts: np.concatenate(parts, axis=node.attr("axis")),
     "update": _update,
     "assemble": _assemble,
-    "matmul": lambda node, a, b: np.matmul(a, b),
+    "matmul": lambda node, a, b, *bias: product(a, b, node.type.dtype, dict(node.attrs).get("epilogue", ()), *bias),
     "host": _host,
     "loop": _loop,
     "branch": _branch,

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from ..runtime.function import Function
 from ..runtime.program import Buffer, Library, Program, Region, Task
 from .access import ALIGNMENT, Array, Place
-from .cost import MODELS
 from .graph import Graph, Node
 from .groups import Fusion, Group
 from .lower_control import PlanBody, control_task, no_bodies, region_of
@@ -17,7 +16,7 @@ from .materialize import Layout, part_regions
 from .nest import KernelBuilder
 from .ops import OPS
 from .own import own_tasks
-from .target import TARGETS
+from .target import Target
 
 HOST_CALL = 5.0  # microseconds to hand a step to Python
 
@@ -26,7 +25,7 @@ def lower(
     graph: Graph,
     fusion: Fusion,
     layouts: Sequence[Layout],
-    target: str,
+    target: Target,
     fastmath: bool = False,
     plan_body: PlanBody = no_bodies,
     loose: frozenset[int] = frozenset(),
@@ -41,7 +40,7 @@ class _Lowering:
     graph: Graph
     fusion: Fusion
     layouts: Sequence[Layout]
-    target: str
+    target: Target
     fastmath: bool
     plan_body: PlanBody
     loose: frozenset[int]
@@ -63,7 +62,7 @@ class _Lowering:
             tuple(range(len(self.graph.inputs))),
             tuple(places[o].buffer for o in self.graph.outputs),
             dtypes,
-            self.target,
+            self.target.name,
             self.graph.name,
         )
 
@@ -74,11 +73,11 @@ class _Lowering:
 
     def _kernels(self, group: Group, places: dict[int, Place], buffers: list[Buffer]) -> list[Task]:
         builder = KernelBuilder(self.graph, group, places, self.fastmath, self.target)
-        model = MODELS[self.target]
+        model = self.target.model
         tasks = []
         for nest, accesses, extra in builder.nests(buffers):
             sizes = nest.sizes
-            printed = TARGETS[self.target]
+            printed = self.target
             kernel = printed.kernel(nest.form)
             launch = printed.launch(nest.form, sizes)
             reads = _unique(a.region for a in accesses if a.role != "out")
@@ -128,18 +127,18 @@ class _Lowering:
             attrs = (*node.attrs[:2], ("parts", tuple(self.graph.nodes[n].attr("part") for n in parts)))
             writes = tuple(region_of(self.graph.nodes[n], places[n]) for n in parts)
             moved = sum(_bytes(r) for r in (*reads, *writes))
-            cost = round(HOST_CALL + MODELS[self.target].time(8 * moved, 0), 3)
+            cost = round(HOST_CALL + self.target.model.time(8 * moved, 0), 3)
             return [Task(_title(node), Library("host", attrs), (), reads, writes, cost=cost, line=self._line(parts))]
         flops = OPS[node.op].cost * node.type.size * (self.graph.nodes[node.args[0]].type.shape or (1,))[-1]
-        cost = MODELS[self.target].time(sum(_bytes(r) for r in (*reads, write)), flops)
-        line = self._line([number])
-        return [Task(node.op, Library(node.op, node.attrs), (), reads, (write,), cost=round(cost, 3), line=line)]
+        cost = self.target.model.time(sum(_bytes(r) for r in (*reads, write)), flops)
+        call, line = Library(node.op, node.attrs), self._line([number])
+        return [Task(_call_name(node), call, (), reads, (write,), cost=round(cost, 3), line=line)]
 
     def _on_device(
         self, node: Node, parts: Sequence[int], places: dict[int, Place], buffers: list[Buffer]
     ) -> list[Task] | None:
         """The target's own kernels for a host call, where it has them."""
-        calls = TARGETS[self.target].calls
+        calls = self.target.calls
         if calls is None:
             return None
         wanted = {self.graph.nodes[n].attr("part"): n for n in parts}
@@ -172,6 +171,12 @@ def _title(node: Node) -> str:
     if isinstance(function, Function):
         return function.source.name
     return str(dict(attrs.get("options", ())).get("callback", function))
+
+
+def _call_name(node: Node) -> str:
+    """A library call with what is particular about it, e.g. `matmul(tf32)+bias+relu`."""
+    attrs = dict(node.attrs)
+    return "+".join((node.op + ("(tf32)" if attrs.get("tf32") else ""), *attrs.get("epilogue", ())))
 
 
 def _unique(regions: object) -> tuple[Region, ...]:

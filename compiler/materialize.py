@@ -147,11 +147,20 @@ class _Copier:
         if node.op in ("loop", "branch"):
             placed = self._control_args(node, args)
         else:
-            placed = [self._placed(a, contiguous) for a in args]
+            matrices = 2 if node.op == "matmul" else len(args)
+            placed = [self._placed(a, contiguous) for a in args[:matrices]] + [self._row(a) for a in args[matrices:]]
         value = self.builder.add(node.op, tuple(placed), node.type, node.attrs)
         if contiguous:
             self.whole.add(value.number)
         return value
+
+    def _row(self, value: Value) -> int:
+        """A bias in memory, its elements side by side; all of its other axes have one element."""
+        strides, root = self.strides.get(value.number), self._root(value.number)
+        if not strides or strides[-1] != value.dtype.itemsize or root in self.taken:
+            return self._placed(value, True)
+        self.whole.add(root)
+        return self._placed(value, False)
 
     def _placed(self, value: Value, contiguous: bool) -> int:
         """The value in memory, without gaps if need be; the same copy for all that need one."""

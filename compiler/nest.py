@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from ..runtime.program import Argument, Buffer
 from .access import Access, Domain, Nest, Place, reduction_dtypes
-from .cost import MODELS
 from .emit import Emitter
 from .gathers import Reports
 from .graph import Graph
 from .groups import Group
 from .maps import Map, contiguous_strides, identity, is_view, of_memory, pointwise, through, touches
 from .ops import OPS
+from .target import Target
 from .types import DType
 
 ALIGNED = 16  # elements
@@ -28,7 +28,7 @@ class KernelBuilder:
     group: Group
     places: dict[int, Place]
     fastmath: bool
-    target: str
+    target: Target
     need: dict[int, dict[Map, None]] = field(default_factory=dict)
     level: dict[int, int] = field(default_factory=dict)
     reduced: frozenset[int] = frozenset()
@@ -111,7 +111,7 @@ class KernelBuilder:
 
     def _split(self) -> int | None:
         """The number of parts of a reduction that is too long for its few rows; None for one kernel."""
-        model, domain = MODELS[self.target], self.group.domain
+        model, domain = self.target.model, self.group.domain
         if not self.reduced or max(self.level.values()) > 1:
             return None
         if any(self.level[n] for n in self.row_stores()):

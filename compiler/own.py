@@ -9,16 +9,15 @@ import numpy as np
 from ..runtime.own import Fresh, OwnKernel
 from ..runtime.program import Argument, Buffer, Constant, Int, Library, Pointer, Region, Task
 from .access import Place
-from .cost import MODELS
 from .graph import Graph, GraphError
 from .maps import contiguous_strides
 from .ops import OPS
-from .target import TARGETS
+from .target import Target
 from .types import ArrayType
 
 
 def own_tasks(
-    graph: Graph, parts: Sequence[int], places: dict[int, Place], buffers: list[Buffer], target: str, line: str
+    graph: Graph, parts: Sequence[int], places: dict[int, Place], buffers: list[Buffer], target: Target, line: str
 ) -> list[Task]:
     """parts: the nodes of the results that are wanted; what else it writes goes to buffers that nobody reads.
 
@@ -38,8 +37,8 @@ def own_tasks(
     reads = given[: len(given) - sum(w.starts is not None for w in writes)]
     moved = sum(graph.nodes[a].type.nbytes for a in node.args) + sum(buffers[r.buffer].nbytes for r in out)
     size = max((graph.nodes[n].type.size for n in parts), default=1)
-    cost = round(MODELS[target].time(moved, OPS["kernel"].cost * size), 3)
-    printed = TARGETS[target].own
+    cost = round(target.model.time(moved, OPS["kernel"].cost * size), 3)
+    printed = target.own
     if printed is None:
         if own.cpu is None:
             raise GraphError(

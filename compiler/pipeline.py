@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..runtime.contest import model_plan, with_batches
-from ..runtime.machine import MACHINES
+from ..runtime.contest import model_plan, predicted, with_batches
+from ..runtime.devices.cuda_properties import H200, GpuProperties
 from ..runtime.plan import Plan
 from ..runtime.program import Program
+from .epilogue import absorb, lower_precision
 from .expand import expand
 from .fuse import fuse
 from .graph import Graph
@@ -16,14 +17,17 @@ from .hazards import Conflict
 from .lower import lower
 from .materialize import Layout, materialize
 from .simplify import simplify
+from .target import Target, target_of
+
+# Host time of a call in microseconds (measured on an H200's host): of one call of cuBLASLt, which is no graph, and of
+# several tasks replayed as a graph.
+ALONE_US, REPLAYED_US = 30.0, 10.0
 
 
-def prepare(graph: Graph, layouts: Sequence[Layout], target: str = "cpu") -> tuple[Graph, Fusion]:
-    """The graph simplified, with copies where memory must be of its own, and its groups. Updates are first tried in
-    place; those that conflict get a second buffer."""
-    types = [graph.nodes[o].type for o in graph.outputs]
-    simple = simplify(expand(graph, target))
-    check(simple, types, "simplify")
+def cover(simple: Graph, layouts: Sequence[Layout], target: Target) -> tuple[Graph, Fusion]:
+    """The graph with copies where memory must be of its own, and its groups. Updates are first tried in place; those
+    that conflict get a second buffer."""
+    types = [simple.nodes[o].type for o in simple.outputs]
     second: frozenset[int] = frozenset()
     while True:
         prepared = materialize(simple, layouts, second)
@@ -36,6 +40,20 @@ def prepare(graph: Graph, layouts: Sequence[Layout], target: str = "cpu") -> tup
             second |= conflict.updates
 
 
+def forms(graph: Graph, target: str, tf32: bool = False) -> tuple[Graph, ...]:
+    """The graph simplified and, where that is another, with epilogues in its matmuls."""
+    types = [graph.nodes[o].type for o in graph.outputs]
+    simple = simplify(expand(graph, target))
+    check(simple, types, "simplify")
+    if target != "cuda":
+        return (simple,)
+    if tf32:
+        simple = lower_precision(simple)
+    finished = absorb(simple)
+    check(finished, types, "absorb")
+    return (simple,) if finished is simple else (finished, simple)
+
+
 def check(graph: Graph, types: Sequence[object], step: str) -> None:
     """A broken pass is caught at its own door: arguments point backwards, outputs keep their types."""
     for number, node in enumerate(graph.nodes):
@@ -46,24 +64,52 @@ def check(graph: Graph, types: Sequence[object], step: str) -> None:
 
 
 def build(
-    graph: Graph, target: str = "cpu", layouts: Sequence[Layout] | None = None, *, fastmath: bool = False
+    graph: Graph,
+    target: str = "cpu",
+    layouts: Sequence[Layout] | None = None,
+    *,
+    fastmath: bool = False,
+    tf32: bool = False,
+    gpu: GpuProperties = H200,
 ) -> Program:
-    """The program of `graph` for a target (`cpu` or `cuda`). layouts: of its inputs, contiguous by default."""
-    return stages(graph, target, layouts, fastmath=fastmath)[2]
+    """The program of `graph` for a target (`cpu` or `cuda`). layouts: of its inputs, contiguous by default; gpu: the
+    GPU that is to run it."""
+    return stages(graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu)[2]
 
 
 def stages(
-    graph: Graph, target: str = "cpu", layouts: Sequence[Layout] | None = None, *, fastmath: bool = False
+    graph: Graph,
+    target: str = "cpu",
+    layouts: Sequence[Layout] | None = None,
+    *,
+    fastmath: bool = False,
+    tf32: bool = False,
+    gpu: GpuProperties = H200,
 ) -> tuple[Graph, Fusion, Program]:
-    """The prepared graph, its groups and its program."""
-    known = layouts or [Layout.contiguous(graph.nodes[n].type) for n in graph.inputs]
+    """The prepared graph, its groups and its program: of its forms the one whose plan is predicted to be faster."""
+    made_for = target_of(target, gpu)
+    machine = made_for.machine
 
     def plan_body(body: Graph, layouts: Sequence[Layout], loose: frozenset[int]) -> Plan:
         """The one plan of a loop's body. It runs on one stream: its kernels use all cores, turns follow each other."""
-        machine = MACHINES[target]
-        prepared, fusion = prepare(body, layouts, target)
-        program = lower(prepared, fusion, layouts, target, fastmath, plan_body, loose)
-        return model_plan(with_batches(program, 1, machine), 1, "balanced", machine)
+        return planned(best(body, layouts, 1, loose)[2], 1)
 
-    prepared, fusion = prepare(graph, known, target)
-    return prepared, fusion, lower(prepared, fusion, known, target, fastmath, plan_body)
+    def planned(program: Program, streams: str | int) -> Plan:
+        return model_plan(with_batches(program, streams, machine), streams, "balanced", machine)
+
+    def best(
+        graph: Graph, layouts: Sequence[Layout], streams: str | int, loose: frozenset[int] = frozenset()
+    ) -> tuple[Graph, Fusion, Program]:
+        found = []
+        for form in forms(graph, target, tf32):
+            prepared, fusion = cover(form, layouts, made_for)
+            program = lower(prepared, fusion, layouts, made_for, fastmath, plan_body, loose)
+            found.append((prepared, fusion, program))
+        return found[0] if len(found) == 1 else min(found, key=lambda each: time_of(each[2], streams))
+
+    def time_of(program: Program, streams: str | int) -> float:
+        """What a call takes, on the device or on the host, which enqueues it."""
+        host = REPLAYED_US if len(program.tasks) > 1 else ALONE_US
+        return max(host, predicted(planned(program, streams)))
+
+    return best(graph, layouts or [Layout.contiguous(graph.nodes[n].type) for n in graph.inputs], "auto")

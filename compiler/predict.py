@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from .cost import MODELS
 from .graph import Graph
 from .groups import Group
 from .lower_control import TURN_US
 from .materialize import Layout
 from .ops import OPS
-from .pipeline import prepare
+from .pipeline import cover, forms
+from .target import target_of
 
 
 def predicted(graph: Graph, target: str = "cpu") -> float:
     """Microseconds. The graph is fused for it, not lowered."""
     layouts = [Layout.contiguous(graph.nodes[n].type) for n in graph.inputs]
-    prepared, fusion = prepare(graph, layouts, target)
+    prepared, fusion = cover(forms(graph, target)[0], layouts, target_of(target))
     return sum(_group(prepared, group, target) for group in fusion.groups if group.kind != "assembly")
 
 
@@ -29,7 +29,7 @@ def _group(graph: Graph, group: Group, target: str) -> float:
     size = 1
     for n in group.domain:
         size *= n
-    return MODELS[target].time(moved, rate * size)
+    return target_of(target).model.time(moved, rate * size)
 
 
 def _loads(graph: Graph, group: Group) -> dict[int, int]:

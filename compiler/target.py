@@ -1,15 +1,18 @@
-"""The targets: how each prints a structured kernel as text and shapes its launch. One row per target."""
+"""The targets: how each prints a structured kernel as text, shapes its launch, and what that costs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
+from ..runtime.devices.cuda_properties import H200, GpuProperties
+from ..runtime.machine import MACHINES, Machine, gpu_machine
 from ..runtime.own import OwnKernel
 from ..runtime.program import Kernel, Task
 from ..runtime.vectors import vector_bytes, vector_library
+from .cost import CPU, CostModel, gpu_model
 from .kernel import LoopNest, functions_of
 from .types import ArrayType
 
@@ -29,11 +32,15 @@ Calls = Callable[..., "list[Task] | None"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """kernel: structured form -> kernel text; launch: form and axis lengths -> launch shape; width: lengths of the
-    reduced axes, bytes of the largest item and flop-equivalents a point -> the size class `LoopNest.width`; calls: the
-    kernels for host calls, see `cuda_calls.device_calls`; own: a kernel of the user's and its arrays -> the kernel,
-    where the target has such; aligns: whether its texts for aligned memory differ from those for any other."""
+    """model: what work costs; machine: what the scheduler assumes; kernel: structured form -> kernel text; launch: form
+    and axis lengths -> launch shape; width: lengths of the reduced axes, bytes of the largest item and flop-equivalents
+    a point -> the size class `LoopNest.width`; calls: the kernels for host calls, see `cuda_calls.device_calls`; own: a
+    kernel of the user's and its arrays -> the kernel, where the target has such; aligns: whether its texts for aligned
+    memory differ from those for any other."""
 
+    name: str
+    model: CostModel
+    machine: Machine
     kernel: Callable[[LoopNest], Kernel]
     launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
     width: Callable[[Sequence[int], int, float], int]
@@ -66,17 +73,17 @@ def _cuda_kernel(form: LoopNest) -> Kernel:
     return cuda_kernel(form)
 
 
-def _cuda_launch(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
+def _cuda_launch(gpu: GpuProperties, form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
     from .targets.cuda import launch
 
-    grid, block = launch(form, sizes)
+    grid, block = launch(form, sizes, gpu)
     return LaunchShape(grid=grid, block=block)
 
 
-def _cuda_calls(*args: Any) -> list[Task] | None:
+def _cuda_calls(gpu: GpuProperties, *args: Any) -> list[Task] | None:
     from .targets.cuda_calls import device_calls
 
-    return device_calls(*args)
+    return device_calls(gpu, *args)
 
 
 def _cuda_own(own: OwnKernel, arrays: Sequence[ArrayType]) -> Kernel:
@@ -94,7 +101,14 @@ def _cuda_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
     return row_width(reduced[-1], itemsize)[0] if reduced else 1 + (flops >= HEAVY)
 
 
-TARGETS: dict[str, Target] = {
-    "cpu": Target(_cpu_kernel, _cpu_launch, lambda reduced, itemsize, flops: 1, aligns=False),
-    "cuda": Target(_cuda_kernel, _cuda_launch, _cuda_width, _cuda_calls, _cuda_own),
-}
+def _cpu_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
+    return 1
+
+
+@lru_cache(64)
+def target_of(name: str, gpu: GpuProperties = H200) -> Target:
+    """The target `cpu` or `cuda`; gpu: the GPU that is to run it."""
+    if name == "cpu":
+        return Target(name, CPU, MACHINES[name], _cpu_kernel, _cpu_launch, _cpu_width, aligns=False)
+    launch, calls = partial(_cuda_launch, gpu), partial(_cuda_calls, gpu)
+    return Target(name, gpu_model(gpu), gpu_machine(gpu), _cuda_kernel, launch, _cuda_width, calls, _cuda_own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import threading
@@ -9,6 +10,7 @@ from typing import Any
 
 from ..runtime.device import Device
 from ..runtime.devices import cuda_start
+from ..runtime.devices.cuda_properties import H200, GpuProperties
 from ..runtime.errors import KernelGraphError
 from .errors import OptionError, UserError
 
@@ -82,6 +84,17 @@ def open_device(place: tuple[str, int]) -> Device:
         if place not in _open:
             _open[place] = _start(*place)
         return _open[place]
+
+
+def gpu_at(place: tuple[str, int]) -> GpuProperties:
+    """What is known of the GPU at a place; where there is none, as when programs are only looked at, an H200."""
+    found: GpuProperties | None = getattr(_open.get(place), "properties", None)
+    return found or (_looked_up(place[1]) if place[0] == "cuda" else None) or H200
+
+
+@functools.cache
+def _looked_up(index: int) -> GpuProperties | None:
+    return cuda_start.gpu_properties(index)
 
 
 def opened() -> list[Device]:

@@ -20,7 +20,7 @@ from ..runtime.settings import settings
 from .array import Array
 from .bound import BoundKernelGraph, undecorated
 from .capture import Argument, Captured
-from .devices import open_device, target
+from .devices import gpu_at, open_device, target
 from .eager import plain, wrapped
 from .entry import MISSED, Entry
 from .errors import ArgumentsError, UserError, is_users, user_frames, user_line
@@ -301,7 +301,8 @@ class KernelGraph:
         versions = self._versions
         compiled, kind = versions.compiled(captured, leaves), versions.kind
         layouts = versions.layouts(captured, leaves)
-        fusion = stages(captured.graph, target(kind), layouts, fastmath=self._options.fastmath)[1]
+        gpu = gpu_at(versions.place)
+        fusion = stages(captured.graph, target(kind), layouts, **self._options.compiling, gpu=gpu)[1]
         arrays = ", ".join(map(show, arguments))
         lines = [
             f"{self._name}({arrays}) on {kind}: {len(captured.graph.nodes)} nodes, {len(compiled.program.tasks)} tasks"
@@ -363,6 +364,7 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpac
     streams: `auto`, `max`, or how many at most. memory: `balanced`, `concurrency` or `small`, see `Plan`.
     static_argnames: parameters taken by value from the start; others are when the trace needs their value.
     fastmath: allow the compiler to reorder and contract floating-point operations.
+    tf32: let a GPU's matmuls of float32 and complex64 round what they multiply to 11 bits (TensorFloat-32).
     untraceable: `refuse`, or `split` for programs that decide on array values: what is traced so far runs, the value is
     read, and tracing goes on; `explain` lists the lines.
     Raises OptionError or ArgumentsError for options that make no sense.

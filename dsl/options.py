@@ -23,7 +23,13 @@ class Options:
     memory: str
     static: tuple[str, ...]
     fastmath: bool
+    tf32: bool
     splits: bool
+
+    @property
+    def compiling(self) -> dict[str, bool]:
+        """Those that the compiler asks for."""
+        return {"fastmath": self.fastmath, "tf32": self.tf32}
 
 
 class Given(TypedDict, total=False):
@@ -34,6 +40,7 @@ class Given(TypedDict, total=False):
     memory: str
     static_argnames: str | Sequence[str]
     fastmath: bool
+    tf32: bool
     untraceable: str
 
 
@@ -54,4 +61,5 @@ def checked(**given: Unpack[Given]) -> Options:
     if untraceable not in UNTRACEABLE:
         raise OptionError(f"untraceable={untraceable!r} is no option; write 'refuse' or 'split'")
     static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    return Options(place, streams, memory, static, bool(given.get("fastmath")), untraceable == "split")
+    fastmath, tf32 = bool(given.get("fastmath")), bool(given.get("tf32"))
+    return Options(place, streams, memory, static, fastmath, tf32, untraceable == "split")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..runtime.device import Device
 from ..runtime.errors import OutOfMemory
-from ..runtime.machine import MACHINES
+from ..runtime.machine import machine_of
 from ..runtime.plan import Plan
 from ..runtime.schedule import schedule
 from .devices import name_of
@@ -17,7 +17,9 @@ def too_large(plan: Plan, device: Device, error: OutOfMemory) -> OutOfMemory:
     if mode == "small":
         advice = "memory='small', the least there is, is in use; pass smaller arrays or free others"
     else:
-        small = schedule(plan.program, "auto", "small", machine=MACHINES[device.kind]).peak_bytes
+        small = schedule(
+            plan.program, "auto", "small", machine=machine_of(device.kind, getattr(device, "properties", None))
+        ).peak_bytes
         advice = f"memory='small' would need {small} bytes"
         if small >= peak:
             advice += ", no less; pass smaller arrays or free others"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..runtime.device import Device, Executable
 from ..runtime.errors import OutOfMemory
-from ..runtime.machine import MACHINES
+from ..runtime.machine import machine_of
 from ..runtime.plan import Plan
 from ..runtime.program import Program
 from ..runtime.trial import Trial, open_trial, prepared
@@ -28,7 +28,8 @@ class Compiled:
     def make_ready(self, device: Device, streams: str | int, memory: str) -> None:
         """Open the trial or, where there is nothing to choose, make the plan ready. Raises PlanError, CompileError."""
         if self.executable is None:
-            self.trial = open_trial(self.program, self.plan, streams, memory, MACHINES[device.kind], device)
+            machine = machine_of(device.kind, getattr(device, "properties", None))
+            self.trial = open_trial(self.program, self.plan, streams, memory, machine, device)
             if self.trial is None:
                 self.executable = prepared(device, self.plan)
             else:

@@ -13,9 +13,9 @@ from ..compiler.materialize import Layout
 from ..compiler.pipeline import build
 from ..runtime.contest import model_plan, with_batches
 from ..runtime.device import Device
-from ..runtime.machine import MACHINES
+from ..runtime.machine import machine_of
 from .capture import Argument, Captured, capture, finished_part
-from .devices import begin, default, open_device, target
+from .devices import begin, default, gpu_at, open_device, target
 from .entry import Entry, layout_of
 from .errors import located, warn
 from .options import Options
@@ -149,9 +149,10 @@ class Versions:
         key = (captured.graph, layouts)
         found = self.plans.get(key)
         if found is None:
-            machine, streams = MACHINES[kind], self.options.streams
+            options, gpu = self.options, gpu_at(self.place)
+            machine, streams = machine_of(kind, gpu), options.streams
             try:
-                program = build(captured.graph, target(kind), layouts, fastmath=self.options.fastmath)
+                program = build(captured.graph, target(kind), layouts, **options.compiling, gpu=gpu)
             except GraphError as error:
                 raise located(error) from None
             program = with_batches(program, streams, machine)
@@ -169,19 +170,22 @@ class Versions:
             return found
 
     @property
-    def kind(self) -> str:
-        """Of the device; chosen when it is first asked for."""
+    def place(self) -> tuple[str, int]:
+        """Kind and number of the device; chosen when it is first asked for."""
         if self._place is None:
             self._place = default()
-        return self._place[0]
+        return self._place
+
+    @property
+    def kind(self) -> str:
+        """Of the device."""
+        return self.place[0]
 
     @property
     def device(self) -> Device:
         """Opened when it is first asked for."""
         if self._device is None:
-            kind = self.kind
-            assert self._place is not None and self._place[0] == kind
-            self._device = open_device(self._place)
+            self._device = open_device(self.place)
         return self._device
 
 

@@ -20,10 +20,13 @@ BATCHABLE = ("matmul",)
 
 
 def batched(program: Program, machine: Machine) -> Program:
-    """The program with its independent matmuls of equal dtypes, shapes and strides in batches."""
+    """The program with its independent matmuls of equal dtypes, shapes and strides in batches; those with an epilogue
+    stay alone, which no library has for addresses in a table."""
 
     def kind(task: Task) -> Hashable | None:
         if not isinstance(task.kernel, Library) or task.kernel.name not in BATCHABLE or task.units != 1:
+            return None
+        if "epilogue" in dict(task.kernel.attrs):
             return None
         return (task.kernel, *map(_form, (*task.reads, *task.writes)))
 

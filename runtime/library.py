@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .epilogue import product
 from .host import HOST, WRITES_INTO
 from .program import Region
 
@@ -19,7 +20,12 @@ HostFunction = Callable[[Sequence[View], Sequence[View], Mapping[str, Any]], Non
 
 
 def _matmul(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
-    """One product, or, with the attribute `batch`, as many: (a1, b1, a2, b2, ...) -> (c1, c2, ...)."""
+    """One product, which may have an `epilogue` (its bias is the third array), or, with the attribute `batch`, as many:
+    (a1, b1, a2, b2, ...) -> (c1, c2, ...)."""
+    if epilogue := attrs.get("epilogue"):
+        a, b, *bias = reads
+        writes[0][...] = product(a, b, writes[0].dtype, epilogue, *bias)
+        return
     for i in range(attrs.get("batch", 1)):
         np.matmul(reads[2 * i], reads[2 * i + 1], out=writes[i])
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
+from .devices.cuda_properties import H200, GpuProperties
 from .program import Library, Task
 
 
@@ -46,9 +47,24 @@ def _cpu_cores() -> int:
 # 1.2 us, an 8-wide graph of empty kernels 0.8 us a branch more than a chain.
 MACHINES = {
     "cpu": Machine("cpu", _cpu_cores(), launch=0.2, event=0.1, gap=0.1, hop=1.0, stream=5.0),
-    "cuda": Machine("cuda", 132, 2048, 32, 1.2, 0.4, gap=1.2, hop=2.0, stream=0.8, tiny=0.0, packs=True, batches=True),
+    "cuda": Machine("cuda", 0, 0, 0, 1.2, 0.4, gap=1.2, hop=2.0, stream=0.8, tiny=0.0, packs=True, batches=True),
     "fake": Machine("fake", 64, launch=0.1, event=0.05, gap=0.1, hop=0.2, stream=0.1),
 }
+
+
+def gpu_machine(gpu: GpuProperties) -> Machine:
+    """A GPU's."""
+    resident = gpu.threads_per_multiprocessor, gpu.blocks_per_multiprocessor
+    return replace(MACHINES["cuda"], cores=gpu.multiprocessors, threads=resident[0], blocks=resident[1])
+
+
+MACHINES["cuda"] = gpu_machine(H200)
+
+
+def machine_of(kind: str, gpu: GpuProperties | None = None) -> Machine:
+    """What the scheduler assumes of a device of a kind; gpu: what is known of it, if it is one."""
+    return gpu_machine(gpu) if kind == "cuda" and gpu is not None else MACHINES[kind]
+
 
 # A library call that states no launch shape is taken to use tiles of this many output elements, one a block.
 LIBRARY_TILE = 16384

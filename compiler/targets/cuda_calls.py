@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from ...runtime.devices.cuda_properties import GpuProperties
 from ...runtime.program import Argument, Buffer, Int, Kernel, Region, Task
 from ..access import Array
 from ..body import Body
+from ..cost import gpu_model
 from ..kernel import POINT, LoopNest, Operand
 from ..maps import contiguous_strides
 from ..types import DType
@@ -28,8 +30,9 @@ THREADS = 256
 
 @dataclass(slots=True)
 class Calls:
-    """The tasks of one call under construction, and the buffers that they need."""
+    """The tasks of one call under construction, and the buffers that they need. gpu: what is to run them."""
 
+    gpu: GpuProperties
     buffers: list[Buffer]
     line: str
     tasks: list[Task]
@@ -63,7 +66,7 @@ class Calls:
                 frozenset(r.buffer for r in regions[0] if r in regions[1]),
                 grid=(blocks, 1, 1),
                 block=(threads, 1, 1),
-                cost=round(2 + moved / 4.0e6, 3),
+                cost=round(gpu_model(self.gpu).time(moved, 0), 3),
                 line=self.line,
             )
         )
@@ -107,10 +110,10 @@ class Calls:
         form = LoopNest("", len(sizes), 0, tuple(operands), (), body.finish(), 64 if wide else 32)
         digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
         form = LoopNest(f"k_{digest}", *(getattr(form, f) for f in _REST))
-        grid, block = launch(form, sizes)
+        grid, block = launch(form, sizes, self.gpu)
         reads = (source.region,) if source is not None else ()
         arguments: tuple[Argument, ...] = (*(a.pointer for a in arrays), *map(Int, numbers))
-        cost = round(2 + math.prod(sizes) * dtype.itemsize * len(arrays) / 4.0e6, 3)
+        cost = round(gpu_model(self.gpu).time(math.prod(sizes) * dtype.itemsize * len(arrays), 0), 3)
         self.tasks.append(
             Task(
                 name,
@@ -147,6 +150,7 @@ Row = Callable[[Calls, Sequence[Array], Sequence[Array | None], Mapping[str, Any
 
 
 def device_calls(
+    gpu: GpuProperties,
     function: str,
     reads: Sequence[Array],
     writes: Sequence[Array | None],
@@ -180,7 +184,7 @@ def device_calls(
     if row is None or any(0 in a.shape for a in (*reads, *writes) if a is not None):
         return None
     count = len(buffers)
-    calls = Calls(buffers, line, [])
+    calls = Calls(gpu, buffers, line, [])
     if row(calls, reads, writes, options):
         return calls.tasks
     del buffers[count:]

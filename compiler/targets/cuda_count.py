@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...runtime.devices.cuda_properties import H200
 from ...runtime.settings import settings
 from ..access import Array
 from ..types import SHORT_NAMES, DType
@@ -16,7 +15,7 @@ from .cuda_calls import Calls
 THREADS = 512
 MANY = 8192  # counters of a block, all copies together
 EACH = 8  # elements a thread takes at a time
-BLOCKS = 4 * H200.multiprocessors
+BLOCKS = 4  # of a multiprocessor
 
 
 def bincount(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]) -> bool:
@@ -33,7 +32,7 @@ def bincount(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None
     copies = min(THREADS // 32, MANY // bins) if bins <= MANY else 0
     text = count_text(source.dtype, copies)
     step = THREADS * EACH
-    stretch = -(-length // (BLOCKS * step)) * step
+    stretch = -(-length // (BLOCKS * calls.gpu.multiprocessors * step)) * step
     calls.fill(target, 0)
     blocks = -(-length // stretch)
     calls.run("bincount", text, [source, target], [target], [source, target], [length, stretch, bins], blocks, THREADS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...runtime.devices.cuda_properties import H200
 from ..access import Array
 from ..kernel import Reduction
 from ..types import INT64, SHORT_NAMES, DType
@@ -20,7 +19,7 @@ from .cuda_text import constant, identities
 
 SHARED = 32 * 1024  # bytes of a block
 WARPS = 8  # of a block at most
-RESIDENT = 227 * 1024  # bytes of shared memory of a multiprocessor
+RESERVED = 1024  # bytes of a multiprocessor that are not for blocks
 TOGETHER = 4  # times 32 values that a warp loads at a time
 LEAST = 4096  # values
 EVERY = 16  # values to a place from which on this is faster than a sort
@@ -36,9 +35,10 @@ def combine_few(calls: Calls, indices: Array, values: Array, target: Array, op: 
     warps = min(WARPS, SHARED // (size * run.itemsize))
     if not warps or length < max(LEAST, EVERY * places):
         return False
-    resident = min(RESIDENT // (warps * size * run.itemsize), H200.threads_per_multiprocessor // (32 * warps), 16)
+    held, gpu = calls.gpu.shared_per_multiprocessor - RESERVED, calls.gpu
+    resident = min(held // (warps * size * run.itemsize), gpu.threads_per_multiprocessor // (32 * warps), 16)
     step = 32 * TOGETHER
-    blocks = min(H200.multiprocessors * resident, -(-length // (warps * 8 * step)))
+    blocks = min(gpu.multiprocessors * resident, -(-length // (warps * 8 * step)))
     stretch = -(-length // (blocks * warps * step)) * step
     partial = calls.temp((blocks, places), run)
     text = few_text(indices.dtype, values.dtype, run, op, warps, size)

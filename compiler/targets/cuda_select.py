@@ -12,7 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...runtime.devices.cuda_properties import H200
 from ..access import Array
 from .cuda_calls import Calls
 from .cuda_radix import THREADS as SORTING
@@ -35,8 +34,7 @@ from .cuda_select_text import (
 from .cuda_sort import fitting, sort_rows
 
 FEW = 5  # k-th values at a time
-BLOCKS = 8 * H200.multiprocessors
-ROWS = H200.multiprocessors  # from so many rows on a block does one alone
+BLOCKS = 8  # of a multiprocessor; from a row for each on, a block does one alone
 SORTED = 2048  # elements of rows that a block sorts as fast as it selects from them
 SELECT = 1 / 8  # the part of a row up to which selecting it moves fewer bytes than sorting all
 
@@ -50,7 +48,7 @@ def kth(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], op
     if not fits or target is None or length >= 2**31:
         return False
     source, count = calls.contiguous(source), math.prod(source.shape[:-1])
-    if each := _sorts(source):
+    if each := _sorts(calls, source):
         text = block_text(source.dtype, each, True, False, picks=len(places))
         pointers = [source, target, source]
         calls.run("kth", text, [source], [target], pointers, [length, length, *places], count, SORTING)
@@ -73,7 +71,7 @@ def topk(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], o
     given, wanted = calls.contiguous(source.moved(axis)), target.moved(axis)
     k = wanted.shape[-1]
     result = wanted if wanted.contiguous else calls.temp(wanted.shape, wanted.dtype)
-    if _sorts(given):
+    if _sorts(calls, given):
         sort_rows(calls, given, None, result, down)
     elif k > length * SELECT:
         every = calls.temp(given.shape, "i8")
@@ -86,10 +84,10 @@ def topk(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], o
     return True
 
 
-def _sorts(source: Array) -> int:
+def _sorts(calls: Calls, source: Array) -> int:
     """Whether sorting each row in a block is faster than a select: how many keys each thread has then, else 0."""
     length, count = source.shape[-1], math.prod(source.shape[:-1])
-    return fitting(length, source.dtype) if length <= SORTED or count < ROWS else 0
+    return fitting(length, source.dtype) if length <= SORTED or count < calls.gpu.multiprocessors else 0
 
 
 def _first(calls: Calls, source: Array, target: Array, k: int, down: bool) -> None:
@@ -119,12 +117,12 @@ def _selected(calls: Calls, source: Array, places: Sequence[int], down: bool | N
     count, length, many = math.prod(source.shape[:-1]), source.shape[-1], len(places)
     steps = steps_of(source.dtype, length if down is not None else 0)
     found = calls.temp((count, many, WORDS), "u8")
-    if count >= ROWS:
+    if count >= calls.gpu.multiprocessors:
         text = row_text(source.dtype, steps, many, down)
         calls.run("select", text, [source], [found], [source, found], [length, *places], count, THREADS, len(steps))
         return found
     step = THREADS * EACH
-    stretch = -(-length * count // (BLOCKS * step)) * step
+    stretch = -(-length * count // (BLOCKS * calls.gpu.multiprocessors * step)) * step
     stretches = -(-length // stretch)
     tables = calls.temp((len(steps), count, many, BINS), "u8")
     calls.fill(tables, 0)

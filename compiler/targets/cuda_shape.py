@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.devices.cuda_properties import H200, GpuProperties
+from ...runtime.devices.cuda_properties import GpuProperties
 from ..kernel import LIMIT_32, LOOP, LoopNest, Reduction, has_loops
 
 VECTOR_BYTES = 16
@@ -201,7 +201,7 @@ def _power_of_two(n: int) -> int:
 
 
 def launch(
-    nest: LoopNest, sizes: Sequence[int], properties: GpuProperties = H200
+    nest: LoopNest, sizes: Sequence[int], properties: GpuProperties
 ) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """(grid, block) for the axis lengths `sizes`; a grid of 0 blocks where there is nothing to do.
 

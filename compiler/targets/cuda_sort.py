@@ -19,6 +19,8 @@ from ..types import DType
 from .cuda_calls import Calls
 from .cuda_radix import DIGITS, EACH, START_TEXT, THREADS, block_text, count_text, key_of, pass_text
 
+BLOCKS = 8  # of a multiprocessor, that count digits
+
 
 def sort(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]) -> bool:
     """np.sort along an axis; np.partition is one too."""
@@ -79,7 +81,7 @@ def _long(
     tiles = -(-length // tile)
     counts = calls.temp((count, passes, DIGITS), np.uint64)
     calls.fill(counts, 0)
-    stretch = max(tile, -(-length // 1024))
+    stretch = max(tile, -(-length // (BLOCKS * calls.gpu.multiprocessors)))
     stretches = -(-length // stretch)
     text = count_text(source.dtype, places is not None, down, passes)
     numbers = [length, stretch, stretches]

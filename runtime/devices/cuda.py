@@ -54,7 +54,9 @@ class CUDADevice:
         self.recent: deque[tuple[CudaEvent, tuple[str, ...]]] = deque(maxlen=RECENT)  # calls: their ends, their steps
         self.pool = DevicePool(self._memory, self.context.release, self.context.synchronize)
         self.allocate, self.trim, self.statistics = self.pool.allocate, self.pool.trim, self.pool.statistics
-        self.blas = Blas(self.pool.allocate, self.properties.memory_bytes)
+        self.blas = Blas(
+            self.pool.allocate, self.properties.memory_bytes, self.context.driver, lambda: self.new_stream(False)
+        )
         self.graphs = Graphs(self)
         self.captures = Captures(self)
         self.timed_events = EventPool(self.context, self.failure, timed=True)

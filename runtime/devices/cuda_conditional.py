@@ -96,7 +96,7 @@ class Part:
     def _look(self, number: int, task: Task, runner: Any) -> Task | None:
         if bodies_of(task):
             return None
-        own = copy_task([runner.row]) if isinstance(runner, CopyStep) else task
+        own = copy_task([runner.row], self._device.properties) if isinstance(runner, CopyStep) else task
         return guarded_task(own, self._numbers, self._turned[number])
 
     def add(
@@ -277,7 +277,7 @@ class Whole:
                 ends[row] = ends.get(row, 0) | 1 << number
         masked = [(*row, mask) for row, mask in ends.items()]
         for i in range(0, len(masked), LEAVES):
-            nodes.launch(leave_task(flags, masked[i : i + LEAVES]))
+            nodes.launch(leave_task(flags, masked[i : i + LEAVES], self._device.properties))
 
     def _turns(self, loop: Loop) -> tuple[int, int]:
         """The first turn of the rotation that there is, which may be one whose buffers the initial values are copied
@@ -295,7 +295,8 @@ class Whole:
         rows = [row for row in rows if row[2]]
         for i in range(0, len(rows), LEAVES):
             some = rows[i : i + LEAVES]
-            task = copy_task([(Pointer(2 * k), Pointer(2 * k + 1), n) for k, (_, _, n) in enumerate(some)])
+            places = [(Pointer(2 * k), Pointer(2 * k + 1), n) for k, (_, _, n) in enumerate(some)]
+            task = copy_task(places, self._device.properties)
             step = self._device.step(task if guard is None else guarded_task(task, 0))
             nodes.run(step, [a for row in some for a in row[:2]], guard.words if guard else ())
 

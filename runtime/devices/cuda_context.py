@@ -13,8 +13,7 @@ from typing import Any
 from ..errors import CompileError, KernelGraphError, OutOfMemory
 from ..native import cores
 from .cuda_driver import Driver
-from .cuda_properties import H200, GpuProperties
-from .cuda_start import begin
+from .cuda_start import begin, gpu_properties
 
 INSTALL = 'pip install "kernelgraph[cuda]"'
 OLDEST_DRIVER = (12, 0)
@@ -53,23 +52,10 @@ class Context:
         self._memory = self._device.memory_resource
         self._side = self.stream(False)  # where memory is allocated
         self._keep: list[Any] = []  # what the handles given out belong to
-        self.properties = self._properties(index)
-
-    def _properties(self, index: int) -> GpuProperties:
-        given, capability = self._device.properties, self._device.compute_capability
-        # kHz x bits, twice a clock; the fraction is what copies reach
-        bandwidth = given.memory_clock_rate * 1e3 * given.global_memory_bus_width / 8 * 2 * 0.85 / 1e6
-        return GpuProperties(
-            name=self._device.name,
-            compute_capability=(capability.major, capability.minor),
-            multiprocessors=given.multiprocessor_count,
-            threads_per_multiprocessor=given.max_threads_per_multiprocessor,
-            warp=given.warp_size,
-            shared_bytes=given.max_shared_memory_per_block,
-            l2_bytes=given.l2_cache_size,
-            bandwidth=bandwidth or H200.bandwidth,
-            memory_bytes=self.driver.memory(index),
-        )
+        found = gpu_properties(index)
+        if found is None:
+            raise DeviceNotFound(f"GPU {index} cannot be used: the driver does not know it")
+        self.properties = found
 
     def enter(self) -> None:
         """Make the GPU current in the calling thread."""

@@ -111,7 +111,6 @@ class Driver:
             self._follow = function("cuStreamUpdateCaptureDependencies", c_void_p, c_void_p, c_size_t, c_uint)
             self._capture_into = function("cuStreamBeginCaptureToGraph", *(c_void_p,) * 4, c_size_t, c_int)
             self._context = function("cuCtxGetCurrent", c_void_p)
-        self._memory = function("cuDeviceTotalMem_v2", c_void_p, c_int)
 
     def address(self, name: str) -> int:
         """Where the driver's function of this name is."""
@@ -209,11 +208,6 @@ class Driver:
         found = c_int(0)
         self._version(byref(found))
         return found.value // 1000, found.value % 1000 // 10
-
-    def memory(self, index: int) -> int:
-        """Bytes of device memory of GPU `index`, once the driver runs (0 if it does not say)."""
-        found = c_size_t(0)
-        return found.value if self._memory(byref(found), index) == SUCCESS else 0
 
     def describe(self, code: int) -> str:
         """A result code in words."""

@@ -183,8 +183,7 @@ class Replay:
         self._pointers = sorted(fixed - outputs)  # those that are captured as they are
         self._outer = sorted(outer)
         self._inputs, self._outputs = frozenset(self._plan.program.inputs), outputs
-        self._runners = [device.step(copy_task([r.row])) if isinstance(r, CopyStep) and not r.empty else r
-                         for r in executable.runners]  # fmt: skip
+        self._runners = [self._copy([r.row]) if type(r) is CopyStep and not r.empty else r for r in executable.runners]
         self._batches = [r for r in self._runners if isinstance(r, BatchStep)]
         self.instances: list[Instance] = []
         self._calls = 0
@@ -379,13 +378,15 @@ class Replay:
 
     def _copies(self, out: bool) -> list[KernelStep]:
         """Copies of inputs into their slots, or of outputs out of them."""
-        rows = []
+        rows, buffers = [], self._plan.program.buffers
         for i, b in enumerate(self._slots):
-            nbytes = self._plan.program.buffers[b].nbytes
-            place, slot = Pointer(len(self._plan.program.buffers) + i), Pointer(b)
+            nbytes, place, slot = buffers[b].nbytes, Pointer(len(buffers) + i), Pointer(b)
             if nbytes and b in (self._outputs if out else self._inputs):
                 rows.append((place, slot, nbytes) if out else (slot, place, nbytes))
-        return [self._device.step(copy_task(rows[i : i + COPIES])) for i in range(0, len(rows), COPIES)]
+        return [self._copy(rows[i : i + COPIES]) for i in range(0, len(rows), COPIES)]
+
+    def _copy(self, rows: Sequence[tuple[Pointer, Pointer, int]]) -> KernelStep:
+        return self._device.step(copy_task(rows, self._device.properties))  # type: ignore[no-any-return]
 
     def _marked(self, instance: Instance) -> dict[int, CudaEvent]:
         """New events for the instance's moments, by completion event of the plan."""

@@ -16,7 +16,8 @@ from functools import cache
 from ..errors import CompileError
 from ..program import Int, Kernel, Scalar, Task
 from .cuda_launch import in_one_block
-from .cuda_texts import COPY, HEAD, MOST_BLOCKS, THREADS
+from .cuda_properties import GpuProperties
+from .cuda_texts import COPY, HEAD, THREADS, copy_blocks
 
 FLAGS, FLAGS_BYTES = 8, 24  # of a block
 LEAVES = 100  # rows of `leave_task`: 4 KiB of parameters are the least that every GPU takes
@@ -279,11 +280,11 @@ def _leave_kernel(rows: int) -> Kernel:
     return Kernel(name, "cuda", text, ("i64",) * (1 + 4 * rows), (("ptx", "leave"),))
 
 
-def leave_task(flags: int, rows: Sequence[tuple[int, int, int, int]]) -> Task:
+def leave_task(flags: int, rows: Sequence[tuple[int, int, int, int]], gpu: GpuProperties) -> Task:
     """Copies of (target, source, bytes, mask), where bit i of the mask says whether to copy if flag i is the first that
     is not true."""
     places = (Int(address) for target, source, _, _ in rows for address in (target, source))
     numbers = (*(Int(n) for _, _, n, _ in rows), *(Int(mask) for *_, mask in rows))
-    blocks = min(MOST_BLOCKS, max(1, -(-max(n for _, _, n, _ in rows) // (16 * THREADS))))
+    blocks = copy_blocks(max(n for _, _, n, _ in rows), gpu)
     return Task("leave", _leave_kernel(len(rows)), (Int(flags), *places, *numbers), (), (), grid=(blocks, len(rows), 1),
                 block=(THREADS, 1, 1))  # fmt: skip

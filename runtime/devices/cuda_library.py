@@ -9,123 +9,37 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
-from itertools import product
 from typing import Any
 
 from ..program import Library, Pointer, Region, Task, members
 from .cuda_driver import SUCCESS, Driver
 from .cuda_fft import fft_step
+from .cuda_gemm import Gemm, gemms
+from .cuda_lt import Enqueue, Lt
+from .cuda_nan import keeps_nan
 from .cuda_solver import Solver
 from .cuda_solver_step import solver_step
-from .cuda_texts import WORDS, table_task
+from .cuda_texts import WORDS, relu_task, table_task
 
 WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
 
-# dtype: (cudaDataType, cublasComputeType_t, what alpha and beta are)
-_TYPES: dict[str, tuple[int, int, Any]] = {
-    "float32": (0, 68, ctypes.c_float),
-    "float64": (1, 70, ctypes.c_double),
-    "float16": (2, 68, ctypes.c_float),
-    "bfloat16": (14, 68, ctypes.c_float),
-    "complex64": (4, 68, ctypes.c_float),
-    "complex128": (5, 70, ctypes.c_double),
-}
-NO_TRANSPOSE, TRANSPOSE = 0, 1
-Load = Callable[[Task], Any]
 NO_REDUCED_PRECISION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION on the default mode, which has no TF32
-
-
-@dataclass(frozen=True, slots=True)
-class Gemm:
-    """One call of cublasGemmStridedBatchedEx for a row-major C = A B, as the column-major C' = B' A'.
-
-    Byte offsets are from the regions' buffers; leading dimensions and strides are in elements.
-    """
-
-    dtype: str
-    shape: tuple[int, int, int]  # n, m, k of the column-major product
-    operations: tuple[int, int]  # of B, A
-    leading: tuple[int, int, int]  # of B, A, C
-    strides: tuple[int, int, int]  # between batches of B, A, C
-    batch: int
-    offsets: tuple[int, int, int]  # of B, A, C
-
-
-def gemms(task: Task) -> tuple[Gemm, ...] | None:
-    """The calls that do a matmul task (none where there is nothing to do); None where cuBLAS cannot do it."""
-    (a, b), (c,) = task.reads, task.writes
-    if c.dtype not in _TYPES or not a.dtype == b.dtype == c.dtype:
-        return None
-    if 0 in c.shape:
-        return ()
-    m, n, k = c.shape[-2], c.shape[-1], a.shape[-1]
-    sides = (_operation(b), _operation(a), _operation(c))
-    if sides[0] is None or sides[1] is None or sides[2] is None or sides[2][0] != NO_TRANSPOSE:
-        return None
-    found = []
-    axes, inner = _batches(a, b, c)
-    for index in product(*(range(n) for n, _ in axes)):
-        moved = [sum(i * strides[r] for i, (_, strides) in zip(index, axes, strict=True)) for r in range(3)]
-        offsets = tuple(r.offset + by for r, by in zip((b, a, c), moved, strict=True))
-        found.append(
-            Gemm(
-                c.dtype,
-                (n, m, k),
-                (sides[0][0], sides[1][0]),
-                (sides[0][1], sides[1][1], sides[2][1]),
-                tuple(s // c.itemsize for s in inner[1]),  # type: ignore[arg-type]
-                inner[0],
-                offsets,  # type: ignore[arg-type]
-            )
-        )
-    return tuple(found)
-
-
-def _operation(region: Region) -> tuple[int, int] | None:
-    """(operation, leading dimension) of a row-major matrix seen as its column-major transpose; None if it has none."""
-    rows, columns = region.shape[-2:]
-    row, column = (s // region.itemsize for s in region.strides[-2:])
-    if (column == 1 or columns == 1) and (row >= columns or rows == 1):
-        return NO_TRANSPOSE, max(row if rows > 1 else 0, columns, 1)
-    if (row == 1 or rows == 1) and (column >= rows or columns == 1):
-        return TRANSPOSE, max(column if columns > 1 else 0, rows, 1)
-    return None
-
-
-Batch = tuple[int, tuple[int, int, int]]  # length, strides in bytes of B, A, C
-
-
-def _batches(a: Region, b: Region, c: Region) -> tuple[list[Batch], Batch]:
-    """The batch axes to loop over, and the one that cuBLAS steps along; axes that all walk as one are joined."""
-    joined: list[Batch] = []
-    for axis in range(len(c.shape) - 2):
-        if c.shape[axis] == 1:
-            continue
-        strides = tuple(_stride(r, axis - len(c.shape)) for r in (b, a, c))
-        if joined and all(p == s * c.shape[axis] for p, s in zip(joined[-1][1], strides, strict=True)):
-            joined[-1] = (joined[-1][0] * c.shape[axis], strides)  # type: ignore[assignment]
-        else:
-            joined.append((c.shape[axis], strides))  # type: ignore[arg-type]
-    if not joined:
-        return [], (1, (0, 0, 0))
-    longest = max(range(len(joined)), key=lambda i: joined[i][0])
-    return joined[:longest] + joined[longest + 1 :], joined[longest]
-
-
-def _stride(region: Region, axis: int) -> int:
-    """Bytes along a batch axis counted from the end; 0 where the region repeats."""
-    return 0 if -axis > len(region.shape) or region.shape[axis] == 1 else region.strides[axis]
+Load = Callable[[Task], Any]
 
 
 class Blas:
-    """One cuBLAS handle and workspace for each stream, made at first use. allocate: device memory by size."""
+    """One cuBLAS handle and workspace for each stream, made at first use. allocate: device memory by size; new_stream:
+    for trials."""
 
-    def __init__(self, allocate: Callable[[int], Any], memory_bytes: int) -> None:
+    def __init__(
+        self, allocate: Callable[[int], Any], memory_bytes: int, driver: Driver, new_stream: Callable[[], int]
+    ) -> None:
         self.allocate = allocate
         self.solver = Solver(allocate)
         self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))
+        self._driver, self._new_stream, self._trials = driver, new_stream, 0
+        self._lt = Lt(self._workspace, self._keeps_nan)
         self._handles: dict[int, tuple[int, Any]] = {}
         self._cublas: Any = None
 
@@ -145,7 +59,7 @@ class Blas:
     def run_batch(self, call: Gemm, table: int, count: int, stream: int) -> None:
         """Enqueue `count` products of one form; `table` in device memory holds the addresses of B, of A, and of C."""
         handle = self.handle(stream)
-        kind, compute, scale = _TYPES[call.dtype]
+        kind, compute, scale = call.types
         one, zero = (scale * 2)(1, 0), (scale * 2)(0, 0)
         self._cublas.gemm_batched_ex(
             handle, *call.operations, *call.shape, ctypes.addressof(one),
@@ -155,10 +69,24 @@ class Blas:
             count, compute, -1,
         )  # fmt: skip
 
-    def run(self, call: Gemm, addresses: tuple[int, int, int], stream: int) -> None:
-        """Enqueue one product; addresses of the buffers of B, A, C. Raises what the bindings raise."""
+    def can(self, call: Gemm) -> bool:
+        """Whether there is a call that does it, wherever its arrays lie."""
+        return not call.epilogue or self._lt.can(call)
+
+    def _keeps_nan(self, call: Gemm, enqueue: Enqueue) -> bool:
+        self._trials = self._trials or self._new_stream()
+        self.handle(self._trials)
+        workspace, stream = self._handles[self._trials][1], self._trials
+        return keeps_nan(self._driver, self.allocate, stream, call, lambda at: enqueue(at, workspace, stream))
+
+    def run(self, call: Gemm, addresses: tuple[int, ...], stream: int) -> bool:
+        """Enqueue one product; addresses of the buffers of B, A, C and a bias. False where it is a relu short of its
+        epilogue. Raises what the bindings raise."""
         handle = self.handle(stream)
-        kind, compute, scale = _TYPES[call.dtype]
+        if call.epilogue:
+            places = tuple(address + offset for address, offset in zip(addresses, call.offsets, strict=True))
+            return self._lt.run(call, places, self._handles[stream][1], stream)
+        kind, compute, scale = call.types
         one, zero = (scale * 2)(1, 0), (scale * 2)(0, 0)
         (b, a, c), (db, da, dc) = addresses, call.offsets
         self._cublas.gemm_strided_batched_ex(
@@ -168,6 +96,7 @@ class Blas:
             ctypes.addressof(zero), c + dc, kind, call.leading[2], call.strides[2],
             call.batch, compute, -1,
         )  # fmt: skip
+        return True
 
 
 class MatmulStep:
@@ -175,18 +104,27 @@ class MatmulStep:
 
     numbers = False
 
-    def __init__(self, blas: Blas, task: Task, calls: Sequence[Gemm]) -> None:
-        (a, b), (c,) = task.reads, task.writes
+    def __init__(self, blas: Blas, task: Task, calls: Sequence[Gemm], loaded: Load) -> None:
+        (a, b, *bias), (c,) = task.reads, task.writes
         self._blas, self._calls = blas, tuple(calls)
-        self._places = (b.buffer, a.buffer, c.buffer)
+        self._relus: list[Any] = [loaded(_relu(c.buffer, call)) if "relu" in call.epilogue else None for call in calls]
+        self._places = (b.buffer, a.buffer, c.buffer, *(r.buffer for r in bias))
         self.buffers = frozenset(self._places)
         self.empty = not self._calls
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
-        b, a, c = self._places
-        for call in self._calls:
-            self._blas.run(call, (addresses[b], addresses[a], addresses[c]), stream)
+        found = tuple(addresses[b] for b in self._places)
+        for call, relu in zip(self._calls, self._relus, strict=True):
+            if not self._blas.run(call, found, stream) and (code := int(relu(addresses, (), stream))):
+                return code
         return SUCCESS
+
+
+def _relu(buffer: int, call: Gemm) -> Task:
+    """What is left to do of an epilogue."""
+    n, m, _ = call.shape
+    strides = (call.strides[2] * call.itemsize, call.leading[2] * call.itemsize)
+    return relu_task(call.dtype, Pointer(buffer, call.offsets[2]), (call.batch, m, n), strides)
 
 
 class BatchStep:
@@ -274,14 +212,14 @@ def native_step(driver: Driver, blas: Blas, task: Task, loaded: Load) -> Any:
 def _matmul(driver: Driver, blas: Blas, task: Task, loaded: Load) -> MatmulStep | BatchStep | ManyStep | None:
     parts = members(task)
     found = [gemms(part) for part in parts]
-    if any(calls is None for calls in found):
+    if any(calls is None or not all(map(blas.can, calls)) for calls in found):
         return None
     steps = [(calls or (), part) for calls, part in zip(found, parts, strict=True)]
     if len(parts) == 1:
-        return MatmulStep(blas, task, steps[0][0])
+        return MatmulStep(blas, task, steps[0][0], loaded)
     if len(parts) <= WORDS // 3 and all(len(calls) == 1 and calls[0].batch == 1 for calls, _ in steps):
         return BatchStep(driver, blas, [(calls[0], part) for calls, part in steps], loaded)
-    return ManyStep([MatmulStep(blas, part, calls) for calls, part in steps])
+    return ManyStep([MatmulStep(blas, part, calls, loaded) for calls, part in steps])
 
 
 def _copy(driver: Driver, blas: Blas, task: Task, loaded: Load) -> CopyStep | None:

@@ -1,4 +1,4 @@
-"""Small kernels that the device itself needs, as PTX: copies between buffers, and words into a table.
+"""Small kernels that the device itself needs, as PTX: copies between buffers, words into a table, relu in place.
 
 All arguments lie in one block of parameters, 8 bytes each, pointers first; `compile_cuda` only links the text.
 """
@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from functools import cache
 
 from ..program import Int, Kernel, Pointer, Task
+from .cuda_properties import GpuProperties
 
 WORDS = 480  # pointers that one launch writes: 4 KiB of parameters are the least that every GPU takes
 COPIES = 160  # rows of one launch, for the same reason
 THREADS = 256
-MOST_BLOCKS = 1056  # of one copy
+BLOCKS = 8  # of a multiprocessor: what one copy takes at most
 
 HEAD = """.version 7.0
 .target sm_60
@@ -94,6 +95,78 @@ ret;
 }}
 """
 
+# A matrix, its columns, rows, bytes between rows, how many matrices, bytes between these. NaN stays NaN: its bits, but
+# for the sign, are more than those of infinity.
+_RELU = """ld.param.u64 %rd1, [arguments];
+ld.param.u64 %rd2, [arguments+8];
+ld.param.u64 %rd3, [arguments+16];
+ld.param.u64 %rd4, [arguments+24];
+ld.param.u64 %rd5, [arguments+32];
+ld.param.u64 %rd6, [arguments+40];
+mov.u32 %r0, %ctaid.x;
+mov.u32 %r1, %ntid.x;
+mul.wide.u32 %rd7, %r0, %r1;
+mov.u32 %r0, %tid.x;
+cvt.u64.u32 %rd8, %r0;
+add.s64 %rd7, %rd7, %rd8;
+setp.ge.u64 %p, %rd7, %rd2;
+@%p bra DONE;
+mad.lo.s64 %rd1, %rd7, {itemsize}, %rd1;
+mov.u32 %r0, %nctaid.y;
+cvt.u64.u32 %rd9, %r0;
+mov.u32 %r0, %nctaid.z;
+cvt.u64.u32 %rd10, %r0;
+mov.u32 %r0, %ctaid.z;
+cvt.u64.u32 %rd8, %r0;
+MATRIX:
+setp.ge.u64 %p, %rd8, %rd5;
+@%p bra DONE;
+mad.lo.s64 %rd11, %rd8, %rd6, %rd1;
+mov.u32 %r0, %ctaid.y;
+cvt.u64.u32 %rd12, %r0;
+ROW:
+setp.ge.u64 %p, %rd12, %rd3;
+@%p bra NEXT;
+mad.lo.s64 %rd13, %rd12, %rd4, %rd11;
+ld.global.u{bits} %r1, [%rd13];
+and.b32 %r2, %r1, {magnitude};
+setp.gt.u32 %p, %r2, {infinity};
+@%p bra KEPT;
+setp.le.u32 %p, %r1, {magnitude};
+@%p bra KEPT;
+mov.u32 %r3, 0;
+st.global.u{bits} [%rd13], %r3;
+KEPT:
+add.s64 %rd12, %rd12, %rd9;
+bra ROW;
+NEXT:
+add.s64 %rd8, %rd8, %rd10;
+bra MATRIX;
+DONE:
+ret;
+}}
+"""
+INFINITY = {"float32": 0x7F800000, "float16": 0x7C00, "bfloat16": 0x7F80}
+
+
+@cache
+def relu_kernel(dtype: str) -> Kernel:
+    """See `_RELU`; a float dtype of 16 or 32 bits."""
+    bits = 32 if dtype == "float32" else 16
+    name = f"relu_{dtype}"
+    numbers = {"magnitude": (1 << bits - 1) - 1, "infinity": INFINITY[dtype]}
+    text = (HEAD + _RELU).format(name=name, nbytes=48, itemsize=bits // 8, bits=bits, **numbers)
+    return Kernel(name, "cuda", text, ("ptr", *("i64",) * 5), (("ptx", name),))
+
+
+def relu_task(dtype: str, matrix: Pointer, sizes: tuple[int, int, int], strides: tuple[int, int]) -> Task:
+    """max(x, 0) in place, of `sizes` matrices, rows and columns, `strides` bytes from one to the next of the first two.
+    NaN stays NaN."""
+    matrices, rows, columns = sizes
+    numbers = (Int(n) for n in (columns, rows, strides[1], matrices, strides[0]))
+    grid = (-(-columns // THREADS), min(rows, 1 << 13), min(matrices, 64))
+    return Task("relu", relu_kernel(dtype), (matrix, *numbers), (), (), grid=grid, block=(THREADS, 1, 1))
+
 
 @cache
 def copy_kernel(rows: int) -> Kernel:
@@ -111,11 +184,16 @@ def table_kernel(words: int) -> Kernel:
     return Kernel(name, "cuda", text, ("ptr",) * (words + 1), (("ptx", "table"),))
 
 
-def copy_task(rows: Sequence[tuple[Pointer, Pointer, int]]) -> Task:
+def copy_blocks(nbytes: int, gpu: GpuProperties) -> int:
+    """Blocks of one copy."""
+    return min(BLOCKS * gpu.multiprocessors, max(1, -(-nbytes // (16 * THREADS))))
+
+
+def copy_task(rows: Sequence[tuple[Pointer, Pointer, int]], gpu: GpuProperties) -> Task:
     """Copies of (target, source, bytes), at most COPIES, none of which overlaps another."""
     pointers = tuple(p for target, source, _ in rows for p in (target, source))
     sizes = tuple(Int(n) for _, _, n in rows)
-    blocks = min(MOST_BLOCKS, max(1, -(-max(n for _, _, n in rows) // (16 * THREADS))))
+    blocks = copy_blocks(max(n for _, _, n in rows), gpu)
     return Task("copies", copy_kernel(len(rows)), (*pointers, *sizes), (), (), grid=(blocks, len(rows), 1),
                 block=(THREADS, 1, 1))  # fmt: skip
 

@@ -13,6 +13,7 @@ from kernelgraph.compiler.kernel import LOOP, POINT, Instr, LoopNest, Operand, P
 from kernelgraph.compiler.primitives import evaluate
 from kernelgraph.compiler.targets.cuda import launch, print_cuda
 from kernelgraph.compiler.types import DTYPES
+from kernelgraph.runtime.devices.cuda_properties import H200
 
 from .cuda_emulator import Pointer, run
 
@@ -91,7 +92,7 @@ def arguments(nest: LoopNest, arrays: Sequence[Array], sizes: Sequence[int], sca
 
 def emulate(nest: LoopNest, arrays: Sequence[Array], sizes: Sequence[int], scalars: Sequence[Any] = ()) -> list[Any]:
     """Run the text in place; the pointers, which have counted their accesses."""
-    grid, block = launch(nest, sizes)
+    grid, block = launch(nest, sizes, H200)
     given = arguments(nest, arrays, sizes, scalars)
     if math.prod(grid):
         run(print_cuda(nest), nest.name, grid, block, given, np.random.default_rng(0))

@@ -18,6 +18,7 @@ import numpy as np
 
 from kernelgraph.runtime.devices.cuda_driver import IF, NOT_READY, SUCCESS, KernelNode, LaunchConfig
 from kernelgraph.runtime.devices.cuda_properties import H200
+from kernelgraph.runtime.epilogue import product
 from kernelgraph.runtime.errors import OutOfMemory
 from kernelgraph.runtime.program import Kernel
 from tests.compiler.cuda_emulator import Pointer, run
@@ -488,8 +489,23 @@ _TEXTS: dict[str, Callable[[FakeDriver, list[int]], None]] = {
 }  # fmt: skip
 
 
+def _relu(dtype: str) -> Callable[[FakeDriver, list[int]], None]:
+    def go(driver: FakeDriver, arguments: list[int]) -> None:
+        matrix, columns, rows, pitch, matrices, stride = arguments
+        for row in (matrix + stride * i + pitch * j for i in range(matrices) for j in range(rows)):
+            values = np.frombuffer((ctypes.c_char * (columns * np.dtype(dtype).itemsize)).from_address(row), dtype)
+            values[...] = np.maximum(values, 0)
+
+    return go
+
+
+_TEXTS |= {f"relu_{dtype}": _relu(dtype) for dtype in ("float32", "float16", "bfloat16")}
+
+
 class FakeBlas:
-    """Matrix products by the numbers that cuBLAS would get."""
+    """Matrix products by the numbers that cuBLAS would get. whole: whether it has kernels that keep NaN in a relu."""
+
+    whole = True
 
     def __init__(self, context: FakeContext, allocate: Callable[[int], Any] | None = None) -> None:
         self.context, self.allocate = context, allocate
@@ -497,8 +513,16 @@ class FakeBlas:
     def handle(self, stream: int) -> int:
         return stream
 
-    def run(self, call: Any, addresses: tuple[int, int, int], stream: int) -> None:
+    def can(self, call: Any) -> bool:
+        return True
+
+    def run(self, call: Any, addresses: tuple[int, ...], stream: int) -> bool:
+        if not self.whole and "relu" in call.epilogue:
+            call = replace(call, epilogue=tuple(part for part in call.epilogue if part != "relu"))
+            self.context.driver._put(stream, "matmul", self._product(call, addresses))
+            return False
         self.context.driver._put(stream, "matmul", self._product(call, addresses))
+        return True
 
     def run_batch(self, call: Any, table: int, count: int, stream: int) -> None:
         def go() -> None:
@@ -508,7 +532,7 @@ class FakeBlas:
 
         self.context.driver._put(stream, "batch", go)
 
-    def _product(self, call: Any, addresses: tuple[int, int, int]) -> Callable[[], None]:
+    def _product(self, call: Any, addresses: tuple[int, ...]) -> Callable[[], None]:
         dtype = np.dtype(call.dtype)
         starts: list[Any] = []
         (n, m, k) = call.shape
@@ -525,9 +549,12 @@ class FakeBlas:
 
         def go() -> None:
             starts[:] = [self.context.pointer(a) for a in addresses]
+            bias = [
+                np.ndarray(n, dtype, s.data, s.origin + o) for s, o in zip(starts[3:], call.offsets[3:], strict=True)
+            ]
             for batch in range(call.batch):
                 left = matrix(0, batch, n, k, call.operations[0] == 1)
                 right = matrix(1, batch, k, m, call.operations[1] == 1)
-                matrix(2, batch, n, m, False)[...] = left @ right
+                matrix(2, batch, n, m, False)[...] = product(right.T, left.T, dtype, call.epilogue, *bias).T
 
         return go

@@ -18,7 +18,7 @@ from hypothesis import strategies as st  # noqa: E402
 
 from kernelgraph.compiler.targets.cuda import cuda_kernel  # noqa: E402
 from kernelgraph.runtime.devices.cuda_compile import compile_cuda, compile_ptx, packed_ptx  # noqa: E402
-from kernelgraph.runtime.devices.cuda_texts import COPIES, WORDS, copy_kernel, table_kernel  # noqa: E402
+from kernelgraph.runtime.devices.cuda_texts import COPIES, INFINITY, WORDS, copy_kernel, relu_kernel, table_kernel  # noqa: E402
 from kernelgraph.runtime.program import Kernel  # noqa: E402
 from tests.compiler.test_cuda_text import elementwise, reductions  # noqa: E402
 
@@ -39,7 +39,9 @@ def test_packed_kernels_compile(members: int, data: Any) -> None:
 
 
 @pytest.mark.parametrize("cc", [(8, 0), (9, 0), (12, 0)])
-@pytest.mark.parametrize("kernel", [copy_kernel(1), copy_kernel(COPIES), table_kernel(1), table_kernel(WORDS)])
+@pytest.mark.parametrize(
+    "kernel", [copy_kernel(1), copy_kernel(COPIES), table_kernel(1), table_kernel(WORDS), *map(relu_kernel, INFINITY)]
+)
 def test_the_devices_own_kernels_link(kernel: Kernel, cc: tuple[int, int]) -> None:
     assert compile_cuda(kernel, cc)
     (nbytes,) = re.findall(r"arguments\[(\d+)\]", kernel.source)
