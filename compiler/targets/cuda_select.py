@@ -34,7 +34,8 @@ from .cuda_select_text import (
 from .cuda_sort import fitting, sort_rows
 
 FEW = 5  # k-th values at a time
-BLOCKS = 8  # of a multiprocessor; from a row for each on, a block does one alone
+BLOCKS = 8  # of a multiprocessor
+ROWS = 1  # for each multiprocessor: from so many on a block does one alone
 SORTED = 2048  # elements of rows that a block sorts as fast as it selects from them
 SELECT = 1 / 8  # the part of a row up to which selecting it moves fewer bytes than sorting all
 
@@ -87,7 +88,7 @@ def topk(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], o
 def _sorts(calls: Calls, source: Array) -> int:
     """Whether sorting each row in a block is faster than a select: how many keys each thread has then, else 0."""
     length, count = source.shape[-1], math.prod(source.shape[:-1])
-    return fitting(length, source.dtype) if length <= SORTED or count < calls.gpu.multiprocessors else 0
+    return fitting(length, source.dtype) if length <= SORTED or count < ROWS * calls.gpu.multiprocessors else 0
 
 
 def _first(calls: Calls, source: Array, target: Array, k: int, down: bool) -> None:
@@ -117,7 +118,7 @@ def _selected(calls: Calls, source: Array, places: Sequence[int], down: bool | N
     count, length, many = math.prod(source.shape[:-1]), source.shape[-1], len(places)
     steps = steps_of(source.dtype, length if down is not None else 0)
     found = calls.temp((count, many, WORDS), "u8")
-    if count >= calls.gpu.multiprocessors:
+    if count >= ROWS * calls.gpu.multiprocessors:
         text = row_text(source.dtype, steps, many, down)
         calls.run("select", text, [source], [found], [source, found], [length, *places], count, THREADS, len(steps))
         return found

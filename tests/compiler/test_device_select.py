@@ -29,14 +29,14 @@ def small(monkeypatch: Any) -> None:
     monkeypatch.setattr(cuda_select, "fitting", lambda length, dtype: 0)
 
 
-@pytest.mark.parametrize("rows", [1, 1000], ids=["a block for a row", "blocks for stretches"])
+@pytest.mark.parametrize("rows", [0, 1000], ids=["a block for a row", "blocks for stretches"])
 def test_the_first_of_each_row(small: None, monkeypatch: Any, rows: int) -> None:
     monkeypatch.setattr(cuda_select, "ROWS", rows)
     agrees(lambda x: kg.topk(x, 9), numbers("f2", (2, 70)))  # more NaN than one
     agrees(lambda x: kg.topk(x, 7, 0, False), numbers("u1", (70, 1)))  # more equal ones than wanted
 
 
-@pytest.mark.parametrize("rows", [1, 1000], ids=["a block for a row", "blocks for stretches"])
+@pytest.mark.parametrize("rows", [0, 1000], ids=["a block for a row", "blocks for stretches"])
 def test_values_in_places_of_the_order(small: None, monkeypatch: Any, rows: int) -> None:
     monkeypatch.setattr(cuda_select, "ROWS", rows)
     agrees(lambda x: np.median(x, axis=1), np.stack([numbers("i2", 50), np.arange(50, dtype="i2")]))
