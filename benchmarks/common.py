@@ -11,6 +11,7 @@ import importlib.metadata
 import math
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
@@ -73,14 +74,14 @@ def interleave(
         calls[name] = max(1, math.ceil(sample_seconds / max(once, 1e-9)))
     samples: dict[str, list[float]] = {name: [] for name in candidates}
     end = time.perf_counter() + seconds
-    order = list(candidates)
+    order, shuffled = list(candidates), random.Random(0)
     while len(samples[order[0]]) < least or time.perf_counter() < end:
         for name in order:
             time.sleep(pause)
             if min(samples[name], default=0.0) < LONG:
                 candidates[name]()
             samples[name].append(clock(candidates[name], calls[name]))
-        order = order[1:] + order[:1]  # so that nobody always runs after the same neighbour
+        shuffled.shuffle(order)  # so that nobody always runs after the same neighbour
     return samples
 
 
