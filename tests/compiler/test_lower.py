@@ -13,9 +13,9 @@ import kernelgraph as kg
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.audit import Touched, declared, run_program
 from kernelgraph.compiler.builder import Builder
-from kernelgraph.compiler.cost import MODELS
 from kernelgraph.compiler.interpret import interpret
 from kernelgraph.compiler.materialize import Layout
+from kernelgraph.compiler.target import target_of
 from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.program import Kernel
 
@@ -82,7 +82,9 @@ STORED = {
 @pytest.mark.parametrize("shape", [(700,), (1024,), (641, 3), (3, 650)])
 @pytest.mark.parametrize("name", STORED)
 def test_what_a_long_reduction_reads_is_stored_by_its_parts(name, shape, target, monkeypatch):
-    monkeypatch.setitem(MODELS, target, replace(MODELS[target], split_length=128))
+    made_for = target_of(target)
+    short = replace(made_for, model=replace(made_for.model, split_length=128))
+    monkeypatch.setattr(pipeline, "target_of", lambda name, gpu: short)
     x = np.random.default_rng(0).random(shape)
     graph = kg.kernel_graph(device="fake")(STORED[name]).graph(x)
     program = pipeline.build(graph, target)
