@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .graph import Node
 from .groups import Cover, OpenGroup
-from .materialize import part_regions
+from .maps import FIXED, Map, only_units
+from .materialize import Region, part_regions
 from .ops import OPS
 
 
@@ -44,10 +45,8 @@ def order_updates(cover: Cover) -> None:
         region = _extent(nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
         version = node.args[0]
         while True:  # this version and all older ones in the same memory
-            for reader in sorted(cover.readers_of(version)):
-                if cover.groups[reader].kind == "assembly":
-                    continue
-                if _safe(cover, cover.groups[reader], version, node, region, writer):
+            for held, reader, maps in _reads(cover, version, region):
+                if _safe(cover, cover.groups[reader], held, maps, node, region, writer):
                     continue
                 if reader == writer or cover.reaches(writer, reader):
                     bad.add(node.attr("origin"))
@@ -78,14 +77,69 @@ def _earlier_writers(cover: Cover, version: int, region: Extent) -> list[int]:
 
 def _writer(cover: Cover, part: int) -> int:
     """The group that stores a part of an assembly."""
-    node = cover.graph.nodes[part]
-    return cover.find(cover.home[part if part in cover.home else node.args[0]])
+    return cover.find(cover.home[_stored(cover, part)])
 
 
-def _safe(cover: Cover, group: OpenGroup, version: int, update: Node, region: Extent, writer: int) -> bool:
+Read = tuple[int, int, set[Map] | None]  # (version, group, how the group's domain reads the version; None: anywhere)
+
+
+def _reads(cover: Cover, version: int, region: Extent) -> Iterator[Read]:
+    """Who reads this version, by itself or as a value that was stored as a part of it, where the region is."""
+    for reader in sorted(cover.readers_of(version)):
+        group = cover.groups[reader]
+        if group.kind != "assembly":
+            yield version, reader, None if version in group.gathers else group.maps.get(version)
+    for part, root, place in _parts(cover, version, region):
+        for reader in sorted(cover.readers_of(root)):
+            group = cover.groups[reader]
+            if group.kind != "assembly" and root not in group.computes:
+                maps = None if root in group.gathers else group.maps.get(root)
+                yield version, reader, _as_parts(cover, maps, part, root, place)
+
+
+def _parts(cover: Cover, version: int, region: Extent) -> Iterator[tuple[int, int, Region | None]]:
+    """(part, the node that is stored for it, its place; None: anywhere in the region) of an assembly."""
+    node, nodes = cover.graph.nodes[version], cover.graph.nodes
+    if OPS[node.op].kind != "assembly":
+        return
+    for part, place in list(zip(node.args, part_regions(node), strict=True))[node.op == "update" :]:
+        if _meet(_extent(nodes[part].type.shape, *place), region):
+            root = _stored(cover, part)
+            yield part, root, place
+            yield from ((inner, inner, None) for inner in _within(cover, root))
+
+
+def _within(cover: Cover, version: int) -> Iterator[int]:
+    """All that is stored in the memory of an assembly."""
+    node = cover.graph.nodes[version]
+    if OPS[node.op].kind == "assembly":
+        for root in (_stored(cover, part) for part in node.args):
+            yield root
+            yield from _within(cover, root)
+
+
+def _stored(cover: Cover, part: int) -> int:
+    return part if part in cover.home else cover.graph.nodes[part].args[0]
+
+
+def _as_parts(cover: Cover, maps: set[Map] | None, part: int, root: int, place: Region | None) -> set[Map] | None:
+    """The maps of what is stored for a part, as maps of the array that it is a part of."""
+    shape, stored = cover.type_of(part).shape, cover.type_of(root).shape
+    if maps is None or place is None or not only_units(shape, stored):
+        return None
+    found = set()
+    for m in maps:
+        moving = iter(entry for entry, n in zip(m, stored, strict=True) if n != 1)
+        own = [FIXED if n == 1 else next(moving) for n in shape]
+        found.add(tuple((a, s * step, at + b * step) for (a, s, b), at, step in zip(own, *place, strict=True)))
+    return found
+
+
+def _safe(
+    cover: Cover, group: OpenGroup, version: int, maps: set[Map] | None, update: Node, region: Extent, writer: int
+) -> bool:
     """Whether the group reads no element that the update writes, or just the one that it writes itself."""
-    maps = group.maps.get(version)
-    if maps is None or version in group.gathers:
+    if maps is None:
         return False
     value = update.args[1]
     root = (

@@ -65,6 +65,42 @@ def test_views_see_what_is_assigned() -> None:
     same(function, X)
 
 
+def sorted_twice(u: Any) -> Any:
+    v = np.sort(u[0])
+    u[1] = v
+    u[1] = u[0].max() + u[0]
+    return np.cumsum(v)
+
+
+def put_back(u: Any) -> Any:
+    v = np.cumsum(u[0])
+    u[1] = v
+    u[1] = np.sort(-u[1])
+    u[1] = v
+
+
+def joined(u: Any) -> Any:
+    v = np.sort(u[0])
+    c = np.concatenate([v, u[1]])
+    c[:2] = c.max()
+    c[4:9] += u[2, :5]
+    return c, np.concatenate([u[1], v]), v.sum()
+
+
+def joined_twice(u: Any) -> Any:
+    v = np.sort(u[0])
+    w = v + 0
+    w[0] = 7
+    c = np.concatenate([np.concatenate([w, v[1:]]), u[1]])
+    c[:9] = c.max()
+    return c, np.cumsum(w), np.sort(v)
+
+
+@pytest.mark.parametrize("function", [sorted_twice, put_back, joined, joined_twice])
+def test_values_that_are_assigned_are_read_after_they_are_overwritten(function: Any) -> None:
+    same(function, X)
+
+
 def test_a_time_loop() -> None:
     def function(u: Any, steps: int) -> Any:
         for _ in range(steps):
