@@ -32,23 +32,30 @@ def foreign(value: Any) -> np.ndarray[Any, Any] | None:
         return _from_dlpack(value)
     if hasattr(value, "__cuda_array_interface__"):
         raise elsewhere(value)
-    return np.asarray(value)
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"{name_of(value)} cannot be read: {str(error).rstrip('.')}") from None
 
 
 def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
     place = place_of(value)
     if place is not None and place[0] not in ON_CPU:
         raise elsewhere(value)
-    if "bfloat16" in str(getattr(value, "dtype", "")):  # which NumPy's DLPack does not know
-        return bfloat16_of(value)
     if getattr(value, "is_neg", bool)():  # PyTorch's, which DLPack cannot tell
         raise ArgumentsError(f"{name_of(value)} cannot be read: its negative bit is set; write x.resolve_neg()")
+    is_half = "bfloat16" in str(getattr(value, "dtype", ""))  # which NumPy's DLPack does not know
     try:
-        return np.from_dlpack(value)
+        found = bfloat16_of(value) if is_half else np.from_dlpack(value)
+        if found.size and hasattr(value, "data_ptr") and not value.data_ptr():
+            raise BufferError("its storage was resized to nothing")
+        return found
     except (BufferError, RuntimeError, ValueError) as error:
         reason = str(error).rstrip(".")
         if getattr(value, "requires_grad", False):
             reason += "; write x.detach()"
+        elif getattr(value, "is_conj", bool)():
+            reason += "; write x.resolve_conj()"
         raise ArgumentsError(f"{name_of(value)} cannot be read: {reason}") from None
     except TypeError as error:
         raise DTypeError(f"{name_of(value)} cannot be read: {error}; convert it to float32, say") from None
@@ -57,5 +64,7 @@ def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
 def bfloat16_of(value: Any) -> np.ndarray[Any, Any]:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        return np.from_dlpack(value.detach().view(torch.int16)).view(ml_dtypes.bfloat16)
+        if value.requires_grad:
+            raise BufferError("it requires gradients")
+        return np.from_dlpack(value.view(torch.int16)).view(ml_dtypes.bfloat16)
     return np.asarray(value)

@@ -182,7 +182,7 @@ def place_of(value: Any) -> tuple[int, int] | None:
         if method is None:
             return None
         kind, index = method()
-    except RuntimeError as error:  # JAX's, of an array that was donated or deleted
+    except (RuntimeError, ValueError) as error:  # JAX's, of an array that was deleted; PyTorch's, of one without memory
         raise ArgumentsError(f"{name_of(value)} cannot be read: {str(error).rstrip('.')}") from None
     return int(kind), int(index)
 

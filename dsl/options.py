@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
@@ -60,6 +60,14 @@ def checked(**given: Unpack[Given]) -> Options:
         raise OptionError(f"memory={memory!r} is no memory mode; write one of {', '.join(map(repr, MODES))}")
     if untraceable not in UNTRACEABLE:
         raise OptionError(f"untraceable={untraceable!r} is no option; write 'refuse' or 'split'")
-    static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    fastmath, tf32 = bool(given.get("fastmath")), bool(given.get("tf32"))
-    return Options(place, streams, memory, static, fastmath, tf32, untraceable == "split")
+    static = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
+    if not isinstance(static, Collection) or not all(isinstance(name, str) for name in static):
+        raise OptionError(f"static_argnames={static!r}: write a name, or a tuple of names")
+    fastmath, tf32 = _flag("fastmath", given.get("fastmath", False)), _flag("tf32", given.get("tf32", False))
+    return Options(place, streams, memory, tuple(static), fastmath, tf32, untraceable == "split")
+
+
+def _flag(name: str, value: object) -> bool:
+    if value not in (True, False):
+        raise OptionError(f"{name}={value!r} is neither True nor False")
+    return bool(value)

@@ -37,7 +37,7 @@ def remember(kind: type) -> None:
 
 def _torch_view(tensor: Any) -> Leaf | None:
     """Not by `tensor.numpy()`, after which the tensor's memory could not be resized any more."""
-    if not tensor.is_cpu or tensor.is_neg():
+    if not tensor.is_cpu or tensor.is_neg() or not tensor.data_ptr():  # 0: without memory
         return None
     return bfloat16_of(tensor) if tensor.dtype is sys.modules["torch"].bfloat16 else np.from_dlpack(tensor)
 

@@ -271,6 +271,27 @@ def test_a_negated_tensor_is_not_read_as_its_memory() -> None:
         refused(lambda: f(x), kg.ArgumentsError, "negative bit", "x.resolve_neg()")
 
 
+def test_tensors_without_values_that_can_be_read() -> None:
+    """Whatever their dtype, before and after the short way is known."""
+    torch = library("torch")
+    freed = torch.ones(4)
+    freed.untyped_storage().resize_(0)
+    cases = [
+        (torch.ones(4, dtype=torch.bfloat16, requires_grad=True), "x.detach()"),
+        (torch.ones(4, dtype=torch.complex64).conj(), "x.resolve_conj()"),
+        (freed, "its storage was resized to nothing"),
+        (torch.empty(4, device="meta"), "meta"),
+    ]
+    for function in (lambda x: x + 1, lambda x: x.__iadd__(1)):
+        f = cpu(function)
+        for _ in range(2):
+            for x, words in cases:
+                refused(lambda f=f, x=x: f(x), kg.ArgumentsError, "torch Tensor", words)
+            f(torch.ones(4))
+            f(torch.ones(4).bfloat16())
+    assert (cases[0][0] == 1).all()
+
+
 def test_arrays_in_torch() -> None:
     torch = library("torch")
     a = cpu(lambda x: x * 2)(X)
@@ -298,6 +319,11 @@ def test_jax_arrays() -> None:
     half = x.astype(jax.numpy.bfloat16)
     same_halves(cpu(lambda x: x * 2)(half), reference.astype(ml_dtypes.bfloat16) * 2)
     refused(lambda: cpu(lambda u: u.__setitem__(0, 1))(x), kg.ReadOnlyError, "read-only", "pass x.copy()")
+
+
+def test_a_key_of_jax_is_no_array() -> None:
+    jax = library("jax")
+    refused(lambda: cpu(lambda x: x + 1)(jax.random.key(0)), kg.DTypeError, "PRNGKeyArray", "jax.random.key_data")
 
 
 def test_later_calls_see_jax_arrays_as_the_first_one_does() -> None:

@@ -368,3 +368,12 @@ def test_every_kind_of_error_has_a_refusal_or_another_test() -> None:
         name for name in kg.__all__ if isinstance(kind := getattr(kg, name), type) and issubclass(kind, kg.UserError)
     }
     assert every - raised == elsewhere | {"UserError"}
+
+
+@pytest.mark.parametrize(
+    "options", [{"static_argnames": None}, {"static_argnames": 3}, {"fastmath": "no"}, {"tf32": 2}]
+)
+def test_options_of_a_wrong_kind(options: Any) -> None:
+    (name,) = options
+    with pytest.raises(kg.OptionError, match=f"{name}={options[name]!r}"):
+        kg.kernel_graph(lambda x: x, **options)
