@@ -15,6 +15,7 @@ sys.path[:0] = [str(Path(__file__).parents[2])]
 from kernelgraph.compiler.targets.cuda import cuda_kernel  # noqa: E402
 from kernelgraph.runtime.devices import cuda_guards as g  # noqa: E402
 from kernelgraph.runtime.devices.cuda_compile import compile_cuda, compile_ptx, packed_ptx  # noqa: E402
+from kernelgraph.runtime.devices.cuda_properties import H200  # noqa: E402
 from kernelgraph.runtime.devices.cuda_texts import copy_kernel  # noqa: E402
 from kernelgraph.runtime.errors import CompileError  # noqa: E402
 from kernelgraph.runtime.program import Kernel  # noqa: E402
@@ -71,7 +72,7 @@ def test_what_says_what_is_true_links() -> None:
     guard = g.true_up_to(256, 3)
     assert guard.mask == 0xFFFFFFFF and guard.want == 0x01010101
     tasks = [g.begin_task(1, 2, guard), g.count_task(1, 2, 3, None), g.advance_task(1, 2), g.decide_task(guard, 3),
-             g.leave_task(1, [(1, 2, 3, 4)] * 3)]  # fmt: skip
+             g.leave_task(1, [(1, 2, 3, 4)] * 3, H200)]  # fmt: skip
     for task in tasks:
         assert isinstance(task.kernel, Kernel) and len(task.arguments) == len(task.kernel.signature)
         code = compile_cuda(task.kernel, CC)
