@@ -154,7 +154,7 @@ def main() -> None:
     for name, its in ratios.items():
         print(summary(name, its))
     for name, which in reasons.items():
-        print(f"\nNot in {name}: {'; '.join(which)}.")
+        print(f"\nNot in {name} ({len(which)}): {'; '.join(which)}.")
 
 
 if __name__ == "__main__":

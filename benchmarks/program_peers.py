@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import signal
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -91,6 +92,8 @@ def _short(error: Exception) -> str:
     for start in ("Failed in nopython mode pipeline (step: nopython frontend) ", "other results"):
         text = text.replace(start, "" if start != "other results" else "other results ")
     text = text.replace("No implementation of function", "no").replace("found for signature", "for")
+    text = re.sub(r"<(?:[a-z-]+ )?(\S+) at 0x[0-9a-f]+>", r"\1", text)  # no addresses, no folders of this machine
+    text = re.sub(r"(?<![:/\w])(?:/[^/\s\"']+)+/(?=[^/\s\"']+)", "", text)
     text = " ".join(text.split())
     return f"{type(error).__name__}: {text[:90]}"
 
