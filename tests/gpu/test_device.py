@@ -18,7 +18,7 @@ from kernelgraph.runtime.machine import MACHINES
 from kernelgraph.runtime.program import Buffer, Int, Kernel, Pointer, Program, Region, Scalar, Task
 from kernelgraph.runtime.schedule import schedule
 from kernelgraph.runtime.settings import override
-from tests.compiler.programs import close, graphs, precision
+from tests.compiler.programs import agree, graphs
 from tests.gpu.gpu_runs import Call, plan_of
 
 some = settings(
@@ -33,9 +33,7 @@ def test_plans_mean_what_graphs_mean(device: Any, case: Any) -> None:
     executable = device.prepare(plan_of(graph, "max"))
     for turn in range(3):  # the later ones may be replayed as a graph
         inputs = [(a[::-1] if turn == 1 and a.ndim else a).copy(order="C") for a in arrays]
-        wanted = interpret(graph, inputs)
-        for got, result in zip(Call(device, executable, inputs).results(wanted), wanted, strict=True):
-            close(got, result, precision(graph))
+        agree(graph, inputs, Call(device, executable, inputs).results(interpret(graph, inputs)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "complex64", "complex128", "int32"])

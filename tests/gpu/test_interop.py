@@ -35,8 +35,8 @@ pair = kg.kernel_graph(lambda x: (np.exp(x).sum(), (x * 3).sum(0)), device="cuda
 
 
 def delay(handle: int) -> None:
-    """The stream does nothing for a while."""
-    with torch.cuda.stream(torch.cuda.ExternalStream(handle)):
+    """The stream does nothing for a while. PyTorch makes a new stream of its own of the handle 0."""
+    with torch.cuda.stream(torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream()):
         torch.cuda._sleep(CYCLES)
 
 
