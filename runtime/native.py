@@ -30,6 +30,7 @@ from . import (
     native_calls,
     native_ir,
     native_loops,
+    native_poison,
     native_queues,
     native_records,
     native_streams,
@@ -43,7 +44,7 @@ from .settings import settings
 
 HAPPENED, PYTHON_STEP = 1, 2  # what a native wait may answer; 0: the time is over
 SLICE_NS = 50_000_000  # a wait comes back this often, so that Python can handle a signal
-TEXTS = (native_queues, native_streams, native_calls, native_loops)
+TEXTS = (native_queues, native_poison, native_streams, native_calls, native_loops)
 ENTRIES = (
     "setup", "submit", "wait", "next_for_python", "done_by_python", "nudge", "stop", "inline", "direct", "worker",
     "reserve", "run_loop", "run_branch",

@@ -21,7 +21,8 @@ from .cuda_compile import cubins, versions
 from .cuda_context import Context, DeviceNotFound
 from .cuda_driver import CAPTURE_RELAXED, SUCCESS
 from .cuda_events import CudaEvent, EventPool, is_lost
-from .cuda_graph import Graphs, Replay, replayable, worth_replay
+from .cuda_graph import Replay, replayable, worth_replay
+from .cuda_instances import Graphs
 from .cuda_launch import KernelStep, in_one_block
 from .cuda_library import Blas, native_step
 from .cuda_pinned import Pinned
