@@ -347,8 +347,10 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
     gpu = gpu_of(x)
     if gpu is not None:
         return asarray(borrow(x, gpu, lasts=True), dtype, device=device, copy=copy)
+    from .foreign import values_of
+
     _may_copy(copy)
-    return from_numpy(np.asarray(x, dtype), open_device(place or default()))
+    return from_numpy(np.asarray(values_of(x), dtype), open_device(place or default()))
 
 
 def _may_copy(copy: bool | None) -> None:

@@ -38,6 +38,12 @@ def foreign(value: Any) -> np.ndarray[Any, Any] | None:
         raise DTypeError(f"{name_of(value)} cannot be read: {str(error).rstrip('.')}") from None
 
 
+def values_of(x: Any) -> Any:
+    """Another library's array as NumPy's, anything else as it is. Raises ArgumentsError, DTypeError."""
+    found = None if isinstance(x, (np.ndarray, np.generic)) else foreign(x)
+    return x if found is None else found
+
+
 def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
     place = place_of(value)
     if place is not None and place[0] not in ON_CPU:

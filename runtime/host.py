@@ -19,7 +19,7 @@ Host = Callable[..., Any]
 
 # NumPy's own functions, by their name after `np.`; the last arrays go to the keywords that the option `named` lists.
 _NUMPY = """
-    sort argsort partition argpartition searchsorted digitize
+    sort argsort searchsorted digitize
     cumsum cumprod nancumsum nancumprod cumulative_sum cumulative_prod
     i0 nanargmin nanargmax unravel_index
     median nanmedian percentile nanpercentile quantile nanquantile
@@ -112,6 +112,14 @@ def _choose(a: View, *choices: View, mode: Any) -> Any:
 
 def _ravel_multi_index(*indices: View, dims: tuple[int, ...], mode: Any, order: Any) -> Any:
     return np.ravel_multi_index(indices, dims, mode=mode, order=order)
+
+
+def _partition(a: View, kth: tuple[int, ...], **options: Any) -> View:
+    return np.partition(a, np.array(kth, np.intp), **options)  # a list of none would be one of floats
+
+
+def _argpartition(a: View, kth: tuple[int, ...], **options: Any) -> View:
+    return np.argpartition(a, np.array(kth, np.intp), **options)
 
 
 def _lexsort(*keys: View, axis: int) -> View:
@@ -215,6 +223,8 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "linalg.qr_factors": _numpy("linalg.qr"),
     "linalg.qr_upper": _qr_upper,
     "linalg.cholesky_factor": _numpy("linalg.cholesky"),
+    "partition": _partition,
+    "argpartition": _argpartition,
     "lexsort": _lexsort,
     "ravel_multi_index": _ravel_multi_index,
     "bincount": _bincount,

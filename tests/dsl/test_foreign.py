@@ -323,7 +323,13 @@ def test_jax_arrays() -> None:
 
 def test_a_key_of_jax_is_no_array() -> None:
     jax = library("jax")
-    refused(lambda: cpu(lambda x: x + 1)(jax.random.key(0)), kg.DTypeError, "PRNGKeyArray", "jax.random.key_data")
+    key = jax.random.key(0)
+    refused(lambda: cpu(lambda x: x + 1)(key), kg.DTypeError, "PRNGKeyArray", "jax.random.key_data")
+    refused(lambda: kg.asarray(key), kg.DTypeError, "PRNGKeyArray", "jax.random.key_data")
+    refused(lambda: kg.array(key, device="cpu"), kg.DTypeError, "PRNGKeyArray", "jax.random.key_data")
+    refused(lambda: kg.to_device(key, "cpu"), kg.DTypeError, "PRNGKeyArray", "jax.random.key_data")
+    refused(lambda: cpu(lambda x: np.add(x, key))(X), kg.DTypeError, "PRNGKeyArray", "jax.random.key_data")
+    assert np.asarray(kg.asarray(jax.random.key_data(key))).dtype == np.uint32
 
 
 def test_later_calls_see_jax_arrays_as_the_first_one_does() -> None:
