@@ -5,8 +5,7 @@ What comes out computes the same with the same operations in the same order; it 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from ..runtime.records import replace
 from ..runtime.settings import settings
 from .builder import Builder
 from .graph import Graph, Node, Value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy as copying
 from collections.abc import Iterator
 from typing import Any
 
@@ -365,4 +364,4 @@ def array(x: Any, dtype: Any = None, *, device: str | None = None) -> Array:
 
 from . import eager  # noqa: E402  # gives `Array` its operators
 
-_ = (copying, eager)
+_ = eager

@@ -6,12 +6,12 @@ All of them give the same bits: they differ in streams, packing and replay, neve
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from .batch import batched, packed
 from .machine import Machine
 from .plan import Plan
 from .program import Program
+from .records import dataclass
 from .schedule import contenders, schedule
 from .tune import CANDIDATES
 

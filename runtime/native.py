@@ -18,11 +18,9 @@ import itertools
 import math
 import os
 import platform
-import signal
 import threading
 import time
 from functools import cache
-from pathlib import Path
 from typing import Any, Protocol
 
 from . import (
@@ -80,7 +78,8 @@ def _cores_we_may_use() -> int:
     """By this process' affinity and its container's quota (Linux, control groups version 2)."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
         count = min(count, max(1, math.ceil(int(quota) / int(period))))  # "max": no quota, no integer
     return count
 
@@ -190,6 +189,8 @@ class Engine:
 
     def _start_thread(self, life: int) -> int:
         """A new thread, or 0 where the system allows no more."""
+        import signal
+
         create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, _WORD)(
             symbols.resolve(["pthread_create"], "the engine")["pthread_create"]
         )

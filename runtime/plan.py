@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from .program import Program, Task, bodies_of
+from .records import dataclass, field
 from .report import Report
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from .assign import Assignment
@@ -17,6 +16,7 @@ from .machine import Machine, share
 from .memory import Placement, Temporaries, arena_bound, place, temporaries
 from .plan import Plan
 from .program import Program, dependences
+from .records import dataclass, replace
 from .report import Count, Edge, Report
 from .shrink import shrink
 from .waits import emit, with_completion, with_join_points

@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from .records import dataclass
 
 PREFIX = "KERNELGRAPH_"
 
@@ -57,8 +57,8 @@ def _choice(*words: str) -> Callable[[str], str]:
 
 
 def _default_cache_dir() -> str:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    return str(Path(base) / "kernelgraph")
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(base, "kernelgraph")
 
 
 def _features(text: str) -> str:

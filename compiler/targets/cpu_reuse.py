@@ -6,8 +6,7 @@ at most `capacity` long; a longer row is computed again (the buffer then holds n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from ...runtime.records import dataclass, field
 from ..kernel import LOOP, LoopNest
 from ..types import BOOL, DType
 from .cpu_primitives import MATH, memory_elem

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -25,6 +24,7 @@ from ..collector import uncollected
 from ..errors import CompileError
 from ..program import Kernel
 from ..progress import progress
+from ..records import replace
 from .cuda_guards import guarded_ptx
 from .scalar_errors import explained
 

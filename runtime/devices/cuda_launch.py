@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from struct import Struct, error
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 
 from ..errors import CompileError
 from ..program import Constant, Int, Pointer, Scalar, Task, members
+from ..records import replace
 from .cuda_driver import SUCCESS, Driver, KernelNode, LaunchConfig
 
 _FORMATS = {

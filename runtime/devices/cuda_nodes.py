@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from ..program import Task
+from ..records import dataclass, field
 from .cuda_driver import SUCCESS, WHILE
 from .cuda_guards import FLAGS_BYTES, Guard, decide_task
 
