@@ -30,7 +30,7 @@ class OneNode:
         self, device: Any, step: KernelStep, order: Sequence[int], addresses: Sequence[int], stream: int
     ) -> None:
         """order: the buffers whose addresses a call gives. addresses: of every buffer, for the capture."""
-        self._driver, self.stream = device.context.driver, stream
+        self._driver, self._step, self.stream = device.context.driver, step, stream  # whose kernel it has
         self._graph, self._executable = 0, 0
         driver, graphs = self._driver, device.graphs
         with graphs.lock:

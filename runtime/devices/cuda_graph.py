@@ -162,13 +162,14 @@ class Replay:
         for stream in streams:
             if self._batches or any(isinstance(r, FIXED) for r in self._runners):
                 self._device.blas.handle(stream)
+        before, behind = [*self._copies(False), *tables], self._copies(True)
         self._do(driver.begin_capture(streams[0], CAPTURE_RELAXED), "beginning a capture")
         try:
-            nodes, moments = self._captured(streams, tables, table.address, addresses, scalars)
+            nodes, moments = self._captured(streams, before, behind, table.address, addresses, scalars)
         finally:
             code, graph = driver.end_capture(streams[0])
         self._do(code, "ending a capture")
-        made = Instance(driver, lane, graph)
+        made = Instance(driver, lane, graph, [*self._runners, *before, *behind])
         made.kept = [arena, *slots, table]
         moved = {b: b for b in self._outer if b not in self._slots and b not in self._pointers}
         moved |= {count + i: b for i, b in enumerate(self._slots)}
@@ -196,10 +197,16 @@ class Replay:
         return found
 
     def _captured(
-        self, streams: list[int], tables: Sequence[KernelStep], table: int, addresses: Sequence[int], scalars: Any
+        self,
+        streams: list[int],
+        before: Sequence[KernelStep],
+        behind: Sequence[KernelStep],
+        table: int,
+        addresses: Sequence[int],
+        scalars: Any,
     ) -> tuple[list[tuple[KernelStep, int]], dict[int, int]]:
-        """One walk over the plan: what changes is found again by its node. Then, for each completion event that comes
-        before the end, the node that it follows."""
+        """One walk over the plan, with launches before and behind it: what changes is found again by its node. Then,
+        for each completion event that comes before the end, the node that it follows."""
         driver, events = self._driver, self._device.events
         outer = {b for b in self._outer if b not in self._slots and b not in self._pointers}
         outer.update(range(len(self._plan.program.buffers), len(addresses)))
@@ -221,7 +228,7 @@ class Replay:
             self._do(driver.record(event.handle, stream), "capturing an event")
             return event  # type: ignore[no-any-return]
 
-        for step in (*self._copies(False), *tables):
+        for step in before:
             launch(step, first)
         begun = record(first)
         for stream in others:
@@ -249,7 +256,7 @@ class Replay:
                     launch(runner, stream)
         for stream in others:
             self._do(driver.wait(first, record(stream).handle, 0), "joining a capture")
-        for step in self._copies(True):
+        for step in behind:
             launch(step, first)
         return nodes, moments
 

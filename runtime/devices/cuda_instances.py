@@ -100,8 +100,9 @@ class Graphs:
 class Instance:
     """An executable graph with its memory; the nodes that change."""
 
-    def __init__(self, driver: Any, lane: Lane, graph: int) -> None:
-        self._driver, self.lane, self.graph = driver, lane, graph
+    def __init__(self, driver: Any, lane: Lane, graph: int, steps: Sequence[Any]) -> None:
+        """steps: whose kernels it has."""
+        self._driver, self.lane, self.graph, self._steps = driver, lane, graph, steps
         self.executable = 0
         self.nodes: list[Node] = []
         self.fixed: list[int] = []  # addresses that nodes pick from, beside those that a call brings

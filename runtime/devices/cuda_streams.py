@@ -135,11 +135,11 @@ class Captures:
 
     def __len__(self) -> int:
         """How many graphs there are."""
-        self._let_go()
+        self.let_go()
         return len(self._held)
 
     def _of(self, graph: int) -> Held:
-        self._let_go()
+        self.let_go()
         found = self._held.get(graph)
         if found is None:
             found = self._held[graph] = Held(self._free.pop() if self._free else {})
@@ -147,7 +147,8 @@ class Captures:
                 self._driver.tell_when_gone(graph, found.flag.address, found.flag.setter)
         return found
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Of what graphs needed that are gone."""
         for graph, held in list(self._held.items()):
             if held.flag.is_set():
                 del self._held[graph]
