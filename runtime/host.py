@@ -159,6 +159,19 @@ def _qr_upper(a: View) -> View:
     return np.asarray(np.linalg.qr(a, "r"))
 
 
+def _eigh_rows(a: View, UPLO: str) -> tuple[View, View]:
+    """Eigenvalues, and the eigenvectors as rows, conjugated."""
+    eigh: Any = np.linalg.eigh
+    w, v = eigh(a, UPLO)
+    return w, v.swapaxes(-1, -2).conj()
+
+
+def _svd_whole(a: View) -> tuple[View, View, View]:
+    """(The left singular vectors as rows, conjugated; singular values; the right singular vectors), all of them."""
+    u, s, vh = np.linalg.svd(a)
+    return u.swapaxes(-1, -2).conj(), s, vh
+
+
 def _histogramdd(sample: View, *arrays: View, edges: int, **options: Any) -> tuple[View, ...]:
     """Counts and edges; the first `edges` arrays are bins, what follows them the weights."""
     if edges:
@@ -220,6 +233,8 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "choose": _choose,
     "kth": _kth,
     "linalg.lu": _lu,
+    "linalg.eigh_rows": _eigh_rows,
+    "linalg.svd_whole": _svd_whole,
     "linalg.qr_factors": _numpy("linalg.qr"),
     "linalg.qr_upper": _qr_upper,
     "linalg.cholesky_factor": _numpy("linalg.cholesky"),
