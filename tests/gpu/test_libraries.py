@@ -153,6 +153,7 @@ def test_vectors_of_many_small_matrices(dtype: str, shape: tuple[int, ...]) -> N
             500,
         )
     near(on_gpu(lambda a: (np.linalg.svdvals(a),), a)[0], s, 500)
+    near(on_gpu(lambda a: (np.linalg.svd(a)[1],), a)[0], s, 500)
     if shape[-1] == shape[-2]:
         eigenvectors((a + a.conj().swapaxes(-1, -2)).astype(dtype))
 
@@ -173,6 +174,7 @@ def eigenvectors(h: Any) -> None:
         near(h @ v, (v * w[..., None, :]).astype(h.dtype), 500)
         near(v.conj().swapaxes(-1, -2) @ v, np.broadcast_to(np.eye(n, dtype=h.dtype), h.shape), 500)
     near(on_gpu(lambda h: (np.linalg.eigvalsh(h),), h)[0], np.linalg.eigvalsh(h), 500)
+    near(on_gpu(lambda h: (np.linalg.eigh(h)[0],), h)[0], np.linalg.eigvalsh(h), 500)
 
 
 def test_singular_matrices_raise() -> None:

@@ -13,17 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+import kernelgraph as kg
+from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.builder import Builder
 from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.devices import cuda, cuda_compile, cuda_modules
 from kernelgraph.runtime.devices.cuda_modules import Modules
 from kernelgraph.runtime.errors import CompileError
+from kernelgraph.runtime.machine import MACHINES
 from kernelgraph.runtime.program import Kernel
+from kernelgraph.runtime.schedule import schedule
 from kernelgraph.runtime.settings import override
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
-from cuda_calls import call, device_on, ready  # noqa: E402
+from cuda_calls import branches, call, device_on, forms, ready  # noqa: E402
 from cuda_fake import FakeContext  # noqa: E402
+
+from tests.compiler.loop_programs import either, shrunk  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +132,40 @@ def test_an_executable_keeps_its_kernels(forgetful: None) -> None:
     assert device.kernels == own == len(set(device.context.kernels.values()))
     memory = device.allocate(48)
     finish([call(device, executable, [(memory, device.upload(np.ones(12, "f4"), memory))])])
+
+
+def whole(device: Any) -> bool:
+    """Whether all kernels of graphs, and of what waits, are loaded."""
+    used = device.context.driver.used() - {0}
+    return bool(used) and used <= device.context.kernels.keys()
+
+
+@pytest.mark.parametrize("form", range(4))
+def test_a_replay_keeps_the_kernels_of_its_graphs(forgetful: None, monkeypatch: pytest.MonkeyPatch, form: int) -> None:
+    """Those that copy, and that write tables of addresses, too."""
+    monkeypatch.setattr(cuda, "worth_replay", lambda plan, runners: True)
+    device = device_on(FakeContext(), replay=True)
+    program = forms(pipeline.build(branches(3, 3), "cuda"))[form]
+    executable = device.prepare(schedule(program, "max", machine=MACHINES["cuda"]))
+    for turn in range(4):  # arrays in other places: they are copied into slots
+        inputs = [device.allocate(128) for _ in executable.plan.program.inputs]
+        events = [device.upload(np.eye(4), memory) for memory in inputs]
+        finish([call(device, executable, list(zip(inputs, events, strict=True)))])
+        device.trim()
+        assert not turn or whole(device)
+    assert not executable.notes
+
+
+@pytest.mark.parametrize("function", [shrunk, either])
+def test_a_loop_keeps_the_kernels_of_its_graphs(forgetful: None, function: Any) -> None:
+    device, u = device_on(FakeContext()), np.arange(6.0)
+    executable = device.prepare(ready(kg.kernel_graph(device="fake")(lambda u: function(u, 3)).graph(u)))
+    inputs = [device.allocate(1 << 14) for _ in executable.plan.program.inputs]
+    given = [(memory, device.upload(np.zeros(1 << 11), memory)) for memory in inputs]
+    for _ in range(2):
+        finish([call(device, executable, given)])
+        device.trim()
+        assert whole(device)
 
 
 def test_what_the_driver_does_not_unload_now_it_does_later(forgetful: None) -> None:
