@@ -22,14 +22,14 @@ from .bound import BoundKernelGraph, undecorated
 from .capture import Argument, Captured
 from .devices import gpu_at, open_device, target
 from .eager import plain, wrapped
-from .entry import MISSED, Entry
+from .entry import Entry
 from .errors import ArgumentsError, UserError, is_users, user_frames, user_line
 from .lending import SHARED, give_back, moved
 from .numbers import Respecialise
 from .options import Given, checked
 from .parts import SplitEntry
 from .pointer import address
-from .quick import QUICK, quick
+from .quick import MISSED, seen
 from .signature import (
     LEAF_TYPES,
     Parameters,
@@ -116,14 +116,12 @@ class KernelGraph:
 
     def _lent(self, args: tuple[Any, ...]) -> Any:
         """`__call__` with arrays of other libraries that are cheap to see as ours; MISSED for anything else."""
-        leaves: list[Any] = []
-        for arg in args:
-            leaf = quick(arg) if type(arg) in QUICK else arg
-            if leaf is None and arg is not None:
-                return MISSED
-            leaves.append(leaf)
+        found = seen(args)
+        if found is None:
+            return MISSED
+        leaves, lender = found
         last, count = self._last
-        if len(args) == count and (last.holds is None or last.holds()):
+        if lender is None and len(args) == count and (last.holds is None or last.holds()):
             result = last.direct(leaves)
             if result is not MISSED:
                 last.used = True
@@ -134,13 +132,13 @@ class KernelGraph:
         if type(entry) is not Entry or not (entry.holds is None or entry.holds()):
             return MISSED
         caller: Sequence[Any] = ()
-        if any([type(leaf) is Array and leaf._memory.__class__ in SHARED for leaf in leaves]):
+        if lender is not None:
             device = self._versions.device
-            caller = callers(device, leaves)
+            caller = lender.streams()
             elsewhere = any([type(leaf) is Array and leaf._device is not device for leaf in leaves])
             if entry.assigned or elsewhere or captured(device, caller) is not None:
                 return MISSED
-        elif entry.direct is not None:
+        if entry.direct is not None:
             self._last = entry, len(args)
         entry.used = True
         try:

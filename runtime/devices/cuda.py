@@ -59,6 +59,7 @@ class CUDADevice:
         self.blas = Blas(
             self.pool.allocate, self.properties.memory_bytes, self.context.driver, lambda: self.new_stream(False)
         )
+        self.is_capturing = self.context.driver.is_capturing
         self.graphs = Graphs(self)
         self.captures = Captures(self)
         self.timed_events = EventPool(self.context, self.failure, timed=True)

@@ -81,6 +81,8 @@ class Driver:
         self.synchronize_event = quick("cuEventSynchronize", c_void_p)
         self.synchronize_stream = quick("cuStreamSynchronize", c_void_p)
         self.query_stream = quick("cuStreamQuery", c_void_p, long=False)
+        asked = function("cuStreamIsCapturing", c_void_p, c_void_p)
+        self.is_capturing = calls.question(asked) if calls else _question(asked)  # stream -> 0 for no; or a result code
         self.to_device = quick("cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)  # to, from, n, stream
         self.to_host = quick("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
         self.on_device = quick("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
@@ -226,3 +228,13 @@ class Driver:
             if function(code, byref(found)) == SUCCESS and found.value:
                 words.append(found.value.decode())
         return ": ".join(words) or f"CUDA error {code}"
+
+
+def _question(function: Any) -> Any:
+    """As `Native.question`, by ctypes."""
+
+    def ask(handle: int) -> int:
+        answer = c_int(0)
+        return int(function(handle, byref(answer)) or answer.value)
+
+    return ask

@@ -59,7 +59,9 @@ class CudaStream:
         return self._graph() != 0
 
     def _graph(self) -> int:
-        return int(self._driver.captures(self.handle)[1]) if self.handle != LEGACY else 0
+        if self.handle == LEGACY or not self._driver.is_capturing(self.handle):
+            return 0
+        return int(self._driver.captures(self.handle)[1])
 
     def fork(self, after: list[tuple[int, Any]], buffers: int) -> tuple[Any, ...]:
         graph = self._graph()

@@ -275,11 +275,13 @@ def test_tensors_without_values_that_can_be_read() -> None:
     """Whatever their dtype, before and after the short way is known."""
     torch = library("torch")
     freed = torch.ones(4)
+    part = freed[2:]  # whose address is its offset then
     freed.untyped_storage().resize_(0)
     cases = [
         (torch.ones(4, dtype=torch.bfloat16, requires_grad=True), "x.detach()"),
         (torch.ones(4, dtype=torch.complex64).conj(), "x.resolve_conj()"),
         (freed, "its storage was resized to nothing"),
+        (part, "its storage was resized to nothing"),
         (torch.empty(4, device="meta"), "meta"),
     ]
     for function in (lambda x: x + 1, lambda x: x.__iadd__(1)):

@@ -227,6 +227,9 @@ class FakeDriver:
     def captures(self, stream: int) -> tuple[int, int]:
         return SUCCESS, self.into.get(stream, 0)
 
+    def is_capturing(self, stream: int) -> int:
+        return int(self.captures(stream)[1] != 0)
+
     def capture_into(self, stream: int, graph: int) -> int:
         assert stream not in self.capturing and not self.graphs[graph]
         self.capturing[stream], self.into[stream] = set(), graph
