@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from ..compiler.builder import Builder
 from ..compiler.graph import Value
 from ..compiler.types import ArrayType
-from ..runtime.records import dataclass
 from .aliasing import Part, view
 from .dispatch import implements
 from .errors import ReadOnlyError, ShapeError, UnsupportedError

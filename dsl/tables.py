@@ -6,7 +6,6 @@ from __future__ import annotations
 from . import (
     bits,
     calculus,
-    counting,
     creation,
     einsum,
     elementwise,

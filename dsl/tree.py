@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
@@ -61,9 +62,7 @@ def flatten(value: Any, leaves: list[Any], objects: bool = False, above: tuple[i
         return Tree(kind, (), each(value))
     if kind is dict or kind is OrderedDict:
         return Tree(kind, tuple(value), each(value.values()))
-    if hasattr(kind, "__dataclass_fields__"):
-        import dataclasses
-
+    if dataclasses.is_dataclass(kind):
         fields = tuple(f.name for f in dataclasses.fields(kind))
         return Tree(vars(kind).get(ORIGINAL, kind), fields, each(getattr(value, n) for n in fields))
     original = vars(kind).get(ORIGINAL, kind)

@@ -8,23 +8,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-NEVER = 2_000_000_011  # a threshold that is not reached, and that nobody else would set
-
 _lock = threading.Lock()
 _inside: list[int] = []  # the threads of the blocks that are open
-_threshold: tuple[int, ...] = ()  # the collector's before the first of them
+_collects = True  # whether the collector was on before the first of them
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """For work that makes many objects and few cycles, of which looking for cycles would take a fifth.
-
-    By the collector's threshold: what a traced function says, `gc.disable()` too, holds afterwards."""
-    global _threshold
+    """For work that makes many objects and few cycles, of which looking for cycles would take a fifth."""
+    global _collects
     with _lock:
         if not _inside:
-            _threshold = gc.get_threshold()
-            gc.set_threshold(NEVER, *_threshold[1:])
+            _collects = gc.isenabled()
+            gc.disable()
         _inside.append(threading.get_ident())
     try:
         yield
@@ -35,8 +31,8 @@ def uncollected() -> Iterator[None]:
 
 def _leave(thread: int) -> None:
     _inside.remove(thread)
-    if not _inside and gc.get_threshold()[0] == NEVER:
-        gc.set_threshold(*_threshold)
+    if not _inside and _collects:
+        gc.enable()
 
 
 def _after_fork_in_child() -> None:

@@ -11,6 +11,7 @@ import importlib
 import marshal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -18,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from .cache import digest
-from .records import dataclass, field
 
 Make = Callable[[FunctionType], Any]
 

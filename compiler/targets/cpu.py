@@ -2,7 +2,8 @@
 
 Slots are 8 bytes each, in the order of `LoopNest`'s run-time parameters; a scalar lies in the low bytes of its slot.
 A unit is a parallel index (reductions along rows) or a block of the innermost parallel axis. Any split of the units
-into calls gives the same bits. The text names no size, no address and no feature of the machine.
+into calls gives the same bits, but for the signs of NaNs, which LLVM leaves open. The text names no size, no address
+and no feature of the machine.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def lanes_of(nest: LoopNest, depends: dict[int, frozenset[int]], axis: int | Non
         return 1
     varying = {at: i for at, i in numbered(nest).items() if axis in depends[at]}
     widest = max((real_of(i.dtype).itemsize for i in varying.values() if i.op != "index"), default=4)
-    return max(2, vector_bytes // widest) * side_by_side(nest, varying)
+    return max(2, vector_bytes // widest) * side_by_side(nest, varying, vector_bytes < 64)
 
 
 def units(nest: LoopNest, sizes: Sequence[int]) -> tuple[int, int]:

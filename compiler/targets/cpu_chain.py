@@ -7,22 +7,30 @@ would be what counts; in vectors side by side the core has as many chains to wor
 from __future__ import annotations
 
 from ..kernel import POINT, Instr, LoopNest, has_loops
-from .cpu_primitives import MATH
+from .cpu_math import FLOAT_MATH
+from .cpu_primitives import MATH, elem_of
 
 LONG = 16  # instructions in a row, for each vector beside the first
 MOST = 4  # vectors, a power of two
 REGISTERS = 24  # vector registers that their values may take
 RARE = 16  # instructions for each that is a long chain, with values of its own, itself
 
+# Inlined functions, whose constants alone fill 16 registers: they are read again for each vector, or for each two.
+# A power computes in float64, and two vectors of that spill.
+CONSTANTS = FLOAT_MATH.keys() - {("pow", "float")}
+
 _FREE = frozenset({"const", "load", "scalar", "size"})
 
 
-def side_by_side(nest: LoopNest, varying: dict[int, Instr]) -> int:
-    """Vectors. varying: the kernel's instructions whose values vary along the vectors, by number."""
-    if len(nest.phases) > 1 or nest.phases[0].kind != POINT or has_loops(nest):
-        return 1
+def side_by_side(nest: LoopNest, varying: dict[int, Instr], few: bool) -> int:
+    """Vectors. varying: the kernel's instructions whose values vary along the vectors, by number. few: there are 16
+    vector registers."""
     ops = [i.op for i in varying.values()]
-    if sum(op in MATH for op in ops) * RARE > len(ops) or not {"gather", "report", "call"}.isdisjoint(ops):
+    if has_loops(nest) or not {"gather", "report", "call"}.isdisjoint(ops):
+        return 1
+    if few and any((i.op, elem_of(i.dtype)) in CONSTANTS for i in varying.values() if i.op in MATH):
+        return 2
+    if len(nest.phases) > 1 or nest.phases[0].kind != POINT or sum(op in MATH for op in ops) * RARE > len(ops):
         return 1
     count, depth, alive = 1, _depth(varying), _alive(varying)
     while count < MOST and depth >= LONG * 2 * count and alive * 2 * count <= REGISTERS:

@@ -20,7 +20,7 @@ from .cpu_frame import Frame, nested, odometer
 from .cpu_primitives import MATH, elem_of, memory_elem
 from .cpu_reduce import Combine, Parts, across, combine_of, fold, joined
 from .cpu_reuse import BYTES, capacity, reuse_of
-from .cpu_text import Value
+from .cpu_text import Value, bits
 
 BLOCK = 2048  # elements of a unit along the vector axis, elementwise
 COLUMNS = 512  # the same with values of several phases on the stack
@@ -135,6 +135,15 @@ def _row_loop(frame: Frame, body: Body, number: int, phase: Phase, take: dict[in
 # columns
 
 
+def opaque(value: Value) -> Value:
+    """The same bits. Of a choice between a new value and the one in memory LLVM makes a store under a mask, which is
+    dozens of instructions inside an AMD core with AVX2, and which a later load has to wait for."""
+    if not value.text.startswith("%") or bits(value.elem) not in (32, 64):
+        return value
+    whole = value if value.is_float else value.as_float()
+    return whole.apply("arithmetic.fence")
+
+
 class Columns:
     """Stack arrays over the block of columns that starts at `low`: accumulators, and values passing between phases."""
 
@@ -157,7 +166,7 @@ class Columns:
 
     def put(self, array: Value, dtype: DType, i: Value, value: Value) -> None:
         wide = value.splat(self.body.lanes)
-        raw = wide.to("zext", "i8") if dtype.kind == "b" else wide
+        raw = wide.to("zext", "i8") if dtype.kind == "b" else opaque(wide)
         array.at(i - self.low, memory_elem(dtype)).store(raw)
 
     def recall(self, what: Instr | int, lanes: Lanes) -> Value:

@@ -28,6 +28,17 @@ def horner(x: Value, coefficients: Sequence[float]) -> Value:
     return result
 
 
+def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
+    """`horner` in x * x of pairs: one product more, and half as many steps that wait for each other."""
+    pairs = [x.fma(high, low) for low, high in zip(coefficients[::2], coefficients[1::2], strict=False)]
+    odd = [x.f.const(coefficients[-1], x.elem, x.lanes)] * (len(coefficients) % 2)
+    square = x * x
+    *rest, result = pairs + odd
+    for pair in reversed(rest):
+        result = result.fma(square, pair)
+    return result
+
+
 def _split(value: float, rest: float) -> tuple[float, float]:
     """value + rest as a float32 and the float32 nearest to what it leaves."""
     high = float(np.float32(value))
@@ -36,28 +47,50 @@ def _split(value: float, rest: float) -> tuple[float, float]:
 
 # Rounding to an integer by adding a large number leaves the integer in the low bits of the sum.
 MAGIC = {"float": 1.5 * 2.0**23, "double": 1.5 * 2.0**52}
-MAGIC_BITS = {"float": 0x4B400000, "double": 0x4338000000000000}
 MANTISSA = {"float": 23, "double": 52}
 BIAS = {"float": 127, "double": 1023}
+# The same with the bias of an exponent, so that a shift alone makes a power of two; twice for a product of two.
+ONCE, TWICE = ({elem: MAGIC[elem] + times * BIAS[elem] for elem in MAGIC} for times in (1, 2))
 
 
 def scale(y: Value, n: Value, magic: Value) -> Value:
-    """y * 2**n, rounded once (y about 1); n is a whole number, `magic` the sum that it was rounded by."""
-    f, elem, width = y.f, y.elem, {"float": 16, "double": 8}[y.elem]
-    if f.module.vector_library == "libmvec-avx512" and y.lanes == width:  # the machine has an instruction for this
-        name = f"@llvm.x86.avx512.mask.scalef.p{elem[0].replace('f', 's')}.512"
-        lane_mask = f"i{width}"
-        f.module.declare(name, f"{y.kind} {name}({y.kind}, {y.kind}, {y.kind}, {lane_mask}, i32)")
-        args = f"{y.typed}, {n.typed}, {y.kind} zeroinitializer, {lane_mask} -1, i32 4"
-        return f.let(f"call {y.kind} {name}({args})", elem, y.lanes)
-    whole = magic.as_int() - MAGIC_BITS[elem]
-    half = whole >> 1
-    return y * power_of_two(half, elem) * power_of_two(whole - half, elem)
+    """y * 2**n, rounded once (y about 1); n is a whole number, `magic` the sum of TWICE that it was rounded by."""
+    if _has_scalef(y):
+        return _scalef(y, n)
+    first, second = _powers(magic)
+    return y * first * second
 
 
-def power_of_two(n: Value, elem: str) -> Value:
-    """2**n for an integer n of a normal result."""
-    return ((n + BIAS[elem]) << MANTISSA[elem]).as_float()
+def scale_sum(t: Value, n: Value, magic: Value) -> Value:
+    """(1 + t) * 2**n, rounded as `scale` of the rounded sum."""
+    if _has_scalef(t):
+        return _scalef(t + 1.0, n)
+    first, second = _powers(magic)
+    return t.fma(first, first) * second
+
+
+def _powers(magic: Value) -> tuple[Value, Value]:
+    """Two powers of two whose product is 2**n, and which are normal numbers where that is not."""
+    whole, digits = magic.as_int(), MANTISSA[magic.elem]
+    half = whole.binary("lshr", 1)
+    return (half << digits).as_float(), ((whole - half) << digits).as_float()
+
+
+def _has_scalef(y: Value) -> bool:
+    """Whether the machine has an instruction for it."""
+    return y.f.module.vector_library == "libmvec-avx512" and y.lanes == {"float": 16, "double": 8}[y.elem]
+
+
+def _scalef(y: Value, n: Value) -> Value:
+    name, mask = f"@llvm.x86.avx512.mask.scalef.p{y.elem[0].replace('f', 's')}.512", f"i{y.lanes}"
+    y.f.module.declare(name, f"{y.kind} {name}({y.kind}, {y.kind}, {y.kind}, {mask}, i32)")
+    args = f"{y.typed}, {n.typed}, {y.kind} zeroinitializer, {mask} -1, i32 4"
+    return y.f.let(f"call {y.kind} {name}({args})", y.elem, y.lanes)
+
+
+def power_of_two(magic: Value) -> Value:
+    """2**n for an integer n of a normal result; `magic` is the sum of ONCE that it was rounded by."""
+    return (magic.as_int() << MANTISSA[magic.elem]).as_float()
 
 
 def clamp(x: Value, low: float, high: float) -> Value:
@@ -87,10 +120,10 @@ EXP_64 = (
 EXP2_32 = (0.693147182, 0.240226507, 0.0555032715, 0.00961800758, 0.00134005793, 0.000154753885)
 
 
-def reduce_exp(x: Value, ln2: tuple[float, float]) -> tuple[Value, Value, Value]:
-    """(r, n, magic sum) with x = n ln2 + r."""
-    magic = x.fma(LOG2E, MAGIC[x.elem])
-    n = magic - MAGIC[x.elem]
+def reduce_exp(x: Value, ln2: tuple[float, float], add: float) -> tuple[Value, Value, Value]:
+    """(r, n, n + add) with x = n ln2 + r; add: a magic number."""
+    magic = x.fma(LOG2E, add)
+    n = magic - add
     return n.fma(-ln2[1], n.fma(-ln2[0], x)), n, magic
 
 
@@ -104,35 +137,35 @@ def or_zero(x: Value, low: float, high: float, formula: Callable[[Value], Value]
 
 def exp_32(x: Value) -> Value:
     def formula(x: Value) -> Value:
-        r, n, magic = reduce_exp(x, LN2_32)
-        return scale((r * r).fma(horner(r, EXP_32), r) + 1.0, n, magic)
+        r, n, magic = reduce_exp(x, LN2_32, TWICE["float"])
+        return scale_sum((r * r).fma(polynomial(r, EXP_32), r), n, magic)
 
     return or_zero(x, -104.0, 89.0, formula)
 
 
 def exp_64(x: Value) -> Value:
     def formula(x: Value) -> Value:
-        r, n, magic = reduce_exp(x, LN2_64)
-        return scale((r * r).fma(horner(r, EXP_64), r) + 1.0, n, magic)
+        r, n, magic = reduce_exp(x, LN2_64, TWICE["double"])
+        return scale_sum((r * r).fma(polynomial(r, EXP_64), r), n, magic)
 
     return or_zero(x, -745.2, 710.0, formula)
 
 
 def exp2_32(x: Value) -> Value:
     def formula(x: Value) -> Value:
-        magic = x + MAGIC["float"]
-        n = magic - MAGIC["float"]
+        magic = x + TWICE["float"]
+        n = magic - TWICE["float"]
         r = x - n
-        return scale(r.fma(horner(r, EXP2_32), 1.0), n, magic)
+        return scale(r.fma(polynomial(r, EXP2_32), 1.0), n, magic)
 
     return or_zero(x, -151.0, 129.0, formula)
 
 
 def expm1_32(x: Value) -> Value:
     """2^n (e^r - 1) + (2^n - 1), halved on the way so that n = 128 does not overflow early."""
-    r, _, magic = reduce_exp(clamp(x, -18.0, 89.0), LN2_32)
-    p = (r * r).fma(horner(r, EXPM1_32), r)
-    half = power_of_two(magic.as_int() - (MAGIC_BITS["float"] + 1), "float")
+    r, _, magic = reduce_exp(clamp(x, -18.0, 89.0), LN2_32, ONCE["float"] - 1)
+    p = (r * r).fma(polynomial(r, EXPM1_32), r)
+    half = power_of_two(magic)
     return x.eq(0.0).pick(x, half.fma(p, half - 0.5) * 2.0)
 
 
@@ -172,7 +205,7 @@ def special_log(x: Value, y: Value) -> Value:
 def log_tail_32(r: Value) -> Value:
     """log(1+r) - r."""
     square = r * r
-    return square.fma(-0.5, square * r * horner(r, LOG_32))
+    return square.fma(-0.5, square * r * polynomial(r, LOG_32))
 
 
 def log_32(x: Value) -> Value:
@@ -213,7 +246,7 @@ def log_64(x: Value) -> Value:
     s = r / (r + 2.0)
     z = s * s
     half = r * r * 0.5
-    tail = s.fma(half + z * horner(z, LOG_64), e * LN2_64[1])
+    tail = s.fma(half + z * polynomial(z, LOG_64), e * LN2_64[1])
     return special_log(x, e.fma(LN2_64[0], r - (half - tail)))
 
 
@@ -286,9 +319,9 @@ def tanh_32(x: Value) -> Value:
 def erf_32(x: Value) -> Value:
     size = x.abs()
     square = x * x
-    small = x.fma(horner(square, ERF_SMALL_32), x)
+    small = x.fma(polynomial(square, ERF_SMALL_32), x)
     capped = (x.f.const(4.0, "float", x.lanes) < size).pick(4.0, size)
-    large = 1.0 - exp_32(-horner(capped, ERF_LARGE_32))
+    large = 1.0 - exp_32(-polynomial(capped, ERF_LARGE_32))
     return (size < 0.925).pick(small, large.apply("copysign", x))
 
 
@@ -309,13 +342,12 @@ def pow_32(x: Value, y: Value) -> Value:
     e = (raw - SQRT_HALF_64) >> 52
     m = (raw - (e << 52)).as_float()
     s = (m - 1.0) / (m + 1.0)
-    log = s.fma(horner(s * s, POW_LOG), e.to("sitofp", "double"))
+    log = s.fma(polynomial(s * s, POW_LOG), e.to("sitofp", "double"))
     log = size.eq(0.0).pick(-INF, size.eq(INF).pick(INF, log))
     t = clamp(log * wide, -1000.0, 1000.0)
-    magic = t + MAGIC["double"]
-    r = t - (magic - MAGIC["double"])
-    power = power_of_two(magic.as_int() - MAGIC_BITS["double"], "double")
-    z = (horner(r, POW_EXP) * power).to("fptrunc", "float")
+    magic = t + ONCE["double"]
+    r = t - (magic - ONCE["double"])
+    z = (polynomial(r, POW_EXP) * power_of_two(magic)).to("fptrunc", "float")
     whole = y.apply("trunc").eq(y)
     half = y * 0.5
     odd = whole & half.apply("trunc").ne(half) & (y.abs() < INF)

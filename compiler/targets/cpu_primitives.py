@@ -13,7 +13,7 @@ import numpy as np
 
 from ..types import BOOL, FLOAT32, FLOAT64, DType, bfloat16
 from .cpu_library import by_lane, library_call
-from .cpu_math import FLOAT_MATH, any_lane
+from .cpu_math import FLOAT_MATH, any_lane, clamp
 from .cpu_text import UNLIKELY, Function, Value, bits, literal
 
 Row: TypeAlias = Callable[[DType, DType, list[Value]], Value]
@@ -137,8 +137,13 @@ def _divide_floats(a: Value, b: Value) -> Value:
     place = f.slot(quotient.kind)
     place.store(quotient, 64)
     sizes = a.abs()
-    safe = (sizes >= 1 / bound) & (sizes <= bound) & ((size >= 1 / bound) & (size <= bound))
-    with f.when(any_lane(~safe), UNLIKELY):
+    if f.module.vector_library == "libmvec-avx512":  # compares under a mask
+        safe = (sizes >= 1 / bound) & (sizes <= bound) & ((size >= 1 / bound) & (size <= bound))
+        far = any_lane(~safe)
+    else:
+        far = any_lane(clamp(sizes, 1 / bound, bound).compare("une", sizes))
+        far = far | size.compare("ult", 1 / bound) | size.compare("ugt", bound)
+    with f.when(far, UNLIKELY):
         place.store(a / b, 64)
     return place.load(a.elem, a.lanes, 64)
 

@@ -8,12 +8,12 @@ Neumaier 1974).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ...runtime.records import dataclass
 from ..kernel import Reduction
-from ..types import BOOL, FLOAT64, INT64, DType, kind_of
+from ..types import BOOL, FLOAT64, INT64, DType, integer_of, kind_of
 from .cpu_primitives import cast, elem_of
 from .cpu_text import Function, Value
 
@@ -151,7 +151,9 @@ def _less(a: Value, b: Value, dtype: DType, greatest: bool) -> Value:
 
 
 def _extreme(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
-    """Floats keep the number and, apart from it, whether a NaN was met: compare-and-select alone is one instruction."""
+    """Floats keep the number and, apart from it, ones where a NaN was met: compare-and-select alone is one instruction.
+
+    The ones fill an integer as wide as the number: a vector of i1 has no registers before AVX-512."""
     greatest = name == "max"
     identity = _least(dtype) if greatest else _greatest(dtype)
 
@@ -162,12 +164,15 @@ def _extreme(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
         return _simple(dtype, dtype, sources, identity, better)
 
     def step(acc: Parts, values: Parts) -> Parts:
-        return better(acc[0], values[0]), acc[1] | values[0].is_nan()
+        return better(acc[0], values[0]), values[0].is_nan().pick(-1, acc[1])
 
     def merge(a: Parts, b: Parts) -> Parts:
         return better(a[0], b[0]), a[1] | b[1]
 
-    return Combine((dtype, BOOL), (identity, 0), step, merge, lambda acc: (acc[1].pick(np.nan, acc[0]),))
+    def finish(acc: Parts) -> Parts:
+        return (acc[1].ne(0).pick(np.nan, acc[0]),)
+
+    return Combine((dtype, integer_of(dtype)), (identity, 0), step, merge, finish)
 
 
 def _arg(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:

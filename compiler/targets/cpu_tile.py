@@ -7,7 +7,8 @@ tile axis is 1; then the kernel runs row by row, and reads the tile as if it wer
 
 from __future__ import annotations
 
-from ...runtime.records import dataclass
+from dataclasses import dataclass
+
 from ..kernel import POINT, LoopNest
 from ..types import real_of
 from .cpu_access import Lanes

@@ -59,9 +59,7 @@ class CudaStream:
         return self._graph() != 0
 
     def _graph(self) -> int:
-        if self.handle == LEGACY or not self._driver.is_capturing(self.handle):
-            return 0
-        return int(self._driver.captures(self.handle)[1])
+        return int(self._driver.captures(self.handle)[1]) if self.handle != LEGACY else 0
 
     def fork(self, after: list[tuple[int, Any]], buffers: int) -> tuple[Any, ...]:
         graph = self._graph()
@@ -137,11 +135,11 @@ class Captures:
 
     def __len__(self) -> int:
         """How many graphs there are."""
-        self.let_go()
+        self._let_go()
         return len(self._held)
 
     def _of(self, graph: int) -> Held:
-        self.let_go()
+        self._let_go()
         found = self._held.get(graph)
         if found is None:
             found = self._held[graph] = Held(self._free.pop() if self._free else {})
@@ -149,8 +147,7 @@ class Captures:
                 self._driver.tell_when_gone(graph, found.flag.address, found.flag.setter)
         return found
 
-    def let_go(self) -> None:
-        """Of what graphs needed that are gone."""
+    def _let_go(self) -> None:
         for graph, held in list(self._held.items()):
             if held.flag.is_set():
                 del self._held[graph]

@@ -7,8 +7,10 @@ where LLVM has no instruction.
 
 from __future__ import annotations
 
+import json
 import re
 import threading
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -18,7 +20,6 @@ import numpy as np
 from .. import machine_code, symbols
 from ..cache import Cache, digest
 from ..function import Function, Source, precision, python_function
-from ..records import replace
 from .scalar_errors import ScalarError, explained, needs
 
 FORMAT = 1
@@ -58,8 +59,6 @@ def _key(source: Source, arguments: tuple[str, ...]) -> str:
 def _compiled(source: Source, arguments: tuple[str, ...]) -> tuple[Function, str]:
     found = _known.get((source, arguments))
     if found is None:
-        import json
-
         with _lock:
             key = _key(source, arguments)
             data = _CACHE.get(key)

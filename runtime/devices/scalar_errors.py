@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from typing import Any
-
-from ..records import dataclass
 
 
 @dataclass

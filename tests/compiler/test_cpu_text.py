@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ import pytest
 from kernelgraph.compiler.kernel import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
 from kernelgraph.compiler.targets.cpu import print_cpu, units
 from kernelgraph.compiler.targets.cpu_loops import vector_axis
-from kernelgraph.compiler.targets.cpu_reuse import reuse_of
 from kernelgraph.compiler.types import BOOL, FLOAT32, FLOAT64, INT64, DType
 
 from .cpu_nests import random_nest
@@ -190,25 +187,32 @@ def test_a_long_chain_runs_in_several_vectors_side_by_side(length: int, values: 
     assert f"fmul <{lanes} x double>" in text and text.count(f"fmul <{lanes} x double>") == text.count("fmul <")
 
 
-def test_equal_values_are_told_apart_without_looking_through_all_that_they_are_made_of() -> None:
-    """A value that is used twice at each of many levels is looked at once, not 2^levels times."""
-    looks = 0
+@pytest.mark.parametrize(
+    ("op", "dtype", "width", "kind"),
+    [
+        ("exp", FLOAT32, 32, "<16 x float>"),
+        ("exp", FLOAT64, 32, "<8 x double>"),
+        ("exp", FLOAT32, 64, "<16 x float>"),
+        ("tan", FLOAT32, 32, "<8 x float>"),
+    ],
+)
+def test_two_vectors_share_the_constants_of_a_function_where_registers_are_few(
+    op: str, dtype: DType, width: int, kind: str
+) -> None:
+    body = (load(0, dtype), Instr(op, dtype, (0,)), store(1, 1, dtype))
+    operands = Operand(dtype, "in", "1"), Operand(dtype, "out", "1")
+    nest = LoopNest("kernel", 1, 0, operands, (), (Phase(POINT, 0, body),))
+    assert f"load {kind}, ptr" in print_cpu(nest, vector_bytes=width)
 
-    class Attribute:
-        def __hash__(self) -> int:
-            nonlocal looks
-            looks += 1
-            return 1
 
-    attribute: Any = Attribute()
-    f4 = np.dtype("f4")
-    start = Instr("load", f4, (), (0, 0))
-    steps = [Instr("add", f4, (at, at), attribute) for at in range(14)]
-    cost = Instr("exp", f4, (14,))
-    loop = Phase(LOOP, 0, (start, *steps, cost), (Reduction("sum", f4, (15,)),))
-    moved = [replace(i, args=tuple(a + 16 for a in i.args)) for i in loop.instrs]
-    again = Phase(LOOP, 16, (*moved, Instr("store", f4, (31,), (1, 0))))
-    operands = (Operand(f4, "in", "01"), Operand(f4, "out", "01"))
-    reuse = reuse_of(LoopNest("levels", 1, 1, operands, (), (loop, again)))
-    assert reuse.keep == (15,) and reuse.take == {31: 15}
-    assert looks < 100
+@pytest.mark.parametrize("combine", ["max", "min"])
+def test_the_best_of_each_column_is_not_stored_under_a_mask(combine: str) -> None:
+    """Which is many times as slow on an AMD core with AVX2."""
+    pytest.importorskip("llvmlite")
+    from .cpu_harness import AVX2, Compiled, host_features
+
+    if "+avx2" not in host_features():
+        pytest.skip("looks at AVX2 code")
+    code = Compiled(total("1s", combine=combine), AVX2, vector_bytes=32).assembly
+    masked = re.findall(r"vp?maskmov\w+\s+%ymm\d+, %ymm\d+, .*\(", code)
+    assert len(masked) == 1  # what is left over of the results
