@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
-.PHONY: help demo test lint format test-gpu soak conformance golden bench bench-gpu bench-peers wheel-test clean
+.PHONY: help demo test lint format test-gpu sanitize soak conformance golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -32,6 +32,10 @@ format: $(VENV)/dev.stamp  ## let ruff lay out the code and fix what it can
 
 test-gpu: $(VENV)/cuda.stamp  ## the tests that need an NVIDIA GPU
 	$(PYTEST) tests/gpu $(ARGS)
+
+sanitize: $(VENV)/cuda.stamp  ## programs of every family of kernels under compute-sanitizer, on a GPU
+	for tool in memcheck racecheck initcheck synccheck; do \
+		compute-sanitizer --tool $$tool --error-exitcode 1 $(BIN)/python -m tests.sanitize || exit 1; done
 
 conformance: $(VENV)/dev.stamp  ## the Array API standard's suite, from a checkout with its submodule: SUITE=path
 	@test -d "$(SUITE)/array_api_tests" || { echo "write make conformance SUITE=path/to/array-api-tests" >&2; exit 1; }

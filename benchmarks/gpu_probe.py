@@ -23,6 +23,7 @@ from gpu_time import device_microseconds
 import kernelgraph as kg
 from kernelgraph.dsl.array import Array
 from kernelgraph.dsl.flights import waitall
+from kernelgraph.dsl.quick import MISSED, seen
 from kernelgraph.runtime.settings import override
 from tests.gpu.gpu_runs import plan_of
 from tests.gpu.test_device import branches
@@ -67,13 +68,13 @@ def call_parts() -> None:
     start, spec, memory = scope["start"], x._spec, device.allocate(16384)
     print(f"\n### One call of the chain, 4096 elements: its parts\n\n{entry.text}")
     show("the whole call, guards on", host(lambda: f(x), sync))
-    entry.direct = lambda arguments: x
+    entry.direct = lambda arguments, caller=0: x
     show("key and guards: up to the entry's own function", host(lambda: f(x), sync))
     entry.direct = own
     show("memory: one block of 16 KiB taken and given back", host(lambda: device.allocate(16384), sync))
     places = x._memory.address, memory.address
     what = "launch and event: addresses into the graph, its launch, the event after it"
-    show(what, host(lambda: start(None, *places), sync))
+    show(what, host(lambda: start((), 0, *places), sync))
     stream = device._streams[False][0]
     show("of that, an event: taken from the pool and recorded", host(lambda: device.events.record(stream), sync))
     event = device.events.record(stream)
@@ -88,6 +89,67 @@ def call_parts() -> None:
     ready = f(x).wait()
     show("a call and the wait for it", host(lambda: f(ready).wait(), sync, 50))
     print(f"- device time of the kernel: {device_microseconds(f, (x,)):.2f} us")
+
+
+def tensors_of_torch() -> None:
+    """A call on two arrays, on two CUDA tensors of PyTorch on its default and on another stream, and the parts."""
+    try:
+        import torch
+    except ImportError:
+        return
+    if not torch.cuda.is_available():
+        return
+    print("\n### x * 2 + y on two arrays of 4096 elements\n")
+    n = 4096
+    f = kg.kernel_graph(lambda x, y: x * 2 + y, device="cuda")
+    several = kg.kernel_graph(lambda x, y: (x * 2 + y, (x - y).sum()), device="cuda")
+    a, b = (kg.asarray(np.ones(n, "f4"), device="cuda").wait() for _ in range(2))
+    x, y = (torch.ones(n, device="cuda") for _ in range(2))
+    sync = torch.cuda.synchronize
+    for _ in range(50):
+        f(a, b)
+        f(x, y)
+        several(a, b)
+        several(x, y)
+    entry = f._last[0]
+    leaves, lender = seen((x, y)) or ([], None)
+    assert lender is not None and lender.handle is not None
+    handle = lender.handle() or 1
+    print(f"- calls with tensors take the direct way: {entry.direct((x, y)) is not MISSED}")
+    ways: dict[str, Callable[[], Any]] = {
+        "two arrays of ours": lambda: f(a, b),
+        "two tensors": lambda: f(x, y),
+        "an array of ours and a tensor": lambda: f(a, y),
+        "of that: both tensors read": lambda: seen((x, y)),
+        "the current stream asked for": lender.handle,
+        "whether it is being captured": lambda: a._device.is_capturing(handle),
+        "the entry's own function on what was read": lambda: entry.direct(leaves, handle),
+        "the entry's own function on arrays of ours": lambda: entry.direct((a, b)),
+        "two kernels, arrays of ours": lambda: several(a, b),
+        "two kernels, tensors": lambda: several(x, y),
+        "PyTorch's own torch.add(y, x, alpha=2)": lambda: torch.add(y, x, alpha=2),
+        "PyTorch's `x.__dlpack__(stream=1)`": lambda: x.__dlpack__(stream=1),
+    }
+    try:
+        import cupy
+
+        u, v = cupy.ones(n, "f4"), cupy.ones(n, "f4")
+        ways["two arrays of CuPy"] = lambda: f(u, v)
+    except ImportError:
+        pass
+    for call in ways.values():
+        for _ in range(50):
+            call()
+    samples: dict[str, list[tuple[float, float]]] = {what: [] for what in ways}
+    for _ in range(12):  # by turns: the host is quicker at some times than at others
+        for what, call in ways.items():
+            samples[what].append(host(call, sync, 200, 2))
+    for what, times in samples.items():
+        show(what, (statistics.median(median for median, _ in times), min(fastest for _, fastest in times)))
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(50):
+            f(x, y)
+        show("two tensors, on another stream of PyTorch's", host(lambda: f(x, y), sync))
 
 
 def graphs_and_streams() -> None:
@@ -128,6 +190,7 @@ def graphs_and_streams() -> None:
 def main() -> None:
     print(kg.asarray(np.ones(1), device="cuda")._device.properties)  # type: ignore[attr-defined]
     call_parts()
+    tensors_of_torch()
     graphs_and_streams()
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..runtime.program import Int, Pointer, Region
+from ..runtime.records import dataclass
 from .graph import Graph
 from .kernel import LoopNest
 from .maps import contiguous_strides

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from ..runtime.library import LIBRARY
 from ..runtime.plan import Plan
 from ..runtime.program import Constant, Int, Library, Pointer, Program, Region, Scalar, Task, bodies_of, members
+from ..runtime.records import dataclass, field
 from ..runtime.turns import Turn, run_control
 from .kernel import LoopNest
 from .primitives import evaluate

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..runtime.devices.cuda_properties import GpuProperties
+from ..runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..runtime.program import Argument, Constant, Int, Region, Scalar
+from ..runtime.records import replace
 from .access import ALIGNMENT, Access, Domain, Nest, Place, reduction_dtypes
 from .body import Body
 from .gathers import gathered

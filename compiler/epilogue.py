@@ -10,10 +10,10 @@ NaN in a relu: the device tries them (`cuda_nan.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ..runtime.records import dataclass
 from .builder import Builder
 from .graph import Graph, Node, Value
 from .ops import OPS

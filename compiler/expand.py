@@ -16,8 +16,8 @@ import numpy as np
 from ..runtime.host import ARRAY
 from ..runtime.settings import settings
 from .builder import Builder
-from .expand_counts import bincount
-from .expand_linalg import cholesky, det, qr, slogdet
+from .expand_counts import bincount, digitize, histogram
+from .expand_linalg import cholesky, det, eigh, qr, slogdet, svd
 from .expand_order import (
     argsort_complex,
     lexsort,
@@ -137,9 +137,18 @@ RULES: dict[str, Rule] = {
     "linalg.det": det,
     "linalg.slogdet": slogdet,
     "linalg.qr": qr,
+    "linalg.eigh": eigh,
+    "linalg.svd": svd,
 }
-# those that tell nobody of a bad index
-UNCHECKED: dict[str, Rule] = {"setitem": _setitem, "at": _at, "put_along_axis": _put_along_axis, "bincount": bincount}
+# those that tell nobody of a bad index, or of a range that is not finite
+UNCHECKED: dict[str, Rule] = {
+    "setitem": _setitem,
+    "at": _at,
+    "put_along_axis": _put_along_axis,
+    "bincount": bincount,
+    "digitize": digitize,
+    "histogram": histogram,
+}
 
 
 def _wide(builder: Builder, value: Value, shape: tuple[int, ...]) -> Value:

@@ -1,4 +1,5 @@
-"""Graph -> Graph for a GPU: determinants and QR from factors as cuSOLVER leaves them. Small matrices NumPy has."""
+"""Graph -> Graph for a GPU: determinants and QR from factors as cuSOLVER leaves them, eigenvectors and singular vectors
+of many small matrices. A few small ones NumPy has."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from .types import ArrayType, real_of
 
 LEAST = 64  # rows; below, the host is done before the GPU has begun
 MANY = 128  # smaller matrices that are as much work
+FEW, SHORT = 32, 32  # small matrices that are worth it where vectors are wanted, and their longest axis for an svd
 
 
 def worth(shape: Sequence[int]) -> bool:
@@ -102,3 +104,43 @@ def cholesky(builder: Builder, node: Node, args: Sequence[Value]) -> Value | Non
     last = len(x.shape) - 1
     inside = builder.map("greater_equal", builder.index(x.shape, last - 1), builder.index(x.shape, last))
     return builder.map("where", inside, factor, builder.const(0, x.dtype))
+
+
+def _few(shape: Sequence[int], longest: int) -> bool:
+    """Whether these are enough small matrices."""
+    return len(shape) > 2 and math.prod(shape[:-2]) >= FEW and min(shape[-2:]) > 1 and max(shape[-2:]) <= longest
+
+
+def eigh(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """eigh of many small matrices -> eigenvalues, and vectors that cuSOLVER leaves as conjugated rows"""
+    (a,) = args
+    if not _few(a.shape, LEAST - 1):
+        return None
+    x = a if a.dtype.kind == "c" else builder.cast(a, node.type.dtype)
+    types = [ArrayType(a.shape[:-1], real_of(x.dtype)), x.type]
+    values, rows = builder.host("linalg.eigh_rows", [x], types, UPLO=dict(node.attr("options"))["UPLO"])
+    return _columns(builder, rows) if node.attr("part") else values
+
+
+def svd(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """svd of many small matrices -> all singular vectors, of which some may be left out"""
+    (a,), options = args, dict(node.attr("options"))
+    if not _few(a.shape, SHORT) or options.get("hermitian"):
+        return None
+    x = a if a.dtype.kind == "c" else builder.cast(a, node.type.dtype)
+    *batch, m, n = a.shape
+    values = ArrayType((*batch, min(m, n)), real_of(x.dtype))
+    if not options.get("compute_uv", True):
+        return builder.host("linalg.svdvals", [x], [values])[0]
+    types = [ArrayType((*batch, m, m), x.dtype), values, ArrayType((*batch, n, n), x.dtype)]
+    rows, found, right = builder.host("linalg.svd_whole", [x], types)
+    every = (_columns(builder, rows), found, right)[node.attr("part")]
+    rank = len(every.shape)
+    return builder.slice(every, [0] * rank, [1] * rank, node.type.shape)
+
+
+def _columns(builder: Builder, rows: Value) -> Value:
+    """What has these rows, conjugated, as its columns."""
+    last = len(rows.shape) - 1
+    turned = builder.permute(rows, [*range(last - 1), last, last - 1])
+    return builder.map("conjugate", turned) if rows.dtype.kind == "c" else turned

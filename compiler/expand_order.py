@@ -24,6 +24,7 @@ CONTINUOUS = {
     "normal_unbiased": (3 / 8.0, 3 / 8.0),
 }
 ROUNDED: dict[str, Any] = {"lower": np.floor, "higher": np.ceil, "nearest": np.around}
+STEPS = {"inverted_cdf": 1, "closest_observation": 1.5}  # what their place is before, of n values
 
 
 def sort_complex(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
@@ -139,7 +140,8 @@ def nanquantile(builder: Builder, node: Node, args: Sequence[Value], scale: int 
         return quantile(builder, node, args, scale)
     options = dict(node.attr("options"))
     x = _rows(builder, node, args[0])
-    if x is None or len(args) != 1 or "q" not in options or options["method"] != "linear":
+    method = options["method"]
+    if x is None or len(args) != 1 or "q" not in options or method not in ("linear", *ROUNDED, *STEPS):
         return None
     q = _asked(options["q"], scale)
     if not 0 < q.size <= MOST or q.dtype.kind != "f":
@@ -147,7 +149,11 @@ def nanquantile(builder: Builder, node: Node, args: Sequence[Value], scale: int 
     ordered, count = _sorted(builder, x), _count(builder, x)
     end = builder.map("maximum", builder.map("subtract", count, np.int64(1)), np.int64(0))
     shape = (q.size, *x.shape[:-1])
-    virtual = builder.map("multiply", builder.broadcast(end, shape), _vector(builder, q.reshape(-1), len(shape)))
+    of, known = count if method in STEPS else end, _vector(builder, q.reshape(-1), len(shape))
+    virtual = builder.map("multiply", builder.broadcast(of, shape), known)
+    if method != "linear":
+        found = _one_of_each(builder, ordered, _place(builder, virtual, end, method), shape)
+        return builder.reshape(builder.cast(found, node.type.dtype), node.type.shape)
     over = builder.map("greater_equal", virtual, builder.cast(end, virtual.dtype))
     floor = builder.cast(builder.map("floor", virtual), INT64)
     before = builder.map("where", over, end, floor)
@@ -158,6 +164,23 @@ def nanquantile(builder: Builder, node: Node, args: Sequence[Value], scale: int 
     weights = [builder.cast(part, kind) for part in (t, builder.map("subtract", np.float64(1), t))]
     result = _lerp(builder, low, high, [*weights, builder.map("greater_equal", t, np.float64(0.5))])
     return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
+
+
+def _place(builder: Builder, virtual: Value, end: Value, method: str) -> Value:
+    """As `_virtual`, of numbers that are computed."""
+    kind = virtual.dtype.type
+    if method in STEPS:
+        index = builder.map("subtract", virtual, kind(STEPS[method]))
+        found = builder.map("ceil", index)
+        if method == "closest_observation":
+            half = builder.map("multiply", found, kind(0.5))
+            even = builder.map("equal", builder.map("floor", half), half)
+            moves = builder.map("logical_and", builder.map("equal", index, found), even)
+            found = builder.map("where", moves, builder.map("add", found, kind(1)), found)
+    else:
+        found = builder.map({"lower": "floor", "higher": "ceil", "nearest": "rint"}[method], virtual)
+    place = builder.map("maximum", builder.cast(found, INT64), np.int64(0))
+    return builder.map("minimum", place, end)
 
 
 # what they are made of
@@ -252,6 +275,10 @@ def _virtual(n: int, q: np.ndarray[Any, Any], method: str) -> np.ndarray[Any, An
         return np.asarray((n - 1) * q)
     if method in ROUNDED:
         return np.asarray(ROUNDED[method]((n - 1) * q).astype(np.intp))
+    if method in STEPS:
+        return _stepped(n * q - STEPS[method], method)
+    if method == "averaged_inverted_cdf":
+        return n * q - 1 if q.dtype.kind == "f" else None
     if method == "midpoint":
         return np.asarray(0.5 * (np.floor((n - 1) * q) + np.ceil((n - 1) * q)))
     if method not in CONTINUOUS:
@@ -259,6 +286,15 @@ def _virtual(n: int, q: np.ndarray[Any, Any], method: str) -> np.ndarray[Any, An
     alpha, beta = CONTINUOUS[method]
     virtual = np.asarray(n * q + (alpha + q * (1 - alpha - beta)) - 1)
     return virtual if virtual.dtype.kind == "f" else None
+
+
+def _stepped(index: np.ndarray[Any, Any], method: str) -> np.ndarray[Any, Any]:
+    """The place before if it is no further than that, else the next one."""
+    before = np.floor(index)
+    stays = index == before
+    if method == "closest_observation":
+        stays &= before % 2 == 1
+    return np.asarray(np.maximum(np.where(stays, before, before + 1), 0).astype(np.intp))
 
 
 def _neighbours(virtual: np.ndarray[Any, Any], n: int, method: str) -> tuple[list[int], list[int], Any]:
@@ -271,6 +307,8 @@ def _neighbours(virtual: np.ndarray[Any, Any], n: int, method: str) -> tuple[lis
     t = virtual - before
     if method == "midpoint":
         t = np.where(virtual % 1 == 0, 0.0, 0.5)
+    elif method == "averaged_inverted_cdf":
+        t = np.where(t == 0, 0.5, 1.0)
     places = [[int(i) % n for i in which] for which in (before, after)]
     return places[0], places[1], t.astype(virtual.dtype)
 

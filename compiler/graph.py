@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ..runtime.records import dataclass, field
 from .types import ArrayType, WeakType
 
 Attrs = tuple[tuple[str, Any], ...]

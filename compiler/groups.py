@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+from ..runtime.records import dataclass, field
 from .graph import Graph
 from .maps import Map, identity, is_view, pointwise, through
 from .types import ArrayType

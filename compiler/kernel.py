@@ -15,12 +15,12 @@ in POINT phases and the results of reductions can be used in any later phase.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..runtime.function import Function
+from ..runtime.records import dataclass
 
 POINT, LOOP = "point", "loop"
 EFFECTS = frozenset({"store", "report"})  # instructions that give no value

@@ -8,11 +8,11 @@ mask), those that are not finite, and those that a formula looked at (`Val.known
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ..runtime.records import replace
 from .kernel import Instr, Phase
 from .types import BOOL, DType
 

@@ -8,9 +8,9 @@ A branch node's: the flag; the inputs of both bodies; their numbers. A node of e
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ..runtime.records import dataclass
 from .builder import Builder
 from .graph import Graph, Node, Value
 from .ops import OPS

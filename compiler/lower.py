@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 from ..runtime.function import Function
 from ..runtime.program import Buffer, Library, Program, Region, Task
+from ..runtime.records import dataclass, field, replace
 from .access import ALIGNMENT, Array, Place
 from .graph import Graph, Node
 from .groups import Fusion, Group

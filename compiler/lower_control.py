@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..runtime.loop import FRESH, Branch, Loop, pool_sizes
 from ..runtime.plan import Plan
 from ..runtime.program import Argument, Buffer, Int, Pointer, Region, Scalar, Task
+from ..runtime.records import replace
 from .access import ALIGNMENT, Place
 from .graph import Graph, Node
 from .loop import Loop as LoopNode

@@ -9,8 +9,8 @@ A copy is a cast to the same dtype: an elementwise node like any other, so whate
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ..runtime.records import dataclass
 from .builder import Builder
 from .graph import Graph, Node, Value
 from .loop import memory_args

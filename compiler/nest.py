@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from ..runtime.program import Argument, Buffer
+from ..runtime.records import dataclass, field
 from .access import Access, Domain, Nest, Place, reduction_dtypes
 from .emit import Emitter
 from .gathers import Reports

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..runtime.records import dataclass, field
 from . import ops_analytic as an
 from . import ops_complex as cx
 from . import ops_int as it

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .primitives import PRIMITIVES
 from .val import Val
@@ -33,7 +32,7 @@ def philox(c0: Val, c1: Val, c2: Val, c3: Val, k0: Val, k1: Val, word: int = 0) 
     return (c0, c1, c2, c3)[word]
 
 
-def philox_reference(*words: Any, word: int = 0) -> NDArray[np.uint32]:
+def philox_reference(*words: Any, word: int = 0) -> np.ndarray[Any, Any]:
     """The same on arrays of uint32 that broadcast, by products of 64 bits."""
     c0, c1, c2, c3, k0, k1 = (np.asarray(w, np.uint64) for w in words)
     for turn in range(ROUNDS):
@@ -49,6 +48,6 @@ def multiply_high(a: Val, b: Val) -> Val:
     return a.mulhi(b)
 
 
-def multiply_high_reference(a: Any, b: Any) -> NDArray[Any]:
+def multiply_high_reference(a: Any, b: Any) -> np.ndarray[Any, Any]:
     x, y = np.broadcast_arrays(np.asarray(a), np.asarray(b))
     return np.asarray(PRIMITIVES["mulhi"].numpy(x, y, x.dtype))

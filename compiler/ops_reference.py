@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..runtime.function import Function, vectorized
 from .primitives import PRIMITIVES
 from .types import HALVES
 
-Array: TypeAlias = NDArray[Any]
+Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def in_float64(function: Callable[..., Any]) -> Callable[..., Array]:

@@ -8,11 +8,11 @@ repeat? So the search takes time linear in the nodes for each of a bounded numbe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..runtime.records import dataclass
 from .graph import Graph, Node
 from .ops import OPS
 

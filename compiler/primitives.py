@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..runtime.function import vectorized
+from ..runtime.records import dataclass
 from .kernel import EFFECTS, LOOP, Instr, Phase, Reduction
 from .types import BOOL, DTYPES, FLOAT32, FLOAT64, HALVES, INT64, SHORT_NAMES, DType, kind_of
 
-Array: TypeAlias = NDArray[Any]
+Array: TypeAlias = np.ndarray[Any, Any]
 
 FLOATS = frozenset({FLOAT32, FLOAT64})
 INTS = frozenset(d for d in SHORT_NAMES if d.kind in "iu")

@@ -9,12 +9,12 @@ window). An update that moves on evenly is a stacked result, written after the l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from ..runtime.records import dataclass, field
 from .graph import Graph
 from .loop import Window
 from .ops import OPS

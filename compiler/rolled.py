@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..runtime.records import dataclass
 from .builder import Builder
 from .graph import Graph, Node, Value
 from .loop import TURN, Loop, Window, add, is_cheap, number_of

@@ -225,35 +225,42 @@ def where_same(builder: Builder, node: Node, args: Sequence[Value]) -> Value | N
 
 def push_reshape(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
     """reshape(f(x, 2)) -> f(reshape(x), 2), where x is whole and contiguous: the reshape then costs nothing"""
-    if not _pushable(builder, args[0].number, 0):
+    if node.type.size == 1 or not _pushable(builder, args[0].number, 0, {}):
         return None
-    return _reshape_below(builder, args[0], node.type.shape)
+    return _reshape_below(builder, args[0], node.type.shape, {})
 
 
-def _pushable(builder: Builder, number: int, depth: int) -> bool:
-    node = builder.nodes[number]
-    if depth and (node.op == "input" or OPS[node.op].kind in ("library", "assembly")):
-        return True
-    if depth > 32 or OPS[node.op].kind != "map":
-        return False
-    inner = [builder.nodes[a].type for a in node.args]
-    return all(t.size == 1 or t.shape == node.type.shape for t in inner) and all(
-        _pushable(builder, a, depth + 1) for a, t in zip(node.args, inner, strict=True) if t.size != 1
-    )
-
-
-def _reshape_below(builder: Builder, value: Value, shape: tuple[int, ...]) -> Value:
-    node = builder.nodes[value.number]
-    if OPS[node.op].kind != "map":
-        return builder.reshape(value, shape)
-    args = []
-    for a in node.args:
-        inner = builder.at(a)
-        if inner.shape == value.shape:
-            args.append(_reshape_below(builder, inner, shape))
+def _pushable(builder: Builder, number: int, depth: int, known: dict[int, bool]) -> bool:
+    """known: the answers so far, since what is used twice would be asked twice, and what that uses four times."""
+    if number not in known:
+        node = builder.nodes[number]
+        if depth and (node.op == "input" or OPS[node.op].kind in ("library", "assembly")):
+            known[number] = True
+        elif depth > 32 or OPS[node.op].kind != "map":
+            known[number] = False
         else:
-            args.append(builder.reshape(inner, ()))
-    return builder.add(node.op, tuple(a.number for a in args), type(value.type)(shape, value.dtype), node.attrs)
+            inner = [builder.nodes[a].type for a in node.args]
+            known[number] = all(t.size == 1 or t.shape == node.type.shape for t in inner) and all(
+                _pushable(builder, a, depth + 1, known) for a, t in zip(node.args, inner, strict=True) if t.size != 1
+            )
+    return known[number]
+
+
+def _reshape_below(builder: Builder, value: Value, shape: tuple[int, ...], known: dict[int, Value]) -> Value:
+    """known: what was reshaped so far."""
+    if value.number not in known:
+        node = builder.nodes[value.number]
+        if OPS[node.op].kind != "map":
+            known[value.number] = builder.reshape(value, shape)
+        else:
+            every = [builder.at(a) for a in node.args]
+            args = [
+                _reshape_below(builder, a, shape, known) if a.shape == value.shape else builder.reshape(a, ())
+                for a in every
+            ]
+            kind = type(value.type)(shape, value.dtype)
+            known[value.number] = builder.add(node.op, tuple(a.number for a in args), kind, node.attrs)
+    return known[value.number]
 
 
 def slice_of_slice(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:

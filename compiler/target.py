@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -11,6 +10,7 @@ from ..runtime.devices.cuda_properties import H200, GpuProperties
 from ..runtime.machine import MACHINES, Machine, gpu_machine
 from ..runtime.own import OwnKernel
 from ..runtime.program import Kernel, Task
+from ..runtime.records import dataclass
 from ..runtime.vectors import vector_bytes, vector_library
 from .cost import CPU, CostModel, gpu_model
 from .kernel import LoopNest, functions_of

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
+
+from ..runtime.records import dataclass
 
 DType: TypeAlias = np.dtype[Any]
 WeakType: TypeAlias = type[int] | type[float] | type[complex]

@@ -7,7 +7,6 @@ its own new version when it is next asked.
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from ..compiler.builder import Builder
 from ..compiler.graph import Value
 from ..compiler.types import ArrayType
+from ..runtime.records import dataclass
 from .errors import DTypeError, ReadOnlyError, ShapeError, TraceError
 from .operands import operand
 from .tracer import CAPTURED, SCALAR, Tracer, check_alive

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy as copying
 from collections.abc import Iterator
 from typing import Any
 
@@ -347,8 +346,10 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
     gpu = gpu_of(x)
     if gpu is not None:
         return asarray(borrow(x, gpu, lasts=True), dtype, device=device, copy=copy)
+    from .foreign import values_of
+
     _may_copy(copy)
-    return from_numpy(np.asarray(x, dtype), open_device(place or default()))
+    return from_numpy(np.asarray(values_of(x), dtype), open_device(place or default()))
 
 
 def _may_copy(copy: bool | None) -> None:
@@ -363,4 +364,4 @@ def array(x: Any, dtype: Any = None, *, device: str | None = None) -> Array:
 
 from . import eager  # noqa: E402  # gives `Array` its operators
 
-_ = (copying, eager)
+_ = eager

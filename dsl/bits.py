@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ..compiler.builder import Builder
 from ..compiler.graph import Value
 from ..compiler.types import ArrayType
+from ..runtime.records import dataclass
 from .aliasing import Part, view
 from .dispatch import implements
 from .errors import ReadOnlyError, ShapeError, UnsupportedError

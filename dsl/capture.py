@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
@@ -13,6 +12,7 @@ from ..compiler.graph import Graph, GraphError, Value
 from ..compiler.roll import roll
 from ..compiler.types import kind_of
 from ..runtime.collector import uncollected
+from ..runtime.records import dataclass
 from .array import Array
 from .cut import Cut, cut
 from .dispatch import fill_tables

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..compiler.graph import Graph, Node, Value
+from ..runtime.records import dataclass
 
 if TYPE_CHECKING:
     from .trace import Trace

@@ -8,11 +8,11 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TextIO
 
 import numpy as np
 
+from ..runtime.records import dataclass
 from .eager import plain
 from .elementwise import apply
 from .errors import NotFiniteError, UnsupportedError, user_line

@@ -37,6 +37,8 @@ def parse(name: Any) -> tuple[str, int] | None:
     kind, _, number = name.partition(":")
     if kind not in DEVICES or (":" in name and not number.isdecimal()):
         raise OptionError(f"there is no device {name!r}; write one of {known}, 'cuda:1', or None")
+    if kind == "cpu" and int(number or 0):
+        raise OptionError(f"there is no device {name!r}: all cores together are one, 'cpu'")
     return kind, int(number or 0)
 
 

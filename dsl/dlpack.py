@@ -9,12 +9,12 @@ import ctypes
 import sys
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..compiler.types import dtype_of
+from ..runtime.records import dataclass
 
 CUDA = 2  # DLDeviceType
 READ_ONLY = 1

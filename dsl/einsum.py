@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -80,7 +79,7 @@ def _arguments(operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
     return text, arrays
 
 
-_ALL_LETTERS = string.ascii_uppercase + string.ascii_lowercase
+_ALL_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def _letters(numbers: Any) -> str:

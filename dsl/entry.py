@@ -29,6 +29,7 @@ from .guards import Guards
 from .numbers import Respecialise
 from .out_of_memory import too_large
 from .pointer import address
+from .quick import MISSED, directly_lent
 from .signature import low_offset
 from .spec import Spec, spec_of
 from .streams import fork, join
@@ -36,8 +37,7 @@ from .tree import LEAF, Tree, unflatten
 
 Run = Callable[..., Any]
 Execute = Callable[..., tuple[Event, ...]]
-Direct = Callable[[Sequence[Any]], Any]
-MISSED: Any = object()
+Direct = Callable[..., Any]
 
 
 class Entry:
@@ -45,8 +45,8 @@ class Entry:
     order; caller are the streams that the call is forked from and joined to.
 
     It returns when no NumPy memory of the caller is still to be read, and raises Respecialise if a number does not fit
-    the trace. direct(leaves), if there is one, is the same for leaves that nobody has looked at; it gives `MISSED`,
-    and has done nothing, where they are not as expected."""
+    the trace. direct(leaves, caller=0), if there is one, is the same for leaves that nobody has looked at; it gives
+    `MISSED`, and has done nothing, where they are not as expected. caller: the handle of the stream to run on."""
 
     __slots__ = ("assigned", "direct", "guards", "holds", "run", "text", "used")
 
@@ -77,7 +77,7 @@ def make_entry(
     start = directly(writer.taken()) if directly is not None and writer.is_direct() else None
     if start is not None:
         direct_lines = writer.direct_lines() if writer.on_cpu else writer.distant_lines()
-        text += "\n\ndef direct(leaves):\n" + "".join(f"    {line}\n" for line in direct_lines)
+        text += "\n\ndef direct(leaves, caller=0):\n" + "".join(f"    {line}\n" for line in direct_lines)
     scope = {
         "Array": Array,
         "OutOfMemory": OutOfMemory,
@@ -91,6 +91,8 @@ def make_entry(
         "start": start,
         "MISSED": MISSED,
         "NumpyMemory": NumpyMemory,
+        "capturing": getattr(device, "is_capturing", None),
+        "directly_lent": directly_lent,
         "fly": fly,
         "hold": hold,
         "host": captured.host,
@@ -226,23 +228,22 @@ class _Writer:
     def distant_lines(self) -> Iterator[str]:
         """As `direct_lines`, on a device whose work is not done when a call returns."""
         yield "if settings.engine != 'async': return MISSED"
-        yield "after = None"
+        yield "after = ()"
         for leaf in self.arrays:
             spec = self.constant(self.leaves[leaf]._spec)
             yield f"a{leaf} = leaves[{leaf}]"
-            yield f"if type(a{leaf}) is not Array or a{leaf}._spec is not {spec}: return MISSED"
-            yield f"if a{leaf}._device is not device: return MISSED"
+            yield f"if type(a{leaf}) is not Array: return MISSED if caller else directly_lent(direct, leaves)"
+            yield f"if a{leaf}._spec is not {spec} or a{leaf}._device is not device: return MISSED"
             yield f"e = a{leaf}._event"
-            yield "if e is not None and (not e.done or e.error is not None):"
-            yield "    if after is not None and after.stream != e.stream: return MISSED"
-            yield "    after = e"
+            yield "if e is not None and (not e.done or e.error is not None): after += (e,)"
             yield f"k{leaf} = a{leaf}._memory"
+        yield "if caller and capturing(caller): return MISSED"
         sizes = [max(1, output.nbytes) for output in self.specs]
         allocated = "; ".join(f"m{number} = allocate({size})" for number, size in enumerate(sizes))
         yield f"try: {allocated}"
         yield "except OutOfMemory: return MISSED"
         used = [*(f"k{leaf}" for leaf in self.arrays), *(f"m{number}" for number in range(len(sizes)))]
-        yield f"e = start(after, {', '.join(f'{name}.address' for name in used)})"
+        yield f"e = start(after, caller, {', '.join(f'{name}.address' for name in used)})"
         yield "if e is None: return MISSED"
         for number, output in enumerate(self.specs):
             yield f"r{number} = Array(m{number}, {self.constant(output)}, device, e)"

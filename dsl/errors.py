@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import dis
 import os
 import sys
@@ -205,5 +204,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     around = [n for n in names if n.rpartition(".")[0] == module]
     words = [n for n in around if name.startswith(f"{n}_")]
     found = min(same, key=len) if same else max(words, key=len, default="")
-    found = found or next(iter(difflib.get_close_matches(name, around, 1, 0.5)), "")
+    if not found:
+        import difflib
+
+        found = next(iter(difflib.get_close_matches(name, around, 1, 0.5)), "")
     return f"; the nearest supported function is {found}" if found else ""

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from .errors import ArgumentsError, DTypeError
-from .lending import elsewhere, name_of, place_of
+from .lending import elsewhere, has_memory, name_of, place_of, reason_of
 
 ON_CPU = (1, 3, 11, 13)  # DLPack's kinds of memory that the CPU reads: its own, and pinned or managed by CUDA and ROCm
 _ARRAY = ("__dlpack__", "__array_interface__", "__array_struct__", "__array__", "__cuda_array_interface__")
@@ -38,6 +38,12 @@ def foreign(value: Any) -> np.ndarray[Any, Any] | None:
         raise DTypeError(f"{name_of(value)} cannot be read: {str(error).rstrip('.')}") from None
 
 
+def values_of(x: Any) -> Any:
+    """Another library's array as NumPy's, anything else as it is. Raises ArgumentsError, DTypeError."""
+    found = None if isinstance(x, (np.ndarray, np.generic)) else foreign(x)
+    return x if found is None else found
+
+
 def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
     place = place_of(value)
     if place is not None and place[0] not in ON_CPU:
@@ -47,16 +53,11 @@ def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
     is_half = "bfloat16" in str(getattr(value, "dtype", ""))  # which NumPy's DLPack does not know
     try:
         found = bfloat16_of(value) if is_half else np.from_dlpack(value)
-        if found.size and hasattr(value, "data_ptr") and not value.data_ptr():
+        if found.size and hasattr(value, "data_ptr") and not has_memory(value):
             raise BufferError("its storage was resized to nothing")
         return found
     except (BufferError, RuntimeError, ValueError) as error:
-        reason = str(error).rstrip(".")
-        if getattr(value, "requires_grad", False):
-            reason += "; write x.detach()"
-        elif getattr(value, "is_conj", bool)():
-            reason += "; write x.resolve_conj()"
-        raise ArgumentsError(f"{name_of(value)} cannot be read: {reason}") from None
+        raise ArgumentsError(f"{name_of(value)} cannot be read: {reason_of(error, value)}") from None
     except TypeError as error:
         raise DTypeError(f"{name_of(value)} cannot be read: {error}; convert it to float32, say") from None
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import builtins
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from ..compiler.types import DTYPES, kind_of, real_of
+from ..runtime.records import dataclass
 from .array import Array, asarray
 from .devices import default, name_of, open_device
 from .errors import DTypeError, TraceError

@@ -10,26 +10,24 @@ from typing import Any, Unpack, overload
 import numpy as np
 
 from ..compiler.graph import Graph
-from ..compiler.pipeline import stages
 from ..runtime.errors import KernelGraphError, note
 from ..runtime.loop import kernels_of
 from ..runtime.plan import Plan
 from ..runtime.program import Program
-from ..runtime.schedule import explain as explain_plan
 from ..runtime.settings import settings
 from .array import Array
 from .bound import BoundKernelGraph, undecorated
 from .capture import Argument, Captured
 from .devices import gpu_at, open_device, target
 from .eager import plain, wrapped
-from .entry import MISSED, Entry
+from .entry import Entry
 from .errors import ArgumentsError, UserError, is_users, user_frames, user_line
 from .lending import SHARED, give_back, moved
 from .numbers import Respecialise
 from .options import Given, checked
 from .parts import SplitEntry
 from .pointer import address
-from .quick import QUICK, quick
+from .quick import MISSED, seen
 from .signature import (
     LEAF_TYPES,
     Parameters,
@@ -116,14 +114,12 @@ class KernelGraph:
 
     def _lent(self, args: tuple[Any, ...]) -> Any:
         """`__call__` with arrays of other libraries that are cheap to see as ours; MISSED for anything else."""
-        leaves: list[Any] = []
-        for arg in args:
-            leaf = quick(arg) if type(arg) in QUICK else arg
-            if leaf is None and arg is not None:
-                return MISSED
-            leaves.append(leaf)
+        found = seen(args)
+        if found is None:
+            return MISSED
+        leaves, lender = found
         last, count = self._last
-        if len(args) == count and (last.holds is None or last.holds()):
+        if lender is None and len(args) == count and (last.holds is None or last.holds()):
             result = last.direct(leaves)
             if result is not MISSED:
                 last.used = True
@@ -134,13 +130,13 @@ class KernelGraph:
         if type(entry) is not Entry or not (entry.holds is None or entry.holds()):
             return MISSED
         caller: Sequence[Any] = ()
-        if any([type(leaf) is Array and leaf._memory.__class__ in SHARED for leaf in leaves]):
+        if lender is not None:
             device = self._versions.device
-            caller = callers(device, leaves)
+            caller = lender.streams()
             elsewhere = any([type(leaf) is Array and leaf._device is not device for leaf in leaves])
             if entry.assigned or elsewhere or captured(device, caller) is not None:
                 return MISSED
-        elif entry.direct is not None:
+        if entry.direct is not None:
             self._last = entry, len(args)
         entry.used = True
         try:
@@ -297,6 +293,9 @@ class KernelGraph:
 
     def explain(self, *args: Any, **options: Any) -> str:
         """How a call was traced, fused and scheduled, and why."""
+        from ..compiler.pipeline import stages
+        from ..runtime.schedule import explain
+
         captured, arguments, leaves = self._looked_at(args, options)
         versions = self._versions
         compiled, kind = versions.compiled(captured, leaves), versions.kind
@@ -320,7 +319,7 @@ class KernelGraph:
             entry = versions.known(key, leaves, ())
             lines += entry.lines() if isinstance(entry, SplitEntry) else [f"split at {captured.line}; not run yet"]
             lines.append("the first part:")
-        return "\n".join([*lines, str(fusion), explain_plan(compiled.plan), *compiled.lines()])
+        return "\n".join([*lines, str(fusion), explain(compiled.plan), *compiled.lines()])
 
     def why(self) -> str:
         """What was traced and compiled so far, and which guards failed."""

@@ -16,6 +16,7 @@ import numpy as np
 from ..compiler.types import ArrayType, dtype_of
 from ..runtime.borders import ENTRY
 from ..runtime.device import Device
+from ..runtime.records import dataclass
 from . import dlpack
 from .array import Array, from_numpy
 from .devices import DeviceUnavailableError, open_device
@@ -29,21 +30,34 @@ UNKNOWN = -1  # in place of a handle: the holder works on streams that it has no
 NO_HANDSHAKE = -1  # DLPack's way to say that the consumer has seen to the order itself
 
 
+@dataclass(frozen=True, slots=True)
+class Lender:
+    """Whose memory it is. streams: gives the streams that he works on at present; handle: that of the only one, where
+    it is quickly told, 0 for the legacy default stream."""
+
+    streams: Callable[[], Sequence[Any]]
+    handle: Callable[[], int] | None = None
+
+
 class Borrowed:
-    """Somebody else's memory. address: of its lowest byte. streams: gives the streams that the lender works on."""
+    """Somebody else's memory. address: of its lowest byte; start: from there to the first element."""
 
-    __slots__ = ("_streams", "address", "nbytes", "owner", "readonly", "start")
+    __slots__ = ("address", "lender", "nbytes", "owner", "readonly", "start")
 
-    def __init__(self, tensor: dlpack.Tensor, owner: Any, streams: Callable[[], Sequence[Any]]) -> None:
-        extents = list(zip(tensor.shape, tensor.strides, strict=True))
-        empty = 0 in tensor.shape
-        low = 0 if empty else sum(min(0, s) * (n - 1) for n, s in extents)
-        high = 0 if empty else sum(max(0, s) * (n - 1) for n, s in extents) + tensor.dtype.itemsize
-        self.address, self.nbytes, self.start = tensor.address + low, high - low, -low
-        self.owner, self.readonly, self._streams = owner, tensor.readonly, streams
+    def __init__(self, address: int, nbytes: int, start: int, owner: Any, readonly: bool, lender: Lender) -> None:
+        self.address, self.nbytes, self.start = address, nbytes, start
+        self.owner, self.readonly, self.lender = owner, readonly, lender
 
     def streams(self) -> Sequence[Any]:
-        return self._streams()
+        return self.lender.streams()
+
+
+def extent(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
+    """The bytes from an array's lowest one to its first element, and those from there to its end. strides: in bytes."""
+    if 0 in shape:
+        return 0, 0
+    reach = [s * (n - 1) for n, s in zip(shape, strides, strict=True)]
+    return -sum(min(0, r) for r in reach), sum(max(0, r) for r in reach) + itemsize
 
 
 class Lent:
@@ -207,20 +221,22 @@ def borrow(value: Any, index: int, lasts: bool = False) -> SharedArray:
             side = stream or device.handshake  # type: ignore[attr-defined]
             owner = _capsule(value, side.handle)
             tensor = dlpack.read(owner)
+            if 0 not in tensor.shape and hasattr(value, "data_ptr") and not has_memory(value):
+                raise BufferError("its storage was resized to nothing")
             event = None if stream and not lasts else side.record()
         else:
             tensor, handle = _interface(value.__cuda_array_interface__)
             owner, stream = value, stream or device.foreign_stream(handle)  # type: ignore[attr-defined]
             event = stream.record() if lasts else None
     except (BufferError, RuntimeError, ValueError, AttributeError, KeyError) as error:
-        reason = str(error).rstrip(".") + ("; write x.detach()" if getattr(value, "requires_grad", False) else "")
-        raise ArgumentsError(f"{name_of(value)} cannot be read: {reason}") from None
+        raise ArgumentsError(f"{name_of(value)} cannot be read: {reason_of(error, value)}") from None
     except TypeError as error:
         raise DTypeError(f"{name_of(value)} cannot be read: {error}; convert it to float32, say") from None
     fixed = (stream or device.foreign_stream(LEGACY),)  # type: ignore[attr-defined]
-    memory = Borrowed(tensor, (owner, value), lambda: [stream_of(library, device)] if known and lasts else fixed)
-    aligned = (memory.address + memory.start) % 16 == 0
-    spec = strided(ArrayType(tensor.shape, tensor.dtype), tensor.strides, aligned)
+    low, high = extent(tensor.shape, tensor.strides, tensor.dtype.itemsize)
+    lender = Lender(lambda: [stream_of(library, device)] if known and lasts else fixed)
+    memory = Borrowed(tensor.address - low, low + high, low, (owner, value), tensor.readonly, lender)
+    spec = strided(ArrayType(tensor.shape, tensor.dtype), tensor.strides, tensor.address % 16 == 0)
     return SharedArray(memory, spec, device, event)
 
 
@@ -229,6 +245,20 @@ def _capsule(value: Any, handle: int) -> Any:
         return value.__dlpack__(stream=handle, max_version=dlpack.VERSION)
     except TypeError:  # a producer from before DLPack 1.0
         return value.__dlpack__(stream=handle)
+
+
+def reason_of(error: Exception, value: Any) -> str:
+    """Why a producer does not hand over an array, and what to write instead."""
+    reason = str(error).rstrip(".")
+    if getattr(value, "requires_grad", False):
+        return f"{reason}; write x.detach()"
+    return f"{reason}; write x.resolve_conj()" if getattr(value, "is_conj", bool)() else reason
+
+
+def has_memory(tensor: Any) -> bool:
+    """Of a tensor of PyTorch, whether its storage was not resized to nothing: then its address is but an offset."""
+    place, offset = tensor.data_ptr(), tensor.storage_offset()
+    return bool(place and (not offset or place != offset * tensor.element_size()))
 
 
 def _interface(given: dict[str, Any]) -> tuple[dlpack.Tensor, int]:

@@ -130,13 +130,13 @@ def svdvals(x: Any, /) -> Tracer:
 @implements(np.linalg.eigh)
 def eigh(a: Any, UPLO: str = "L") -> Any:
     x = _square(a, "eigh")
-    return _result_type("eigh")(*host("linalg.eigh", [x], [x.shape[:-1], x.shape], UPLO=UPLO))
+    return _result_type("eigh")(*host("linalg.eigh", [x], [x.shape[:-1], x.shape], UPLO=UPLO.upper()))
 
 
 @implements(np.linalg.eigvalsh)
 def eigvalsh(a: Any, UPLO: str = "L") -> Tracer:
     x = _square(a, "eigvalsh")
-    return host_one("linalg.eigvalsh", [x], x.shape[:-1], UPLO=UPLO)
+    return host_one("linalg.eigvalsh", [x], x.shape[:-1], UPLO=UPLO.upper())
 
 
 def _complex(a: Any, name: str) -> Tracer:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ..compiler.builder import WEAK_DTYPES
 from ..compiler.graph import Value
 from ..compiler.loop import TURN, Branch, Cut, Loop, Window, add, cut_bodies
 from ..compiler.types import BOOL, ArrayType, WeakType
+from ..runtime.records import dataclass
 from .array import Array
 from .errors import ArgumentsError, DTypeError, ShapeError
 from .loop_calls import OPERANDS, takes

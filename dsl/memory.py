@@ -53,7 +53,8 @@ def memory_limit(nbytes: int | None = None, device: str | None = None) -> int:
 
 def empty_cache(device: str | None = None) -> int:
     """Give a device's free blocks (those of 256 KiB and more on the CPU, of 1 MiB and more on a GPU) back to the
-    system; the bytes given back. Calls in flight are waited for, since what they hold is free after them."""
+    system; the bytes given back. Calls in flight are waited for, since what they hold is free after them. A GPU unloads
+    the kernels that no function, call or graph needs."""
     flights.waitall()
     found: Any = _device(device)
     return int(found.trim())

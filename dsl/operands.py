@@ -58,7 +58,9 @@ def host_array(x: Any) -> np.ndarray[Any, Any]:
         raise DTypeError(f"a {type(x).__name__} has a meaning of its own; write x.filled(0) or np.asarray(x)")
     if isinstance(x, (list, tuple)) and any(isinstance(i, Tracer) for i in x):
         raise TraceError("a list of traced values is no array; write np.stack([...]), or np.concatenate([...])")
-    array = np.asarray(x)
+    from .foreign import values_of
+
+    array = np.asarray(values_of(x))
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     checked_dtype(array.dtype)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
-from ..runtime.schedule import MODES, checked_streams
+from ..runtime.plan import MODES, checked_streams
+from ..runtime.records import dataclass
 from .devices import parse
 from .errors import OptionError
 

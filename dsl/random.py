@@ -14,13 +14,13 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..compiler.ops_random import philox_reference
 from ..compiler.types import DTYPES, FLOAT32, FLOAT64, UINT64, DType
+from ..runtime.records import dataclass
 from .array import Array
 from .axes import to_shape
 from .creation import full

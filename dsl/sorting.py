@@ -1,5 +1,5 @@
-"""Sorting and searching, and what is made of it (medians, quantiles, histograms): host calls, but for what `searching`
-does in kernels."""
+"""Sorting and searching, and what is made of it (medians, quantiles): host calls, but for what `searching` does in
+kernels."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime.host import HOST
 from .aliasing import assign
 from .axes import Axes, to_axes, to_axis
-from .dispatch import METHODS, implements
+from .dispatch import implements
 from .elementwise import apply
 from .errors import DTypeError, ShapeError, UnsupportedError
-from .host import host, host_one, known, written
-from .joins import stack
+from .host import host_one, known, written
 from .known import settled_value
-from .operands import array_of, to_index
+from .operands import array_of
 from .reductions import any as any_of
-from .reductions import sum as sum_of
-from .searching import equal_bins, search
+from .searching import search
 from .tracer import Tracer
-from .views import cast, expand_dims, flip, ravel, reshape
+from .views import expand_dims, flip, ravel, reshape
 
 SMALL = 32  # up to so many elements are looked for one by one, in a kernel
 
@@ -30,12 +29,24 @@ def _plain_order(order: Any) -> None:
         raise UnsupportedError("order= is for arrays with fields, which cannot be traced; sort by np.argsort(field)")
 
 
-def _along(a: Any, axis: int | None) -> tuple[Tracer, int]:
-    """The array (flat where axis is None) and the axis."""
+def _along(a: Any, axis: int | None, least: int = 0) -> tuple[Tracer, int]:
+    """The array (flat where axis is None, or where it has fewer than `least` axes) and the axis."""
     x = array_of(a)
     if axis is None:
         return ravel(x), 0
+    x = ravel(x) if x.ndim < least else x
     return x, to_axis(axis, x.ndim)
+
+
+def _way(function: str, **options: Any) -> dict[str, Any]:
+    """How a function is to do its work, where NumPy knows that way. Raises DTypeError, ShapeError."""
+    try:
+        HOST[function](np.empty(0), **options)
+    except TypeError as error:
+        raise DTypeError(f"np.{function}: {error}") from None
+    except ValueError as error:
+        raise ShapeError(f"np.{function}: {error}") from None
+    return options
 
 
 @implements(np.sort)
@@ -50,8 +61,9 @@ def sort(
 ) -> Tracer:
     """The values in order; descending (which NumPy has not) is the Array API's."""
     _plain_order(order)
+    way = _way("sort", kind=kind, stable=None if stable is None else bool(stable))
     x, at = _along(a, axis)
-    result = host_one("sort", [x], x.shape, dtypes=[x.dtype], axis=at, kind=kind, stable=stable)
+    result = host_one("sort", [x], x.shape, dtypes=[x.dtype], axis=at, **way)
     return flip(result, at) if descending else result
 
 
@@ -74,9 +86,10 @@ def argsort(
 ) -> Tracer:
     """Where the values in order come from; descending (which NumPy has not) is the Array API's."""
     _plain_order(order)
-    x, at = _along(a, axis)
+    way = _way("argsort", kind=kind, stable=None if stable is None else bool(stable))
+    x, at = _along(a, axis, 1)
     if not descending:
-        return host_one("argsort", [x], x.shape, dtypes=[np.intp], axis=at, kind=kind, stable=stable)
+        return host_one("argsort", [x], x.shape, dtypes=[np.intp], axis=at, **way)
     places = argsort(flip(x, at), at, kind, stable=stable)  # turned twice, so that equal values keep their order
     return apply("subtract", x.shape[at] - 1, flip(places, at))
 
@@ -111,24 +124,33 @@ def sorted_places(
         return argsort(a, axis, kind, order, stable=stable, descending=descending)
     if not descending:
         return np.argsort(a, axis, kind, order, stable=stable)
-    x, at = (np.ravel(a), 0) if axis is None else (np.asarray(a), axis)
+    x, at = (np.ravel(a), 0) if axis is None else (np.atleast_1d(a), axis)
     return x.shape[at] - 1 - np.flip(np.argsort(np.flip(x, at), at, kind, order, stable=stable), at)
 
 
-def _kth(kth: Any, n: int) -> tuple[int, ...]:
-    wanted = known(kth)
-    numbers = [to_index(k, "kth") for k in (wanted if isinstance(wanted, (list, tuple)) else (wanted,))]
-    for k in numbers:
-        if not -n <= k < n:
-            raise ShapeError(f"kth={k} is out of bounds for an axis of length {n}")
-    return tuple(numbers)
+def _kth(kth: Any, x: Tracer, axis: int) -> tuple[int, ...]:
+    """The places that are to be right; in an empty array any are. Raises DTypeError, ShapeError."""
+    wanted = kth._known("cannot be a kth", "pass it as a Python int") if isinstance(kth, Tracer) else known(kth)
+    places = np.asarray(wanted)
+    if places.dtype == bool:
+        raise ShapeError(f"kth must be ints, not {kth!r}")
+    if places.dtype.kind not in "iu":
+        raise DTypeError(f"kth must be ints, not {kth!r}")
+    if places.ndim > 1:
+        raise ShapeError(f"kth must be an int or a list of ints, not {kth!r}")
+    found = tuple(places.ravel().tolist())
+    for k in found if x.size else ():
+        if not -x.shape[axis] <= k < x.shape[axis]:
+            raise ShapeError(f"kth={k} is out of bounds for an axis of length {x.shape[axis]}")
+    return found
 
 
 @implements(np.partition)
 def partition(a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Tracer:
     _plain_order(order)
+    _way("partition", kth=(0,), kind=kind)
     x, at = _along(a, axis)
-    return host_one("partition", [x], x.shape, dtypes=[x.dtype], kth=_kth(kth, x.shape[at]), axis=at, kind=kind)
+    return host_one("partition", [x], x.shape, dtypes=[x.dtype], kth=_kth(kth, x, at), axis=at)
 
 
 @implements(method="partition")
@@ -139,8 +161,9 @@ def _partition_in_place(a: Tracer, kth: Any, axis: int = -1, kind: Any = "intros
 @implements(np.argpartition, method=True)
 def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Tracer:
     _plain_order(order)
-    x, at = _along(a, axis)
-    return host_one("argpartition", [x], x.shape, dtypes=[np.intp], kth=_kth(kth, x.shape[at]), axis=at, kind=kind)
+    _way("argpartition", kth=(0,), kind=kind)
+    x, at = _along(a, axis, 1)
+    return host_one("argpartition", [x], x.shape, dtypes=[np.intp], kth=_kth(kth, x, at), axis=at)
 
 
 @implements(np.lexsort)
@@ -152,7 +175,7 @@ def lexsort(keys: Any, axis: int = -1) -> Tracer:
     if any(k.shape != every[0].shape for k in every):
         shapes = ", ".join(str(k.shape) for k in every)
         raise ShapeError(f"lexsort needs keys of one shape, got {shapes}; broadcast them first")
-    at = to_axis(axis, every[0].ndim) if every[0].ndim else -1
+    at = to_axis(axis, max(every[0].ndim, 1))  # NumPy takes axis 0 of keys that have none
     return host_one("lexsort", every, every[0].shape, dtypes=[np.intp], axis=at)
 
 
@@ -263,138 +286,3 @@ quantile = implements(np.quantile)(_quantile("quantile"))
 nanquantile = implements(np.nanquantile)(_quantile("nanquantile"))
 percentile = implements(np.percentile)(_quantile("percentile"))
 nanpercentile = implements(np.nanpercentile)(_quantile("nanpercentile"))
-
-
-# counting
-
-
-def _bins(bins: Any) -> int | Tracer:
-    """How many bins, or their edges."""
-    if isinstance(bins, str):
-        raise UnsupportedError(f"bins={bins!r} gives a shape that depends on data; pass a number of bins, or edges")
-    if isinstance(bins, (Tracer, np.ndarray, list, tuple)) and not (isinstance(bins, np.ndarray) and bins.ndim == 0):
-        edges = array_of(bins)
-        if edges.ndim == 1:
-            return edges
-        if edges.ndim:
-            raise ShapeError("bins must be 1d, when an array")
-    return to_index(bins, "bins")
-
-
-def _range(limits: Any) -> Any:
-    return None if limits is None else tuple(known(v) for v in limits)
-
-
-@implements(np.histogram)
-def histogram(
-    a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
-) -> tuple[Tracer, Tracer]:
-    """Counts and edges. The number of bins must be known."""
-    wanted, x, limits = _bins(bins), ravel(a), _range(range)
-    each = None if weights is None else ravel(weights)
-    if each is not None and array_of(weights).shape != array_of(a).shape:
-        raise ShapeError("weights should have the same shape as a.")
-    if isinstance(wanted, int) and limits is not None and (each is None or each.dtype.kind in "iuf"):
-        found = _equal_bins(x, wanted, limits, each)
-        if found is not None:
-            return _dense(*found) if density else found
-    options: dict[str, Any] = {"range": limits, "density": density or None}
-    arrays, names, tiny = [x], [], [(1,)]
-    if isinstance(wanted, int):
-        options["bins"], count = wanted, wanted
-    else:
-        arrays, names, tiny, count = [x, wanted], ["bins"], [(1,), (2,)], wanted.size - 1
-    if each is not None:
-        arrays, names, tiny = [*arrays, each], [*names, "weights"], [*tiny, (1,)]
-    counts, edges = host(
-        "histogram", arrays, [(count,), (count + 1,)], tiny=tiny, named=tuple(names) or None, **options
-    )
-    return counts, edges
-
-
-def _equal_bins(x: Tracer, count: int, limits: Any, weights: Tracer | None) -> tuple[Tracer, Tracer] | None:
-    low, high = limits
-    if low > high:
-        raise ShapeError("max must be larger than min in range parameter.")
-    return equal_bins(x, low, high, count, weights) if np.isfinite(low) and np.isfinite(high) else None
-
-
-def _dense(counts: Tracer, edges: Tracer) -> tuple[Tracer, Tracer]:
-    """Counts over the widths of their bins and over all that was counted."""
-    cut = METHODS["__getitem__"]
-    widths = cast(apply("subtract", cut(edges, slice(1, None)), cut(edges, slice(None, -1))), np.float64, copy=False)
-    return apply("divide", apply("divide", counts, widths), sum_of(counts)), edges
-
-
-@implements(np.histogram_bin_edges)
-def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Tracer:
-    return histogram(a, bins, range)[1]
-
-
-@implements(np.histogramdd)
-def histogramdd(
-    sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
-) -> tuple[Tracer, tuple[Tracer, ...]]:
-    """Counts and the edges along each axis. The numbers of bins must be known."""
-    points = array_of(sample) if isinstance(sample, (Tracer, np.ndarray)) else stack(list(map(array_of, sample)), -1)
-    if points.ndim == 1:
-        points = reshape(points, (-1, 1))
-    d = points.shape[1]
-    each = [_bins(b) for b in bins] if isinstance(bins, (list, tuple)) else [_bins(bins)] * d
-    if len(each) != d:
-        raise ShapeError("The dimension of bins must be equal to the dimension of the sample x.")
-    limits = None if range is None else tuple(_range(r) for r in range)
-    options: dict[str, Any] = {"range": limits, "density": density or None}
-    edges: list[Tracer] = []
-    if all(isinstance(b, int) for b in each):
-        options["bins"] = tuple(each)
-    elif all(isinstance(b, Tracer) for b in each):
-        edges = [b for b in each if isinstance(b, Tracer)]
-    else:
-        raise UnsupportedError("bins must be numbers or edges for all axes alike; pass np.linspace(low, high, n + 1)")
-    lengths = tuple(b if isinstance(b, int) else b.size - 1 for b in each)
-    arrays = [points, *edges, *([] if weights is None else [ravel(weights)])]
-    tiny = [(1, d), *((2,) for _ in edges), *([] if weights is None else [(1,)])]
-    shapes = [lengths, *((n + 1,) for n in lengths)]
-    counts, *found = host("histogramdd", arrays, shapes, tiny=tiny, edges=len(edges), **options)
-    return counts, tuple(found)
-
-
-@implements(np.histogram2d)
-def histogram2d(
-    x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
-) -> tuple[Tracer, Tracer, Tracer]:
-    """Counts, edges along x, edges along y."""
-    one = isinstance(bins, (Tracer, np.ndarray)) or (isinstance(bins, (list, tuple)) and len(bins) not in (1, 2))
-    counts, (first, second) = histogramdd((x, y), [bins, bins] if one else bins, range, density, weights)
-    return counts, first, second
-
-
-@implements(np.bincount)
-def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tracer:
-    """Counts of 0, 1, ..., minlength - 1. A larger value raises at the call, since NumPy's result would be longer."""
-    length = to_index(minlength, "minlength")
-    if length <= 0 and array_of(x).size:
-        raise UnsupportedError("the shape of bincount depends on data; pass minlength=, above all values")
-    numbers, extra = array_of(x), [] if weights is None else [array_of(weights)]
-    if numbers.ndim != 1 or any(w.shape != numbers.shape for w in extra):
-        shapes = " and ".join(str(a.shape) for a in (numbers, *extra))
-        raise ShapeError(f"bincount needs one axis, and weights of that length, got {shapes}; use x.ravel()")
-    for a, wanted in zip((numbers, *extra), (np.int64, np.float64), strict=False):
-        if not np.can_cast(a.dtype, wanted, "safe"):
-            raise DTypeError(f"bincount cannot take {a.dtype} as {np.dtype(wanted)}; convert it with x.astype(...)")
-    return host_one(
-        "bincount", [numbers, *extra], (length,), dtypes=[np.float64 if extra else np.intp], minlength=length
-    )
-
-
-# interpolation
-
-
-@implements(np.interp)
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Tracer:
-    at = array_of(x)
-    sides = {k: v for k, v in (("left", left), ("right", right)) if v is not None}
-    arrays = [at, array_of(xp), array_of(fp), *map(array_of, sides.values())]
-    dtype = np.complex128 if arrays[2].dtype.kind == "c" else np.float64
-    return host_one("interp", arrays, at.shape, dtypes=[dtype], named=tuple(sides) or None, period=known(period))

@@ -5,13 +5,13 @@ What is traced so far is a part of its own. It gives the value, and all arrays t
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..compiler.graph import Value
 from ..compiler.types import ArrayType
+from ..runtime.records import dataclass
 from .cut import Cut, cut
 from .errors import user_line
 from .tracer import Tracer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 import functools
 import sys
 from types import FunctionType, ModuleType
@@ -226,7 +225,7 @@ def _delattr(world: World, kind: Any) -> Any:
 def object_in(world: World, value: Any, label: str) -> Any:
     """A stand-in for an object of the user's that is no more than its attributes; others as they are."""
     kind = type(value)
-    if not is_user_class(kind) or not (dataclasses.is_dataclass(kind) or is_plain_object(kind)):
+    if not is_user_class(kind) or not (hasattr(kind, "__dataclass_fields__") or is_plain_object(kind)):
         return value
     made = traced_class(world, kind)
     if made is kind or ORIGINAL in vars(kind):

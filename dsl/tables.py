@@ -6,6 +6,7 @@ from __future__ import annotations
 from . import (
     bits,
     calculus,
+    counting,
     creation,
     einsum,
     elementwise,

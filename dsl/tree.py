@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
@@ -62,7 +61,9 @@ def flatten(value: Any, leaves: list[Any], objects: bool = False, above: tuple[i
         return Tree(kind, (), each(value))
     if kind is dict or kind is OrderedDict:
         return Tree(kind, tuple(value), each(value.values()))
-    if dataclasses.is_dataclass(kind):
+    if hasattr(kind, "__dataclass_fields__"):
+        import dataclasses
+
         fields = tuple(f.name for f in dataclasses.fields(kind))
         return Tree(vars(kind).get(ORIGINAL, kind), fields, each(getattr(value, n) for n in fields))
     original = vars(kind).get(ORIGINAL, kind)

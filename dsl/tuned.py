@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..runtime.device import Device, Executable
@@ -11,6 +10,7 @@ from ..runtime.errors import OutOfMemory
 from ..runtime.machine import machine_of
 from ..runtime.plan import Plan
 from ..runtime.program import Program
+from ..runtime.records import dataclass
 from ..runtime.trial import Trial, open_trial, prepared
 from .capture import Captured
 from .entry import Entry, Run, make_entry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from ..compiler.builder import Builder
 from ..compiler.graph import Value
 from ..compiler.types import ArrayType
+from ..runtime.records import dataclass
 from .aliasing import Part, view
 from .axes import to_axes, to_shape
 from .dispatch import implements

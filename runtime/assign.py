@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from .dag import ancestors, bits, mask_of, maximum_matching, ranks, reduction
+from .records import dataclass
 
 Preds = Sequence[Collection[int]]
 

@@ -8,11 +8,11 @@ of it with the option `packed`; each member does exactly what it did. `program.m
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from .machine import Machine, share
 from .program import Kernel, Library, Program, Region, Task, dependences
+from .records import replace
 
 PACK_US = 10.0  # a launch that takes longer gains nothing from being packed
 PACK_SHARE = 0.5  # neither does one that fills more of the machine

@@ -3,9 +3,8 @@ events that it must follow, out. Both sets are as small as they can be."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from .plan import Launch, Plan, Record, Wait
+from .records import dataclass
 
 ENTRY = -1  # in place of a buffer, in what a run comes after: the whole plan
 

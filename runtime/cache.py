@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from .settings import settings
@@ -41,7 +39,7 @@ def digest(*parts: object) -> str:
 
 
 class Cache:
-    """Entries of one kind (`cpu`, `cuda`, `tune`, ...), under the cache_dir that is in force at each call."""
+    """Entries of one kind (`cpu`, `cuda`, `plan`, `tune`, ...), under the cache_dir that is in force at each call."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -61,17 +59,12 @@ class Cache:
 
     def put(self, key: str, payload: bytes, description: Mapping[str, Any] | None = None) -> bool:
         """Keep `payload`; description is JSON for people to read. False where the folder cannot be written."""
-        header = {
-            "format": FORMAT,
-            "kind": self.kind,
-            "key": key,
-            "size": len(payload),
-            "sha256": hashlib.sha256(payload).hexdigest(),
-            "description": dict(description or {}),
-        }
+        import json
+
+        told = json.dumps(dict(description or {})).encode()
         try:
             with self._folder(create=True) as folder:
-                _write(folder, key, json.dumps(header).encode() + b"\n" + payload)
+                _write(folder, key, b"%s%s}\n%s" % (self._begin(key, payload), told, payload))
                 self._written += len(payload)
                 if self._written > settings.cache_bytes // 16 or self._written == len(payload):
                     self._written = len(payload)
@@ -82,6 +75,8 @@ class Cache:
 
     def description(self, key: str) -> dict[str, Any] | None:
         """What was written beside the payload of a valid entry."""
+        import json
+
         with contextlib.suppress(OSError, ValueError), self._folder(create=False) as folder:
             raw = _read_ours(folder, key)
             if self._parse(key, raw) is not None:
@@ -93,28 +88,29 @@ class Cache:
         end = raw.find(b"\n", 0, _HEADER_LIMIT)
         if end < 0:
             return None
-        header = json.loads(raw[:end])
         payload = raw[end + 1 :]
-        right = (
-            isinstance(header, dict)
-            and (header.get("format"), header.get("kind"), header.get("key")) == (FORMAT, self.kind, key)
-            and header.get("size") == len(payload)
-            and header.get("sha256") == hashlib.sha256(payload).hexdigest()
-        )
-        return payload if right else None
+        return payload if raw.startswith(self._begin(key, payload)) else None
+
+    def _begin(self, key: str, payload: bytes) -> bytes:
+        """How the line before a payload begins, up to what the caller tells: text, so that no reader needs `json`."""
+        sha256 = hashlib.sha256(payload).hexdigest()
+        return (
+            f'{{"format": {FORMAT}, "kind": "{self.kind}", "key": "{key}", "size": {len(payload)}, '
+            f'"sha256": "{sha256}", "description": '
+        ).encode()
 
     @contextlib.contextmanager
     def _folder(self, create: bool) -> Iterator[int | str]:
         """The kind's folder, as a descriptor where the system can open files relative to one."""
         if not settings.cache_dir:
             raise OSError("no disk cache")
-        base = Path(settings.cache_dir)
-        path = base / self.kind
+        base = settings.cache_dir
+        path = os.path.join(base, self.kind)
         if create:
-            base.mkdir(parents=True, mode=0o700, exist_ok=True)
-            path.mkdir(mode=0o700, exist_ok=True)
+            os.makedirs(base, mode=0o700, exist_ok=True)
+            os.makedirs(path, mode=0o700, exist_ok=True)
         if not _HAS_DIR_FD:
-            yield str(path)
+            yield path
             return
         outer = os.open(base, _FOLDER)
         try:

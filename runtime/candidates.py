@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from .assign import Assignment, assign_list, assign_max, assign_one
 from .dag import ancestors, depth_first, ranks, width
 from .machine import Machine, simulate
+from .records import dataclass, replace
 from .report import Candidate, Count
 from .waits import Order, Waits, exact_waits
 

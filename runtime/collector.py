@@ -8,19 +8,23 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+NEVER = 2_000_000_011  # a threshold that is not reached, and that nobody else would set
+
 _lock = threading.Lock()
 _inside: list[int] = []  # the threads of the blocks that are open
-_collects = True  # whether the collector was on before the first of them
+_threshold: tuple[int, ...] = ()  # the collector's before the first of them
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """For work that makes many objects and few cycles, of which looking for cycles would take a fifth."""
-    global _collects
+    """For work that makes many objects and few cycles, of which looking for cycles would take a fifth.
+
+    By the collector's threshold: what a traced function says, `gc.disable()` too, holds afterwards."""
+    global _threshold
     with _lock:
         if not _inside:
-            _collects = gc.isenabled()
-            gc.disable()
+            _threshold = gc.get_threshold()
+            gc.set_threshold(NEVER, *_threshold[1:])
         _inside.append(threading.get_ident())
     try:
         yield
@@ -31,8 +35,8 @@ def uncollected() -> Iterator[None]:
 
 def _leave(thread: int) -> None:
     _inside.remove(thread)
-    if not _inside and _collects:
-        gc.enable()
+    if not _inside and gc.get_threshold()[0] == NEVER:
+        gc.set_threshold(*_threshold)
 
 
 def _after_fork_in_child() -> None:

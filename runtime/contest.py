@@ -6,12 +6,12 @@ All of them give the same bits: they differ in streams, packing and replay, neve
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from .batch import batched, packed
 from .machine import Machine
 from .plan import Plan
 from .program import Program
+from .records import dataclass
 from .schedule import contenders, schedule
 from .tune import CANDIDATES
 
@@ -31,14 +31,7 @@ class Candidate:
 
     @property
     def predicted(self) -> float:
-        return predicted(self.plan)
-
-
-def predicted(plan: Plan) -> float:
-    """Microseconds, by the cost model."""
-    report = plan.report
-    assert report is not None
-    return next(c.predicted for c in report.candidates if c.name == report.chosen)
+        return self.plan.predicted
 
 
 def with_batches(program: Program, streams: str | int, machine: Machine) -> Program:
@@ -46,24 +39,19 @@ def with_batches(program: Program, streams: str | int, machine: Machine) -> Prog
     other = batched(program, machine) if machine.batches else program
     if other is program:
         return program
-    times = [predicted(schedule(each, streams, machine=machine)) for each in (program, other)]
+    times = [schedule(each, streams, machine=machine).predicted for each in (program, other)]
     return other if times[1] <= times[0] else program
 
 
 def model_plan(program: Program, streams: str | int, memory: str, machine: Machine) -> Plan:
     """The plan that the cost model finds fastest, small launches packed or not."""
     plans = [schedule(each, streams, memory, machine=machine) for each in _programs(program, machine)]
-    return min(plans, key=predicted)
+    return min(plans, key=lambda plan: plan.predicted)
 
 
 def _programs(program: Program, machine: Machine) -> tuple[Program, ...]:
     other = packed(program, machine) if machine.packs else program
     return (program,) if other is program else (program, other)
-
-
-def worth_measuring(program: Program, plan: Plan, machine: Machine) -> bool:
-    """Whether the choice between plans of the program matters at all."""
-    return len(program.tasks) > 1 and plan.report is not None and predicted(plan) >= machine.tiny
 
 
 def contest(

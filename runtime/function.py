@@ -11,7 +11,6 @@ import importlib
 import marshal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import cache
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .cache import digest
+from .records import dataclass, field
 
 Make = Callable[[FunctionType], Any]
 

@@ -19,7 +19,7 @@ Host = Callable[..., Any]
 
 # NumPy's own functions, by their name after `np.`; the last arrays go to the keywords that the option `named` lists.
 _NUMPY = """
-    sort argsort partition argpartition searchsorted digitize
+    sort argsort searchsorted digitize
     cumsum cumprod nancumsum nancumprod cumulative_sum cumulative_prod
     i0 nanargmin nanargmax unravel_index
     median nanmedian percentile nanpercentile quantile nanquantile
@@ -114,6 +114,14 @@ def _ravel_multi_index(*indices: View, dims: tuple[int, ...], mode: Any, order: 
     return np.ravel_multi_index(indices, dims, mode=mode, order=order)
 
 
+def _partition(a: View, kth: tuple[int, ...], **options: Any) -> View:
+    return np.partition(a, np.array(kth, np.intp), **options)  # a list of none would be one of floats
+
+
+def _argpartition(a: View, kth: tuple[int, ...], **options: Any) -> View:
+    return np.argpartition(a, np.array(kth, np.intp), **options)
+
+
 def _lexsort(*keys: View, axis: int) -> View:
     return np.lexsort(keys, axis=axis)
 
@@ -149,6 +157,19 @@ def _lu(a: View, pivots: str) -> tuple[View, View]:
 
 def _qr_upper(a: View) -> View:
     return np.asarray(np.linalg.qr(a, "r"))
+
+
+def _eigh_rows(a: View, UPLO: str) -> tuple[View, View]:
+    """Eigenvalues, and the eigenvectors as rows, conjugated."""
+    eigh: Any = np.linalg.eigh
+    w, v = eigh(a, UPLO)
+    return w, v.swapaxes(-1, -2).conj()
+
+
+def _svd_whole(a: View) -> tuple[View, View, View]:
+    """(The left singular vectors as rows, conjugated; singular values; the right singular vectors), all of them."""
+    u, s, vh = np.linalg.svd(a)
+    return u.swapaxes(-1, -2).conj(), s, vh
 
 
 def _histogramdd(sample: View, *arrays: View, edges: int, **options: Any) -> tuple[View, ...]:
@@ -212,9 +233,13 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "choose": _choose,
     "kth": _kth,
     "linalg.lu": _lu,
+    "linalg.eigh_rows": _eigh_rows,
+    "linalg.svd_whole": _svd_whole,
     "linalg.qr_factors": _numpy("linalg.qr"),
     "linalg.qr_upper": _qr_upper,
     "linalg.cholesky_factor": _numpy("linalg.cholesky"),
+    "partition": _partition,
+    "argpartition": _argpartition,
     "lexsort": _lexsort,
     "ravel_multi_index": _ravel_multi_index,
     "bincount": _bincount,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import signal
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -13,8 +12,8 @@ T = TypeVar("T")
 try:  # without the wrappers that make enumerations of numbers: they take 10 times as long as the rest
     _bare: Any = importlib.import_module("_signal")
 except ImportError:
-    _bare = signal
-_getsignal, _signal, SIGINT = _bare.getsignal, _bare.signal, int(signal.SIGINT)
+    _bare = importlib.import_module("signal")
+_getsignal, _signal, SIGINT = _bare.getsignal, _bare.signal, int(_bare.SIGINT)
 
 
 def uninterrupted(function: Callable[[], T]) -> T:

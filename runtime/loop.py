@@ -13,11 +13,11 @@ number of the turn alone, and after a few turns the pattern repeats (`Rotation`)
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from .plan import Plan
 from .program import Argument, Kernel, Task, bodies_of
+from .records import dataclass
 
 FRESH = -1
 FOREVER = 1 << 62  # turns, where a flag decides

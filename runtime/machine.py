@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from .devices.cuda_properties import H200, GpuProperties
 from .program import Library, Task
+from .records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

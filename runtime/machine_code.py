@@ -11,11 +11,9 @@ import os
 import platform
 import re
 import struct
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import takewhile
 from typing import Any
@@ -24,6 +22,7 @@ from . import elf, symbols
 from .cache import Cache, digest
 from .errors import CompileError
 from .progress import progress
+from .records import dataclass
 from .settings import settings
 
 _CACHE = Cache("cpu")
@@ -97,6 +96,8 @@ def _target(cpu_name: str, cpu_features: str) -> tuple[Any, str, str]:
 @cache
 def _refused(cpu: str, features: str) -> str:
     """What LLVM says against a CPU, or nothing. It ends the process over some: so another process asks."""
+    import subprocess
+
     tried = subprocess.run([sys.executable, "-c", _TRY, cpu, features], capture_output=True, text=True)
     said = next((line for line in tried.stderr.splitlines() if "not a recognized" in line or "ERROR" in line), "")
     return said or (f"LLVM ends with {tried.returncode}" if tried.returncode else "")

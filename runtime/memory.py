@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from .antichain import Antichains
 from .dag import bits
 from .program import Program
+from .records import dataclass
 
 ALIGNMENT = 256
 

@@ -18,11 +18,9 @@ import itertools
 import math
 import os
 import platform
-import signal
 import threading
 import time
 from functools import cache
-from pathlib import Path
 from typing import Any, Protocol
 
 from . import (
@@ -30,6 +28,7 @@ from . import (
     native_calls,
     native_ir,
     native_loops,
+    native_poison,
     native_queues,
     native_records,
     native_streams,
@@ -43,7 +42,7 @@ from .settings import settings
 
 HAPPENED, PYTHON_STEP = 1, 2  # what a native wait may answer; 0: the time is over
 SLICE_NS = 50_000_000  # a wait comes back this often, so that Python can handle a signal
-TEXTS = (native_queues, native_streams, native_calls, native_loops)
+TEXTS = (native_queues, native_poison, native_streams, native_calls, native_loops)
 ENTRIES = (
     "setup", "submit", "wait", "next_for_python", "done_by_python", "nudge", "stop", "inline", "direct", "worker",
     "reserve", "run_loop", "run_branch",
@@ -79,7 +78,8 @@ def _cores_we_may_use() -> int:
     """By this process' affinity and its container's quota (Linux, control groups version 2)."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
         count = min(count, max(1, math.ceil(int(quota) / int(period))))  # "max": no quota, no integer
     return count
 
@@ -189,6 +189,8 @@ class Engine:
 
     def _start_thread(self, life: int) -> int:
         """A new thread, or 0 where the system allows no more."""
+        import signal
+
         create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, _WORD)(
             symbols.resolve(["pthread_create"], "the engine")["pthread_create"]
         )

@@ -6,7 +6,6 @@ A loop is a kernel to the engine: one function, whose first argument is the reco
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any, Protocol
 
@@ -16,6 +15,7 @@ from .native_loops import BY_ADDRESS, BY_FLAG, BY_NUMBER
 from .native_plan import Layout, lay_out, place_words, split
 from .plan import Plan
 from .program import Int, Kernel, Library, Pointer, Task, bodies_of
+from .records import replace
 
 Function = Callable[[Kernel], int]
 HostStep = Callable[[Task], tuple[Task, int]]  # a step that needs Python, as a task with arguments and its function

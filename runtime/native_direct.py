@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -22,6 +21,7 @@ from .fastcall import builtin, word_at
 from .native import Native, native
 from .native_plan import Layout
 from .pool import Pool
+from .records import dataclass
 
 ARENA = -1
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from . import native_records as e
 from .native import engine, native, words
 from .native_control import Function, control_words
 from .program import Pointer, Task
+from .records import replace
 from .serial import KERNEL, Addresses, Call, host_call, kernel_call, noted
 from .settings import settings
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from types import ModuleType
+
+from .records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

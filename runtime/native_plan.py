@@ -7,7 +7,6 @@ bits. Patches put them into the argument slots; sizes, strides and constants are
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -16,6 +15,7 @@ from .native import words
 from .plan import Launch, Plan, Record, Wait
 from .poison import looks
 from .program import Constant, Int, Pointer, Task
+from .records import dataclass
 
 SHARE_FROM_US = 5.0  # a launch below this is not worth a second thread
 CHUNKS_A_CORE = 6

@@ -22,8 +22,8 @@ from .native_ir import (
     stack,
     store,
     store_shared,
-    swapped,
 )
+from .native_poison import begin, cease, end, found_bad, make_bad, stops
 from .native_queues import (
     await_event,
     chunk,
@@ -42,14 +42,11 @@ from .native_queues import (
     wake,
 )
 from .native_records import (
-    ACTIVE,
     AWAKE,
     BEGAN,
-    BEGUN,
     CEASE,
     CHAOS,
     DONE,
-    ENDED,
     GATE,
     GATED_BYTES,
     HAPPENED,
@@ -62,18 +59,14 @@ from .native_records import (
     LOOKS,
     NUMBER,
     OPERATION,
-    ORDINAL,
-    OTHERS,
     PARKED,
     POISON,
     PYTHON,
     READY,
     REALTIME,
     RECORD,
-    RELEASED,
     RESERVE,
     RUN,
-    RUN_EVENT,
     RUN_FAILED,
     SLOT_BYTES,
     SLOT_STEP,
@@ -84,7 +77,6 @@ from .native_records import (
     STEP,
     STEP_BYTES,
     STOP,
-    STREAMS_LEFT,
     TURNS_A_LOOK,
     WAIT,
     WAITING,
@@ -176,49 +168,6 @@ def advance(engine: int, stream: int, helped: int, needs: int) -> None:
         else:
             end(engine, stream, run)
             held = 0
-
-
-def make_bad(run: int, place: int, error: int) -> None:
-    if load_shared(run + place) == 0:
-        store_shared(run + place, error)
-    store_shared(run + RUN_FAILED, error)
-
-
-def found_bad(run: int, places: int) -> int:
-    """The error at the first bad one of a list of places, or 0."""
-    error = 0
-    while error == 0 and load(places):
-        error = load_shared(run + load(places))
-        places += 8
-    return error
-
-
-def stops(run: int, looks: int) -> int:
-    """The error of something that makes a step bad, or 0."""
-    error = found_bad(run, looks + 8)
-    if error:
-        make_bad(run, load(looks), error)
-    return error
-
-
-def begin(engine: int, run: int) -> None:
-    if swapped(run + BEGAN, 0, now()):
-        store(run + OTHERS, fetch_add(engine + ACTIVE, 1))
-        store(run + ORDINAL, fetch_add(engine + BEGUN, 1) + 1)
-
-
-def cease(engine: int, run: int) -> None:
-    store(run + ENDED, now())
-    if load_shared(engine + BEGUN) != load(run + ORDINAL):
-        store(run + OTHERS, 1)
-    fetch_add(engine + ACTIVE, -1)
-
-
-def end(engine: int, stream: int, run: int) -> None:
-    number = load(run + NUMBER)
-    if fetch_add(run + STREAMS_LEFT, -1) == 1:
-        record(engine, run + RUN_EVENT, number, load_shared(run + RUN_FAILED))
-        store_shared(run + RELEASED, number)
 
 
 # Steps that need Python.

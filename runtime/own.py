@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from .function import Source
+from .records import dataclass
 
 View = np.ndarray[Any, Any]
 Sizes = tuple[int, int, int]

@@ -8,13 +8,13 @@ noted at places: one for each buffer (as an argument), then one for each task.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from .borders import ENTRY
 from .errors import DeviceLost
 from .plan import Plan
 from .program import dependences
+from .records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

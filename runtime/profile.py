@@ -6,14 +6,14 @@ asks for "async" and so leaves the call to the general one, which records. Nothi
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
+
+from .records import dataclass
 
 HOST = "host"
 
@@ -166,5 +166,7 @@ def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
 
 def save(spans: Sequence[Span], path: Any) -> None:
     """Write the trace to a file."""
+    import json
+
     with open(path, "w", encoding="utf-8") as file:
         json.dump(trace(spans), file)

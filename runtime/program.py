@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from .records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from .loop import Branch, Loop

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from .antichain import Antichains
@@ -12,6 +11,7 @@ from .dag import ancestors, bits, depth_first
 from .machine import COPIES, Machine
 from .memory import Temporaries, lifetimes
 from .program import Library, Program
+from .records import dataclass, replace
 from .report import Edge
 from .waits import Order, exact_waits
 

@@ -6,15 +6,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from .cache import Cache, digest
 from .program import Argument, Constant, Int, Kernel, Library, Pointer, Program, Scalar, Task
+from .records import dataclass, field
 
 CANDIDATES = 4  # at most
 SAMPLES = 5  # of each that count
@@ -237,6 +236,8 @@ def recall(key: str, sizes: Sequence[int]) -> Known | None:
 
 def keep(key: str, sizes: Sequence[int], winner: str, times: Mapping[str, float], description: str = "") -> None:
     """Write a winner down. The oldest of too many buckets make room; what two processes write at once, one wins."""
+    import json
+
     rows = _read(key)
     rows.pop(_text(sizes), None)
     rows[_text(sizes)] = {"winner": winner, "times": dict(times)}
@@ -250,6 +251,8 @@ def _read(key: str) -> dict[str, dict[str, Any]]:
     payload = _cache.get(key)
     if payload is None:
         return {}
+    import json
+
     try:
         rows = json.loads(payload)["buckets"].items()
         return {

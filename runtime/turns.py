@@ -6,12 +6,12 @@ What every device without a way of its own does, and what the others must agree 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .loop import FOREVER, Branch, Loop, arguments_of
 from .plan import Plan
 from .program import Argument, Int, Pointer, Scalar, Task
+from .records import dataclass
 
 Turn = Callable[[Sequence[Any], Sequence[Any]], None]  # the body's addresses and numbers: run it once
 

@@ -8,12 +8,12 @@ It shares no code with the scheduler, and trusts what tasks declare that they re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from .common_byte import bytes_of, common_byte
 from .errors import PlanError
 from .plan import Launch, Plan, Record, Wait
 from .program import Library, Region, Task, bodies_of, members
+from .records import dataclass, replace
 from .verify_loops import control_violations
 
 Clock = tuple[int, ...]

@@ -6,10 +6,10 @@ A node is a task (its number) or a join point (a number past the last task): an 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 
 from .dag import bits
 from .plan import Launch, Record, Step, Wait
+from .records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,10 +133,10 @@ class FaultyContext:
         self._context, self._faults = context, faults
         self.driver = FaultyDriver(context.driver, faults)
 
-    def kernel(self, code: Any, name: str) -> int:
+    def kernel(self, code: Any, name: str) -> Any:
         if self._faults.hits("compile"):
             raise kg.CompileError(f"the driver cannot load kernel {name}", name)
-        return int(self._context.kernel(code, name))
+        return self._context.kernel(code, name)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -184,10 +184,14 @@ def is_back(device: Any, before: int) -> bool:
     return in_use(device) <= before
 
 
+KNOWN = ("_loaded", "loaded")  # where other devices have them
+
+
 def forget(device: Any) -> None:
     """The kernels that were compiled."""
-    for name in ("_loaded", "loaded", "_kernels"):
-        getattr(device, name, set()).clear()
+    modules = getattr(device, "modules", None)
+    for kernels in (modules._recent, modules._alive) if modules else (getattr(device, n, {}) for n in KNOWN):
+        kernels.clear()
 
 
 def said(error: BaseException) -> str:

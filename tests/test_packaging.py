@@ -90,6 +90,22 @@ assert "kernelgraph.dsl.tables" in sys.modules and "kernelgraph.dsl.namespace" n
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
+def test_a_warm_start_imports_little(tmp_path: Path) -> None:
+    """What is for errors, for compiling and for people to look at is imported when it is needed."""
+    code = """
+import sys, numpy as np
+before = set(sys.modules)
+import kernelgraph as kg
+np.asarray(kg.kernel_graph(lambda x: np.exp(x) + x.sum(), device="cpu")(np.ones(9)))
+late = {"copy", "dataclasses", "difflib", "json", "pathlib", "signal", "string", "subprocess", "numpy.typing"}
+print(*sorted((late | {"llvmlite.binding", "numba"}) & set(sys.modules) - before))
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "KERNELGRAPH_CACHE_DIR": str(tmp_path)}
+    for _ in range(2):  # the first one compiles
+        shown = subprocess.run([sys.executable, "-c", code], check=True, env=environment, capture_output=True)
+    assert not shown.stdout.split()
+
+
 @pytest.mark.parametrize("names", ["kernel_graph", "asarray", "exp", "errors", "Array KernelGraph TraceError nn"])
 def test_names_load_what_they_need(names: str) -> None:
     """`import kernelgraph` loads no part of it; whichever name comes first, everything then works."""

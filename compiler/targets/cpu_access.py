@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from ...runtime.function import Function
+from ...runtime.records import dataclass, field
 from ..kernel import Instr
 from ..types import BOOL, real_of
 from .cpu_frame import Frame, item

@@ -8,10 +8,10 @@ Neumaier 1974).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...runtime.records import dataclass
 from ..kernel import Reduction
 from ..types import BOOL, FLOAT64, INT64, DType, integer_of, kind_of
 from .cpu_primitives import cast, elem_of

@@ -6,8 +6,7 @@ at most `capacity` long; a longer row is computed again (the buffer then holds n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from ...runtime.records import dataclass, field
 from ..kernel import LOOP, LoopNest
 from ..types import BOOL, DType
 from .cpu_primitives import MATH, memory_elem
@@ -29,17 +28,19 @@ def reuse_of(nest: LoopNest) -> Reuse:
     """The costly values that loops of one reduced axis have in common."""
     if nest.reduced != 1:
         return Reuse()
-    keys: dict[int, object] = {}  # equal for values that are equal at every point
+    keys: dict[int, int] = {}  # each value's: the first value that equals it at every point
+    known: dict[object, int] = {}
     costly: set[int] = set()
-    first: dict[object, int] = {}
+    first: dict[int, int] = {}
     take: dict[int, int] = {}
     for phase in nest.phases:
-        here: dict[object, int] = {}
+        here: dict[int, int] = {}
         again: dict[int, int] = {}
         for at, instr in enumerate(phase.instrs, phase.first):
             changing = instr.op == "load" and nest.operands[instr.attr[0]].role != "in"
             own = phase.kind != LOOP or instr.op == "store" or changing
-            keys[at] = at if own else (instr.op, instr.dtype, tuple(keys[a] for a in instr.args), instr.attr)
+            key = at if own else (instr.op, instr.dtype, tuple(keys[a] for a in instr.args), instr.attr)
+            keys[at] = known.setdefault(key, at)
             if phase.kind == LOOP and (instr.op in MATH or any(a in costly for a in instr.args)):
                 costly.add(at)
                 again.update({at: first[keys[at]]} if keys[at] in first else {})

@@ -9,8 +9,8 @@ is read from front to back. The order of a sum depends on the stretch's length a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ...runtime.records import dataclass
 from .cpu_text import Value
 
 SECTIONS = 4

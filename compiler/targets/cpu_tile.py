@@ -7,8 +7,7 @@ tile axis is 1; then the kernel runs row by row, and reads the tile as if it wer
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...runtime.records import dataclass
 from ..kernel import POINT, LoopNest
 from ..types import real_of
 from .cpu_access import Lanes

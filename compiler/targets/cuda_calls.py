@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from ...runtime.devices.cuda_properties import GpuProperties
 from ...runtime.program import Argument, Buffer, Int, Kernel, Region, Task
+from ...runtime.records import dataclass
 from ..access import Array
 from ..body import Body
 from ..cost import gpu_model

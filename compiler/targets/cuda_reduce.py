@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
+from ...runtime.records import replace
 from ..kernel import LOOP, LoopNest, Phase
 from ..types import SHORT_NAMES
 from .cuda_shape import Shape, is_vector, moves, part_dtypes

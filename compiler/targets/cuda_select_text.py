@@ -8,8 +8,8 @@ greater is what was looked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ...runtime.records import dataclass
 from ..types import SHORT_NAMES, DType
 from .cuda_radix import HEAD, decoded, encoded, indented, key_of, starts
 

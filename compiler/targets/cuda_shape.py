@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...runtime.devices.cuda_properties import GpuProperties
+from ...runtime.records import dataclass
 from ..kernel import LIMIT_32, LOOP, LoopNest, Reduction, has_loops
 
 VECTOR_BYTES = 16

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...runtime.records import dataclass
 from ..kernel import Instr, LoopNest, Phase, Reduction
 from ..types import BOOL, HALVES, SHORT_NAMES
 from .cuda_shape import Shape, part_dtypes

@@ -21,9 +21,11 @@ from .cuda_compile import cubins, versions
 from .cuda_context import Context, DeviceNotFound
 from .cuda_driver import CAPTURE_RELAXED, SUCCESS
 from .cuda_events import CudaEvent, EventPool, is_lost
-from .cuda_graph import Graphs, Replay, replayable, worth_replay
+from .cuda_graph import Replay, replayable, worth_replay
+from .cuda_instances import Graphs
 from .cuda_launch import KernelStep, in_one_block
 from .cuda_library import Blas, native_step
+from .cuda_modules import Loaded, Modules
 from .cuda_pinned import Pinned
 from .cuda_pool import DevicePool
 from .cuda_profile import Marks
@@ -53,16 +55,17 @@ class CUDADevice:
         self.events = EventPool(self.context, self.failure)
         self.recent: deque[tuple[CudaEvent, tuple[str, ...]]] = deque(maxlen=RECENT)  # calls: their ends, their steps
         self.pool = DevicePool(self._memory, self.context.release, self.context.synchronize)
-        self.allocate, self.trim, self.statistics = self.pool.allocate, self.pool.trim, self.pool.statistics
+        self.allocate, self.statistics = self.pool.allocate, self.pool.statistics
         self.blas = Blas(
             self.pool.allocate, self.properties.memory_bytes, self.context.driver, lambda: self.new_stream(False)
         )
+        self.is_capturing = self.context.driver.is_capturing
         self.graphs = Graphs(self)
         self.captures = Captures(self)
         self.timed_events = EventPool(self.context, self.failure, timed=True)
         self.lost: DeviceLost | None = None
         self.marks: Marks | None = None  # while a profile is on
-        self._kernels: dict[Kernel, int] = {}
+        self.modules = Modules(self.context, self._compiled, self._launched)
         self._lock = threading.RLock()
         self._streams: dict[bool, list[int]] = {False: [], True: []}  # by priority
         self._urgent: set[int] = set()  # streams of callers of a high priority: what is under them has it too
@@ -120,6 +123,13 @@ class CUDADevice:
         host = self.pinned.empty(shape, dtype)
         return host, self._transfers.download_later(memory, host, after)
 
+    def trim(self) -> int:
+        """Give free memory back to the driver, and unload the kernels that nothing needs; the bytes given back."""
+        self.captures.let_go()
+        with self.relaxed():
+            self.modules.trim()
+        return self.pool.trim()
+
     def _memory(self, nbytes: int) -> Any:
         """Memory of the driver's. Raises OutOfMemory, DeviceLost."""
         self.context.enter()
@@ -134,29 +144,29 @@ class CUDADevice:
     @property
     def kernels(self) -> int:
         """How many are loaded."""
-        return len(self._kernels)
+        return self.modules.count
 
-    def load(self, kernels: Sequence[Kernel]) -> None:
-        """Compile or fetch from the disk cache what is not loaded yet. Raises CompileError."""
+    def load(self, kernels: Sequence[Kernel]) -> list[Loaded]:
+        """Compile or fetch from a cache what is not loaded; a kernel is as long as somebody holds it. Raises
+        CompileError."""
         self.context.enter()
-        with self._lock:
-            missing = [k for k in dict.fromkeys(kernels) if k not in self._kernels]
-            for kernel, code in zip(missing, cubins(missing, self.properties.compute_capability), strict=True):
-                try:
-                    self._kernels[kernel] = self.context.kernel(code, kernel.name)
-                except CompileError:
-                    self._check("loading a kernel")
-                    raise
+        try:
+            return self.modules.load(kernels)
+        except CompileError:
+            self._check("loading a kernel")
+            raise
+
+    def _compiled(self, kernels: Sequence[Kernel]) -> list[bytes]:
+        return cubins(kernels, self.properties.compute_capability)
+
+    def _launched(self) -> tuple[CudaEvent, ...]:
+        """Events after all that was launched so far."""
+        return tuple(self.events.record(stream) for stream in self._working())
 
     def step(self, task: Task) -> KernelStep:
         """The launch of a task whose kernel may not be loaded yet."""
         assert isinstance(task.kernel, Kernel)
-        self.load([task.kernel])
-        return KernelStep(self.context.driver, task, self.function(task.kernel))
-
-    def function(self, kernel: Kernel) -> int:
-        """The driver's handle of a loaded kernel."""
-        return self._kernels[kernel]
+        return KernelStep(self.context.driver, task, *self.load([task.kernel]))
 
     def prepare(self, plan: Plan, way: str = "") -> CUDAExecutable:
         """way: one of `ways`; empty: what the model finds better."""
@@ -164,10 +174,11 @@ class CUDADevice:
 
     def ways(self, plan: Plan) -> tuple[str, ...]:
         """How a plan can be run, what the model finds better first. Raises CompileError."""
-        self.load(kernels_of(plan))
+        loaded = self.load(kernels_of(plan))  # at once; the runners hold them then
         if any(bodies_of(task) for task in plan.tasks):  # the host counts the turns
             return (STREAMS_WAY,)
         runners = [self.runner(task) for task in plan.tasks]
+        del loaded
         if sum(not r.empty for r in runners if r is not None) < 2 or not replayable(runners, plan):
             return (STREAMS_WAY,)  # one launch is a graph of its own, see `cuda_direct`
         return (REPLAY_WAY, STREAMS_WAY) if worth_replay(plan, runners) else (STREAMS_WAY, REPLAY_WAY)

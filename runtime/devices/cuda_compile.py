@@ -10,10 +10,11 @@ import pickle
 import re
 import subprocess
 import sys
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -25,6 +26,7 @@ from ..collector import uncollected
 from ..errors import CompileError
 from ..program import Kernel
 from ..progress import progress
+from ..records import replace
 from .cuda_guards import guarded_ptx
 from .scalar_errors import explained
 
@@ -37,7 +39,11 @@ _PACKAGES = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvi
 _PARAMETERS = {"ptr": "u64", "i64": "i64", "bool": "b1", "bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 _PARAMETERS |= {"float64": "f64"} | {f"{k}int{n}": f"{k or 'i'}{n}" for k in ("", "u") for n in (8, 16, 32, 64)}
 
+RECENT_BYTES = 64 << 20  # of cubins that stay in memory: what was unloaded is loaded again without a compiler or a disk
+
 _cache = Cache("cuda")
+_recent: OrderedDict[str, bytes] = OrderedDict()  # by key, used longest ago first
+_recent_lock = threading.Lock()
 
 
 def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
@@ -232,14 +238,26 @@ def key_of(kernel: Kernel, cc: tuple[int, int]) -> str:
 
 
 def cubins(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
-    """The kernels' machine code, from the disk cache where it has it; a warm start imports no numba."""
+    """The kernels' machine code, from memory or the disk cache where they have it; a warm start imports no numba."""
     keys = [key_of(k, cc) for k in kernels]
-    found = [_cache.get(key) for key in keys]
+    found = [_recent.get(key) or _cache.get(key) for key in keys]
     missing = [i for i, code in enumerate(found) if code is None]
     for i, code in zip(missing, _compile_all([kernels[i] for i in missing], cc), strict=True):
         found[i] = code
         _cache.put(keys[i], code, {"kernel": kernels[i].name, "capability": list(cc)})
-    return [code for code in found if code is not None]
+    codes = [code for code in found if code is not None]
+    _remember(dict(zip(keys, codes, strict=True)))
+    return codes
+
+
+def _remember(codes: dict[str, bytes]) -> None:
+    """Keep machine code in memory, in place of what was used longest ago."""
+    with _recent_lock:
+        for key, code in codes.items():
+            _recent[key] = code
+            _recent.move_to_end(key)
+        while sum(map(len, _recent.values())) > RECENT_BYTES:
+            _recent.popitem(last=False)
 
 
 def _compile_all(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:

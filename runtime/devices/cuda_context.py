@@ -1,4 +1,5 @@
-"""One GPU through cuda-core: its properties, streams, events, kernels and raw memory. Everything here is the slow path.
+"""One GPU: its properties, streams, events and raw memory through cuda-core, and its kernels. Everything here is the
+slow path.
 
 The only file of the device, besides `cuda_compile.py`, that knows cuda-core.
 """
@@ -51,7 +52,6 @@ class Context:
         self._ready.yes = True
         self._memory = self._device.memory_resource
         self._side = self.stream(False)  # where memory is allocated
-        self._keep: list[Any] = []  # what the handles given out belong to
         found = gpu_properties(index)
         if found is None:
             raise DeviceNotFound(f"GPU {index} cannot be used: the driver does not know it")
@@ -78,17 +78,21 @@ class Context:
             raise KernelGraphError(f"no event: {self.driver.describe(code)}")
         return SimpleNamespace(handle=handle)
 
-    def kernel(self, cubin: bytes, name: str) -> int:
-        """The handle of a kernel of a cubin, loaded. Raises CompileError."""
-        try:
-            made = self.core.ObjectCode.from_cubin(cubin).get_kernel(name)
-        except Exception as error:
-            raise CompileError(f"the driver cannot load kernel {name}: {error}", name) from None
-        self._keep.append(made)
-        code, function = self.driver.function_of(int(made.handle))
+    def kernel(self, cubin: bytes, name: str) -> tuple[int, int]:
+        """The library that a cubin becomes, loaded, and the handle of its kernel. Raises CompileError."""
+        code, library = self.driver.load_library(cubin)
+        function = 0
+        if not code:
+            code, function = self.driver.function_of(library, name)
+            if code:
+                self.driver.unload_library(library)
         if code:
             raise CompileError(f"the driver cannot load kernel {name}: {self.driver.describe(code)}", name)
-        return function
+        return library, function
+
+    def unload(self, library: int) -> int:
+        """Result code; nothing uses the library any more."""
+        return int(self.driver.unload_library(library))
 
     def allocate(self, nbytes: int) -> Any:
         """Memory (`int(memory.handle)` is its address) that every stream may use at once. Raises OutOfMemory."""

@@ -139,7 +139,7 @@ class ControlStep:
         code, executable = driver.instantiate(graph)
         driver.destroy_graph(graph)
         ask(code)
-        return Executable(driver, executable, (), 0 if lane is None else lane.stream)
+        return Executable(driver, executable, self._bodies, 0 if lane is None else lane.stream)
 
 
 class _Body:

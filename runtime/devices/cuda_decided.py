@@ -16,7 +16,8 @@ GRAPHS = 16  # of one loop or branch: calls in flight bring different addresses
 
 
 class Executable:
-    """A graph with its memory. stream: where it has to be launched, if its libraries' memory is that stream's."""
+    """A graph with what it needs: memory, and steps whose kernels it has. stream: where it has to be launched, if its
+    libraries' memory is that stream's."""
 
     def __init__(self, driver: Any, handle: int, kept: Sequence[Any], stream: int) -> None:
         self._driver, self.handle, self._kept, self.stream = driver, handle, kept, stream

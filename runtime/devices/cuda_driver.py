@@ -2,8 +2,8 @@
 
 They go through `cuda_native`, or where that is not to be had through ctypes, which costs the host 0.3 us more a call.
 
-What happens once (contexts, streams, kernels) goes through cuda-core; see `cuda_context.py`. Graphs are captured: the
-functions for that are here too.
+What happens once (contexts, streams) goes through cuda-core; see `cuda_context.py`. Graphs are captured, and kernels
+loaded and unloaded: the functions for that are here too.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ class Driver:
         self.synchronize_event = quick("cuEventSynchronize", c_void_p)
         self.synchronize_stream = quick("cuStreamSynchronize", c_void_p)
         self.query_stream = quick("cuStreamQuery", c_void_p, long=False)
+        asked = function("cuStreamIsCapturing", c_void_p, c_void_p)
+        self.is_capturing = calls.question(asked) if calls else _question(asked)  # stream -> 0 for no; or a result code
         self.to_device = quick("cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)  # to, from, n, stream
         self.to_host = quick("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
         self.on_device = quick("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
@@ -99,7 +101,10 @@ class Driver:
         self._instantiate = function("cuGraphInstantiateWithFlags", c_void_p, c_void_p, c_ulonglong)
         self._add_event = function("cuGraphAddEventRecordNode", c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
         self._create_event = function("cuEventCreate", c_void_p, c_uint)
+        self._load_library = function("cuLibraryLoadData", *(c_void_p,) * 4, c_uint, c_void_p, c_void_p, c_uint)
+        self._kernel_of = function("cuLibraryGetKernel", c_void_p, c_void_p, c_char_p)
         self._function_of = function("cuKernelGetFunction", c_void_p, c_void_p)
+        self.unload_library = function("cuLibraryUnload", c_void_p)
         self._elapsed = function("cuEventElapsedTime", c_void_p, c_void_p, c_void_p)
         self._name = function("cuGetErrorName", c_int, c_void_p)
         self._text = function("cuGetErrorString", c_int, c_void_p)
@@ -193,10 +198,16 @@ class Driver:
         made = c_void_p()
         return self._create_event(byref(made), flags), made.value or 0
 
-    def function_of(self, kernel: int) -> tuple[int, int]:
-        """Result code and a kernel of a library as a function of the current context, which is quicker to launch."""
+    def load_library(self, code: bytes) -> tuple[int, int]:
+        """Result code and the library that machine code becomes, of which the driver makes a copy."""
         found = c_void_p()
-        return self._function_of(byref(found), kernel), found.value or 0
+        return self._load_library(byref(found), code, None, None, 0, None, None, 0), found.value or 0
+
+    def function_of(self, library: int, name: str) -> tuple[int, int]:
+        """Result code and a kernel of a library as a function of the current context, which is quicker to launch."""
+        kernel, found = c_void_p(), c_void_p()
+        code = self._kernel_of(byref(kernel), library, name.encode())
+        return code or self._function_of(byref(found), kernel), found.value or 0
 
     def elapsed(self, start: int, end: int) -> tuple[int, float]:
         """Result code and the microseconds between two events with timing, both of which have happened."""
@@ -217,3 +228,13 @@ class Driver:
             if function(code, byref(found)) == SUCCESS and found.value:
                 words.append(found.value.decode())
         return ": ".join(words) or f"CUDA error {code}"
+
+
+def _question(function: Any) -> Any:
+    """As `Native.question`, by ctypes."""
+
+    def ask(handle: int) -> int:
+        answer = c_int(0)
+        return int(function(handle, byref(answer)) or answer.value)
+
+    return ask

@@ -8,11 +8,11 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..program import Region, Task
+from ..records import dataclass
 from .cuda_driver import SUCCESS, Driver
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from ..program import Library, Region, Task
+from ..records import dataclass, replace
 
 # dtype: (cudaDataType, cublasComputeType_t, what alpha and beta are)
 _TYPES: dict[str, tuple[int, int, Any]] = {

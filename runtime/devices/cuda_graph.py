@@ -12,29 +12,23 @@ waited for alone.
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Any
-from weakref import ref
 
 from ..errors import warn
 from ..plan import Launch, Plan, Record, Wait
 from ..program import Pointer
 from .cuda_driver import CAPTURE_RELAXED, SUCCESS
 from .cuda_events import CudaEvent
-from .cuda_launch import KernelStep, Node
+from .cuda_instances import Instance
+from .cuda_launch import KernelStep
 from .cuda_library import BatchStep, CopyStep, ManyStep, MatmulStep
 from .cuda_texts import COPIES, WORDS, copy_task, table_task
 
 # Host time in microseconds (measured on an H200's host): of a launch, of launching a graph, of updating one node.
 LAUNCH_US, GRAPH_US, UPDATE_US = 4.5, 7.0, 1.5
-IN_FLIGHT = 16  # launches of an instance before the events of those that are over are let go
-LANES = 4  # streams that graphs are launched on
 INSTANCES = 2  # of one plan
 WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a capture
-BYTES = 16  # one part in so many of the device's memory is for what graphs keep
 FIXED = (MatmulStep, ManyStep)  # their pointers cannot be changed in a graph
 
 
@@ -58,115 +52,6 @@ def worth_replay(plan: Plan, runners: Sequence[Any]) -> bool:
 def outer_buffers(plan: Plan) -> frozenset[int]:
     """The buffers that a call brings: inputs and outputs."""
     return frozenset(b for b, offset in enumerate(plan.offsets) if offset is None)
-
-
-class Lane:
-    """A stream that graphs are launched on, and those that they are captured on: what one holds, only one runs."""
-
-    def __init__(self, device: Any) -> None:
-        self.stream: int = device.new_stream(False)
-        self._new_stream = device.new_stream
-        self._captures: dict[tuple[bool, int], int] = {}
-
-    def capturing(self, high: Sequence[bool]) -> list[int]:
-        """Streams for a plan's, with their libraries made ready."""
-        for key in ((is_high, i) for i, is_high in enumerate(high)):
-            if key not in self._captures:
-                self._captures[key] = self._new_stream(key[0])
-        return [self._captures[is_high, i] for i, is_high in enumerate(high)]
-
-
-class Graphs:
-    """The replays of a device: they share lanes and a bound on the bytes that instances keep."""
-
-    def __init__(self, device: Any) -> None:
-        self._device = device
-        self._lanes: list[Lane] = []
-        self._turn = self._capture = 0
-        self._bodies: Lane | None = None
-        self.lock = threading.RLock()  # of captures, and of what is kept
-        self._kept: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # weak references and bytes
-        self.limit = device.properties.memory_bytes // BYTES
-
-    def streams(self) -> list[int]:
-        """Those that graphs are launched on."""
-        return [lane.stream for lane in self._lanes]
-
-    def capturing(self) -> int:
-        """A stream for the captures of single launches."""
-        if not self._capture:
-            self._capture = self._device.new_stream(False)
-        return self._capture
-
-    @property
-    def bodies(self) -> Lane:
-        """For captures of what needs no library's memory: it may be launched on any stream."""
-        if self._bodies is None:
-            self._bodies = Lane(self._device)
-        return self._bodies
-
-    def lane(self) -> Lane:
-        """They take turns."""
-        if len(self._lanes) < LANES:
-            self._lanes.append(Lane(self._device))
-        self._turn += 1
-        return self._lanes[(self._turn - 1) % LANES]
-
-    def kept_bytes(self) -> int:
-        """What instances keep."""
-        with self.lock:
-            return sum(n for found, n in self._kept.values() if (replay := found()) is not None and replay.instances)
-
-    def keep(self, replay: Replay, nbytes: int) -> None:
-        """A replay has made an instance of so many bytes; those that made theirs longest ago give them back."""
-        with self.lock:
-            self._keep(replay, nbytes)
-
-    def _keep(self, replay: Replay, nbytes: int) -> None:
-        alive = [(key, entry) for key, entry in self._kept.items() if entry[0]() is not None and entry[0]().instances]
-        self._kept = OrderedDict(alive)
-        _, before = self._kept.pop(id(replay), (None, 0))
-        self._kept[id(replay)] = (ref(replay), before + nbytes)
-        while len(self._kept) > 1 and sum(n for _, n in self._kept.values()) > self.limit:
-            _, (oldest, _) = self._kept.popitem(last=False)
-            if found := oldest():
-                found.instances = []
-
-
-class Instance:
-    """An executable graph with its memory; the nodes that change."""
-
-    def __init__(self, driver: Any, lane: Lane, graph: int) -> None:
-        self._driver, self.lane, self.graph = driver, lane, graph
-        self.executable = 0
-        self.nodes: list[Node] = []
-        self.fixed: list[int] = []  # addresses that nodes pick from, beside those that a call brings
-        self.kept: list[Any] = []
-        self.last: CudaEvent | None = None
-        self.results: set[CudaEvent] = set()
-        self.moments: dict[int, int] = {}  # completion event of the plan -> the node that records it
-        self.launched: deque[tuple[CudaEvent, Sequence[CudaEvent]]] = deque()  # no event of theirs is used again before
-
-    def idle(self) -> bool:
-        """Whether the latest launch has given its results; the next one comes after it anyway."""
-        return all([event.query() for event in self.results])
-
-    def note(self, last: CudaEvent, results: Sequence[CudaEvent]) -> None:
-        """A launch, with the event after it and those of its results."""
-        self.last, self.results = last, set(results)
-        if self.moments:
-            self.launched.append((last, results))
-            while len(self.launched) > IN_FLIGHT and self.launched[0][0].query():
-                self.launched.popleft()
-
-    def __del__(self) -> None:
-        if sys is None or sys.is_finalizing():
-            return
-        if self.last is not None and self.last.error is None and not self.last.query():
-            self._driver.synchronize_event(self.last.handle)  # its memory goes back
-        if self.executable:
-            self._driver.destroy_executable(self.executable)
-        self._driver.destroy_graph(self.graph)
 
 
 class Replay:
@@ -277,13 +162,14 @@ class Replay:
         for stream in streams:
             if self._batches or any(isinstance(r, FIXED) for r in self._runners):
                 self._device.blas.handle(stream)
+        before, behind = [*self._copies(False), *tables], self._copies(True)
         self._do(driver.begin_capture(streams[0], CAPTURE_RELAXED), "beginning a capture")
         try:
-            nodes, moments = self._captured(streams, tables, table.address, addresses, scalars)
+            nodes, moments = self._captured(streams, before, behind, table.address, addresses, scalars)
         finally:
             code, graph = driver.end_capture(streams[0])
         self._do(code, "ending a capture")
-        made = Instance(driver, lane, graph)
+        made = Instance(driver, lane, graph, [*self._runners, *before, *behind])
         made.kept = [arena, *slots, table]
         moved = {b: b for b in self._outer if b not in self._slots and b not in self._pointers}
         moved |= {count + i: b for i, b in enumerate(self._slots)}
@@ -311,10 +197,16 @@ class Replay:
         return found
 
     def _captured(
-        self, streams: list[int], tables: Sequence[KernelStep], table: int, addresses: Sequence[int], scalars: Any
+        self,
+        streams: list[int],
+        before: Sequence[KernelStep],
+        behind: Sequence[KernelStep],
+        table: int,
+        addresses: Sequence[int],
+        scalars: Any,
     ) -> tuple[list[tuple[KernelStep, int]], dict[int, int]]:
-        """One walk over the plan: what changes is found again by its node. Then, for each completion event that comes
-        before the end, the node that it follows."""
+        """One walk over the plan, with launches before and behind it: what changes is found again by its node. Then,
+        for each completion event that comes before the end, the node that it follows."""
         driver, events = self._driver, self._device.events
         outer = {b for b in self._outer if b not in self._slots and b not in self._pointers}
         outer.update(range(len(self._plan.program.buffers), len(addresses)))
@@ -336,7 +228,7 @@ class Replay:
             self._do(driver.record(event.handle, stream), "capturing an event")
             return event  # type: ignore[no-any-return]
 
-        for step in (*self._copies(False), *tables):
+        for step in before:
             launch(step, first)
         begun = record(first)
         for stream in others:
@@ -364,7 +256,7 @@ class Replay:
                     launch(runner, stream)
         for stream in others:
             self._do(driver.wait(first, record(stream).handle, 0), "joining a capture")
-        for step in self._copies(True):
+        for step in behind:
             launch(step, first)
         return nodes, moments
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 
 from ..errors import CompileError
 from ..program import Int, Kernel, Scalar, Task
+from ..records import dataclass, replace
 from .cuda_launch import in_one_block
 from .cuda_properties import GpuProperties
 from .cuda_texts import COPY, HEAD, THREADS, copy_blocks

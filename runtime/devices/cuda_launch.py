@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from struct import Struct, error
 from typing import Any
@@ -13,7 +12,9 @@ import numpy as np
 
 from ..errors import CompileError
 from ..program import Constant, Int, Pointer, Scalar, Task, members
+from ..records import replace
 from .cuda_driver import SUCCESS, Driver, KernelNode, LaunchConfig
+from .cuda_modules import Loaded
 
 _FORMATS = {
     "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I",
@@ -26,14 +27,15 @@ class KernelStep:
     """A launch whose addresses and scalars are written into one block at each call.
 
     The driver copies the block during the launch, so the next call may write it again; calls are made under a lock.
+    The kernel stays loaded as long as the step lives: a graph that has its launch keeps it.
     """
 
     __slots__ = (
-        *("_block", "_config", "_grid", "_handle", "_pack", "_pick", "_picks", "_scalars", "_slots"),
+        *("_block", "_config", "_grid", "_handle", "_loaded", "_pack", "_pick", "_picks", "_scalars", "_slots"),
         *("address", "buffers", "call", "empty", "numbers", "parameters"),
     )
 
-    def __init__(self, driver: Driver, task: Task, kernel: int) -> None:
+    def __init__(self, driver: Driver, task: Task, loaded: Loaded) -> None:
         count = len(task.arguments)
         self._block = ctypes.create_string_buffer(SLOT * max(1, count))
         start = ctypes.addressof(self._block)
@@ -57,7 +59,7 @@ class KernelStep:
         self._config = LaunchConfig(*self._grid)
         self.call = driver.launch
         self.address, self.parameters = ctypes.addressof(self._config), ctypes.addressof(self._slots)
-        self._handle = kernel
+        self._loaded, self._handle = loaded, loaded.function
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
         """Launch on a stream; the driver's result code."""

@@ -229,13 +229,16 @@ def _copy(driver: Driver, blas: Blas, task: Task, loaded: Load) -> CopyStep | No
 
 
 def _host(driver: Driver, blas: Blas, task: Task, loaded: Load) -> Any:
-    """A function of NumPy's that a library of the GPU has, all of its results wanted and its arrays contiguous."""
+    """A function of NumPy's that a library of the GPU has, all of its results wanted (or values without their vectors)
+    and its arrays contiguous."""
     assert isinstance(task.kernel, Library)
     attrs = dict(task.kernel.attrs)
     module, _, name = attrs.get("function", "").partition(".")
     maker = _MODULES.get(module)
-    results = tuple(range(len(task.writes)))
-    if maker is None or len(members(task)) > 1 or attrs["parts"] != results or not _regular(task):
+    parts = attrs.get("parts")
+    if (name, parts) in _VALUES:
+        name, parts = _VALUES[name, parts], (0,)
+    if maker is None or len(members(task)) > 1 or parts != tuple(range(len(task.writes))) or not _regular(task):
         return None
     return maker(name, dict(attrs["options"]))(driver, blas, task)
 
@@ -244,5 +247,12 @@ def _regular(task: Task) -> bool:
     return all(_contiguous(region) for region in (*task.reads, *task.writes))
 
 
+# by the function and the one result that is wanted of it: that which gives no other
+_VALUES: dict[tuple[str, Any], str] = {
+    ("eigh", (0,)): "eigvalsh",
+    ("eigh_rows", (0,)): "eigvalsh",
+    ("svd", (1,)): "svdvals",
+    ("svd_whole", (1,)): "svdvals",
+}
 _MODULES: dict[str, Any] = {"fft": fft_step, "linalg": solver_step}
 _NATIVE: dict[str, Callable[[Driver, Blas, Task, Load], Any]] = {"matmul": _matmul, "copy": _copy, "host": _host}

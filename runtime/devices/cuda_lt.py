@@ -7,12 +7,12 @@ import ctypes
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from ..records import dataclass, replace
 from .cuda_gemm import Gemm
 from .cuda_nan import small
 

@@ -6,11 +6,11 @@ A small product whose numbers are all NaN tells: it runs the kernel that the lar
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ..records import replace
 from .cuda_driver import Driver
 from .cuda_gemm import Gemm
 from .cuda_texts import INFINITY

@@ -13,7 +13,7 @@ from ..cache import digest
 from ..errors import CompileError
 from . import cuda_words as w
 
-ENTRIES = ("call", "start", "prepare")
+ENTRIES = ("call", "ask", "start", "prepare")
 _PYTHON = ("PyLong_AsUnsignedLongLong", "PyLong_FromLong", "PyEval_SaveThread", "PyEval_RestoreThread")
 
 
@@ -38,6 +38,12 @@ class Native:
         takes_long: the interpreter lock is given back during the call."""
         words = [*self._python, _address(found), int(takes_long)]
         return fastcall.builtin(self._code.functions["call"], words, (self._code, found))
+
+    def question(self, found: Any) -> Callable[[int], int]:
+        """A ctypes function of an integer and of where a 32-bit answer goes, as a quick one that gives the result code
+        or, where that is 0, the answer."""
+        words = [*self._python, _address(found)]
+        return fastcall.builtin(self._code.functions["ask"], words, (self._code, found))
 
     def start(self, handles: dict[int, int], rows: Sequence[tuple[int, int]], held: Any) -> Callable[..., int]:
         """f(event, *addresses): a graph of one node, launched; the result code. handles: the words of the graph's

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from ..program import Task
+from ..records import dataclass, field
 from .cuda_driver import SUCCESS, WHILE
 from .cuda_guards import FLAGS_BYTES, Guard, decide_task
 
@@ -56,7 +56,7 @@ class Nodes:
     def __init__(self, device: Any) -> None:
         self._device = device
         self.nodes: list[Run | Only] = []
-        self.kept: list[Any] = []  # memory, until nothing of the graph is left
+        self.kept: list[Any] = []  # memory and steps, until nothing of the graph is left
         self._within = [self.nodes]
         self._launches = 0
 
@@ -70,6 +70,7 @@ class Nodes:
         if self._launches > MOST_LAUNCHES:
             raise TooMuch(f"a graph would have more than {MOST_LAUNCHES} launches")
         self._within[-1].append(Run(runner, addresses, numbers))
+        self.kept.append(runner)
 
     def launch(self, task: Task) -> None:
         """A task of which all is known."""
@@ -80,7 +81,7 @@ class Nodes:
         """What is added within is for an `Only`."""
         if len(self._within) > DEPTH:
             raise TooMuch(f"more than {DEPTH} loops and branches within each other")
-        self._device.step(decide_task(guard, 0))  # its kernel
+        self.kept.append(self._device.step(decide_task(guard, 0)))  # whose kernel `capture` needs
         made = Only(kind, guard)
         self._within[-1].append(made)
         self._within.append(made.nodes)

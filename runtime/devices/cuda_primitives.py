@@ -7,10 +7,11 @@ i16 of their bits. Transcendental functions are libdevice's (CUDA's libdevice us
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
+
+from ..records import dataclass
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()

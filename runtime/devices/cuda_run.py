@@ -47,8 +47,9 @@ class CUDAExecutable:
         self.notes: list[str] = []
         self._device = device
         self._lock = threading.Lock()
-        device.load(kernels_of(plan))
+        loaded = device.load(kernels_of(plan))  # at once; the runners hold them then
         self.runners: list[Runner] = [self._runner(task) for task in plan.tasks]
+        del loaded
         self._offsets = tuple(plan.offsets)
         self._uses_arena = any(o is not None for o in plan.offsets)
         kinds = {Launch: LAUNCH, Record: RECORD, Wait: WAIT}
@@ -126,6 +127,7 @@ class CUDAExecutable:
         if hosts:
             raise LaunchError(f"a graph cannot hold what runs on the host: {', '.join(hosts)}; call it outside")
         streams = self._device.captures.streams(inside[0][1].graph, self._high)
+        self._device.captures.keep(inside[0][1].graph, [self])
         return self._walk(self.addresses(memories, arena), scalars, inside, streams)
 
     def direct(self, taken: Sequence[Taken]) -> Start | None:

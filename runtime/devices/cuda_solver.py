@@ -38,6 +38,14 @@ class Solver:
         self.allocate = allocate
         self._handles: dict[int, tuple[int, int]] = {}
         self._ones: dict[tuple[str, int], Any] = {}
+        self._jacobi = 0
+
+    def jacobi(self) -> int:
+        """How exact the singular values of many matrices are: as cuSOLVER has it."""
+        if not self._jacobi:
+            cusolver: Any = import_module("nvmath.bindings.cusolverDn")
+            self._jacobi = cusolver.create_gesvdj_info()
+        return self._jacobi
 
     def handle(self, stream: int) -> tuple[int, int]:
         """(handle, parameters) that work on a stream."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from .cuda_library import Blas
 
 LEAST = 64  # rows; below, the host is done before the GPU has begun
-FEWEST = 128  # smaller matrices, which one call does
 _UNKNOWN = {"upper": (None, False), "hermitian": (None, False)}  # options that have to be so
 
 
@@ -75,9 +74,10 @@ def solver_step(name: str, options: Mapping[str, Any]) -> Callable[[Driver, Blas
         count, do = math.prod(shape[:stack]), {**SINGLE, **FACTORS}.get(name)
         if do is not None and min(shape[-2:]) >= LEAST and all(len(r.shape) <= stack + 2 for r in every):
             return SolverStep(driver, blas, task, do, options, stack, count)
-        many = MANY.get(name)
+        many, fewest, most = MANY.get(name, (None, 0, 0))
         columns = math.prod(reads[-1].shape) == count * shape[-1]  # one for each matrix, where there are such
-        if many is None or count < FEWEST or min(shape[-2:]) < 2 or not (columns or len(reads) == 1):
+        worth = count >= fewest and min(shape[-2:]) > 1 and max(shape[-2:]) <= most
+        if many is None or not worth or not (columns or len(reads) == 1):
             return None
         return SolverStep(driver, blas, task, many, options, 0, 1)
 

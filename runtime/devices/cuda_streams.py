@@ -59,7 +59,9 @@ class CudaStream:
         return self._graph() != 0
 
     def _graph(self) -> int:
-        return int(self._driver.captures(self.handle)[1]) if self.handle != LEGACY else 0
+        if self.handle == LEGACY or not self._driver.is_capturing(self.handle):
+            return 0
+        return int(self._driver.captures(self.handle)[1])
 
     def fork(self, after: list[tuple[int, Any]], buffers: int) -> tuple[Any, ...]:
         graph = self._graph()
@@ -135,11 +137,11 @@ class Captures:
 
     def __len__(self) -> int:
         """How many graphs there are."""
-        self._let_go()
+        self.let_go()
         return len(self._held)
 
     def _of(self, graph: int) -> Held:
-        self._let_go()
+        self.let_go()
         found = self._held.get(graph)
         if found is None:
             found = self._held[graph] = Held(self._free.pop() if self._free else {})
@@ -147,7 +149,8 @@ class Captures:
                 self._driver.tell_when_gone(graph, found.flag.address, found.flag.setter)
         return found
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Of what graphs needed that are gone."""
         for graph, held in list(self._held.items()):
             if held.flag.is_set():
                 del self._held[graph]

@@ -58,6 +58,22 @@ def call(this: int, given: int, count: int) -> int:
     return as_int(load(head + AS_INT), code)
 
 
+def ask(this: int, given: int, count: int) -> int:
+    """A function for Python: an int to the driver's function, which answers with a 32-bit number; its result code or,
+    where that is 0, the answer."""
+    head = this + BYTES_AT
+    words = stack(32)
+    if count > 1:
+        count = 1
+    if not take(head, words, given, count):
+        return 0
+    store(words + 8, 0)
+    code = driver(load(head + FUNCTION), load(words), words + 8, 0, 0)
+    if code == 0:
+        code = load(words + 8)
+    return as_int(load(head + AS_INT), code)
+
+
 def start(this: int, given: int, count: int) -> int:
     """A function for Python: an event, then the addresses of a call's buffers, to the driver's result code."""
     head = this + BYTES_AT

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -17,6 +16,7 @@ from ..loop import kernels_of
 from ..plan import Launch, Plan, Record, Wait
 from ..poison import Poison, poisoned
 from ..program import Constant, Int, Kernel, Pointer, Scalar, Task, bodies_of
+from ..records import dataclass, field
 from ..serial import noted
 from ..turns import Turn, run_control
 

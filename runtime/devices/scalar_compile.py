@@ -7,10 +7,8 @@ where LLVM has no instruction.
 
 from __future__ import annotations
 
-import json
 import re
 import threading
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -20,6 +18,7 @@ import numpy as np
 from .. import machine_code, symbols
 from ..cache import Cache, digest
 from ..function import Function, Source, precision, python_function
+from ..records import replace
 from .scalar_errors import ScalarError, explained, needs
 
 FORMAT = 1
@@ -59,6 +58,8 @@ def _key(source: Source, arguments: tuple[str, ...]) -> str:
 def _compiled(source: Source, arguments: tuple[str, ...]) -> tuple[Function, str]:
     found = _known.get((source, arguments))
     if found is None:
+        import json
+
         with _lock:
             key = _key(source, arguments)
             data = _CACHE.get(key)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from kernelgraph.compiler.kernel import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
 from kernelgraph.compiler.targets.cpu import print_cpu, units
 from kernelgraph.compiler.targets.cpu_loops import vector_axis
+from kernelgraph.compiler.targets.cpu_reuse import reuse_of
 from kernelgraph.compiler.types import BOOL, FLOAT32, FLOAT64, INT64, DType
 
 from .cpu_nests import random_nest
@@ -185,6 +188,30 @@ def test_a_long_chain_runs_in_several_vectors_side_by_side(length: int, values: 
     """As many as it has latency to hide, and as find room in the registers."""
     text = print_cpu(chain(length, values), vector_bytes=64)
     assert f"fmul <{lanes} x double>" in text and text.count(f"fmul <{lanes} x double>") == text.count("fmul <")
+
+
+def test_equal_values_are_told_apart_without_looking_through_all_that_they_are_made_of() -> None:
+    """A value that is used twice at each of many levels is looked at once, not 2^levels times."""
+    looks = 0
+
+    class Attribute:
+        def __hash__(self) -> int:
+            nonlocal looks
+            looks += 1
+            return 1
+
+    attribute: Any = Attribute()
+    f4 = np.dtype("f4")
+    start = Instr("load", f4, (), (0, 0))
+    steps = [Instr("add", f4, (at, at), attribute) for at in range(14)]
+    cost = Instr("exp", f4, (14,))
+    loop = Phase(LOOP, 0, (start, *steps, cost), (Reduction("sum", f4, (15,)),))
+    moved = [replace(i, args=tuple(a + 16 for a in i.args)) for i in loop.instrs]
+    again = Phase(LOOP, 16, (*moved, Instr("store", f4, (31,), (1, 0))))
+    operands = (Operand(f4, "in", "01"), Operand(f4, "out", "01"))
+    reuse = reuse_of(LoopNest("levels", 1, 1, operands, (), (loop, again)))
+    assert reuse.keep == (15,) and reuse.take == {31: 15}
+    assert looks < 100
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ from .test_device_calls import graph_of
 some = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 REALS = ("f2", "f4", "f8", "i4", "u1", "?")
 QUANTILES = (0, 1, 0.5, 0.93, (0.1, 1.0, 0.0, 0.5, 0.77), [0, 1], [[0.2, 0.5], [0.6, 0.1]])
-METHODS = ("linear", "lower", "higher", "nearest", "midpoint", "hazen", "weibull", "median_unbiased", "inverted_cdf")
+PLACES = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")  # methods that give one of the values
+BETWEEN = ("averaged_inverted_cdf", "hazen", "weibull", "median_unbiased")
+METHODS = ("linear", "midpoint", *PLACES, *BETWEEN)
 
 
 def means(function: Any, *args: Any, rtol: float = 0.0, left: frozenset[str] = frozenset()) -> None:
@@ -76,22 +78,23 @@ def test_medians(case: Any, keepdims: bool) -> None:
 @some
 def test_quantiles(case: Any, q: Any, method: str, keepdims: bool) -> None:
     x, axis = case
-    if x.dtype.kind == "b" and method not in ("lower", "higher", "nearest"):
+    if x.dtype.kind == "b" and method not in PLACES:
         return
-    hard = method == "inverted_cdf" or (np.asarray(q).dtype.kind == "i" and method in METHODS[5:])
+    hard = np.asarray(q).dtype.kind == "i" and method in BETWEEN
     left = frozenset({"quantile", "percentile"} if hard else ())
     scaled = (100 * np.asarray(q)).tolist()
     means(lambda x: np.quantile(x, q, axis=axis, method=method, keepdims=keepdims), x, left=left)
     means(lambda x: np.percentile(x, scaled, axis=axis, method=method, keepdims=keepdims), x, left=left)
 
 
-@given(arrays(("f2", "f4", "f8", "i4")), st.sampled_from(QUANTILES[2:5]), st.booleans())
+@given(arrays(("f2", "f4", "f8", "i4")), st.sampled_from(QUANTILES[2:5]), st.sampled_from(METHODS[:1] + PLACES))
 @some
-def test_quantiles_without_nan(case: Any, q: Any, keepdims: bool) -> None:
+def test_quantiles_without_nan(case: Any, q: Any, method: str) -> None:
     x, axis = case
     if x.dtype.kind == "f" and np.isnan(x).all(-1).any():  # then NumPy's dtype depends on data
         x[..., 0] = 1
-    means(lambda x: np.nanquantile(x, q, axis=axis, keepdims=keepdims), x)
+    for keepdims in (False, True):
+        means(lambda x, k=keepdims: np.nanquantile(x, q, axis=axis, method=method, keepdims=k), x)
 
 
 def test_arrays_of_quantiles() -> None:
@@ -164,3 +167,82 @@ def test_bad_numbers_are_left_to_the_host_where_calls_are_verified(verify: bool)
     with override(verify=verify):
         functions = {n.attr("function") for n in expand(graph, "cuda").nodes if n.op == "host"}
     assert functions == ({"bincount", "kth"} if verify else {"combine_at", "kth"})
+
+
+COUNTED = frozenset({"bincount"})
+NUMBERS = ("f2", "f4", "f8", "i1", "u1", "i4", "i8", "u8")
+
+
+@given(arrays(NUMBERS), st.sampled_from(("f4", "f8", "i4", "u1")), st.integers(1, 6), st.integers(0, 99))
+@some
+def test_bins_by_edges(case: Any, dtype: str, n: int, seed: int) -> None:
+    """Rising, falling and equal edges, values on them, outside, infinite and NaN."""
+    x, rng = case[0], np.random.default_rng(seed)
+    edges, weights = np.sort(rng.integers(0, 9, n)).astype(dtype), rng.integers(0, 9, x.shape)
+    for ordered in (edges, edges[::-1].copy()):
+        for right in (False, True):
+            means(lambda x, e, r=right: np.digitize(x, e, r), x, ordered)
+    if n > 1:
+        means(lambda x, e: np.histogram(x, e), x, edges, left=COUNTED)
+        means(lambda x, e, w: np.histogram(x, e, weights=w), x, edges, weights)
+        means(lambda x, e, w: np.histogram(x, e, None, True, w), x, edges, rng.random(x.shape), rtol=1e-12)
+
+
+@given(st.sampled_from(NUMBERS[1:]), st.integers(1, 60), st.integers(1, 20), st.integers(0, 99))
+@some
+def test_bins_in_the_range_of_the_values(dtype: str, n: int, count: int, seed: int) -> None:
+    """Equal values, those far apart, and the ends of integer types."""
+    rng = np.random.default_rng(seed)
+    x = (rng.normal(size=n) * 10.0 ** rng.integers(-3, 6)).astype("f4")
+    if dtype[0] == "f":
+        x = (x + np.round(x)).astype(dtype)
+    else:
+        info, step = np.iinfo(dtype), int(rng.choice([1, 2, 100]))
+        x = rng.integers(info.min // step, info.max // step, n, dtype, endpoint=True)
+    x = x[:1].repeat(n) if seed % 7 == 0 else x
+    weights = rng.integers(0, 9, n)
+    try:
+        np.histogram(x, count)
+    except ValueError:  # too many bins
+        return
+    for density in (False, True):
+        means(lambda x, d=density: np.histogram(x, count, density=d), x, left=COUNTED)
+    means(lambda x, w: np.histogram(x, count, weights=w), x, weights)
+    means(lambda x: np.histogram_bin_edges(x, count), x)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_range_that_is_not_finite_counts_nothing(bad: float) -> None:
+    """NumPy refuses it by the values, which a GPU does not wait for."""
+    x = np.array([1.0, bad, 3.0])
+    counts, _ = interpret(expand(graph_of(lambda x: np.histogram(x, 4), x), "cuda"), [x])
+    assert counts.tolist() == [0] * 4
+
+
+def test_what_is_checked_by_the_values_is_left_to_the_host_where_all_is_checked() -> None:
+    x = np.arange(5.0)
+    graphs = [graph_of(lambda x: np.histogram(x, 3), x), graph_of(lambda x: np.digitize(x, x), x)]
+    with override(verify=True):
+        assert all(expand(graph, "cuda") is graph for graph in graphs)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i4"])
+@pytest.mark.parametrize("shape", [(40, 5, 5), (4, 8, 7, 3), (32, 2, 6)])
+def test_vectors_of_many_small_matrices(dtype: str, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=shape)
+    a = (a + 1j * rng.normal(size=shape) if dtype[0] == "c" else 9 * a if dtype[0] == "i" else a).astype(dtype)
+    left = frozenset({"linalg.eigh_rows", "linalg.svd_whole", "linalg.svdvals"})
+    for full in (False, True):
+        means(lambda a, f=full: tuple(np.linalg.svd(a, f)), a, rtol=1e-4, left=left)
+    means(lambda a: np.linalg.svd(a, compute_uv=False), a, rtol=1e-4, left=left)
+    if shape[-1] == shape[-2]:
+        h = a + a.conj().swapaxes(-1, -2)
+        for uplo in "Lu":
+            means(lambda h, u=uplo: tuple(np.linalg.eigh(h, u)), h, rtol=1e-4, left=left)
+
+
+def test_a_few_small_matrices_are_left_to_the_host() -> None:
+    for shape in ((8, 5, 5), (5, 5), (40, 5, 33)):
+        graph = graph_of(lambda a: tuple(np.linalg.svd(a)), np.ones(shape))
+        assert {n.attr("function") for n in expand(graph, "cuda").nodes if n.op == "host"} == {"linalg.svd"}

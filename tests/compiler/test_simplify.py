@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,3 +132,26 @@ def test_random_graphs_keep_their_meaning(case):
     for before, after in zip(interpret(graph, arrays), interpret(simple, arrays), strict=True):
         assert before.dtype == after.dtype
         np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("shape", [(1,), (4,)], ids=str)
+def test_reshapes_go_through_what_is_used_twice_once(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not twice at each level: 2^14 times here, and forever in a scalar recurrence of forty turns."""
+    b = Builder("levels")
+    x = b.input(ArrayType(shape, np.dtype("f4")))
+    for level in range(14):
+        x = b.map("add", x, b.map("multiply", x, level + 2.0))
+    graph = b.finish([b.reshape(x, (1, *shape))])
+    calls = 0
+    add = Builder.add
+
+    def counted(*args: Any) -> Value:
+        nonlocal calls
+        calls += 1
+        return add(*args)
+
+    monkeypatch.setattr(Builder, "add", counted)
+    simple = simplify(graph)
+    assert calls < 20 * len(graph.nodes)
+    value = np.ones(shape, np.float32)
+    np.testing.assert_array_equal(interpret(simple, [value])[0], interpret(graph, [value])[0])

@@ -235,6 +235,13 @@ def test_options() -> None:
     refused(lambda: kg.kernel_graph(3), ValueError, "decorates functions")
 
 
+@pytest.mark.parametrize("name", ["cpu:1", "cpu:", "cpu:x", "cuda:-1", "gpu", "", " cpu", 0])
+def test_a_device_that_cannot_be_is_refused(name: Any) -> None:
+    refused(lambda: kg.kernel_graph(device=name)(lambda x: x), kg.OptionError, "'cpu'")
+    refused(lambda: kg.asarray(X, device=name), kg.OptionError, "'cpu'")
+    assert kg.asarray(X, device="cpu:0").device == "cpu"
+
+
 def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     from kernelgraph.dsl import devices
 

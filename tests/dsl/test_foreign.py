@@ -275,11 +275,13 @@ def test_tensors_without_values_that_can_be_read() -> None:
     """Whatever their dtype, before and after the short way is known."""
     torch = library("torch")
     freed = torch.ones(4)
+    part = freed[2:]  # whose address is its offset then
     freed.untyped_storage().resize_(0)
     cases = [
         (torch.ones(4, dtype=torch.bfloat16, requires_grad=True), "x.detach()"),
         (torch.ones(4, dtype=torch.complex64).conj(), "x.resolve_conj()"),
         (freed, "its storage was resized to nothing"),
+        (part, "its storage was resized to nothing"),
         (torch.empty(4, device="meta"), "meta"),
     ]
     for function in (lambda x: x + 1, lambda x: x.__iadd__(1)):
@@ -323,7 +325,13 @@ def test_jax_arrays() -> None:
 
 def test_a_key_of_jax_is_no_array() -> None:
     jax = library("jax")
-    refused(lambda: cpu(lambda x: x + 1)(jax.random.key(0)), kg.DTypeError, "PRNGKeyArray", "jax.random.key_data")
+    key = jax.random.key(0)
+    refused(lambda: cpu(lambda x: x + 1)(key), kg.DTypeError, "PRNGKeyArray", "jax.random.key_data")
+    refused(lambda: kg.asarray(key), kg.DTypeError, "PRNGKeyArray", "jax.random.key_data")
+    refused(lambda: kg.array(key, device="cpu"), kg.DTypeError, "PRNGKeyArray", "jax.random.key_data")
+    refused(lambda: kg.to_device(key, "cpu"), kg.DTypeError, "PRNGKeyArray", "jax.random.key_data")
+    refused(lambda: cpu(lambda x: np.add(x, key))(X), kg.DTypeError, "PRNGKeyArray", "jax.random.key_data")
+    assert np.asarray(kg.asarray(jax.random.key_data(key))).dtype == np.uint32
 
 
 def test_later_calls_see_jax_arrays_as_the_first_one_does() -> None:

@@ -48,6 +48,46 @@ def test_descending_order(x: Any, data: Any) -> None:
     assert np.all((ranked[1:] != ranked[:-1]) | (moved[1:] > moved[:-1]))  # among equals the earlier one first
 
 
+KINDS = ("stable", "q", "bogus", "", 3)
+KTHS: tuple[Any, ...] = (0, -1, 1, 2, 7, -7, True, np.True_, [True, False], [0, -1], [], np.array([], int), 1.0, [1.0],
+                         None, [[1]], np.uint64(1))  # fmt: skip
+ORDERS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
+    ("sort kind", lambda x, kind: np.sort(x, kind=kind), KINDS),
+    ("argsort kind", lambda x, kind: np.argsort(x, kind=kind), KINDS),
+    ("partition", lambda x, kth: np.partition(x, kth), KTHS),
+    ("argpartition", lambda x, kth: np.argpartition(x, kth), KTHS),
+    ("partition kind", lambda x, kind: np.partition(x, 0, kind=kind), ("introselect", "bogus", 3)),
+    ("partition axis", lambda x, axis: np.partition(x, 1, axis), (None, 0, 1, -2, -3, 2)),
+    ("sort axis", lambda x, axis: np.sort(x, axis), (None, 0, 1, -1, -2, -3)),
+    ("argsort axis", lambda x, axis: np.argsort(x, axis), (None, 0, 1, -1, -2, -3)),
+    ("argsort method", lambda x, axis: x.argsort(axis), (None, 0, 1, -1, -2, -3)),
+    ("argpartition axis", lambda x, axis: np.argpartition(x, 0, axis), (None, 0, 1, -1, -2)),
+    ("lexsort axis", lambda x, axis: np.lexsort((x, x), axis), (None, 0, 1, -1, -2)),
+    ("stable twice", lambda x, stable: np.sort(x, kind="stable", stable=stable), (True, False, None)),
+)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (0, 3), (2, 3)], ids=str)
+@pytest.mark.parametrize(("name", "function", "values"), ORDERS, ids=[name for name, *_ in ORDERS])
+def test_orders_take_and_refuse_what_numpys_do(name: str, function: Any, values: Any, shape: Any) -> None:
+    """The same results, or an error of the same kind, at the call (and so on every device)."""
+    x = np.cos(np.arange(np.prod(shape, dtype=int))).reshape(shape)
+    for value in values:
+
+        def f(x: Any) -> Any:
+            return function(x, value)  # noqa: B023
+
+        try:
+            wanted = f(x)
+        except (TypeError, ValueError) as error:
+            kinds = [np.exceptions.AxisError] if isinstance(error, np.exceptions.AxisError) else [type(error)]
+            with pytest.raises(tuple(kinds)) as caught:
+                kg.kernel_graph(device="fake")(f).graph(x)
+            assert isinstance(caught.value, kg.KernelGraphError), (name, value)
+        else:
+            assert_same(np.asarray(kg.kernel_graph(device="cpu")(f)(x)), np.asarray(wanted))
+
+
 @given(arrays(REALS, (1, 3), 1), data_of)
 @few
 def test_partitions(x: Any, data: Any) -> None:

@@ -95,6 +95,24 @@ def test_counting() -> None:
     np.testing.assert_array_equal(ours(histogram, x), histogram(x))
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u8", "i1"])
+def test_bins(dtype: str) -> None:
+    """By edges, rising and falling, and in the range of the values."""
+    x, w = numbers(dtype, 300_007), np.random.default_rng(0).integers(0, 9, 300_007)
+    edges = np.sort(numbers(dtype, 50))
+    for function in (
+        lambda x, e, w: np.digitize(x, e),
+        lambda x, e, w: np.digitize(x, e[::-1], True),
+        lambda x, e, w: np.histogram(x, e)[0],
+        lambda x, e, w: np.histogram(x, e, weights=w)[0],
+        lambda x, e, w: np.histogram(x, 77)[0],
+        lambda x, e, w: np.histogram(x, 77)[1],
+        lambda x, e, w: np.histogram(x, 5, weights=w)[0],
+        lambda x, e, w: np.histogram(x * 0 + 3, 4, density=True)[0],
+    ):
+        np.testing.assert_array_equal(ours(function, x, edges, w), function(x, edges, w))
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u8"])
 def test_searching(dtype: str) -> None:
     table, x = np.sort(numbers(dtype, 5000)), numbers(dtype, (300, 70))
@@ -146,6 +164,11 @@ def test_order_statistics(dtype: str, shape: Any, axis: Any) -> None:
         lambda x, y: np.quantile(x, (0.1, 0.25, 0.9), axis, method="higher"),
         lambda x, y: np.nanmedian(y, axis),
         lambda x, y: np.nanpercentile(y, [10, 99], axis),
+        lambda x, y: np.quantile(x, (0.3, 0.5), axis, method="inverted_cdf"),
+        lambda x, y: np.quantile(x, 0.41, axis, method="averaged_inverted_cdf"),
+        lambda x, y: np.percentile(y, 50.0, axis, method="closest_observation"),
+        lambda x, y: np.nanquantile(y, 0.77, axis, method="closest_observation"),
+        lambda x, y: np.nanquantile(y, (0.2, 0.9), axis, method="nearest"),
     ):
         np.testing.assert_array_equal(ours(function, x, y), function(x, y))
 

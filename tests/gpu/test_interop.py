@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import kernelgraph as kg
 from kernelgraph.dsl import lending
 from kernelgraph.dsl.lending import SharedArray
+from kernelgraph.dsl.quick import MISSED
+from kernelgraph.runtime.devices import cuda_direct
 
 N = 1 << 16
 CYCLES = 1_000_000_000  # some 0.5 s of a GPU
@@ -72,9 +75,12 @@ def test_torch_in_and_out_behind_a_slow_producer(side: bool) -> None:
 def test_without_the_handshake_the_slow_producer_is_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail: without the handshake, the old values are read."""
     x = torch.zeros(N, device="cuda")
-    f(x).wait()
+    for _ in range(2):  # the second call knows PyTorch's streams
+        f(x).wait()
     torch.cuda.synchronize()
-    monkeypatch.setattr(lending.Borrowed, "streams", lambda self: ())
+    other = kg.Stream("cuda")
+    monkeypatch.setattr(lending.Lender, "streams", lambda self: ())
+    monkeypatch.setattr(lending.Lender, "handle", lambda self: other.handle)
     s = torch.cuda.Stream()
     with torch.cuda.stream(s):
         delay(s.cuda_stream)
@@ -82,6 +88,114 @@ def test_without_the_handshake_the_slow_producer_is_overtaken(monkeypatch: pytes
         y = f(x)
     same(y, 1)
     torch.cuda.synchronize()
+
+
+two = kg.kernel_graph(lambda x, y: x * 2 + y, device="cuda")
+
+
+def settled(x: Any, y: Any) -> None:
+    """`two` launches graphs on PyTorch's current stream from now on."""
+    for _ in range(cuda_direct.PLAIN + 8):
+        two(x, y).wait()
+    assert two._last[0].direct((x, y)) is not MISSED
+
+
+@pytest.mark.parametrize("side", [False, True], ids=["default stream", "side stream"])
+def test_the_short_way_lies_on_torchs_stream(side: bool) -> None:
+    """Behind slow producers, before what comes later; results go on to our streams and back, and to PyTorch."""
+    s = torch.cuda.Stream() if side else torch.cuda.default_stream()
+    own = kg.asarray(np.full(N, 100, np.float32), device="cuda").wait()
+    with torch.cuda.stream(s):
+        x, y = torch.zeros(N, device="cuda"), torch.ones(N, device="cuda")
+        settled(x, y)
+        settled(own, own)
+        for turn in range(-1, 4):  # the first loads PyTorch's kernels, for which CUDA may wait for everything
+            delay(s.cuda_stream)
+            x.fill_(turn)
+            first = two(x, y)
+            x.fill_(-1)  # after our last use
+            second = two(first, own)  # on a stream of ours
+            third = two(second, y)
+            z = torch.from_dlpack(third) + 1
+            y.fill_(-1)
+            y.fill_(1)
+            assert turn < 0 or not any(each.is_ready() for each in (first, second, third))
+            same(second, 4 * turn + 102)
+            same(first, 2 * turn + 1)
+            same(third, 8 * turn + 205)
+            same(z.cpu(), 8 * turn + 206)
+
+
+def test_tensors_that_are_let_go_at_once_are_read_as_they_were() -> None:
+    """Their memory is PyTorch's again only when the call is over, whatever stream it is used on next."""
+    s = torch.cuda.Stream()
+    y = torch.ones(N, device="cuda")
+    with torch.cuda.stream(s):
+        settled(y, y)
+    found = []
+    for turn in range(20):
+        x = torch.full((N,), float(turn), device="cuda")
+        s.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(s):
+            if turn % 5 == 0:
+                delay(s.cuda_stream)
+            found.append((two(x, y), 2 * turn + 1))
+        del x
+        torch.full((N,), -1.0, device="cuda")  # would take the memory, on the other stream
+    for got, wanted in found:
+        same(got, wanted)
+
+
+def test_threads_with_torch_streams_of_their_own() -> None:
+    def work(number: int) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for turn in range(60):
+                x = torch.full((N,), float(number + turn), device="cuda")
+                z = two(x, x)
+                x.fill_(-1)
+                if turn % 7 == 0:
+                    same(z, 3.0 * (number + turn))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(0, 4000, 1000)))
+
+
+def test_tensors_that_cannot_be_read_are_refused_on_the_short_way_too() -> None:
+    x = torch.ones(N, device="cuda")
+    settled(x, x)
+    freed = torch.ones(N, device="cuda")
+    part = freed[4:]
+    c = torch.ones(N, device="cuda", dtype=torch.complex64)
+    freed.untyped_storage().resize_(0)
+    cases = [(x.clone().requires_grad_(), "detach"), (c.conj(), "resolve_conj"), (c.conj().imag, "resolve_neg")]
+    cases += [(freed, "resized to nothing"), (part, "resized to nothing"), (x.to_sparse(), "cannot be read")]
+    for _ in range(2):
+        for bad, words in cases:
+            with pytest.raises(kg.ArgumentsError, match=words):
+                two(bad, x)
+        with pytest.raises(kg.ArgumentsError):
+            torch.func.vmap(lambda row: two(row, row))(x.reshape(4, -1))
+    same(two(x, x), 3)
+
+
+def test_calls_in_a_graph_of_torchs_without_being_told_the_stream() -> None:
+    x, y = torch.ones(N, device="cuda"), torch.ones(N, device="cuda")
+    settled(x, y)
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        x.mul_(1.0)
+        z = two(x, y)
+        out = torch.from_dlpack(z) + 0
+    for turn in range(1, 4):
+        x.fill_(turn)
+        g.replay()
+        torch.cuda.synchronize()
+        same(out.cpu(), 2 * turn + 1)
+    same(two(x, y), 7)
+    del g, out, z
+    gc.collect()
+    torch.cuda.synchronize()
+    assert len(kg.dsl.devices.open_device(("cuda", 0)).captures) == 0
 
 
 def test_torch_strides_dtypes_and_assignment() -> None:
@@ -210,7 +324,8 @@ def test_numba() -> None:
     y = f(x)  # tells its stream
     add[N // 256, 256, s](x, 100)
     same(y, 7)
-    add[N // 256, 256](y, 1)  # by the array interface
+    t = numba_cuda.as_cuda_array(y)  # by the array interface; by itself, numba lets go of `y` before it launches
+    add[N // 256, 256](t, 1)
     same(f(y), 17)
     same(y, 8)
     kg.kernel_graph(lambda u: u.__imul__(2), device="cuda")(x)

@@ -132,6 +132,51 @@ def test_stacks_of_matrices(dtype: str, shape: tuple[int, ...]) -> None:
     assert (np.asarray(on_gpu(lambda a: (np.linalg.slogdet(a)[1],), a * 0)[0]) == -np.inf).all()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(40, 5, 5), (3, 70, 32, 32), (700, 2, 2), (50, 3, 20), (90, 30, 4)])
+def test_vectors_of_many_small_matrices(dtype: str, shape: tuple[int, ...]) -> None:
+    a = array(dtype, *shape)
+    k = min(shape[-2:])
+    for full in (False, True):
+        u, s, vh = map(np.asarray, on_gpu(lambda a, f=full: tuple(np.linalg.svd(a, f)), a))
+        assert [x.shape for x in (u, s, vh)] == [x.shape for x in np.linalg.svd(a, full)]
+        near(s, np.linalg.svd(a, compute_uv=False), 500)
+        near((u[..., :k] * s[..., None, :]) @ vh[..., :k, :], a, 500)
+        near(
+            u.conj().swapaxes(-1, -2) @ u,
+            np.broadcast_to(np.eye(u.shape[-1], dtype=dtype), u.shape[:-2] + (u.shape[-1],) * 2),
+            500,
+        )
+        near(
+            vh @ vh.conj().swapaxes(-1, -2),
+            np.broadcast_to(np.eye(vh.shape[-2], dtype=dtype), vh.shape[:-2] + (vh.shape[-2],) * 2),
+            500,
+        )
+    near(on_gpu(lambda a: (np.linalg.svdvals(a),), a)[0], s, 500)
+    near(on_gpu(lambda a: (np.linalg.svd(a)[1],), a)[0], s, 500)
+    if shape[-1] == shape[-2]:
+        eigenvectors((a + a.conj().swapaxes(-1, -2)).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_eigenvectors_of_many_matrices(dtype: str) -> None:
+    """In more than one part, for the workspace."""
+    a = array(dtype, 1100, 50, 50)
+    eigenvectors((a + a.conj().swapaxes(-1, -2)).astype(dtype))
+
+
+def eigenvectors(h: Any) -> None:
+    n = h.shape[-1]
+    for uplo in "LU":
+        kept = np.tril(h) if uplo == "L" else np.triu(h)  # the other triangle is not read
+        w, v = map(np.asarray, on_gpu(lambda h, u=uplo: tuple(np.linalg.eigh(h, u)), kept))
+        near(w, np.linalg.eigvalsh(h), 500)
+        near(h @ v, (v * w[..., None, :]).astype(h.dtype), 500)
+        near(v.conj().swapaxes(-1, -2) @ v, np.broadcast_to(np.eye(n, dtype=h.dtype), h.shape), 500)
+    near(on_gpu(lambda h: (np.linalg.eigvalsh(h),), h)[0], np.linalg.eigvalsh(h), 500)
+    near(on_gpu(lambda h: (np.linalg.eigh(h)[0],), h)[0], np.linalg.eigvalsh(h), 500)
+
+
 def test_singular_matrices_raise() -> None:
     decorated = kg.kernel_graph(lambda a: np.linalg.solve(a, a[0]), device="cuda")
     with pytest.raises(np.linalg.LinAlgError, match="Singular"):

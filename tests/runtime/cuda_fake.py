@@ -42,7 +42,8 @@ class FakeContext:
         self.capacity, self.used = capacity, 0
         self.locked: list[tuple[int, Any]] = []  # pinned memory
         self.driver = FakeDriver(self, random.Random(seed))
-        self.kernels: dict[int, Kernel] = {}
+        self.kernels: dict[int, Kernel] = {}  # loaded, by the function's handle
+        self.libraries: dict[int, int] = {}  # and that by the library's
         self.memories: dict[int, np.ndarray[Any, Any]] = {}
         self.high: set[int] = set()  # streams of high priority
         self._next = 1000
@@ -68,11 +69,21 @@ class FakeContext:
     def timed_event(self) -> Handle:
         return Handle(self._handle())
 
-    def kernel(self, code: Any, name: str) -> int:
+    def kernel(self, code: Any, name: str) -> tuple[int, int]:
         assert code.name == name
         made = self._handle()
         self.kernels[made] = code
-        return made
+        self.libraries[library := self._handle()] = made
+        return library, made
+
+    def unload(self, library: int) -> int:
+        """Of a kernel that nothing uses: no launch that is to come, and no graph that there is."""
+        if code := self.driver._code("unload", library):
+            return code
+        kernel = self.libraries.pop(library)
+        assert kernel not in self.driver.used(), f"{self.kernels[kernel].name} is unloaded while it is in use"
+        del self.kernels[kernel]
+        return SUCCESS
 
     def allocate(self, nbytes: int) -> Handle:
         if self.used + nbytes > self.capacity:
@@ -116,6 +127,7 @@ class FakeDriver:
         self.log: list[tuple[Any, ...]] = []
         self.ticks, self.when = 0, dict[int, int]()  # operations done, and how many when an event happened
         self.graphs: dict[int, list[FakeNode]] = {}  # graphs, and those made executable
+        self.bodies: set[int] = set()  # graphs of conditional nodes
         self.functions: dict[int, dict[int, Callable[[], None]]] = {}  # of an executable graph, by node
         self.conditionals = True
         self.conditions: dict[int, int] = {}  # by handle of a conditional node
@@ -150,6 +162,15 @@ class FakeDriver:
 
     # what streams do
 
+    def used(self) -> set[int]:
+        """The kernels of what waits in streams, and of graphs."""
+        functions: list[Any] = [function for queue in self.streams.values() for _, function, _ in queue]
+        functions += [n.function for graph, nodes in self.graphs.items() if graph not in self.bodies for n in nodes]
+        functions += [function for executable in self.functions.values() for function in executable.values()]
+        for function in functions:
+            functions += [node.function for node in self.graphs.get(getattr(function, "body", 0), ())]
+        return {getattr(function, "kernel", 0) for function in functions}
+
     def drain(self, until: Callable[[], bool]) -> None:
         while not until():
             ready = [s for s, queue in self.streams.items() if queue and self._can_go(queue[0])]
@@ -178,6 +199,9 @@ class FakeDriver:
     def tell_when_gone(self, graph: int, argument: int, function: int) -> int:
         return SUCCESS
 
+    def capture_mode(self, mode: int) -> int:
+        return mode
+
     def begin_capture(self, stream: int, mode: int) -> int:
         if code := self._code("begin_capture", stream):
             return code
@@ -203,6 +227,9 @@ class FakeDriver:
     def captures(self, stream: int) -> tuple[int, int]:
         return SUCCESS, self.into.get(stream, 0)
 
+    def is_capturing(self, stream: int) -> int:
+        return int(self.captures(stream)[1] != 0)
+
     def capture_into(self, stream: int, graph: int) -> int:
         assert stream not in self.capturing and not self.graphs[graph]
         self.capturing[stream], self.into[stream] = set(), graph
@@ -226,6 +253,8 @@ class FakeDriver:
                 if kind == IF:
                     break
 
+        go.body = body  # type: ignore[attr-defined]
+        self.bodies.add(body)
         self._put(stream, "conditional", go)
         return SUCCESS, body
 
@@ -329,6 +358,7 @@ class FakeDriver:
                 each = [_part(part, row, members) for part in (real[:pointers], real[pointers:])]
                 run(found.source, found.name, (grid[0] // members, *grid[1:]), block, [*each[0], *each[1]])
 
+        go.kernel = kernel  # type: ignore[attr-defined]
         return go
 
     def _argument(self, kind: str, slot: int) -> Any:

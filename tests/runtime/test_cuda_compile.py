@@ -208,6 +208,14 @@ def test_products_are_not_contracted(tmp_path: Path) -> None:
     assert "FFMA" in sass(products(True), tmp_path)
 
 
+@pytest.fixture
+def _from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing stays in memory."""
+    monkeypatch.setattr(cuda_compile, "_remember", lambda codes: None)
+    monkeypatch.setattr(cuda_compile, "_recent", {})
+
+
+@pytest.mark.usefixtures("_from_disk")
 def test_disk_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = cuda_kernel(one("add", F32, F32))
     with override(cache_dir=str(tmp_path)):
@@ -217,6 +225,7 @@ def test_disk_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert cuda_compile.key_of(kernel, (8, 0)) != cuda_compile.key_of(kernel, CC)
 
 
+@pytest.mark.usefixtures("_from_disk")
 def test_a_warm_start_imports_no_numba(tmp_path: Path) -> None:
     kernel = cuda_kernel(one("add", F32, F32))
     with override(cache_dir=str(tmp_path)):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from kernelgraph.runtime.devices import cuda, cuda_direct
+from kernelgraph.runtime.devices.cuda_streams import CapturedEvent
 from kernelgraph.runtime.native_direct import Taken
 from kernelgraph.runtime.trial import identity
 
@@ -35,7 +36,7 @@ def directly(device: Any, executable: Any) -> Any:
 
     def run(after: Any, source: Any) -> Any:
         target = device.allocate(160)
-        event = go(after, source.address, target.address)
+        event = go((after,) if after else (), 0, source.address, target.address)
         direct = event is not None
         if not direct:
             memories = [source.address, target.address]
@@ -90,16 +91,63 @@ def test_a_direct_call_leaves_to_others_what_it_cannot_do(monkeypatch: pytest.Mo
     program = executable.plan.program
     go = executable.direct([Taken(b) for b in (*program.inputs, *program.outputs)])
     (source, upload), target = inputs[0], device.allocate(160)
-    assert go(None, source.address, target.address) is None  # makes the graphs
-    assert go(None, source.address, target.address) is not None
-    assert go(upload, source.address, target.address) is None  # of a stream that no plan is launched on
+    assert go((), 0, source.address, target.address) is None  # makes the graphs
+    assert go((), 0, source.address, target.address) is not None
     failed = device.events.record(device._streams[False][0])
     failed.error = ValueError("no")
-    assert go(failed, source.address, target.address) is None
+    assert go((failed,), 0, source.address, target.address) is None
+    captured = CapturedEvent(device.events, 1, upload.stream)
+    assert go((captured,), 0, source.address, target.address) is None
     with pytest.raises(TypeError):
-        go(None, source.address, None)
+        go((), 0, source.address, None)
     two, _ = start(device, chain(4))
     assert two.direct([Taken(b) for b in (*two.plan.program.inputs, *two.plan.program.outputs)]) is None
+
+
+def test_a_direct_call_waits_for_streams_that_no_plan_is_launched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_direct, "PLAIN", 0)
+    device = device_on(FakeContext())
+    executable, inputs = start(device, chain())
+    program = executable.plan.program
+    go = executable.direct([Taken(b) for b in (*program.inputs, *program.outputs)])
+    (source, upload), targets = inputs[0], [device.allocate(160) for _ in range(3)]
+    upload.wait()
+    go((), 0, source.address, targets[0].address)
+    x, log = np.arange(40, dtype="f4"), device.context.driver.log
+    first = device.upload(2 * x, source)
+    log.clear()
+    second = go((first,), 0, source.address, targets[0].address)
+    assert counted(device, "wait") == 1
+    third = go((second, first), 0, targets[0].address, targets[1].address)  # on the stream of the second
+    assert third.stream == second.stream and counted(device, "wait") == 2
+    third.wait()
+    device.download(targets[1], x)
+    np.testing.assert_array_equal(x, 8 * np.arange(40, dtype="f4"))
+
+
+def test_a_direct_call_on_somebodys_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_direct, "PLAIN", 0)
+    monkeypatch.setattr(cuda_direct, "CALLERS", 2)
+    device = device_on(FakeContext())
+    executable, inputs = start(device, chain())
+    program, driver = executable.plan.program, device.context.driver
+    go = executable.direct([Taken(b) for b in (*program.inputs, *program.outputs)])
+    (source, upload), target = inputs[0], device.allocate(160)
+    streams = [device.context.stream(False).handle for _ in range(3)]
+    for stream in streams:
+        assert go((upload,), stream, source.address, target.address) is None
+    driver.log.clear()
+    events = [go((upload,), stream, source.address, target.address) for stream in streams]
+    assert [event is None for event in events] == [False, False, True]  # only so many graphs are kept
+    assert [entry[1] for entry in driver.log if entry[0] == "launch_graph"] == streams[:2]
+    assert not {event.stream for event in events[:2]} & {*streams, *device._numbers}  # its handle may be used again
+    events[0].wait()
+    got = np.empty(40, "f4")
+    device.download(target, got)
+    np.testing.assert_array_equal(got, 2 * np.arange(40, dtype="f4"))
+    del go, executable
+    gc.collect()
+    assert not driver.graphs and not driver.functions
 
 
 def test_winners_are_kept_by_gpu_and_driver(monkeypatch: pytest.MonkeyPatch) -> None:

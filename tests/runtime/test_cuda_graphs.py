@@ -17,7 +17,7 @@ from kernelgraph.compiler.builder import Builder
 from kernelgraph.compiler.interpret import interpret
 from kernelgraph.compiler.types import ArrayType
 from kernelgraph.runtime.batch import batched, packed
-from kernelgraph.runtime.devices import cuda, cuda_graph
+from kernelgraph.runtime.devices import cuda, cuda_instances
 from kernelgraph.runtime.machine import MACHINES
 from kernelgraph.runtime.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task
 from kernelgraph.runtime.schedule import schedule
@@ -231,7 +231,7 @@ def test_graphs_that_outlive_the_modules_die_quietly(always: None, monkeypatch: 
     for _ in range(3):
         _, (events, *_) = call(device, executable, inputs)
     assert executable._replay is not None and executable._replay.instances
-    monkeypatch.setattr(cuda_graph, "sys", None)
+    monkeypatch.setattr(cuda_instances, "sys", None)
     del executable, events
     gc.collect()
     assert complaints == []

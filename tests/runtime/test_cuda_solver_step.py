@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kernelgraph.runtime.devices.cuda_library import native_step
 from kernelgraph.runtime.devices.cuda_solver_step import solver_step
 from kernelgraph.runtime.program import Library, Region, Task
 
@@ -39,6 +40,12 @@ def step(name: str, reads: list[Region], writes: list[Region], **options: Any) -
         ("solve", [(200, 9, 9), (200, 9, 2)], [(200, 9, 2)], 0),
         ("eigh", [(2, 70, 70)], [(2, 70), (2, 70, 70)], 2),
         ("eigh", [(200, 9, 9)], [(200, 9), (200, 9, 9)], 0),
+        ("eigh_rows", [(32, 9, 9)], [(32, 9), (32, 9, 9)], 1),
+        ("eigh_rows", [(31, 9, 9)], [(31, 9), (31, 9, 9)], 0),
+        ("eigvalsh", [(4, 8, 60, 60)], [(4, 8, 60)], 1),
+        ("svd_whole", [(32, 9, 32)], [(32, 9, 9), (32, 9), (32, 32, 32)], 1),
+        ("svdvals", [(32, 9, 33)], [(32, 9)], 0),
+        ("svdvals", [(32, 1, 9)], [(32, 1)], 0),
         ("svd", [(70, 80)], [(70, 70), (70,), (80, 80)], 1),
         ("svd", [(70, 80)], [(70, 70)], 0),
         ("qr_factors", [(4, 80, 64)], [(4, 80, 64), (4, 64, 64)], 4),
@@ -59,3 +66,20 @@ def test_options_and_kinds() -> None:
     assert not step("solve", [square, region((64, 1), "float32")], [region((64, 1))])
     assert not step("inv", [region((64, 64), "int64")], [square])
     assert step("svd", [square], [region((64,))], compute_uv=False)
+
+
+@pytest.mark.parametrize(
+    ("function", "parts", "shapes", "found"),
+    [
+        ("eigh", (0,), [(70,)], True),
+        ("eigh", (1,), [(70, 70)], False),
+        ("eigh", (0, 1), [(70,), (70, 70)], True),
+        ("svd", (1,), [(70,)], True),
+        ("svd", (0, 1), [(70, 70), (70,)], False),
+    ],
+)
+def test_values_without_their_vectors(function: str, parts: Any, shapes: Any, found: bool) -> None:
+    attrs = (("function", f"linalg.{function}"), ("options", ()), ("parts", parts))
+    task = Task(function, Library("host", attrs), (), (region((70, 70)),), tuple(map(region, shapes)))
+    anything: Any = None
+    assert (native_step(anything, anything, task, anything) is not None) == found

@@ -246,7 +246,7 @@ def test_large_regions_are_compared_quickly() -> None:
 def test_the_verifier_shares_no_code_with_the_scheduler() -> None:
     """It knows what plans and programs are, and nothing that computes on them."""
     wanted = {
-        verify_module: {"common_byte", "errors", "plan", "program", "verify_loops"},
+        verify_module: {"common_byte", "errors", "plan", "program", "records", "verify_loops"},
         verify_loops_module: {"loop", "plan", "program"},
         common_byte_module: {"program"},
     }
