@@ -71,7 +71,7 @@ THEIRS = module("made_by_theirs", dataclasses.dataclass, dataclasses.field)
 CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("Frozen", (1,), {}),
     ("Frozen", (1, "a"), {"z": ()}),
-    ("Frozen", (), {"y": "b", "x": float("nan")}),
+    ("Frozen", (), {"y": "b", "x": 1.5}),
     ("Frozen", (), {}),
     ("Frozen", (1, 2, 3, 4), {}),
     ("Frozen", (1,), {"x": 1}),
@@ -137,6 +137,12 @@ def actions(kind: Any, given: tuple[Any, ...], named: dict[str, Any]) -> list[An
 def test_what_is_done_with_one(name: str, given: tuple[Any, ...], named: dict[str, Any]) -> None:
     ours, theirs = ([outcome(act) for act in actions(getattr(made, name), given, named)] for made in (OURS, THEIRS))
     assert ours == theirs
+
+
+def test_what_is_the_same_is_equal() -> None:
+    """As in the standard library up to Python 3.12: fields are compared as a tuple."""
+    nan = float("nan")
+    assert OURS.Frozen(nan) == OURS.Frozen(nan)
 
 
 def test_match() -> None:
