@@ -3,7 +3,7 @@
 The standard library writes and compiles six methods for each class when its module is imported, which was half of a
 warm start. Here they are closures over the fields' names; only `__init__`, whose speed counts, is compiled, when the
 first instance is made. Supported: `frozen`, `slots`, `__post_init__`, and `field` with `default`, `default_factory`,
-`init`, `repr` and `compare`. Fields are compared as a tuple, as they were before Python 3.13: what is the same object is
+`init`, `repr` and `compare`. Fields are compared as a tuple, as they were before Python 3.13: what is one object is
 equal, NaN too. Type checkers see the standard library's own, whose functions take these classes too.
 """
 
