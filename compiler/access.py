@@ -8,7 +8,7 @@ from ..runtime.program import Int, Pointer, Region
 from ..runtime.records import dataclass
 from .graph import Graph
 from .kernel import LoopNest
-from .maps import contiguous_strides
+from .maps import Map, contiguous_strides
 from .types import BOOL, FLOAT32, HALVES, INT64, DType, dtype_of
 
 UINT8 = np.dtype(np.uint8)
@@ -77,7 +77,7 @@ class Array:
 
 @dataclass(slots=True)
 class Access:
-    """One operand: strides in bytes over all domain axes."""
+    """One operand: strides in bytes over all domain axes. source: the node that it loads, and its index map."""
 
     dtype: DType
     role: str
@@ -85,6 +85,7 @@ class Access:
     offset: int
     strides: list[int]
     region: Region
+    source: tuple[int, Map] | None = None
 
     @property
     def pointer(self) -> Pointer:

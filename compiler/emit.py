@@ -20,6 +20,7 @@ from .maps import Map, identity, pointwise, through, touches
 from .ops import OPS
 from .types import FLOAT32, FLOAT64, INT64, DType
 from .val import Val
+from .windows import windows_of
 
 if TYPE_CHECKING:
     from .nest import KernelBuilder
@@ -223,6 +224,7 @@ class Emitter:
                     strides[axis] = strides.get(axis, 0) + step * stride
             offset += self.divide(strides)
             self.operand_of[key] = self.operand(dtype, "in", place, offset, strides)
+            self.accesses[-1].source = key
         return self.body.load(self.operand_of[key], dtype)
 
     def divide(self, strides: dict[int, int]) -> int:
@@ -344,6 +346,9 @@ class Emitter:
             wide = wide or reach > LIMIT_32
             operands.append(Operand(access.dtype, access.role, layout, aligned or not target.aligns))
         points = math.prod(sizes) or 1
+        windows, vector = (
+            windows_of(self.accesses, parallel, self.domain.sizes) if target.windows and not reduced else ((), 1)
+        )
         width = target.width(sizes[len(parallel) :], max(a.dtype.itemsize for a in self.accesses), self.flops / points)
         form = LoopNest(
             "",
@@ -355,6 +360,9 @@ class Emitter:
             64 if wide else 32,
             width,
             self.b.fastmath,
+            windows,
+            vector,
+            bool(windows) and points >= target.windows,
         )
         digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
         form = replace(form, name=f"k_{digest}")

@@ -96,6 +96,25 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """Operands (role `in`, equal layouts and strides) that are views of one array, shifted against each other.
+
+    shifts: for each operand, how far it lies from the window's corner, in steps of each axis, none negative. The array
+    holds all from the corner to as far beyond it as the axis' length and the largest shift say.
+    """
+
+    operands: tuple[int, ...]
+    shifts: tuple[tuple[int, ...], ...]
+
+    def span(self, axis: int) -> int:
+        """The largest shift along an axis."""
+        return max(shift[axis] for shift in self.shifts)
+
+    def __str__(self) -> str:
+        return ", ".join(f"a{k} + {shift}" for k, shift in zip(self.operands, self.shifts, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
 class LoopNest:
     """A kernel's structured form; see the module's docstring. `scalars` are the dtypes of run-time numbers.
 
@@ -104,6 +123,9 @@ class LoopNest:
     index_bits: 32 where every index and every element offset of the call is below LIMIT_32, else 64 (a size class).
     width: 16-byte groups a GPU thread handles at a time (a size class; 1 or 2).
     fastmath: the target may reassociate and contract.
+    windows: what operands have in common (targets that read it once). vector: so many elements along the innermost axis
+    can be one access, from the windows' corners and from the first elements of what is written; a power of two. many:
+    there are so many points that threads with twice as many of them still fill a GPU (a size class).
     """
 
     name: str
@@ -115,6 +137,9 @@ class LoopNest:
     index_bits: int = 64
     width: int = 1
     fastmath: bool = False
+    windows: tuple[Window, ...] = ()
+    vector: int = 1
+    many: bool = False
 
     @property
     def axes(self) -> int:
@@ -138,6 +163,8 @@ class LoopNest:
             yield f"  a{i}: {operand}"
         for i, scalar in enumerate(self.scalars):
             yield f"  n{i}: {scalar}"
+        for window in self.windows:
+            yield f"  window by {self.vector}{' of many' if self.many else ''}: {window}"
         for number, phase in enumerate(self.phases):
             yield f"  phase {number} {phase.kind}"
             for i, instr in enumerate(phase.instrs, phase.first):

@@ -36,7 +36,8 @@ class Target:
     and axis lengths -> launch shape; width: lengths of the reduced axes, bytes of the largest item and flop-equivalents
     a point -> the size class `LoopNest.width`; calls: the kernels for host calls, see `cuda_calls.device_calls`; own: a
     kernel of the user's and its arrays -> the kernel, where the target has such; aligns: whether its texts for aligned
-    memory differ from those for any other."""
+    memory differ from those for any other; windows: from how many points on its threads take twice as many
+    rows of shifted views (0: its texts know nothing of those)."""
 
     name: str
     model: CostModel
@@ -47,6 +48,7 @@ class Target:
     calls: Calls | None = None
     own: Callable[[OwnKernel, Sequence[ArrayType]], Kernel] | None = None
     aligns: bool = True
+    windows: int = 0
 
 
 def _cpu_kernel(form: LoopNest) -> Kernel:
@@ -111,4 +113,5 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
     if name == "cpu":
         return Target(name, CPU, MACHINES[name], _cpu_kernel, _cpu_launch, _cpu_width, aligns=False)
     launch, calls = partial(_cuda_launch, gpu), partial(_cuda_calls, gpu)
-    return Target(name, gpu_model(gpu), gpu_machine(gpu), _cuda_kernel, launch, _cuda_width, calls, _cuda_own)
+    model, machine, lanes = gpu_model(gpu), gpu_machine(gpu), 16 * gpu.multiprocessors * gpu.threads_per_multiprocessor
+    return Target(name, model, machine, _cuda_kernel, launch, _cuda_width, calls, _cuda_own, windows=lanes)

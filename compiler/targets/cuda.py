@@ -10,11 +10,13 @@ from .cuda_elementwise import print_elementwise
 from .cuda_reduce import print_column, print_row
 from .cuda_shape import Shape, launch, row_width, shape_of
 from .cuda_tile import print_tile
+from .cuda_window import print_window
 
 __all__ = ["cuda_kernel", "launch", "print_cuda", "row_width"]
 
 _PRINTERS: dict[str, Callable[[LoopNest, Shape], str]] = {
     "elementwise": print_elementwise,
+    "window": print_window,
     "row": print_row,
     "column": print_column,
     "tile": print_tile,

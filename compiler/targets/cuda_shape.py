@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ...runtime.devices.cuda_properties import GpuProperties
 from ...runtime.records import dataclass
-from ..kernel import LIMIT_32, LOOP, LoopNest, Reduction, has_loops
+from ..kernel import LIMIT_32, LOOP, LoopNest, Reduction, Window, functions_of, has_loops
 
 VECTOR_BYTES = 16
 WARP = 32
@@ -26,13 +27,20 @@ SHARED_BYTES = 40 << 10  # of a block: below the 48 KiB that every GPU grants
 _ROW_WIDTHS = ((1, 32), (2, 32), (4, MAX_THREADS), (8, MAX_THREADS))
 _MAX_LANES = 32
 
+# Of stencils, measured: two columns a lane are best, and many rows, if the threads still fill the GPU.
+_WIDEST_WINDOW, _WINDOW_LANES = 2, 8
+_WINDOW_REGISTERS = 96  # for what a thread reads at a time
+_DEEP_THREADS = 128  # of a block, where windows reach along a third axis: less is read once more, and more blocks fit
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The strategy (`elementwise`, `tile`, `row`, `column`), and the lanes of a value: `groups` of `length` elements.
+    """The strategy (`elementwise`, `window`, `tile`, `row`, `column`), and the lanes of a value: `groups` of `length`
+    elements.
 
-    loop: a row too long for registers is read once a phase. across: the other axis of a tile. threads: the largest
-    block of any launch, which bounds the registers of a thread, as does `blocks`: as many are resident at once.
+    loop: a row too long for registers is read once a phase. across: the other axis of a tile, or that of a thread's
+    rows in windows (-1: there is none). threads: the largest block of any launch, which bounds the registers of a
+    thread, as does `blocks`: as many are resident at once.
     """
 
     strategy: str
@@ -80,12 +88,79 @@ def shape_of(nest: LoopNest) -> Shape:
                 return Shape("tile", 1, groups, across=across)
     if has_loops(nest):
         return Shape("elementwise", 1, 1)  # threads wait for the longest loop of their warp: one element each
+    if nest.windows and (window := _window(nest)):
+        return window
     width = max(1, nest.width)
     length, largest = _length(nest, touched(nest), nest.parallel - 1, mixed=True)
     if length > 1:
         return Shape("elementwise", length, width, blocks=_resident(nest, length * width))
     scattered = any(o.layout[nest.parallel - 1] == "1" for o in nest.operands)  # single elements: twice as many
     return Shape("elementwise", 1, width * max(1, VECTOR_BYTES // largest) * (1 + scattered))
+
+
+def _window(nest: LoopNest) -> Shape | None:
+    """Columns and rows for a thread of a stencil: the more, the less is read twice, as far as its registers go."""
+    if nest.looked_up or functions_of(nest):  # lanes without columns of their own compute too
+        return None
+    outer = range(nest.parallel - 1)
+    across = max([axis for axis in outer if _reach(nest, axis)] or outer, default=-1)
+    deep = _deep(nest, across)
+    most = _WINDOW_LANES * (2 if nest.many and not deep else 1)
+    length = min(nest.vector, _WIDEST_WINDOW if across >= 0 else most)
+    while length:
+        for groups in (8, 4, 2, 1) if across >= 0 else (1,):
+            threads = _DEEP_THREADS if deep else ELEMENTWISE_THREADS
+            shape = Shape("window", length, groups, across=across, threads=threads)
+            if shape.lanes <= most and idle_lanes(nest, length) <= WARP // 4 and _held(nest, shape):
+                return shape
+        length //= 2
+    return None
+
+
+def _reach(nest: LoopNest, axis: int) -> int:
+    """The largest shift along an axis."""
+    return max(window.span(axis) for window in nest.windows)
+
+
+def _deep(nest: LoopNest, across: int) -> bool:
+    """Whether operands are shifted along an axis other than the innermost and that of a thread's rows."""
+    return any(_reach(nest, axis) for axis in range(nest.parallel - 1) if axis != across)
+
+
+def _held(nest: LoopNest, shape: Shape) -> bool:
+    """Whether the registers of a thread hold what it reads of a plane, or of two windows' planes."""
+    words = 0
+    for window in nest.windows:
+        planes: Counter[tuple[int, ...]] = Counter()
+        for row, columns in window_rows(window, shape).items():
+            planes[plane_of(row, shape)] += shape.length + columns
+        words += max(planes.values()) * max(1, nest.operands[window.operands[0]].dtype.itemsize // 4)
+    return words <= _WINDOW_REGISTERS
+
+
+def idle_lanes(nest: LoopNest, length: int) -> int:
+    """The last lanes of a warp, whose columns are in windows of the others only."""
+    return -(-_reach(nest, nest.parallel - 1) // length)
+
+
+def row_at(shift: tuple[int, ...], shape: Shape, group: int) -> tuple[int, ...]:
+    """Where, along the outer axes, a thread's row lies for an operand with this shift."""
+    return tuple(n + group * (axis == shape.across) for axis, n in enumerate(shift[:-1]))
+
+
+def plane_of(row: tuple[int, ...], shape: Shape) -> tuple[int, ...]:
+    """A place along the outer axes but that of a thread's rows."""
+    return tuple(n for axis, n in enumerate(row) if axis != shape.across)
+
+
+def window_rows(window: Window, shape: Shape) -> dict[tuple[int, ...], int]:
+    """The rows of a window that a thread needs, and how many columns beyond its own of each."""
+    rows: dict[tuple[int, ...], int] = {}
+    for shift in window.shifts:
+        for group in range(shape.groups):
+            row = row_at(shift, shape, group)
+            rows[row] = max(rows.get(row, 0), shift[-1])
+    return dict(sorted(rows.items()))
 
 
 def _resident(nest: LoopNest, lanes: int) -> int:
@@ -226,6 +301,25 @@ def _launch_elementwise(nest: LoopNest, shape: Shape, sizes: Sequence[int], prop
     return (-(-threads // x) * -(-rows // y), 1, 1), (x, y, 1)
 
 
+def _launch_window(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
+    """Warps side by side; where windows reach along a third axis, along that axis. Smaller blocks if they are few."""
+    inner, across = nest.parallel - 1, shape.across
+    columns = (WARP - idle_lanes(nest, shape.length)) * shape.length
+    rows = -(-sizes[across] // shape.groups) if across >= 0 else 1
+    rest = math.prod(n for axis, n in enumerate(sizes[:inner]) if axis != across)
+    down, stacked = (rest, rows) if inner > 1 else (rows, 1)  # what warps of a block differ in, and others
+
+    def blocks(x: int, y: int) -> int:
+        return -(-sizes[inner] // (columns * x)) * -(-down // y) * stacked
+
+    warps = shape.threads // WARP
+    x = 1 if _deep(nest, across) else min(warps, _power_of_two(-(-sizes[inner] // columns)))
+    y = min(warps // x, _power_of_two(down))
+    while x * y > 1 and blocks(x, y) < 2 * properties.multiprocessors:
+        x, y = (x, y // 2) if y > 1 else (x // 2, y)
+    return (blocks(x, y), 1, 1), (WARP * x, y, 1)
+
+
 def _launch_tile(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
     tiles = -(-sizes[-1] // TILE) * -(-sizes[shape.across] // (TILE_ROWS * shape.groups))
     rest = math.prod(n for axis, n in enumerate(sizes[:-1]) if axis != shape.across)
@@ -252,4 +346,10 @@ def _launch_column(nest: LoopNest, shape: Shape, sizes: Sequence[int], propertie
     return (blocks, 1, 1), (x, min(min(threads, shape.threads) // x, _power_of_two(reduced)), 1)
 
 
-_LAUNCH = {"elementwise": _launch_elementwise, "tile": _launch_tile, "row": _launch_row, "column": _launch_column}
+_LAUNCH = {
+    "elementwise": _launch_elementwise,
+    "window": _launch_window,
+    "tile": _launch_tile,
+    "row": _launch_row,
+    "column": _launch_column,
+}

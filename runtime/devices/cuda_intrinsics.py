@@ -10,6 +10,7 @@ with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The 
     f32(x), i64(x), b1(x)     a constant, or an index as that integer
     lo(x), hi(x)              the first and the second half of the lanes
     repeat_8(x)               8 lanes of x
+    window_4x2_1(x, y, z, w)  groups of 4 elements, each from its 1st of x and y, of z and w (0th: of x, of z)
     lanes_4x2(i, gs, ls)      int64 lanes `i + g*gs + j*ls`, 2 groups of 4
     below_4x2(i, gs, ls, n)   which of those lanes are below n
     load_f32_4x2(p, i, gs, ls), store_f32_4x2(p, i, gs, ls, x)     elements `p[i + g*gs + j*ls]`
@@ -135,6 +136,21 @@ def _repeat(name: str, count: str) -> Any:
         return lanes_type(element_of(t), int(count)), generate
 
     return intrinsic_of(name, 1, rule)
+
+
+def _window(name: str, length: str, groups: str, first: str) -> Any:
+    """Groups of consecutive elements: each begins in one value, and ends in the next if not at its element 0."""
+    size, skip = int(length), int(first)
+    values = 1 + (skip > 0)
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
+            joined = [[x for part in lanes[k : k + values] for x in part] for k in range(0, len(lanes), values)]
+            return [x for row in joined for x in row[skip : skip + size]]
+
+        return lanes_type(element_of(argtypes[0]), size * int(groups)), generate
+
+    return intrinsic_of(name, int(groups) * values, rule)
 
 
 def _lane_numbers(name: str, length: str, groups: str) -> Any:
@@ -286,6 +302,7 @@ _PATTERNS = tuple(
     for pattern, make in (
         (f"{_DTYPE}_from_{_DTYPE}", _conversion),
         (f"{_DTYPE}_bits_{_DTYPE}", _bitcast),
+        (r"window_(\d+)x(\d+)_(\d+)", _window),
         (r"lanes_(\d+)x(\d+)", _lane_numbers),
         (r"below_(\d+)x(\d+)", _below),
         (rf"load(v?)_{_CELL}_(\d+)x(\d+)(_if)?", load),

@@ -126,12 +126,27 @@ def _register(thread: Thread, name: str, axis: str) -> Any:
     return lambda: I32(getattr(thread, name)["xyz".index(axis)])
 
 
+def _window(thread: Thread, length: str, groups: str, first: str) -> Any:
+    size, skip = int(length), int(first)
+    values = 1 + (skip > 0)
+
+    def function(*parts: Any) -> Any:
+        assert len(parts) == values * int(groups)
+        joined = [np.concatenate([lanes(x) for x in parts[k : k + values]]) for k in range(0, len(parts), values)]
+        assert values == 1 or all(lanes(x).size == size for x in parts[::2])
+        assert all(row.size >= skip + size for row in joined)
+        return np.concatenate([row[skip : skip + size] for row in joined])
+
+    return function
+
+
 _D = "(b1|[iu](?:8|16|32|64)|f(?:16|32|64)|bf16)"
 _C = "(b1|[iu](?:8|16|32|64)|f(?:16|32|64)|bf16|c(?:64|128)(?:re|im)?)"
 _INDEX: dict[str, Callable[[int, int], int]] = {"udiv": lambda a, b: a // b, "urem": lambda a, b: a % b, "least": min}
 _PATTERNS: tuple[tuple[str, Callable[..., Any]], ...] = (
     (_D, _constant),
     (rf"{_D}_(from|bits)_{_D}", _convert),
+    (r"window_(\d+)x(\d+)_(\d+)", _window),
     (r"lanes_(\d+)x(\d+)", lambda t, n, g: lambda i, gs, ls: elements(i, gs, ls, int(n), int(g)).astype(np.int64)),
     (r"below_(\d+)x(\d+)", lambda t, n, g: lambda i, gs, ls, m: elements(i, gs, ls, int(n), int(g)) < whole(m)),
     (rf"load(v?)_{_C}_(\d+)x(\d+)(_if)?", load),

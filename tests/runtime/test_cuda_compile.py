@@ -29,6 +29,7 @@ from kernelgraph.runtime.devices.cuda_compile import compile_cuda, compile_ptx, 
 from kernelgraph.runtime.program import Kernel  # noqa: E402
 from kernelgraph.runtime.settings import override  # noqa: E402
 from tests.compiler.cuda_nests import F32, F64, Builder  # noqa: E402
+from tests.compiler.stencils import five_point  # noqa: E402
 from tests.compiler.test_cuda_text import elementwise, layout_changes, reductions, softmax  # noqa: E402
 
 CC = (9, 0)
@@ -108,6 +109,17 @@ def test_shifted_operands_leave_no_gaps() -> None:
     nest = b.nest("k", 1, 0, [Operand(F32, "in", "1", False), Operand(F32, "out", "1", False)])
     assert "load_f32_1x8(" in cuda_kernel(nest).source and "step = bdim_x() * 1" in cuda_kernel(nest).source
     assert ".v4" not in ptx_of(nest)
+
+
+@pytest.mark.parametrize("cc", [(8, 0), (9, 0), (10, 0)])
+def test_a_stencil_reads_its_rows_once(cc: tuple[int, int], tmp_path: Path) -> None:
+    """Six rows of two columns for four, where five operands would be read twenty times; once more under a mask."""
+    nest = five_point(vector=2)
+    ptx = ptx_of(nest, cc)
+    loads, stores = (len(re.findall(rf"{verb}\.global\.v2\..32", ptx)) for verb in ("ld", "st"))
+    assert 2 * 4 <= loads <= 2 * 6 and stores == 2 * 4  # of the first and last row one column may do
+    listing = sass(nest, tmp_path, cc)
+    assert "LDG.E.64" in listing and "SHFL" in listing and "LDL" not in listing and "STL" not in listing
 
 
 def test_a_row_is_read_once() -> None:
@@ -191,12 +203,12 @@ def _disassembler() -> str | None:
     return found
 
 
-def sass(nest: LoopNest, tmp_path: Path) -> str:
+def sass(nest: LoopNest, tmp_path: Path, cc: tuple[int, int] = CC) -> str:
     tool = _disassembler()
     if tool is None:
         pytest.skip("nvdisasm is not installed")
     path = tmp_path / "k.cubin"
-    path.write_bytes(compile_cuda(cuda_kernel(nest), CC))
+    path.write_bytes(compile_cuda(cuda_kernel(nest), cc))
     return subprocess.run([tool, str(path)], capture_output=True, text=True, check=True).stdout
 
 
