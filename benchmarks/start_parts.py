@@ -43,7 +43,7 @@ def timed(module: str, kind: str, name: str, label: str) -> None:
 
 device = sys.argv[1]
 timed("dsl.versions", "", "capture", "trace")
-timed("dsl.versions", "", "planned", "plan: from the disk cache")
+timed("dsl.versions", "", "build", "fuse and lower")
 timed("dsl.versions", "", "open_device", "open the device")
 timed("dsl.tuned", "Compiled", "make_ready", "make ready: all that the device does before it runs")
 if device == "cuda":

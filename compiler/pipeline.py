@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..runtime.contest import model_plan, with_batches
+from ..runtime.contest import model_plan, predicted, with_batches
 from ..runtime.devices.cuda_properties import H200, GpuProperties
 from ..runtime.plan import Plan
 from ..runtime.program import Program
@@ -110,6 +110,6 @@ def stages(
     def time_of(program: Program, streams: str | int) -> float:
         """What a call takes, on the device or on the host, which enqueues it."""
         host = REPLAYED_US if len(program.tasks) > 1 else ALONE_US
-        return max(host, planned(program, streams).predicted)
+        return max(host, predicted(planned(program, streams)))
 
     return best(graph, layouts or [Layout.contiguous(graph.nodes[n].type) for n in graph.inputs], "auto")

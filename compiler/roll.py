@@ -11,6 +11,7 @@ from .builder import Builder
 from .graph import Graph, Node, Value
 from .lower_control import TURN_US
 from .periods import Row, Stretch, quiet_phase, row_of, stretches
+from .predict import predicted
 from .repeats import Uneven, UnevenNumbers
 from .rolled import Rolled, rolled
 
@@ -86,8 +87,6 @@ def _is_shorter(found: Rolled, graph: Graph, replaced: int) -> bool:
 
 def _loses(whole: Graph, looped: Graph) -> bool:
     """Whether the loop is predicted to take longer than the turns one after another, fused as far as they fuse."""
-    from .predict import predicted
-
     return predicted(looped) > LOSS * predicted(whole)
 
 
@@ -112,8 +111,6 @@ def _joined(graph: Graph, row: Row, start: int, period: int, turns: int, one: Ro
 
 def _cost_of(found: Rolled, count: int) -> float:
     """Microseconds of a turn, as predicted, of a body that does so many."""
-    from .predict import predicted
-
     assert found.body is not None
     return (predicted(found.body) + TURN_US) / count
 

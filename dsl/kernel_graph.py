@@ -10,10 +10,12 @@ from typing import Any, Unpack, overload
 import numpy as np
 
 from ..compiler.graph import Graph
+from ..compiler.pipeline import stages
 from ..runtime.errors import KernelGraphError, note
 from ..runtime.loop import kernels_of
 from ..runtime.plan import Plan
 from ..runtime.program import Program
+from ..runtime.schedule import explain as explain_plan
 from ..runtime.settings import settings
 from .array import Array
 from .bound import BoundKernelGraph, undecorated
@@ -293,9 +295,6 @@ class KernelGraph:
 
     def explain(self, *args: Any, **options: Any) -> str:
         """How a call was traced, fused and scheduled, and why."""
-        from ..compiler.pipeline import stages
-        from ..runtime.schedule import explain
-
         captured, arguments, leaves = self._looked_at(args, options)
         versions = self._versions
         compiled, kind = versions.compiled(captured, leaves), versions.kind
@@ -319,7 +318,7 @@ class KernelGraph:
             entry = versions.known(key, leaves, ())
             lines += entry.lines() if isinstance(entry, SplitEntry) else [f"split at {captured.line}; not run yet"]
             lines.append("the first part:")
-        return "\n".join([*lines, str(fusion), explain(compiled.plan), *compiled.lines()])
+        return "\n".join([*lines, str(fusion), explain_plan(compiled.plan), *compiled.lines()])
 
     def why(self) -> str:
         """What was traced and compiled so far, and which guards failed."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TypedDict, Unpack
 
-from ..runtime.plan import MODES, checked_streams
 from ..runtime.records import dataclass
+from ..runtime.schedule import MODES, checked_streams
 from .devices import parse
 from .errors import OptionError
 

@@ -6,6 +6,7 @@ from ..runtime.device import Device
 from ..runtime.errors import OutOfMemory
 from ..runtime.machine import machine_of
 from ..runtime.plan import Plan
+from ..runtime.schedule import schedule
 from .devices import name_of
 
 
@@ -16,8 +17,6 @@ def too_large(plan: Plan, device: Device, error: OutOfMemory) -> OutOfMemory:
     if mode == "small":
         advice = "memory='small', the least there is, is in use; pass smaller arrays or free others"
     else:
-        from ..runtime.schedule import schedule
-
         small = schedule(
             plan.program, "auto", "small", machine=machine_of(device.kind, getattr(device, "properties", None))
         ).peak_bytes

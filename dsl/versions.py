@@ -10,14 +10,16 @@ from typing import Any
 
 from ..compiler.graph import GraphError
 from ..compiler.materialize import Layout
+from ..compiler.pipeline import build
+from ..runtime.contest import model_plan, with_batches
 from ..runtime.device import Device
+from ..runtime.machine import machine_of
 from .capture import Argument, Captured, capture, finished_part
-from .devices import begin, default, gpu_at, open_device
+from .devices import begin, default, gpu_at, open_device, target
 from .entry import Entry, layout_of
 from .errors import located, warn
 from .options import Options
 from .parts import SplitEntry
-from .planned import planned
 from .retrace import check_same
 from .signature import Static, argument_of, number_of
 from .split import Reader
@@ -147,11 +149,14 @@ class Versions:
         key = (captured.graph, layouts)
         found = self.plans.get(key)
         if found is None:
+            options, gpu = self.options, gpu_at(self.place)
+            machine, streams = machine_of(kind, gpu), options.streams
             try:
-                program, plan = planned(captured.graph, layouts, kind, self.options, gpu_at(self.place))
+                program = build(captured.graph, target(kind), layouts, **options.compiling, gpu=gpu)
             except GraphError as error:
                 raise located(error) from None
-            found = Compiled(program, plan)
+            program = with_batches(program, streams, machine)
+            found = Compiled(program, model_plan(program, streams, self.options.memory, machine))
             remember(self.plans, key, found)
             shown = ", ".join(str(captured.graph.nodes[i].type) for i in captured.graph.inputs)
             self.log.append(f"compiled {len(program.tasks)} tasks for ({shown})")

@@ -31,7 +31,14 @@ class Candidate:
 
     @property
     def predicted(self) -> float:
-        return self.plan.predicted
+        return predicted(self.plan)
+
+
+def predicted(plan: Plan) -> float:
+    """Microseconds, by the cost model."""
+    report = plan.report
+    assert report is not None
+    return next(c.predicted for c in report.candidates if c.name == report.chosen)
 
 
 def with_batches(program: Program, streams: str | int, machine: Machine) -> Program:
@@ -39,19 +46,24 @@ def with_batches(program: Program, streams: str | int, machine: Machine) -> Prog
     other = batched(program, machine) if machine.batches else program
     if other is program:
         return program
-    times = [schedule(each, streams, machine=machine).predicted for each in (program, other)]
+    times = [predicted(schedule(each, streams, machine=machine)) for each in (program, other)]
     return other if times[1] <= times[0] else program
 
 
 def model_plan(program: Program, streams: str | int, memory: str, machine: Machine) -> Plan:
     """The plan that the cost model finds fastest, small launches packed or not."""
     plans = [schedule(each, streams, memory, machine=machine) for each in _programs(program, machine)]
-    return min(plans, key=lambda plan: plan.predicted)
+    return min(plans, key=predicted)
 
 
 def _programs(program: Program, machine: Machine) -> tuple[Program, ...]:
     other = packed(program, machine) if machine.packs else program
     return (program,) if other is program else (program, other)
+
+
+def worth_measuring(program: Program, plan: Plan, machine: Machine) -> bool:
+    """Whether the choice between plans of the program matters at all."""
+    return len(program.tasks) > 1 and plan.report is not None and predicted(plan) >= machine.tiny
 
 
 def contest(

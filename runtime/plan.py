@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
-from typing import Any
 
 from .program import Program, Task, bodies_of
 from .records import dataclass, field
 from .report import Report
-
-MODES = ("concurrency", "balanced", "small")  # of memory
-
-
-def checked_streams(streams: Any) -> str | int:
-    """`auto`, `max` or a number of streams; raises ValueError with what to write instead."""
-    if isinstance(streams, str) and streams in ("auto", "max"):
-        return streams
-    if not isinstance(streams, str | bool | float | complex):
-        try:
-            number = operator.index(streams)
-        except TypeError:
-            number = 0
-        if number >= 1:
-            return number
-    raise ValueError(f'streams={streams!r}: write "auto", "max" or a whole number of streams, 1 or more')
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +84,6 @@ class Plan:
     def peak_bytes(self) -> int:
         """Bytes of temporaries and outputs that one call needs beyond its inputs."""
         return self.arena_bytes + sum(b.nbytes for b in self.program.buffers if b.kind == "output")
-
-    @property
-    def predicted(self) -> float:
-        """Microseconds, by the cost model; of plans that have a report."""
-        assert self.report is not None
-        return next(c.predicted for c in self.report.candidates if c.name == self.report.chosen)
 
     def lines(self) -> Iterator[str]:
         yield (

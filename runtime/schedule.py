@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 from .assign import Assignment
 from .borders import borders
@@ -12,12 +14,14 @@ from .happens import happens_before
 from .loop import nested
 from .machine import Machine, share
 from .memory import Placement, Temporaries, arena_bound, place, temporaries
-from .plan import MODES, Plan, checked_streams
+from .plan import Plan
 from .program import Program, dependences
 from .records import dataclass, replace
 from .report import Count, Edge, Report
 from .shrink import shrink
 from .waits import emit, with_completion, with_join_points
+
+MODES = ("concurrency", "balanced", "small")
 
 # With memory="small" the fastest of the assignments whose arena is this near to the smallest is taken.
 NEAR_SMALLEST = 1.05
@@ -116,6 +120,20 @@ def _placed(
 
 def _time(each: Option) -> float:
     return each.summary.predicted
+
+
+def checked_streams(streams: Any) -> str | int:
+    """`auto`, `max` or a number of streams; raises ValueError with what to write instead."""
+    if isinstance(streams, str) and streams in ("auto", "max"):
+        return streams
+    if not isinstance(streams, str | bool | float | complex):
+        try:
+            number = operator.index(streams)
+        except TypeError:
+            number = 0
+        if number >= 1:
+            return number
+    raise ValueError(f'streams={streams!r}: write "auto", "max" or a whole number of streams, 1 or more')
 
 
 def _smallest(program: Program, temps: Temporaries, work: Work, found: Options) -> tuple[Options, _Placed]:

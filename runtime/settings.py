@@ -73,7 +73,7 @@ TABLE = (
     Setting("tune", True, _flag, "let the clock choose between plans"),
     Setting("roll", True, _flag, "make loops again of traced turns that repeat"),
     Setting("disable", False, _flag, "run functions as plain NumPy, untraced"),
-    Setting("cache_dir", _default_cache_dir(), str, "folder of code, plans and tuning records; empty: no disk cache"),
+    Setting("cache_dir", _default_cache_dir(), str, "folder of compiled code and tuning records; empty: no disk cache"),
     Setting("cache_bytes", 1 << 30, _count, "the disk cache drops its oldest entries above this size"),
     Setting("threads", 0, _count, "threads of the CPU device, the caller's included; 0: one per core"),
     Setting("cpu_name", "", str, "CPU to compile for, in LLVM's words; empty: this one"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .borders import borders
+from .contest import Candidate, contest, worth_measuring
 from .device import Device, Event, Executable, Timing
 from .errors import CompileError, OutOfMemory
 from .machine import Machine
@@ -16,16 +17,12 @@ from .program import Program
 from .serial import noted
 from .settings import settings
 from .tune import Tuner, bucket, keep, program_key, recall
-
-if TYPE_CHECKING:
-    from .contest import Candidate
+from .verify import check
 
 
 def prepared(device: Device, plan: Plan, way: str = "") -> Executable:
     """The plan made ready, after the verifier has seen it where the settings say so. Raises PlanError."""
     if settings.verify:
-        from .verify import check
-
         ends = borders(plan)
         check(plan, ends.roots, ends.exits)
     try:
@@ -156,12 +153,8 @@ def open_trial(
     program: Program, plan: Plan, streams: str | int, memory: str, machine: Machine, device: Device
 ) -> Trial | None:
     """What is to run a program on a device, given the model's plan; None where that is all there is to choose from."""
-    if not settings.tune or settings.engine != "async" or len(program.tasks) < 2:
+    if not settings.tune or settings.engine != "async" or not worth_measuring(program, plan, machine):
         return None
-    if plan.report is None or plan.predicted < machine.tiny:  # the choice does not matter
-        return None
-    from .contest import Candidate, contest
-
     ways = tuple(getattr(device, "ways", lambda plan: ("",))(plan))
     side_by_side = streams == "auto" and plan.report is not None and plan.report.width != 1
     if not side_by_side and len(ways) == 1 and plan.program is program:

@@ -1,15 +1,10 @@
-"""Options of the whole test suite. It keeps no plans on disk: tests change what makes plans, and later ones would find
-them there."""
+"""Options of the whole test suite; what tests cache on disk goes to a folder of their own."""
 
 from __future__ import annotations
 
 import gc
 
 import pytest
-
-from kernelgraph.dsl import planned
-
-planned.MOST = 0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

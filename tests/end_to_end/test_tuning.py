@@ -320,7 +320,7 @@ def crossing(x, y):
 
 
 def test_a_plan_that_the_verifier_rejects_never_runs(device, monkeypatch):
-    import kernelgraph.runtime.contest as module
+    import kernelgraph.dsl.versions as module
 
     model_plan = module.model_plan
     monkeypatch.setattr(module, "model_plan", lambda *args: without_waits(model_plan(*args)))
@@ -337,10 +337,10 @@ def test_a_plan_that_the_verifier_rejects_never_runs(device, monkeypatch):
 @pytest.mark.parametrize("tune", [False, True])
 def test_every_candidate_is_verified(device, monkeypatch, tune):
     seen = []
-    import kernelgraph.runtime.verify as module
+    import kernelgraph.runtime.trial as trial
 
-    check = module.check
-    monkeypatch.setattr(module, "check", lambda plan, *ends: (seen.append(plan), check(plan, *ends)))
+    check = trial.check
+    monkeypatch.setattr(trial, "check", lambda plan, *ends: (seen.append(plan), check(plan, *ends)))
     with override(verify=True, tune=tune):
         f = decorated()
         for _ in range(MOST + 1):

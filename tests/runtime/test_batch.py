@@ -23,7 +23,7 @@ from kernelgraph.compiler.audit import Touched, declared, run_program
 from kernelgraph.compiler.materialize import Layout
 from kernelgraph.compiler.pipeline import build
 from kernelgraph.runtime.batch import batched, packed
-from kernelgraph.runtime.contest import contest, model_plan, with_batches
+from kernelgraph.runtime.contest import contest, model_plan, predicted, with_batches
 from kernelgraph.runtime.machine import MACHINES
 from kernelgraph.runtime.program import Buffer, Kernel, Library, Program, Region, Task, dependences, members
 from kernelgraph.runtime.schedule import schedule
@@ -159,7 +159,7 @@ def test_branches_of_matmuls_are_batched_level_by_level():
     program = Program(tuple(buffers), tuple(tasks), (0,), outputs, target="cuda")
     made = with_batches(program, "auto", GPU)
     assert [len(members(t)) for t in made.tasks] == [branches] * depth
-    assert schedule(made, machine=GPU).predicted <= schedule(program, machine=GPU).predicted
+    assert predicted(schedule(made, machine=GPU)) <= predicted(schedule(program, machine=GPU))
     assert with_batches(program, "auto", MACHINES["cpu"]) is program
     assert verify(schedule(made, machine=GPU)) == []
 
@@ -197,7 +197,7 @@ def test_sixty_four_tiny_branches_are_one_launch():
     made = packed(program, GPU)
     if len(program.tasks) == 64:
         assert len(made.tasks) == 1 and len(members(made.tasks[0])) == 64
-        assert model_plan(program, "auto", "balanced", GPU).predicted < schedule(program, machine=GPU).predicted / 4
+        assert predicted(model_plan(program, "auto", "balanced", GPU)) < predicted(schedule(program, machine=GPU)) / 4
         names = [c.name for c in contest(program, "auto", "balanced", GPU)]
         assert "1 stream, packed" in names and "1 stream" in names
 
