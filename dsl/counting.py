@@ -124,7 +124,9 @@ def histogram2d(
 def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tracer:
     """Counts of 0, 1, ..., minlength - 1. A larger value raises at the call, since NumPy's result would be longer."""
     length = to_index(minlength, "minlength")
-    if length <= 0 and array_of(x).size:
+    if length < 0:
+        raise ShapeError(f"minlength={length}: the number of counts cannot be negative")
+    if length == 0 and array_of(x).size:
         raise UnsupportedError("the shape of bincount depends on data; pass minlength=, above all values")
     numbers, extra = array_of(x), [] if weights is None else [array_of(weights)]
     if numbers.ndim != 1 or any(w.shape != numbers.shape for w in extra):

@@ -26,6 +26,8 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None, *, device: Any = None
         return copy(broadcast_to(array_of(fill_value), shape))
     builder = trace_of(fill_value).builder
     wanted = checked_dtype(dtype)
+    if isinstance(fill_value, float) and wanted.kind in "iu":
+        fill_value = np.float64(fill_value)  # cast as arrays are: NaN too
     number = builder.cast(builder.value(operand(fill_value), wanted), wanted)
     return fresh_array(builder.broadcast(number, to_shape(shape)), fill_value)
 
@@ -151,8 +153,9 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
 
 def _triangle(m: Any, k: int, keep_lower: bool) -> Tracer:
     x = array_of(m)
-    if x.ndim < 2:
-        raise ShapeError("tril and triu need an array of at least two axes")
+    if x.ndim == 0:
+        raise ShapeError("tril and triu need an array of at least one axis")
+    x = x if x.ndim > 1 else broadcast_to(x, 2 * x.shape)  # a row, as often as it is long
     builder = x._trace.builder
     distance = apply("subtract", fresh(builder.index(x.shape[-2:], 1)), fresh(builder.index(x.shape[-2:], 0)))
     keep = apply("less_equal", distance, k) if keep_lower else apply("greater_equal", distance, k)
@@ -171,6 +174,8 @@ def triu(m: Any, k: int = 0) -> Tracer:
 
 @implements(np.meshgrid)
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Tracer, ...]:
+    if indexing not in ("xy", "ij"):
+        raise ShapeError(f"indexing={indexing!r} is neither 'xy' nor 'ij'")
     arrays = [reshape(array_of(x), (-1,)) for x in xi]
     n = len(arrays)
     grids = [reshape(x, tuple(-1 if i == j else 1 for j in range(n))) for i, x in enumerate(arrays)]

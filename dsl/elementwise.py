@@ -106,7 +106,7 @@ def call_ufunc(
     if dtype is not None or casting != "same_kind" or signature is not None:
         inputs = _chosen_loop(ufunc, inputs, dtype, casting, signature)
         dtype = None
-    results = tuple(_masked(user_apply(part, *inputs), o, where) for part, o in zip(parts, outs, strict=True))
+    results = tuple(_masked(user_apply(part, *inputs), o, where, casting) for part, o in zip(parts, outs, strict=True))
     return results if len(results) > 1 else results[0]
 
 
@@ -132,7 +132,7 @@ def _kind(a: Any) -> Any:
     return found.dtype if isinstance(found, np.generic) else np.dtype(bool) if isinstance(found, bool) else type(found)
 
 
-def _masked(result: Tracer, out: Any, where: Any) -> Tracer:
+def _masked(result: Tracer, out: Any, where: Any, casting: str) -> Tracer:
     """The result where `where` holds; elsewhere `out`, or 0 (NumPy leaves it undefined)."""
     if where is not True:
         other = out if out is not None else result.dtype.type(0)
@@ -141,7 +141,7 @@ def _masked(result: Tracer, out: Any, where: Any) -> Tracer:
         return result
     if result.shape != out.shape:
         result = fresh(result._trace.builder.broadcast(result._value, out.shape), result)
-    return assign(out, result)
+    return assign(out, result, casting)
 
 
 UFUNCS["__call__"] = call_ufunc  # its methods are in `ufunc_methods`
@@ -163,7 +163,9 @@ def _public(op: str) -> Callable[..., Any]:
 @implements(np.where)
 def where(condition: Any, x: Any = None, y: Any = None, /) -> Tracer:
     """Elements of `x` where the condition holds, else of `y`."""
-    if x is None or y is None:
+    if (x is None) != (y is None):
+        raise ShapeError("np.where takes a condition and two choices; write np.where(c, a, b)")
+    if x is None:
         raise UnsupportedError("np.where(condition) alone gives a shape that depends on data; write np.where(c, a, b)")
     result = apply("where", condition, x, y)
     return fresh_array(result._value, condition, x, y)
@@ -182,6 +184,10 @@ def clip(
 ) -> Tracer:
     """min(max(a, a_min), a_max); None is no bound."""
     low, high = (a_min if a_min is not None else min), (a_max if a_max is not None else max)
+    kind = array_of(a).dtype
+    if kind.kind in "iu":  # Python integers that bound nothing need not fit
+        low = None if type(low) is int and low <= np.iinfo(kind).min else low
+        high = None if type(high) is int and high >= np.iinfo(kind).max else high
     if low is None and high is None:
         result = fresh(array_of(a)._value, a)
     elif high is None:

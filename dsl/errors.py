@@ -48,6 +48,10 @@ class ShapeError(UserError, ValueError):
     """Shapes that do not fit the operation."""
 
 
+class MatrixError(ShapeError, np.linalg.LinAlgError):
+    """A ShapeError of `np.linalg`, where NumPy raises LinAlgError."""
+
+
 class AxisError(UserError, np.exceptions.AxisError):
     """An axis that the array does not have."""
 

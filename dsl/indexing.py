@@ -169,7 +169,7 @@ def _checked(entry: Any) -> Any:
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
         return entry
     if isinstance(entry, (bool, np.bool_)):
-        raise UnsupportedError("indexing with one boolean is not supported; write x[None] or x[:0][None]")
+        raise UnsupportedError("indexing with one boolean is not supported; write x[None], or x[None][:0]")
     index = index_array(entry)
     if index is not None:
         return index

@@ -11,7 +11,7 @@ from .axes import to_axis
 from .creation import eye
 from .dispatch import implements
 from .elementwise import apply
-from .errors import ShapeError, UnsupportedError
+from .errors import MatrixError, ShapeError, UnsupportedError
 from .host import Shape, host, host_one, known, written
 from .linear import matmul, outer, tensordot, vecdot
 from .operands import array_of, checked_dtype, to_index, trace_of
@@ -30,14 +30,14 @@ def _matrix(a: Any, name: str) -> Tracer:
     """An array of at least two axes."""
     x = array_of(a)
     if x.ndim < 2:
-        raise ShapeError(f"np.linalg.{name} needs an array of at least two axes, not of shape {x.shape}")
+        raise MatrixError(f"np.linalg.{name} needs an array of at least two axes, not of shape {x.shape}")
     return x
 
 
 def _square(a: Any, name: str) -> Tracer:
     x = _matrix(a, name)
     if x.shape[-1] != x.shape[-2]:
-        raise ShapeError(f"np.linalg.{name}: the last two axes must be square, not {x.shape[-2]} x {x.shape[-1]}")
+        raise MatrixError(f"np.linalg.{name}: the last two axes must be square, not {x.shape[-2]} x {x.shape[-1]}")
     return x
 
 

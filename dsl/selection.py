@@ -27,6 +27,8 @@ from .views import broadcast_to, cast, ravel, reshape, result_type
 @implements(np.take, method=True)
 def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tracer:
     """Slices put together where the indices are a list or a number, else loads at computed places in a kernel."""
+    if mode not in ("raise", "wrap", "clip"):
+        raise ShapeError(f"mode={mode!r} is none of 'raise', 'wrap' and 'clip'")
     x = array_of(a)
     x, at = (ravel(x), 0) if axis is None else (x, to_axis(axis, x.ndim))
     n, head = x.shape[at], (slice(None),) * at

@@ -10,7 +10,7 @@ from ..compiler.types import FLOAT64, kind_of
 from .axes import Axes, to_axes, to_axis
 from .dispatch import implements
 from .elementwise import apply, isclose
-from .errors import DTypeError, ShapeError
+from .errors import ArgumentsError, DTypeError, ShapeError
 from .host import host_one, known, written
 from .joins import concatenate
 from .linear import matmul
@@ -33,7 +33,9 @@ def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = Fal
     w = array_of(weights)
     if w.shape != x.shape:
         axes = to_axes(axis, x.ndim)
-        if axis is None or w.shape != tuple(x.shape[i] for i in axes):
+        if axis is None:
+            raise ArgumentsError(f"weights of shape {w.shape} and no axis do not fit {x.shape}; pass axis=")
+        if w.shape != tuple(x.shape[i] for i in axes):
             raise ShapeError(f"weights of shape {w.shape} do not fit {x.shape}; pass one weight for each element")
         w = transpose(w, sorted(range(len(axes)), key=axes.__getitem__))
         w = reshape(w, tuple(n if i in axes else 1 for i, n in enumerate(x.shape)))

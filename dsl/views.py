@@ -20,9 +20,18 @@ from .tracer import SCALAR, TracedNumber, Tracer
 @implements(np.reshape)
 def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None = None) -> Tracer:
     x = array_of(a)
-    if order not in ("C", "A", "K"):
-        raise UnsupportedError(f"reshape with order={order!r} is not supported; write x.T.reshape(...).T")
+    if order not in ("C", "F", "A"):
+        raise ShapeError(f"order={order!r} is none of 'C', 'F' and 'A'")
+    if order == "F" and x.ndim + len(to_shape(shape)) > 2:
+        return transpose(reshape(transpose(x), to_shape(shape)[::-1], copy=copy))
+    _in_no_order(x, order)
     return view(x, Reshape(x._trace.builder.reshape(x._value, to_shape(shape)).shape))
+
+
+def _in_no_order(x: Tracer, order: str) -> None:
+    """Refuse the order of memory where it matters."""
+    if order in ("A", "K") and sum(n != 1 for n in x.shape) > 1:
+        raise UnsupportedError(f"order={order!r} is that of memory, which a traced array has none of; write 'C' or 'F'")
 
 
 @implements(method="reshape")
@@ -32,7 +41,9 @@ def _reshape_method(x: Tracer, *shape: Any, order: str = "C", copy: bool | None 
 
 @implements(np.ravel, method=True)
 def ravel(a: Any, order: str = "C") -> Tracer:
-    return reshape(a, -1 if array_of(a).size else 0, order=order)
+    if order == "K":
+        _in_no_order(array_of(a), order)
+    return reshape(a, -1 if array_of(a).size else 0, order="C" if order == "K" else order)
 
 
 @implements(method=True)

@@ -48,6 +48,65 @@ def test_descending_order(x: Any, data: Any) -> None:
     assert np.all((ranked[1:] != ranked[:-1]) | (moved[1:] > moved[:-1]))  # among equals the earlier one first
 
 
+def _argument(function: Any, value: Any) -> Any:
+    return lambda x: function(x, value)
+
+
+X, COUNTS, SQUARE = np.arange(6.0).reshape(2, 3) - 2, np.arange(6, dtype=np.uint8), np.arange(9).reshape(3, 3)
+# what NumPy takes or refuses, and how it is asked
+OPTIONS: tuple[tuple[str, Any, Any, tuple[Any, ...]], ...] = (
+    ("take mode", lambda x, v: np.take(x, [0, 1], mode=v), X, ("raise", "clip", "wrap", "bogus")),
+    ("meshgrid indexing", lambda x, v: np.meshgrid(x[0], x[1], indexing=v)[0], X, ("xy", "ij", "no")),
+    ("one choice", lambda x, v: np.where(x > 0, *v), X, ((1, 2), (1,))),
+    ("tril", lambda x, k: (np.tril(x, k), np.triu(x[0], k)), X, (0, 1, -1)),
+    ("bincount", lambda x, n: np.bincount(x, minlength=n), COUNTS, (6, 9, -1)),
+    ("clip", lambda x, v: np.clip(x, *v), COUNTS,
+     ((0, 300), (-1, 4), (-5, -1), (300, 400), (None, 300), (-1, None), (0, 2.5), (-1, 300))),
+    ("clip signed", lambda x, v: x.clip(*v), SQUARE.astype("i1"), ((-200, 3), (2, 500), (-129, -128))),
+    ("full", lambda x, v: np.full_like(x, v)[0, 0] + x, SQUARE, (3, 3.7, True)),
+    ("weights", lambda x, n: np.average(x, weights=np.ones(n)), X, (3, 2)),
+    ("square", lambda x, n: np.linalg.inv(x[:n, :2] + np.eye(n, 2) * 9), SQUARE, (2, 3)),
+    ("matrix", lambda x, n: np.linalg.det(x[0, :n]), SQUARE, (1, 3)),
+    ("out", lambda x, v: np.add(x, 1.5, out=x, casting=v), SQUARE, ("unsafe", "same_kind", "no", "safe")),
+    ("order of reshape", lambda x, v: x.reshape(3, 2, order=v), X, ("C", "F", "K", "no")),
+    ("order of reshape of a transposed", lambda x, v: (x.T + 1).reshape(-1, order=v), X, ("C", "F")),
+    ("reshape of a column in order", lambda x, v: x[:, 0].reshape(2, 1, order=v), X, ("C", "F", "A")),
+    ("order of a new shape", lambda x, v: x.reshape(v, order="F"), X, ((6, 1), (-1, 2), (1, 2, 3), 6, (4, 2))),
+    ("order of ravel", lambda x, v: (x.ravel(v), x.T.ravel(v), x.flatten(v)), X, ("C", "F")),
+    ("order of ravel of a row", lambda x, v: (x[0].ravel(v), x[1, ::-1].flatten(v)), X, ("C", "F", "A", "K")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "x", "values"), [row[1:] for row in OPTIONS], ids=[row[0] for row in OPTIONS])
+def test_options_are_taken_and_refused_as_by_numpy(function: Any, x: Any, values: tuple[Any, ...]) -> None:
+    for value in values:
+        f = _argument(function, value)
+        mine, numpys = x.copy(), x.copy()
+        try:
+            wanted = f(numpys)
+        except (TypeError, ValueError, OverflowError) as error:
+            kinds = (np.linalg.LinAlgError, ValueError, OverflowError, TypeError)
+            with pytest.raises(next(k for k in kinds if isinstance(error, k))) as caught:
+                kg.kernel_graph(device="cpu")(f)(mine)
+            assert isinstance(caught.value, kg.KernelGraphError), value
+        else:
+            for got, each in zip(*(r if isinstance(r, tuple) else (r,) for r in
+                                   (kg.kernel_graph(device="cpu")(f)(mine), wanted)), strict=True):  # fmt: skip
+                assert_same(np.asarray(got), np.asarray(each))
+            np.testing.assert_array_equal(mine, numpys)
+
+
+def test_the_order_of_memory_is_refused() -> None:
+    """It was taken for 'C': a Fortran array came out in another order than NumPy's."""
+    for f in (lambda x: x.ravel("K"), lambda x: x.flatten("A"), lambda x: x.reshape(3, 2, order="A")):
+        with pytest.raises(kg.UnsupportedError, match="write 'C' or 'F'"):
+            kg.kernel_graph(device="cpu")(f)(np.asfortranarray(X))
+
+
+def test_nan_fills_integers_as_a_cast_does() -> None:
+    assert np.asarray(kg.kernel_graph(device="cpu")(lambda x: np.full_like(x, np.nan))(SQUARE)).dtype == np.int64
+
+
 KINDS = ("stable", "q", "bogus", "", 3)
 KTHS: tuple[Any, ...] = (0, -1, 1, 2, 7, -7, True, np.True_, [True, False], [0, -1], [], np.array([], int), 1.0, [1.0],
                          None, [[1]], np.uint64(1))  # fmt: skip
