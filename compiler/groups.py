@@ -74,10 +74,12 @@ class Cover:
         self.readers: list[set[int]] = [set() for _ in graph.nodes]  # groups that use the node, inline or loaded
         self.forced = [False] * len(graph.nodes)  # must be stored
         self.home: dict[int, int] = {}  # stored node -> its group
+        self.below: list[int] = []  # for each group, as bits: itself, and all that come after it
 
     def open(self, kind: str, domain: tuple[int, ...], reduced: frozenset[int], number: int) -> OpenGroup:
         group = OpenGroup(len(self.groups), kind, domain, reduced, {number: {identity(domain)}})
         self.groups.append(group)
+        self.below.append(1 << group.number)
         return group
 
     def compute(self, number: int, group: OpenGroup, cost: float, repeated: float = 0.0) -> None:
@@ -111,7 +113,20 @@ class Cover:
     def settle(self, number: int, group: OpenGroup) -> None:
         """`number` is stored by `group`: whoever else reads it comes after."""
         self.home[number] = group.number
-        group.after |= {r for r in self.readers_of(number) if r != group.number}
+        for reader in self.readers_of(number):
+            if reader != group.number:
+                self.order(group.number, reader)
+
+    def order(self, group: int, after: int) -> None:
+        """The group `after` comes after `group`, and so after all that this one comes after."""
+        self.groups[group].after.add(after)
+        self._extend(1 << group, self.below[after])
+
+    def _extend(self, groups: int, more: int) -> None:
+        """`more` comes after these groups and after all that they come after; both are bits."""
+        for number, below in enumerate(self.below):
+            if below & groups and more & ~below:
+                self.below[number] = below | more
 
     def find(self, group: int) -> int:
         while group in self.merged:
@@ -129,16 +144,8 @@ class Cover:
         return not any(self.reaches(r, group.number) for r in others)
 
     def reaches(self, start: int, goal: int) -> bool:
-        todo, seen = [start], {start}
-        while todo:
-            here = todo.pop()
-            if here == goal:
-                return True
-            for following in {self.find(g) for g in self.groups[here].after}:
-                if following not in seen:
-                    seen.add(following)
-                    todo.append(following)
-        return False
+        """Whether `goal` is `start`, or comes after it."""
+        return bool(self.below[start] >> goal & 1)
 
     def join(self, groups: list[OpenGroup]) -> list[OpenGroup]:
         """Join groups over one domain that all use a node, where no path runs between them."""
@@ -172,6 +179,7 @@ class Cover:
         a.computes |= b.computes
         a.stores |= b.stores
         a.after |= b.after
+        self._extend(1 << a.number | 1 << b.number, self.below[a.number] | self.below[b.number])
         self.merged[b.number] = a.number
         for node in b.stores:
             self.home[node] = a.number

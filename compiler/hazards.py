@@ -51,13 +51,13 @@ def order_updates(cover: Cover) -> None:
                 if reader == writer or cover.reaches(writer, reader):
                     bad.add(node.attr("origin"))
                 else:
-                    cover.groups[reader].after.add(writer)
+                    cover.order(reader, writer)
             older = nodes[version]
             for before in _earlier_writers(cover, version, region):
                 if before == writer or cover.reaches(writer, before):
                     bad.add(node.attr("origin"))
                 else:
-                    cover.groups[before].after.add(writer)
+                    cover.order(before, writer)
             if older.op != "update":
                 break
             version = older.args[0]
