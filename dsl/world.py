@@ -164,6 +164,10 @@ class World:
         self._remember(function, copy)  # before its cells: it may be in one of them
         for name, cell, new in zip(code.co_freevars, function.__closure__ or (), cells, strict=True):
             self._fill(name, cell, new, code)
+        for kind in ("__defaults__", "__kwdefaults__"):
+            if getattr(function, kind):
+                label = f"{function.__name__}.{kind}"
+                self.guards[id(function), kind] = Guard(label, "attribute", function, kind, getattr(function, kind))
         copy.__defaults__ = self.lift(function.__defaults__)
         copy.__kwdefaults__ = function.__kwdefaults__ and {k: self.lift(v) for k, v in function.__kwdefaults__.items()}
         copy.__qualname__, copy.__module__, copy.__doc__ = function.__qualname__, function.__module__, function.__doc__

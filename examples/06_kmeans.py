@@ -1,6 +1,6 @@
 """k-means on real data: the eight colours that a photograph is made of.
 
-python examples/06_kmeans.py
+python examples/06_kmeans.py    (needs matplotlib: pip install '.[demo]')
 """
 
 import matplotlib.image

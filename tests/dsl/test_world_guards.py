@@ -81,6 +81,27 @@ class FakeNumpy:
         return getattr(np, name)
 
 
+def test_defaults_of_helpers_are_seen() -> None:
+    def added(x: Any, k: Any = 1, *, table: Any = (2, 3)) -> Any:
+        return x + k + table[0]
+
+    def from_list(x: Any, weights: Any = [1.0]) -> Any:  # noqa: B006
+        return x * weights[0]
+
+    f = cpu(lambda x: from_list(added(x)))
+    for change in (
+        lambda: None,
+        lambda: setattr(added, "__defaults__", (5,)),
+        lambda: setattr(added, "__kwdefaults__", {"table": [7]}),
+        lambda: added.__kwdefaults__["table"].insert(0, 8),
+        lambda: from_list.__defaults__[0].insert(0, 2.0),
+    ):
+        change()
+        assert_same(f(X), from_list(added(X)))
+        assert_same(f(X), from_list(added(X)))
+    assert f.why().count("traced for") == 5
+
+
 def test_guards_of_nan_and_of_containers_that_hold_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     loop: list[Any] = [1.0]
     loop.append(loop)
