@@ -7,7 +7,8 @@ Each program runs on streams and, where its plan is replayed, as a graph; every 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,11 @@ def halving(x):
     return kg.while_loop(lambda x: x.sum() > 1, lambda x: x * 0.5 + 0.0 * np.roll(x, 1), x)
 
 
+def halved(x):
+    x = x * 0.5 + 0.0 * np.roll(x, 1)
+    return x, x.sum() > 1
+
+
 def steps(x):
     return kg.fori_loop(0, 20, lambda i, x: 0.5 * x + 0.5 * np.roll(x, 1), x)
 
@@ -118,6 +124,7 @@ LARGER: dict[Callable[..., Any], tuple[Any, ...]] = {
     factored: (numbers(12, 12) + 3 * np.eye(12, dtype="f4"),),
     layer: (numbers(33, 48), numbers(48, 20), numbers(20)),
     halving: (numbers(3_000),),
+    halved: (numbers(3_000),),
     steps: (numbers(3_000),),
 }
 
@@ -142,14 +149,16 @@ def check(function: Callable[..., Any], arrays: tuple[Any, ...], device: str) ->
             np.testing.assert_allclose(got, want, rtol=step, atol=step, err_msg=function.__name__)
 
 
-def main(device: str = "cuda") -> None:
-    programs = SMALL | LARGER
+def main(names: Sequence[str] = (), device: str = "cuda") -> None:
+    """names: of the programs to run, all by default."""
+    programs = {f: arrays for f, arrays in (SMALL | LARGER).items() if not names or f.__name__ in names}
     with override(tune=False):
         for function, arrays in programs.items():
+            print(function.__name__, flush=True)
             check(function, arrays, device)
     kg.waitall()
     print(f"{len(programs)} programs, {CALLS} calls each: as on the CPU")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
