@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from math import prod
 from operator import itemgetter
 from struct import Struct, error
 from typing import Any
@@ -154,7 +155,8 @@ def write_scalar(block: Any, offset: int, value: Any, dtype: str) -> None:
 
 
 class HostStep:
-    """A library call that the GPU has not: its regions come to the host, NumPy does it, the results go back.
+    """A library call that the GPU has not: what it reads comes to the host, NumPy does it, the results go back; so does
+    what lies between the elements of a result.
 
     It waits for its stream, so it is right, not fast; `cuda_library.native_step` says what runs on the GPU.
     """
@@ -172,6 +174,10 @@ class HostStep:
                 spans[region.buffer] = (min(low, before[0]), max(high, before[1]))
         self._spans = spans
         self._written = {w.buffer for w in task.writes}
+        whole = {
+            w.buffer for w in task.writes if spans.get(w.buffer) == (w.offset, w.offset + prod(w.shape) * w.itemsize)
+        }
+        self._brought = (spans.keys() - whole) | {r.buffer for r in task.reads}
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
         hosts: dict[int, Any] = {}
@@ -186,6 +192,8 @@ class HostStep:
             hosts[buffer] = ctypes.create_string_buffer(high - low)
             place = ctypes.addressof(hosts[buffer])
             places[buffer] = place - low
+            if buffer not in self._brought:
+                continue
             if code := int(driver.to_host(place, addresses[buffer] + low, high - low, stream)):
                 return code
         if code := driver.synchronize_stream(stream):
