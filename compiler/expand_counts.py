@@ -15,7 +15,7 @@ import numpy as np
 from .bins import LONGEST, element, equal_bin, numbered, search
 from .builder import Builder
 from .graph import Node, Value
-from .types import FLOAT64, INT64, ArrayType
+from .types import FLOAT64, INT64, UINT64, ArrayType
 
 
 def bincount(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
@@ -29,8 +29,8 @@ def bincount(builder: Builder, node: Node, args: Sequence[Value]) -> Value | Non
 
 
 def _sums(builder: Builder, numbers: Value, weights: Value, type: ArrayType) -> Value:
-    """float64 sums of the weights of each number."""
-    zeros = builder.broadcast(builder.const(np.float64(0)), type.shape)
+    """Sums of the weights of each number, in the dtype of `type`."""
+    zeros = builder.broadcast(builder.const(type.dtype.type(0)), type.shape)
     weights = builder.cast(weights, FLOAT64) if weights.dtype.kind == "b" else weights
     return builder.host("combine_at", [zeros, numbers, weights], [type], ufunc="add")[0]
 
@@ -73,12 +73,17 @@ def histogram(builder: Builder, node: Node, args: Sequence[Value]) -> Value | No
     else:
         count = edges.shape[0] - 1
         dtype = _common(x, edges)
-        if dtype is None or x.dtype.kind == "b" or not 1 <= count < LONGEST:
+        differ = edges.dtype.kind == "b" and options.get("density")  # to NumPy differences of booleans
+        if dtype is None or x.dtype.kind == "b" or differ or not 1 <= count < LONGEST:
             return None
         numbers = _bins(builder, builder.cast(x, dtype), builder.cast(edges, dtype))
     if node.attr("part"):
         return edges
-    counts = _counted(builder, numbers, weights, count)
+    # NumPy adds integers up as integers where bins have edges, in float64 where they have a width.
+    added = FLOAT64
+    if weights is not None and weights.dtype.kind in "iu" and "bins" in given:
+        added = UINT64 if weights.dtype.kind == "u" else INT64
+    counts = _counted(builder, numbers, weights, count, added)
     return _dense(builder, counts, edges) if options.get("density") else counts
 
 
@@ -133,8 +138,9 @@ def _within(builder: Builder, place: Value, most: np.int64) -> Value:
     return builder.map("minimum", builder.map("maximum", place, np.int64(0)), most)
 
 
-def _counted(builder: Builder, numbers: Value, weights: Value | None, count: int) -> Value:
-    kind = ArrayType((count + 1,), INT64 if weights is None else FLOAT64)
+def _counted(builder: Builder, numbers: Value, weights: Value | None, count: int, added: np.dtype[np.generic]) -> Value:
+    """Counts, or sums of weights that are added up in a dtype."""
+    kind = ArrayType((count + 1,), INT64 if weights is None else added)
     if weights is None:
         (every,) = builder.host("bincount", [numbers], [kind], minlength=count + 1)
     else:

@@ -58,7 +58,7 @@ class _Lowering:
         dtypes = tuple(self.graph.nodes[n].type.dtype.name for n in self.graph.numbers)
         return Program(
             tuple(buffers),
-            tuple(t for t in tasks if all(0 not in w.shape for w in t.writes)),
+            tuple(t for t in tasks if not t.writes or any(0 not in w.shape for w in t.writes)),
             tuple(range(len(self.graph.inputs))),
             tuple(places[o].buffer for o in self.graph.outputs),
             dtypes,

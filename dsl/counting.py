@@ -49,16 +49,16 @@ def histogram(
         if found is not None:
             return _dense(*found) if density else found
     options: dict[str, Any] = {"range": limits, "density": density or None}
+    sides: tuple[int, ...]
     arrays, names, tiny = [x], [], [(1,)]
     if isinstance(wanted, int):
-        options["bins"], count = wanted, wanted
+        options["bins"], count, sides = wanted, wanted, (wanted + 1,)
     else:
-        arrays, names, tiny, count = [x, wanted], ["bins"], [(1,), (2,)], wanted.size - 1
+        arrays, names, tiny = [x, wanted], ["bins"], [(1,), (2,)]
+        count, sides = max(0, wanted.size - 1), wanted.shape
     if each is not None:
         arrays, names, tiny = [*arrays, each], [*names, "weights"], [*tiny, (1,)]
-    counts, edges = host(
-        "histogram", arrays, [(count,), (count + 1,)], tiny=tiny, named=tuple(names) or None, **options
-    )
+    counts, edges = host("histogram", arrays, [(count,), sides], tiny=tiny, named=tuple(names) or None, **options)
     return counts, edges
 
 

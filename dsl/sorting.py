@@ -18,6 +18,7 @@ from .known import settled_value
 from .operands import array_of
 from .reductions import any as any_of
 from .searching import search
+from .statistics import nanmean
 from .tracer import Tracer
 from .views import expand_dims, flip, ravel, reshape
 
@@ -246,6 +247,8 @@ def _quantile(name: str) -> Any:
         weights: Any = None,
     ) -> Tracer:
         x = array_of(a)
+        if name.startswith("nan") and not x.size:  # then NumPy looks at no `q`
+            return written(nanmean(x, axis, keepdims=keepdims is True), out)
         shape, axes = _reduced(x, axis, keepdims is True)
         options: dict[str, Any] = {"axis": axes, "method": method, "keepdims": keepdims is True}
         arrays, names = [x], []

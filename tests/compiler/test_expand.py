@@ -211,6 +211,19 @@ def test_bins_in_the_range_of_the_values(dtype: str, n: int, count: int, seed: i
     means(lambda x: np.histogram_bin_edges(x, count), x)
 
 
+@pytest.mark.parametrize("dtype", ["i4", "i8", "u8"])
+def test_integer_weights_of_bins_by_edges_are_added_up_as_integers(dtype: str) -> None:
+    """They wrap, and none is rounded to a float64."""
+    x, edges = np.arange(9) % 3, np.arange(4)
+    weights = np.full(9, np.iinfo(dtype).max - 2, dtype) + np.arange(9).astype(dtype) % 2
+    means(lambda x, e, w: np.histogram(x, e, weights=w), x, edges, weights, left=COUNTED)
+
+
+def test_the_density_between_booleans_is_left_to_the_host() -> None:
+    x, edges = np.arange(5), np.array([False, True])
+    means(lambda x, e: np.histogram(x, e, density=True), x, edges, left=COUNTED | {"histogram"})
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_range_that_is_not_finite_counts_nothing(bad: float) -> None:
     """NumPy refuses it by the values, which a GPU does not wait for."""

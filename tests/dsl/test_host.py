@@ -235,6 +235,37 @@ def test_histograms(x: Any, data: Any) -> None:
     agrees(lambda x: np.bincount(abs(x.ravel()).astype(int), minlength=10), x)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, e: np.histogram(a, e[:1]),
+        lambda a, e: np.histogram2d(a[0], a[1], [e[:1], e]),
+        lambda a, e: tuple(np.linalg.svd(a[:, :0])),
+        lambda a, e: tuple(np.linalg.svd(a[:0])),
+        lambda a, e: tuple(np.linalg.qr(a[:, :0], "complete")),
+    ],
+)
+def test_the_other_results_of_a_call_that_has_an_empty_one(function: Any) -> None:
+    args = np.arange(12.0).reshape(3, 4), np.array([3.5, 4.5, 7.0])
+    compiled = kg.kernel_graph(function, device="cpu")
+    assert compiled.program(*args).tasks
+    for got, want in zip(compiled(*args), function(*args), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), want, strict=True)
+
+
+def test_no_bins() -> None:
+    agrees(lambda x, e: np.histogram(x, e), np.arange(3.0), np.zeros(0))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i8", "f4", "f8"])
+@pytest.mark.parametrize("q", [0.5, [0.1, 0.7]])
+def test_quantiles_of_nothing(dtype: str, q: Any) -> None:
+    """As in NumPy they are the mean of nothing, whatever is asked for."""
+    for shape, axis, keepdims in (((0,), None, False), ((0, 3), 0, False), ((3, 0), 1, True), ((0, 3), 1, False)):
+        x = np.zeros(shape, dtype)
+        agrees(lambda x, a=axis, k=keepdims: np.nanquantile(x, q, axis=a, method="higher", keepdims=k), x)
+
+
 def test_bincount_says_so_when_its_result_would_be_longer() -> None:
     counts = kg.kernel_graph(lambda x: np.bincount(x, minlength=3), device="cpu")
     np.testing.assert_array_equal(counts(np.array([0, 2, 2])), [1, 0, 2])
