@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,16 @@ class UserError(KernelGraphError):
 
     def __init__(self, message: str, line: str | None = None) -> None:
         super().__init__(f"{line or user_line()}: {message}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), str(self)), self.__dict__
+
+
+def _again(kind: type[UserError], text: str) -> UserError:
+    """An error that was pickled or copied, whose text has the line already."""
+    error = kind.__new__(kind, text)
+    super(UserError, error).__init__(text)
+    return error
 
 
 class TraceError(UserError, TypeError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -358,3 +360,23 @@ def test_methods_may_not_assign_attributes() -> None:
 
     with pytest.raises(kg.TraceError, match="attribute 'w'"):
         Model().step(X)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: graph(lambda x, y: x + y)(X, Y),
+        lambda: graph(lambda x: x.sum(axis=7))(X),
+        lambda: graph(lambda x: x[9])(X),
+        lambda: kg.kernel_graph(streams=-1),
+    ],
+)
+def test_errors_that_cross_processes_keep_their_text(call: Callable[[], Any]) -> None:
+    """Pools of processes pickle them: the line is the user's still, once."""
+    with pytest.raises(kg.KernelGraphError) as caught:
+        call()
+    error = caught.value
+    error.add_note("seen in a worker")
+    for other in (pickle.loads(pickle.dumps(error)), pickle.loads(pickle.dumps(error, 0)), copy.copy(error)):
+        assert type(other) is type(error)
+        assert str(other) == str(error) and other.__notes__ == ["seen in a worker"]
