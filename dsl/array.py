@@ -330,7 +330,8 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
     its own; None as needed. Raises DTypeError, and ValueError where copy=False but a copy is needed."""
     place = parse(device)
     if current() is not None:
-        from .numpy_inside import is_traced, traced_array
+        from .numpy_inside import traced_array
+        from .operands import is_traced
 
         if is_traced(x):
             return traced_array(x, dtype, copy=copy)  # type: ignore[return-value]

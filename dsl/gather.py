@@ -39,6 +39,7 @@ def index_array(entry: Any) -> Any:
     known: Any = fixed_array(entry)
     if known is not None and known.size == 0 and not isinstance(entry, (Tracer, np.ndarray)):
         known = known.astype(np.intp)
+    entry = entry if known is not None else array_of(entry)
     dtype = entry.dtype if known is None else known.dtype
     if dtype == np.bool_:
         if known is None:

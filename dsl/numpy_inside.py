@@ -11,12 +11,13 @@ import numpy as np
 
 from ..compiler.types import dtype_of
 from . import creation, shaping
-from .dispatch import REFUSED, public_name
+from .dispatch import REFUSED, call_function, public_name
 from .errors import UnsupportedError, UserError
 from .joins import concatenate, stack
-from .operands import array_of, checked_dtype, fresh_array
+from .lists import gathered
+from .operands import array_of, fresh_array, holds_array, is_traced
 from .trace import current
-from .tracer import TracedNumber, Tracer
+from .tracer import Tracer
 from .views import atleast_1d, cast, copy, reshape
 
 OUTSIDE = "call it outside of the traced function"
@@ -37,6 +38,8 @@ class Function:
         if self._ours is not None:
             return self._ours(*args, **options)
         try:
+            if any(holds_array(x) for x in (*args, *options.values())):  # where NumPy's protocols do not look
+                return constant(_of_lists(self._real, args, options))
             return constant(self._real(*args, **options))
         except TypeError as error:
             unaware = error.__traceback__ is not None and error.__traceback__.tb_next is None  # NumPy's C code
@@ -141,6 +144,15 @@ def is_numpys(value: Any) -> bool:
 _FUNCTIONS = tuple({type(f) for f in (np.sum, np.zeros, np.eye, np.isscalar, np.errstate.__call__)} - {type})
 
 
+def _of_lists(real: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """real(*args, **options), where arguments are lists that hold traced arrays."""
+    if isinstance(real, type(np.sum)):
+        return call_function(real, args, options)
+    if isinstance(getattr(real, "__self__", real), np.ufunc) and not any(isinstance(x, Tracer) for x in args):
+        args = tuple(gathered(x) if holds_array(x) else x for x in args)
+    return real(*args, **options)
+
+
 def constant(result: Any) -> Any:
     """NumPy arrays in a result become traced values that can be assigned to."""
     if type(result) is np.ndarray:
@@ -160,28 +172,6 @@ def constant(result: Any) -> Any:
 
 
 # what makes arrays
-
-
-def is_traced(x: Any) -> bool:
-    """Whether it is, or is a nested list that holds, a traced value."""
-    if isinstance(x, Tracer) or type(x) is TracedNumber:
-        return True
-    return isinstance(x, (list, tuple)) and any(is_traced(i) for i in x)
-
-
-def gathered(x: Any, dtype: Any = None) -> Tracer:
-    """A traced array of a nested list of anything, as np.array makes it; a traced array itself."""
-    if isinstance(x, (list, tuple)) and is_traced(x):
-        parts = [gathered(i, dtype) for i in x]
-        return stack(parts)
-    if isinstance(x, Tracer) or type(x) is TracedNumber:
-        found = array_of(x)
-    else:
-        found = constant(np.asarray(x) if dtype is None else np.asarray(x, dtype))
-        if not isinstance(found, Tracer):
-            checked_dtype(np.asarray(found).dtype)
-            found = array_of(found)
-    return found if dtype is None else cast(found, checked_dtype(dtype), copy=False)
 
 
 def _array(

@@ -27,8 +27,21 @@ def trace_of(*args: Any) -> Trace:
     return trace
 
 
+def is_traced(x: Any) -> bool:
+    """Whether it is, or is a nested list that holds, a traced value."""
+    if isinstance(x, Tracer) or type(x) is TracedNumber:
+        return True
+    return isinstance(x, (list, tuple)) and any(is_traced(i) for i in x)
+
+
+def holds_array(x: Any) -> bool:
+    """Whether it is a nested list that holds a traced array."""
+    return isinstance(x, (list, tuple)) and any(isinstance(i, Tracer) or holds_array(i) for i in x)
+
+
 def operand(x: Any) -> Value | Scalar | np.generic:
-    """What the builder takes: a node, or a number that is known. Arrays and lists are captured.
+    """What the builder takes: a node, or a number that is known. Arrays and lists are captured; lists that hold traced
+    arrays are joined.
 
     Raises DTypeError for what cannot be an array of numbers."""
     if type(x) is Tracer:
@@ -46,6 +59,8 @@ def operand(x: Any) -> Value | Scalar | np.generic:
         return x
     if type(x) in SPECIAL:
         return SPECIAL[type(x)][3](x)._value  # type: ignore[no-any-return]
+    if holds_array(x):
+        return array_of(x)._value
     array = host_array(x)
     return trace_of().capture(array)
 
@@ -56,8 +71,6 @@ def host_array(x: Any) -> np.ndarray[Any, Any]:
         raise DTypeError(f"{_describe(x)} is no array of numbers; pass numbers or arrays")
     if isinstance(x, (np.ma.MaskedArray, np.matrix)):
         raise DTypeError(f"a {type(x).__name__} has a meaning of its own; write x.filled(0) or np.asarray(x)")
-    if isinstance(x, (list, tuple)) and any(isinstance(i, Tracer) for i in x):
-        raise TraceError("a list of traced values is no array; write np.stack([...]), or np.concatenate([...])")
     from .foreign import values_of
 
     array = np.asarray(values_of(x))
@@ -93,6 +106,10 @@ def array_of(x: Any) -> Tracer:
         return x
     if type(x) in SPECIAL:
         return SPECIAL[type(x)][3](x)  # type: ignore[no-any-return]
+    if holds_array(x):
+        from .lists import gathered
+
+        return gathered(x)
     trace = trace_of(x)
     value = value_of(x)
     if value.weak is not None:

@@ -17,7 +17,7 @@ from .gather import MANY_RUNS, looked_up, nonempty, runs
 from .host import host, host_one, written
 from .indexing import getitem
 from .joins import concatenate
-from .operands import array_of, fresh, fresh_array, to_index
+from .operands import array_of, fresh, fresh_array, holds_array, to_index
 from .tracer import Tracer
 from .views import broadcast_to, cast, ravel, reshape, result_type
 
@@ -32,7 +32,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     x = array_of(a)
     x, at = (ravel(x), 0) if axis is None else (x, to_axis(axis, x.ndim))
     n, head = x.shape[at], (slice(None),) * at
-    if type(indices) in (int, range) or isinstance(indices, (list, tuple)):
+    if type(indices) in (int, range) or (isinstance(indices, (list, tuple)) and not holds_array(indices)):
         numbers = np.asarray(indices)
         if numbers.size == 0:
             numbers = numbers.astype(np.intp)
@@ -166,13 +166,14 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
         raise ShapeError("list of cases must be same length as list of conditions")
     if not condlist:
         raise ShapeError("select with an empty condition list is not possible")
-    wanted = result_type(*choicelist, default)
+    *choices, default = (array_of(c) if isinstance(c, (list, tuple)) else c for c in (*choicelist, default))
+    wanted = result_type(*choices, default)
     conditions = [array_of(c) for c in condlist]
     for i, condition in enumerate(conditions):
         if condition.dtype != np.bool_:
             raise DTypeError(f"invalid entry {i} in condlist: should be boolean ndarray, not {condition.dtype}")
     result: Any = _as(default, wanted)
-    for condition, choice in zip(reversed(conditions), reversed(list(choicelist)), strict=True):
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
         result = apply("where", condition, _as(choice, wanted), result)
     return result  # type: ignore[no-any-return]
 

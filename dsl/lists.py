@@ -1,0 +1,34 @@
+"""Lists and tuples that hold traced values, nested too, as the arrays that `np.array` makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .errors import ShapeError
+from .joins import stack
+from .operands import array_of, checked_dtype, is_traced, trace_of
+from .tracer import TracedNumber, Tracer
+from .views import cast
+
+
+def gathered(x: Any, dtype: Any = None) -> Tracer:
+    """A traced array of a nested list of anything, as np.array makes it; a traced array itself. Raises ShapeError."""
+    if isinstance(x, (list, tuple)) and is_traced(x):
+        parts = [gathered(i, dtype) for i in x]
+        if len({p.shape for p in parts}) > 1:
+            shapes = ", ".join(str(p.shape) for p in parts)
+            raise ShapeError(f"a list of values of shapes {shapes} is no array; give them one shape, or pad them")
+        return stack(parts)
+    if isinstance(x, Tracer) or type(x) is TracedNumber:
+        found = array_of(x)
+        return found if dtype is None else cast(found, checked_dtype(dtype), copy=False)
+    if isinstance(x, (int, float, complex, np.number, np.bool_)):
+        number = np.asarray(x, dtype)
+        checked_dtype(number.dtype)
+        return array_of(number[()])  # in a kernel's text, not in memory
+    array = np.asarray(x, dtype)
+    checked_dtype(array.dtype)
+    trace = trace_of()
+    return Tracer(trace, trace.capture_constant(array))
