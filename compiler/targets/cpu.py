@@ -46,7 +46,7 @@ def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: i
     if axis is None or axis >= nest.parallel:
         write_rows(frame, body, begin, end)
     elif tiling is not None:
-        write_tiles(frame, body, tiling, begin, end)
+        write_tiles(frame, body, tiling, begin, end, vector_bytes)
     else:
         write_columns(frame, body, begin, end)
     for large in body.large.values():

@@ -46,7 +46,7 @@ def tiling_of(nest: LoopNest) -> Tiling | None:
     return Tiling(axis, rows, max(16, TILE_BYTES // (rows * max(sizes))), chosen)
 
 
-def write_tiles(frame: Frame, body: Body, tiling: Tiling, begin: Value, end: Value) -> None:
+def write_tiles(frame: Frame, body: Body, tiling: Tiling, begin: Value, end: Value, vector_bytes: int) -> None:
     f, nest = frame.f, frame.nest
     inner, axis = nest.parallel - 1, tiling.axis
     counts = {inner: blocks(frame.lengths[inner], tiling.columns), axis: blocks(frame.lengths[axis], tiling.rows)}
@@ -58,7 +58,7 @@ def write_tiles(frame: Frame, body: Body, tiling: Tiling, begin: Value, end: Val
         bottom = f.intrinsic("umin", "i64", top + tiling.rows, frame.lengths[axis])
         high = f.intrinsic("umin", "i64", low + tiling.columns, frame.lengths[inner])
         for operand, tile in tiles.items():
-            fill(frame, operand, tiling, tile, (top, bottom), (low, high))
+            fill(frame, operand, tiling, tile, (top, bottom), (low, high), vector_bytes)
         with f.loop(top, bottom) as row:
             frame.index[axis] = row
             for operand, tile in tiles.items():
@@ -78,7 +78,13 @@ def blocks(length: Value, block: int) -> Value:
 
 
 def fill(
-    frame: Frame, operand: int, tiling: Tiling, tile: Value, rows: tuple[Value, Value], columns: tuple[Value, Value]
+    frame: Frame,
+    operand: int,
+    tiling: Tiling,
+    tile: Value,
+    rows: tuple[Value, Value],
+    columns: tuple[Value, Value],
+    vector_bytes: int,
 ) -> None:
     """Copy the operand's elements of these rows and columns into its tile."""
     f, known, axis = frame.f, frame.nest.operands[operand], tiling.axis
@@ -89,7 +95,7 @@ def fill(
     del frame.index[axis], frame.index[inner]
     down = frame.strides.get((operand, axis), f.const(1, "i64"))
     right = frame.strides[operand, inner]
-    lanes = 16 if size <= 4 else 64 // size
+    lanes = min(16, vector_bytes // size) if size <= 4 else 64 // size  # squares that fit in the registers
     height, width = rows[1] - rows[0], columns[1] - columns[0]
     done = f.slot("i64")
     done.store(f.const(0, "i64"))
@@ -128,15 +134,16 @@ def _transpose_block(
 def transposed(rows: list[Value]) -> list[Value]:
     """The square of vectors, transposed, by shuffles that stay in 128-bit lanes and then move whole lanes.
 
-    The vectors have 4 groups of `part` elements (16 of 32 bits, 8 of 64 bits); both steps are one instruction a
-    vector on x86.
+    The vectors have 2 or 4 groups of `part` elements (8 and 16 of 32 bits, 8 of 64 bits); both steps are one
+    instruction a vector on x86.
     """
     count = len(rows)
-    part = count // 4
+    groups = 2 if count == 8 and rows[0].elem == "i32" else 4
+    part = count // groups
     zipped = [v for start in range(0, count, part) for v in _transpose_within(rows[start : start + part], part)]
     result: list[Value] = [rows[0]] * count
     for c in range(part):
-        columns = [zipped[q * part + c] for q in range(4)]
+        columns = [zipped[q * part + c] for q in range(groups)]
         for m, vector in enumerate(_transpose_groups(columns, part)):
             result[m * part + c] = vector
     return result
@@ -160,7 +167,10 @@ def _transpose_within(rows: list[Value], part: int) -> list[Value]:
 
 
 def _transpose_groups(rows: list[Value], part: int) -> list[Value]:
-    """The 4 x 4 square of groups of `part` elements, transposed."""
+    """The square of groups of `part` elements, transposed."""
+    if len(rows) == 2:
+        low, high = range(part), range(part, 2 * part)
+        return [rows[0].shuffle([*half, *(2 * part + o for o in half)], rows[1]) for half in (low, high)]
 
     def pick(a: Value, b: Value, first: int) -> Value:
         groups = [first, first + 2]

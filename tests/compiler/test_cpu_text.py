@@ -243,3 +243,9 @@ def test_the_best_of_each_column_is_not_stored_under_a_mask(combine: str) -> Non
     code = Compiled(total("1s", combine=combine), AVX2, vector_bytes=32).assembly
     masked = re.findall(r"vp?maskmov\w+\s+%ymm\d+, %ymm\d+, .*\(", code)
     assert len(masked) == 1  # what is left over of the results
+
+
+@pytest.mark.parametrize(("vector_bytes", "side"), [(32, 8), (64, 16)])
+def test_squares_that_are_transposed_fit_in_the_registers(vector_bytes: int, side: int) -> None:
+    text = print_cpu(copy("1s", "s1"), vector_bytes=vector_bytes)
+    assert text.count(f"load <{side} x i32>") == side and f"<{2 * side} x i32>" not in text
