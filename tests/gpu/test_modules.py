@@ -15,19 +15,9 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.dsl.devices import open_device
 from kernelgraph.runtime.devices import cuda_modules
+from tests.dsl.test_cuda_modules import numbered
 
 MANY = 300
-
-
-def numbered(i: int) -> Any:
-    """A function that shares no kernel with that of another number."""
-
-    def f(x: Any) -> Any:
-        for bit in bin(i)[2:]:
-            x = np.sqrt(x) if bit == "1" else x + x
-        return x
-
-    return f
 
 
 def free(device: Any) -> int:
