@@ -6,6 +6,7 @@ import numpy as np
 
 from ..runtime.program import Int, Pointer, Region
 from ..runtime.records import dataclass
+from .combiners import COMBINERS
 from .graph import Graph
 from .kernel import LoopNest
 from .maps import Map, contiguous_strides
@@ -118,8 +119,9 @@ def reduction_dtypes(graph: Graph, number: int) -> list[DType]:
     dtype = graph.nodes[node.args[0]].type.dtype
     if dtype in HALVES:
         dtype = FLOAT32
-    if dtype == BOOL and node.op not in ("any", "all"):
+    combiner = COMBINERS[node.op]
+    if dtype == BOOL and combiner.primitive not in ("or", "and"):
         dtype = UINT8
     if dtype.kind == "c":
         return [np.dtype(f"f{dtype.itemsize // 2}")] * 2
-    return [dtype, INT64] if node.op in ("argmin", "argmax") else [dtype]
+    return [dtype, INT64] if combiner.carries_index else [dtype]

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..runtime.function import Function
 from ..runtime.own import Fresh, OwnKernel
+from .combiners import COMBINERS
 from .graph import Attrs, Graph, GraphError, Node, Value
 from .ops import OPS, resolve
 from .types import INT64, ArrayType, WeakType
@@ -203,12 +204,11 @@ class Builder:
         if row.identity is None and any(a.shape[i] == 0 for i in axes):
             raise GraphError(f"zero-size array to reduction operation {op} which has no identity")
         if not axes:  # each element alone: itself, or index 0
-            alone = (
-                self.broadcast(self.const(0, result), shape) if op in ("argmin", "argmax") else self.cast(a, loop[0])
-            )
+            zero = COMBINERS[op].carries_index
+            alone = self.broadcast(self.const(0, result), shape) if zero else self.cast(a, loop[0])
             return self.cast(alone, result)
         source = self.cast(a, loop[0])
-        if source.dtype.kind == "c" and op not in ("sum", "any", "all"):  # its two parts do not reduce on their own
+        if source.dtype.kind == "c" and COMBINERS[op].primitive != "add":  # its two parts do not reduce on their own
             return self.host("reduce", [source], [ArrayType(shape, result)], op=op, axes=tuple(axes))[0]
         return self.add(op, (source.number,), ArrayType(shape, result), (("axes", tuple(axes)),))
 

@@ -13,6 +13,7 @@ from ..runtime.program import Argument, Constant, Int, Region, Scalar
 from ..runtime.records import replace
 from .access import ALIGNMENT, Access, Domain, Nest, Place, reduction_dtypes
 from .body import Body
+from .combiners import COMBINERS
 from .gathers import gathered
 from .kernel import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, Reduction
 from .literals import lift
@@ -290,7 +291,7 @@ class Emitter:
 
     def _reduction(self, number: int, values: list[Val], phase: int, found: list[Reduction]) -> None:
         combine = self.graph.nodes[number].op
-        if combine in ("argmin", "argmax"):
+        if COMBINERS[combine].carries_index:
             numbers = tuple(v.numbers[0] for v in values)
             self.finished[number] = [(phase, len(found))]
             found.append(Reduction(combine, values[0].dtype, numbers))
@@ -304,13 +305,13 @@ class Emitter:
     def _results(self, number: int) -> list[Val]:
         """The running values at the end of the loop."""
         where = self.finished[number]
-        if self.graph.nodes[number].op in ("argmin", "argmax"):
+        if COMBINERS[self.graph.nodes[number].op].carries_index:
             return [self.body.result(*where[0], part) for part in (0, 1)]
         return [self.body.result(*w) for w in where]
 
     def _finished(self, number: int) -> Val:
         results, dtype = self._results(number), self.graph.nodes[number].type.dtype
-        if self.graph.nodes[number].op in ("argmin", "argmax"):
+        if COMBINERS[self.graph.nodes[number].op].carries_index:
             return results[1].cast(dtype)
         return (self.body.pair(*results) if len(results) == 2 else results[0]).cast(dtype)
 

@@ -10,6 +10,7 @@ import numpy as np
 from ..runtime.epilogue import product
 from ..runtime.host import HOST
 from ..runtime.own import call_back
+from .combiners import COMBINERS
 from .graph import Graph, Node
 from .loop import memory_args
 from .ops import OPS
@@ -100,13 +101,12 @@ def _kernel(node: Node, *args: Array) -> Array:
 
 
 def _reduce(node: Node, a: Array) -> Array:
-    axes, name = node.attr("axes"), node.op
-    if name in ("argmin", "argmax"):
+    axes, row = node.attr("axes"), COMBINERS[node.op]
+    if row.carries_index:
         kept = [i for i in range(a.ndim) if i not in axes]
         flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
-        return np.asarray(reference(name)(flat, axis=-1)).astype(node.type.dtype)
-    keywords = {"dtype": node.type.dtype} if name in ("sum", "prod") else {}
-    return np.asarray(reference(name)(a, axis=axes, **keywords)).astype(node.type.dtype, copy=False)
+        return np.asarray(reference(node.op)(flat, axis=-1)).astype(node.type.dtype)
+    return np.asarray(row.ufunc.reduce(a, axis=axes, dtype=node.type.dtype))
 
 
 def take_slice(a: Array, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Array:

@@ -21,6 +21,7 @@ import numpy as np
 
 from ..runtime.function import Function
 from ..runtime.records import dataclass
+from .combiners import COMBINERS, Combiner
 
 POINT, LOOP = "point", "loop"
 EFFECTS = frozenset({"store", "report"})  # instructions that give no value
@@ -76,13 +77,17 @@ class Instr:
 class Reduction:
     """`combine` over the reduced axes of `values`, starting from its identity, accumulated in `dtype`.
 
-    combine: sum prod min max (NaN wins in min and max) any all argmin argmax (first NaN wins, else first index; the
-    values are (value, index) with int64 index, so are the parts of the result; part 1 is the answer).
+    combine: the name of its row in `COMBINERS`. Of a row that carries an index the values are (value, index) with int64
+    index, so are the parts of the result; part 1 is the answer.
     """
 
     combine: str
     dtype: np.dtype[Any]
     values: tuple[int, ...]
+
+    @property
+    def combiner(self) -> Combiner:
+        return COMBINERS[self.combine]
 
 
 @dataclass(frozen=True, slots=True)

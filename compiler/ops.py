@@ -32,7 +32,7 @@ class Op:
     evaluator has its own. types: the dtype rule; use `resolve`. formulas: kind of the first argument (`b i u f c`) ->
     the expansion on values of the loop's dtypes. cost: flop-equivalents an element (an add is 1).
     operator: the Python method that it answers. widen: 16-bit floats are computed in float32.
-    identity: of a reduction, or None where NumPy refuses an empty one; its `combine` in a kernel is its name.
+    identity: of a reduction, or None where NumPy refuses an empty one; how a kernel joins two results: `COMBINERS`.
     parity: `odd` where f(-x) is -f(x) for real floats, `even` where it is f(x).
     contiguous: of a library call: its arrays have no gaps.
     """
@@ -264,8 +264,8 @@ _OWN = (
 _REDUCTIONS = (
     _reduction(np.sum, rules.sum_rule, 0),
     _reduction(np.prod, rules.sum_rule, 1),
-    Op("min", "reduce", 1, np.min, rules.same_rule()),
-    Op("max", "reduce", 1, np.max, rules.same_rule()),
+    _reduction(np.min, rules.same_rule()),
+    _reduction(np.max, rules.same_rule()),
     _reduction(np.any, rules.bool_rule, False),
     _reduction(np.all, rules.bool_rule, True),
     _reduction(np.argmin, rules.index_rule),

@@ -16,7 +16,7 @@ import numpy as np
 from ..runtime.function import vectorized
 from ..runtime.records import dataclass
 from .kernel import EFFECTS, LOOP, Instr, Phase, Reduction
-from .types import BOOL, DTYPES, FLOAT32, FLOAT64, HALVES, INT64, SHORT_NAMES, DType, kind_of
+from .types import BOOL, DTYPES, FLOAT32, FLOAT64, HALVES, INT64, SHORT_NAMES, DType
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -285,24 +285,16 @@ def _call(instr: Instr, *args: Any) -> Array:
 
 
 def _reduce(reduction: Reduction, parts: Sequence[Array], axes: tuple[int, ...]) -> tuple[Array, ...]:
-    if reduction.combine.startswith("arg"):
-        return _arg_reduce(parts[0], parts[1], axes, reduction.combine == "argmin")
-    function: Any = getattr(np, reduction.combine)
-    if reduction.combine in ("sum", "prod"):
-        return (function(parts[0], axis=axes, keepdims=True, dtype=reduction.dtype),)
-    kind = kind_of(reduction.dtype)
-    if reduction.combine in ("min", "max") and 0 in (parts[0].shape[a] for a in axes):
-        high = reduction.combine == "min"
-        info: Any = np.iinfo(reduction.dtype) if kind in "iu" else None
-        identity = (np.inf if high else -np.inf) if info is None else (info.max if high else info.min)
-        return (function(parts[0], axis=axes, keepdims=True, initial=identity),)
-    return (function(parts[0], axis=axes, keepdims=True),)
+    row, dtype = reduction.combiner, reduction.dtype
+    if row.carries_index:
+        return _arg_reduce(parts[0], parts[1], axes, row.ufunc)
+    empty = {"initial": row.identity(dtype)} if 0 in (parts[0].shape[a] for a in axes) else {}
+    return (row.ufunc.reduce(parts[0], axis=axes, keepdims=True, dtype=dtype, **empty),)
 
 
-def _arg_reduce(value: Array, index: Array, axes: tuple[int, ...], least: bool) -> tuple[Array, Array]:
+def _arg_reduce(value: Array, index: Array, axes: tuple[int, ...], join: np.ufunc) -> tuple[Array, Array]:
     """The least (greatest) value and the least index that has it; NaN comes before every number."""
-    function: Any = np.min if least else np.max
-    best = function(value, axis=axes, keepdims=True)
+    best = join.reduce(value, axis=axes, keepdims=True)
     hit = (value == best) | ((value != value) & (best != best))
     last = np.iinfo(np.int64).max
     return best, np.min(np.where(hit, index, last), axis=axes, keepdims=True)

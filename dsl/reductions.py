@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.combiners import COMBINERS
 from ..compiler.graph import Value
 from ..compiler.types import FLOAT32, FLOAT64, kind_of
 from .aliasing import assign
@@ -50,7 +51,8 @@ def reduce(
         x = apply("where", where, x, _in_dtype(stand_in, x))
     builder = x._trace.builder
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
-    if op in _ARG and not axes:
+    combiner = COMBINERS[op]
+    if combiner.carries_index and not axes:
         x, axes = reshape(x, (1,)), (0,)
     if neutral is None and _given(initial) and 0 in [x.shape[i] for i in axes]:
         shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
@@ -59,14 +61,10 @@ def reduce(
         wanted = None if dtype is None else checked_dtype(dtype)
         result = fresh(builder.reduce(op, x._value, tuple(sorted(axes)), wanted), x)
         if _given(initial):
-            result = apply(_COMBINE[op], result, _in_dtype(initial, result))
+            result = apply(combiner.ufunc.__name__, result, _in_dtype(initial, result))
     if keepdims is True or (keepdims and keepdims is not NO_VALUE):
         result = fresh_array(reshape(result, kept)._value, result)
     return result if out is None else assign(out, result)
-
-
-_ARG = ("argmin", "argmax")
-_COMBINE = {"sum": "add", "prod": "multiply", "min": "minimum", "max": "maximum"}
 
 
 def _in_dtype(number: Any, like: Tracer) -> Tracer:

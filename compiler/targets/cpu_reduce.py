@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...runtime.records import dataclass
+from ..combiners import identity
 from ..kernel import Reduction
 from ..types import BOOL, FLOAT64, INT64, DType, integer_of, kind_of
 from .cpu_primitives import cast, elem_of
@@ -41,7 +42,9 @@ class Combine:
 
 def combine_of(reduction: Reduction, sources: tuple[DType, ...]) -> Combine:
     """The row for a reduction whose values have the dtypes `sources`."""
-    return COMBINES[reduction.combine](reduction.dtype, sources, reduction.combine)
+    row = reduction.combiner
+    combine = _arg if row.carries_index else _COMBINES[row.primitive]
+    return combine(reduction.dtype, sources, row.primitive)
 
 
 def across(combine: Combine, parts: Parts) -> Parts:
@@ -128,18 +131,10 @@ def _compensated(dtype: DType) -> Combine:
 
 
 def _any_all(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
-    either = name == "any"
+    either = name == "or"
     apply: Callable[[Value, Value], Value] = (lambda a, b: a | b) if either else (lambda a, b: a & b)
     truth = _simple(BOOL, BOOL, sources, 0 if either else 1, apply)
     return Combine(truth.kinds, truth.identity, truth.step, truth.merge, lambda acc: (cast(BOOL, dtype, acc[0]),))
-
-
-def _least(dtype: DType) -> float:
-    return -np.inf if kind_of(dtype) == "f" else 0 if dtype == BOOL else int(np.iinfo(dtype).min)
-
-
-def _greatest(dtype: DType) -> float:
-    return np.inf if kind_of(dtype) == "f" else 1 if dtype == BOOL else int(np.iinfo(dtype).max)
 
 
 def _less(a: Value, b: Value, dtype: DType, greatest: bool) -> Value:
@@ -154,14 +149,14 @@ def _extreme(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
     """Floats keep the number and, apart from it, ones where a NaN was met: compare-and-select alone is one instruction.
 
     The ones fill an integer as wide as the number: a vector of i1 has no registers before AVX-512."""
-    greatest = name == "max"
-    identity = _least(dtype) if greatest else _greatest(dtype)
+    greatest = name == "maximum"
+    first = identity(name, dtype)
 
     def better(a: Value, b: Value) -> Value:
         return _less(b, a, dtype, greatest).pick(b, a)
 
     if kind_of(dtype) != "f":
-        return _simple(dtype, dtype, sources, identity, better)
+        return _simple(dtype, dtype, sources, first, better)
 
     def step(acc: Parts, values: Parts) -> Parts:
         return better(acc[0], values[0]), values[0].is_nan().pick(-1, acc[1])
@@ -172,13 +167,13 @@ def _extreme(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
     def finish(acc: Parts) -> Parts:
         return (acc[1].ne(0).pick(np.nan, acc[0]),)
 
-    return Combine((dtype, integer_of(dtype)), (identity, 0), step, merge, finish)
+    return Combine((dtype, integer_of(dtype)), (first, 0), step, merge, finish)
 
 
 def _arg(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
     """The best value and the least index that has it; NaN is better than every number."""
-    greatest = name == "argmax"
-    identity = _least(dtype) if greatest else _greatest(dtype)
+    greatest = name == "maximum"
+    first = identity(name, dtype)
 
     def merge(acc: Parts, values: Parts) -> Parts:
         (best, at), (x, i) = acc, values
@@ -192,16 +187,14 @@ def _arg(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
     def step(acc: Parts, values: Parts) -> Parts:
         return merge(acc, (cast(sources[0], dtype, values[0]), values[1]))
 
-    return Combine((dtype, INT64), (identity, int(np.iinfo(np.int64).max)), step, merge, lambda acc: acc)
+    return Combine((dtype, INT64), (first, int(np.iinfo(np.int64).max)), step, merge, lambda acc: acc)
 
 
-COMBINES: dict[str, Callable[[DType, tuple[DType, ...], str], Combine]] = {
-    "sum": _sum,
-    "prod": _prod,
-    "min": _extreme,
-    "max": _extreme,
-    "any": _any_all,
-    "all": _any_all,
-    "argmin": _arg,
-    "argmax": _arg,
+_COMBINES: dict[str, Callable[[DType, tuple[DType, ...], str], Combine]] = {
+    "add": _sum,
+    "mul": _prod,
+    "minimum": _extreme,
+    "maximum": _extreme,
+    "or": _any_all,
+    "and": _any_all,
 }

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..access import Array
-from ..kernel import Reduction
+from ..combiners import identity
 from ..types import INT64, SHORT_NAMES, DType
 from .cuda_calls import Calls
 from .cuda_radix import HEAD, indented
 from .cuda_scan import running
-from .cuda_text import constant, identities
+from .cuda_text import constant
 
 SHARED = 32 * 1024  # bytes of a block
 WARPS = 8  # of a block at most
@@ -23,8 +23,6 @@ RESERVED = 1024  # bytes of a multiprocessor that are not for blocks
 TOGETHER = 4  # times 32 values that a warp loads at a time
 LEAST = 4096  # values
 EVERY = 16  # values to a place from which on this is faster than a sort
-
-_NAMES = {"mul": "prod", "maximum": "max", "minimum": "min"}
 
 
 def combine_few(calls: Calls, indices: Array, values: Array, target: Array, op: str) -> bool:
@@ -66,7 +64,7 @@ def _nothing(run: DType, op: str) -> str:
     """What changes nothing, not even the sign of a zero."""
     if part_of(op) == "add":
         return constant(run, -0.0 if run.kind == "f" else 0)
-    return identities(Reduction(_NAMES[op], run, ()))[0]
+    return constant(run, identity(op, run))
 
 
 def few_text(numbers: DType, values: DType, run: DType, op: str, warps: int, size: int) -> str:

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from ..access import Array
-from ..kernel import Reduction
+from ..combiners import identity
 from ..types import FLOAT32, HALVES, SHORT_NAMES, DType
 from .cuda_calls import Calls
-from .cuda_text import identities
+from .cuda_text import constant
 
 LENGTH = 4  # neighbours of a thread; it has 4 times as many, or 2 times if they are large
 RESIDENT = 1024  # threads that a multiprocessor should hold at once
@@ -29,8 +29,6 @@ AHEAD = 8  # of its tiles a lane looks at
 TILES = (32, 64, 128, 256)  # threads of a block: the first whose tile holds a row, or the last
 SHORT = 64  # rows up to this length are the work of one thread each
 COLUMNS = 1 << 13  # columns that fill the device with one thread each
-
-_COMBINE = {"add": "sum", "mul": "prod", "maximum": "max", "minimum": "min"}
 
 
 def accumulate(
@@ -154,7 +152,7 @@ def stretches(run: DType) -> int:
 
 
 def _identity(dtype: DType, op: str) -> str:
-    return identities(Reduction(_COMBINE[op], dtype, ()))[0]
+    return constant(dtype, identity(op, dtype))
 
 
 def _conversion(source: DType, target: DType) -> Any:

@@ -228,7 +228,7 @@ def _column(nest: LoopNest) -> Shape:
 
 def part_dtypes(reduction: Reduction) -> list[np.dtype[Any]]:
     """What a reduction carries: its value, and an index for argmin and argmax."""
-    return [reduction.dtype] + ([np.dtype(np.int64)] if reduction.combine.startswith("arg") else [])
+    return [reduction.dtype] + ([np.dtype(np.int64)] if reduction.combiner.carries_index else [])
 
 
 def _transposed_axis(nest: LoopNest) -> int | None:

@@ -13,18 +13,10 @@ import numpy as np
 
 from ...runtime.records import dataclass
 from ..kernel import Instr, LoopNest, Phase, Reduction
-from ..types import BOOL, HALVES, SHORT_NAMES
+from ..types import HALVES, SHORT_NAMES
 from .cuda_shape import Shape, part_dtypes
 
 _KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
-_COMBINE = {
-    "sum": "add",
-    "prod": "mul",
-    "min": "minimum",
-    "max": "maximum",
-    "any": "or_",
-    "all": "and_",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,36 +303,34 @@ def constant(dtype: np.dtype[Any], value: Any) -> str:
 
 def identities(reduction: Reduction) -> list[str]:
     """What changes nothing, for each part."""
-    dtype = reduction.dtype
-    if reduction.combine in ("sum", "prod", "any", "all"):
-        return [constant(dtype, 1 if reduction.combine in ("prod", "all") else 0)]
-    high = reduction.combine in ("min", "argmin")
-    if dtype.kind == "f":
-        edge: Any = np.inf if high else -np.inf
-    elif dtype == BOOL:
-        edge = high
-    else:
-        edge = (np.iinfo(dtype).max if high else np.iinfo(dtype).min)  # fmt: skip
-    last = constant(np.dtype(np.int64), np.iinfo(np.int64).max)
-    return [constant(dtype, edge)] + ([last] if reduction.combine.startswith("arg") else [])
+    row, last = reduction.combiner, np.iinfo(np.int64).max
+    found = [constant(reduction.dtype, row.identity(reduction.dtype))]
+    return [*found, constant(np.dtype(np.int64), last)] if row.carries_index else found
+
+
+def _joins(reduction: Reduction) -> str | None:
+    """The function of the vocabulary that joins two values; None where an index comes along."""
+    row = reduction.combiner
+    return None if row.carries_index else _KEYWORDS.get(row.primitive, row.primitive)
 
 
 def combine(text: Text, reduction: Reduction, target: Sequence[str], a: Sequence[str], b: Sequence[str]) -> None:
     """target = combine(a, b), part by part."""
-    if reduction.combine.startswith("arg"):
+    joins = _joins(reduction)
+    if joins is None:
         text.add(f"other = prefer_{reduction.combine}({a[0]}, {a[1]}, {b[0]}, {b[1]})")
         for name, x, y in zip(target, a, b, strict=True):
             text.add(f"{name} = select(other, {y}, {x})")
     else:
-        text.add(f"{target[0]} = {_COMBINE[reduction.combine]}({a[0]}, {b[0]})")
+        text.add(f"{target[0]} = {joins}({a[0]}, {b[0]})")
 
 
 def fold(text: Text, reduction: Reduction, names: Sequence[str], lanes: int, until: int = 1) -> list[str]:
     """Combine the halves of the lanes until only `until` are left; the names of what is left."""
     if lanes == until:
         return list(names)
-    if reduction.combine in _COMBINE:
-        text.add(f"{names[0]}_{until} = fold_{_COMBINE[reduction.combine]}_{until}({names[0]})")
+    if joins := _joins(reduction):
+        text.add(f"{names[0]}_{until} = fold_{joins}_{until}({names[0]})")
         return [f"{names[0]}_{until}"]
     current = list(names)
     while lanes > until:
@@ -353,8 +343,8 @@ def fold(text: Text, reduction: Reduction, names: Sequence[str], lanes: int, unt
 
 def butterfly(text: Text, reduction: Reduction, names: Sequence[str], among: str) -> None:
     """Combine over each `among` neighbouring threads of a warp (a power of two; what is more counts as 32)."""
-    if reduction.combine in _COMBINE:
-        text.add(f"{names[0]} = warp_{_COMBINE[reduction.combine]}({names[0]}, {among})")
+    if joins := _joins(reduction):
+        text.add(f"{names[0]} = warp_{joins}({names[0]}, {among})")
         return
     for offset in (16, 8, 4, 2, 1):
         with text.block(f"if {among} > {offset}:"):
