@@ -187,7 +187,8 @@ def random_world(rng: random.Random, name: str, layer: str = "", avoid: frozense
 
 
 def _drawn(rng: random.Random, name: str, wanted: str) -> World:
-    kind = rng.choice([*KINDS, "number", "number", "number", "number", "array"])
+    only = LAYERS[wanted].only if wanted else ()
+    kind = rng.choice(only or [*KINDS, "number", "number", "number", "number", "array"])
     values = KINDS[kind].values
     layers: list[tuple[str, str]] = []
     for level in range(rng.choice((1, 1, 2) if wanted else (0, 1, 1, 1, 2, 2, 3, 4))):
