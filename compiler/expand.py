@@ -36,9 +36,9 @@ Rule = Callable[[Builder, Node, Sequence[Value]], Value | None]
 ATS = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
-def expand(graph: Graph, target: str) -> Graph:
-    """The graph without the host calls that are kernels on the target."""
-    if target != "cuda" or not any(_rule(node) for node in graph.nodes):
+def expand(graph: Graph) -> Graph:
+    """The graph without the host calls that a target which `decomposes` has kernels for."""
+    if not any(_rule(node) for node in graph.nodes):
         return graph
     return rebuilt(graph, lambda builder, node, args: _expanded(builder, node, args))
 

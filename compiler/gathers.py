@@ -30,7 +30,7 @@ class Reports:
     """Where the kernels of a group report bad indices: one int64 for each looked-up axis of a gather."""
 
     def __init__(self, target: Target) -> None:
-        self.wanted = target.name == "cpu" or settings.verify
+        self.wanted = target.checks_indices or settings.verify
         self.buffer = -1
         # (gather, axis) -> (axis, its length, the user's line), in the order of slots
         self.rows: dict[tuple[int, int], tuple[int, int, str]] = {}

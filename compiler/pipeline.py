@@ -40,12 +40,12 @@ def cover(simple: Graph, layouts: Sequence[Layout], target: Target) -> tuple[Gra
             second |= conflict.updates
 
 
-def forms(graph: Graph, target: str, tf32: bool = False) -> tuple[Graph, ...]:
+def forms(graph: Graph, target: Target, tf32: bool = False) -> tuple[Graph, ...]:
     """The graph simplified and, where that is another, with epilogues in its matmuls."""
     types = [graph.nodes[o].type for o in graph.outputs]
-    simple = simplify(expand(graph, target))
+    simple = simplify(expand(graph) if target.decomposes else graph)
     check(simple, types, "simplify")
-    if target != "cuda":
+    if not target.epilogues:
         return (simple,)
     if tf32:
         simple = lower_precision(simple)
@@ -101,7 +101,7 @@ def stages(
         graph: Graph, layouts: Sequence[Layout], streams: str | int, loose: frozenset[int] = frozenset()
     ) -> tuple[Graph, Fusion, Program]:
         found = []
-        for form in forms(graph, target, tf32):
+        for form in forms(graph, made_for, tf32):
             prepared, fusion = cover(form, layouts, made_for)
             program = lower(prepared, fusion, layouts, made_for, fastmath, plan_body, loose)
             found.append((prepared, fusion, program))

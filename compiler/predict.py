@@ -14,7 +14,8 @@ from .target import target_of
 def predicted(graph: Graph, target: str = "cpu") -> float:
     """Microseconds. The graph is fused for it, not lowered."""
     layouts = [Layout.contiguous(graph.nodes[n].type) for n in graph.inputs]
-    prepared, fusion = cover(forms(graph, target)[0], layouts, target_of(target))
+    made_for = target_of(target)
+    prepared, fusion = cover(forms(graph, made_for)[0], layouts, made_for)
     return sum(_group(prepared, group, target) for group in fusion.groups if group.kind != "assembly")
 
 

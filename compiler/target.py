@@ -37,7 +37,8 @@ class Target:
     a point -> the size class `LoopNest.width`; calls: the kernels for host calls, see `cuda_calls.device_calls`; own: a
     kernel of the user's and its arrays -> the kernel, where the target has such; aligns: whether its texts for aligned
     memory differ from those for any other; windows: from how many points on its threads take twice as many
-    rows of shifted views (0: its texts know nothing of those)."""
+    rows of shifted views (0: its texts know nothing of those); decomposes: host calls become kernels of it where there
+    are rules; epilogues: its matmuls take a bias and an activation along; checks_indices: kernels report bad ones."""
 
     name: str
     model: CostModel
@@ -49,6 +50,9 @@ class Target:
     own: Callable[[OwnKernel, Sequence[ArrayType]], Kernel] | None = None
     aligns: bool = True
     windows: int = 0
+    decomposes: bool = False
+    epilogues: bool = False
+    checks_indices: bool = False
 
 
 def _cpu_kernel(form: LoopNest) -> Kernel:
@@ -111,7 +115,11 @@ def _cpu_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
 def target_of(name: str, gpu: GpuProperties = H200) -> Target:
     """The target `cpu` or `cuda`; gpu: the GPU that is to run it."""
     if name == "cpu":
-        return Target(name, CPU, MACHINES[name], _cpu_kernel, _cpu_launch, _cpu_width, aligns=False)
+        cpu = MACHINES[name]
+        return Target(name, CPU, cpu, _cpu_kernel, _cpu_launch, _cpu_width, aligns=False, checks_indices=True)
+    if name != "cuda":
+        raise ValueError(f"there is no target {name!r}; write 'cpu' or 'cuda'")
     launch, calls = partial(_cuda_launch, gpu), partial(_cuda_calls, gpu)
     model, machine, lanes = gpu_model(gpu), gpu_machine(gpu), 16 * gpu.multiprocessors * gpu.threads_per_multiprocessor
-    return Target(name, model, machine, _cuda_kernel, launch, _cuda_width, calls, _cuda_own, windows=lanes)
+    parts = _cuda_kernel, launch, _cuda_width, calls, _cuda_own
+    return Target(name, model, machine, *parts, windows=lanes, decomposes=True, epilogues=True)

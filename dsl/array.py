@@ -16,7 +16,6 @@ from .pointer import address
 from .spec import Spec, spec_of
 from .trace import current
 
-DLPACK_KINDS = {"cpu": 1, "cuda": 2}  # DLDeviceType
 CPU_DEVICE = (1, 0)
 WRITABLE = 1  # inspect.BufferFlags.WRITABLE
 
@@ -99,15 +98,10 @@ class Array:
         return self._host
 
     def _read(self) -> np.ndarray[Any, Any]:
-        if self._device.kind == "cpu":
+        if self._device.host_memory:
             host = self._view()
         else:
-            read = getattr(self._device, "read", None)
-            if read is None:
-                host = np.empty(self._spec.shape, self._spec.dtype)
-                self._device.download(self._memory, host)
-            else:
-                host = read(self._memory, self._spec.shape, self._spec.dtype)
+            host = self._device.read(self._memory, self._spec.shape, self._spec.dtype)
         host.flags.writeable = False
         return host
 
@@ -138,8 +132,8 @@ class Array:
         A consumer from before DLPack 1.0 knows nothing of read-only and gets a copy, but for one that asks for the
         memory itself (`copy=False`). One that asks for the CPU (`dl_device=(1, 0)`) gets a copy from other devices.
         Raises BufferError where that is not possible."""
-        on_cpu = self._device.kind == "cpu"
-        if self._device.kind == "cuda" and dl_device in (None, self.__dlpack_device__()):
+        on_cpu = self._device.host_memory
+        if self._device.foreign_streams and dl_device in (None, self.__dlpack_device__()):
             from .lending import capsule
 
             given = array(self) if copy else self
@@ -155,15 +149,15 @@ class Array:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's kind and number of the device."""
-        if self._device.kind not in DLPACK_KINDS:
+        if self._device.exchange is None:
             raise BufferError(f"an array on {self.device} has no values to exchange")
-        return (DLPACK_KINDS[self._device.kind], self._device.index)
+        return (self._device.exchange, self._device.index)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Version 3, for numba, CuPy and others. The memory is pinned for as long as the array lives: calls that use it
         come after what other libraries do on their streams, and before what they do later."""
-        if self._device.kind != "cuda":
+        if not self._device.foreign_streams:
             raise AttributeError(f"an array on {self.device} has no __cuda_array_interface__")
         from .lending import interface
 
@@ -247,7 +241,7 @@ class Array:
 
     def __buffer__(self, flags: int) -> memoryview:
         """Python's buffer protocol (from Python 3.12 on), read-only, on the CPU. Raises BufferError."""
-        if self._device.kind != "cpu":
+        if not self._device.host_memory:
             raise BufferError(f"an array on {self.device} has no host memory; write np.asarray(x)")
         if flags & WRITABLE:
             raise BufferError("a kg.Array is read-only as a buffer; write np.array(x) for a copy")
@@ -311,16 +305,16 @@ def from_numpy(values: Any, device: Device, own: bool = False, later: bool = Fal
         raise DTypeError(str(error)) from None
     spec = spec_of(ArrayType(host.shape, dtype))
     fits = host.flags.c_contiguous and host.dtype == dtype
-    if own and fits and device.kind == "cpu" and address(host) % 16 == 0:
+    if own and fits and device.host_memory and address(host) % 16 == 0:
         return Array(NumpyMemory(host), spec, device)
     memory = device.allocate(spec.nbytes)
     dense = np.ascontiguousarray(host, dtype).reshape(spec.shape)
     if later:
-        event: Event = device.upload(dense, memory, True)  # type: ignore[call-arg]
+        event = device.upload_later(dense, memory)
         hold((event,), (memory, dense))
         return Array(memory, spec, device, event)
     event = device.upload(dense, memory)
-    return Array(memory, spec, device, None if device.kind == "cpu" else event)  # the CPU has copied on return
+    return Array(memory, spec, device, None if device.host_memory else event)  # the CPU has copied on return
 
 
 def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool | None = None) -> Array:

@@ -12,13 +12,27 @@ from ..runtime.device import Device
 from ..runtime.devices import cuda_start
 from ..runtime.devices.cuda_properties import H200, GpuProperties
 from ..runtime.errors import KernelGraphError
+from ..runtime.records import dataclass
 from .errors import OptionError, UserError
 
-# kind -> module below runtime.devices, its class, and the target that kernels are printed for
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of device. module, name: below runtime.devices, and its class there. target: what kernels are printed for.
+    numbered: there can be several. gpu: it needs CUDA's packages. host_memory: as `Device` says."""
+
+    module: str
+    name: str
+    target: str
+    numbered: bool = True
+    gpu: bool = False
+    host_memory: bool = False
+
+
 DEVICES = {
-    "cpu": ("cpu", "CPUDevice", "cpu"),
-    "cuda": ("cuda", "CUDADevice", "cuda"),
-    "fake": ("fake", "FakeDevice", "cuda"),
+    "cpu": Kind("cpu", "CPUDevice", "cpu", numbered=False, host_memory=True),
+    "cuda": Kind("cuda", "CUDADevice", "cuda", gpu=True),
+    "fake": Kind("fake", "FakeDevice", "cuda"),
 }
 INSTALL = 'pip install "kernelgraph[cuda]"'
 
@@ -37,8 +51,8 @@ def parse(name: Any) -> tuple[str, int] | None:
     kind, _, number = name.partition(":")
     if kind not in DEVICES or (":" in name and not number.isdecimal()):
         raise OptionError(f"there is no device {name!r}; write one of {known}, 'cuda:1', or None")
-    if kind == "cpu" and int(number or 0):
-        raise OptionError(f"there is no device {name!r}: all cores together are one, 'cpu'")
+    if not DEVICES[kind].numbered and int(number or 0):
+        raise OptionError(f"there is no device {name!r}: all cores together are one, {kind!r}")
     return kind, int(number or 0)
 
 
@@ -73,7 +87,7 @@ def _cuda_installed() -> bool:
 def begin(place: tuple[str, int] | None) -> None:
     """The device will be opened soon (None: the default one): what takes long of that starts, beside other work."""
     place = place or _default or ("cuda", 0)
-    if place[0] == "cuda" and place not in _open and _cuda_installed():
+    if DEVICES[place[0]].gpu and place not in _open and _cuda_installed():
         cuda_start.begin(place[1])
 
 
@@ -90,8 +104,9 @@ def open_device(place: tuple[str, int]) -> Device:
 
 def gpu_at(place: tuple[str, int]) -> GpuProperties:
     """What is known of the GPU at a place; where there is none, as when programs are only looked at, an H200."""
-    found: GpuProperties | None = getattr(_open.get(place), "properties", None)
-    return found or (_looked_up(place[1]) if place[0] == "cuda" else None) or H200
+    found = _open.get(place)
+    known = None if found is None else found.properties
+    return known or (_looked_up(place[1]) if DEVICES[place[0]].gpu else None) or H200
 
 
 @functools.cache
@@ -107,9 +122,10 @@ def opened() -> list[Device]:
 
 
 def _start(kind: str, index: int) -> Device:
-    module, name, _ = DEVICES[kind]
+    row = DEVICES[kind]
     try:
-        made: Device = getattr(importlib.import_module(f"..runtime.devices.{module}", __package__), name)(index)
+        module = importlib.import_module(f"..runtime.devices.{row.module}", __package__)
+        made: Device = getattr(module, row.name)(index)
     except ImportError as error:
         raise DeviceUnavailableError(
             f"device {kind!r} needs packages that are not installed ({error}); run {INSTALL}, or write device='cpu'"
@@ -124,8 +140,8 @@ def _start(kind: str, index: int) -> Device:
 
 def target(kind: str) -> str:
     """What kernels for a device of this kind are printed for."""
-    return DEVICES[kind][2]
+    return DEVICES[kind].target
 
 
 def name_of(device: Device) -> str:
-    return device.kind if device.kind == "cpu" else f"{device.kind}:{device.index}"
+    return f"{device.kind}:{device.index}" if DEVICES[device.kind].numbered else device.kind

@@ -80,7 +80,7 @@ def run(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, 
         device = open_device(parse(name) or default())
     else:
         device = device_of(*args, *options.values()) or open_device(("cpu", 0))
-    if device.kind not in ("cpu", "fake") and function not in REFUSED and device_of(*args) is not None:
+    if device.computes and not device.host_memory and function not in REFUSED and device_of(*args) is not None:
         try:
             return _compiled(function, device, tuple(options))(*args, *options.values())
         except (UnsupportedError, TraceError):  # shapes that depend on data, functions without a kernel

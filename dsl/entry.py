@@ -91,7 +91,7 @@ def make_entry(
         "start": start,
         "MISSED": MISSED,
         "NumpyMemory": NumpyMemory,
-        "capturing": getattr(device, "is_capturing", None),
+        "capturing": device.is_capturing,
         "directly_lent": directly_lent,
         "fly": fly,
         "hold": hold,
@@ -121,7 +121,7 @@ class _Writer:
         self, captured: Captured, plan: Plan, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
     ) -> None:
         self.captured, self.plan, self.leaves, self.arrays = captured, plan, leaves, arrays
-        self.on_cpu = device.kind == "cpu"
+        self.on_cpu = device.host_memory
         self.constants: dict[str, Any] = {}
         self.places = {leaf: i for i, leaf in enumerate(i for i, x in enumerate(leaves) if type(x) is np.ndarray)}
         self.waits = self.on_cpu and bool(captured.arrays or any(type(leaves[i]) is not Array for i in arrays))
@@ -370,9 +370,9 @@ def _uploader(device: Device) -> Callable[[Any, int, list[tuple[int, Event]]], A
     return upload
 
 
-def layout_of(leaf: Any, device_kind: str) -> Layout:
-    """How an array argument lies in the memory that the kernels read."""
-    if isinstance(leaf, np.ndarray) and device_kind == "cpu" and leaf.size:
+def layout_of(leaf: Any, in_place: bool) -> Layout:
+    """How an array argument lies in the memory that the kernels read. in_place: NumPy's memory itself."""
+    if isinstance(leaf, np.ndarray) and in_place and leaf.size:
         dense = spec_of(ArrayType(leaf.shape, leaf.dtype)).strides
         strides = tuple(d if n == 1 else s for n, s, d in zip(leaf.shape, leaf.strides, dense, strict=True))
         return Layout(strides, address(leaf) % 16 == 0)

@@ -28,8 +28,8 @@ def pinned_empty(shape: Any, dtype: Any = np.float64, *, device: str | None = No
 
     shape: an int or a sequence of ints. device: whose copies it is for. Raises DTypeError, ShapeError, OutOfMemory."""
     lengths, kind = to_shape(shape), checked_dtype(dtype)
-    pinned = getattr(open_device(parse(device) or default()), "pinned", None)
-    return np.empty(lengths, kind) if pinned is None else pinned.empty(lengths, kind)
+    pinned = open_device(parse(device) or default()).pinned_empty(lengths, kind)
+    return np.empty(lengths, kind) if pinned is None else pinned
 
 
 def to_device(x: Any, device: str | None = None, *, non_blocking: bool = False) -> Array:
@@ -41,17 +41,16 @@ def to_device(x: Any, device: str | None = None, *, non_blocking: bool = False) 
     target = open_device(parse(device) or default())
     if not non_blocking or (isinstance(x, Array) and x._device is target):
         return asarray(x, device=f"{target.kind}:{target.index}")
-    if type(x) is Array and target.kind == "cpu" and hasattr(x._device, "read_later"):
+    if type(x) is Array and target.host_memory and x._device.copies_later:
         return _coming(x, target)
     host = x.numpy() if isinstance(x, Array) else x
-    later = getattr(target, "pinned", None) is not None and isinstance(host, np.ndarray)
+    later = target.copies_later and isinstance(host, np.ndarray)
     return from_numpy(host, target, later=True) if later else asarray(host, device=f"{target.kind}:{target.index}")
 
 
 def _coming(x: Array, target: Device) -> Array:
     """A GPU's array on its way to the CPU."""
-    source: Any = x._device
-    host, event = source.read_later(x._memory, x.shape, x.dtype, x._event)
+    host, event = x._device.read_later(x._memory, x.shape, x.dtype, x._event)
     hold((event,), (x._memory, host))
     return Array(NumpyMemory(host), spec_of(ArrayType(x.shape, x.dtype)), target, event)
 

@@ -76,7 +76,7 @@ class Lent:
         """A holder, which works on a stream (or UNKNOWN), and has to keep that for as long."""
         token = object()
         own = [stream for stream in library_streams(self._device) if stream.handle == handle]
-        foreign = self._device.foreign_stream  # type: ignore[attr-defined]
+        foreign = self._device.foreign_stream
         self._holders[token] = None if handle == UNKNOWN else own[0] if own else foreign(handle)
         return token
 
@@ -226,13 +226,13 @@ def borrow(value: Any, index: int, lasts: bool = False) -> SharedArray:
             event = None if stream and not lasts else side.record()
         else:
             tensor, handle = _interface(value.__cuda_array_interface__)
-            owner, stream = value, stream or device.foreign_stream(handle)  # type: ignore[attr-defined]
+            owner, stream = value, stream or device.foreign_stream(handle)
             event = stream.record() if lasts else None
     except (BufferError, RuntimeError, ValueError, AttributeError, KeyError) as error:
         raise ArgumentsError(f"{name_of(value)} cannot be read: {reason_of(error, value)}") from None
     except TypeError as error:
         raise DTypeError(f"{name_of(value)} cannot be read: {error}; convert it to float32, say") from None
-    fixed = (stream or device.foreign_stream(LEGACY),)  # type: ignore[attr-defined]
+    fixed = (stream or device.foreign_stream(LEGACY),)
     low, high = extent(tensor.shape, tensor.strides, tensor.dtype.itemsize)
     lender = Lender(lambda: [stream_of(library, device)] if known and lasts else fixed)
     memory = Borrowed(tensor.address - low, low + high, low, (owner, value), tensor.readonly, lender)
@@ -345,7 +345,7 @@ def capsule(array: Array, stream: Any, versioned: bool) -> Any:
     handle = LEGACY if stream is None else stream
     memory, token = lend(array, UNKNOWN if handle == NO_HANDSHAKE else handle)
     if handle != NO_HANDSHAKE:
-        holder = array._device.foreign_stream(handle)  # type: ignore[attr-defined]
+        holder = array._device.foreign_stream(handle)
         for event in pending(array, memory):
             holder.wait(event)
     spec = array._spec

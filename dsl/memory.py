@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
 
 from ..runtime.device import Device
 from . import array, flights
@@ -23,7 +22,7 @@ def memory_stats(device: str | None = None) -> dict[str, int]:
     to be over, of all devices. Numbers: `arrays`, the kg.Arrays alive; `calls`, those in flight; `executables`, the
     plans that are ready to run; `kernels`, those loaded.
     It walks over all of Python's objects to count them, which takes milliseconds."""
-    found: Any = _device(device)
+    found = _device(device)
     stats = dict(found.statistics())
     stats["limit"] = found.limit
     # Not all objects: one of another thread that is being made must not be held.
@@ -32,8 +31,7 @@ def memory_stats(device: str | None = None) -> dict[str, int]:
     stats["executables"] = sum(type(x).__name__.endswith("Executable") for x in holders)
     del holders
     stats["kernels"] = found.kernels
-    graphs = getattr(found, "graphs", None)
-    stats["graphs"] = graphs.kept_bytes() if graphs is not None else 0
+    stats["graphs"] = found.graph_bytes
     stats["calls"], stats["in_flight"] = flights.status()
     return stats
 
@@ -43,12 +41,12 @@ def memory_limit(nbytes: int | None = None, device: str | None = None) -> int:
 
     It takes the place of the setting `memory_limit` for that device. A call that would need more gives back what is
     cached, waits for calls in flight, and raises OutOfMemory if that is not enough. Raises OptionError."""
-    found: Any = _device(device)
+    found = _device(device)
     if nbytes is not None:
         if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 0:
             raise OptionError(f"memory_limit={nbytes!r} is no number of bytes; write 0 for no limit")
         found.limit = nbytes
-    return int(found.limit)
+    return found.limit
 
 
 def empty_cache(device: str | None = None) -> int:
@@ -56,5 +54,5 @@ def empty_cache(device: str | None = None) -> int:
     system; the bytes given back. Calls in flight are waited for, since what they hold is free after them. A GPU unloads
     the kernels that no function, call or graph needs."""
     flights.waitall()
-    found: Any = _device(device)
-    return int(found.trim())
+    found = _device(device)
+    return found.trim()

@@ -17,9 +17,7 @@ def too_large(plan: Plan, device: Device, error: OutOfMemory) -> OutOfMemory:
     if mode == "small":
         advice = "memory='small', the least there is, is in use; pass smaller arrays or free others"
     else:
-        small = schedule(
-            plan.program, "auto", "small", machine=machine_of(device.kind, getattr(device, "properties", None))
-        ).peak_bytes
+        small = schedule(plan.program, "auto", "small", machine=machine_of(device.kind, device.properties)).peak_bytes
         advice = f"memory='small' would need {small} bytes"
         if small >= peak:
             advice += ", no less; pass smaller arrays or free others"

@@ -119,7 +119,7 @@ def _waits() -> Iterator[tuple[Any, str]]:
     yield RunEvent, "finish"
     kinds = {type(device): device for device in devices.opened()}
     for device in kinds.values():
-        yield from getattr(device, "waits", lambda: ())()
+        yield from device.waits()
 
 
 @contextmanager
@@ -131,13 +131,11 @@ def _measured(recorder: Recorder) -> Iterator[None]:
             before.append((owner, name, owner.__dict__[name]))
             setattr(owner, name, _timed(recorder, owner.__dict__[name], kind, words))
         for of in dict.fromkeys(map(type, devices.opened())):
-            for name in ("upload", "download"):
+            for name in ("upload", "upload_later", "download"):
                 before.append((of, name, getattr(of, name)))
                 setattr(of, name, _copy(recorder, getattr(of, name), name))
         for device in devices.opened():
-            begin = getattr(device, "profiled", None)
-            if begin is not None:
-                before += begin(recorder)
+            before += device.profiled(recorder)
         yield
     finally:
         for owner, name, method in reversed(before):
@@ -159,7 +157,7 @@ def _timed(recorder: Recorder, method: Any, kind: str, words: Callable[..., tupl
 def _copy(recorder: Recorder, method: Any, name: str) -> Any:
     @functools.wraps(method)
     def timed(device: Any, first: Any, second: Any, *rest: Any, **options: Any) -> Any:
-        host = first if name == "upload" else second
+        host = second if name == "download" else first
         with recorder.host("copy", f"{name} ({devices.name_of(device)})", user_line(), nbytes=host.nbytes):
             return method(device, first, second, *rest, **options)
 

@@ -110,7 +110,7 @@ def _torch_view_on_gpu(torch: Any, index: int, elsewhere: View) -> View:
     layouts = _Layouts(lambda dtype: dtypes[dtype], lambda strides, itemsize: [s * itemsize for s in strides])
     device = open_device(("cuda", index))
     handle = partial(torch._C._cuda_getCurrentRawStream, index)
-    lender = Lender(lambda: (device.foreign_stream(handle() or LEGACY),), handle)  # type: ignore[attr-defined]
+    lender = Lender(lambda: (device.foreign_stream(handle() or LEGACY),), handle)
 
     def view(tensor: Any) -> Leaf | None:
         if not tensor.is_cuda:

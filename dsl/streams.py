@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,7 @@ class Stream:
         made = cls.__new__(cls)
         handle = _handle(stream)
         made._device = _gpu(device, stream)
-        made._stream = made._device.foreign_stream(handle, stream)  # type: ignore[attr-defined]
+        made._stream = made._device.foreign_stream(handle, stream)
         return made
 
     @property
@@ -98,7 +98,7 @@ class Stream:
 
     def __cuda_stream__(self) -> tuple[int, int]:
         """The protocol by which CUDA libraries exchange streams: its version and the handle."""
-        if self._device.kind != "cuda":
+        if not self._device.foreign_streams:
             raise ArgumentsError(f"a stream on {self.device} is no CUDA stream")
         return (0, self.handle)
 
@@ -148,9 +148,10 @@ def _handle(stream: Any) -> int:
 def _gpu(device: str | None, stream: Any) -> Device:
     index = getattr(stream, "device_index", None)  # PyTorch's
     place = parse(device) or ("cuda", index if isinstance(index, int) else 0)
-    if place[0] != "cuda":
+    found = open_device(place)
+    if not found.foreign_streams:
         raise OptionError(f"device={device!r} has no foreign streams; write device='cuda'")
-    return open_device(place)
+    return found
 
 
 def stream(stream: Any) -> AbstractContextManager[Stream | None]:
@@ -190,7 +191,7 @@ def synchronize(device: str | None = None) -> None:
 
 def library_streams(device: Device) -> list[Any]:
     """The streams that other libraries, as far as they are loaded, put their work on at present; the legacy one."""
-    found = {1: device.foreign_stream(1)}  # type: ignore[attr-defined]
+    found = {1: device.foreign_stream(1)}
     for name in CURRENT:
         stream = stream_of(name, device)
         if stream is not None:
@@ -208,7 +209,7 @@ def stream_of(library: str, device: Device) -> Any:
         stream = current(module, device.index)
     except Exception:  # it has no GPU, or is still being imported
         return None
-    return device.foreign_stream(_handle(stream), stream)  # type: ignore[attr-defined]
+    return device.foreign_stream(_handle(stream), stream)
 
 
 # what calls do under streams
@@ -232,8 +233,7 @@ def captured(device: Device, caller: Sequence[Any]) -> AbstractContextManager[No
     """What a call under a stream that somebody captures runs within; None for any other call."""
     if not any(each.capturing for each in caller):
         return None
-    relaxed = getattr(device, "relaxed", None)
-    return nullcontext() if relaxed is None else relaxed()
+    return device.relaxed()
 
 
 def fork(caller: Sequence[Any], after: list[tuple[int, Any]], buffers: int) -> list[tuple[Any, ...]]:

@@ -28,7 +28,7 @@ class Compiled:
     def make_ready(self, device: Device, streams: str | int, memory: str) -> None:
         """Open the trial or, where there is nothing to choose, make the plan ready. Raises PlanError, CompileError."""
         if self.executable is None:
-            machine = machine_of(device.kind, getattr(device, "properties", None))
+            machine = machine_of(device.kind, device.properties)
             self.trial = open_trial(self.program, self.plan, streams, memory, machine, device)
             if self.trial is None:
                 self.executable = prepared(device, self.plan)
@@ -44,7 +44,8 @@ class Compiled:
         """How the plan was chosen, and what the device says of it."""
         if self.trial is not None:
             yield from self.trial.lines()
-        yield from getattr(self.executable, "notes", ())
+        if self.executable is not None:
+            yield from self.executable.notes
 
     def entry(self, captured: Captured, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> Entry:
         """An entry for calls like the one with these leaves."""
@@ -56,8 +57,8 @@ class Compiled:
 
     def _final(self, captured: Captured, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> Entry:
         assert self.executable is not None
-        directly = getattr(self.executable, "direct", None)  # the CPU has it
-        return make_entry(captured, self.plan, self.executable.run, device, leaves, arrays, directly)
+        execute, direct = self.executable.run, self.executable.direct
+        return make_entry(captured, self.plan, execute, device, leaves, arrays, direct)
 
     def _on_trial(
         self, trial: Trial, captured: Captured, device: Device, leaves: Sequence[Any], arrays: Sequence[int]

@@ -15,7 +15,7 @@ from ..runtime.contest import model_plan, with_batches
 from ..runtime.device import Device
 from ..runtime.machine import machine_of
 from .capture import Argument, Captured, capture, finished_part
-from .devices import begin, default, gpu_at, open_device, target
+from .devices import DEVICES, begin, default, gpu_at, open_device, target
 from .entry import Entry, layout_of
 from .errors import located, warn
 from .options import Options
@@ -140,8 +140,8 @@ class Versions:
     # programs
 
     def layouts(self, captured: Captured, leaves: Sequence[Any]) -> tuple[Layout, ...]:
-        kind = self.kind
-        return tuple(layout_of(array, kind) for array in (*(leaves[i] for i in captured.feeds), *captured.arrays))
+        in_place = DEVICES[self.kind].host_memory
+        return tuple(layout_of(array, in_place) for array in (*(leaves[i] for i in captured.feeds), *captured.arrays))
 
     def compiled(self, captured: Captured, leaves: Sequence[Any]) -> Compiled:
         """The program and the plan of a trace for leaves like these."""

@@ -60,7 +60,8 @@ def change(array: Array, how: Callable[[Any], Any]) -> None:
 
 def _writable(array: Array) -> np.ndarray[Any, Any] | None:
     """The array's memory, where it is the CPU's and nothing else holds it."""
-    if array._device.kind != "cpu" or _references(_Holder(array._memory)) > _ALONE + 1:  # the holder's and the array's
+    held = _ALONE + 1  # the holder's and the array's
+    if not array._device.host_memory or _references(_Holder(array._memory)) > held:
         return None
     memory: Any = array._memory
     if type(memory) is not NumpyMemory:

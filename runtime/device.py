@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
 
+from .devices.cuda_properties import GpuProperties
 from .plan import Plan
+from .profile import Recorder
 from .program import Kernel
 
 
@@ -22,7 +26,9 @@ class Memory(Protocol):
 
 
 class Event(Protocol):
-    """The moment when some launched work is done."""
+    """The moment when some launched work is done.
+
+    An event of work that can fail before anybody waits may have `error`: what is known to have gone wrong, or None."""
 
     def query(self) -> bool:
         """Whether it has happened; never blocks."""
@@ -72,6 +78,8 @@ class Stream(Protocol):
 class Executable(Protocol):
     """A plan made ready: kernels loaded, argument blocks laid out."""
 
+    notes: Sequence[str] = ()  # lines for people on what it does in another way than the plan says
+
     def run(
         self,
         memories: Sequence[Any],
@@ -88,6 +96,23 @@ class Executable(Protocol):
         """
         ...
 
+    def direct(self, taken: Sequence[Any]) -> Any:
+        """A faster way to start the plan, for calls that only allocate and run; None where there is none.
+
+        taken: what such a call has in its hands, see `native_direct` and `cuda_direct`."""
+        return None
+
+    def run_timed(
+        self,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Event]],
+    ) -> tuple[tuple[Event, ...], Timing]:
+        """As `run`, on the same streams and in the same way, and its time. It blocks no longer than `run` does. Asked
+        only of a device that `measures`."""
+        raise NotImplementedError
+
 
 class Timing(Protocol):
     """How long a run takes on the device."""
@@ -99,32 +124,28 @@ class Timing(Protocol):
         ...
 
 
-class TimedExecutable(Executable, Protocol):
-    """An executable that can be measured. Devices whose executables cannot be are left to the cost model."""
-
-    def run_timed(
-        self,
-        memories: Sequence[Any],
-        arena: Any,
-        scalars: Sequence[Any],
-        after: Sequence[tuple[int, Event]],
-    ) -> tuple[tuple[Event, ...], Timing]:
-        """As `run`, on the same streams and in the same way, and its time. It blocks no longer than `run` does."""
-        ...
-
-
 class Device(Protocol):
     """A device is a value: kind and index. There is no current device.
 
-    What a device may have beside the methods below:
-    ways(plan) -> tuple[str, ...]: the ways it can run a plan (replayed as a graph, or launched step by step), its
-    own choice first; `prepare(plan, way)` then takes one. The clock chooses among them.
-    identity: a text that tells the device, its driver and settings from others; times are kept under it.
-    An executable may have `notes`, lines for people on what it does in another way than the plan says.
+    To add one, write a class that derives from this one, and a row in `DEVICES`. What stands first every device has to
+    write; what follows `# what a device may do` has an answer here that is right for a device without that ability.
     """
 
     kind: str
     index: int
+    host_memory: bool = False  # its memory is the host's: calls read NumPy arrays where they lie, results are views
+    measures: bool = False  # its executables have `run_timed`; else the cost model chooses among plans
+    copies_later: bool = False  # copies go on while the host does: `pinned_empty`, `upload_later`, `read_later`
+    computes: bool = True  # results have values: only the fake device makes none
+    exchange: int | None = None  # DLPack's number of its kind of memory; None: it has no values for other libraries
+    foreign_streams: bool = False  # other libraries put work on streams of it: `foreign_stream` knows them
+    properties: GpuProperties | None = None  # of a GPU
+    limit: int  # bytes that it may hold; 0: no limit
+
+    @property
+    def kernels(self) -> int:
+        """How many are loaded."""
+        ...
 
     def allocate(self, nbytes: int) -> Memory:
         """Uninitialised memory, aligned to 64 bytes or more. Raises OutOfMemory."""
@@ -138,12 +159,12 @@ class Device(Protocol):
         """Copy the start of `memory` into a C-contiguous host array; done on return."""
         ...
 
-    def load(self, kernels: Sequence[Kernel]) -> None:
+    def load(self, kernels: Sequence[Kernel]) -> Any:
         """Compile what neither this process nor the disk cache has, in parallel where that pays."""
         ...
 
-    def prepare(self, plan: Plan) -> Executable:
-        """Everything about a plan that can be decided before its calls."""
+    def prepare(self, plan: Plan, way: str = "") -> Executable:
+        """Everything about a plan that can be decided before its calls. way: one of `ways`; empty: its own choice."""
         ...
 
     def synchronize(self) -> None:
@@ -157,3 +178,69 @@ class Device(Protocol):
     def elapsed(self, start: Any, end: Any) -> float:
         """Milliseconds between two events of `Stream.record`; waits for them."""
         ...
+
+    def statistics(self) -> dict[str, int]:
+        """Bytes `in_use`, `cached` (free, kept for reuse), `reserved` (both) and `peak` (the most ever reserved)."""
+        ...
+
+    def trim(self) -> int:
+        """Give free memory back to the system, and unload kernels that nothing needs; the bytes given back."""
+        ...
+
+    # what a device may do
+
+    @property
+    def identity(self) -> str:
+        """What tells the device, its driver and settings from others; measured times are kept under it."""
+        return f"{self.kind} {platform.machine()} {self.properties or ''}"
+
+    def ways(self, plan: Plan) -> tuple[str, ...]:
+        """The ways it can run a plan (replayed as a graph, or launched step by step), its own choice first. The clock
+        chooses among them."""
+        return ("",)
+
+    def read(self, memory: Memory, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """Memory that is written as a new host array."""
+        host = np.empty(shape, dtype)
+        self.download(memory, host)
+        return host
+
+    def pinned_empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+        """A host array in page-locked memory, which it copies from and to while the host goes on; None: it has
+        none."""
+        return None
+
+    def upload_later(self, host: np.ndarray[Any, Any], memory: Memory) -> Event:
+        """As `upload`, but the host array may be read until the event has happened."""
+        return self.upload(host, memory)
+
+    def read_later(
+        self, memory: Memory, shape: tuple[int, ...], dtype: np.dtype[Any], after: Event | None
+    ) -> tuple[np.ndarray[Any, Any], Event]:
+        """As `read`, of memory that is written when `after` has happened; the host array is when the event has."""
+        raise NotImplementedError
+
+    def foreign_stream(self, handle: int, owner: Any = None) -> Stream:
+        """A stream of another library. handle: the driver's. owner: what keeps the handle valid."""
+        raise NotImplementedError
+
+    def is_capturing(self, handle: int) -> int:
+        """Whether the stream with this handle is being captured into a graph: 0 for no."""
+        return 0
+
+    def relaxed(self) -> AbstractContextManager[None]:
+        """Within it this thread may do what another library's capture into a graph forbids."""
+        return nullcontext()
+
+    @property
+    def graph_bytes(self) -> int:
+        """Bytes in use by replayed graphs."""
+        return 0
+
+    def profiled(self, recorder: Recorder) -> list[tuple[Any, str, Any]]:
+        """Measure steps and copies from now on; (object, attribute, value) of what it was before, to be put back."""
+        return []
+
+    def waits(self) -> Sequence[tuple[Any, str]]:
+        """(class, method) of what the host waits for its work with."""
+        return ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -26,7 +25,7 @@ def prepared(device: Device, plan: Plan, way: str = "") -> Executable:
         ends = borders(plan)
         check(plan, ends.roots, ends.exits)
     try:
-        return device.prepare(plan, way) if way else device.prepare(plan)  # type: ignore[call-arg]
+        return device.prepare(plan, way)
     except CompileError as error:
         for task in plan.tasks:
             if error.kernel == getattr(task.kernel, "name", None):
@@ -50,7 +49,7 @@ class Trial:
         self.tuner = Tuner(tuple(c.name for c in candidates), start)
         self._start = start
         self.executable = self.ready(start)
-        if not hasattr(self.executable, "run_timed"):
+        if not device.measures:
             self._settle_on(start, f"left to the model: {device.kind} takes no times")
 
     @property
@@ -93,7 +92,7 @@ class Trial:
 
     def timed(self, number: int) -> Callable[..., tuple[Event, ...]]:
         """`run` of the candidate's executable, its time noted."""
-        run_timed: Any = self.ready(number).run_timed  # type: ignore[attr-defined]
+        run_timed: Any = self.ready(number).run_timed
 
         def run(memories: Any, arena: Any, scalars: Any, after: Any) -> tuple[Event, ...]:
             events, timing = run_timed(memories, arena, scalars, after)
@@ -155,11 +154,11 @@ def open_trial(
     """What is to run a program on a device, given the model's plan; None where that is all there is to choose from."""
     if not settings.tune or settings.engine != "async" or not worth_measuring(program, plan, machine):
         return None
-    ways = tuple(getattr(device, "ways", lambda plan: ("",))(plan))
+    ways = device.ways(plan)
     side_by_side = streams == "auto" and plan.report is not None and plan.report.width != 1
     if not side_by_side and len(ways) == 1 and plan.program is program:
         return None
-    key = program_key(program, identity(device), str(streams), memory)
+    key = program_key(program, device.identity, str(streams), memory)
     sizes = bucket(program)
     known = recall(key, sizes)
     chosen = Candidate(plan, ways[0], plan.program is not program)
@@ -190,9 +189,3 @@ def open_trial(
 
 def _times(times: Any) -> str:
     return ", ".join(f"{name} {us:.1f} us" for name, us in times.items())
-
-
-def identity(device: Device) -> str:
-    """What tells a device, its driver and its settings from others: times of one say nothing about another."""
-    own = getattr(device, "identity", None)
-    return own if isinstance(own, str) else f"{device.kind} {platform.machine()} {getattr(device, 'properties', '')}"

@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from .. import machine_code, profile
-from ..device import Timing
+from ..device import Device, Executable, Timing
 from ..errors import CompileError, PlanError
 from ..loop import Branch, Loop, kernels_of
 from ..native import Engine, cores, engine, native
@@ -61,7 +61,7 @@ def _packers(heads: int, scalars: Sequence[str]) -> tuple[Callable[..., bytes], 
     return convert, convert
 
 
-class CPUExecutable:
+class CPUExecutable(Executable):
     """A plan with its kernels loaded. `run` starts it once: see the protocol in `device.py`."""
 
     def __init__(self, device: CPUDevice, plan: Plan) -> None:
@@ -82,7 +82,8 @@ class CPUExecutable:
         self._order: tuple[int, ...] = ()
         self._completion: list[tuple[int, int]] = []
         self._pack = self._convert = _packers(0, ())[1]
-        self.run: Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events] = self._any_way
+        self.run: Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events]  # type: ignore[assignment]
+        self.run = self._any_way
         self._runs_inline = native() is not None and self.cost < INLINE_US and not self.needs_python
         if native() is not None:
             self._attach()
@@ -290,17 +291,21 @@ def _check(plan: Plan) -> None:
             raise PlanError(f"{step}: {plan.tasks[step.task].units} units")
 
 
-class CPUDevice:
+class CPUDevice(Device):
     """This machine's cores and memory. All methods may be called from any thread."""
 
     kind = "cpu"
+    host_memory = True
+    measures = True
+    exchange = 1
 
     def __init__(self, index: int = 0) -> None:
         self.index = index
         self.pool = Pool()
-        self.allocate = self.pool.allocate
-        self.trim = self.pool.trim
-        self.statistics = self.pool.statistics
+        # the pool's own methods, one Python call less each
+        self.allocate = self.pool.allocate  # type: ignore[method-assign]
+        self.trim = self.pool.trim  # type: ignore[method-assign]
+        self.statistics = self.pool.statistics  # type: ignore[method-assign]
         self._loaded: dict[Kernel, machine_code.Code] = {}  # used longest ago first
         self._lock = threading.Lock()
 
@@ -351,7 +356,7 @@ class CPUDevice:
                 del self._loaded[next(iter(self._loaded))]
         return [cast(machine_code.Code, found[kernel]) for kernel in kernels]
 
-    def prepare(self, plan: Plan) -> CPUExecutable:
+    def prepare(self, plan: Plan, way: str = "") -> CPUExecutable:
         return CPUExecutable(self, plan)
 
     def synchronize(self) -> None:

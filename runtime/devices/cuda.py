@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..device import Device
 from ..errors import CompileError, DeviceLost, LaunchError, OutOfMemory
 from ..loop import kernels_of
 from ..plan import Plan
@@ -40,13 +41,17 @@ RECENT, SHOWN = 16, 8  # calls that a lost device can name, and steps that it do
 STREAMS = 8  # that calls rotate over; a wider plan adds more
 
 
-class CUDADevice:
+class CUDADevice(Device):
     """GPU number `index`. All methods may be called from any thread. Raises DeviceNotFound.
 
     context: what stands between the device and the hardware; tests bring their own.
     """
 
     kind = "cuda"
+    exchange = 2
+    measures = True
+    copies_later = True
+    foreign_streams = True
 
     def __init__(self, index: int = 0, context: Any = None) -> None:
         self.index = index
@@ -55,11 +60,12 @@ class CUDADevice:
         self.events = EventPool(self.context, self.failure)
         self.recent: deque[tuple[CudaEvent, tuple[str, ...]]] = deque(maxlen=RECENT)  # calls: their ends, their steps
         self.pool = DevicePool(self._memory, self.context.release, self.context.synchronize)
-        self.allocate, self.statistics = self.pool.allocate, self.pool.statistics
+        self.allocate = self.pool.allocate  # type: ignore[method-assign]
+        self.statistics = self.pool.statistics  # type: ignore[method-assign]
         self.blas = Blas(
             self.pool.allocate, self.properties.memory_bytes, self.context.driver, lambda: self.new_stream(False)
         )
-        self.is_capturing = self.context.driver.is_capturing
+        self.is_capturing = self.context.driver.is_capturing  # type: ignore[method-assign, assignment]
         self.graphs = Graphs(self)
         self.captures = Captures(self)
         self.timed_events = EventPool(self.context, self.failure, timed=True)
@@ -98,10 +104,13 @@ class CUDADevice:
     def limit(self, nbytes: int) -> None:
         self.pool.limit.own = nbytes
 
-    def upload(self, host: np.ndarray[Any, Any], memory: Any, later: bool = False) -> CudaEvent:
-        """later: the host array may be read until the event has happened."""
+    def upload(self, host: np.ndarray[Any, Any], memory: Any) -> CudaEvent:
         self.context.enter()
-        return self._transfers.upload(host, memory, later)
+        return self._transfers.upload(host, memory, False)
+
+    def upload_later(self, host: np.ndarray[Any, Any], memory: Any) -> CudaEvent:
+        self.context.enter()
+        return self._transfers.upload(host, memory, True)
 
     def download(self, memory: Any, host: np.ndarray[Any, Any]) -> None:
         self.context.enter()
@@ -118,10 +127,16 @@ class CUDADevice:
     def read_later(
         self, memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any], after: Any
     ) -> tuple[np.ndarray[Any, Any], CudaEvent]:
-        """As `read`, of memory that is written when `after` has happened; the host array is when the event has."""
         self.context.enter()
         host = self.pinned.empty(shape, dtype)
         return host, self._transfers.download_later(memory, host, after)
+
+    def pinned_empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        return self.pinned.empty(shape, dtype)
+
+    @property
+    def graph_bytes(self) -> int:
+        return self.graphs.kept_bytes()
 
     def trim(self) -> int:
         """Give free memory back to the driver, and unload the kernels that nothing needs; the bytes given back."""

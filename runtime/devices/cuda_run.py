@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from .. import profile
 from ..borders import ENTRY, borders
+from ..device import Executable
 from ..errors import LaunchError
 from ..loop import kernels_of
 from ..native_direct import Taken
@@ -39,7 +40,7 @@ class Runner(Protocol):
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int: ...
 
 
-class CUDAExecutable:
+class CUDAExecutable(Executable):
     """See `Executable` in `device.py`. One call is issued at a time; calls overlap on the device."""
 
     def __init__(self, device: Any, plan: Plan, way: str = "") -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..borders import ENTRY, borders
-from ..device import Event
+from ..device import Device, Event, Executable
 from ..errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ..loop import kernels_of
 from ..plan import Launch, Plan, Record, Wait
@@ -103,7 +103,7 @@ class Unread:
 
 
 @dataclass
-class FakeDevice:
+class FakeDevice(Device):
     """kind `fake`. log: what was asked, in order, as plain tuples.
 
     capacity: bytes that can be allocated at once; more raises OutOfMemory. eager: work is done as soon as it is asked
@@ -112,11 +112,14 @@ class FakeDevice:
     default what the cost model predicted.
     """
 
+    computes = False
+    measures = True
+
     index: int = 0
     capacity: int | None = None
     eager: bool = True
     time_of: Callable[[Plan, str], float] | None = None
-    ways: Callable[[Plan], tuple[str, ...]] = lambda plan: ("",)
+    ways: Callable[[Plan], tuple[str, ...]] = lambda plan: ("",)  # type: ignore[assignment]
     kind: str = "fake"
     log: list[tuple[Any, ...]] = field(default_factory=list)
     in_use: int = 0
@@ -275,7 +278,7 @@ class FakeStream:
             self._tail.happen()
 
 
-class FakeExecutable:
+class FakeExecutable(Executable):
     """Walks the plan's steps and logs each: launch with its task's name and argument values, record, wait.
 
     A launch is preceded by `("after", stream, event number)` for each event in `after` of a buffer that it touches.

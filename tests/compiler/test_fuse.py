@@ -23,7 +23,7 @@ def groups_of(make, *shapes, target="cpu"):
     outputs = make(b, *(b.input(ArrayType(s, np.float32)) for s in shapes))
     graph = b.finish(outputs if isinstance(outputs, list) else [outputs])
     layouts = [pipeline.Layout.contiguous(graph.nodes[i].type) for i in graph.inputs]
-    fusion = pipeline.cover(pipeline.forms(graph, target)[0], layouts, target_of(target))[1]
+    fusion = pipeline.cover(pipeline.forms(graph, target_of(target))[0], layouts, target_of(target))[1]
     return [g for g in fusion.groups if g.kind != "assembly"]
 
 
@@ -106,7 +106,7 @@ def test_a_costly_stencil_of_a_computed_array_is_stored_first():
 def test_groups_cover_the_graph_in_a_runnable_order(case):
     graph, arrays = case
     layouts = [pipeline.Layout(a.strides) for a in arrays]
-    graph, fusion = pipeline.cover(pipeline.forms(graph, "cpu")[0], layouts, target_of("cpu"))
+    graph, fusion = pipeline.cover(pipeline.forms(graph, target_of("cpu"))[0], layouts, target_of("cpu"))
     done = {n for n, node in enumerate(graph.nodes) if OPS[node.op].kind == "source"}
     stored: set[int] = set()
     for group in fusion.groups:

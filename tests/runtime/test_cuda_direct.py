@@ -15,7 +15,6 @@ import pytest
 from kernelgraph.runtime.devices import cuda, cuda_direct
 from kernelgraph.runtime.devices.cuda_streams import CapturedEvent
 from kernelgraph.runtime.native_direct import Taken
-from kernelgraph.runtime.trial import identity
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 from cuda_calls import call, chain, counted, device_on, ready, start  # noqa: E402
@@ -152,12 +151,12 @@ def test_a_direct_call_on_somebodys_stream(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_winners_are_kept_by_gpu_and_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     device = device_on(FakeContext())
-    first = identity(device)
+    first = device.identity
     assert first == device.identity and "H200" in first and "13.0" in first and "nvmath-python" in first
     monkeypatch.setattr(device.context.driver, "version", lambda: (13, 1))
-    second = identity(device)
+    second = device.identity
     device.properties = replace(device.properties, multiprocessors=100)
-    assert len({first, second, identity(device)}) == 3
+    assert len({first, second, device.identity}) == 3
 
 
 @pytest.mark.parametrize("way", ["streams", "replay"])
