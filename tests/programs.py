@@ -1,0 +1,458 @@
+"""Random programs over arrays: views, aliases, assignment, `out=` and masks on every layout, compared with NumPy.
+
+Compared are values, dtypes, shapes, **and what was written to the arguments**; where NumPy raises, ours does in kind.
+
+python -m tests.programs --count 50000 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import faulthandler
+import random
+import re
+import signal
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import kernelgraph as kg
+from tests.program_parts import COMPUTED, DTYPES, KEYS, LAYOUTS, MADE, NAMED, NUMBERS, PRELUDE, SHAPES, WHOLE, WRITES
+
+SECONDS = 60
+BATCH = 50
+MOST, LARGEST = 64, 100  # elements of an array, and their size: sums are exact, casts to int8 defined
+NEAR = {"e": 1e-2, "f": 1e-5, "d": 1e-12, "F": 1e-5, "D": 1e-12}
+_SCOPE: dict[str, Any] = {}
+exec(PRELUDE, _SCOPE)
+
+
+@dataclass(frozen=True)
+class Program:
+    """One function's text, and how its arguments are made."""
+
+    name: str
+    setup: tuple[tuple[str, str], ...]  # (name, expression); `K` in it is the turn's number
+    arguments: tuple[str, ...]
+    lines: tuple[str, ...]
+    results: tuple[str, ...]
+    split: bool = False
+
+    @property
+    def text(self) -> str:
+        body = "\n".join(self.lines).replace("\n", "\n    ")
+        ends = ", ".join(self.results) + ("," if len(self.results) == 1 else "")
+        heads = ", ".join(_parameters(self.arguments))
+        return f"def {self.name}({heads}):\n    {body or 'pass'}\n    return {f'({ends})' if ends else 'None'}\n"
+
+    def program(self) -> str:
+        """A program that prints both: `python FILE` NumPy's, `python FILE traced` ours."""
+        options = ", untraceable='split'" if self.split else ""
+        made = "".join(f"    {name} = {text}\n" for name, text in self.setup)
+        kept = ", ".join(name for name, _ in self.setup)
+        return (
+            f"import sys\n\nimport kernelgraph as kg\n{PRELUDE}\n\n{self.text}\n\n"
+            f"f = kg.kernel_graph({self.name}, device='cpu'{options}) if sys.argv[1:] else {self.name}\n"
+            f"for K in range(2):\n{made}    print(f({', '.join(self.arguments)}))\n    print('arguments', {kept})\n"
+        )
+
+
+def _parameters(arguments: tuple[str, ...]) -> list[str]:
+    """The parameters' names: `a b c`, whatever is passed."""
+    return list("abc"[: len(arguments)])
+
+
+# making them
+
+
+def random_program(rng: random.Random, name: str, avoid: frozenset[str] = frozenset()) -> Program:
+    """Statements that are tried in NumPy as they are drawn; the last may be one that NumPy refuses."""
+    program = Program(name, *_drawn_arguments(rng), (), (), rng.random() < 0.25)
+    state = _started(program, 0)
+    while state is None or not _is_small(state):
+        program = Program(name, *_drawn_arguments(rng), (), (), rng.random() < 0.25)
+        state = _started(program, 0)
+    for _ in range(rng.randint(3, 10)):
+        for _ in range(20):
+            template = rng.choice(MADE if rng.random() < 0.55 else WRITES)
+            if template in avoid:
+                continue
+            line = _filled(rng, template, state)
+            problem = _run(line, state)
+            if problem is None and _is_small(state):
+                program = replace(program, lines=(*program.lines, line))
+                break
+            if isinstance(problem, (ValueError, TypeError, IndexError, OverflowError)) and rng.random() < 0.01:
+                return _returned(replace(program, lines=(*program.lines, line)), state)
+            state = _replayed(program)
+    return _returned(program, state)
+
+
+def _returned(program: Program, state: dict[str, Any]) -> Program:
+    names = [n for n, v in state.items() if len(n) < 4 and isinstance(v, (np.ndarray, np.generic)) and n not in "abc"]
+    return replace(program, results=tuple(names[-6:]) or ("a",))
+
+
+def _drawn_arguments(rng: random.Random) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    setup, arguments, shape = [], [], rng.choice(SHAPES)
+    dtype = rng.choice(DTYPES)
+    for name in "xyz"[: rng.choice((1, 2, 2, 3))]:
+        shape = shape if rng.random() < 0.6 else rng.choice(SHAPES)
+        dtype = dtype if rng.random() < 0.7 else rng.choice(DTYPES)
+        text = rng.choice(LAYOUTS).replace("$x", f"made({shape}, {dtype!r}, K + {len(setup)})")
+        setup.append((name, text))
+        arguments.append(name)
+    kind = rng.random()
+    if kind < 0.05 and len(arguments) > 1:
+        arguments[1] = arguments[0]
+    elif kind < 0.1 and len(arguments) > 1:
+        arguments[:2] = ["x[1:]", "x[:-1]"]
+    elif kind < 0.15:
+        arguments[0] = "x.T"
+    return tuple(setup), tuple(arguments)
+
+
+def _started(program: Program, turn: int) -> dict[str, Any] | None:
+    state: dict[str, Any] = {**_SCOPE, "K": turn}
+    try:
+        for name, text in program.setup:
+            state[name] = eval(text, state)
+        given = [eval(text, state) for text in program.arguments]
+    except (ValueError, IndexError):
+        return None
+    return {**_SCOPE, **dict(zip("abc", given, strict=False))}
+
+
+def _replayed(program: Program) -> dict[str, Any]:
+    state = _started(program, 0)
+    assert state is not None
+    for line in program.lines:
+        _run(line, state)
+    return state
+
+
+def _run(line: str, state: dict[str, Any]) -> Exception | None:
+    try:
+        exec(_compiled(line), state)
+    except Exception as error:
+        return error
+    return None
+
+
+_CODES: dict[str, Any] = {}
+
+
+def _compiled(line: str) -> Any:
+    if len(_CODES) > 20_000:
+        _CODES.clear()
+    if line not in _CODES:
+        _CODES[line] = compile(line, "<program>", "exec")
+    return _CODES[line]
+
+
+def _is_small(state: dict[str, Any]) -> bool:
+    """Whether all arrays are small and of small finite numbers."""
+    for value in state.values():
+        if isinstance(value, (np.ndarray, np.generic)):
+            if value.size > MOST or value.ndim > 3 or value.dtype.kind not in "?biufc" or value.dtype.kind == "u":
+                return False
+            if value.size and not (np.abs(value).max() <= LARGEST if value.dtype != bool else True):
+                return False
+    return True
+
+
+def _filled(rng: random.Random, template: str, state: dict[str, Any]) -> str:
+    """A template with names, indices and numbers; new names follow the old ones."""
+    arrays = [n for n, v in state.items() if len(n) < 4 and isinstance(v, (np.ndarray, np.generic))]
+    fresh = sum(n[0] == "v" and n[1:].isdigit() for n in state)
+    text = template
+    chosen = {s: rng.choice(arrays) for s in "abc"}
+    while "$k" in text:
+        at = text.index("$k")
+        subject = re.search(r"(\$[abc])[.\w]*\[$", text[:at]) or re.search(r"(\$[abc])", text)
+        text = text[:at] + _key(rng, state, chosen[subject[1][1]] if subject else "a") + text[at + 2 :]
+    for slot, options in (("$j", COMPUTED), ("$s", NUMBERS), ("$d", NAMED), ("$i", ("0", "-1", "1"))):
+        while slot in text:
+            text = text.replace(slot, rng.choice(options), 1)
+    for slot, name in chosen.items():
+        text = text.replace(f"${slot}", name)
+    return text.replace("$n", f"v{fresh}").replace("$m", f"v{fresh + 1}")
+
+
+def _key(rng: random.Random, state: dict[str, Any], name: str) -> str:
+    array = state[name]
+    if rng.random() < 0.4 or not array.ndim:
+        return rng.choice(WHOLE).replace("$a", name)
+    return ", ".join(rng.choice(KEYS) for _ in range(rng.randint(1, array.ndim)))
+
+
+# running them
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a program: refused (in words), wrong (in words), or right."""
+
+    calls: int
+    refused: str = ""
+    wrong: str = ""
+
+
+class Hang(BaseException):
+    """A program took longer than SECONDS."""
+
+
+def _called(function: Any, program: Program, turn: int) -> tuple[Any, dict[str, Any], BaseException | None]:
+    state: dict[str, Any] = {**_SCOPE, "K": turn}
+    for name, text in program.setup:
+        state[name] = eval(text, state)
+    given = [eval(text, state) for text in program.arguments]
+    try:
+        result, problem = function(*given), None
+        if function.__class__ is kg.KernelGraph and result is not None:
+            for leaf in result:
+                if isinstance(leaf, kg.Array):
+                    leaf.wait()
+    except Exception as error:
+        result, problem = None, error
+    return result, {name: state[name] for name, _ in program.setup}, problem
+
+
+def _is_exact(value: Any) -> bool:
+    return _is_small({"v": value})
+
+
+def checked(program: Program, function: Any, device: str) -> Outcome:
+    """Two calls with other numbers; the first difference ends it."""
+    options = {"untraceable": "split"} if program.split else {}
+    traced = kg.kernel_graph(function, device=device, **options)
+    for turn in range(2):
+        wanted, written, problem = _called(function, program, turn)
+        if problem is None and turn and not all(map(_is_exact, [*_leaves(wanted), *written.values()])):
+            return Outcome(turn)
+        if isinstance(problem, (NameError, AttributeError)):
+            return Outcome(turn)  # no program (one that is being made smaller)
+        got, ours, refusal = _called(traced, program, turn)
+        words, refused = "", ""
+        if refusal is not None:
+            if problem is not None and isinstance(refusal, type(problem)):
+                return Outcome(turn + 1)
+            if problem is not None and not isinstance(refusal, (kg.UnsupportedError, kg.TraceError)):
+                words = f"error {refusal!r} for {problem!r}"
+            elif not isinstance(refusal, kg.KernelGraphError):
+                words = f"error {refusal!r} for {_shown(wanted)}"
+            elif not re.match(r"\S+\.py:\d+: ", str(refusal)):
+                words = f"a refusal without a line: {refusal}"
+            else:
+                refused = _words(refusal)
+                clean = {name: value for name, value in _called(lambda *_: None, program, turn)[1].items()}
+                words = _difference(ours, clean)
+                words = words and f"refused ({refusal}), but an argument was written: {words}"
+        elif problem is not None:
+            words = f"NumPy raises {problem!r}, ours gives {_shown(got)}"
+        else:
+            pairs = enumerate(zip(_leaves(got), _leaves(wanted), strict=True))
+            words = next((f"result {i}: {w}" for i, (g, v) in pairs if (w := _unlike(g, v))), "")
+            words = words or _difference(ours, written)
+        if words or refused:
+            return Outcome(turn + 1, refused, f"call {turn + 1}: {words}" if words else "")
+    return Outcome(2)
+
+
+def _leaves(result: Any) -> list[Any]:
+    return [] if result is None else list(result)
+
+
+def _difference(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    return next((f"written to {name}: {w}" for name in ours if (w := _unlike(ours[name], theirs[name]))), "")
+
+
+def _unlike(got: Any, want: Any) -> str:
+    """In words, how one array differs from the other."""
+    got, want = np.asarray(got), np.asarray(want)
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"{got.dtype}{list(got.shape)} for {want.dtype}{list(want.shape)}"
+    near = NEAR.get(want.dtype.char)
+    if near is None:
+        same = np.array_equal(got, want)
+    else:
+        same = np.allclose(got, want, rtol=near, atol=near * LARGEST, equal_nan=True)
+    return "" if same else f"{got.tolist()} for {want.tolist()}"
+
+
+def _shown(value: Any) -> str:
+    return re.sub(r" at 0x\w+", "", repr([np.asarray(v).tolist() for v in _leaves(value)]))[:200]
+
+
+def _words(error: BaseException) -> str:
+    text = re.sub(r"^\S+\.py:\d+: ", "", str(error).split("\n")[0])
+    return f"{type(error).__name__}: " + re.sub(r"'[^']*'|[0-9.]+|\[[^]]*\]|\([^)]*\)", "_", text)[:90]
+
+
+def outcomes(programs: list[Program], folder: Path, device: str, label: str) -> Iterator[tuple[Program, Outcome]]:
+    """Each program's outcome; all stand in one file."""
+    path = folder / f"{label}.py"
+    path.write_text(PRELUDE + "\n\n" + "\n\n".join(p.text for p in programs))
+    scope: dict[str, Any] = {"__name__": label, "__file__": str(path)}
+    exec(compile(path.read_text(), str(path), "exec"), scope)
+    previous = signal.signal(signal.SIGALRM, _hangs)
+    try:
+        for program in programs:
+            signal.alarm(SECONDS)
+            try:
+                outcome = checked(program, scope[program.name], device)
+            except Hang:
+                outcome = Outcome(1, wrong=f"no end in {SECONDS} s")
+            finally:
+                signal.alarm(0)
+            yield program, outcome
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+
+
+def _hangs(*_: Any) -> None:
+    raise Hang
+
+
+# making them smaller
+
+
+def shrunk(program: Program, folder: Path, device: str) -> tuple[Program, Outcome]:
+    """The smallest program found, by leaving out one thing after the other, that is still wrong in the same way."""
+    counter = iter(range(10**9))
+
+    def outcome_of(candidate: Program) -> Outcome:
+        try:
+            return next(iter(outcomes([candidate], folder, device, f"shrink_{program.name}_{next(counter)}")))[1]
+        except Exception:
+            return Outcome(0)
+
+    best, found = program, outcome_of(program)
+    kind, going = _mechanism(found), bool(found.wrong)
+    while going:
+        going = False
+        for candidate in _smaller(best):
+            outcome = outcome_of(candidate)
+            if outcome.wrong and _mechanism(outcome) == kind:
+                best, found, going = candidate, outcome, True
+                break
+    return best, found
+
+
+def _mechanism(outcome: Outcome) -> str:
+    return re.sub(r"^call \d+: ", "", outcome.wrong).split(" ")[0]
+
+
+def _smaller(program: Program) -> Iterator[Program]:
+    for i in reversed(range(len(program.lines))):
+        yield replace(program, lines=program.lines[:i] + program.lines[i + 1 :])
+    for i in range(len(program.results)):
+        if len(program.results) > 1:
+            yield replace(program, results=program.results[:i] + program.results[i + 1 :])
+    if program.split:
+        yield replace(program, split=False)
+    if program.results != ("a",):
+        yield replace(program, results=("a",))
+    for i, (name, text) in enumerate(program.setup):
+        for simple in (
+            re.sub(r"K \+ \d", "K", text),
+            (re.findall(r"made\(\([^)]*\), '[^']*', [^)]*\)", text) or [text])[0],
+        ):
+            if simple != text:
+                yield replace(program, setup=(*program.setup[:i], (name, simple), *program.setup[i + 1 :]))
+    if len(program.arguments) > 1:
+        yield replace(program, arguments=program.arguments[:-1])
+
+
+# reporting
+
+
+@dataclass
+class Report:
+    """Counts over all programs."""
+
+    programs: int
+    calls: int
+    statements: int
+    refused: collections.Counter[str]
+    wrong: list[tuple[Program, Outcome]]
+    seconds: float
+
+    def __str__(self) -> str:
+        kinds = "".join(f"\n  {n:7} {words}" for words, n in self.refused.most_common())
+        total = sum(self.refused.values())
+        return (
+            f"{self.programs} programs, {self.statements} statements, {self.calls} calls, {len(self.wrong)} wrong, "
+            f"{total} refused ({100 * total / max(self.programs, 1):.1f} %), {self.seconds:.0f} s; refused:{kinds}"
+        )
+
+
+def explore(
+    count: int,
+    seed: int,
+    device: str,
+    show: Callable[[Program, Outcome], None] | None = None,
+    avoid: frozenset[str] = frozenset(),
+) -> Report:
+    """So many programs, each a function of the seed and its number."""
+    report = Report(0, 0, 0, collections.Counter(), [], 0.0)
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as made, warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        folder = Path(made)
+        for first in range(0, count, BATCH):
+            numbers = range(first, min(first + BATCH, count))
+            programs = [random_program(random.Random(f"{seed}:{n}"), f"p{n}", avoid) for n in numbers]
+            for program, outcome in outcomes(programs, folder, device, f"programs_{seed}_{first}"):
+                report.programs += 1
+                report.statements += len(program.lines)
+                report.calls += outcome.calls
+                if outcome.refused:
+                    report.refused[outcome.refused] += 1
+                if outcome.wrong:
+                    report.wrong.append((program, outcome))
+                    if show:
+                        small, again = shrunk(program, folder, device)
+                        alone = bool(again.wrong)
+                        show(small, again if alone else replace(outcome, wrong=f"{outcome.wrong} (not alone)"))
+            for path in folder.iterdir():
+                path.unlink()
+    report.seconds = time.monotonic() - start
+    return report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--show", type=int, default=20, help="how many wrong programs are printed, made small")
+    given = parser.parse_args()
+    faulthandler.enable()
+    shown = 0
+
+    def show(program: Program, outcome: Outcome) -> None:
+        nonlocal shown
+        shown += 1
+        if shown <= given.show:
+            setup = "; ".join(f"{name} = {text}" for name, text in program.setup)
+            called = ", ".join(program.arguments) + (" (split)" if program.split else "")
+            print(
+                f"# {outcome.wrong[:400]}\n# {setup}; called with {called}\n{program.text}",
+                flush=True,
+            )
+
+    report = explore(given.count, given.seed, given.device, show)
+    print(report)
+    raise SystemExit(1 if report.wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
