@@ -16,7 +16,7 @@ import numpy as np
 from ..compiler.materialize import Layout
 from ..compiler.types import ArrayType
 from ..runtime.borders import borders
-from ..runtime.device import Device, Event
+from ..runtime.device import Device, Event, outcome
 from ..runtime.errors import OutOfMemory
 from ..runtime.native_direct import ARENA, Taken
 from ..runtime.plan import Plan
@@ -332,9 +332,7 @@ def settled(events: Sequence[Event], arrays: Sequence[Array], wait: bool, over: 
             finish()
     well = True
     for array, event in zip(arrays, events, strict=True):
-        try:
-            event.wait()
-        except Exception:
+        if outcome(event) is not None:
             array._event = event
             well = False
     if well:

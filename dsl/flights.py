@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
 from typing import Any
 
-from ..runtime.device import Event
+from ..runtime.device import Event, outcome
 
 _flights: deque[tuple[tuple[Event, ...], Any, int]] = deque()
 _held = [0]  # bytes that calls in flight hold; threads may leave it a little off, until nothing is in flight
@@ -72,8 +71,7 @@ def _land() -> None:
         return
     try:
         for event in flight[0]:
-            with suppress(Exception):
-                event.wait()
+            outcome(event)
     except BaseException:  # interrupted: it is still in flight
         _flights.appendleft(flight)
         raise

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .devices.cuda_properties import GpuProperties
+from .errors import KernelGraphError
 from .plan import Plan
 from .profile import Recorder
 from .program import Kernel
@@ -37,6 +38,21 @@ class Event(Protocol):
     def wait(self) -> None:
         """Block until it has happened. Raises what the work raised."""
         ...
+
+
+def outcome(event: Event) -> Exception | None:
+    """What the work raised, once it is done. What a signal handler raises meanwhile is raised."""
+    try:
+        event.wait()
+    except KernelGraphError as error:
+        return error
+    except Exception as error:
+        if hasattr(event, "failure"):  # another error than that is the handler's
+            failure = event.failure if event.query() else None
+            if failure is None or failure.error is not error:
+                raise
+        return error
+    return None
 
 
 class Stream(Protocol):

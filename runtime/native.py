@@ -31,20 +31,33 @@ from . import (
     native_poison,
     native_queues,
     native_records,
+    native_signals,
     native_streams,
     symbols,
 )
 from .cache import digest
 from .errors import CompileError
-from .interrupts import uninterrupted
-from .native_records import ACTIVE, AWAKE, BEGUN, CHAOS, ENGINE_BYTES, FREE, HOST, LIVE, PARKED, READY, SLOT_COUNT
+from .interrupts import SIGNALS_AT, uninterrupted
+from .native_records import (
+    ACTIVE,
+    AWAKE,
+    BEGUN,
+    CHAOS,
+    ENGINE_BYTES,
+    FREE,
+    HOST,
+    LIVE,
+    PARKED,
+    READY,
+    SIGNALS,
+    SLOT_COUNT,
+)
 from .settings import settings
 
-HAPPENED, PYTHON_STEP = 1, 2  # what a native wait may answer; 0: the time is over
-SLICE_NS = 50_000_000  # a wait comes back this often, so that Python can handle a signal
-TEXTS = (native_queues, native_poison, native_streams, native_calls, native_loops)
+HAPPENED, PYTHON_STEP, BROKEN_OFF = 1, 2, 3  # what a native wait may answer; 0: the time is over
+TEXTS = (native_queues, native_poison, native_signals, native_streams, native_calls, native_loops)
 ENTRIES = (
-    "setup", "submit", "wait", "next_for_python", "done_by_python", "nudge", "stop", "inline", "direct", "worker",
+    "setup", "submit", "wait", "next_for_python", "done_by_python", "nudge", "stop", "call_inline", "direct", "worker",
     "reserve", "run_loop", "run_branch",
 )  # fmt: skip
 _WORD = ctypes.c_uint64
@@ -110,7 +123,7 @@ class Native:
         self.done_by_python = code.function("done_by_python", None, word, word, word)
         self.nudge = code.function("nudge", None, word)
         self.stop = code.function("stop", None, word)
-        self.inline = code.function("inline", None, word, text, gil=True)
+        self.inline = code.function("call_inline", None, word, text, gil=True)
         self.worker = code.functions["worker"]
         self.reserve = code.functions["reserve"]
         self.direct = code.functions["direct"]
@@ -124,6 +137,7 @@ class Engine:
     def __init__(self, native: Native) -> None:
         self.native = native
         self._owner, self.address, self._words = words(ENGINE_BYTES // 8)
+        self._words[SIGNALS // 8] = SIGNALS_AT
         native.setup(self.address)
         self.numbers = itertools.count(1)
         self.causes = itertools.count(1)

@@ -34,6 +34,7 @@ from .native_records import (
     LAUNCHING,
     LAUNCHING_LEFT,
     LOCK,
+    LONG,
     LOW_HALF,
     NDIM_AT,
     NO,
@@ -71,6 +72,7 @@ from .native_records import (
     C,
     E,
 )
+from .native_signals import broken, raise_kept
 
 
 def fill(plan: int, arguments: int, table: int) -> None:
@@ -103,8 +105,9 @@ def submit(engine: int, plan: int, run: int, arguments: int, table: int, number:
     wake(engine, streams)
 
 
-def inline(plan: int, table: int) -> None:
-    """Run a small plan here and now, in issue order; spinning workers help with launches of several chunks."""
+def inline(plan: int, table: int) -> int:
+    """Run a small plan here and now, in issue order; spinning workers help with launches of several chunks. Whether it
+    was ended early: see `native_signals`."""
     arguments = stack(load(plan + TEMPLATE_BYTES))
     fill(plan, arguments, table)
     step = load(plan + LAUNCHES)
@@ -112,7 +115,16 @@ def inline(plan: int, table: int) -> None:
     while step != last:
         if load(step + E) <= 1 or join(load(plan + PLAN_ENGINE), arguments, step) == 0:
             launch(load(step + A), arguments + load(step + B), 0, load(step + C))
+        if load(step + LONG) and broken(load(plan + PLAN_ENGINE)):
+            return 1
         step += STEP_BYTES
+    return 0
+
+
+def call_inline(plan: int, table: int) -> None:
+    """`inline` for Python, whose lock the caller has: it raises what ended it."""
+    if inline(plan, table):
+        raise_kept(load(plan + PLAN_ENGINE))
 
 
 def join(engine: int, arguments: int, step: int) -> int:
@@ -139,7 +151,7 @@ def join(engine: int, arguments: int, step: int) -> int:
 
 def direct(this: int, given: int, count: int) -> int:
     """A function for Python (METH_FASTCALL, `this` is bytes): if every argument is as its row says, `inline`, and True;
-    else nothing, and False."""
+    else nothing, and False. It raises what ended it early."""
     head = this + BYTES_AT
     table = stack(load(head + TABLE_BYTES))
     row = head + DIRECT_BYTES
@@ -157,7 +169,9 @@ def direct(this: int, given: int, count: int) -> int:
         given += 8
     answer = load(head + NO)
     if fits:
-        inline(load(head + DIRECT_PLAN), table)
+        if inline(load(head + DIRECT_PLAN), table):
+            raise_kept(load(load(head + DIRECT_PLAN) + PLAN_ENGINE))
+            return 0
         answer = load(head + YES)
     store(answer, load(answer) + load(head + REFERENCE))
     return answer

@@ -101,7 +101,7 @@ def _loop(task: Task, layouts: Sequence[Layout], owner: Owner) -> tuple[Any, int
     count_at = len(task.arguments) - len(given.numbers) - 1
     kind = BY_FLAG if loop.flag else BY_ADDRESS if isinstance(given.count, Pointer) else BY_NUMBER
     head = [carried, pool, others, rotation.lead, len(rows), names[1], final[1], sizes[1], kind, 8 * count_at]
-    record = place_words([*head, 8 * (len(task.arguments) - len(given.numbers)), *body])
+    record = place_words([*head, 8 * (len(task.arguments) - len(given.numbers)), 1, 0, *body])
     return (record, names, final, sizes, owners), record[1]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import native_records as e
+from .interrupts import SIGNALS_AT, asked, broken, throw, uninterrupted
 from .native import engine, native, words
 from .native_control import Function, control_words
 from .program import Pointer, Task
@@ -46,6 +47,7 @@ class _Control:
         assert found is not None
         self.native, self.program = found, program
         self._owner, self.address, self._words = words(e.ENGINE_BYTES // 8)
+        self._words[e.SIGNALS // 8] = SIGNALS_AT
         self._failed: BaseException | None = None
         self._running = threading.RLock()
         self._callbacks: list[Any] = []
@@ -56,9 +58,17 @@ class _Control:
         with self._running:
             self._failed = None
             self._words[e.STOP // 8] = 0
-            self._call(addresses, scalars)
+            uninterrupted(lambda: self._run(addresses, scalars))  # nothing raises as a step is called back
             if self._failed is not None:
                 raise self._failed
+
+    def _run(self, addresses: Addresses, scalars: Any) -> None:
+        self._call(addresses, scalars)
+        if broken():
+            try:
+                throw()
+            except BaseException as raised:
+                self._failed = raised
 
     def _host_step(self, task: Task) -> tuple[Task, int]:
         """The task with the addresses of its buffers as arguments, and the address of what does it."""
@@ -80,6 +90,8 @@ class _Control:
                 stopping = engine()
                 if stopping is not None and stopping.stopped:
                     self._words[e.STOP // 8] = 1
+                if asked():
+                    raise KeyboardInterrupt
             except BaseException as raised:
                 self._failed = noted(raised, task, self.program)
                 self._words[e.STOP // 8] = 1

@@ -71,6 +71,16 @@ cond_signal = _c("pthread_cond_signal", "p")
 cond_broadcast = _c("pthread_cond_broadcast", "p")
 clock_gettime = _c("clock_gettime", "ip")
 sched_yield = _c("sched_yield", "")
+pthread_self = Word("{r} = call i64 @pthread_self()", "declare i64 @pthread_self()")
+has_gil = _c("PyGILState_Check", "")
+take_gil = _c("PyGILState_Ensure", "")
+give_gil = _c("PyGILState_Release", "i")
+leave_gil = Word("{r} = call i64 @PyEval_SaveThread()", "declare i64 @PyEval_SaveThread()")
+enter_gil = _c("PyEval_RestoreThread", "p")
+handle_signals = _c("PyErr_CheckSignals", "")
+set_error = _c("PyErr_SetNone", "p")
+fetch_error = _c("PyErr_Fetch", "ppp")
+restore_error = _c("PyErr_Restore", "ppp")
 
 RELAX = {"x86_64": "pause", "AMD64": "pause", "aarch64": "isb", "arm64": "isb"}
 

@@ -29,8 +29,10 @@ from .native_records import (
     LOOP_POOL,
     LOOP_ROW_COUNT,
     LOOP_SIZES,
+    LOOP_STRIDE,
     STOP,
 )
+from .native_signals import broken, look
 
 BY_NUMBER, BY_ADDRESS, BY_FLAG = 0, 1, 2
 
@@ -99,17 +101,21 @@ def run_loop(slots: int, begin: int, end: int) -> None:
     numbers = stack(8 * load(body + BODY_NUMBERS) + 8)
     if load(body + BODY_NUMBERS) > 1:
         copy(numbers + 8, arguments + load(record + LOOP_NUMBERS_AT), 8 * load(body + BODY_NUMBERS) - 8)
+    engine = load(body + BODY_ENGINE)
+    look_at = load(record + LOOP_STRIDE)
     turn = 0
     row = 0
     while turn != count:
         if kind == BY_FLAG and is_true(load(places + load(load(record + LOOP_FINAL) + 8 * carried * row))) == 0:
             break
-        if load_shared(load(body + BODY_ENGINE) + STOP):
+        if load_shared(engine + STOP) or broken(engine):
             break
         store(numbers, turn)
         run_body(body, row, places, turn, numbers)
         turn += 1
         row += 1
+        if turn == look_at:
+            look_at = turn + look(engine, record)
         if row == rows:
             row = load(record + LOOP_LEAD)
     final = load(record + LOOP_FINAL) + 8 * carried * row

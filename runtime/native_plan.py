@@ -14,13 +14,14 @@ from . import native_records as e
 from .native import words
 from .plan import Launch, Plan, Record, Wait
 from .poison import looks
-from .program import Constant, Int, Pointer, Task
+from .program import Constant, Int, Pointer, Task, bodies_of
 from .records import dataclass
 
 SHARE_FROM_US = 5.0  # a launch below this is not worth a second thread
 CHUNKS_A_CORE = 6
 CHUNK_US = 2.0  # and a chunk below this costs more to hand out than it gives
 LONG_US = 200.0  # no chunk need be longer, so that the last one to end leaves no core idle for long
+WATCHED_US = 20.0  # after a launch that takes longer, a look at the clock costs nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,11 @@ def split(task: Task, cores: int) -> tuple[int, int]:
     return (size, -(-task.units // size))
 
 
+def _is_long(task: Task) -> bool:
+    """How long loops take is not known."""
+    return task.cost >= WATCHED_US or bool(bodies_of(task))
+
+
 def lay_out(
     plan: Plan, functions: Sequence[int], cores: int, engine: int, keep: Sequence[Any] = (), timed: bool = False
 ) -> Layout:
@@ -72,7 +78,8 @@ def lay_out(
     def launch(task: int, arguments: int) -> list[int]:
         size, chunks = split(plan.tasks[task], cores)
         first = arguments + slots.first[task]
-        return _step(e.LAUNCH, functions[task], first, plan.tasks[task].units, size, chunks, task_looks[task])
+        units, long = plan.tasks[task].units, _is_long(plan.tasks[task])
+        return _step(e.LAUNCH, functions[task], first, units, size, chunks, task_looks[task], long)
 
     def step_of(step: Launch | Record | Wait) -> list[int]:
         if isinstance(step, Wait):

@@ -26,12 +26,19 @@ import time
 LIVE = 0
 READY = 8  # a queue
 FREE = 64
-PARKED, WAITING, AWAKE, STOP, CHAOS, DICE = 128, 136, 144, 152, 160, 168
+PARKED, WAITING, AWAKE, STOP, CHAOS, DICE, SIGNALS = 128, 136, 144, 152, 160, 168, 176
 HOST = 192  # a queue
 ACTIVE, BEGUN = 216, 224  # runs that have begun and not ended; runs that have ever begun
 LOCK, WORK, DONE, HOST_WORK, RESERVE = 256, 384, 512, 640, 768
 SLOTS, SLOT_BYTES, SLOT_COUNT = 1024, 128, 64
 ENGINE_BYTES = 1024 + 64 * 128
+
+# Signals, one record for the process (`interrupts`). MAIN: Python's main thread, which alone writes the rest. ASKED:
+# Ctrl-C has come and is put off. BROKEN: what it runs natively ends, and it then raises an exception: KIND, VALUE,
+# TRACE. CTRL_C: the exception for Ctrl-C.
+MAIN, ASKED, BROKEN, KIND, VALUE, TRACE, CTRL_C = 0, 8, 16, 24, 32, 40, 48
+SIGNALS_WORDS = 7
+ENDED_EARLY = 1 << 62  # the number of the error of a loop that was ended so
 
 # A queue of streams: its first, and at LAST its last.
 LAST = 8
@@ -57,8 +64,9 @@ GATED_BYTES = 24
 
 # A step: its operation and operands. Places inside the run are offsets. A run has words of poison, see `poison`: the
 # number of the error that made a buffer or task bad, or 0. LOOKS: the address of a step's own such place, and then of a
-# list, ending in 0, of the places that make it bad.
-OPERATION, A, B, C, D, E, LOOKS = 0, 8, 16, 24, 32, 40, 48
+# list, ending in 0, of the places that make it bad. LONG: whether the step may take so long that a signal of Python's
+# comes meanwhile.
+OPERATION, A, B, C, D, E, LOOKS, LONG = 0, 8, 16, 24, 32, 40, 48, 56
 STEP_BYTES = 64
 LAUNCH, RECORD, WAIT, GATE, PYTHON, CEASE, END, STAMP = 0, 1, 2, 3, 4, 5, 6, 7  # STAMP writes the time to a place
 
@@ -91,12 +99,15 @@ BODY_BYTES = 56
 # A loop: then comes its body. Places are the addresses of the initial values, of the pool, and of the `OTHERS`
 # arguments after that. NAMES: for each state the loop may end in, which argument of the pool each of its places is;
 # FINAL: where the carried values are in each state; SIZES: their bytes. COUNT_AT, NUMBERS_AT: offsets in the arguments.
+# STRIDE: the turns between two looks at the clock, to see to Python's signals in time; LOOKED: when the last one was.
 LOOP_CARRIED, LOOP_POOL, LOOP_OTHERS, LOOP_LEAD, LOOP_ROW_COUNT, LOOP_NAMES, LOOP_FINAL = 0, 8, 16, 24, 32, 40, 48
 LOOP_SIZES, LOOP_COUNT_KIND, LOOP_COUNT_AT, LOOP_NUMBERS_AT = 56, 64, 72, 80
-LOOP_BYTES = 88
+LOOP_STRIDE, LOOP_LOOKED = 88, 96
+LOOP_BYTES = 104
 
 MONOTONIC, REALTIME = getattr(time, "CLOCK_MONOTONIC", 1), getattr(time, "CLOCK_REALTIME", 0)
 LOW_HALF = 0xFFFFFFFF
 GENERATION = 1 << 32
 SPIN_NS = 50_000
 TURNS_A_LOOK = 32  # spins between two looks at the clock
+SLICE_NS = 50_000_000  # threads of Python's see to its signals this often

@@ -11,9 +11,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from . import native_records as e
+from .device import outcome
 from .errors import KernelGraphError
-from .native import HAPPENED, PYTHON_STEP, SLICE_NS, Engine, words
+from .interrupts import throw
+from .native import BROKEN_OFF, HAPPENED, PYTHON_STEP, Engine, words
 from .native_plan import Layout
+
+_ENDED_EARLY = "Ctrl-C, or a signal handler that raised, ended a loop of this work: it has no result"
 
 
 class Owner(Protocol):
@@ -163,6 +167,8 @@ class Run:
         """The engine's Python thread: do a task; the number of its error, or 0."""
         try:
             self.owner.host_step(task, self.addresses, self.scalars)
+        except KeyboardInterrupt:  # who does it raises this one
+            return e.ENDED_EARLY
         except BaseException as error:
             cause = next(self.engine.causes)
             self.failures[cause] = Failure(error)
@@ -171,6 +177,8 @@ class Run:
 
     def failure(self, cause: int) -> Failure:
         """The error with a number, of this run or of one that it waited for."""
+        if cause == e.ENDED_EARLY:
+            return Failure(KernelGraphError(_ENDED_EARLY))
         seen, left = set(), [self]
         while left:
             run = left.pop()
@@ -204,13 +212,18 @@ class Run:
                 self._check_alive()
                 run, at = event.run, event.run.record.address
                 want = (event.address, run.number, goal, self.number)
-                if native.wait(engine.address, at, event.needs, *want, SLICE_NS) == PYTHON_STEP:
-                    engine.do_python_step(at, event.needs)
+                self._react(native.wait(engine.address, at, event.needs, *want, e.SLICE_NS), at, event.needs)
         at, want = self.record.address, (goal, self.number, goal, self.number)
-        while (found := native.wait(engine.address, at, needs, *want, SLICE_NS)) != HAPPENED:
+        while (found := native.wait(engine.address, at, needs, *want, e.SLICE_NS)) != HAPPENED:
             self._check_alive()
-            if found == PYTHON_STEP:
-                engine.do_python_step(at, needs)
+            self._react(found, at, needs)
+
+    def _react(self, found: int, run: int, needs: int) -> None:
+        """To what a native wait has answered."""
+        if found == PYTHON_STEP:
+            self.engine.do_python_step(run, needs)
+        elif found == BROKEN_OFF:
+            throw()
 
     def _check_alive(self) -> None:
         if self.lost:
@@ -305,11 +318,8 @@ class DoneTiming:
 
 
 def _failure_of(event: Any) -> Failure | None:
-    try:
-        event.wait()
-    except Exception as error:
-        return Failure(error)
-    return None
+    error = outcome(event)
+    return None if error is None else Failure(error)
 
 
 def _reap(engine: Engine) -> None:

@@ -47,6 +47,7 @@ from .native_records import (
     CEASE,
     CHAOS,
     DONE,
+    ENDED_EARLY,
     GATE,
     GATED_BYTES,
     HAPPENED,
@@ -56,6 +57,7 @@ from .native_records import (
     LAUNCHING_LEFT,
     LIVE,
     LOCK,
+    LONG,
     LOOKS,
     NUMBER,
     OPERATION,
@@ -68,6 +70,7 @@ from .native_records import (
     RESERVE,
     RUN,
     RUN_FAILED,
+    SLICE_NS,
     SLOT_BYTES,
     SLOT_STEP,
     SLOT_STREAM,
@@ -86,6 +89,7 @@ from .native_records import (
     C,
     E,
 )
+from .native_signals import broken
 
 
 def launch_shared(engine: int, stream: int, run: int, step: int) -> int:
@@ -114,6 +118,7 @@ def launch_shared(engine: int, stream: int, run: int, step: int) -> int:
 def advance(engine: int, stream: int, helped: int, needs: int) -> None:
     """Go on with a stream until it ends, waits, or another thread has it; a helper launches only what it needs."""
     run = load(stream + RUN)
+    until = 0
     held = 1
     while held:
         if load_shared(engine + STOP):
@@ -131,6 +136,15 @@ def advance(engine: int, stream: int, helped: int, needs: int) -> None:
                 if load_shared(run + BEGAN) == 0:
                     begin(engine, run)
                 held = launch_shared(engine, stream, run, step)
+                if held and load(step + LONG):
+                    if broken(engine):
+                        make_bad(run, load(load(step + LOOKS)), ENDED_EARLY)
+                        until = 1
+                    elif helped and until == 0:
+                        until = now() + SLICE_NS
+                    if until and now() > until:  # a helper sees to its signals
+                        ready_again(engine, stream)
+                        return
         elif operation == RECORD:
             store(stream + STEP, step + STEP_BYTES)
             poison = 0
@@ -300,7 +314,7 @@ def happened(event: int, number: int, goal: int, goal_number: int) -> int:
 
 def wait(engine: int, run: int, needs: int, event: int, number: int, goal: int, goal_number: int, limit_ns: int) -> int:
     """Help with what `run` needs until one of two events has happened (1), or the time is over (0), or the run needs
-    a step of Python's (2)."""
+    a step of Python's (2), or a loop was ended early, which Python is to hear of (3)."""
     if happened(event, number, goal, goal_number):
         return 1
     start = now()
@@ -310,6 +324,8 @@ def wait(engine: int, run: int, needs: int, event: int, number: int, goal: int, 
             return 0
         if work(engine, run, needs):
             turns = 0
+            if broken(engine):
+                return 3
         elif turns % TURNS_A_LOOK == 0 and load_shared(engine + HOST) and needs_python(engine, run, needs):
             return 2
         else:

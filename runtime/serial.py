@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from threading import get_ident
 from typing import Any
 
 import numpy as np
 
+from . import forks
 from .errors import CompileError, note
 from .library import LIBRARY, viewer
 from .plan import Launch, Plan
@@ -35,8 +37,14 @@ def host_call(task: Task) -> HostCall:
     attrs = dict(task.kernel.attrs)
 
     def call(addresses: Addresses) -> None:
-        with np.errstate(all="ignore"):  # as kernels do, and the same on any thread
-            function([view(addresses[b]) for b, view in reads], [view(addresses[b]) for b, view in writes], attrs)
+        forks.inside.append(me := get_ident())
+        try:
+            if forks.forking:
+                forks.wait()
+            with np.errstate(all="ignore"):  # as kernels do, and the same on any thread
+                function([view(addresses[b]) for b, view in reads], [view(addresses[b]) for b, view in writes], attrs)
+        finally:
+            forks.inside.remove(me)
 
     return call
 

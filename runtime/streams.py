@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from .device import outcome
 from .native_records import ENDED
 from .native_run import RunEvent
 
@@ -34,8 +35,7 @@ class QueueEvent:
     def wait(self) -> None:
         """What failed raises where its arrays are read, not here."""
         for event in self._events:
-            with suppress(Exception):
-                event.wait()
+            outcome(event)
 
     def nanoseconds(self) -> int:
         """When it happened, by the monotonic clock: what it waits for is over."""

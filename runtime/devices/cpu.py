@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from .. import machine_code, profile
-from ..device import Device, Executable, Timing
+from ..device import Device, Executable, Timing, outcome
 from ..errors import CompileError, PlanError
 from ..loop import Branch, Loop, kernels_of
 from ..native import Engine, cores, engine, native
@@ -252,10 +252,9 @@ class CPUExecutable(Executable):
     ) -> Events:
         poisoned = {}
         for buffer, event in after:
-            try:
-                event.wait()
-            except Exception as raised:
-                poisoned[buffer] = raised
+            bad = outcome(event)
+            if bad is not None:
+                poisoned[buffer] = bad
         errors = run_serially(self.plan, calls or self._calls, self._addresses(memories, arena), scalars, poisoned)
         return tuple(DONE if error is None else Done(error) for error in errors)
 

@@ -215,6 +215,121 @@ def test_a_fork_after_use_works_and_what_was_in_flight_is_the_parents() -> None:
     assert out.splitlines()[-1] == "right"
 
 
+def test_forks_while_blas_is_at_work() -> None:
+    """OpenBLAS ends its threads before a fork: in the middle of a product that never returned."""
+    out = script(
+        """
+        product = kg.kernel_graph(device="cpu")(lambda x: (x @ x).sum())
+        factors = kg.kernel_graph(device="cpu")(lambda x: np.linalg.svd(x)[1] + 1)
+        x, small = kg.asarray(np.ones((500, 500)), device="cpu"), np.eye(60)
+        product(x).wait(), product(small).wait(), factors(small).wait()
+        over = threading.Event()
+        def work(f):
+            while not over.is_set():
+                f(small).wait()
+        threads = [threading.Thread(target=work, args=(f,)) for f in (product, factors)]
+        for thread in threads:
+            thread.start()
+        for turn in range(30):
+            flying = product(x)
+            child = os.fork()
+            if child == 0:
+                os._exit(int(product(small).numpy()) % 7)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 60 % 7
+        over.set()
+        assert flying.numpy() == 500.0**3
+        print("right")
+        """
+    )
+    assert out == "right\n"
+
+
+LOOPS = {  # by who runs them: the caller, a thread that others help, who does NumPy's steps, another loop
+    "inline": "loop(lambda v: v * 0.5)",
+    "engine": "loop(lambda v: v * 0.5)",
+    "steps": "loop(lambda v: v @ v)",
+    "nested": "loop(lambda v: kg.while_loop(lambda s: s[1] >= 0, lambda s: (s[0] * 0.5, s[1] + 1), (v, 0.0))[0])",
+}
+
+
+@pytest.mark.parametrize("way", LOOPS)
+def test_a_signal_whose_handler_raises_ends_a_loop(way: str) -> None:
+    out = script(
+        f"""
+        def loop(body):
+            return kg.kernel_graph(device="cpu")(
+                lambda x, n: kg.while_loop(lambda s: s[1] < n, lambda s: (body(s[0]), s[1] + 1), (x, 0))[0]
+            )
+        class Stop(Exception):
+            pass
+        def stop(number, frame):
+            raise Stop
+        f = {LOOPS[way]}
+        x = np.ones({dict(inline=3, engine=1_000_000, nested=300).get(way, (20, 20))!r})
+        if {way != "nested"}:
+            np.asarray(f(x, 2))
+        signal.signal(signal.SIGALRM, stop)
+        for number, error in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGALRM, Stop)):
+            for given in (x, kg.asarray(x, device="cpu")):
+                threading.Timer(0.2, lambda: os.kill(os.getpid(), number)).start()
+                try:
+                    result = f(given, 10**12)
+                    result.wait()
+                    print("it ended")
+                except error:
+                    pass
+        if {way != "nested"}:
+            np.testing.assert_array_equal(f(x, 0), x)
+        print("right")
+        """,
+        KERNELGRAPH_THREADS="2",
+    )
+    assert out == "right\n"
+
+
+def test_what_a_loop_that_was_ended_should_have_made_raises() -> None:
+    out = script(
+        """
+        f = kg.kernel_graph(device="cpu")(
+            lambda x, n: kg.while_loop(lambda s: s[1] < n, lambda s: (s[0] * 0.5, s[1] + 1), (x, 0))[0]
+        )
+        x = kg.asarray(np.ones(1_000_000), device="cpu")
+        f(x, 2).wait()
+        results = [f(x, 10**12) for _ in range(3)]  # the one worker has the first
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        for turn in range(2):
+            try:
+                results[2].wait()
+            except KeyboardInterrupt:
+                print("interrupted")
+            except kg.KernelGraphError as error:
+                print(error)
+        assert not results[0]._event.query()
+        """,
+        KERNELGRAPH_THREADS="2",
+    )
+    assert out.startswith("interrupted\nCtrl-C, or a signal handler")
+
+
+def test_a_loop_in_another_thread_holds_up_no_one() -> None:
+    """A small loop runs in its caller, who keeps the interpreter lock: for moments, not for good."""
+    out = script(
+        """
+        f = kg.kernel_graph(device="cpu")(
+            lambda x, n: kg.while_loop(lambda s: s[1] < n, lambda s: (s[0] * 0.5, s[1] + 1), (x, 0))[0]
+        )
+        x = np.ones(3)
+        f(x, 2), f(x, 2)
+        threading.Thread(target=f, args=(x, 10**12), daemon=True).start()
+        for turn in range(5):
+            time.sleep(0.05)
+        print("right", flush=True)
+        os._exit(0)
+        """
+    )
+    assert out == "right\n"
+
+
 def test_the_interpreter_exits_with_work_in_flight() -> None:
     out = script(
         """
