@@ -35,7 +35,8 @@ class Array:
     """A C-contiguous array on a device. Operations outside of a decorated function run at once, with NumPy's meaning;
     they give new arrays, and only `x[...] = value` changes one."""
 
-    __slots__ = ("__weakref__", "_device", "_event", "_host", "_memory", "_spec")
+    __slots__ = ("__weakref__", "_device", "_event", "_host", "_memory", "_part", "_spec")
+    _part: bool  # there where NumPy's result would be a view of an array that this one is a copy of
 
     def __init__(self, memory: Memory, spec: Spec, device: Device, event: Event | None = None) -> None:
         """event: when the memory holds the values; None if it does already."""
@@ -208,9 +209,10 @@ class Array:
             from .operands import array_of
 
             return array_of(self)[key]  # type: ignore[no-any-return]
-        from .eager import plain
+        from .eager import plain, wrapped
 
-        return from_numpy(self.numpy()[plain(key)], self._device)
+        host = self.numpy()
+        return wrapped(host[plain(key)], self._device, (host,), (self,))  # type: ignore[no-any-return]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if current() is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from .array import Array, from_numpy
 from .devices import default, open_device
 from .dispatch import METHODS, REFUSED, UFUNCS, call_function, fill_tables
 from .errors import TraceError, UnsupportedError
-from .operands import array_of
+from .operands import array_of, is_plain_array
 from .trace import current
 
 
@@ -30,24 +32,32 @@ def plain(x: Any) -> Any:
     return x
 
 
-def wrapped(x: Any, device: Device, given: Sequence[Any] = ()) -> Any:
-    """x with `kg.Array`s in place of NumPy arrays and scalars. given: NumPy arrays that are the caller's, not new."""
-    if isinstance(x, (np.ndarray, np.generic)):
-        new = isinstance(x, np.generic) or (x.base is None and not any(x is g for g in given))
-        return from_numpy(x, device, own=new)
+def wrapped(x: Any, device: Device, given: Sequence[Any] = (), args: tuple[Any, ...] = ()) -> Any:
+    """x with `kg.Array`s in place of NumPy arrays and scalars. given: NumPy arrays that are not new. args: what x was
+    made of. Subclasses of NumPy's arrays (masked arrays, quantities) keep their own meaning."""
+    if isinstance(x, np.generic):
+        return from_numpy(x, device, own=True)
+    if isinstance(x, np.ndarray):
+        if not is_plain_array(type(x)):
+            return x
+        new = x.base is None and not any(x is g for g in given)
+        result = from_numpy(x, device, own=new)
+        if not new and any(np.may_share_memory(x, a.numpy()) for a in arrays_in(args, Array)):
+            result._part = True
+        return result
     if isinstance(x, tuple):
-        parts = [wrapped(i, device, given) for i in x]
+        parts = [wrapped(i, device, given, args) for i in x]
         return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
     if isinstance(x, list):
-        return [wrapped(i, device, given) for i in x]
+        return [wrapped(i, device, given, args) for i in x]
     return x
 
 
-def arrays_in(x: Any) -> list[Any]:
-    """The NumPy arrays among arguments."""
-    if isinstance(x, np.ndarray):
+def arrays_in(x: Any, kind: type = np.ndarray) -> list[Any]:
+    """The NumPy arrays, or `kg.Array`s, among arguments."""
+    if isinstance(x, kind):
         return [x]
-    return [a for i in x for a in arrays_in(i)] if isinstance(x, (tuple, list)) else []
+    return [a for i in x for a in arrays_in(i, kind)] if isinstance(x, (tuple, list)) else []
 
 
 def device_of(*args: Any) -> Device | None:
@@ -62,8 +72,8 @@ def device_of(*args: Any) -> Device | None:
     return None
 
 
-# functions that change their first argument
-CHANGING = {np.put, np.copyto, np.fill_diagonal, np.putmask, np.place, np.put_along_axis}
+# functions that change their first argument, and methods that change their array
+CHANGING: set[Any] = {np.put, np.copyto, np.fill_diagonal, np.putmask, np.place, np.put_along_axis}
 CHANGING |= {ufunc.at for ufunc in UFUNC_PARTS}
 
 
@@ -85,8 +95,28 @@ def run(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, 
             return _compiled(function, device, tuple(options))(*args, *options.values())
         except (UnsupportedError, TraceError):  # shapes that depend on data, functions without a kernel
             pass
-    args, options = plain(args), {k: plain(v) for k, v in options.items()}
-    return wrapped(function(*args, **options), device, arrays_in((args, *options.values())))
+    place = place_of_out(function)
+    if options.get("out") is not None or (place is not None and len(args) > place):
+        from .writing import fill
+
+        return fill(function, args, options, place, device)
+    values, named = plain(args), {k: plain(v) for k, v in options.items()}
+    given = arrays_in((values, *named.values()))
+    return wrapped(function(*values, **named), device, given, (args, *options.values()))
+
+
+@cache
+def place_of_out(function: Callable[..., Any]) -> int | None:
+    """The number of the argument `out` of a function of NumPy's (of a ufunc, of the first); None where it has to be
+    named."""
+    if isinstance(function, np.ufunc):
+        return function.nin
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:
+        return None
+    named = "out" in parameters and parameters["out"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return list(parameters).index("out") if named else None
 
 
 _COMPILED: dict[Any, Any] = {}
@@ -146,6 +176,10 @@ def _call_method(name: str) -> Callable[..., Any]:
         return getattr(x, name)(*args, **options)
 
     call.__name__ = name
+    if name in ("fill", "partition", "put", "sort"):
+        CHANGING.add(call)
+    elif hasattr(np, name):  # which has the same arguments after the array
+        call.__wrapped__ = getattr(np, name)  # type: ignore[attr-defined]
     return call
 
 

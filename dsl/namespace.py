@@ -101,6 +101,7 @@ def _namespace() -> dict[str, Callable[..., Any]]:
         found[traced.__name__] = _new(traced.__name__, traced, getattr(np, traced.__name__))
     found["sort"] = _both("sort", sorting.sort, sorting.sorted_values)
     found["argsort"] = _both("argsort", sorting.sorted_places, sorting.sorted_places)
+    found["unique_values"] = _both("unique_values", _function(sorting.unique_values), sorting.unique_values)
     found["topk"] = _both("topk", topk.topk, topk.topk_of_arrays)
     found["clip"] = _both("clip", _function(np.clip), elementwise.clipped)
     for window in (np.bartlett, np.blackman, np.hamming, np.hanning, np.kaiser):

@@ -53,10 +53,12 @@ def operand(x: Any) -> Value | Scalar | np.generic:
             raise x._need()
         return x._trace.scalar(x._name, x._number, x._sources)
     if isinstance(x, (bool, int, float, complex, np.generic)) and not isinstance(x, (np.str_, np.bytes_, np.void)):
-        if isinstance(x, np.generic):
-            checked_dtype(x.dtype)
+        if type(x) in _WEAK:
             return x
-        return x
+        # a subclass of Python's, an IntEnum say, gets a dtype as arrays do
+        number: np.generic = x if isinstance(x, np.generic) else np.asarray(x)[()]
+        checked_dtype(number.dtype)
+        return number
     if type(x) in SPECIAL:
         return SPECIAL[type(x)][3](x)._value  # type: ignore[no-any-return]
     if holds_array(x):
@@ -65,12 +67,27 @@ def operand(x: Any) -> Value | Scalar | np.generic:
     return trace_of().capture(array)
 
 
+_WEAK = frozenset({bool, int, float, complex})  # Python's own numbers, which take the dtype of what they meet
+# Subclasses of NumPy's arrays that are no more than memory; what others mean (units, masks, matmul for *) is theirs.
+_PLAIN_ARRAYS = frozenset({np.ndarray, np.memmap})
+
+
+def is_plain_array(kind: type) -> bool:
+    """Whether arrays of this kind are NumPy's, and nothing else."""
+    return kind in _PLAIN_ARRAYS
+
+
+def refused_kind(kind: type) -> DTypeError:
+    """The error for arrays of a subclass with a meaning of its own."""
+    return DTypeError(f"a {kind.__name__} has a meaning of its own; write x.filled(0) or np.asarray(x)")
+
+
 def host_array(x: Any) -> np.ndarray[Any, Any]:
     """Anything array-like that is not traced as a NumPy array of a supported dtype in native byte order."""
     if isinstance(x, str) or x is None or isinstance(x, (dict, set, bytes)) or callable(x):
         raise DTypeError(f"{_describe(x)} is no array of numbers; pass numbers or arrays")
-    if isinstance(x, (np.ma.MaskedArray, np.matrix)):
-        raise DTypeError(f"a {type(x).__name__} has a meaning of its own; write x.filled(0) or np.asarray(x)")
+    if isinstance(x, np.ndarray) and not is_plain_array(type(x)):
+        raise refused_kind(type(x))
     from .foreign import values_of
 
     array = np.asarray(values_of(x))

@@ -61,7 +61,7 @@ def _number_operator(
     function = divmod if python == "__divmod__" else getattr(operator, python)
 
     def host(self: TracedNumber, *others: Any) -> Any:
-        if any(type(other) not in _NUMBERS for other in others):
+        if any(type(other) not in _NUMBERS and not _is_pythons(other) for other in others):
             return on_arrays(self, *others)
         operands = (*others, self) if reflected else (self, *others)
         for o in operands:
@@ -83,6 +83,11 @@ def _number_operator(
 
     host.__name__ = name
     return host
+
+
+def _is_pythons(x: Any) -> bool:
+    """Whether it is a number of a subclass of Python's, such as an IntEnum."""
+    return isinstance(x, (int, float, complex)) and not isinstance(x, (np.generic, Tracer))
 
 
 _WEAK: dict[str, type] = {"i": int, "f": float, "c": complex}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .dispatch import REFUSED
+from .sorting import unique_values
 
 _SHAPE = "the shape of its result depends on data; "
 _INSTEAD = {
@@ -44,3 +45,4 @@ for _names, _instead in _INSTEAD.items():
     for _name in _names.split():
         REFUSED[getattr(np, _name)] = _SHAPE + _instead
 REFUSED.update(_OTHER)
+REFUSED[unique_values] = REFUSED[np.unique_values]

@@ -12,8 +12,10 @@ from ..compiler.types import SHORT_NAMES, dtype_of, type_of
 from .array import Array
 from .capture import Argument
 from .errors import ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
+from .exact import ATOMS, exact
 from .foreign import foreign, is_foreign
 from .lending import SharedArray, as_leaf, borrow, gpu_of
+from .operands import is_plain_array, refused_kind
 from .pointer import address
 from .quick import quick, remember
 from .spec import Spec, spec_of
@@ -87,20 +89,24 @@ class Parameters:
 class Static:
     """A value that is part of the key, told apart as Python tells literals apart (1, 1.0, True, -0.0, NaN)."""
 
-    __slots__ = ("_hash", "text", "value")
+    __slots__ = ("_exact", "_hash", "value")
 
     def __init__(self, value: Any) -> None:
+        """Raises TypeError for what has no hash."""
+        kind = type(value)
         self.value = value
-        self.text = repr(value) if type(value) in (float, complex) else None
-        self._hash = hash((type(value), value if self.text is None else self.text))
+        if kind in ATOMS:
+            self._exact: Hashable = (kind, value)
+        else:
+            hash(value)
+            self._exact = exact(value)
+        self._hash = hash(self._exact)
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is not Static or type(self.value) is not type(other.value) or self.text != other.text:
-            return False
-        return self.text is not None or self.value is other.value or bool(self.value == other.value)
+        return type(other) is Static and self._exact == other._exact
 
     def __repr__(self) -> str:
         return repr(self.value)
@@ -201,8 +207,8 @@ def to_leaf(value: Any) -> Any:
 
 def _array_leaf(value: np.ndarray[Any, Any], kind: type) -> np.ndarray[Any, Any]:
     if kind is not np.ndarray:
-        if isinstance(value, (np.ma.MaskedArray, np.matrix)):
-            raise DTypeError(f"a {kind.__name__} has a meaning of its own; pass x.filled(0) or np.asarray(x)")
+        if not is_plain_array(kind):
+            raise refused_kind(kind)
         value = value.view(np.ndarray)
     dtype = value.dtype
     if not dtype.isnative:

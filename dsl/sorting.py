@@ -95,6 +95,14 @@ def argsort(
     return apply("subtract", x.shape[at] - 1, flip(places, at))
 
 
+def unique_values(x: Any, /) -> Any:
+    """The distinct values of an array, sorted; np.unique_values gives them in no order."""
+    return np.unique(x, equal_nan=False)
+
+
+unique_values.__module__ = "numpy"  # in messages it goes by NumPy's name
+
+
 def sorted_values(
     a: Any,
     axis: int | None = -1,

@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
+from .exact import exact
+
 Make = Callable[[type, tuple[Hashable, ...], list[Any]], Any]  # a container of this kind, names and values
 ORIGINAL = "_kernelgraph_original"  # where a class that stands for another one says for which
 
@@ -14,13 +16,14 @@ class Tree:
     """A structure without its leaves. kind: the container's type, or None for a leaf; names: a dict's keys, or the
     attributes of a dataclass or object. Immutable; hashed once."""
 
-    __slots__ = ("_hash", "children", "kind", "names")
+    __slots__ = ("_hash", "_told", "children", "kind", "names")
 
     def __init__(self, kind: type | None, names: tuple[Hashable, ...] = (), children: tuple[Tree, ...] = ()) -> None:
         self.kind = kind
         self.names = names
         self.children = children
-        self._hash = hash((kind, names, children))
+        self._told = tuple([n if type(n) is str else exact(n) for n in names]) if names else ()
+        self._hash = hash((kind, self._told, children))
 
     def __hash__(self) -> int:
         return self._hash
@@ -30,7 +33,7 @@ class Tree:
             return True
         if not isinstance(other, Tree) or self._hash != other._hash:
             return False
-        return (self.kind, self.names, self.children) == (other.kind, other.names, other.children)
+        return (self.kind, self._told, self.children) == (other.kind, other._told, other.children)
 
     def __repr__(self) -> str:
         if self.kind is None:

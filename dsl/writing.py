@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime.device import Device
 from .array import Array, NumpyMemory, from_numpy
-from .eager import plain
+from .eager import plain, wrapped
+from .errors import ReadOnlyError
 
 
 class _Holder:
@@ -45,6 +47,7 @@ def change(array: Array, how: Callable[[Any], Any]) -> None:
 
     What was read or exported before (NumPy arrays, DLPack, calls in flight, constants of a trace) keeps the old
     values: its memory stays as it is, and the array gets another one."""
+    _check(array)
     array.wait()
     array._host = None
     own = _writable(array)
@@ -53,9 +56,57 @@ def change(array: Array, how: Callable[[Any], Any]) -> None:
         return
     host = array.numpy().copy()
     how(host)
+    _move(array, host)
+
+
+def fill(
+    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], place: int | None, device: Device
+) -> Any:
+    """A function of NumPy's that is given `out`, by name or as the arguments from number `place` on: NumPy arrays are
+    written to, `kg.Array`s get the new values, and the result is what was given."""
+    if options.get("out") is not None:
+        given = options["out"] if isinstance(options["out"], tuple) else (options["out"],)
+    else:
+        given = args[place:] if isinstance(function, np.ufunc) else (args[place or 0],)
+    written: dict[int, Any] = {}  # what NumPy writes to, and whose it is
+    stand_ins: dict[int, Any] = {}
+    for out in given:
+        if isinstance(out, Array):
+            _check(out)
+            stand_ins[id(out)] = np.array(out.numpy())
+        written[id(stand_ins.get(id(out), out))] = out
+
+    def prepared(x: Any) -> Any:
+        return tuple(map(prepared, x)) if type(x) is tuple else stand_ins.get(id(x), plain(x))
+
+    first = len(args) if place is None else place
+    values = (*plain(args[:first]), *map(prepared, args[first:]))
+    named = {name: prepared(x) if name == "out" else plain(x) for name, x in options.items()}
+    result = function(*values, **named)
+    for out in given:
+        if isinstance(out, Array):
+            _move(out, stand_ins[id(out)])
+
+    def named_back(x: Any) -> Any:
+        return written[id(x)] if id(x) in written and x is not None else wrapped(x, device)
+
+    return tuple(map(named_back, result)) if type(result) is tuple else named_back(result)
+
+
+def _check(array: Array) -> None:
+    """Raises ReadOnlyError for what would be a view of another array in NumPy, which would be written to too."""
+    if getattr(array, "_part", False):
+        raise ReadOnlyError(
+            "this array is a copy of a part of another kg.Array, or that one in another shape, and NumPy would write "
+            "to both; write to the other one, x[0, 1] = value in place of x[0][1] = value, or to y = x[0].copy()"
+        )
+
+
+def _move(array: Array, host: np.ndarray[Any, Any]) -> None:
+    """Gives an array these values, in memory that nobody else has."""
     new = from_numpy(host, array._device, own=True)
     array._memory, array._event, array._host = new._memory, new._event, None
-    array.__class__ = Array  # nobody else has the new memory
+    array.__class__ = Array
 
 
 def _writable(array: Array) -> np.ndarray[Any, Any] | None:

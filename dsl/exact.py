@@ -1,0 +1,63 @@
+"""A value in; a hashable that stands for all that code can see of it out: those of 1, 1.0 and True differ, and so do
+those of 0.0 and -0.0, wherever they lie in it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+ATOMS = frozenset({bool, int, str, bytes, type(None)})  # equal values of these types are the same
+_NUMBERS = (int, float, complex, str, bytes)
+
+
+def exact(value: Any, above: tuple[int, ...] = ()) -> Hashable:
+    """Equal for values that no code tells apart; the value has to stay alive for as long as this is used.
+
+    above: the identities of what holds the value."""
+    kind = type(value)
+    if kind in ATOMS:
+        return kind, value
+    if kind is float or kind is complex:
+        return kind, repr(value)
+    if isinstance(value, np.generic):
+        return kind, value.dtype, value.tobytes()
+    if id(value) in above or kind.__eq__ is object.__eq__:  # equal to itself alone
+        return kind, id(value)
+    inside = (*above, id(value))
+    return kind, _contents(value, inside), _attributes(value, inside)
+
+
+def _contents(value: Any, inside: tuple[int, ...]) -> Hashable:
+    """What a value is beside its attributes."""
+    if isinstance(value, (tuple, list)):
+        return tuple(exact(i, inside) for i in value)
+    if isinstance(value, (set, frozenset)):
+        return frozenset(exact(i, inside) for i in value)
+    if isinstance(value, dict):
+        return tuple((exact(k, inside), exact(v, inside)) for k, v in value.items())
+    for number in _NUMBERS:
+        if isinstance(value, number):
+            return number.__repr__(value)
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    # The value itself, for what an own __eq__ looks at; of types without attributes, such as Decimal, range and
+    # datetime, the text says what equal ones do not share.
+    return value, None if hasattr(value, "__dict__") or _slots(type(value)) else repr(value)
+
+
+def _attributes(value: Any, inside: tuple[int, ...]) -> Hashable:
+    named = dict(getattr(value, "__dict__", {}))
+    named |= {name: getattr(value, name) for name in _slots(type(value)) if hasattr(value, name)}
+    return tuple((name, exact(x, inside)) for name, x in named.items())
+
+
+def _slots(kind: type) -> list[str]:
+    found = []
+    for base in kind.__mro__:
+        slots = vars(base).get("__slots__", ())
+        found += [slots] if isinstance(slots, str) else list(slots)
+    return [name for name in found if name not in ("__dict__", "__weakref__")]
