@@ -16,7 +16,7 @@ def exact(value: Any, above: tuple[int, ...] = ()) -> Hashable:
     """Equal for values that no code tells apart; the value has to stay alive for as long as this is used.
 
     above: the identities of what holds the value."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in ATOMS:
         return kind, value
     if kind is float or kind is complex:

@@ -67,6 +67,8 @@ class Masked(Traced):
     def __class__(self) -> type:
         return np.ndarray
 
+    __array_namespace__ = Tracer.__array_namespace__
+
     def __len__(self) -> int:
         return len(chosen(self))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def operand(x: Any) -> Value | Scalar | np.generic:
         if type(x) in _WEAK:
             return x
         # a subclass of Python's, an IntEnum say, gets a dtype as arrays do
-        number: np.generic = x if isinstance(x, np.generic) else np.asarray(x)[()]
+        number: np.generic = x if isinstance(x, np.generic) else np.asarray(x)[()]  # type: ignore[assignment]
         checked_dtype(number.dtype)
         return number
     if type(x) in SPECIAL:
@@ -68,13 +69,20 @@ def operand(x: Any) -> Value | Scalar | np.generic:
 
 
 _WEAK = frozenset({bool, int, float, complex})  # Python's own numbers, which take the dtype of what they meet
-# Subclasses of NumPy's arrays that are no more than memory; what others mean (units, masks, matmul for *) is theirs.
-_PLAIN_ARRAYS = frozenset({np.ndarray, np.memmap})
+# Subclasses of NumPy's arrays that have ways of their own, which change nothing of what the arrays mean.
+_HARMLESS = frozenset({np.memmap})
+_NO_MEANING = frozenset({"__doc__", "__module__", "__new__", "__hash__"})
 
 
-def is_plain_array(kind: type) -> bool:
-    """Whether arrays of this kind are NumPy's, and nothing else."""
-    return kind in _PLAIN_ARRAYS
+def is_plain_array(kind: Any) -> bool:
+    """Whether arrays of this kind are NumPy's and mean nothing else, as units, masks and a `*` that is matmul do."""
+    return kind is np.ndarray or _is_harmless(kind)
+
+
+@cache
+def _is_harmless(kind: Any) -> bool:
+    own = {name for base in kind.__mro__[: kind.__mro__.index(np.ndarray)] for name in vars(base)} - _NO_MEANING
+    return kind in _HARMLESS or own.isdisjoint(vars(np.ndarray))
 
 
 def refused_kind(kind: type) -> DTypeError:

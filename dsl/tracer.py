@@ -217,6 +217,11 @@ class Tracer(Traced):
     def __deepcopy__(self, memo: Any) -> Any:
         return METHODS["copy"](self)
 
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        import kernelgraph
+
+        return kernelgraph
+
 
 class _Method:
     """`x.sum`, ready to be called."""

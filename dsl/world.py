@@ -18,6 +18,7 @@ import numpy as np
 from ..compiler.types import dtype_of
 from .errors import TraceError, is_user_file, line_of_name
 from .guards import PLAIN, READERS, Guard
+from .kinds import Type
 from .numpy_inside import Random, inside, is_numpys, outside
 from .scope import Scope, Super, imports
 from .stand_ins import FrozenDict, FrozenList, UserModule, object_in, traced_class
@@ -41,7 +42,7 @@ class World:
         self._codes: list[Any] = []
         self._cells: list[tuple[CellType, Any, Any, str]] = []
         super_ = functools.partial(Super, self.lift)
-        self._builtins = {**vars(builtins), "__import__": imports(self.lift), "super": super_}
+        self._builtins = {**vars(builtins), "__import__": imports(self.lift), "super": super_, "type": Type}
 
     # reading
 

@@ -21,6 +21,12 @@ class Quantity(np.ndarray[Any, Any]):
         raise TypeError("metres and kilometres")
 
 
+class Named(np.ndarray[Any, Any]):
+    """Has a name, and nothing else."""
+
+    name = "plain"
+
+
 class Order(enum.IntEnum):
     TWO = 2
 
@@ -64,6 +70,11 @@ def test_operations_of_them_outside_of_a_trace_are_their_own() -> None:
     masked = np.ma.masked_array([1.0, 2.0], [True, False])
     for result in (a + masked, masked + a, np.add(a, masked)):
         assert isinstance(result, np.ma.MaskedArray) and result.mask.tolist() == [True, False]
+
+
+def test_subclasses_without_ways_of_their_own_are_arrays() -> None:
+    named = np.ones(2).view(Named)
+    assert_same(cpu(lambda x: x + named)(named), np.full(2, 2.0))
 
 
 def test_files_in_memory_are_arrays(tmp_path: Path) -> None:
