@@ -63,7 +63,7 @@ MACHINES["cuda"] = gpu_machine(H200)
 
 def machine_of(kind: str, gpu: GpuProperties | None = None) -> Machine:
     """What the scheduler assumes of a device of a kind; gpu: what is known of it, if it is one."""
-    return MACHINES[kind] if gpu is None else gpu_machine(gpu)
+    return gpu_machine(gpu) if kind == "cuda" and gpu is not None else MACHINES[kind]
 
 
 # A library call that states no launch shape is taken to use tiles of this many output elements, one a block.
