@@ -18,6 +18,7 @@ from .lower import lower
 from .materialize import Layout, materialize
 from .simplify import simplify
 from .target import Target, target_of
+from .types import ArrayType
 
 # Host time of a call in microseconds (measured on an H200's host): of one call of cuBLASLt, which is no graph, and of
 # several tasks replayed as a graph.
@@ -27,7 +28,7 @@ ALONE_US, REPLAYED_US = 30.0, 10.0
 def cover(simple: Graph, layouts: Sequence[Layout], target: Target) -> tuple[Graph, Fusion]:
     """The graph with copies where memory must be of its own, and its groups. Updates are first tried in place; those
     that conflict get a second buffer."""
-    types = [simple.nodes[o].type for o in simple.outputs]
+    types = ends(simple)
     second: frozenset[int] = frozenset()
     while True:
         prepared = materialize(simple, layouts, second)
@@ -42,7 +43,7 @@ def cover(simple: Graph, layouts: Sequence[Layout], target: Target) -> tuple[Gra
 
 def forms(graph: Graph, target: Target, tf32: bool = False) -> tuple[Graph, ...]:
     """The graph simplified and, where that is another, with epilogues in its matmuls."""
-    types = [graph.nodes[o].type for o in graph.outputs]
+    types = ends(graph)
     simple = simplify(expand(graph) if target.decomposes else graph)
     check(simple, types, "simplify")
     if not target.epilogues:
@@ -54,13 +55,24 @@ def forms(graph: Graph, target: Target, tf32: bool = False) -> tuple[Graph, ...]
     return (simple,) if finished is simple else (finished, simple)
 
 
-def check(graph: Graph, types: Sequence[object], step: str) -> None:
-    """A broken pass is caught at its own door: arguments point backwards, outputs keep their types."""
+Ends = tuple[list[ArrayType], list[ArrayType]]
+
+
+def ends(graph: Graph) -> Ends:
+    """The types of the inputs and of the outputs. Raises AssertionError for inputs that do not stand in their order,
+    which is how a pass counts them."""
+    if list(graph.inputs) != sorted(graph.inputs):
+        raise AssertionError(f"{graph.name}: inputs out of order: {graph.inputs}")
+    return [graph.nodes[i].type for i in graph.inputs], [graph.nodes[o].type for o in graph.outputs]
+
+
+def check(graph: Graph, types: Ends, step: str) -> None:
+    """A broken pass is caught at its own door: arguments point backwards, inputs and outputs keep their types."""
     for number, node in enumerate(graph.nodes):
         if any(a >= number for a in node.args):
             raise AssertionError(f"{step}: node %{number} uses a later node")
-    if [graph.nodes[o].type for o in graph.outputs] != list(types):
-        raise AssertionError(f"{step}: changed the outputs' types")
+    if ends(graph) != types:
+        raise AssertionError(f"{step}: changed the types of inputs or outputs")
 
 
 def build(

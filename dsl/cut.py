@@ -37,11 +37,14 @@ def cut(trace: Trace, outputs: Sequence[Value], known: Mapping[int, int], always
             needed.add(number)
             if number not in known:
                 todo.extend(nodes[number].args)
-    order = sorted(needed)
-    inputs = [n for n in order if n in known or nodes[n].op == "input"]
+    inputs = [n for n in sorted(needed) if n in known or nodes[n].op == "input"]
     fed = [n for n in inputs if n in known or n not in trace.captured_at]
     captured = [n for n in inputs if n not in known and n in trace.captured_at]
     place = {n: i for i, n in enumerate([*fed, *captured])}
+    order = [
+        *place,
+        *(n for n in sorted(needed) if n not in place),
+    ]  # inputs in order
     numbers = [n for n in order if n not in known and nodes[n].op == "number"]
     count = {n: i for i, n in enumerate(numbers)}
     new = {old: i for i, old in enumerate(order)}
@@ -56,7 +59,7 @@ def cut(trace: Trace, outputs: Sequence[Value], known: Mapping[int, int], always
 
     graph = Graph(
         tuple(map(made, order)),
-        tuple(new[n] for n in [*fed, *captured]),
+        tuple(new[n] for n in place),
         tuple(new[n] for n in numbers),
         tuple(new[o.number] for o in outputs),
         tuple(trace.builder.lines[n] for n in order),

@@ -11,7 +11,17 @@ from ..compiler.graph import GraphError, Value
 from ..compiler.ops import OPS, UFUNC_PARTS
 from ..compiler.types import kind_of
 from .aliasing import assign
-from .dispatch import FUNCTIONS, METHODS, SPECIAL, UFUNCS, check_options, implements, public_name, supported_names
+from .dispatch import (
+    FUNCTIONS,
+    METHODS,
+    SPECIAL,
+    UFUNCS,
+    call_function,
+    check_options,
+    implements,
+    public_name,
+    supported_names,
+)
 from .errors import DTypeError, ShapeError, UnsupportedError, nearest
 from .operands import array_of, checked_dtype, fresh, fresh_array, operand, trace_of
 from .tracer import SCALAR, TracedNumber, Tracer
@@ -162,11 +172,11 @@ def _public(op: str) -> Callable[..., Any]:
 
 @implements(np.where)
 def where(condition: Any, x: Any = None, y: Any = None, /) -> Tracer:
-    """Elements of `x` where the condition holds, else of `y`."""
+    """Elements of `x` where the condition holds, else of `y`; of a condition alone, the places where it holds."""
     if (x is None) != (y is None):
         raise ShapeError("np.where takes a condition and two choices; write np.where(c, a, b)")
     if x is None:
-        raise UnsupportedError("np.where(condition) alone gives a shape that depends on data; write np.where(c, a, b)")
+        return call_function(np.nonzero, (condition,), {})  # type: ignore[no-any-return]
     result = apply("where", condition, x, y)
     return fresh_array(result._value, condition, x, y)
 

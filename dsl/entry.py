@@ -30,6 +30,7 @@ from .numbers import Respecialise
 from .out_of_memory import too_large
 from .pointer import address
 from .quick import MISSED, directly_lent
+from .readable import is_readable, native, readable
 from .signature import low_offset
 from .spec import Spec, spec_of
 from .streams import fork, join
@@ -98,6 +99,7 @@ def make_entry(
         "host": captured.host,
         "settled": settled,
         "over": [None],
+        "readable": readable,
         "ready": ready,
         "address": address,
         "asarray": np.asarray,
@@ -137,7 +139,7 @@ class _Writer:
         graph, program = self.captured.graph, self.plan.program
         numbers = len(graph.numbers)
         for leaf, _ in self.captured.assigned:
-            others = [f"leaves[{i}]" for i in self.arrays if i != leaf]
+            others = [f"leaves[{i}]" for i in self.arrays if i != leaf] + [*map(self.constant, self.captured.arrays)]
             yield f"may_assign(leaves[{leaf}], ({''.join(f'{o}, ' for o in others)}))"
         uses_host = numbers or self.captured.checks or any(kind == "number" for kind, _ in self.captured.results)
         if uses_host:
@@ -188,6 +190,7 @@ class _Writer:
         decides = captured.graph.numbers or captured.checks or captured.assigned or captured.watched
         kinds = {type(leaf) for leaf in self.leaves}
         plain = kinds <= {np.ndarray, Array} and len(self.arrays) == len(self.leaves)
+        plain = plain and all(map(is_readable, captured.arrays))
         if not self.on_cpu:
             plain = plain and kinds == {Array} and not captured.arrays and bool(self.specs)
         return plain and not decides and all(kind != "number" for kind, _ in captured.results)
@@ -273,12 +276,16 @@ class _Writer:
                 kept.append(f"a{leaf}")
         for number, array in enumerate(self.captured.arrays):
             buffer = program.inputs[len(self.arrays) + number]
-            name = self.constant(array)
-            if self.on_cpu:
+            name, direct = self.constant(array), is_readable(array)
+            if self.on_cpu and direct:
                 low = low_offset(array.shape, array.strides)
                 memories[buffer] = f"address({name})" + (f" - {-low}" if low else "")
+            elif self.on_cpu:
+                yield f"b{number} = readable({name})"
+                memories[buffer] = f"address(b{number})"
+                kept.append(f"b{number}")
             else:
-                yield f"b{number} = upload({name}, {buffer}, after)"
+                yield f"b{number} = upload({name if direct else f'readable({name})'}, {buffer}, after)"
                 memories[buffer] = f"b{number}.address"
                 kept.append(f"b{number}")
         for number, (buffer, spec) in enumerate(zip(program.outputs, self.specs, strict=True)):
@@ -370,6 +377,8 @@ def _uploader(device: Device) -> Callable[[Any, int, list[tuple[int, Event]]], A
 
 def layout_of(leaf: Any, in_place: bool) -> Layout:
     """How an array argument lies in the memory that the kernels read. in_place: NumPy's memory itself."""
+    if isinstance(leaf, np.ndarray) and not is_readable(leaf):
+        return Layout(spec_of(ArrayType(leaf.shape, native(leaf.dtype))).strides, False)
     if isinstance(leaf, np.ndarray) and in_place and leaf.size:
         dense = spec_of(ArrayType(leaf.shape, leaf.dtype)).strides
         strides = tuple(d if n == 1 else s for n, s, d in zip(leaf.shape, leaf.strides, dense, strict=True))

@@ -13,6 +13,7 @@ from ..compiler.graph import Value
 from ..compiler.types import dtype_of
 from .dispatch import SPECIAL
 from .errors import DTypeError, TraceError
+from .readable import native
 from .trace import Trace, current
 from .tracer import CAPTURED, SCALAR, TracedNumber, Tracer, check_alive
 
@@ -91,7 +92,7 @@ def refused_kind(kind: type) -> DTypeError:
 
 
 def host_array(x: Any) -> np.ndarray[Any, Any]:
-    """Anything array-like that is not traced as a NumPy array of a supported dtype in native byte order."""
+    """Anything array-like that is not traced as a NumPy array of a supported dtype, in any byte order."""
     if isinstance(x, str) or x is None or isinstance(x, (dict, set, bytes)) or callable(x):
         raise DTypeError(f"{_describe(x)} is no array of numbers; pass numbers or arrays")
     if isinstance(x, np.ndarray) and not is_plain_array(type(x)):
@@ -99,9 +100,7 @@ def host_array(x: Any) -> np.ndarray[Any, Any]:
     from .foreign import values_of
 
     array = np.asarray(values_of(x))
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    checked_dtype(array.dtype)
+    checked_dtype(native(array.dtype))
     return array
 
 

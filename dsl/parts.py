@@ -3,21 +3,24 @@ goes on with the value known.
 
 The parts of all calls of one key form a tree: from each part the value that was read leads to the next one. A call
 walks down the tree; where it meets a new value, the function is traced again from its start, answered from the record
-as far as that goes, and from there on its parts run while it is being traced.
+as far as that goes, and from there on its parts run while it is being traced. The trees of a function keep the parts
+that were used lately.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..compiler.types import ArrayType
+from ..compiler.types import ArrayType, type_of
 from ..runtime.device import Device
+from ..runtime.errors import PlanError
 from .array import Array, from_numpy
 from .capture import Captured
 from .entry import Entry
@@ -30,7 +33,7 @@ from .tree import Tree, flatten
 
 Make = Callable[[Captured, Sequence[Any]], Entry]  # what runs a part, and leaves like those of the call
 MANY_VALUES = 8
-MANY_PARTS = 10_000
+MANY_PARTS = 10_000  # of one function: those of a loop share what runs them
 
 
 class Diverged(BaseException):
@@ -57,10 +60,40 @@ class Live(Reader):
             return self.run(part)
 
 
-class SplitEntry(Entry):
-    """An entry that runs a call in parts."""
+class Trees:
+    """The trees of one function. bound: how many plans they may keep, but for those of the call in progress."""
 
-    __slots__ = ("_cache", "_guards", "_lock", "_make", "_name", "_trace", "finish", "parts", "root")
+    def __init__(self, bound: int) -> None:
+        self.bound = bound
+        self._entries: weakref.WeakSet[SplitEntry] = weakref.WeakSet()
+        self._limit = 1.0
+
+    def add(self, entry: SplitEntry) -> None:
+        self._entries.add(entry)
+
+    def make_room(self, path: Sequence[Part]) -> None:
+        """What was not used lately makes room, but for a call that has come so far."""
+        if self._used() < self._limit:
+            return
+        before = 0
+        while self._used() >= 1 and before != (before := sum(e.parts for e in self._entries)):
+            times = sorted(part.last for e in self._entries for part in e.tree())
+            for entry in self._entries:
+                entry.thin(path, times[len(times) // 2])
+        self._limit = max(1, 2 * self._used())  # a call may be longer than what is kept
+
+    def _used(self) -> float:
+        """Of the room that there is."""
+        return max(sum(e.plans for e in self._entries) / self.bound, sum(e.parts for e in self._entries) / MANY_PARTS)
+
+
+class SplitEntry(Entry):
+    """An entry that runs a call in parts. parts, plans: how many of them the tree holds."""
+
+    __slots__ = (
+        "__weakref__", "_cache", "_guards", "_lock", "_make", "_name", "_trace", "_trees", "_warned", "finish", "parts",
+        "plans", "root",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -70,14 +103,19 @@ class SplitEntry(Entry):
         finish: Callable[[Trace, Part], Captured],
         lock: threading.RLock,
         guards: Guards,
+        trees: Trees,
     ) -> None:
-        """make: what runs a part. trace: the function, traced with a reader. finish: a part that is complete."""
+        """make: what runs a part. trace: the function, traced with a reader. finish: a part that is complete. trees:
+        all those of the function, this one from now on among them."""
         super().__init__(self._run, "", Guards(()), (), None)
         self._name, self._make, self._trace, self.finish, self._lock = name, make, trace, finish, lock
         self._guards: dict[Hashable, Guard] = {}
         self._cache: dict[Hashable, Entry] = {}
         self.root: Part | None = None
-        self.parts = 0
+        self.parts = self.plans = 0
+        self._trees = trees
+        self._warned: set[str] = set()
+        trees.add(self)
         self.watch(guards.rows)
 
     def _run(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
@@ -101,7 +139,7 @@ class SplitEntry(Entry):
     ) -> Any:
         """The call's result, or the answer to what is asked and what is kept."""
         assert part.entry is not None
-        start = time.perf_counter()
+        start = part.last = time.perf_counter()
         found = part.entry.run([*leaves, *kept], places)
         if not part.line:
             return found
@@ -124,18 +162,18 @@ class SplitEntry(Entry):
         caller: Sequence[Any],
     ) -> Any:
         """The rest of a call that has come to a value for which nothing is known."""
-        if self.parts > MANY_PARTS:
-            path, kept = [], []
-            self._forget()
         last = path[-1] if path else None
         held = list(kept)
+        passed = [part for part, _ in path]
 
         def run(part: Part) -> Any:
             nonlocal last, held
             assert part.captured is not None
             self.watch(part.captured.guards.rows)
+            self._trees.make_room(passed)
             part.entry = self._entry(part.captured, [*leaves, *held])
             self._attach(part, last)
+            passed.append(part)
             found = self._step(part, leaves, held, places, caller)
             if not part.line:
                 return found
@@ -155,8 +193,29 @@ class SplitEntry(Entry):
         return run(part)
 
     def _forget(self) -> None:
-        self.root, self.parts = None, 0
+        self.root, self.parts, self.plans = None, 0, 0
         self._cache.clear()
+
+    def tree(self) -> list[Part]:
+        """All parts, each behind the one that leads to it."""
+        found = [] if self.root is None else [self.root]
+        for part in found:  # it grows
+            found += part.children.values()
+        return found
+
+    def thin(self, path: Sequence[Part], since: float) -> None:
+        """Drop the parts that were not used since a time, but for those of a path."""
+        stays = {*map(id, path)}
+        for part in reversed(self.tree()):
+            part.children = {k: c for k, c in part.children.items() if id(c) in stays}
+            if part.last >= since or part.children:
+                stays.add(id(part))
+        if id(self.root) not in stays:
+            self.root = None
+        kept = self.tree()
+        plans = {id(part.entry) for part in kept}
+        self.parts, self.plans = len(kept), len(plans)
+        self._cache = {k: e for k, e in self._cache.items() if id(e) in plans}
 
     def _attach(self, part: Part, last: tuple[Part, Answer] | None) -> None:
         self.parts += 1
@@ -165,14 +224,19 @@ class SplitEntry(Entry):
             return
         above, answer = last
         above.children[_key(answer)] = part
-        if len(above.children) == MANY_VALUES + 1:
+        if len(above.children) > MANY_VALUES and above.line not in self._warned:
+            self._warned.add(above.line)
             warn(
                 f"{self._name} was traced for more than {MANY_VALUES} values read at {above.line}; write np.where, or "
                 "a comparison, so that few values decide"
             )
 
     def _entry(self, captured: Captured, leaves: Sequence[Any]) -> Entry:
-        """What runs a part; the parts of a loop share one."""
+        """What runs a part; the parts of a loop share one. Raises PlanError for what is not of the types that the part
+        was traced for."""
+        for feed, number in zip(captured.feeds, captured.graph.inputs, strict=False):
+            if type_of(leaves[feed]) != (wanted := captured.graph.nodes[number].type):
+                raise PlanError(f"a part of {self._name} was traced for {wanted} and is given {type_of(leaves[feed])}")
         kinds = tuple((type(x), x._spec if type(x) is Array else None) for x in leaves)
         arrays = tuple(map(id, captured.arrays))
         key = (
@@ -188,6 +252,7 @@ class SplitEntry(Entry):
         found = self._cache.get(key)
         if found is None or captured.assigned:
             found = self._cache[key] = self._make(captured, leaves)
+            self.plans += 1
         return found
 
     def watch(self, rows: Sequence[Guard]) -> None:
@@ -202,15 +267,11 @@ class SplitEntry(Entry):
     def lines(self) -> Iterator[str]:
         """Each line that splits the function: what is read there, which values, and what a read costs."""
         found: dict[str, list[Part]] = {}
-        todo = [] if self.root is None else [self.root]
-        count = 0
-        while todo:
-            part = todo.pop()
-            count += 1
+        parts = self.tree()
+        for part in parts:
             if part.line:
                 found.setdefault(part.line, []).append(part)
-            todo.extend(reversed(part.children.values()))
-        yield f"{count} parts so far, split at {len(found)} lines"
+        yield f"{len(parts)} parts so far, split at {len(found)} lines"
         for line, parts in found.items():
             reads, seconds = sum(p.reads for p in parts), sum(p.seconds for p in parts)
             values = Counter(_shown(key) for p in parts for key in p.children)

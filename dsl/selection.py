@@ -10,7 +10,7 @@ import numpy as np
 from ..compiler.ops import OPS
 from .aliasing import assign, store
 from .axes import to_axis, to_shape
-from .dispatch import implements
+from .dispatch import call_function, implements
 from .elementwise import apply
 from .errors import DTypeError, IndexingError, ShapeError, UnsupportedError
 from .gather import MANY_RUNS, looked_up, nonempty, runs
@@ -142,6 +142,11 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
 
 
 # by condition
+
+
+@implements(method=True)
+def nonzero(x: Tracer) -> Any:
+    return call_function(np.nonzero, (x,), {})
 
 
 @implements(np.compress)

@@ -18,6 +18,7 @@ from .lending import SharedArray, as_leaf, borrow, gpu_of
 from .operands import is_plain_array, refused_kind
 from .pointer import address
 from .quick import quick, remember
+from .readable import native, readable
 from .spec import Spec, spec_of
 from .trace import current
 from .tracer import TracedNumber, Tracer
@@ -210,16 +211,11 @@ def _array_leaf(value: np.ndarray[Any, Any], kind: type) -> np.ndarray[Any, Any]
         if not is_plain_array(kind):
             raise refused_kind(kind)
         value = value.view(np.ndarray)
-    dtype = value.dtype
-    if not dtype.isnative:
-        value = value.astype(dtype.newbyteorder("="))
     try:
-        dtype_of(value.dtype)
+        dtype_of(native(value.dtype))
     except TypeError as error:
         raise DTypeError(str(error)) from None
-    if not value.flags.aligned or any(s % value.itemsize for s in value.strides):
-        value = np.array(value, order="C")
-    return value
+    return readable(value)
 
 
 GENERICS = frozenset(dtype.type for dtype in SHORT_NAMES)  # the types of NumPy's scalars

@@ -56,8 +56,8 @@ class Part:
     on, which result it is (or -1 - its place among what lived before). children: the next part for each answer."""
 
     __slots__ = (
-        "captured", "children", "count", "cut", "entry", "function", "kept", "line", "nodes", "reads", "seconds",
-        "type", "watched",
+        "captured", "children", "count", "cut", "entry", "function", "kept", "last", "line", "nodes", "reads",
+        "seconds", "type", "watched",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +77,7 @@ class Part:
         self.entry: Entry | None = None
         self.children: dict[Hashable, Part] = {}
         self.reads, self.seconds = 0, 0.0
+        self.last = 0.0  # when it last ran
 
     def same(self, other: Part) -> bool:
         """Whether it was made by the same operations."""

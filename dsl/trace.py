@@ -12,8 +12,9 @@ import numpy as np
 
 from ..compiler.builder import Builder
 from ..compiler.graph import Value
-from ..compiler.types import type_of
+from ..compiler.types import ArrayType
 from .numbers import HostCode
+from .readable import native
 
 if TYPE_CHECKING:
     from .split import Reader
@@ -64,7 +65,7 @@ class Trace:
         """An array that is no argument: it is read, as it then is, at every call."""
         value = self._captured_values.get(id(array))
         if value is None:
-            value = self._captured_values[id(array)] = self.builder.input(type_of(array))
+            value = self._captured_values[id(array)] = self.builder.input(ArrayType(array.shape, native(array.dtype)))
             self.captured_at[value.number] = len(self.captured)
             self.captured.append(array)
         return value
@@ -79,7 +80,8 @@ class Trace:
         """The values of a captured array, on which the trace then depends."""
         if captured in self.constants:
             return self.captured[captured]
-        found = self.looked_at[captured] = self.captured[captured].copy()
+        array = self.captured[captured]
+        found = self.looked_at[captured] = array.astype(native(array.dtype))
         return found
 
     def scalar(self, name: str, number: Any, sources: frozenset[int]) -> Value:

@@ -19,7 +19,7 @@ from .devices import DEVICES, begin, default, gpu_at, open_device, target
 from .entry import Entry, layout_of
 from .errors import located, warn
 from .options import Options
-from .parts import SplitEntry
+from .parts import SplitEntry, Trees
 from .retrace import check_same
 from .signature import Static, argument_of, number_of
 from .split import Reader
@@ -42,6 +42,7 @@ class Versions:
         self.log: deque[str] = deque(maxlen=LOG)
         self.lock = threading.RLock()
         self._values: dict[int, set[str]] = {}  # the values seen of each number whose value was needed
+        self._trees = Trees(BOUND)
         self._place = options.place
         self._device: Device | None = None
 
@@ -85,7 +86,7 @@ class Versions:
         self.log.append(f"split at {first.line}, and wherever else array values decide")
         trace = functools.partial(capture, self.function, self.name, tree, arguments)
         finish = functools.partial(finished_part, self.function)
-        return SplitEntry(self.name, self._made, trace, finish, self.lock, first.guards)
+        return SplitEntry(self.name, self._made, trace, finish, self.lock, first.guards, self._trees)
 
     # traces
 

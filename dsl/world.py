@@ -20,6 +20,7 @@ from .errors import TraceError, is_user_file, line_of_name
 from .guards import PLAIN, READERS, Guard
 from .kinds import Type
 from .numpy_inside import Random, inside, is_numpys, outside
+from .readable import native
 from .scope import Scope, Super, imports
 from .stand_ins import FrozenDict, FrozenList, UserModule, object_in, traced_class
 from .trace import Trace
@@ -114,7 +115,7 @@ class World:
 
     def _array(self, array: np.ndarray[Any, Any]) -> Any:
         try:
-            dtype_of(array.dtype)
+            dtype_of(native(array.dtype))
         except TypeError:
             return array
         return Tracer(self.trace, self.trace.capture(array), CAPTURED)

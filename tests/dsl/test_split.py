@@ -269,12 +269,91 @@ def test_other_numpy_functions_run_on_the_host() -> None:
     assert f.why().count("compiled") == compiled
 
 
+def test_places_that_values_decide() -> None:
+    def function(x: Any) -> Any:
+        rows, columns = np.where(x > 0.5)
+        return x[np.where(x > 0)], rows, x[rows, columns], np.where(x[0] > 0)[0], (x < 0).nonzero(), np.where(x > 9)
+
+    same(split(function), X)
+    whole = kg.kernel_graph(function, device="cpu")
+    refused(lambda: whole(X), kg.UnsupportedError, "np.nonzero", "np.where(mask)", line=line_in(function))
+
+
 def test_many_values_warn() -> None:
     f = split(lambda x: x * float(x[0, 0]))
     for i in range(8):
         same(f, X + i)
     with pytest.warns(UserWarning, match=r"more than 8 values read at test_split.py:\d+"):
         f(X + 9)
+
+
+def held(f: Any) -> list[Any]:
+    """The parts that a split function keeps."""
+    entry = next(e for e in f._entries.values() if hasattr(e, "root"))
+    parts = [entry.root]
+    for part in parts:
+        parts += part.children.values()
+    assert entry.parts == len(parts) and entry.plans == len({id(p.entry) for p in parts})
+    return parts
+
+
+@pytest.mark.filterwarnings("ignore:.*more than 8 values")
+def test_what_was_not_used_lately_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelgraph.dsl.versions.BOUND", 20)
+    f, traces = split(lambda x: x * float(x[0, 0])), []
+    for i in range(60):
+        same(f, X + i)
+        same(f, X + 0.5)  # used all the time
+        traces.append(f.why().count("compiled"))
+        parts = held(f)
+        assert len({id(p.entry) for p in parts}) <= 21
+    f(X + 0.5), f(X + 59)
+    assert f.why().count("compiled") == traces[-1] == 62  # neither was forgotten; the others were compiled once
+
+
+def test_a_call_may_be_longer_than_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: Any, start: int) -> Any:
+        for i in range(30):
+            if x[0, 0] > i + start:
+                x = x * (i + 2)
+        return x
+
+    monkeypatch.setattr("kernelgraph.dsl.versions.BOUND", 8)
+    f = split(function)
+    for start in (0, 5, 0, 9):
+        for _ in range(2):
+            same(f, X, start)
+        same(f, -X, start)
+
+
+def test_a_part_is_given_what_it_was_traced_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one part leaves behind and the next one takes are of one type, or nothing runs."""
+    from kernelgraph.dsl import parts
+
+    made = parts._made
+    monkeypatch.setattr(parts, "_made", lambda result, device: (made(result, device)[0], made(result[:-1], device)[1]))
+    with pytest.raises(kg.PlanError, match=r"traced for int64\[3\] and is given int64\[2\]"):
+        split(lambda x: np.unique(x) + 1)(np.array([3, 1, 3, 2]))
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.sampled_from(["argument", "made", "captured", "computed"]), min_size=2, max_size=5), st.randoms())
+def test_what_a_part_takes_comes_in_any_order(kinds: list[str], random: Any) -> None:
+    """Arguments, arrays of earlier parts and global ones, of types of their own, are given to a part in their order."""
+    dtypes = ["f4", "i8", "?", "f8", "i2"]
+    tables = [np.arange(n + 1).astype(dtypes[n]) for n in range(len(kinds))]
+    order = random.sample(range(len(kinds)), len(kinds))
+
+    def function(*args: Any) -> Any:
+        found = []
+        for n, kind in enumerate(kinds):
+            a = tables[n] if kind == "captured" else args[n]
+            found.append(np.unique(a) if kind == "made" else a * 2 if kind == "computed" else a)
+        if found[0].sum() > -1:
+            found = [found[n] for n in order]
+        return found, [np.concatenate([v, v]) for v in reversed(found)]
+
+    same(split(function), *(np.arange(n + 2).astype(dtypes[-n]) for n in range(len(kinds))))
 
 
 def test_threads_agree() -> None:
