@@ -29,7 +29,7 @@ from ..native_run import DONE, Done, DoneTiming, Record, Run, RunEvent, RunTimin
 from ..plan import Launch, Plan, Wait
 from ..plan import Record as RecordStep
 from ..pool import Pool, as_numpy
-from ..program import Kernel, Task
+from ..program import Kernel, Task, members
 from ..serial import Call, calls_of, noted, run_serially, scalar_bits
 from ..settings import settings
 from ..streams import QueueEvent, QueueStream, milliseconds
@@ -279,7 +279,7 @@ class CPUExecutable(Executable):
 
 
 def _check(plan: Plan) -> None:
-    """Every wait must follow its record, or it would never end. Raises PlanError."""
+    """Every wait must follow its record, or it would never end; kernels here do one task each. Raises PlanError."""
     recorded = set()
     for step in plan.steps:
         if isinstance(step, RecordStep):
@@ -288,6 +288,8 @@ def _check(plan: Plan) -> None:
             raise PlanError(f"{step}: no step before it records the event")
         elif isinstance(step, Launch) and plan.tasks[step.task].units < 0:
             raise PlanError(f"{step}: {plan.tasks[step.task].units} units")
+        elif isinstance(step, Launch) and len(members(plan.tasks[step.task])) > 1:
+            raise PlanError(f"{step}: several tasks in one launch, on a CPU")
 
 
 class CPUDevice(Device):

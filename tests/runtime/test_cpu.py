@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from cpu_plans import ADD, DOUBLE, SCALE, call, in_order, kernel_task, library_t
 
 from kernelgraph.runtime import machine_code, native, symbols
 from kernelgraph.runtime.devices.cpu import CPUDevice
-from kernelgraph.runtime.errors import CompileError, OutOfMemory
+from kernelgraph.runtime.errors import CompileError, OutOfMemory, PlanError
 from kernelgraph.runtime.library import viewer
 from kernelgraph.runtime.plan import Plan
 from kernelgraph.runtime.pool import HUGE, LARGE, Pool, as_numpy, class_size
@@ -312,6 +313,14 @@ def test_no_units_no_call(device, engine, cost):
     with override(engine=engine):
         for event in device.prepare(plan).run((0,), None, (), ()):  # a null pointer
             event.wait()
+
+
+def test_several_tasks_in_one_launch_are_refused(device):
+    """They are a GPU's: of such a launch a CPU would do the first task only."""
+    kernel = replace(DOUBLE, options=(*DOUBLE.options, ("packed", 2)))
+    plan = in_order([Buffer(8, "output")], [kernel_task(kernel, (0,), 0, 2)], (), (0,))
+    with pytest.raises(PlanError, match="several tasks"):
+        device.prepare(plan)
 
 
 def test_a_plan_without_steps(device):
