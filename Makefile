@@ -82,4 +82,4 @@ $(VENV)/%.stamp: pyproject.toml | $(BIN)/python
 # Where they cannot be had, their tests are skipped (in CI they fail). The indexes that pip is set up with come first.
 $(VENV)/interop.stamp: tests/interop.txt $(VENV)/dev.stamp
 	@{ $(PIP) -r $< 2>/dev/null || $(PIP) -r $< --extra-index-url https://download.pytorch.org/whl/cpu; } && touch $@ || \
-		echo "no PyTorch or JAX for CPUs: tests with them are skipped" >&2
+		echo "not all of $< can be had: tests with what is missing are skipped" >&2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +19,7 @@ from .spec import Spec, spec_of
 from .trace import current
 
 CPU_DEVICE = (1, 0)
+WRITES_ALL = frozenset({"torch"})  # libraries whose DLPack disregards that memory is read-only
 WRITABLE = 1  # inspect.BufferFlags.WRITABLE
 
 
@@ -130,8 +133,9 @@ class Array:
         """A DLPack capsule of the values, without a copy: on the CPU once they are there, read-only; on a GPU at once,
         writable: the consumer's `stream` waits for the values on the device, and the memory is pinned until it lets go.
 
-        A consumer from before DLPack 1.0 knows nothing of read-only and gets a copy, but for one that asks for the
-        memory itself (`copy=False`). One that asks for the CPU (`dl_device=(1, 0)`) gets a copy from other devices.
+        A library that writes to what is read-only (PyTorch) gets a copy. A consumer from before DLPack 1.0 knows
+        nothing of read-only and gets a copy, but for one that asks for the memory itself (`copy=False`). One that asks
+        for the CPU (`dl_device=(1, 0)`) gets a copy from other devices.
         Raises BufferError where that is not possible."""
         on_cpu = self._device.host_memory
         if self._device.foreign_streams and dl_device in (None, self.__dlpack_device__()):
@@ -142,6 +146,10 @@ class Array:
         if not on_cpu and (dl_device != CPU_DEVICE or copy is False):
             raise BufferError(f"__dlpack__ of an array on {self.device} is not supported; write np.asarray(x)")
         knows = max_version is not None and max_version >= (1, 0)
+        if on_cpu and sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] in WRITES_ALL:
+            if copy is False:
+                raise BufferError("the consumer would write to memory that it must not; leave copy=False out")
+            knows, copy = False, True
         values = self.wait()._view() if on_cpu and not knows and copy is False else self.numpy()
         options: Any = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
         if copy is None and not (knows and on_cpu):
@@ -191,6 +199,27 @@ class Array:
     def __index__(self) -> int:
         return self.numpy().__index__()
 
+    def __round__(self, digits: Any = None) -> Any:
+        return round(self._number("round(x)", "np.round(x, decimals)"), digits)
+
+    def __trunc__(self) -> Any:
+        return math.trunc(self._number("math.trunc(x)", "np.trunc(x)").item())
+
+    def __floor__(self) -> Any:
+        return math.floor(self._number("math.floor(x)", "np.floor(x)").item())
+
+    def __ceil__(self) -> Any:
+        return math.ceil(self._number("math.ceil(x)", "np.ceil(x)").item())
+
+    def __hash__(self) -> int:
+        return hash(self._number("hash(x), as of a dict's key,", "np.asarray(x).tobytes()"))
+
+    def _number(self, what: str, instead: str) -> Any:
+        """The value of a 0-d array, as a NumPy scalar. Raises DTypeError."""
+        if self.shape:
+            raise DTypeError(f"{what} takes one number, and this array has shape {self.shape}; write {instead}")
+        return self.numpy()[()]
+
     def __len__(self) -> int:
         if not self.shape:
             raise DTypeError("a 0-d array has no length")
@@ -228,9 +257,9 @@ class Array:
         return str(self.numpy())
 
     def __format__(self, spec: str) -> str:
+        if spec and self.shape:
+            self._number(f"the format {spec!r}", "np.array2string(x, precision=3), or f'{x}'")
         return format(self.numpy()[()] if not self.shape else self.numpy(), spec)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> Any:
         return _restore, (np.array(self.numpy()), self.device)

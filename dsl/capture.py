@@ -12,11 +12,12 @@ from ..compiler.graph import Graph, GraphError, Value
 from ..compiler.roll import roll
 from ..compiler.types import kind_of
 from ..runtime.collector import uncollected
+from ..runtime.errors import note
 from ..runtime.records import dataclass
 from .array import Array
 from .cut import Cut, cut
 from .dispatch import fill_tables
-from .errors import EscapedValueError, TraceError, UserError, located, user_frames, user_line
+from .errors import EscapedValueError, TraceError, UserError, located, package_of, user_frames, user_line
 from .guards import Guards, contents_guard
 from .numbers import Host
 from .operands import array_of
@@ -98,6 +99,13 @@ def capture(
         raise located(error).with_traceback(user_frames(error.__traceback__)) from None
     except UserError as error:
         raise error.with_traceback(user_frames(error.__traceback__)) from None
+    except Exception as error:
+        if (package := package_of(error.__traceback__)) is not None:
+            note(
+                error,
+                f"{package} may know no traced values; it gets their values in kg.host(f, reads, writes)",
+            )
+        raise
 
 
 def finished_part(function: Callable[..., Any], trace: Trace, part: Part) -> Captured:

@@ -34,7 +34,9 @@ def plain(x: Any) -> Any:
 
 def wrapped(x: Any, device: Device, given: Sequence[Any] = (), args: tuple[Any, ...] = ()) -> Any:
     """x with `kg.Array`s in place of NumPy arrays and scalars. given: NumPy arrays that are not new. args: what x was
-    made of. Subclasses of NumPy's arrays (masked arrays, quantities) keep their own meaning."""
+    made of. What no `kg.Array` can be stays NumPy's: text, dates, subclasses with a meaning of their own."""
+    if isinstance(x, (np.ndarray, np.generic)) and x.dtype.type in _NUMPYS:
+        return x
     if isinstance(x, np.generic):
         return from_numpy(x, device, own=True)
     if isinstance(x, np.ndarray):
@@ -51,6 +53,10 @@ def wrapped(x: Any, device: Device, given: Sequence[Any] = (), args: tuple[Any, 
     if isinstance(x, list):
         return [wrapped(i, device, given, args) for i in x]
     return x
+
+
+# the types of elements that no `kg.Array` has
+_NUMPYS = frozenset({np.object_, np.bytes_, np.str_, str, np.void, np.record, np.datetime64, np.timedelta64})
 
 
 def arrays_in(x: Any, kind: type = np.ndarray) -> list[Any]:
@@ -157,7 +163,10 @@ def bound_method(array: Array, name: str) -> Callable[..., Any]:
     """`array.name`, a method of NumPy arrays. Raises AttributeError."""
     fill_tables()
     if name.startswith("_") or name not in METHODS:
-        raise AttributeError(f"'Array' object has no attribute {name!r}; write np.asarray(x).{name}")
+        has = hasattr(array.dtype.type, name) and not hasattr(np.ndarray, name)  # what NumPy's numbers alone have
+        raise AttributeError(
+            f"'Array' object has no attribute {name!r}; write {'x.item()' if has else 'np.asarray(x)'}.{name}"
+        )
 
     def method(*args: Any, **options: Any) -> Any:
         if current() is not None:

@@ -197,6 +197,17 @@ def located(error: GraphError) -> UserError:
     return _KINDS.get(error.kind, ShapeError)(str(error), error.line or line_of(error.__traceback__))
 
 
+def package_of(traceback: TracebackType | None) -> str | None:
+    """The installed package whose code raised; None where that is the user's, this package's, NumPy's or Python's."""
+    name = None
+    while traceback is not None:
+        name = traceback.tb_frame.f_code.co_filename
+        traceback = traceback.tb_next
+    if name is None or is_user_file(name) or name.startswith(_OURS):
+        return None
+    return os.path.basename(_package(name)).removesuffix(".py") or None
+
+
 def user_frames(traceback: TracebackType | None) -> TracebackType | None:
     """The traceback without this package's and NumPy's entries."""
     kept = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Unpack, overload
 
@@ -28,6 +28,7 @@ from .lending import SHARED, give_back, moved
 from .numbers import Respecialise
 from .options import Given, checked
 from .parts import SplitEntry
+from .pickling import Portable
 from .pointer import address
 from .quick import MISSED, seen
 from .signature import (
@@ -47,7 +48,7 @@ from .tuned import Compiled
 from .versions import Versions, show, values_of
 
 
-class KernelGraph:
+class KernelGraph(Portable):
     """A decorated function. Call it like the function; `graph`, `program`, `plan`, `source` and `explain` take the
     same arguments, or `kg.spec(shape, dtype)` for arrays, and show what becomes of a call."""
 
@@ -55,6 +56,7 @@ class KernelGraph:
         """The options are those of `kernel_graph`. Raises OptionError, ArgumentsError."""
         function = undecorated(function)
         check_function(function)
+        self._given: Mapping[str, Any] = dict(options)
         self._options = checked(**options)
         self._parameters = Parameters(function, self._options.static)
         functools.update_wrapper(self, function)
@@ -343,8 +345,8 @@ class KernelGraph:
     def __repr__(self) -> str:
         return f"<kernel_graph {self._parameters}>"
 
-    def __reduce__(self) -> str:
-        return str(self._function.__qualname__)
+    def _pickled(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+        return self._function, self._given
 
 
 @overload

@@ -156,6 +156,8 @@ NAMESPACE["linalg"] = _module(np.linalg)
 NAMESPACE["fft"] = _module(np.fft)
 for _name in ("fftfreq", "rfftfreq"):  # these take no array
     setattr(NAMESPACE["fft"], _name, _new(_name, getattr(fourier, _name), fourier.frequencies(_name)))
+NAMESPACE["lib"] = Namespace("lib", {})
+NAMESPACE["lib"].stride_tricks = _module(np.lib.stride_tricks)
 
 NAMESPACE["nn"] = Namespace(
     "nn", {n: _both(n, f, f) for n, f in nn.FUNCTIONS.items()} | {n: NAMESPACE[n] for n in nn.SHARED}

@@ -7,7 +7,7 @@ import functools
 import importlib
 import inspect
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -24,6 +24,7 @@ from .dispatch import Traced
 from .errors import ArgumentsError, DTypeError, UnsupportedError, show_line
 from .masked import Masked, made, together
 from .operands import fresh, operand, trace_of
+from .pickling import Portable
 from .scope import Scope
 from .trace import Trace, current
 from .tracer import Tracer
@@ -52,7 +53,7 @@ _REFUSED = {
 }
 
 
-class Elementwise:
+class Elementwise(Portable):
     """A scalar function, for arrays. Calls broadcast; they return one array, or a tuple of as many as the function
     returns. With numbers alone it is the function itself."""
 
@@ -72,6 +73,9 @@ class Elementwise:
                 )
         _check(function)
         self._eager: dict[str, Any] = {}
+
+    def _pickled(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+        return self.function, {}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         try:

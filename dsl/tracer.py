@@ -189,7 +189,9 @@ class Tracer(Traced):
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         found = self._known(
-            "cannot become a NumPy array", "use it as it is; np.stack joins traced values, np.astype converts them"
+            "cannot become a NumPy array",
+            "use it as it is; np.stack joins traced values, np.astype converts them, and a function of another library "
+            "takes their values in kg.host(function, reads, writes)",
         )
         return found if dtype is None else found.astype(dtype)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import math
 import pickle
 from typing import Any
 
@@ -50,8 +52,33 @@ def test_scalars() -> None:
         iter(a).__next__()
     with pytest.raises(ValueError):
         bool(put(X))
-    with pytest.raises(TypeError):
-        hash(a)
+
+
+def test_results_that_are_numbers() -> None:
+    for dtype in ("f4", "f8", "i4"):
+        r, x = put(np.asarray(2.5, dtype)), np.asarray(2.5, dtype)[()]
+        assert (round(r), type(round(r))) == (round(x), int) and round(r, 1) == round(x, 1)
+        assert (math.floor(r), math.ceil(r), math.trunc(r)) == (math.floor(x), math.ceil(x), math.trunc(x.item()))
+        assert {r: "found"}[x] == {x: "found"}[r] == "found" and f"{r:.3f} {r}" == f"{x:.3f} {x}"
+        assert json.dumps({"a": r.item()}) == json.dumps({"a": x.item()})
+    a = put(X)
+    for call, instead in (
+        (lambda: round(a), r"write np\.round\(x, decimals\)"),
+        (lambda: hash(a), "write np.asarray"),
+        (lambda: f"{a:.3f}", "write np.array2string"),
+        (lambda: math.floor(a), r"write np\.floor\(x\)"),
+    ):
+        with pytest.raises(TypeError, match=instead):
+            call()
+    with pytest.raises(AttributeError, match=r"write x\.item\(\)\.is_integer"):
+        _ = put(2.0).is_integer
+
+
+def test_what_no_array_of_ours_can_be_stays_numpys() -> None:
+    a = put(X)
+    assert a.view("V8").dtype == np.dtype("V8") and a.astype(str).dtype.kind == "U"
+    assert a.astype("i8").astype("M8[s]").dtype == np.dtype("M8[s]")
+    assert isinstance(put(np.ones(3, kg.bfloat16)) + 1, kg.Array)
 
 
 OPERATIONS: list[Any] = [

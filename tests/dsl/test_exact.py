@@ -101,16 +101,15 @@ def test_equal_values_are_told_apart(number: int) -> None:
             assert static == Static(hold(x)) and tree == Tree(dict, (hold(x),), (Tree(None),))
 
 
-values = st.recursive(
-    st.sampled_from(NUMBERS), lambda inner: st.lists(inner, max_size=3).map(tuple) | st.frozensets(inner, max_size=3)
-)
+# no sets of them: NumPy's and Python's numbers cannot all be compared with each other
+values = st.recursive(st.sampled_from(NUMBERS), lambda inner: st.lists(inner, max_size=3).map(tuple))
 
 
 @settings(max_examples=200, deadline=None)
 @given(values, values)
 def test_values_with_one_form_print_the_same(a: Any, b: Any) -> None:
     if exact(a) == exact(b):
-        assert type(a) is type(b) and (repr(a) == repr(b) or isinstance(a, (frozenset, tuple)))
+        assert type(a) is type(b) and (repr(a) == repr(b) or isinstance(a, tuple))
 
 
 def test_ranges_slices_and_what_is_equal_to_itself_alone() -> None:

@@ -298,7 +298,7 @@ def test_arrays_in_torch() -> None:
     torch = library("torch")
     a = cpu(lambda x: x * 2)(X)
     t = torch.from_dlpack(a)
-    assert t.data_ptr() == a.numpy().ctypes.data
+    assert t.data_ptr() != a.numpy().ctypes.data  # PyTorch would write to it
     expected = np.asarray(a).copy()
     del a
     gc.collect()
@@ -352,6 +352,18 @@ def test_arrays_in_jax() -> None:
     a = cpu(lambda x: x * 2)(X.astype(np.float32))
     assert_same(np.asarray(jax.numpy.from_dlpack(a)), np.asarray(a))
     assert_same(np.asarray(jax.jit(lambda x: x + 1)(np.asarray(a))), np.asarray(a) + 1)
+
+
+def test_torch_cannot_write_to_what_others_see() -> None:
+    torch = library("torch")
+    a = cpu(lambda x: x + 1)(np.zeros(3))
+    view = np.asarray(a)
+    for export in (torch.from_dlpack, torch.utils.dlpack.from_dlpack, torch.asarray, lambda x: torch.tensor(x.numpy())):
+        t = export(a)
+        t.add_(5)
+        assert view.tolist() == a.tolist() == [1, 1, 1] and t.tolist() == [6, 6, 6]
+    with pytest.raises(BufferError, match="leave copy=False out"):
+        torch.from_dlpack(a, copy=False)
 
 
 # NumPy
