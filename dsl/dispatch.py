@@ -70,6 +70,8 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
     """Our implementation of a NumPy function. Raises UnsupportedError, naming the nearest supported one."""
     implementation = FUNCTIONS.get(function)
     name = public_name(function)
+    if implementation is None and (found := _of_known(function, args, options)) is not None:
+        return found[0]
     if implementation is None and (found := _by_splitting(function, args, options)) is not None:
         return found[0]
     if implementation is None and function in REFUSED:
@@ -82,6 +84,27 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
         if type(x) in SPECIAL:
             return SPECIAL[type(x)][1](function, args, options)
     return implementation(*args, **options)
+
+
+def _of_known(function: Any, args: Any, options: Any) -> tuple[Any] | None:
+    """What NumPy itself gives for arrays that no call decides."""
+    from .known import settled_value
+    from .numpy_inside import constant
+    from .operands import array_of
+
+    trace = current()
+    if trace is None or function is np.place or "out" in options:  # which changes its argument
+        return None
+    leaves: list[Any] = []
+    tree = flatten((args, options), leaves)
+    for i, x in enumerate(leaves):
+        if isinstance(x, Traced):
+            value = None if type(x) in SPECIAL else settled_value(trace, array_of(x)._value)
+            if value is None:
+                return None
+            leaves[i] = value
+    args, options = unflatten(tree, leaves)
+    return (constant(function(*args, **options)),)
 
 
 def _by_splitting(function: Any, args: Any, options: Any) -> tuple[Any] | None:

@@ -12,8 +12,9 @@ from .aliasing import Reshape, Slice, as_dtype, assign, store, view
 from .dispatch import METHODS, implements
 from .elementwise import apply
 from .errors import DTypeError, IndexingError, ShapeError, TraceError, UnsupportedError
-from .gather import gather, index_array, is_gathered, scatter
+from .gather import MANY, gather, index_array, is_gathered, scatter
 from .host import host_one
+from .known import settled_value
 from .masked import for_mask, masked
 from .operands import array_of, fresh, fresh_array
 from .tracer import Tracer, check_alive
@@ -110,6 +111,23 @@ def _through_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tracer] | N
     return part, mask
 
 
+def _known_mask(mask: Tracer) -> np.ndarray[Any, Any] | None:
+    """The value of a mask that no call decides, and that is small enough to be looked at."""
+    return settled_value(mask._trace, mask._value) if mask.ndim and mask.size <= MANY else None
+
+
+def _spread(values: Tracer, mask: np.ndarray[Any, Any]) -> Tracer:
+    """Values for the places where a mask holds, each at its place; elsewhere any of them. Raises ShapeError."""
+    count = int(mask.sum())
+    if len(values) != count:
+        raise ShapeError(
+            f"NumPy boolean array indexing assignment cannot assign {len(values)} input values to the {count} output "
+            "values where the mask is true"
+        )
+    places = np.maximum(np.cumsum(mask).reshape(mask.shape) - 1, 0)
+    return gather(values, [places, *(slice(None),) * (values.ndim - 1)])
+
+
 def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:
     """x[mask] = value"""
     if mask.shape != x.shape[: mask.ndim]:
@@ -118,12 +136,18 @@ def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:
     new = for_mask(value, mask)
     if new is None or new.ndim != x.ndim:
         new = array_of(value) if isinstance(value, (np.ndarray, list, tuple)) else None
-        if new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
+        known = None if new is None else _known_mask(mask)
+        if new is not None and new.ndim == rest + 1 and len(new) != 1 and known is not None:
+            if not known.any() and not len(new):
+                return
+            new = _spread(new, known)
+        elif new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
             key = (ARRAY, *((None, None, None),) * rest)
             values = fresh_array(as_dtype(new, x), x)
             assign(x, host_one("setitem", [x, mask, values], x.shape, dtypes=[x.dtype], key=key))
             return
-        new = METHODS["reshape"](new, new.shape[new.ndim - rest :]) if new is not None and new.ndim > rest else new
+        elif new is not None and new.ndim > rest:
+            new = METHODS["reshape"](new, new.shape[new.ndim - rest :])
     number = as_dtype(value if new is None else new, x)
     wide = view(mask, Reshape(mask.shape + (1,) * rest))
     store(x, apply("where", wide, Tracer(x._trace, number), x))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .dispatch import SPECIAL
 from .errors import ShapeError
 from .joins import stack
 from .operands import array_of, checked_dtype, is_traced, trace_of
@@ -21,7 +22,7 @@ def gathered(x: Any, dtype: Any = None) -> Tracer:
             shapes = ", ".join(str(p.shape) for p in parts)
             raise ShapeError(f"a list of values of shapes {shapes} is no array; give them one shape, or pad them")
         return stack(parts)
-    if isinstance(x, Tracer) or type(x) is TracedNumber:
+    if isinstance(x, Tracer) or type(x) is TracedNumber or type(x) in SPECIAL:
         found = array_of(x)
         return found if dtype is None else cast(found, checked_dtype(dtype), copy=False)
     if isinstance(x, (int, float, complex, np.number, np.bool_)):

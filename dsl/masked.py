@@ -6,18 +6,20 @@ the values back: no shape depends on data. Whatever else is asked for needs the 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ..compiler.types import kind_of
+from .aliasing import assign, store
 from .array import Array
 from .dispatch import FUNCTIONS, METHODS, SPECIAL, UFUNCS, Traced
 from .elementwise import apply, user_apply
 from .errors import UnsupportedError, user_line
 from .gather import gather
-from .known import known_value
+from .known import known_value, settled_value
 from .operands import array_of, fresh_array
 from .tracer import Tracer, check_alive
 
@@ -27,11 +29,15 @@ class Masked(Traced):
 
     Assignment to it gives it memory of its own."""
 
-    __slots__ = ("_all", "_line", "_made", "_mask")
+    __slots__ = ("_all", "_base", "_key", "_line", "_made", "_mask")
 
-    def __init__(self, all_: Tracer, mask: Tracer, line: str | None = None) -> None:
-        """all_: of the mask's axes and the others. line: of the user's, where the mask was applied."""
+    def __init__(
+        self, all_: Tracer, mask: Tracer, line: str | None = None, base: Masked | None = None, key: Any = None
+    ) -> None:
+        """all_: of the mask's axes and the others. line: of the user's, where the mask was applied. base, key: what
+        it is a view of, and which; `all_` is one of base's."""
         self._all, self._mask = all_, mask
+        self._base, self._key = base, key
         self._line = line or user_line()
         self._made: Tracer | None = None
 
@@ -82,16 +88,31 @@ class Masked(Traced):
         return chosen(self).__array__(dtype, copy)
 
     def __getitem__(self, key: Any) -> Any:
-        rest = key[1:] if isinstance(key, tuple) and key and key[0] == slice(None) else None
-        if self._made is None and rest is not None and all(isinstance(k, (int, slice)) for k in rest):
-            return Masked(self._all[(slice(None),) * self._mask.ndim + rest], self._mask, self._line)
+        rest = key[1:] if isinstance(key, tuple) and _is_plain(key) and key[0] is not Ellipsis else None
+        if key is Ellipsis or (type(key) is slice and key == slice(None)):
+            rest = ()
+        if is_open(self) and rest is not None and all(isinstance(k, (int, slice)) for k in rest):
+            return Masked(self._all[(slice(None),) * self._mask.ndim + rest], self._mask, self._line, self, key)
         return chosen(self)[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        chosen(self)[key] = value
+        part = self[key] if _is_plain(key) else None
+        found = together((part, value)) if type(part) is Masked else None
+        if found is not None:
+            store(part._all, found[1][1])  # type: ignore[union-attr]
+        else:
+            chosen(self)[key] = _one(value)
+
+    def assign(self, result: Any) -> Masked:
+        """`self[...] = result`, of an operation in place."""
+        if is_open(self) and type(result) is Masked and is_open(result) and _same(self._mask, result._mask):
+            assign(self._all, result._all)
+        else:
+            assign(chosen(self), _one(result))
+        return self
 
     def __getattr__(self, name: str) -> Any:
-        if name in _METHODS and self._made is None:
+        if name in _METHODS and is_open(self):
             return lambda *args, **options: _METHODS[name](self, *args, **options)
         if name.startswith("__"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -103,6 +124,19 @@ class Masked(Traced):
     __hash__ = None  # type: ignore[assignment]
 
 
+def _is_plain(key: Any) -> bool:
+    """Whether it chooses of the other axes alone."""
+    keys = key if isinstance(key, tuple) else (key,)
+    first = keys[0] if keys else None
+    whole = first is Ellipsis or (type(first) is slice and first == slice(None))
+    return whole and all(isinstance(k, (int, slice)) for k in keys[1:])
+
+
+def is_open(x: Masked) -> bool:
+    """Whether neither it nor what it is a view of has been made an array."""
+    return x._made is None and (x._base is None or is_open(x._base))
+
+
 def masked(x: Tracer, mask: Tracer) -> Masked:
     """x[mask]; the mask's shape is that of x's first axes."""
     return Masked(fresh_array(x._value, x), fresh_array(mask._value, mask))
@@ -112,12 +146,15 @@ def chosen(x: Masked) -> Tracer:
     """The chosen elements as an array; once it is made, it is what the value stands for.
 
     Raises UnsupportedError where the mask's value is not known."""
-    if x._made is None:
+    if x._made is None and x._base is not None:
+        x._made = chosen(x._base)[x._key]
+    elif x._made is None:
         trace = check_alive(x._all)
-        if trace.split is not None:
+        settled = settled_value(trace, x._mask._value)
+        if settled is None and trace.split is not None:
             x._made = trace.split.call(trace, [x._all._value, x._mask._value], lambda values: values[0][values[1]])
             return x._made
-        mask = known_value(trace, x._mask._value)
+        mask = known_value(trace, x._mask._value) if settled is None else settled
         if mask is None:
             raise UnsupportedError(
                 "indexing with booleans gives a shape that depends on data; write np.where(mask, x, 0), or a reduction "
@@ -131,7 +168,7 @@ def chosen(x: Masked) -> Tracer:
 
 def for_mask(value: Any, mask: Tracer) -> Tracer | None:
     """All elements of a value that the same mask has chosen; None where it is anything else."""
-    same = type(value) is Masked and value._made is None and _same(value._mask, mask)
+    same = type(value) is Masked and is_open(value) and _same(value._mask, mask)
     return value._all if same else None
 
 
@@ -150,7 +187,7 @@ def together(args: Any) -> tuple[Masked, list[Any]] | None:
     found = []
     for a in args:
         if type(a) is Masked:
-            if a._made is not None or not _same(a._mask, first._mask):
+            if not is_open(a) or not _same(a._mask, first._mask):
                 return None
             extra = rest - (a.ndim - 1)
             shape = a._all.shape
@@ -204,7 +241,7 @@ def _reduced(function: Any, low: str = "") -> Callable[..., Any]:
 
     def on_masked(x: Any, axis: Any = None, *args: Any, **options: Any) -> Any:
         implementation = FUNCTIONS[function]
-        if type(x) is not Masked or x._made is not None or options.get("where") is not None or _named(options):
+        if type(x) is not Masked or not is_open(x) or options.get("where") is not None or _named(options):
             return implementation(_one(x), axis, *args, **{k: _one(v) for k, v in options.items()})
         k, rest = x._mask.ndim, x.ndim - 1
         axes = range(rest + 1) if axis is None else [axis] if isinstance(axis, int) else axis
@@ -239,12 +276,13 @@ def _count_nonzero(x: Any, axis: Any = None, **options: Any) -> Any:
     return _FUNCTIONS[np.sum](user_apply("not_equal", x, 0), axis, **options)
 
 
-def _dot(a: Any, b: Any, *args: Any, **options: Any) -> Any:
+def _dot(function: Any, a: Any, b: Any, *args: Any, **options: Any) -> Any:
     """Of two vectors that one mask has chosen."""
-    vectors = all(type(v) is Masked and v._made is None and v.ndim == 1 for v in (a, b))
+    vectors = all(type(v) is Masked and is_open(v) and v.ndim == 1 for v in (a, b))
     if vectors and _same(a._mask, b._mask) and not args and not options:
+        a = user_apply("conjugate", a) if function is np.vdot else a
         return _FUNCTIONS[np.sum](user_apply("multiply", a, b))
-    return FUNCTIONS[np.matmul](_one(a), _one(b), *args, **options)
+    return FUNCTIONS[function](_one(a), _one(b), *args, **options)
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
@@ -256,11 +294,8 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **{f: _reduced(f, "low") for f in (np.max, np.amax)},
     **{f: _reduced(f, "high") for f in (np.min, np.amin)},
     np.count_nonzero: _count_nonzero,
-    np.dot: _dot,
-    np.vdot: _dot,
-    np.inner: _dot,
-    np.matmul: _dot,
-    np.size: lambda x, axis=None: chosen(x).size,
+    **{f: functools.partial(_dot, f) for f in (np.dot, np.vdot, np.inner, np.matmul)},
+    np.size: lambda x, axis=None: FUNCTIONS[np.size](chosen(x), axis),
 }
 _METHODS: dict[str, Callable[..., Any]] = {
     **{

@@ -31,14 +31,16 @@ def trace_of(*args: Any) -> Trace:
 
 def is_traced(x: Any) -> bool:
     """Whether it is, or is a nested list that holds, a traced value."""
-    if isinstance(x, Tracer) or type(x) is TracedNumber:
+    if isinstance(x, Tracer) or type(x) is TracedNumber or type(x) in SPECIAL:
         return True
     return isinstance(x, (list, tuple)) and any(is_traced(i) for i in x)
 
 
 def holds_array(x: Any) -> bool:
     """Whether it is a nested list that holds a traced array."""
-    return isinstance(x, (list, tuple)) and any(isinstance(i, Tracer) or holds_array(i) for i in x)
+    return isinstance(x, (list, tuple)) and any(
+        isinstance(i, Tracer) or type(i) in SPECIAL or holds_array(i) for i in x
+    )
 
 
 def operand(x: Any) -> Value | Scalar | np.generic:

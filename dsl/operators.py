@@ -45,8 +45,10 @@ def _like_numbers(args: tuple[Any, ...], result: Any) -> Any:
 
 
 def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
-    def inplace(self: Tracer, other: Any) -> Any:
+    def inplace(self: Any, other: Any) -> Any:
         result = user_apply(row, self, other)
+        if type(self) is Masked:
+            return self.assign(result)
         return result if self._owner == SCALAR else assign(self, result)  # a scalar's name is bound anew
 
     inplace.__name__ = name
@@ -111,7 +113,8 @@ def _install_operators() -> None:
                 setattr(stand_in, f"__r{stem}__", _array_operator(f"__r{stem}__", parts, arity, True))
             setattr(TracedNumber, f"__r{stem}__", _number_operator(f"__r{stem}__", python, parts, arity, True))
             if hasattr(operator, f"__i{stem}__"):
-                setattr(Tracer, f"__i{stem}__", _inplace_operator(f"__i{stem}__", parts[0]))
+                for stand_in in (Tracer, Masked):
+                    setattr(stand_in, f"__i{stem}__", _inplace_operator(f"__i{stem}__", parts[0]))
     for kind in (Tracer, TracedNumber, Masked):
         setattr(kind, "__matmul__", lambda self, other: call_function(np.matmul, (self, other), {}))  # noqa: B010
         setattr(kind, "__rmatmul__", lambda self, other: call_function(np.matmul, (other, self), {}))  # noqa: B010

@@ -14,6 +14,7 @@ import kernelgraph as kg
 
 from .agreement import FLOATS, REALS, agrees, arrays
 from .test_errors import graph, line_in, refused
+from .tracing import assert_same
 
 many = settings(max_examples=60, deadline=None)
 X = np.linspace(-2.0, 3.0, 12).reshape(3, 4)
@@ -178,3 +179,58 @@ def test_the_line_is_that_of_the_mask() -> None:
 def test_shapes_that_do_not_fit() -> None:
     f = graph(lambda x, y: x[y > 0])
     refused(lambda: f(X, X[0]), IndexError, "(4,)", "(3, 4)", line=line_in(f, 0))
+
+
+KNOWN = np.array([True, False, True, True])
+
+
+def halve(v: Any) -> None:
+    v /= 2
+
+
+ALIASES: list[Any] = [  # what is done with a selection, and all that looks at it afterwards
+    lambda v: (halve(v), v.sum()),
+    lambda v: (v.__iadd__(1) is v, v.sum(), (v * 2).max()),
+    lambda v: [(w := v[:]).__imul__(3), v.sum(), w.sum()][1:],
+    lambda v: [v.__setitem__(slice(None), 7), v.sum()][1:],
+    lambda v: [v.__setitem__(Ellipsis, v * 2), v.mean()][1:],
+]
+WHOLE: list[Any] = [  # what needs the selection as an array
+    lambda v: np.asarray(v),
+    lambda v: [np.zeros_like(v), np.size(v), np.sum([v, v], axis=0)],
+    lambda v: [np.inner(v, v), np.vdot(v, v), np.dot(v, v)],
+    lambda v: [(w := v[::2]), v.__setitem__(0, 9), halve(v), v, w][3:],
+    lambda v: [(w := v[:]), len(v), w.__iadd__(5), v, w][3:],
+    lambda v: [(w := v[:]), w.size, v.__iadd__(5), v, w][3:],
+]
+
+
+@pytest.mark.parametrize("number", range(len(ALIASES)))
+def test_a_selection_is_an_array_that_all_its_names_share(number: int) -> None:
+    agrees(lambda x, m: ALIASES[number](x[m]), np.arange(4.0), KNOWN)
+    agrees(lambda x: ALIASES[number](x[KNOWN]), np.arange(4.0))
+    x = np.arange(4.0)
+    agrees(lambda x, m: [ALIASES[number](x[m]), x][1], x, KNOWN)  # which is a copy
+
+
+@pytest.mark.parametrize("number", range(len(WHOLE)))
+def test_a_selection_by_a_known_mask_is_any_array(number: int) -> None:
+    agrees(lambda x: WHOLE[number](x[KNOWN]), np.arange(4.0))
+    agrees(lambda x: WHOLE[number](x[np.nonzero(KNOWN)]), np.arange(4.0))
+    f = kg.kernel_graph(lambda x, m: WHOLE[number](x[m]), device="cpu", untraceable="split")
+    for x in (np.arange(4.0), np.arange(4.0)):
+        expected = WHOLE[number](x[KNOWN])
+        assert_same(f(x, KNOWN.copy()), expected)
+
+
+def test_values_for_a_known_mask() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x = x * 1
+        x[KNOWN] = y
+        x[KNOWN] = x[::-1][KNOWN] * 2
+        return x
+
+    agrees(function, np.arange(4.0), np.array([7.0, 8.0, 9.0]))
+    agrees(function, np.arange(8.0).reshape(4, 2), np.arange(6.0).reshape(3, 2))
+    with pytest.raises(ValueError, match="4 input values to the 3 output values"):
+        kg.kernel_graph(function, device="cpu")(np.arange(4.0), np.arange(4.0))
