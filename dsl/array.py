@@ -313,6 +313,8 @@ class Array:
         return kernelgraph
 
     def __getattr__(self, name: str) -> Any:
+        if name[:2] == "__":  # NumPy asks for two protocols at each np.asarray
+            raise AttributeError(f"'Array' object has no attribute {name!r}")
         from .eager import bound_method
 
         return bound_method(self, name)

@@ -47,6 +47,8 @@ from .tree import LEAF, Tree, flatten, unflatten
 from .tuned import Compiled
 from .versions import Versions, show, values_of
 
+SHAPES = 256  # of lists and tuples of arguments, kept for each function
+
 
 class KernelGraph(Portable):
     """A decorated function. Call it like the function; `graph`, `program`, `plan`, `source` and `explain` take the
@@ -69,6 +71,7 @@ class KernelGraph(Portable):
         self._variadic = self._parameters.positional and self._parameters.variadic
         # an entry whose `direct` is tried before the key is made, and the number of arguments that it takes
         self._last: tuple[Any, int] = (None, -1)
+        self._shapes: dict[tuple[Any, ...], Tree] = {}  # how lists and tuples among the arguments are taken apart
         self._versions = Versions(function, self._name, self._options)
         self._entries = self._versions.entries
 
@@ -106,7 +109,7 @@ class KernelGraph(Portable):
                         except Respecialise:
                             pass
                 else:
-                    result = self._lent(args)
+                    result = self._nested(args)
                     if result is not MISSED:
                         return result
             return self._slow(args, options)
@@ -115,6 +118,42 @@ class KernelGraph(Portable):
         except KernelGraphError as error:
             note(error, f"in a call of {self._name}, {user_line()}")
             raise
+
+    def _nested(self, args: tuple[Any, ...]) -> Any:
+        """`__call__` with lists and tuples of arrays and numbers; `_lent` without."""
+        shape: list[Any] = []
+        leaves: list[Any] = []
+        for value in args:
+            kind = type(value)
+            if kind is list or kind is tuple:
+                shape += kind, len(value)
+                leaves += value
+            else:
+                shape.append(None)
+                leaves.append(value)
+        if len(shape) == len(args):
+            return self._lent(args)
+        places: list[int] = []
+        flat = quick_key(leaves, places)
+        if flat is None:
+            return MISSED
+        shaped = tuple(shape)
+        tree = self._shapes.get(shaped)
+        if tree is None:
+            if len(self._shapes) >= SHAPES:
+                self._shapes.clear()
+            tree = self._shapes[shaped] = take_apart(self._parameters, args, {}, self._is_method)[0]
+        key: Hashable = (tree, flat)
+        entry = self._entries.get(key)
+        if type(entry) is tuple:
+            entry = self._entries.get((key, values_of(leaves, entry)))
+        if entry is None or not (entry.holds is None or entry.holds()):
+            return MISSED
+        entry.used = True
+        try:
+            return entry.run(leaves, places)
+        except Respecialise:
+            return MISSED
 
     def _lent(self, args: tuple[Any, ...]) -> Any:
         """`__call__` with arrays of other libraries that are cheap to see as ours; MISSED for anything else."""
