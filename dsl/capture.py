@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,23 @@ from ..runtime.records import dataclass
 from .array import Array
 from .cut import Cut, cut
 from .dispatch import fill_tables
-from .errors import EscapedValueError, TraceError, UserError, located, package_of, user_frames, user_line
+from .errors import (
+    EscapedValueError,
+    TraceError,
+    UserError,
+    line_of,
+    located,
+    package_of,
+    user_frames,
+    user_line,
+)
 from .guards import Guards, contents_guard
 from .numbers import Host
 from .operands import array_of
 from .scope import works
 from .spec import Spec
 from .split import Part, Reader, Suspended, Watched, placed
+from .state import PLAIN, base_of, contents
 from .trace import NeedValue, Trace, tracing
 from .tracer import SCALAR, TracedNumber, Tracer
 from .tree import LEAF, Tree, flatten, unflatten
@@ -46,9 +56,10 @@ class Argument:
 @dataclass(frozen=True, slots=True)
 class Captured:
     """A trace that is over, or a part of one. host: a call's leaves -> the graph's scalars, then the numbers that are
-    returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument", leaf)
-    or ("static", value). feeds: the leaves that fill the graph's inputs, before `arrays`. line: where it was split.
-    watched: outputs that are looked at when they are there, and by what. rolled: remarks on Python loops."""
+    returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument",
+    leaf), ("static", value), or ("fresh", value), of which each call gets a copy. feeds: the leaves that fill the
+    graph's inputs, before `arrays`. line: where it was split. watched: outputs that are looked at when they are there,
+    and by what. rolled: remarks on Python loops."""
 
     graph: Graph
     arrays: tuple[np.ndarray[Any, Any], ...]
@@ -83,9 +94,12 @@ def capture(
     try:
         with tracing(trace), uncollected():
             leaves = [_stand_in(trace, i, a) for i, a in enumerate(arguments)]
+            for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
+                if a.static and world is not None:
+                    leaves[i] = world.watch(a.value, "an argument")
             args, options = unflatten(tree, leaves, maker(world))
             trace.builder.where = user_line
-            result = (function if world is None else world.lift(function))(*args, **options)
+            result = (function if world is None else world.root(function))(*args, **options)
             if trace.needed:
                 return frozenset(trace.needed)
             if world is not None:
@@ -100,6 +114,11 @@ def capture(
     except UserError as error:
         raise error.with_traceback(user_frames(error.__traceback__)) from None
     except Exception as error:
+        if world is not None and isinstance(error, ValueError) and "destination is read-only" in str(error):
+            raise TraceError(
+                "a traced function cannot change an array that is no argument, since later calls would not do it again",
+                line_of(error.__traceback__),
+            ) from None
         if (package := package_of(error.__traceback__)) is not None:
             note(
                 error,
@@ -119,7 +138,7 @@ def finished_part(function: Callable[..., Any], trace: Trace, part: Part) -> Cap
 
 def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
     if argument.static:
-        return argument.value if trace.world is None else trace.world.lift(argument.value)
+        return argument.value
     if argument.spec is not None:
         value = trace.builder.input(argument.spec.type)
         trace.arguments_at[value.number] = leaf
@@ -134,7 +153,7 @@ _LATER = (GeneratorType, CoroutineType, AsyncGeneratorType)
 
 def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captured:
     leaves: list[Any] = []
-    tree = flatten(result, leaves)
+    tree = flatten(result, leaves, results=True)
     outputs: list[Value] = []
     results: list[tuple[str, Any]] = []
     numbers: list[str] = []
@@ -154,7 +173,7 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captur
                 "a list of them"
             )
         else:
-            results.append(("static", leaf if trace.world is None else trace.world.original(leaf)))
+            results.append(_other(trace, leaf))
     assigned = tuple((leaf, len(outputs) + i) for i, leaf in enumerate(sorted(trace.assigned)))
     outputs += [trace.assigned[leaf]._value for leaf, _ in assigned]
     watched = placed(trace, outputs)
@@ -165,6 +184,40 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captur
         feeds = tuple(trace.arguments_at.values())
         whole = Cut(graph, feeds, tuple(trace.captured), tuple(trace.scalars))
     return _captured(trace, function, whole, tree, results, numbers, assigned, "", watched)
+
+
+def _other(trace: Trace, leaf: Any) -> tuple[str, Any]:
+    """A returned leaf that is no array: the user's own object, or one that each call gets anew."""
+    real = leaf if trace.world is None else trace.world.original(leaf)
+    if real is not leaf or type(leaf) in PLAIN or callable(leaf):
+        return "static", real
+    if holds_traced(leaf):
+        raise TraceError(
+            f"the function returns an object of the class {type(leaf).__name__}, which holds traced values; return "
+            "them in a tuple, list, dict or dataclass, and make the object of what the call gives"
+        )
+    import copy
+
+    try:
+        again = copy.deepcopy(leaf)
+    except Exception:
+        return "static", leaf
+    return ("static" if again is leaf else "fresh"), leaf
+
+
+def holds_traced(value: Any, seen: set[int] | None = None) -> bool:
+    """Whether traced values are in it, at any depth that can be seen."""
+    if isinstance(value, (Tracer, TracedNumber)):
+        return True
+    seen = set() if seen is None else seen
+    if id(value) in seen or type(value) in PLAIN or isinstance(value, (type, FunctionType, ModuleType)):
+        return False
+    seen.add(id(value))
+    parts = [] if (base := base_of(type(value))) is None else contents(base, value)
+    parts += getattr(value, "__dict__", {}).values()
+    slots = [n for kind in type(value).__mro__ for n in np.atleast_1d(kind.__dict__.get("__slots__", ())).tolist()]
+    parts += [getattr(value, n) for n in slots if hasattr(value, n)]
+    return any(holds_traced(x, seen) for x in parts)
 
 
 def _captured(

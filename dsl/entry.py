@@ -303,7 +303,11 @@ class _Writer:
         """An expression for the returned structure."""
         if tree == LEAF:
             kind, x = next(results)
-            return self.constant(x) if kind == "static" else _RESULTS[kind].format(x)
+            if kind == "fresh":
+                from copy import deepcopy
+
+                self.constants["deepcopy"] = deepcopy
+            return _RESULTS[kind].format(self.constant(x) if kind in ("static", "fresh") else x)
         parts = [self._result(child, results) for child in tree.children]
         if tree.kind is tuple:
             return f"({''.join(f'{p}, ' for p in parts)})"
@@ -320,7 +324,7 @@ def _taken(buffer: int, array: Any) -> Taken:
 
 
 _ALLOCATES = re.compile(r" = (allocate|upload)\(")
-_RESULTS = {"array": "r{}", "number": "numbers[{}]", "argument": "leaves[{}]"}
+_RESULTS = {"array": "r{}", "number": "numbers[{}]", "argument": "leaves[{}]", "static": "{}", "fresh": "deepcopy({})"}
 
 
 def settled(events: Sequence[Event], arrays: Sequence[Array], wait: bool, over: list[Any]) -> bool:

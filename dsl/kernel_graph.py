@@ -276,7 +276,7 @@ class KernelGraph(Portable):
             elif i in shared:
                 give_back(given[i], leaves[i], shared[i])
         found: list[Any] = []
-        tree = flatten(result, found)
+        tree = flatten(result, found, results=True)
         return unflatten(tree, [copied.get(id(x), x) for x in found])
 
     def _leaves(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Tree, list[Any]]:
@@ -299,7 +299,7 @@ class KernelGraph(Portable):
         tree = flatten((args, options), leaves)
         args, options = unflatten(tree, [plain(leaf) for leaf in leaves])
         out: list[Any] = []
-        tree = flatten(self._function(*args, **options), out)
+        tree = flatten(self._function(*args, **options), out, results=True)
         return unflatten(tree, [wrapped(leaf, open_device(("cpu", 0)), (leaf,)) for leaf in out])
 
     # looking

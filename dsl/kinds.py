@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import abc
 from typing import Any
 
-from .stand_ins import TracedABC, TracedType
+from .stand_ins import TracedType, original_class
 from .trace import current
 from .tree import ORIGINAL
 
@@ -38,15 +37,17 @@ class Type(type, metaclass=_Meta):
 
 
 Type.__name__ = Type.__qualname__ = "type"
-_METACLASSES: dict[type, type] = {type: Type, _Meta: Type, TracedType: Type, TracedABC: abc.ABCMeta}
 
 
 def kind_of(x: Any) -> Any:
     """What `type(x)` gives outside of a trace, as traced code sees that class."""
     kind = type(x)
-    if kind in _METACLASSES:
-        return _METACLASSES[kind]
+    if kind in (type, _Meta, TracedType):
+        return Type
+    if issubclass(kind, TracedType):
+        return type.mro(kind)[2]  # the user's metaclass, or ABCMeta
     if kind.__module__.startswith(_OURS):
         return vars(kind).get(ORIGINAL) or x.__class__
     trace = current()
-    return kind if trace is None or trace.world is None or ORIGINAL in vars(kind) else trace.world.lift(kind)
+    stands = original_class(kind) is not kind
+    return kind if trace is None or trace.world is None or stands else trace.world.lift(kind)

@@ -10,6 +10,7 @@ from .dispatch import SPECIAL
 from .errors import ShapeError
 from .joins import stack
 from .operands import array_of, checked_dtype, is_traced, trace_of
+from .stand_ins import TracedType
 from .tracer import TracedNumber, Tracer
 from .views import cast
 
@@ -29,7 +30,15 @@ def gathered(x: Any, dtype: Any = None) -> Tracer:
         number = np.asarray(x, dtype)
         checked_dtype(number.dtype)
         return array_of(number[()])  # in a kernel's text, not in memory
+    if type(x) is not np.ndarray and type(found := _as_array(x)) is Tracer:
+        return gathered(found, dtype)
     array = np.asarray(x, dtype)
     checked_dtype(array.dtype)
     trace = trace_of()
     return Tracer(trace, trace.capture_constant(array))
+
+
+def _as_array(x: Any) -> Any:
+    """What the `__array__` of an object of the user's gives, if it is traced."""
+    kind = type(x)
+    return x.__array__() if isinstance(kind, TracedType) and hasattr(kind, "__array__") else None

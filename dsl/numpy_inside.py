@@ -54,6 +54,11 @@ class Function:
     def __getitem__(self, key: Any) -> Any:
         return constant(self._real[key]) if self._ours is None else self._ours(key)  # type: ignore[index]
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in Function.__slots__:
+            raise UnsupportedError(f"{public_name(self._real)}.{name} cannot be assigned in a traced function")
+        object.__setattr__(self, name, value)
+
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         return type(self._real)

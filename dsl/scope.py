@@ -7,11 +7,15 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import TraceError, line_of_name
 
+if TYPE_CHECKING:
+    from .world import World
+
 Read = Callable[[dict[str, Any], str, str], Any]
+Absent = Callable[[dict[str, Any], str], None]
 
 
 class Scope(dict[str, Any]):
@@ -20,13 +24,15 @@ class Scope(dict[str, Any]):
     CPython looks global names up through `__getitem__` where the globals are no exact dict (ceval.c, LOAD_GLOBAL); the
     names of a class body, relative imports and assignments use the dict's own contents, a copy of the module's."""
 
-    def __init__(self, real: dict[str, Any], read: Read, inside: dict[str, Any]) -> None:
-        """read: (the module's names, a name, what to call it) -> what traced code gets. inside: its builtins."""
+    def __init__(self, real: dict[str, Any], read: Read, inside: dict[str, Any], absent: Absent) -> None:
+        """read: (the module's names, a name, what to call it) -> what traced code gets. inside: its builtins.
+        absent: what to do about a name that the module does not have."""
         super().__init__(real)
         super().__setitem__("__builtins__", inside)
         self._before = dict(self)
         self._real = real
         self._read = read
+        self._absent = absent
         self._found: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
@@ -39,7 +45,21 @@ class Scope(dict[str, Any]):
             return found
         if dict.__contains__(self, name):  # written by the traced function
             return dict.__getitem__(self, name)
+        self._absent(self._real, name)
         raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self[name]  # type: ignore[index]
+        except KeyError:
+            return False
+        return True
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
 
     def check(self, codes: list[Any]) -> None:
         """Raises TraceError, at the line, if the traced function assigned to a global name."""
@@ -86,13 +106,18 @@ def imports(lift: Callable[[Any], Any]) -> Callable[..., Any]:
 class Super:
     """`super()` in a traced method: the methods that it finds are traced too."""
 
-    def __init__(self, lift: Callable[[Any], Any], *args: Any) -> None:
+    def __init__(self, world: World, *args: Any) -> None:
         if not args:
             frame = sys._getframe(1)
             args = (frame.f_locals["__class__"], frame.f_locals[frame.f_code.co_varnames[0]])
-        object.__setattr__(self, "_found", super(*args))
-        object.__setattr__(self, "_lift", lift)
+        object.__setattr__(self, "_world", world)
+        object.__setattr__(self, "_args", args)
 
     def __getattribute__(self, name: str) -> Any:
-        found = getattr(object.__getattribute__(self, "_found"), name)
-        return object.__getattribute__(self, "_lift")(found)
+        from .stand_ins import super_attribute
+
+        world, args = object.__getattribute__(self, "_world"), object.__getattribute__(self, "_args")
+        kind = args[0]
+        if isinstance(kind, type) and "_kernelgraph_original" in type.__getattribute__(kind, "__dict__"):
+            kind = world.original(kind)  # super(Name, self)
+        return super_attribute(world, kind, args[1], name)

@@ -42,8 +42,10 @@ class Parameters:
 
     def __init__(self, function: Callable[..., Any], static: Sequence[str]) -> None:
         self.name = getattr(function, "__name__", "function")
-        self.signature = inspect.signature(function)
         self.is_ufunc = isinstance(function, np.ufunc)
+        self._whole = function
+        self._function: Any = getattr(function, "__func__", function)
+        self._read()
         kinds = inspect.Parameter
         parameters = list(self.signature.parameters.values())
         self.names = tuple(p.name for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD))
@@ -51,7 +53,6 @@ class Parameters:
         self.variadic = any(p.kind is kinds.VAR_POSITIONAL for p in parameters)
         self.positional = len(self.names) + self.variadic == len(parameters) and not static
         self.only_keywords = frozenset(p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD)
-        self.defaults = {p.name: p.default for p in parameters if p.default is not kinds.empty}
         unknown = [name for name in static if name not in self.signature.parameters]
         if unknown:
             raise ArgumentsError(
@@ -63,8 +64,25 @@ class Parameters:
         bare = [p.replace(annotation=inspect.Parameter.empty) for p in self.signature.parameters.values()]
         return f"{self.name}{inspect.Signature(bare)}"
 
+    def _read(self) -> None:
+        """The function's signature, which has its defaults."""
+        self.signature = inspect.signature(self._whole)
+        parameters = self.signature.parameters.values()
+        self.defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+        self._given = getattr(self._function, "__defaults__", None)
+        self._keyword = dict(getattr(self._function, "__kwdefaults__", None) or {})
+
+    def _changed(self) -> bool:
+        """Whether the function's defaults are others than they were."""
+        if getattr(self._function, "__defaults__", None) is not self._given:
+            return True
+        now = getattr(self._function, "__kwdefaults__", None) or {}
+        return now.keys() != self._keyword.keys() or any(now[k] is not v for k, v in self._keyword.items())
+
     def bind(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """All arguments, defaults included; by position where that is possible. Raises ArgumentsError."""
+        if self._changed():
+            self._read()
         if self.simple and len(args) <= len(self.names):
             rest, used = [], 0
             for name in self.names[len(args) :]:

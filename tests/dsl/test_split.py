@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from typing import Any
@@ -376,14 +377,12 @@ def test_threads_agree() -> None:
     assert not errors
 
 
-def test_a_function_that_does_not_do_the_same_twice() -> None:
-    from collections import deque
-
-    turns: Any = deque()
+def test_a_function_that_does_not_do_the_same_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURN", "0")
 
     def function(x: Any) -> Any:
-        turns.append(0)
-        y = x * len(turns)
+        os.environ["TURN"] = str(int(os.environ["TURN"]) + 1)
+        y = x * int(os.environ["TURN"])
         if y.sum() > 0:
             y = y + x.max()
         return x if (y * 0 + x).sum() > 1 else -x

@@ -1,0 +1,176 @@
+"""An object's state as a value that can be compared: all that is in it, at every depth."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from .errors import is_user_file
+
+PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), range, slice, type(Ellipsis)})
+
+
+def is_user_class(kind: type) -> bool:
+    """Whether a class was defined in a file of the user's."""
+    name = kind.__module__
+    if name == "builtins" or name in sys.builtin_module_names:
+        return False
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return file is None or is_user_file(file)
+
+
+# containers
+
+
+def _dict(value: Any) -> list[Any]:
+    keys = OrderedDict.keys(value) if isinstance(value, OrderedDict) else dict.keys(value)
+    found = [*keys]
+    factory = getattr(value, "default_factory", None)
+    return [*found, *(dict.__getitem__(value, k) for k in found), *((factory,) if factory is not None else ())]
+
+
+_CONTENTS: dict[type, Callable[[Any], list[Any]]] = {
+    list: lambda value: [*list.__iter__(value)],
+    tuple: lambda value: [*tuple.__iter__(value)],
+    dict: _dict,
+    set: lambda value: [*set.__iter__(value)],
+    frozenset: lambda value: [*frozenset.__iter__(value)],
+    deque: lambda value: [*deque.__iter__(value), value.maxlen],
+    bytearray: lambda value: [bytes(value)],
+}
+
+
+def base_of(kind: type) -> type | None:
+    """The built-in container that a class is, or extends."""
+    found = _BASES.get(kind)
+    if found is not None:
+        return found
+    for base in kind.__mro__:
+        if base in _CONTENTS:
+            return base
+        if base.__module__ == "array" and base.__name__ == "array":
+            _CONTENTS[base] = lambda value: [value.typecode, value.tobytes()]
+            return base
+    return None
+
+
+_BASES: dict[type, type] = {kind: kind for kind in _CONTENTS}
+
+
+def contents(base: type, value: Any) -> list[Any]:
+    """What a container holds: items, or keys and values."""
+    if type(value) is dict:
+        return [*value, *value.values()]
+    return _CONTENTS[base](value)
+
+
+# anything
+
+
+def state_of(value: Any, kept: list[Any] | None = None, seen: dict[int, int] | None = None) -> Any:
+    """All that is in it, as something that can be compared. Raises where that cannot be known.
+
+    kept: where objects that are told by their identity go, so that they live on. seen: the objects that hold it."""
+    kind = type(value)
+    if kind in PLAIN:
+        return kind, repr(value)
+    if isinstance(value, (np.generic, np.dtype)):
+        return kind, value.dtype.str if isinstance(value, np.generic) else value.str, repr(value)
+    if kept is not None:
+        kept.append(value)
+    seen = {} if seen is None else seen
+    if id(value) in seen:
+        return "seen", seen[id(value)]
+    seen[id(value)] = len(seen)
+
+    def each(values: Any) -> tuple[Any, ...]:
+        return tuple(state_of(v, kept, seen) for v in values)
+
+    own: tuple[Any, ...] = (id(value),)
+    if issubclass(kind, np.ndarray):
+        data = each(value.tolist()) if value.dtype.hasobject else value.tobytes()
+        own = value.dtype.str, value.shape, value.strides, data
+    elif kind is FunctionType:
+        own = id(value), *(each(_parts(value)) if is_user_file(value.__code__.co_filename) else ())
+    elif isinstance(value, type):
+        bases = [b for b in value.__mro__ if is_user_class(b)]
+        own = id(value), *(each(x for b in bases for pair in _members(b) for x in pair))
+    elif isinstance(value, (ModuleType, CodeType)) or is_constant(kind):
+        pass
+    elif kind is CellType:
+        own = each([value.cell_contents])
+    else:
+        base = base_of(kind)
+        parts = each(contents(base, value)) if base is not None else ()
+        own = id(kind), parts, each(_attributes(value, kind)), each([kind] if is_user_class(kind) else [])
+    return own
+
+
+def _members(kind: type) -> Iterator[tuple[str, Any]]:
+    """What a class has, but for what Python itself keeps there."""
+    return ((k, v) for k, v in vars(kind).items() if k not in ("__dict__", "__weakref__", "_abc_impl", "__doc__"))
+
+
+def _parts(function: Any) -> Iterator[Any]:
+    """What a function does depends on."""
+    yield from (function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__)
+    for cell in function.__closure__ or ():
+        yield cell.cell_contents
+    for name in dict.fromkeys(_names(function.__code__)):
+        yield function.__globals__.get(name)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _attributes(value: Any, kind: type) -> Iterator[Any]:
+    """An object's attributes, or what it says that it is made of."""
+    told = kind.__module__ != "enum" and any(
+        getattr(kind, name) is not getattr(object, name) for name in ("__reduce_ex__", "__reduce__")
+    )
+    if told and base_of(kind) is None:
+        yield value.__reduce_ex__(4)
+        return
+    if kind.__name__ == "ContextVar" and kind.__module__ == "_contextvars":
+        yield value.get(None)
+        return
+    known = [getattr(value, "__dict__", None)]
+    slots = [s for b in kind.__mro__ for s in vars(b).values() if type(s).__name__ == "member_descriptor"]
+    if known == [None] and not slots and kind.__basicsize__ > object.__basicsize__ and base_of(kind) is None:
+        raise TypeError(f"what is in a {kind.__name__} cannot be seen")
+    yield from known
+    for slot in slots:
+        yield getattr(value, slot.__name__, _UNSET) if _readable(value, slot) else _UNSET
+
+
+def _readable(value: Any, slot: Any) -> bool:
+    try:
+        slot.__get__(value, type(value))
+    except AttributeError:
+        return False
+    return True
+
+
+_UNSET = "<unset>"
+
+
+def is_constant(kind: type) -> bool:
+    """Whether nothing of a library's object can change, or nothing that a traced function may rely on."""
+    return kind.__module__.partition(".")[0] in _CONSTANT and base_of(kind) is None and not is_user_class(kind)
+
+
+# modules whose objects never change; those of "builtins" are functions, descriptors and the like
+_CONSTANTS = """
+builtins numpy ml_dtypes kernelgraph datetime zoneinfo decimal fractions uuid pathlib re typing types operator
+ipaddress enum string _io io logging
+"""
+_CONSTANT = frozenset(_CONSTANTS.split())
