@@ -254,7 +254,8 @@ def angle(z: Any, deg: bool = False) -> Tracer:
 @implements(method="conj")
 @implements(method="conjugate")
 def conj(x: Any) -> Tracer:
-    return apply("conjugate", x)
+    """Of numbers that are not complex the array itself, where np.conj makes another."""
+    return apply("conjugate", x) if x.dtype.kind == "c" else x
 
 
 @implements(np.isclose)

@@ -322,3 +322,13 @@ def test_elements_of_an_argument_that_share_memory() -> None:
             kg.kernel_graph(device="cpu")(f)(strided(a, shape, strides))
     for legal in (strided(a, (2, 3), (24, 8)), a[::-2], a.reshape(2, 3).T, a[:0], a.reshape(2, 1, 3)[:, :, ::2]):
         kg.kernel_graph(device="cpu")(f)(legal)
+
+
+@pytest.mark.parametrize("dtype", ["?", "f8", "c16"])
+def test_the_conjugate_of_what_is_not_complex_is_the_array_itself(dtype: str) -> None:
+    def function(u: Any) -> Any:
+        method, ufunc = u.conj(), np.conj(u)
+        u[0] = 1
+        return method, ufunc, u.conjugate()
+
+    same(function, X.astype(dtype))
