@@ -411,8 +411,9 @@ def explore(
     device: str,
     show: Callable[[Program, Outcome], None] | None = None,
     avoid: frozenset[str] = frozenset(),
+    most: int = 0,
 ) -> Report:
-    """So many programs, each a function of the seed and its number."""
+    """So many programs, each a function of the seed and its number. The first `most` wrong ones are shown, small."""
     report = Report(0, 0, 0, collections.Counter(), [], 0.0)
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as made, warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -429,7 +430,7 @@ def explore(
                     report.refused[outcome.refused] += 1
                 if outcome.wrong:
                     report.wrong.append((program, outcome))
-                    if show:
+                    if show and len(report.wrong) <= most:
                         small, again = shrunk(program, folder, device)
                         alone = bool(again.wrong)
                         show(small, again if alone else replace(outcome, wrong=f"{outcome.wrong} (not alone)"))
@@ -447,20 +448,16 @@ def main() -> None:
     parser.add_argument("--show", type=int, default=20, help="how many wrong programs are printed, made small")
     given = parser.parse_args()
     faulthandler.enable()
-    shown = 0
 
     def show(program: Program, outcome: Outcome) -> None:
-        nonlocal shown
-        shown += 1
-        if shown <= given.show:
-            setup = "; ".join(f"{name} = {text}" for name, text in program.setup)
-            called = ", ".join(program.arguments) + (" (split)" if program.split else "")
-            print(
-                f"# {outcome.wrong[:400]}\n# {setup}; called with {called}\n{program.text}",
-                flush=True,
-            )
+        setup = "; ".join(f"{name} = {text}" for name, text in program.setup)
+        called = ", ".join(program.arguments) + (" (split)" if program.split else "")
+        print(
+            f"# {outcome.wrong[:400]}\n# {setup}; called with {called}\n{program.text}",
+            flush=True,
+        )
 
-    report = explore(given.count, given.seed, given.device, show)
+    report = explore(given.count, given.seed, given.device, show, most=given.show)
     print(report)
     raise SystemExit(1 if report.wrong else 0)
 

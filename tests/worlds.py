@@ -553,8 +553,10 @@ def explore(
     show: Callable[[World, Outcome], None] | None = None,
     layer: str = "",
     avoid: frozenset[str] = frozenset(),
+    most: int = 0,
 ) -> Report:
-    """So many worlds, each a function of the seed and its number (and of `layer` and `avoid`)."""
+    """So many worlds, each a function of the seed and its number, `layer` and `avoid`. The first `most` wrong ones are
+    shown, made small."""
     report = Report(0, 0, collections.Counter(), 0, [], 0.0)
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as made, warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -570,7 +572,7 @@ def explore(
                 report.refused_worlds += bool(outcome.refused)
                 if outcome.wrong:
                     report.wrong.append((world, outcome))
-                    if show:
+                    if show and len(report.wrong) <= most:
                         small, again = shrunk(world, folder, device)
                         show(small, again if again.wrong else replace(outcome, wrong=f"{outcome.wrong} (not alone)"))
             for path in folder.iterdir():
@@ -588,15 +590,11 @@ def main() -> None:
     parser.add_argument("--show", type=int, default=20, help="how many wrong worlds are printed, made small")
     given = parser.parse_args()
     faulthandler.enable()
-    shown = 0
 
     def show(world: World, outcome: Outcome) -> None:
-        nonlocal shown
-        shown += 1
-        if shown <= given.show:
-            print(f"# {world.name}: {outcome.wrong}\n{world.program()}\n", flush=True)
+        print(f"# {world.name}: {outcome.wrong}\n{world.program()}\n", flush=True)
 
-    report = explore(given.count, given.seed, given.device, show, given.layer)
+    report = explore(given.count, given.seed, given.device, show, given.layer, most=given.show)
     print(report)
     raise SystemExit(1 if report.wrong else 0)
 
