@@ -28,11 +28,19 @@ WEAK_DTYPES: dict[type, np.dtype[Any]] = {
 
 
 class Builder:
-    """Makes nodes: types them, broadcasts them, refuses nonsense, returns the old node for one that it has."""
+    """Makes nodes: types them, broadcasts them, refuses nonsense, returns the old node for one that it has.
 
-    def __init__(self, name: str = "graph", where: Callable[[], str] = lambda: "") -> None:
+    error: makes what is raised for nonsense, of a text and the built-in class that NumPy raises there (ValueError)."""
+
+    def __init__(
+        self,
+        name: str = "graph",
+        where: Callable[[], str] = lambda: "",
+        error: Callable[..., Exception] = GraphError,
+    ) -> None:
         self.name = name
         self.where = where
+        self.error = error
         self.nodes: list[Node] = []
         self.lines: list[str] = []
         self.inputs: list[int] = []
@@ -57,16 +65,16 @@ class Builder:
         """A 0-d constant of `dtype` (default: the value's own)."""
         wanted = np.dtype(dtype) if dtype is not None else np.asarray(value).dtype
         try:
+            if type(value) is int and wanted.kind in "bO":
+                np.array(value, np.uint64 if value > 0 and wanted.kind == "O" else np.int64)  # as NumPy does
             if type(value) is float and value:  # 0.0 is -0.0 to a cache
                 return self.add("const", (), ArrayType((), wanted), _float_constant(value, wanted))
             with np.errstate(over="ignore"):
                 data = np.asarray(value).astype(wanted) if isinstance(value, np.generic) else np.array(value, wanted)
         except OverflowError:
-            raise GraphError(
-                f"the Python integer {value} does not fit {wanted}; convert the array first, "
-                f"e.g. x.astype({np.min_scalar_type(value)})",
-                OverflowError,
-            ) from None
+            instead = f"convert the array first, e.g. x.astype({np.min_scalar_type(value)})"
+            place = f"{wanted}; {instead}" if wanted.kind != "O" else "64 bits; write it as a float"
+            raise self.error(f"the Python integer {value} does not fit {place}", OverflowError) from None
         return self.add("const", (), ArrayType((), wanted), (("value", data.tobytes()),))
 
     def index(self, shape: Sequence[int], axis: int) -> Value:
@@ -81,7 +89,7 @@ class Builder:
         try:
             loop, result = _loop(op, tuple(_promotion_kind(a) for a in args), dtype)
         except TypeError as error:
-            raise GraphError(str(error), TypeError) from None
+            raise self.error(str(error), TypeError) from None
         operands = [self.cast(self.value(a, to), to) for a, to in zip(args, loop, strict=True)]
         key = tuple(sorted(attrs.items())) if attrs else ()
         return self.add(op, tuple(v.number for v in operands), ArrayType(shape, result), key)
@@ -143,7 +151,7 @@ class Builder:
         if a.shape == wanted:
             return a
         if self.broadcast_shapes("broadcast_to", [a.shape, wanted]) != wanted:
-            raise GraphError(f"an array of shape {a.shape} cannot be broadcast to {wanted}")
+            raise self.error(f"an array of shape {a.shape} cannot be broadcast to {wanted}")
         return self.add("broadcast", (a.number,), ArrayType(wanted, a.dtype))
 
     def reshape(self, a: Value, shape: Sequence[int]) -> Value:
@@ -152,10 +160,10 @@ class Builder:
         if sum(n == -1 for n in wanted) == 1:
             rest = int(np.prod([n for n in wanted if n != -1], dtype=np.int64))
             if rest == 0 or a.type.size % rest:
-                raise GraphError(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.type.size} elements")
+                raise self.error(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.type.size} elements")
             wanted = tuple(a.type.size // rest if n == -1 else n for n in wanted)
         if any(n < 0 for n in wanted) or ArrayType(wanted, a.dtype).size != a.type.size:
-            raise GraphError(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.type.size} elements")
+            raise self.error(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.type.size} elements")
         if wanted == a.shape:
             return a
         node = self.nodes[a.number]
@@ -177,7 +185,7 @@ class Builder:
                 m != n for i, (m, n) in enumerate(zip(part.shape, first.shape, strict=True)) if i != axis
             ):
                 shapes = ", ".join(str(p.shape) for p in parts)
-                raise GraphError(f"concatenate needs equal shapes but for axis {axis}, got {shapes}")
+                raise self.error(f"concatenate needs equal shapes but for axis {axis}, got {shapes}")
         if len(parts) == 1:
             return first
         length = sum(p.shape[axis] for p in parts)
@@ -199,10 +207,10 @@ class Builder:
         try:
             loop, result = resolve(row, [a.dtype], dtype)
         except TypeError as error:
-            raise GraphError(str(error), TypeError) from None
+            raise self.error(str(error), TypeError) from None
         shape = tuple(n for i, n in enumerate(a.shape) if i not in axes)
         if row.identity is None and any(a.shape[i] == 0 for i in axes):
-            raise GraphError(f"zero-size array to reduction operation {op} which has no identity")
+            raise self.error(f"zero-size array to reduction operation {op} which has no identity")
         if not axes:  # each element alone: itself, or index 0
             zero = COMBINERS[op].carries_index
             alone = self.broadcast(self.const(0, result), shape) if zero else self.cast(a, loop[0])
@@ -228,7 +236,7 @@ class Builder:
     def matmul(self, a: Value, b: Value) -> Value:
         """Batched matrix product of (..., m, k) and (..., k, n), both of at least two axes, batches broadcast."""
         if a.shape[-1] != b.shape[-2]:
-            raise GraphError(
+            raise self.error(
                 f"matmul: {a.shape} @ {b.shape} has {a.shape[-1]} columns against {b.shape[-2]} rows; "
                 "transpose one of them, or reshape"
             )
@@ -259,7 +267,7 @@ class Builder:
         number = self._known.get(key)
         if number is None:
             if len(type.shape) > 64:
-                raise GraphError(f"{op}: {len(type.shape)} dimensions; NumPy's arrays have at most 64; reshape first")
+                raise self.error(f"{op}: {len(type.shape)} dimensions; NumPy's arrays have at most 64; reshape first")
             number = self._known[key] = len(self.nodes)
             self.nodes.append(Node(op, args, type, attrs))
             self.lines.append(self.where())
@@ -275,12 +283,12 @@ class Builder:
         try:
             return np.broadcast_shapes(*shapes)
         except RuntimeError as error:  # NumPy's own limit of dimensions here
-            raise GraphError(f"{op}: {error} Reshape first") from None
+            raise self.error(f"{op}: {error} Reshape first") from None
         except ValueError:
             text = " and ".join(map(str, shapes))
             if max((math.prod(s) for s in shapes), default=0) >= 2**63:
-                raise GraphError(f"{op}: arrays of shapes {text} have more elements than there can be") from None
-            raise GraphError(f"{op}: shapes {text} do not broadcast; insert axes with x[:, None] or reshape") from None
+                raise self.error(f"{op}: arrays of shapes {text} have more elements than there can be") from None
+            raise self.error(f"{op}: shapes {text} do not broadcast; insert axes with x[:, None] or reshape") from None
 
     def finish(self, outputs: Sequence[Value]) -> Graph:
         """The graph of all that `outputs` need; inputs and numbers stay even when unused."""

@@ -121,7 +121,9 @@ def fmin(a: Val, b: Val) -> Val:
 
 
 def clip(x: Val, low: Val, high: Val) -> Val:
-    return x.maximum(low).minimum(high)
+    """One instruction each way: what is not beyond a bound stays as it is, and so does the sign of a zero."""
+    below = select((x < low) | isnan(low), low, x)
+    return select((below > high) | isnan(high), select(isnan(below), below, high), below)
 
 
 def floor_divide(a: Val, b: Val) -> Val:

@@ -56,7 +56,16 @@ def relu(x: Any) -> Array:
 
 
 def clip(x: Any, low: Any, high: Any) -> Any:
-    return np.minimum(np.maximum(x, low), high)
+    x = np.asarray(x)
+    return (
+        np.clip(x, low, high)
+        if x.dtype not in HALVES
+        else np.clip(x.astype("f4"), *map(_wide, (low, high))).astype(x.dtype)
+    )
+
+
+def _wide(x: Any) -> Array:
+    return np.asarray(x).astype(np.float32)
 
 
 def cast(x: Any) -> Any:

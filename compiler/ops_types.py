@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .types import BOOL, FLOAT64, INT64, UINT64, DType, WeakType, bfloat16, dtype_of, kind_of, result_type
+from .types import BOOL, INT64, UINT64, DType, WeakType, bfloat16, dtype_of, kind_of, result_type
 from .types import real_of as part_of
 
 Loop: TypeAlias = tuple[tuple[DType, ...], DType]
@@ -88,9 +88,10 @@ def part_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
 
 
 def angle_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
-    """np.angle: integers and bool in float64."""
+    """np.angle: as np.arctan2(0, x), but for complex."""
     common = dtype or result_type(*dtypes)
-    common = common if kind_of(common) in "fc" else FLOAT64
+    if kind_of(common) in "biu":
+        common = ufunc_rule(np.arctan2)((int, common), None)[1]
     return (common,), part_of(common)
 
 

@@ -16,7 +16,7 @@ from ..compiler.graph import Value
 from ..compiler.types import ArrayType
 from ..runtime.records import dataclass
 from .errors import DTypeError, ReadOnlyError, ShapeError, TraceError
-from .operands import operand
+from .items import as_element
 from .tracer import CAPTURED, SCALAR, Tracer, check_alive
 
 Part = tuple[Value, tuple[int, ...], tuple[int, ...]]  # what is assigned, and the (starts, steps) of where it goes
@@ -192,6 +192,4 @@ def store(target: Tracer, value: Any) -> None:
 
 def as_dtype(value: Any, target: Tracer) -> Value:
     """The value converted to target's dtype, as NumPy converts what is assigned. Raises where a number does not fit."""
-    builder = target._trace.builder
-    found = operand(value)
-    return builder.cast(found if isinstance(found, Value) else builder.value(found, target.dtype), target.dtype)
+    return as_element(target._trace, value, target.dtype)

@@ -12,10 +12,11 @@ from ..compiler.types import FLOAT64, kind_of
 from .axes import to_axes, to_axis
 from .dispatch import implements
 from .elementwise import apply
-from .errors import ShapeError
+from .errors import DTypeError, ShapeError
 from .host import host_one, known
 from .indexing import getitem
 from .joins import concatenate
+from .linear import from_zero
 from .operands import array_of, fresh, to_index
 from .reductions import NO_VALUE, sum
 from .scans import cumsum
@@ -61,7 +62,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tracer:
         if part is not None:
             array = ravel(part)
             if not np.can_cast(array.dtype, x.dtype, "same_kind"):
-                raise ShapeError(f"dtype of `to_begin` and `to_end` must be compatible with {x.dtype}")
+                raise DTypeError(f"dtype of `to_begin` and `to_end` must be compatible with {x.dtype}")
             parts.append(cast(array, x.dtype))
     return concatenate(parts) if len(parts) > 1 else middle
 
@@ -86,7 +87,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     """Slopes along each axis: central differences inside, one-sided ones at both ends (NumPy's formulas)."""
     x = array_of(f)
     axes = to_axes(axis, x.ndim)
-    if kind_of(x.dtype) in "biu":
+    if kind_of(x.dtype) in "iu":
         x = cast(x, FLOAT64)
     if edge_order not in (1, 2):
         raise ShapeError("'edge_order' greater than 2 not supported")
@@ -193,6 +194,8 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Tracer:
 def correlate(a: Any, v: Any, mode: str = "valid") -> Tracer:
     """`sum_n a[n + k] * conj(v[n])`."""
     x, weights = _signal(a), _signal(v)
+    if array_of(a).ndim == 0 or array_of(v).ndim == 0:
+        raise ShapeError("a correlation is of two arrays of one axis; write np.correlate([a], v)")
     if weights.size > min(FEW, x.size):
         return _on_host(x, weights, _mode(mode), "correlate")
     turned = flip(weights)
@@ -229,12 +232,14 @@ def _convolved(x: Tracer, weights: Tracer, mode: str, name: str) -> Tracer:
     add = "logical_or" if wanted == np.bool_ else "add"
     first, last = {"full": (0, n + m - 1), "same": ((m - 1) // 2, (m - 1) // 2 + n), "valid": (m - 1, n)}[mode]
     inner, end = max(first, m - 1), min(last, n)  # where all weights meet x
-    parts = [_total(add, (apply("multiply", x[inner - j : end - j], weights[j]) for j in range(m)))]
+    parts = (
+        [_total(add, (apply("multiply", x[inner - j : end - j], weights[j]) for j in range(m)))] if end > inner else []
+    )
     if first < inner:
         parts.insert(0, _edge(x, weights, add, first, inner))
     if end < last:
         parts.append(_edge(x, weights, add, end, last))
-    return concatenate(parts) if len(parts) > 1 else parts[0]
+    return from_zero(concatenate(parts) if len(parts) > 1 else parts[0])
 
 
 def _edge(x: Tracer, weights: Tracer, add: str, first: int, last: int) -> Tracer:

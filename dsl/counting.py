@@ -78,6 +78,8 @@ def _dense(counts: Tracer, edges: Tracer) -> tuple[Tracer, Tracer]:
 
 @implements(np.histogram_bin_edges)
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Tracer:
+    if weights is not None and array_of(weights).shape != array_of(a).shape:
+        raise ShapeError("weights should have the same shape as a.")
     return histogram(a, bins, range)[1]
 
 
@@ -115,6 +117,8 @@ def histogram2d(
     x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Tracer, Tracer, Tracer]:
     """Counts, edges along x, edges along y."""
+    if not array_of(x).ndim or not array_of(y).ndim:
+        raise DTypeError("histogram2d takes the coordinates in two arrays of one axis, not numbers")
     one = isinstance(bins, (Tracer, np.ndarray)) or (isinstance(bins, (list, tuple)) and len(bins) not in (1, 2))
     counts, (first, second) = histogramdd((x, y), [bins, bins] if one else bins, range, density, weights)
     return counts, first, second

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,9 +27,11 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None, *, device: Any = None
         return copy(broadcast_to(array_of(fill_value), shape))
     builder = trace_of(fill_value).builder
     wanted = checked_dtype(dtype)
-    if isinstance(fill_value, float) and wanted.kind in "iu":
-        fill_value = np.float64(fill_value)  # cast as arrays are: NaN too
-    number = builder.cast(builder.value(operand(fill_value), wanted), wanted)
+    if type(fill_value) in (float, complex):
+        fill_value = np.asarray(fill_value)[()]  # cast as arrays are: NaN too
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what has no imaginary part
+        number = builder.cast(builder.value(operand(fill_value), wanted), wanted)
     return fresh_array(builder.broadcast(number, to_shape(shape)), fill_value)
 
 
@@ -90,7 +93,10 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     start, stop, step = _known(start), _known(stop), _known(step)
     if step == 0:
         raise ShapeError("arange with step 0 has no end")
-    length = max(0, math.ceil((stop - start) / step))
+    count = (stop - start) / step
+    if not abs(count) < 2.0**63:
+        raise ShapeError(f"arange from {start} to {stop} by {step}: the maximum allowed size is exceeded")
+    length = max(0, math.ceil(count))
     whole = all(isinstance(x, int) for x in (start, stop, step))
     wanted = checked_dtype(dtype) if dtype is not None else INT64 if whole else FLOAT64
     builder = trace_of().builder

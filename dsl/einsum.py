@@ -13,7 +13,7 @@ from .dispatch import implements
 from .elementwise import apply
 from .errors import DTypeError, ShapeError
 from .host import written
-from .linear import product
+from .linear import from_zero, product
 from .operands import array_of, checked_dtype, to_index
 from .reductions import reduce
 from .tracer import Tracer
@@ -178,7 +178,7 @@ def _pair(a: Tracer, left: Term, b: Tracer, right: Term, needed: Iterable[Label]
     full = (*order, *summed)
     product = apply("multiply", _aligned(a, left, full), _aligned(b, right, full))
     axes = tuple(range(len(order), len(full)))
-    return (_sum(product, axes) if axes else product), order
+    return (_sum(product, axes) if axes else from_zero(product)), order
 
 
 def _aligned(x: Tracer, term: Term, order: Term) -> Tracer:

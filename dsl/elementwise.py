@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.graph import GraphError, Value
+from ..compiler.graph import Value
 from ..compiler.ops import OPS, UFUNC_PARTS
-from ..compiler.types import kind_of
+from ..compiler.types import FLOAT32, FLOAT64, HALVES, kind_of, result_type
 from .aliasing import assign
 from .dispatch import (
     FUNCTIONS,
@@ -22,7 +22,8 @@ from .dispatch import (
     public_name,
     supported_names,
 )
-from .errors import DTypeError, ShapeError, UnsupportedError, nearest
+from .errors import DTypeError, NumberError, ShapeError, UnsupportedError, nearest
+from .items import wrapped
 from .operands import array_of, checked_dtype, fresh, fresh_array, operand, trace_of
 from .tracer import SCALAR, TracedNumber, Tracer
 
@@ -33,9 +34,7 @@ def apply(op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
     operands = [operand(a) for a in args]
     try:
         value = trace.builder.map(op, *operands, dtype=dtype, **attrs)
-    except GraphError as error:
-        if error.kind is not OverflowError:
-            raise
+    except NumberError as error:
         value = _out_of_range(op, operands, error)
     return Tracer(trace, value, None if value.type.shape else SCALAR)
 
@@ -48,6 +47,31 @@ def user_apply(op: str, *args: Any, **attrs: Any) -> Tracer:
     rule = _VALUE_RULES.get(op)
     replaced = rule(*args) if rule is not None else None
     return apply(op, *args, **attrs) if replaced is None else replaced
+
+
+def operator_apply(op: str, *args: Any) -> Tracer:
+    """`user_apply` for one of Python's operators, which NumPy gives more fast paths than its functions: the squares of
+    booleans, and the roots of float16 and complex arrays."""
+    x = args[0]
+    if op == "power" and isinstance(x, Tracer) and x._owner != SCALAR and not isinstance(args[1], (Tracer, np.ndarray)):
+        given = args[1]._number if type(args[1]) is TracedNumber else args[1]
+        fast = _FAST_POWERS.get(kind_of(x.dtype), {})
+        if type(given) in (int, float) and (x.dtype != np.bool_ or type(given) is int):
+            if given in fast and given is not args[1]:
+                raise args[1]._need()
+            if given in fast:
+                return apply(fast[given], x)
+            if given is not args[1] and fast:
+                trace_of(x).checks.append(f"{args[1]._name} not in {(*fast,)}")
+    return user_apply(op, *args)
+
+
+# kind of an array -> exponents for which `x ** n` is another row
+_FAST_POWERS: dict[str, dict[float, str]] = {
+    "b": {2: "square"},
+    "f": {0.5: "sqrt"},
+    "c": {-1: "reciprocal", 0.5: "sqrt", 1: "positive", 2: "square"},
+}
 
 
 def _power(x: Any, exponent: Any) -> Tracer | None:
@@ -65,9 +89,11 @@ def _power(x: Any, exponent: Any) -> Tracer | None:
             raise exponent._need()
         trace_of(exponent).checks.append(check)
         return None
-    if whole and number < 0:
+    if whole and number < 0 and number >= (np.iinfo(x.dtype).min if kind_of(x.dtype) != "b" else -(2**63)):
         raise ShapeError("integers to negative integer powers are not allowed; write x.astype(np.float64) ** n")
     row = None if kind_of(x.dtype) not in "fc" else {0.5: "sqrt", 2: "square"}.get(float(number))
+    if row == "sqrt" and x.dtype not in (FLOAT32, FLOAT64):
+        return None
     result = None if row is None else apply(row, x)
     if result is None or result.dtype != apply("power", x, exponent).dtype:
         return None
@@ -78,16 +104,25 @@ _SCIPY = {"erf": ("erf",), "erfc": ("erfc",), "gammaln": ("lgamma",), "expit": (
 _VALUE_RULES: dict[str, Callable[..., Tracer | None]] = {"power": _power}
 
 
-def _out_of_range(op: str, operands: list[Any], error: GraphError) -> Value:
+def _out_of_range(op: str, operands: list[Any], error: NumberError) -> Value:
     """NumPy's answer where a Python int does not fit the other's dtype: comparisons have one, for all values alike."""
     builder = trace_of().builder
-    samples = [np.zeros((), a.dtype) if isinstance(a, Value) else a for a in operands]
-    try:
-        answer = OPS[op].numpy(*samples)  # type: ignore[misc]
-    except OverflowError:
-        raise error from None
+    answers = []
+    for end in ("min", "max"):
+        samples = [_extreme(a.dtype, end) if isinstance(a, Value) else a for a in operands]
+        try:
+            answers.append(OPS[op].numpy(*samples))  # type: ignore[misc]
+        except OverflowError:
+            raise error from None
+    answer = answers[0]
+    if answer != answers[1]:
+        raise error
     shape = builder.broadcast_shapes(op, [a.shape for a in operands if isinstance(a, Value)])
     return builder.broadcast(builder.const(answer), shape)
+
+
+def _extreme(dtype: np.dtype[Any], end: str) -> np.ndarray[Any, Any]:
+    return np.array(getattr(np.iinfo(dtype), end) if dtype.kind in "iu" else end == "max", dtype)
 
 
 def call_ufunc(
@@ -177,8 +212,21 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Tracer:
         raise ShapeError("np.where takes a condition and two choices; write np.where(c, a, b)")
     if x is None:
         return call_function(np.nonzero, (condition,), {})  # type: ignore[no-any-return]
-    result = apply("where", condition, x, y)
+    (first, second), _ = choices(x, y)
+    condition = bool(condition) if type(condition) in (int, float, complex) else condition
+    result = apply("where", condition, first, second)
     return fresh_array(result._value, condition, x, y)
+
+
+_WEAK = (bool, int, float, complex, TracedNumber)
+
+
+def choices(*given: Any) -> tuple[list[Any], np.dtype[Any]]:
+    """Arrays and Python numbers as NumPy takes them where it chooses among them, and the dtype of what it makes. The
+    numbers have none of their own, and integers that do not fit are taken modulo the dtype's range."""
+    parts = [c if type(c) in _WEAK else array_of(c) for c in given]
+    dtype = result_type(*map(_kind, parts))
+    return [wrapped(p, dtype) for p in parts], dtype
 
 
 @implements(np.clip, method=True)
@@ -192,21 +240,28 @@ def clip(
     max: Any = None,
     dtype: Any = None,
 ) -> Tracer:
-    """min(max(a, a_min), a_max); None is no bound."""
+    """min(max(a, a_min), a_max); None is no bound. Between two bounds for all elements equal zeros keep their sign."""
     low, high = (a_min if a_min is not None else min), (a_max if a_max is not None else max)
     kind = array_of(a).dtype
     if kind.kind in "iu":  # Python integers that bound nothing need not fit
         low = None if type(low) is int and low <= np.iinfo(kind).min else low
         high = None if type(high) is int and high >= np.iinfo(kind).max else high
     if low is None and high is None:
-        result = fresh(array_of(a)._value, a)
+        result = apply("positive", a)
     elif high is None:
         result = apply("maximum", a, low, dtype=dtype)
     elif low is None:
         result = apply("minimum", a, high, dtype=dtype)
-    else:
+    elif all(_size(bound) == 1 for bound in (low, high)) or choices(a, low, high)[1] in HALVES:
         result = apply("clip", a, low, high, dtype=dtype)
+    else:
+        result = apply("minimum", apply("maximum", a, low, dtype=dtype), high, dtype=dtype)
     return result if out is None else assign(out, result)
+
+
+def _size(x: Any) -> int:
+    """How many elements an operand has."""
+    return x.size if isinstance(x, Tracer) else int(np.size(x)) if not isinstance(x, TracedNumber) else 1
 
 
 def clipped(a: Any, /, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Any:
@@ -274,6 +329,10 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
 @implements(np.nan_to_num)
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tracer:
     limits = {"nan": nan, "posinf": posinf, "neginf": neginf}
+    if kind_of(array_of(x).dtype) in "biu":
+        return apply("nan_to_num", x)
+    if any(isinstance(v, (complex, np.complexfloating)) for v in limits.values()):
+        raise DTypeError("np.nan_to_num puts real numbers in place of NaN and infinities, not complex ones")
     return apply("nan_to_num", x, **{k: None if v is None else float(v) for k, v in limits.items()})
 
 

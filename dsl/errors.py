@@ -79,6 +79,10 @@ class NumberError(UserError, OverflowError):
     """A Python integer that does not fit the dtype of the array that it meets."""
 
 
+class ConversionError(UserError, ValueError):
+    """A value that no integer stands for, such as NaN, where an integer is wanted."""
+
+
 class ArgumentsError(UserError, TypeError):
     """Arguments that do not fit the decorated function, or a static argument without a hash."""
 
@@ -97,6 +101,14 @@ _KINDS: dict[type[Exception], type[UserError]] = {
     IndexError: IndexingError,
     OverflowError: NumberError,
     NotImplementedError: UnsupportedError,
+}
+
+
+# what NumPy raises -> ours, which is a subclass; the first that fits
+_NUMPYS: dict[type[Exception], type[UserError]] = {
+    np.linalg.LinAlgError: MatrixError,
+    np.exceptions.AxisError: AxisError,
+    **_KINDS,
 }
 
 
@@ -190,6 +202,17 @@ def line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str
 def show_line(filename: str, line: int) -> str:
     """`file.py:LINE`."""
     return f"{os.path.basename(filename)}:{line}"
+
+
+def refusal(message: str, kind: type[Exception] = ValueError) -> UserError:
+    """An error of the documented type, at the user's line, that `except kind` catches."""
+    return _KINDS.get(kind, ShapeError)(message)
+
+
+def numpys(error: Exception, where: str = "") -> UserError:
+    """What NumPy raised for the user's arguments, as an error of ours that the same `except` catches."""
+    kind = next((k for k in _NUMPYS if isinstance(error, k)), ValueError)
+    return _NUMPYS.get(kind, ShapeError)(f"{where}{error}")
 
 
 def located(error: GraphError) -> UserError:

@@ -98,7 +98,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
 @implements(np.polyval)
 def polyval(p: Any, x: Any) -> Tracer:
     """Horner's rule."""
-    coefficients = array_of(p)
+    coefficients = _coefficients(p)
     at = array_of(x)
     y = apply("multiply", at, 0) if kind_of(at.dtype) in "biu" else broadcast_to(at.dtype.type(0), at.shape)
     if at.dtype == np.bool_:
@@ -106,6 +106,13 @@ def polyval(p: Any, x: Any) -> Tracer:
     for i in range(coefficients.shape[0]):
         y = apply("add", apply("multiply", y, at), coefficients[i])
     return y
+
+
+def _coefficients(p: Any) -> Tracer:
+    x = array_of(p)
+    if x.ndim == 0:
+        raise DTypeError("a polynomial is an array of coefficients, not a number; write [p]")
+    return x
 
 
 def _padded(a: Any, n: int) -> Tracer:
@@ -128,7 +135,7 @@ polysub = implements(np.polysub)(_sum_or_difference("subtract"))
 
 @implements(np.polyder)
 def polyder(p: Any, m: int = 1) -> Tracer:
-    x = array_of(p)
+    x = _coefficients(p)
     times = to_index(m, "m")
     if times < 0:
         raise ShapeError("Order of derivative must be positive (see polyint)")
@@ -150,7 +157,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Tracer:
         constants = constants * times
     if len(constants) < times:
         raise ShapeError("k must be a scalar or a rank-1 array of length 1 or >m.")
-    x = array_of(p)
+    x = _coefficients(p)
     for constant in constants[:times]:
         divided = apply("divide", x, arange(x.size, 0, -1))
         x = concatenate([divided, atleast_1d(array_of(constant))])

@@ -94,6 +94,8 @@ def fftshift(x: Any, axes: Any = None) -> Tracer:
     """The zero frequency moved to the middle."""
     a = array_of(x)
     where = to_axes(axes, a.ndim)
+    if not a.ndim:
+        raise ShapeError("there is no axis to shift; pass an array of at least one")
     return roll(a, tuple(a.shape[i] // 2 for i in where), where)
 
 
@@ -101,6 +103,8 @@ def fftshift(x: Any, axes: Any = None) -> Tracer:
 def ifftshift(x: Any, axes: Any = None) -> Tracer:
     a = array_of(x)
     where = to_axes(axes, a.ndim)
+    if not a.ndim:
+        raise ShapeError("there is no axis to shift; pass an array of at least one")
     return roll(a, tuple(-(a.shape[i] // 2) for i in where), where)
 
 

@@ -10,10 +10,11 @@ import numpy as np
 from ..runtime.host import ARRAY
 from .aliasing import Reshape, Slice, as_dtype, assign, store, view
 from .dispatch import METHODS, implements
-from .elementwise import apply
+from .elementwise import apply, choices
 from .errors import DTypeError, IndexingError, ShapeError, TraceError, UnsupportedError
 from .gather import MANY, gather, index_array, is_gathered, scatter
 from .host import host_one
+from .items import wrapped
 from .known import settled_value
 from .masked import for_mask, masked
 from .operands import array_of, fresh, fresh_array
@@ -208,8 +209,10 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     """`dst[...] = src`, where the mask holds."""
     if not isinstance(dst, Tracer):
         raise TraceError("a traced value cannot be copied into an untraced array; use the value itself")
-    source = array_of(src)
-    if not np.can_cast(source.dtype, dst.dtype, casting) and not isinstance(src, (int, float, complex)):  # type: ignore[arg-type]
+    source = array_of(wrapped(src, dst.dtype) if type(src) is int else src)
+    weak = isinstance(src, (int, float, complex)) and not isinstance(src, np.generic)
+    kept = weak and choices(dst, src)[1] == dst.dtype
+    if not kept and not np.can_cast(source.dtype, dst.dtype, casting):  # type: ignore[arg-type]
         raise DTypeError(f"copyto: no {casting!r} cast from {source.dtype} to {dst.dtype}; write x.astype(...)")
     store(dst, src if where is True else apply("where", where, Tracer(dst._trace, as_dtype(src, dst)), dst))
 

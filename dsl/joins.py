@@ -10,12 +10,15 @@ import numpy as np
 
 from .axes import to_axis, to_shape
 from .dispatch import implements
+from .elementwise import choices
 from .errors import DTypeError, ShapeError, UnsupportedError
 from .gather import fixed_array, runs
+from .host import known
 from .indexing import getitem
-from .operands import array_of, fresh, operand, to_index
+from .items import converted, wrapped
+from .operands import array_of, checked_dtype, fresh, to_index
 from .tracer import Tracer
-from .views import atleast_1d, atleast_2d, broadcast_to, copy, expand_dims, moveaxis, ravel, reshape
+from .views import atleast_1d, atleast_2d, broadcast_to, cast, copy, expand_dims, moveaxis, ravel, reshape
 
 
 @implements(np.concatenate, np.concat)
@@ -23,6 +26,9 @@ def concatenate(
     arrays: Sequence[Any], /, axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Tracer:
     """Parts of any dtypes, promoted as NumPy promotes arrays (numbers among them are refused, as they have no axis)."""
+    wanted = None if dtype is None else checked_dtype(dtype)
+    if axis is None and wanted is None:  # numbers take the arrays' dtype
+        arrays, wanted = choices(*arrays)
     parts = [array_of(a) for a in arrays]
     if out is not None:
         raise UnsupportedError("concatenate with out= is not supported; use its result")
@@ -34,7 +40,7 @@ def concatenate(
     if any(p.ndim == 0 for p in parts):
         raise ShapeError("zero-dimensional arrays cannot be concatenated; write np.stack([...])")
     at = to_axis(axis, parts[0].ndim)
-    wanted = np.result_type(*(p.dtype for p in parts)) if dtype is None else np.dtype(dtype)
+    wanted = np.result_type(*(p.dtype for p in parts)) if wanted is None else wanted
     for p in parts:
         if not np.can_cast(p.dtype, wanted, casting):  # type: ignore[arg-type]
             raise DTypeError(
@@ -154,15 +160,49 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tracer:
 
 @implements(np.pad)
 def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Tracer:
-    """Modes constant (one value for all sides), edge, wrap, reflect and symmetric."""
+    """Modes constant, edge, wrap, reflect and symmetric."""
     x = array_of(array)
-    widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
+    widths = _widths(pad_width, x.ndim)
+    values = _by_side(constant_values, x)
     if mode not in _PADS and mode != "constant":
         raise UnsupportedError(f"pad with mode={mode!r} is not supported; supported are constant, {', '.join(_PADS)}")
     for axis, (before, after) in enumerate(widths):
         if before or after:
-            x = _pad_axis(x, axis, before, after, mode, constant_values)
+            x = _pad_axis(x, axis, before, after, mode, values[axis])
     return copy(x)
+
+
+def _widths(pad_width: Any, ndim: int) -> list[list[int]]:
+    """(before, after) for each axis; of a dict those that it does not name are 0."""
+    if isinstance(pad_width, dict):
+        named = {to_axis(axis, ndim): width for axis, width in pad_width.items()}
+        pad_width = [named.get(axis, 0) for axis in range(ndim)]
+        pad_width = [w if isinstance(w, (tuple, list)) else (w, w) for w in pad_width]
+    widths = np.asarray(known(pad_width))
+    if widths.dtype.kind not in "iu":
+        raise DTypeError("`pad_width` must be of integral type.")
+    try:
+        found: list[list[int]] = np.broadcast_to(widths, (ndim, 2)).tolist()
+    except ValueError:
+        raise ShapeError(f"pad_width of shape {widths.shape} does not fit {ndim} axes, each with two sides") from None
+    if widths.size and widths.min() < 0:
+        raise ShapeError("index can't contain negative values")
+    return found
+
+
+def _by_side(values: Any, x: Tracer) -> list[tuple[Tracer, Tracer]]:
+    """The constants before and after each axis, as NumPy converts them: as an array of all, then to x's dtype."""
+    if type(values) is int and values >= 1 << 63:
+        values = converted(values, x.dtype)[()]
+    every = array_of(wrapped(values, x.dtype))
+    try:
+        shape = np.broadcast_shapes(every.shape, (x.ndim, 2))
+    except ValueError:
+        shape = ()
+    if shape != (x.ndim, 2):
+        raise ShapeError(f"constant_values of shape {every.shape} do not fit {x.ndim} axes, each with two sides")
+    wide = cast(broadcast_to(every, shape), x.dtype, copy=False)
+    return [(wide[axis, 0], wide[axis, 1]) for axis in range(x.ndim)]
 
 
 _PADS = {  # mode -> the source index of position i in an axis of length n
@@ -173,21 +213,19 @@ _PADS = {  # mode -> the source index of position i in an axis of length n
 }
 
 
-def _pad_axis(x: Tracer, axis: int, before: int, after: int, mode: str, constant: Any) -> Tracer:
+def _pad_axis(x: Tracer, axis: int, before: int, after: int, mode: str, constants: tuple[Tracer, Tracer]) -> Tracer:
     n = x.shape[axis]
     head = (slice(None),) * axis
 
-    def side(positions: range) -> list[Tracer]:
+    def side(positions: range, constant: Tracer) -> list[Tracer]:
         if not positions:
             return []
         if mode == "constant":
             shape = (*x.shape[:axis], len(positions), *x.shape[axis + 1 :])
-            builder = x._trace.builder
-            filled = builder.cast(builder.value(operand(constant), x.dtype), x.dtype)
-            return [fresh(builder.broadcast(filled, shape))]
+            return [broadcast_to(constant, shape)]
         if n == 0:
             raise ShapeError(f"an empty axis cannot be padded with mode={mode!r}; write mode='constant'")
         sources = [_PADS[mode](i, n) for i in positions]
         return [getitem(x, (*head, run)) for run in runs(sources)]
 
-    return concatenate([*side(range(-before, 0)), x, *side(range(n, n + after))], axis)
+    return concatenate([*side(range(-before, 0), constants[0]), x, *side(range(n, n + after), constants[1])], axis)

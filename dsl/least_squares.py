@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .dispatch import implements
-from .errors import ShapeError, UnsupportedError
+from .errors import MatrixError, ShapeError, UnsupportedError
 from .host import host, host_one, known
 from .operands import array_of, to_index
 from .tracer import Tracer
@@ -45,10 +45,10 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
     NumPy's have a shape that depends on the rank (unless there are no more rows than columns)."""
     left, right = array_of(a), array_of(b)
     if left.ndim != 2 or right.ndim not in (1, 2):
-        raise ShapeError(f"lstsq takes a matrix and one or two axes, not {left.shape} and {right.shape}")
+        raise MatrixError(f"lstsq takes a matrix and one or two axes, not {left.shape} and {right.shape}")
     m, n = left.shape
     if right.shape[0] != m:
-        raise ShapeError(f"lstsq: Incompatible dimensions: {m} rows against {right.shape[0]}")
+        raise MatrixError(f"lstsq: Incompatible dimensions: {m} rows against {right.shape[0]}")
     shapes = [(n, *right.shape[1:]), (0,), (), (min(m, n),)]
     x, none, rank, values = host("linalg.lstsq", [left, right], shapes, rcond=known(rcond))
     if m <= n:

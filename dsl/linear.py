@@ -13,7 +13,7 @@ from .dispatch import implements
 from .elementwise import apply
 from .errors import ShapeError
 from .operands import array_of, fresh, trace_of
-from .reductions import sum
+from .reductions import reduce, sum
 from .tracer import Tracer
 from .views import expand_dims, moveaxis, ravel, reshape, swapaxes, transpose
 
@@ -61,21 +61,21 @@ def product(a: Tracer, b: Tracer) -> Tracer:
     dtype = np.result_type(a.dtype, b.dtype)
     plain = dtype.kind in "iufc" and dtype.itemsize >= 4
     if plain and k == 1:
-        return _from_zero(apply("multiply", a, b))
+        return from_zero(apply("multiply", a, b))
     if not plain or work > _limit(m, n):
         return fresh(a._trace.builder.matmul(a._value, b._value), a, b)
     if m == 1 or n == 1:  # the sum goes along the last axis
         rows = a if m > 1 or n == 1 else swapaxes(b, -1, -2)
         row = swapaxes(b, -1, -2) if rows is a else a
-        result = _from_zero(sum(apply("multiply", rows, row), -1, dtype))
+        result = from_zero(sum(apply("multiply", rows, row), -1, dtype))
         return expand_dims(result, -1 if rows is a else -2)
     products = apply("multiply", expand_dims(a, -1), expand_dims(b, -3))
-    return _from_zero(sum(products, -2, dtype))
+    return from_zero(sum(products, -2, dtype))
 
 
-def _from_zero(result: Tracer) -> Tracer:
-    """A matrix product adds to 0.0: it never gives -0.0."""
-    return apply("add", result, 0) if result.dtype.kind in "fc" else result
+def from_zero(result: Tracer) -> Tracer:
+    """A product of BLAS adds to 0.0: it never gives -0.0."""
+    return apply("add", result, 0) if result.dtype.kind in "fc" and result.dtype.itemsize > 2 else result
 
 
 @implements(np.dot, method=True)
@@ -83,7 +83,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Tracer:
     """NumPy's dot: the last axis of `a` against the second-last of `b` (its only one if it has one)."""
     x, y = array_of(a), array_of(b)
     if x.ndim == 0 or y.ndim == 0:
-        result = apply("multiply", x, y)
+        result = from_zero(apply("multiply", x, y))
     elif y.ndim <= 2:
         result = matmul(x, y)
     else:
@@ -115,7 +115,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tracer:
 def inner(a: Any, b: Any, /) -> Tracer:
     x, y = array_of(a), array_of(b)
     if x.ndim == 0 or y.ndim == 0:
-        return apply("multiply", x, y)
+        return from_zero(apply("multiply", x, y))
     return tensordot(x, y, ((x.ndim - 1,), (y.ndim - 1,)))
 
 
@@ -127,7 +127,8 @@ def outer(a: Any, b: Any, out: Any = None) -> Tracer:
 
 @implements(np.vdot)
 def vdot(a: Any, b: Any, /) -> Tracer:
-    return matmul(apply("conjugate", ravel(a)), ravel(b))
+    x = array_of(a)
+    return matmul(ravel(apply("conjugate", x) if x.dtype.kind == "c" else x), ravel(b))
 
 
 @implements(np.vecdot)
@@ -137,5 +138,5 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tracer:
         x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
     if x.shape[-1] != y.shape[-1]:
         raise ShapeError(f"vecdot of {x.shape} and {y.shape}: {x.shape[-1]} components against {y.shape[-1]}")
-    product = apply("multiply", apply("conjugate", x), y)
-    return sum(product, -1, product.dtype)
+    product = apply("multiply", apply("conjugate", x) if x.dtype.kind == "c" else x, y)
+    return reduce("any", product, -1) if product.dtype == np.bool_ else from_zero(sum(product, -1, product.dtype))

@@ -8,8 +8,9 @@ import numpy as np
 
 from .dispatch import SPECIAL
 from .errors import ShapeError
+from .items import as_element, converted
 from .joins import stack
-from .operands import array_of, checked_dtype, is_traced, trace_of
+from .operands import array_of, checked_dtype, fresh_array, is_traced, trace_of
 from .stand_ins import TracedType
 from .tracer import TracedNumber, Tracer
 from .views import cast
@@ -24,15 +25,17 @@ def gathered(x: Any, dtype: Any = None) -> Tracer:
             raise ShapeError(f"a list of values of shapes {shapes} is no array; give them one shape, or pad them")
         return stack(parts)
     if isinstance(x, Tracer) or type(x) is TracedNumber or type(x) in SPECIAL:
+        if dtype is not None and type(x) is TracedNumber:
+            return fresh_array(as_element(x._trace, x, checked_dtype(dtype)))
         found = array_of(x)
         return found if dtype is None else cast(found, checked_dtype(dtype), copy=False)
     if isinstance(x, (int, float, complex, np.number, np.bool_)):
-        number = np.asarray(x, dtype)
-        checked_dtype(number.dtype)
-        return array_of(number[()])  # in a kernel's text, not in memory
+        if dtype is None:
+            return array_of(x)  # in a kernel's text, not in memory
+        return array_of(converted(x, checked_dtype(dtype))[()])
     if type(x) is not np.ndarray and type(found := _as_array(x)) is Tracer:
         return gathered(found, dtype)
-    array = np.asarray(x, dtype)
+    array = np.asarray(x) if dtype is None else converted(x, checked_dtype(dtype))
     checked_dtype(array.dtype)
     trace = trace_of()
     return Tracer(trace, trace.capture_constant(array))

@@ -12,10 +12,12 @@ import numpy as np
 from ..compiler.types import dtype_of
 from . import creation, shaping
 from .dispatch import REFUSED, call_function, public_name
-from .errors import UnsupportedError, UserError
+from .elementwise import choices
+from .errors import ShapeError, UnsupportedError, UserError
+from .items import as_element
 from .joins import concatenate, stack
 from .lists import gathered
-from .operands import array_of, fresh_array, holds_array, is_traced
+from .operands import array_of, fresh_array, holds_array, is_traced, trace_of
 from .trace import current
 from .tracer import Tracer
 from .views import atleast_1d, cast, copy, reshape
@@ -191,6 +193,8 @@ def _array(
     like: Any = None,
 ) -> Tracer:
     found = gathered(_listed(object), dtype)
+    if copy is False:
+        _refuse_a_copy(object, found)
     if found.ndim < ndmin:
         found = reshape(found, (1,) * (ndmin - found.ndim) + found.shape)
     return fresh_array(found._value, found) if copy or not isinstance(object, Tracer) else found
@@ -209,7 +213,15 @@ def traced_array(
     """`np.asarray` of anything, traced."""
     found = gathered(_listed(a), dtype)
     same = isinstance(a, Tracer) and a._value.number == found._value.number
+    if copy is False:
+        _refuse_a_copy(a, found)
     return fresh_array(found._value, found) if copy or not same else array_of(a)
+
+
+def _refuse_a_copy(given: Any, found: Tracer) -> None:
+    """Raises ShapeError where copy=False is asked for and what was given is no array, or one of another dtype."""
+    if not isinstance(given, (Tracer, np.ndarray)) or given.dtype != found.dtype:
+        raise ShapeError("unable to avoid a copy while creating an array as requested; write copy=None")
 
 
 def _ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tracer:
@@ -329,7 +341,18 @@ def _row(key: Any) -> Any:
     entries = key if isinstance(key, tuple) else (key,)
     if not is_traced(entries) or any(isinstance(e, str) for e in entries):
         return constant(np.r_[key])
-    return concatenate([_range(e) if isinstance(e, slice) else atleast_1d(gathered(e)) for e in entries])
+    parts = [_range(e) if isinstance(e, slice) else e for e in entries]
+    return concatenate([atleast_1d(p) for p in _of_one_dtype(parts)])
+
+
+def _of_one_dtype(entries: list[Any]) -> list[Tracer]:
+    """Arrays, in the dtype that they have together: a Python number among them takes it, or does not fit."""
+    parts, dtype = choices(*(gathered(e) if isinstance(e, (list, tuple)) else e for e in entries))
+    trace = trace_of(*parts)
+    return [
+        p if type(p) is Tracer else fresh_array(as_element(trace, e, dtype))
+        for p, e in zip(parts, entries, strict=True)
+    ]
 
 
 def _column(key: Any) -> Any:
@@ -337,7 +360,7 @@ def _column(key: Any) -> Any:
     entries = key if isinstance(key, tuple) else (key,)
     if not is_traced(entries):
         return constant(np.c_[key])
-    parts = [_range(e) if isinstance(e, slice) else gathered(e) for e in entries]
+    parts = _of_one_dtype([_range(e) if isinstance(e, slice) else e for e in entries])
     return concatenate([reshape(p, (p.size, 1)) if p.ndim < 2 else p for p in parts], -1)
 
 

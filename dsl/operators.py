@@ -12,20 +12,20 @@ from ..compiler.graph import Value
 from ..compiler.ops import OPS, UFUNC_PARTS
 from .aliasing import assign
 from .dispatch import call_function
-from .elementwise import user_apply
+from .elementwise import operator_apply
 from .masked import Masked
 from .tracer import SCALAR, TracedNumber, Tracer, check_alive
 
 
 def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: bool = False) -> Callable[..., Any]:
     def unary(self: Tracer) -> Any:
-        return _like_numbers((self,), user_apply(rows[0], self))
+        return _like_numbers((self,), operator_apply(rows[0], self))
 
     def binary(self: Tracer, other: Any, modulus: Any = None) -> Any:
         if modulus is not None or other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
             return NotImplemented
         args = (other, self) if reflected else (self, other)
-        results = tuple(_like_numbers(args, user_apply(row, *args)) for row in rows)
+        results = tuple(_like_numbers(args, operator_apply(row, *args)) for row in rows)
         return results if len(results) > 1 else results[0]
 
     function = unary if arity == 1 else binary
@@ -46,7 +46,7 @@ def _like_numbers(args: tuple[Any, ...], result: Any) -> Any:
 
 def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
     def inplace(self: Any, other: Any) -> Any:
-        result = user_apply(row, self, other)
+        result = operator_apply(row, self, other)
         if type(self) is Masked:
             return self.assign(result)
         return result if self._owner == SCALAR else assign(self, result)  # a scalar's name is bound anew
@@ -116,8 +116,19 @@ def _install_operators() -> None:
                 for stand_in in (Tracer, Masked):
                     setattr(stand_in, f"__i{stem}__", _inplace_operator(f"__i{stem}__", parts[0]))
     for kind in (Tracer, TracedNumber, Masked):
-        setattr(kind, "__matmul__", lambda self, other: call_function(np.matmul, (self, other), {}))  # noqa: B010
-        setattr(kind, "__rmatmul__", lambda self, other: call_function(np.matmul, (other, self), {}))  # noqa: B010
+        setattr(kind, "__matmul__", lambda self, other: _matmul(self, other, self, other))  # noqa: B010
+        setattr(kind, "__rmatmul__", lambda self, other: _matmul(self, other, other, self))  # noqa: B010
+
+
+def _matmul(self: Any, other: Any, left: Any, right: Any) -> Any:
+    if _is_number(self) and _is_number(other):
+        return NotImplemented
+    return call_function(np.matmul, (left, right), {})
+
+
+def _is_number(x: Any) -> bool:
+    """Whether it is one to Python, which an array of no axes is not."""
+    return type(x) in _NUMBERS or isinstance(x, np.generic)
 
 
 _install_operators()

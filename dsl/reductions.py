@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from ..compiler.combiners import COMBINERS
-from ..compiler.graph import Value
 from ..compiler.types import FLOAT32, FLOAT64, kind_of
 from .aliasing import assign
 from .axes import Axes, to_axes
 from .dispatch import implements
 from .elementwise import apply
 from .errors import ShapeError
-from .operands import array_of, checked_dtype, fresh, fresh_array, length, operand, to_index
+from .items import as_element
+from .operands import array_of, checked_dtype, fresh, fresh_array, length, to_index
 from .tracer import Tracer
 from .views import broadcast_to, cast, diagonal, reshape
 
@@ -60,6 +60,8 @@ def reduce(
     else:
         wanted = None if dtype is None else checked_dtype(dtype)
         result = fresh(builder.reduce(op, x._value, tuple(sorted(axes)), wanted), x)
+        if op == "sum" and not axes and result.dtype.kind in "fc":
+            result = apply("add", result, 0)  # NumPy begins with 0.0
         if _given(initial):
             result = apply(combiner.ufunc.__name__, result, _in_dtype(initial, result))
     if keepdims is True or (keepdims and keepdims is not NO_VALUE):
@@ -68,10 +70,7 @@ def reduce(
 
 
 def _in_dtype(number: Any, like: Tracer) -> Tracer:
-    value = operand(number)
-    builder = like._trace.builder
-    node = builder.value(value, like.dtype) if not isinstance(value, Value) else value
-    return fresh(builder.cast(node, like.dtype), number)
+    return fresh(as_element(like._trace, number, like.dtype), like)
 
 
 @implements(np.sum, method=True)

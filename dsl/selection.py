@@ -12,14 +12,16 @@ from .aliasing import assign, store
 from .axes import to_axis, to_shape
 from .dispatch import call_function, implements
 from .elementwise import apply
+from .elementwise import choices as common
 from .errors import DTypeError, IndexingError, ShapeError, UnsupportedError
 from .gather import MANY_RUNS, looked_up, nonempty, runs
 from .host import host, host_one, written
 from .indexing import getitem
+from .items import as_element, wrapped
 from .joins import concatenate
 from .operands import array_of, fresh, fresh_array, holds_array, to_index
-from .tracer import Tracer
-from .views import broadcast_to, cast, ravel, reshape, result_type
+from .tracer import SCALAR, Tracer
+from .views import broadcast_to, cast, ravel, reshape
 
 # by index
 
@@ -109,16 +111,19 @@ def put_along_axis(arr: Tracer, indices: Any, values: Any, axis: int | None) -> 
 
 @implements(np.put, method=True)
 def put(a: Tracer, ind: Any, v: Any, mode: str = "raise") -> None:
+    _array(a, "put")
+    if np.ndim(ind) == 0 and not isinstance(ind, Tracer):
+        ind = fresh(as_element(a._trace, ind, np.dtype(np.intp)), a)
     nonempty(a, array_of(ind).size > 0)
-    assign(a, host_one("put", [a, ind, v], a.shape, dtypes=[a.dtype], mode=mode))
+    assign(a, host_one("put", [a, ind, _elements(v, a)], a.shape, dtypes=[a.dtype], mode=mode))
 
 
 @implements(np.choose, method=True)
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tracer:
     index = array_of(a)
-    every = [array_of(c) for c in choices]
+    parts, dtype = common(*choices)
+    every = [cast(array_of(c), dtype, copy=False) for c in parts]
     shape = index._trace.builder.broadcast_shapes("choose", [index.shape, *(c.shape for c in every)])
-    dtype = np.result_type(*(c.dtype for c in every))
     return host_one("choose", [index, *every], shape, out, dtypes=[dtype], mode=mode)
 
 
@@ -171,8 +176,10 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
         raise ShapeError("list of cases must be same length as list of conditions")
     if not condlist:
         raise ShapeError("select with an empty condition list is not possible")
-    *choices, default = (array_of(c) if isinstance(c, (list, tuple)) else c for c in (*choicelist, default))
-    wanted = result_type(*choices, default)
+    (*choices, default), wanted = common(*choicelist, default)
+    for choice in choicelist:
+        if type(choice) in (int, float, complex) and not np.can_cast(np.asarray(choice).dtype, wanted, "same_kind"):
+            raise DTypeError(f"select cannot cast the Python number {choice} to {wanted}; write {wanted}({choice})")
     conditions = [array_of(c) for c in condlist]
     for i, condition in enumerate(conditions):
         if condition.dtype != np.bool_:
@@ -184,7 +191,17 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def _as(x: Any, dtype: np.dtype[Any]) -> Tracer:
-    return cast(array_of(x), dtype, copy=False)
+    return cast(array_of(wrapped(x, dtype)), dtype, copy=False)
+
+
+def _array(x: Any, name: str) -> None:
+    if not isinstance(x, Tracer) or x._owner == SCALAR:
+        raise DTypeError(f"np.{name} changes its first argument, which must be an array")
+
+
+def _elements(x: Any, like: Tracer) -> Tracer:
+    """What is assigned to elements of an array, in its dtype."""
+    return fresh(as_element(like._trace, x, like.dtype), like)
 
 
 @implements(np.piecewise)
@@ -213,7 +230,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     result = broadcast_to(result, a.shape)
     for mask, function in zip(masks, funclist, strict=True):
         value = _elementwise(function, a, *args, **kw) if callable(function) else function
-        result = apply("where", mask, _as(value, a.dtype), result)
+        result = apply("where", mask, _elements(value, a), result)
     return result
 
 
@@ -246,23 +263,26 @@ def _elementwise(function: Callable[..., Any], x: Tracer, *args: Any, **kw: Any)
 
 @implements(np.putmask)
 def putmask(a: Tracer, mask: Any, values: Any) -> None:
-    value = array_of(values)
+    _array(a, "putmask")
+    condition = apply("not_equal", mask, False)
+    if condition.shape != a.shape:
+        raise ShapeError(f"putmask: a mask of shape {condition.shape} does not fit an array of shape {a.shape}")
+    value = _elements(values, a) if not isinstance(values, (Tracer, np.ndarray)) else array_of(values)
     if value.size != 1 and value.shape != a.shape:
         raise UnsupportedError(
             "np.putmask with values of another shape repeats them; write a[...] = np.where(mask, values, a)"
         )
-    if isinstance(values, (Tracer, np.ndarray, np.generic)) and not np.can_cast(value.dtype, a.dtype):
+    if isinstance(values, (Tracer, np.ndarray)) and not np.can_cast(value.dtype, a.dtype):
         raise DTypeError(f"putmask cannot cast {value.dtype} to {a.dtype} safely; write values.astype(a.dtype)")
-    condition = apply("not_equal", mask, False)
-    if condition.shape != a.shape:
-        raise ShapeError(f"putmask: a mask of shape {condition.shape} does not fit an array of shape {a.shape}")
     wide = reshape(value, ()) if value.size == 1 else value
     store(a, apply("where", condition, _as(wide, a.dtype), a))
 
 
 @implements(np.fill_diagonal)
 def fill_diagonal(a: Tracer, val: Any, wrap: bool = False) -> None:
-    value = array_of(val)
+    if array_of(a).ndim < 2:
+        raise ShapeError("array must be at least 2-d")
+    value = _elements(val, a)
     if value.size != 1 or wrap or a.ndim != 2:
         raise UnsupportedError("np.fill_diagonal is supported of matrices with one value; assign with np.where instead")
     builder = a._trace.builder

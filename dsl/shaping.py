@@ -12,8 +12,9 @@ from .axes import to_axis, to_shape
 from .creation import eye, linspace
 from .dispatch import implements
 from .elementwise import apply
-from .errors import ShapeError, UnsupportedError
+from .errors import DTypeError, ShapeError, UnsupportedError
 from .indexing import getitem
+from .items import as_element
 from .joins import concatenate, split, tile
 from .linear import matmul
 from .operands import array_of, checked_dtype, fresh, to_index, trace_of
@@ -132,7 +133,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tracer:
     if not -n <= place <= n:
         raise ShapeError(f"index {place} is out of bounds for axis {at} with size {n}")
     place = place + n if place < 0 else place
-    new = array_of(values)
+    new = fresh(as_element(x._trace, values, x.dtype), x)
     if new.ndim < x.ndim:
         new = reshape(new, (1,) * (x.ndim - new.ndim) + new.shape)
     new = moveaxis(new, 0, at)
@@ -257,6 +258,8 @@ def logspace(
 
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     """The index along each axis, for every element of an array of these lengths."""
+    if np.ndim(dimensions) == 0:
+        raise DTypeError(f"np.indices takes a tuple of lengths; write np.indices(({dimensions},))")
     shape = to_shape(dimensions)
     builder = trace_of().builder
     wanted = checked_dtype(dtype)
@@ -315,15 +318,22 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 # shapes alone
 
 
+def _matrix(x: Any) -> Tracer:
+    a = array_of(x)
+    if a.ndim != 2:
+        raise ShapeError("input array must be 2-d")
+    return a
+
+
 @implements(np.tril_indices_from)
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Any, ...]:
-    x = array_of(arr)
+    x = _matrix(arr)
     return np.tril_indices(x.shape[-2], k=k, m=x.shape[-1])
 
 
 @implements(np.triu_indices_from)
 def triu_indices_from(arr: Any, k: int = 0) -> tuple[Any, ...]:
-    x = array_of(arr)
+    x = _matrix(arr)
     return np.triu_indices(x.shape[-2], k=k, m=x.shape[-1])
 
 

@@ -18,6 +18,7 @@ from .operands import array_of, checked_dtype
 from .reductions import NO_VALUE, all, mean, root_of, sum, var
 from .reductions import reduce as reduce_by
 from .tracer import Tracer
+from .ufunc_methods import general_reduce
 from .views import broadcast_to, cast, diagonal, reshape, squeeze, transpose
 
 
@@ -188,8 +189,9 @@ def _nan_extreme(op: str, stand_in: float) -> Any:
     ) -> Tracer:
         x = array_of(a)
         plain = {"keepdims": keepdims, "initial": initial, "where": where}
-        if kind_of(x.dtype) == "c" and axis is None and x.ndim:
-            raise DTypeError(f"np.nan{op} of complex numbers cannot be traced; compare x.real, or abs(x)")
+        if kind_of(x.dtype) == "c":
+            given = {k: v for k, v in plain.items() if v is not NO_VALUE and v is not None}
+            return general_reduce(np.fmax if op == "max" else np.fmin, x, axis, None, out, **given)
         if kind_of(x.dtype) != "f":
             return written(reduce_by(op, x, axis, **plain), out)
         missing = apply("isnan", x)

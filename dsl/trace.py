@@ -13,6 +13,7 @@ import numpy as np
 from ..compiler.builder import Builder
 from ..compiler.graph import Value
 from ..compiler.types import ArrayType
+from .errors import refusal
 from .numbers import HostCode
 from .readable import native
 
@@ -35,7 +36,7 @@ class Trace:
     """What one run of the user's function leaves behind."""
 
     def __init__(self, name: str) -> None:
-        self.builder = Builder(name)
+        self.builder = Builder(name, error=refusal)
         self.host = HostCode()
         self.alive = True
         self.depth = 0  # how many bodies of loops and branches are being traced, one in another

@@ -12,8 +12,9 @@ from .dispatch import FUNCTIONS, METHODS, UFUNCS
 from .elementwise import call_ufunc
 from .errors import IndexingError, UnsupportedError
 from .gather import nonempty
-from .host import host_one, known
-from .operands import array_of, checked_dtype, to_index
+from .host import host_one, known, written
+from .items import as_element
+from .operands import array_of, checked_dtype, fresh, to_index
 from .reductions import NO_VALUE
 from .tracer import Tracer
 from .views import copy
@@ -32,6 +33,10 @@ def reduce_ufunc(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, 
     """`ufunc.reduce(array, axis=0, ...)`; where there is no kernel for it NumPy does it on the host."""
     given = {k: v for k, v in options.items() if v is not None and v is not NO_VALUE}
     reduction = FUNCTIONS.get(_REDUCTIONS.get(ufunc))
+    if "initial" in given and ufunc in (np.logical_and, np.logical_or):
+        rest = reduce_ufunc(ufunc, array, axis, dtype, **{**given, "initial": None})
+        truth = call_ufunc(ufunc, rest, fresh(as_element(rest._trace, given["initial"], rest.dtype)))
+        return written(truth, _first(out))
     if reduction is None:
         return general_reduce(ufunc, array, axis, dtype, out, **given)
     if dtype is not None and ufunc in (np.add, np.multiply):

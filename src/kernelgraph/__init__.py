@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .dsl.errors import (
         ArgumentsError,
         AxisError,
+        ConversionError,
         DTypeError,
         EscapedValueError,
         IndexingError,
@@ -59,6 +60,7 @@ _HOMES = {
     "dsl.errors": (
         "ArgumentsError",
         "AxisError",
+        "ConversionError",
         "DTypeError",
         "EscapedValueError",
         "IndexingError",
@@ -120,6 +122,7 @@ __all__ = [
     "Array",
     "AxisError",
     "CompileError",
+    "ConversionError",
     "DTypeError",
     "DeviceLost",
     "DeviceUnavailableError",

@@ -94,7 +94,7 @@ def test_dtypes_are_those_of_np_array(x: Any, others: list[Any], nested: bool) -
         return np.ravel([parts, parts[::-1]] if nested else parts)
 
     if None in others or np.array([x, *others]).dtype == object:
-        with pytest.raises(kg.DTypeError):
+        with pytest.raises((kg.DTypeError, kg.NumberError)):
             interpreted(joined, x)
     else:
         agrees(joined, x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import pickle
 import warnings
 from importlib.util import find_spec
@@ -209,6 +210,12 @@ def too_wide(x: Any) -> Any:
     return x.astype(np.int8) + 1000  # here
 
 
+def no_integer(x: Any) -> Any:
+    y = np.zeros(3, np.int32)
+    y[:] = math.nan  # here
+    return x[0, :3] + y
+
+
 def no_such_axis(x: Any) -> Any:
     return x.sum(axis=2)  # here
 
@@ -262,6 +269,7 @@ REFUSALS: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
     (copies, kg.TraceError, ("pickled", "return it")),
     (by_shape, kg.TraceError, ("shape", "Python int argument")),
     (too_wide, kg.NumberError, ("1000", "int8", "astype")),
+    (no_integer, kg.ConversionError, ("NaN", "int32", "np.nan_to_num(x)")),
     (no_such_axis, kg.AxisError, ("axis 2", "dimension 2")),
     (no_such_index, kg.IndexingError, ("index 3", "size 3")),
     (no_such_shape, kg.ShapeError, ("(3, 4)", "transpose")),
