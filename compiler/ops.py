@@ -17,7 +17,7 @@ from . import ops_reference as ref
 from . import ops_types as rules
 from .body import Body
 from .types import DType, WeakType, kind_of
-from .val import Val, call, select
+from .val import Val, call, pair, select
 
 Formula: TypeAlias = Callable[..., Val]
 
@@ -242,6 +242,7 @@ _OWN = (
     _own("clip", 3, ref.clip, rules.clip_rule, 2, fl.clip, b=lambda x, low, high: (x | low) & high, c=cx.clip),
     _own("real", 1, np.real, rules.part_rule, 0, _it, c=lambda z: z.re, widen=False),
     _own("imag", 1, np.imag, rules.part_rule, 0, lambda x: x.const(0), c=lambda z: z.im, widen=False),
+    _own("complex", 2, ref.complex_of, rules.complex_rule, 0, f=pair, widen=False),
     _own("angle", 1, ref.angle, rules.angle_rule, 20, f=fl.angle, c=cx.angle),
     _own(
         "nan_to_num",

@@ -73,6 +73,14 @@ def cast(x: Any) -> Any:
     return x
 
 
+def complex_of(re: Any, im: Any) -> Array:
+    """re + im * 1j, but for NaN and infinities, which stay in their half."""
+    re, im = np.broadcast_arrays(re, im)
+    found = np.empty(re.shape, np.result_type(re, im, np.complex64))
+    found.real, found.imag = re, im
+    return found
+
+
 def angle(z: Any, deg: bool = False) -> Array:
     z = np.asarray(z)
     if z.dtype in HALVES:

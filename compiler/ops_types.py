@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .types import BOOL, INT64, UINT64, DType, WeakType, bfloat16, dtype_of, kind_of, result_type
+from .types import BOOL, FLOAT32, FLOAT64, INT64, UINT64, DType, WeakType, bfloat16, dtype_of, kind_of, result_type
 from .types import real_of as part_of
 
 Loop: TypeAlias = tuple[tuple[DType, ...], DType]
@@ -85,6 +85,14 @@ def part_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """real and imag: the dtype of the parts."""
     common = dtype or result_type(*dtypes)
     return (common,), part_of(common)
+
+
+def complex_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+    """Two halves of the same kind; the dtype of the whole."""
+    common = result_type(*dtypes)
+    if common not in (FLOAT32, FLOAT64):
+        raise NoLoop("")
+    return (common, common), dtype_of(np.result_type(common, np.complex64))
 
 
 def angle_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:

@@ -11,9 +11,10 @@ from ..compiler.builder import Builder
 from ..compiler.graph import Value
 from ..compiler.types import ArrayType
 from ..runtime.records import dataclass
-from .aliasing import Part, view
+from .aliasing import Part, view, whole, written
 from .dispatch import implements
-from .errors import ReadOnlyError, ShapeError, UnsupportedError
+from .errors import ShapeError, UnsupportedError
+from .layouts import StandIn
 from .operands import checked_dtype
 from .tracer import Tracer
 
@@ -29,8 +30,14 @@ class Bits:
             return value
         return builder.host("view", [value], [self.type], dtype=self.type.dtype)[0]
 
-    def lift(self, builder: Builder, base: ArrayType, part: Part) -> Part:
-        raise ReadOnlyError("assigning through x.view(dtype) is not supported; assign to x.view(dtype).copy()")
+    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+        return whole(Bits(base.type).apply(builder, written(builder, self.apply(builder, base), part)))
+
+    def numpy(self, a: StandIn) -> StandIn | None:
+        try:
+            return a.view(self.type.dtype)
+        except ValueError:  # NumPy refuses it
+            return None
 
 
 @implements(method="view")

@@ -14,6 +14,7 @@ from ..compiler.types import kind_of
 from ..runtime.collector import uncollected
 from ..runtime.errors import note
 from ..runtime.records import dataclass
+from .aliasing import itself
 from .array import Array
 from .cut import Cut, cut
 from .dispatch import fill_tables
@@ -28,6 +29,7 @@ from .errors import (
     user_line,
 )
 from .guards import Guards, contents_guard
+from .layouts import OfArgument
 from .numbers import Host
 from .operands import array_of
 from .scope import works
@@ -45,12 +47,14 @@ NUMBERS = (int, float, complex)
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One leaf of the arguments: an array of a spec, a Python number that is passed at each call, or a static value.
-    value: of what is no array, and of a 0-d NumPy array. key: what tells it apart from other arguments."""
+    value: of what is no array, and of a 0-d NumPy array. key: what tells it apart from other arguments. strides: of an
+    array whose layout (of a 0-d one: value) is part of the key."""
 
     spec: Spec | None
     value: Any
     key: Hashable
     static: bool = False
+    strides: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ def capture(
     arguments: Sequence[Argument],
     reader: Reader | None = None,
 ) -> Captured | frozenset[int]:
-    """Run `function` on stand-ins. Returns the leaves whose values it needs, where it needs any.
+    """Run `function` on stand-ins. Returns the leaves whose values (of arrays: layouts) it needs, where it needs any.
 
     reader: answers where array values decide; without one that is refused.
     Raises UserError at the user's line; what the function itself raises goes through."""
@@ -142,9 +146,15 @@ def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
     if argument.spec is not None:
         value = trace.builder.input(argument.spec.type)
         trace.arguments_at[value.number] = leaf
-        if argument.value is not None and argument.spec.shape == ():
+        if argument.strides == ():
+            trace.values[value.number] = argument.value
+        elif argument.value is not None and argument.spec.shape == ():
             trace.number_inputs[value.number] = leaf
-        return Tracer(trace, value, SCALAR if isinstance(argument.value, np.generic) else leaf)
+        if isinstance(argument.value, np.generic):
+            return Tracer(trace, value, SCALAR)
+        if argument.strides:
+            trace.strides[leaf] = argument.strides
+        return Tracer(trace, value, leaf, layout=OfArgument(trace, leaf))
     return TracedNumber(trace, trace.host.argument(leaf), argument.value, frozenset([leaf]))
 
 
@@ -161,8 +171,8 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captur
         if type(leaf) is TracedNumber:
             results.append(("number", len(numbers)))
             numbers.append(leaf._name)
-        elif isinstance(leaf, Tracer) and leaf._parent is None and leaf._owner in trace.assigned:
-            results.append(("argument", leaf._owner))
+        elif isinstance(leaf, Tracer) and leaf._owner in trace.assigned and (own := itself(leaf))._parent is None:
+            results.append(("argument", own._owner))
         elif isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)):
             results.append(("array", len(outputs)))
             outputs.append(array_of(leaf)._value)

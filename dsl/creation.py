@@ -14,17 +14,18 @@ from .axes import to_shape
 from .dispatch import implements
 from .elementwise import apply
 from .errors import ShapeError
-from .operands import array_of, checked_dtype, fresh, fresh_array, length, operand, to_index, trace_of
+from .layouts import C, F
+from .operands import array_of, checked_dtype, fresh, length, operand, to_index, trace_of
 from .tracer import TracedNumber, Tracer
-from .views import broadcast_to, cast, copy, moveaxis, reshape, result_type
+from .views import broadcast_to, cast, copy, in_order, moveaxis, reshape, result_type
 
 Shape = int | Sequence[int]
 
 
-def full(shape: Shape, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Tracer:
+def full(shape: Shape, fill_value: Any, dtype: Any = None, *, order: str = "C", device: Any = None) -> Tracer:
     """An array of `shape` filled with one value; dtype defaults to the value's own."""
     if dtype is None:
-        return copy(broadcast_to(array_of(fill_value), shape))
+        return copy(broadcast_to(array_of(fill_value), shape), order)
     builder = trace_of(fill_value).builder
     wanted = checked_dtype(dtype)
     if type(fill_value) in (float, complex):
@@ -32,20 +33,21 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None, *, device: Any = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what has no imaginary part
         number = builder.cast(builder.value(operand(fill_value), wanted), wanted)
-    return fresh_array(builder.broadcast(number, to_shape(shape)), fill_value)
+    value = builder.broadcast(number, to_shape(shape))
+    return Tracer(trace_of(fill_value), value, layout=F if order == "F" else C)
 
 
-def zeros(shape: Shape, dtype: Any = None, *, device: Any = None) -> Tracer:
-    return full(shape, 0, FLOAT64 if dtype is None else dtype)
+def zeros(shape: Shape, dtype: Any = None, *, order: str = "C", device: Any = None) -> Tracer:
+    return full(shape, 0, FLOAT64 if dtype is None else dtype, order=order)
 
 
-def ones(shape: Shape, dtype: Any = None, *, device: Any = None) -> Tracer:
-    return full(shape, 1, FLOAT64 if dtype is None else dtype)
+def ones(shape: Shape, dtype: Any = None, *, order: str = "C", device: Any = None) -> Tracer:
+    return full(shape, 1, FLOAT64 if dtype is None else dtype, order=order)
 
 
-def empty(shape: Shape, dtype: Any = None, *, device: Any = None) -> Tracer:
+def empty(shape: Shape, dtype: Any = None, *, order: str = "C", device: Any = None) -> Tracer:
     """Zeros: what is undefined in NumPy is the same in every run here."""
-    return zeros(shape, dtype)
+    return zeros(shape, dtype, order=order)
 
 
 @implements(np.full_like)
@@ -61,21 +63,26 @@ def full_like(
     device: Any = None,
 ) -> Tracer:
     x = array_of(a)
-    return full(x.shape if shape is None else shape, fill_value, x.dtype if dtype is None else dtype)
+    lengths = x.shape if shape is None else to_shape(shape)
+    found = full(lengths, fill_value, x.dtype if dtype is None else dtype)
+    if order != "C":
+        like = x if len(lengths) == x.ndim else found
+        found._layout = in_order(order, like) if like.shape == lengths else None
+    return found
 
 
 @implements(np.zeros_like)
 def zeros_like(
     a: Any, /, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Tracer:
-    return full_like(a, 0, dtype, shape=shape)
+    return full_like(a, 0, dtype, order, shape=shape)
 
 
 @implements(np.ones_like)
 def ones_like(
     a: Any, /, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Tracer:
-    return full_like(a, 1, dtype, shape=shape)
+    return full_like(a, 1, dtype, order, shape=shape)
 
 
 @implements(np.empty_like)
@@ -83,7 +90,7 @@ def empty_like(
     prototype: Any, /, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Tracer:
     """Zeros, as `empty`."""
-    return full_like(prototype, 0, dtype, shape=shape)
+    return full_like(prototype, 0, dtype, order, shape=shape)
 
 
 def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tracer:
@@ -187,8 +194,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     grids = [reshape(x, tuple(-1 if i == j else 1 for j in range(n))) for i, x in enumerate(arrays)]
     if indexing == "xy" and n >= 2:
         grids = [moveaxis(g, 0, 1) for g in grids]
-    if sparse:
-        return tuple(grids)
-    shape = trace_of(*xi).builder.broadcast_shapes("meshgrid", [g.shape for g in grids])
-    wide = [broadcast_to(g, shape) for g in grids]
-    return tuple(fresh_array(g._value, g) if copy else g for g in wide)
+    if not sparse:
+        shape = trace_of(*xi).builder.broadcast_shapes("meshgrid", [g.shape for g in grids])
+        grids = [broadcast_to(g, shape) for g in grids]
+    return tuple(Tracer(g._trace, g._value, layout=C) if copy else g for g in grids)

@@ -20,6 +20,7 @@ METHODS: dict[str, Implementation] = {}  # ndarray's methods -> ours
 REFUSED: dict[Any, str] = {}  # NumPy's function -> why it cannot be traced, and what to write; filled by `refusals`
 # types of operands with ways of their own: (op and operands, NumPy function, ufunc, to an array); filled by `masked`
 SPECIAL: dict[type, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {}
+GIVES: dict[str, Callable[..., Any]] = {}  # what gives copies -> what sees to that; filled by `sharing`
 UFUNCS: dict[str, Callable[..., Any]] = {}  # what a call, a reduction, ... of a ufunc does; filled by `elementwise`
 
 
@@ -45,6 +46,7 @@ class Traced:
     """What arrays and numbers have in common: NumPy's protocols."""
 
     __slots__ = ()
+    _settable: frozenset[str] = frozenset()
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         for x in inputs:
@@ -55,13 +57,14 @@ class Traced:
             raise UnsupportedError(
                 f"np.{ufunc.__name__}.{method} cannot be traced; write it with whole-array operations"
             )
-        return handler(ufunc, *inputs, **options)
+        result = handler(ufunc, *inputs, **options)
+        return result if method == "__call__" else given(method, result, inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         return call_function(function, args, options)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("shape", "dtype", "strides", "real", "imag", "flat", "T"):
+        if name in ("shape", "dtype", "strides", "real", "imag", "flat", "T") and name not in self._settable:
             raise TraceError(f"the {name} of a traced value cannot be assigned; write a new value, e.g. x.reshape(...)")
         object.__setattr__(self, name, value)
 
@@ -83,7 +86,13 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
     for x in args:
         if type(x) in SPECIAL:
             return SPECIAL[type(x)][1](function, args, options)
-    return implementation(*args, **options)
+    return given(name[3:], implementation(*args, **options), args, options)
+
+
+def given(name: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """What a function or method of NumPy's gives, as a copy where NumPy makes one."""
+    check = GIVES.get(name)
+    return result if check is None else check(name, result, args, options)
 
 
 def _of_known(function: Any, args: Any, options: Any) -> tuple[Any] | None:

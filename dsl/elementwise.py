@@ -10,7 +10,7 @@ import numpy as np
 from ..compiler.graph import Value
 from ..compiler.ops import OPS, UFUNC_PARTS
 from ..compiler.types import FLOAT32, FLOAT64, HALVES, kind_of, result_type
-from .aliasing import assign
+from .aliasing import Half, ReadOnly, assign, kept, layout_of, view
 from .dispatch import (
     FUNCTIONS,
     METHODS,
@@ -18,14 +18,16 @@ from .dispatch import (
     UFUNCS,
     call_function,
     check_options,
+    given,
     implements,
     public_name,
     supported_names,
 )
 from .errors import DTypeError, NumberError, ShapeError, UnsupportedError, nearest
 from .items import wrapped
+from .layouts import Like, one_way
 from .operands import array_of, checked_dtype, fresh, fresh_array, operand, trace_of
-from .tracer import SCALAR, TracedNumber, Tracer
+from .tracer import CAPTURED, SCALAR, TracedNumber, Tracer
 
 
 def apply(op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
@@ -36,7 +38,9 @@ def apply(op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
         value = trace.builder.map(op, *operands, dtype=dtype, **attrs)
     except NumberError as error:
         value = _out_of_range(op, operands, error)
-    return Tracer(trace, value, None if value.type.shape else SCALAR)
+    if one_way(value.type):
+        return Tracer(trace, value, None if value.type.shape else SCALAR)
+    return Tracer(trace, value, layout=kept(args))
 
 
 def user_apply(op: str, *args: Any, **attrs: Any) -> Tracer:
@@ -135,15 +139,18 @@ def call_ufunc(
     signature: Any = None,
     order: str = "K",
     subok: bool = True,
+    **more: Any,
 ) -> Any:
-    """`ufunc(*inputs, ...)`; several results come as a tuple."""
+    """`ufunc(*inputs, ...)`; more: what generalised ufuncs take. Several results come as a tuple."""
     implementation = FUNCTIONS.get(ufunc)
     outs = out if isinstance(out, tuple) else (out,) * ufunc.nout
     if implementation is not None:
-        given = {"out": outs[0], "dtype": dtype, "casting": casting}
-        options = {k: v for k, v in given.items() if v is not None and v != "same_kind"}
+        asked = {"out": outs[0], "dtype": dtype, "casting": None if casting == "same_kind" else casting}
+        options = {**more, **{k: v for k, v in asked.items() if v is not None}}
         check_options(implementation, public_name(ufunc), options)
-        return implementation(*inputs, **options)
+        return given(ufunc.__name__, implementation(*inputs, **options), inputs, options)
+    if more:
+        raise ShapeError(f"{public_name(ufunc)} has no argument {next(iter(more))}=; leave it out")
     parts = UFUNC_PARTS.get(ufunc) or _SCIPY.get(ufunc.__name__)
     if parts is None:
         name = public_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__
@@ -151,7 +158,8 @@ def call_ufunc(
     if dtype is not None or casting != "same_kind" or signature is not None:
         inputs = _chosen_loop(ufunc, inputs, dtype, casting, signature)
         dtype = None
-    results = tuple(_masked(user_apply(part, *inputs), o, where, casting) for part, o in zip(parts, outs, strict=True))
+    found = [user_apply(part, *inputs) for part in parts]  # all of them before one is written over an input
+    results = tuple(_masked(result, o, where, casting) for result, o in zip(found, outs, strict=True))
     return results if len(results) > 1 else results[0]
 
 
@@ -292,13 +300,21 @@ def _rint(x: Tracer) -> Tracer:
 
 @implements(np.real)
 def real(val: Any) -> Tracer:
-    x = array_of(val)
-    return apply("real", x) if kind_of(x.dtype) == "c" else x
+    return _half(array_of(val), "real")
 
 
 @implements(np.imag)
 def imag(val: Any) -> Tracer:
-    return apply("imag", val)
+    return _half(array_of(val), "imag")
+
+
+def _half(x: Tracer, name: str) -> Tracer:
+    """A view of complex numbers; of real ones themselves, or zeros that are read-only."""
+    if x._owner == SCALAR:
+        return apply(name, x)
+    if kind_of(x.dtype) == "c":
+        return view(x, Half(name))
+    return x if name == "real" else view(fresh_array(apply(name, x)._value, x), ReadOnly("x.imag of real numbers"))
 
 
 @implements(np.angle)
@@ -329,11 +345,16 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
 @implements(np.nan_to_num)
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tracer:
     limits = {"nan": nan, "posinf": posinf, "neginf": neginf}
-    if kind_of(array_of(x).dtype) in "biu":
-        return apply("nan_to_num", x)
     if any(isinstance(v, (complex, np.complexfloating)) for v in limits.values()):
         raise DTypeError("np.nan_to_num puts real numbers in place of NaN and infinities, not complex ones")
-    return apply("nan_to_num", x, **{k: None if v is None else float(v) for k, v in limits.items()})
+    old = array_of(x)
+    limits = {} if kind_of(old.dtype) in "biu" else limits
+    result = apply("nan_to_num", old, **{k: None if v is None else float(v) for k, v in limits.items()})
+    if not copy and old._owner not in (SCALAR, CAPTURED):
+        return assign(old, result)
+    if result._owner != SCALAR:
+        result._layout = Like((layout_of(old), old._held.type))
+    return result
 
 
 _OWN = {

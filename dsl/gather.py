@@ -12,15 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.builder import Builder
 from ..compiler.graph import Value
 from ..runtime.host import ARRAY
-from .aliasing import as_dtype, assign, store
+from ..runtime.records import dataclass
+from .aliasing import Part, as_dtype, assign, store, view
 from .dispatch import METHODS
 from .errors import IndexingError, ShapeError, TraceError, UnsupportedError
 from .host import host_one
 from .known import known_value
+from .layouts import StandIn
 from .operands import array_of, fresh, fresh_array
-from .tracer import TracedNumber, Tracer
+from .tracer import SCALAR, TracedNumber, Tracer
 
 Shape = tuple[int, ...]
 
@@ -51,13 +54,19 @@ def index_array(entry: Any) -> Any:
     if dtype.kind not in "iu":
         raise IndexingError(f"arrays used as indices must be of integer (or boolean) type, not {dtype}")
     if known is not None:
-        return int(known) if known.ndim == 0 else known
+        return int(known) if known.ndim == 0 and is_scalar(entry) else np.asarray(known)
     if entry.ndim == 0:
         try:
-            return operator.index(entry)
+            found = operator.index(entry)
+            return found if is_scalar(entry) else np.asarray(found)
         except TraceError:
             pass
     return array_of(entry)
+
+
+def is_scalar(entry: Any) -> bool:
+    """Whether NumPy has a number there, with which it indexes as with an int, and not an array of no axis."""
+    return isinstance(entry, np.generic) or (isinstance(entry, Tracer) and entry._owner == SCALAR)
 
 
 def fixed_array(x: Any) -> np.ndarray[Any, Any] | None:
@@ -124,6 +133,7 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
     shape, at, together = _result(x, keys)
     part = METHODS["__getitem__"](x, tuple(slice(None) if _is_array(k) else k for k in keys if k is not None))
     indices: list[Value] = []
+    numbers = all(is_scalar(k) for k in keys if _is_array(k))
     axes: list[int] = []
     rest: list[int] = []
     checked, made = False, 0  # made: axes of the result so far, but for `together`
@@ -139,19 +149,69 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
             if entry is not None:
                 rest.append(made if made < at else made + together)
             made += 1
+    if numbers and (shape or Ellipsis in [k for k in keys if not _is_array(k)]) and x._owner != SCALAR:
+        return view(part, Lookup(tuple(indices), tuple(axes), tuple(rest), shape))
     return fresh(looked_up(part, indices, axes, rest, shape, checked), x)
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A view at computed integers along some axes, which vanish. rest: where the other axes are in `shape`, which may
+    have new ones of length 1 beside them."""
+
+    indices: tuple[Value, ...]
+    axes: tuple[int, ...]
+    rest: tuple[int, ...]
+    shape: Shape
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        return _loaded(builder, value, self.indices, self.axes, self.rest, self.shape, True)
+
+    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+        value, starts, steps = part
+        rest = iter(self.rest)
+        places = [None if axis in self.axes else next(rest) for axis in range(len(base.shape))]
+        region = [n if i is None else value.shape[i] for i, n in zip(places, base.shape, strict=True)]
+        first = [0 if i is None else starts[i] for i in places]
+        each = [1 if i is None else steps[i] for i in places]
+        narrow = builder.reshape(value, [1 if i is None else value.shape[i] for i in places])
+        chosen = None
+        for index, axis in zip(self.indices, self.axes, strict=True):
+            n = base.shape[axis]  # a load finds the place of a negative index, and whether it is in range
+            place = builder.gather(builder.index((n,), 0), [builder.reshape(index, ())], [0], [], ())
+            here = builder.map("equal", builder.index(region, axis), place)
+            chosen = here if chosen is None else builder.map("logical_and", chosen, here)
+        assert chosen is not None
+        old = builder.slice(base, first, each, region)
+        return builder.map("where", chosen, builder.broadcast(narrow, region), old), tuple(first), tuple(each)
+
+    def numpy(self, a: StandIn) -> StandIn | None:
+        found = a[tuple(0 if axis in self.axes else slice(None) for axis in range(a.ndim))]
+        return np.expand_dims(found, tuple(i for i in range(len(self.shape)) if i not in self.rest))
 
 
 def looked_up(
     x: Tracer, indices: Sequence[Value], axes: Sequence[int], rest: Sequence[int], shape: Shape, checked: bool
 ) -> Value:
     """`Builder.gather`. Raises IndexingError where every index is out of range."""
-    empty = [axis for axis in axes if x.shape[axis] == 0]
+    return _loaded(x._trace.builder, x._value, indices, axes, rest, shape, checked)
+
+
+def _loaded(
+    builder: Builder,
+    value: Value,
+    indices: Sequence[Value],
+    axes: Sequence[int],
+    rest: Sequence[int],
+    shape: Shape,
+    checked: bool,
+) -> Value:
+    empty = [axis for axis in axes if value.shape[axis] == 0]
     if empty and 0 not in shape:
         raise IndexingError(f"no index is in range along axis {empty[0]}, which has size 0")
     if empty:
-        return x._trace.builder.broadcast(x._trace.builder.const(0, x.dtype), shape)
-    return x._trace.builder.gather(x._value, indices, axes, rest, shape, checked)
+        return builder.broadcast(builder.const(0, value.dtype), shape)
+    return builder.gather(value, indices, axes, rest, shape, checked)
 
 
 def _is_array(entry: Any) -> bool:
@@ -183,9 +243,10 @@ def _joined(x: Tracer, keys: list[Any]) -> Tracer | None:
     if not parts:
         parts = [[slice(0, 0) if i == at else k for i, k in enumerate(k for k in keys if k is not Ellipsis)]]
     values = [getitem(x, tuple(part))._value for part in parts]
-    joined = fresh_array(x._trace.builder.concat(values, at), x)
+    builder = x._trace.builder
+    joined = builder.concat(values, at)
     shape = joined.shape
-    return METHODS["reshape"](joined, (*shape[:at], *index.shape, *shape[at + 1 :]))  # type: ignore[no-any-return]
+    return fresh(builder.reshape(joined, (*shape[:at], *index.shape, *shape[at + 1 :])), x)
 
 
 def _in_range(index: np.ndarray[Any, Any], n: int, axis: int) -> np.ndarray[Any, Any]:

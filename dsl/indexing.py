@@ -36,7 +36,11 @@ def getitem(x: Tracer, key: Any) -> Tracer:
             return masked(*found)  # type: ignore[return-value]
     every = _expand(keys, x)
     if not plain and is_gathered(every):
-        return gather(x, every)
+        numbers = _numbers(every)
+        if is_gathered(numbers):
+            return gather(x, numbers)
+        chosen = getitem(x, (*numbers, Ellipsis) if _has_dots(keys) else (*numbers,))  # arrays of no axis: a copy
+        return fresh(chosen._value, x)
     starts, steps, lengths, shape = [], [], [], []
     axis = 0
     lengths_of_x = x.shape
@@ -67,6 +71,11 @@ def getitem(x: Tracer, key: Any) -> Tracer:
     return view(x, look) if shape == lengths else view(x, look, Reshape(tuple(shape)))
 
 
+def _numbers(every: list[Any]) -> list[Any]:
+    """Ints for arrays of no axis that are known, which mean the same where other arrays are, or in an assignment."""
+    return [int(k) if isinstance(k, np.ndarray) and not k.ndim else k for k in every]
+
+
 @implements(method="__setitem__")
 def setitem(x: Tracer, key: Any, value: Any) -> None:
     """`x[key] = value` with a key of `getitem`, or with a mask."""
@@ -81,7 +90,7 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
     elif through is not None:
         _store_masked(*through, value)
     elif any(isinstance(entry, (list, tuple, np.ndarray, Tracer)) for entry in keys):
-        expanded = _expand(keys, x)
+        expanded = _numbers(_expand(keys, x))
         if is_gathered(expanded):
             scatter(x, expanded, value)
         else:
@@ -102,11 +111,13 @@ def _through_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tracer] | N
     if at < 0:
         return None
     mask, before, after = keys[at], keys[:at], keys[at + 1 :]
-    plain = all(isinstance(k, (int, np.integer)) for k in before)
-    plain = plain and all(isinstance(k, (int, np.integer, slice)) or k is Ellipsis for k in after)
+    plain = all(_is_number(k) for k in before)
+    plain = plain and all(_is_number(k) or isinstance(k, slice) or k is Ellipsis for k in after)
     if not plain:
         return None
-    part = x if len(keys) == 1 else getitem(x, (*before, *(slice(None),) * mask.ndim, *after))
+    every = (*before, *(slice(None),) * mask.ndim, *after)
+    numbers = tuple(fresh(k._value, k) if isinstance(k, Tracer) else k for k in every)
+    part = x if len(keys) == 1 else getitem(x, numbers)
     if mask.shape != part.shape[: mask.ndim]:
         raise IndexingError(f"a mask of shape {mask.shape} does not fit an array of shape {x.shape}")
     return part, mask
@@ -127,6 +138,11 @@ def _spread(values: Tracer, mask: np.ndarray[Any, Any]) -> Tracer:
         )
     places = np.maximum(np.cumsum(mask).reshape(mask.shape) - 1, 0)
     return gather(values, [places, *(slice(None),) * (values.ndim - 1)])
+
+
+def _is_number(k: Any) -> bool:
+    """Whether it is an integer, a computed one too; beside a mask an array of no axis is one."""
+    return isinstance(k, (int, np.integer)) or (isinstance(k, Tracer) and not k.ndim and k.dtype.kind in "iu")
 
 
 def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:

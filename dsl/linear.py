@@ -40,7 +40,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
     result = reshape(result, shape)
     if dtype is not None:
         result = result.astype(dtype, casting=casting)
-    return fresh(result._value, a, b) if out is None else assign(out, result)
+    return fresh(result._value, a, b) if out is None else assign(out, result, casting)
 
 
 # A library's product costs a call of some us, which small ones never earn back; as a sum of products they are part of
@@ -132,11 +132,14 @@ def vdot(a: Any, b: Any, /) -> Tracer:
 
 
 @implements(np.vecdot)
-def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tracer:
+def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, dtype: Any = None) -> Tracer:
     x, y = array_of(x1), array_of(x2)
     if to_axis(axis, x.ndim) != x.ndim - 1 or to_axis(axis, y.ndim) != y.ndim - 1:
         x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
     if x.shape[-1] != y.shape[-1]:
         raise ShapeError(f"vecdot of {x.shape} and {y.shape}: {x.shape[-1]} components against {y.shape[-1]}")
     product = apply("multiply", apply("conjugate", x) if x.dtype.kind == "c" else x, y)
-    return reduce("any", product, -1) if product.dtype == np.bool_ else from_zero(sum(product, -1, product.dtype))
+    if product.dtype == np.bool_:
+        return reduce("any", product, -1, out=out)
+    result = from_zero(sum(product, -1, product.dtype if dtype is None else dtype))
+    return result if out is None else assign(out, result)

@@ -24,7 +24,7 @@ from . import (
     sorting,
     topk,
 )
-from .dispatch import FUNCTIONS, Traced, call_function, fill_tables
+from .dispatch import FUNCTIONS, Traced, call_function, fill_tables, given
 from .trace import current
 
 __all__ = ["NAMESPACE", "Namespace"]
@@ -39,7 +39,7 @@ def _both(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> C
 
     def function(*args: Any, **options: Any) -> Any:
         if current() is not None and (_has_traced(args) or _has_traced(tuple(options.values()))):
-            return traced(*args, **options)
+            return given(name, traced(*args, **options), args, options)
         from .eager import run
 
         return run(eager, args, options)
@@ -52,7 +52,7 @@ def _new(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Ca
 
     def function(*args: Any, **options: Any) -> Any:
         if current() is not None:
-            return traced(*args, **options)
+            return given(name, traced(*args, **options), args, options)
         from .eager import run
 
         return run(eager, args, options)

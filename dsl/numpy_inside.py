@@ -11,7 +11,7 @@ import numpy as np
 
 from ..compiler.types import dtype_of
 from . import creation, shaping
-from .dispatch import REFUSED, call_function, public_name
+from .dispatch import REFUSED, call_function, given, public_name
 from .elementwise import choices
 from .errors import ShapeError, UnsupportedError, UserError
 from .items import as_element
@@ -20,7 +20,7 @@ from .lists import gathered
 from .operands import array_of, fresh_array, holds_array, is_traced, trace_of
 from .trace import current
 from .tracer import Tracer
-from .views import atleast_1d, cast, copy, reshape
+from .views import atleast_1d, cast, contiguous, copy, in_order, ravel, reshape
 
 OUTSIDE = "call it outside of the traced function"
 
@@ -38,7 +38,8 @@ class Function:
         if current() is None:
             return self._real(*args, **options)
         if self._ours is not None:
-            return self._ours(*args, **options)
+            name = getattr(self._real, "__name__", "")
+            return given(name, self._ours(*args, **options), args, options)
         try:
             if any(holds_array(x) for x in (*args, *options.values())):  # where NumPy's protocols do not look
                 return constant(_of_lists(self._real, args, options))
@@ -197,7 +198,9 @@ def _array(
         _refuse_a_copy(object, found)
     if found.ndim < ndmin:
         found = reshape(found, (1,) * (ndmin - found.ndim) + found.shape)
-    return fresh_array(found._value, found) if copy or not isinstance(object, Tracer) else found
+    if copy or not isinstance(object, Tracer):
+        return Tracer(found._trace, found._value, layout=in_order(order, found))
+    return contiguous(found, order)
 
 
 def _listed(x: Any) -> Any:
@@ -215,7 +218,12 @@ def traced_array(
     same = isinstance(a, Tracer) and a._value.number == found._value.number
     if copy is False:
         _refuse_a_copy(a, found)
-    return fresh_array(found._value, found) if copy or not same else array_of(a)
+    if copy or not same:
+        return Tracer(found._trace, found._value, layout=in_order(order, found))
+    x = array_of(a)
+    if getattr(x._step, "flat", False):  # which is made an array: a view of what is contiguous
+        x = ravel(x._parent)
+    return contiguous(x, order)
 
 
 def _refuse_a_copy(given: Any, found: Tracer) -> None:
@@ -225,12 +233,34 @@ def _refuse_a_copy(given: Any, found: Tracer) -> None:
 
 
 def _ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tracer:
-    found: Tracer = atleast_1d(traced_array(a, dtype))
+    found: Tracer = atleast_1d(traced_array(a, dtype, "C"))
     return found
 
 
+def _asfortranarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tracer:
+    found: Tracer = atleast_1d(traced_array(a, dtype, "F"))
+    return found
+
+
+def _require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Tracer:
+    asked = {str(r).upper()[0] for r in ([requirements] if isinstance(requirements, str) else requirements or ())}
+    if asked & {"C", "F"} == {"C", "F"}:
+        raise ShapeError("Cannot specify both 'C' and 'F' order")
+    found = traced_array(a, dtype, "F" if "F" in asked else "C" if "C" in asked else None)
+    return copy(found) if "O" in asked and found._parent is not None else found
+
+
+def _ndarray(
+    shape: Any, dtype: Any = float, buffer: Any = None, offset: int = 0, strides: Any = None, order: Any = None
+) -> Tracer:
+    """np.ndarray(shape, dtype): np.empty."""
+    if buffer is not None or strides is not None:
+        raise UnsupportedError("np.ndarray of a buffer cannot be traced; write slices, or x.view(dtype)")
+    return creation.empty(shape, dtype, order=order or "C")
+
+
 def _copy(a: Any, order: Any = "K", subok: bool = False) -> Tracer:
-    return copy(gathered(_listed(a)))
+    return copy(gathered(_listed(a)), order)
 
 
 def _fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = None) -> Tracer:
@@ -240,7 +270,7 @@ def _fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = N
 
 def _filled(make: Callable[..., Tracer]) -> Callable[..., Tracer]:
     def function(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None) -> Tracer:
-        return make(shape, dtype)
+        return make(shape, dtype, order=order or "C")
 
     return function
 
@@ -249,14 +279,14 @@ def _full(
     shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None
 ) -> Tracer:
     value = gathered(fill_value) if isinstance(fill_value, (list, tuple)) else fill_value
-    return creation.full(shape, value, dtype)
+    return creation.full(shape, value, dtype, order=order or "C")
 
 
 def _like(make: Callable[..., Tracer]) -> Callable[..., Tracer]:
     def function(
         a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
     ) -> Tracer:
-        return make(gathered(a), dtype, shape=shape)
+        return make(gathered(a), dtype, order, shape=shape)
 
     return function
 
@@ -271,7 +301,7 @@ def _full_like(
     *,
     device: Any = None,
 ) -> Tracer:
-    return creation.full_like(gathered(a), fill_value, dtype, shape=shape)
+    return creation.full_like(gathered(a), fill_value, dtype, order, shape=shape)
 
 
 def _arange(*args: Any, **options: Any) -> Tracer:
@@ -292,7 +322,9 @@ def _linspace(start: Any, stop: Any, num: Any = 50, *args: Any, **options: Any) 
 def _eye(
     N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: Any = "C", *, device: Any = None, like: Any = None
 ) -> Tracer:
-    return creation.eye(N, M, k=k, dtype=dtype)
+    found = creation.eye(N, M, k=k, dtype=dtype)
+    found._layout = in_order(order or "C")
+    return found
 
 
 def _isscalar(element: Any) -> bool:
@@ -369,7 +401,8 @@ OURS: dict[Any, Callable[..., Any]] = {
     np.asarray: traced_array,
     np.asanyarray: traced_array,
     np.ascontiguousarray: _ascontiguousarray,
-    np.asfortranarray: _ascontiguousarray,
+    np.asfortranarray: _asfortranarray,
+    np.require: _require,
     np.copy: _copy,
     np.fromiter: _fromiter,
     np.zeros: _filled(creation.zeros),

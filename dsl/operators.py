@@ -115,6 +115,7 @@ def _install_operators() -> None:
             if hasattr(operator, f"__i{stem}__"):
                 for stand_in in (Tracer, Masked):
                     setattr(stand_in, f"__i{stem}__", _inplace_operator(f"__i{stem}__", parts[0]))
+    setattr(Tracer, "__imatmul__", lambda self, other: assign(self, call_function(np.matmul, (self, other), {})))  # noqa: B010
     for kind in (Tracer, TracedNumber, Masked):
         setattr(kind, "__matmul__", lambda self, other: _matmul(self, other, self, other))  # noqa: B010
         setattr(kind, "__rmatmul__", lambda self, other: _matmul(self, other, other, self))  # noqa: B010

@@ -13,6 +13,7 @@ from .creation import eye, linspace
 from .dispatch import implements
 from .elementwise import apply
 from .errors import DTypeError, ShapeError, UnsupportedError
+from .host import written
 from .indexing import getitem
 from .items import as_element
 from .joins import concatenate, split, tile
@@ -228,19 +229,19 @@ def _linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tracer:
 
 
 @implements(np.matvec)
-def matvec(x1: Any, x2: Any, /) -> Tracer:
+def matvec(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Tracer:
     """(..., m, n) @ (..., n)"""
-    product = matmul(x1, expand_dims(x2, -1))
-    return reshape(product, product.shape[:-1])
+    product = matmul(x1, expand_dims(x2, -1), dtype=dtype, casting=casting)
+    return written(reshape(product, product.shape[:-1]), out)
 
 
 @implements(np.vecmat)
-def vecmat(x1: Any, x2: Any, /) -> Tracer:
+def vecmat(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Tracer:
     """conj(..., n) @ (..., n, m)"""
     x = array_of(x1)
     x = apply("conjugate", x) if x.dtype.kind == "c" else x
-    product = matmul(expand_dims(x, -2), x2)
-    return reshape(product, (*product.shape[:-2], product.shape[-1]))
+    product = matmul(expand_dims(x, -2), x2, dtype=dtype, casting=casting)
+    return written(reshape(product, (*product.shape[:-2], product.shape[-1])), out)
 
 
 # points along an axis

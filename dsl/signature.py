@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..compiler.types import SHORT_NAMES, dtype_of, type_of
+from ..compiler.types import SHORT_NAMES, ArrayType, dtype_of, type_of
 from .array import Array
 from .capture import Argument
 from .errors import ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
@@ -276,10 +276,15 @@ def key_of(leaf: Any) -> tuple[Hashable, ...]:
 
 
 def argument_of(leaf: Any, known: bool) -> Argument:
-    """What the trace sees of a leaf. known: its value is part of the key."""
+    """What the trace sees of a leaf. known: its value, or the layout of an array, is part of the key."""
     kind = type(leaf)
+    if known and (strides := strides_of(leaf)) is not None:
+        spec = spec_of(ArrayType(leaf.shape, leaf.dtype))
+        return Argument(spec, None, (spec, strides), strides=strides)
     if kind is Static:
         return Argument(None, leaf.value.value if type(leaf.value) is Identity else leaf.value, leaf, True)
+    if known and kind is np.ndarray:  # an array, though its value is known
+        return Argument(_spec_of_array(leaf), leaf.copy(), (_spec_of_array(leaf), Static(number_of(leaf))), strides=())
     if known:
         return Argument(None, number_of(leaf), Static(number_of(leaf)), True)
     if kind is np.ndarray:
@@ -294,6 +299,14 @@ def argument_of(leaf: Any, known: bool) -> Argument:
     if kind is Spec:
         return Argument(leaf, None, leaf)
     return Argument(None, leaf, cast(Hashable, kind))
+
+
+def strides_of(leaf: Any) -> tuple[int, ...] | None:
+    """In bytes, those of lengths of 1 left out, as NumPy does; None for what is no array of one axis or more."""
+    if not isinstance(leaf, (np.ndarray, Array, Spec)) or not leaf.shape:
+        return None
+    strides = leaf._spec.strides if isinstance(leaf, Array) else leaf.strides
+    return tuple(0 if n == 1 else s for n, s in zip(leaf.shape, strides, strict=True))
 
 
 def number_of(leaf: Any) -> Any:

@@ -24,6 +24,7 @@ from . import (
     scans,
     selection,
     shaping,
+    sharing,
     sorting,
     statistics,
     topk,

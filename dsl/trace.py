@@ -53,6 +53,7 @@ class Trace:
         self.checks: list[str] = []  # what must hold of a call's numbers for the trace to serve it
         self.assigned: dict[int, Any] = {}  # the arguments that were assigned to: leaf -> Tracer
         self.leaves = 0  # how many the call has
+        self.strides: dict[int, tuple[int, ...]] = {}  # of those arguments whose layout is part of the key
         self.arguments_at: dict[int, int] = {}  # the node of an argument -> leaf
         # values to look at when they are there, and what is to be done with them
         self.watched: list[tuple[tuple[Value, ...], Callable[[Sequence[Any]], None]]] = []

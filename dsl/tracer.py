@@ -10,9 +10,10 @@ import numpy as np
 
 from ..compiler.builder import Builder
 from ..compiler.graph import Value
-from .dispatch import METHODS, Implementation, Traced, check_options
+from .dispatch import METHODS, Implementation, Traced, check_options, given
 from .errors import DTypeError, EscapedValueError, TraceError, UnsupportedError, nearest
 from .known import known_value
+from .layouts import Layout
 from .trace import Trace, _local
 
 SCALAR = "scalar"  # the owner of what NumPy makes a scalar of: it never changes
@@ -28,10 +29,12 @@ class Step(Protocol):
 class Tracer(Traced):
     """Stands for an array. It has a shape and a dtype, and no value until the traced function has returned."""
 
-    __slots__ = ("__weakref__", "_depth", "_held", "_owner", "_parent", "_seen", "_step", "_trace", "_views")
+    __slots__ = ("__weakref__", "_depth", "_held", "_layout", "_owner", "_parent", "_seen", "_step", "_trace", "_views")
+    _settable = frozenset(["shape", "real", "imag", "flat"])
     _trace: Trace
     _depth: int
     _held: Value
+    _layout: Layout | None
     _owner: int | str | None
     _parent: Tracer | None
     _step: Step | None
@@ -45,14 +48,16 @@ class Tracer(Traced):
         owner: int | str | None = None,
         parent: Tracer | None = None,
         step: Step | None = None,
+        layout: Layout | None = None,
     ) -> None:
         """owner: whose memory it is in: None for its own, the leaf of an argument, SCALAR or CAPTURED.
-        parent, step: what it is a view of, and which."""
+        parent, step: what it is a view of, and which. layout: of what is no view, where NumPy's is known."""
         put = object.__setattr__  # past the refusal of users' attributes
         put(self, "_trace", trace)
         put(self, "_depth", trace.depth)
         put(self, "_held", value)  # of a view: what it was when the parent was node number _seen
         put(self, "_owner", owner)
+        put(self, "_layout", layout)
         put(self, "_parent", parent)
         put(self, "_step", step)
         put(self, "_seen", -1 if parent is None else parent._value.number)
@@ -74,6 +79,12 @@ class Tracer(Traced):
     @property
     def shape(self) -> tuple[int, ...]:
         return self._held.type.shape
+
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        from .aliasing import reshape_in_place
+
+        reshape_in_place(self, shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -111,13 +122,27 @@ class Tracer(Traced):
     def real(self) -> Any:
         return np.real(self)
 
+    @real.setter
+    def real(self, value: Any) -> None:
+        np.real(self)[...] = value
+
     @property
     def imag(self) -> Any:
         return np.imag(self)
 
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        np.imag(self)[...] = value
+
     @property
     def flat(self) -> Any:
-        return METHODS["ravel"](self)
+        from .aliasing import flat
+
+        return flat(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        self.flat[...] = value if np.ndim(value) == 0 else np.resize(value, self.size)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -130,7 +155,8 @@ class Tracer(Traced):
         return (self[i] for i in range(self.shape[0]))
 
     def __getitem__(self, key: Any) -> Any:
-        return METHODS["__getitem__"](self, key)
+        found = METHODS["__getitem__"](self, key)
+        return METHODS["copy"](found) if getattr(self._step, "flat", False) and found.shape else found
 
     def __setitem__(self, key: Any, value: Any) -> None:
         METHODS["__setitem__"](self, key, value)
@@ -214,10 +240,10 @@ class Tracer(Traced):
         raise TraceError("a traced value cannot be pickled; return it from the traced function")
 
     def __copy__(self) -> Any:
-        return METHODS["copy"](self)
+        return METHODS["copy"](self, "K")
 
     def __deepcopy__(self, memo: Any) -> Any:
-        return METHODS["copy"](self)
+        return METHODS["copy"](self, "K")
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         import kernelgraph
@@ -235,7 +261,8 @@ class _Method:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         check_options(self._implementation, f".{self._name}()", options)
-        return self._implementation(self._self, *args, **options)
+        result = self._implementation(self._self, *args, **options)
+        return given(self._name, result, (self._self, *args), options)
 
 
 class TracedNumber(Traced):

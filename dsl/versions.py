@@ -21,7 +21,7 @@ from .errors import located, warn
 from .options import Options
 from .parts import SplitEntry, Trees
 from .retrace import check_same
-from .signature import Static, argument_of, number_of
+from .signature import Static, argument_of, number_of, strides_of
 from .split import Reader
 from .tree import Tree
 from .tuned import Compiled
@@ -65,7 +65,8 @@ class Versions:
 
     def _new_entry(self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry:
         begin(self._place)
-        captured, arguments, by_value = self.trace(tree, leaves, frozenset(known))
+        captured, arguments, needed = self.trace(tree, leaves, frozenset(known))
+        by_value = [i for i in needed if strides_of(leaves[i]) is None]  # strides are part of every key
         entry = self._in_parts(tree, arguments, captured) if captured.line else self._made(captured, leaves)
         marker: Any = self.entries.get(key)
         if by_value and not known:
@@ -93,7 +94,10 @@ class Versions:
     def trace(
         self, tree: Tree, leaves: Sequence[Any], known: frozenset[int]
     ) -> tuple[Captured, list[Argument], frozenset[int]]:
-        """The trace for these leaves (cached while its guards hold), what it saw of them, and which by value."""
+        """The trace for these leaves (cached while its guards hold), what it saw of them, and which by value (of arrays
+        by their layout)."""
+        if self.options.splits:  # a later part might ask
+            known |= {i for i, leaf in enumerate(leaves) if strides_of(leaf) is not None}
         while True:
             arguments = [argument_of(leaf, i in known) for i, leaf in enumerate(leaves)]
             key = (tree, tuple(a.key for a in arguments))
@@ -128,6 +132,8 @@ class Versions:
 
     def _count_values(self, known: frozenset[int], leaves: Sequence[Any]) -> None:
         for leaf in known:
+            if strides_of(leaves[leaf]) is not None:
+                continue
             values = self._values.setdefault(leaf, set())
             if len(values) > MANY_VALUES:
                 continue

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from ..compiler.graph import Value
-from .aliasing import Broadcast, Permute, Reshape, view
+from .aliasing import Broadcast, Contiguous, Diagonal, Permute, Reshape, layout_of, view
 from .axes import Axes, to_axes, to_axis, to_shape
 from .dispatch import implements
 from .errors import DTypeError, ShapeError, UnsupportedError
 from .indexing import getitem
-from .operands import array_of, checked_dtype, fresh, fresh_array, operand, trace_of, value_of
+from .layouts import C, F, Layout, Like, one_way, resolve
+from .operands import array_of, checked_dtype, fresh, fresh_array, operand, to_index, trace_of, value_of
 from .tracer import SCALAR, TracedNumber, Tracer
 
 
@@ -22,16 +23,45 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
     x = array_of(a)
     if order not in ("C", "F", "A"):
         raise ShapeError(f"order={order!r} is none of 'C', 'F' and 'A'")
-    if order == "F" and x.ndim + len(to_shape(shape)) > 2:
+    if memory_order(x, order) == "F" and x.ndim + len(to_shape(shape)) > 2:
         return transpose(reshape(transpose(x), to_shape(shape)[::-1], copy=copy))
-    _in_no_order(x, order)
-    return view(x, Reshape(x._trace.builder.reshape(x._value, to_shape(shape)).shape))
+    step = Reshape(x._trace.builder.reshape(x._value, to_shape(shape)).shape)
+    if copy is False and not step.is_view_of(x._held.type) and step.numpy(_laid_out(x, "copy=False")) is None:
+        raise ShapeError("unable to avoid creating a copy while reshaping; leave copy=False out")
+    found = view(x, step)
+    return fresh_array(found._value, x) if copy else found
 
 
-def _in_no_order(x: Tracer, order: str) -> None:
-    """Refuse the order of memory where it matters."""
-    if order in ("A", "K") and sum(n != 1 for n in x.shape) > 1:
-        raise UnsupportedError(f"order={order!r} is that of memory, which a traced array has none of; write 'C' or 'F'")
+def memory_order(x: Tracer, order: str | None) -> str:
+    """`C` or `F`: where an order of memory is asked for, that of the array."""
+    if order not in ("A", "K"):
+        return order or "C"
+    if sum(n != 1 for n in x.shape) < 2:
+        return "C"
+    found = _laid_out(x, f"order={order!r}").flags
+    return "F" if found.f_contiguous and not found.c_contiguous else "C"
+
+
+def _laid_out(x: Tracer, asked: str) -> Any:
+    """What stands for the array, as it lies in memory. Raises UnsupportedError where that is not known."""
+    found = resolve(layout_of(x), x._held.type)
+    if found is None:
+        raise UnsupportedError(f"{asked} needs the order of memory, which is not known here; write 'C' or 'F'")
+    return found
+
+
+def contiguous(x: Tracer, order: str | None) -> Tracer:
+    """The array itself where it lies in this order (A and K are any), else a copy that does."""
+    return x if order in (None, "K", "A") else view(x, Contiguous(order))
+
+
+def in_order(order: str | None, *arrays: Tracer) -> Layout | None:
+    """The layout of a copy in this order."""
+    if arrays and one_way(arrays[0]._held.type):
+        return None
+    if order in ("K", None):
+        return Like((layout_of(arrays[0]), arrays[0]._held.type)) if arrays and arrays[0].shape else C
+    return F if order == "F" or (order == "A" and arrays and memory_order(arrays[0], order) == "F") else C
 
 
 @implements(method="reshape")
@@ -41,14 +71,27 @@ def _reshape_method(x: Tracer, *shape: Any, order: str = "C", copy: bool | None 
 
 @implements(np.ravel, method=True)
 def ravel(a: Any, order: str = "C") -> Tracer:
-    if order == "K":
-        _in_no_order(array_of(a), order)
-    return reshape(a, -1 if array_of(a).size else 0, order="C" if order == "K" else order)
+    x = _by_memory(array_of(a)) if order == "K" else array_of(a)
+    if order not in ("C", "F", "A", "K"):
+        raise ShapeError(f"order={order!r} is none of 'C', 'F', 'A' and 'K'")
+    if order in ("F", "A") and memory_order(x, order) == "F":
+        x = transpose(x)
+    return view(x, Contiguous("C"), Reshape((x.size,), True))
+
+
+def _by_memory(x: Tracer) -> Tracer:
+    """The axes in the order of memory, the outermost first."""
+    if sum(n != 1 for n in x.shape) < 2:
+        return x
+    strides = _laid_out(x, "order='K'").strides
+    if 0 in [s for s, n in zip(strides, x.shape, strict=True) if n != 1]:
+        raise UnsupportedError("order='K' of an array whose elements share memory is not supported; write 'C' or 'F'")
+    return transpose(x, sorted(range(x.ndim), key=lambda i: -abs(strides[i])))
 
 
 @implements(method=True)
 def flatten(a: Any, order: str = "C") -> Tracer:
-    return copy(ravel(a, order))
+    return copy(ravel(a, order), "C")
 
 
 @implements(np.transpose, np.permute_dims)
@@ -138,7 +181,7 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Tracer:
 def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Tracer, ...]:
     arrays = [array_of(a) for a in args]
     shape = trace_of(*args).builder.broadcast_shapes("broadcast_arrays", [x.shape for x in arrays])
-    return tuple(broadcast_to(x, shape) for x in arrays)
+    return tuple(x if x.shape == shape else broadcast_to(x, shape) for x in arrays)
 
 
 @implements(np.flip)
@@ -185,11 +228,16 @@ def _each(arrays: tuple[Any, ...], change: Any) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-@implements(np.copy, method=True)
+@implements(method="copy")
+def _copy_method(x: Tracer, order: str = "C") -> Tracer:
+    return copy(x, order)
+
+
+@implements(np.copy)
 def copy(a: Any, order: str = "K", subok: bool = False) -> Tracer:
     """An array of its own."""
     x = array_of(a)
-    return fresh_array(x._value, x)
+    return Tracer(x._trace, x._value, layout=in_order(order, x))
 
 
 @implements(np.astype)
@@ -207,9 +255,9 @@ def cast(
     if not np.can_cast(a.dtype, wanted, casting):  # type: ignore[arg-type]
         raise DTypeError(f"cannot cast {a.dtype} to {wanted} with casting={casting!r}; leave casting out")
     if a.dtype == wanted and not copy:
-        return a
-    new = fresh if a._owner == SCALAR else fresh_array
-    return new(a._trace.builder.cast(a._value, wanted), a)
+        return contiguous(a, memory_order(a, order) if order == "A" else order)
+    value = a._trace.builder.cast(a._value, wanted)
+    return fresh(value, a) if a._owner == SCALAR else Tracer(a._trace, value, layout=in_order(order, a))
 
 
 @implements(np.shape)
@@ -247,13 +295,7 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
 
 @implements(np.diagonal, method=True)
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tracer:
-    """Through a flat view with one step per row and column."""
+    """A view, which NumPy makes read-only."""
     x = array_of(a)
     i, j = to_axis(axis1, x.ndim, "axis1"), to_axis(axis2, x.ndim, "axis2")
-    x = moveaxis(x, (i, j), (-2, -1))
-    rows, columns = x.shape[-2:]
-    length = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
-    first = max(offset, 0) + max(-offset, 0) * columns
-    flat = reshape(x, (*x.shape[:-2], rows * columns))
-    stop = first + (length - 1) * (columns + 1) + 1 if length else first
-    return getitem(flat, (..., slice(first, stop, columns + 1)))
+    return view(moveaxis(x, (i, j), (-2, -1)), Diagonal(to_index(offset, "offset")))

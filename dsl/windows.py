@@ -8,12 +8,12 @@ import numpy as np
 
 from ..compiler.builder import Builder
 from ..compiler.graph import Value
-from ..compiler.types import ArrayType
 from ..runtime.records import dataclass
 from .aliasing import Part, view
 from .axes import to_axes, to_shape
 from .dispatch import implements
 from .errors import ReadOnlyError, ShapeError
+from .layouts import StandIn
 from .operands import array_of
 from .tracer import Tracer
 
@@ -28,8 +28,14 @@ class Windows:
     def apply(self, builder: Builder, value: Value) -> Value:
         return builder.windows(value, self.axis, self.length)
 
-    def lift(self, builder: Builder, base: ArrayType, part: Part) -> Part:
-        raise ReadOnlyError("sliding windows share their elements and are read-only; assign to the array itself")
+    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+        raise ReadOnlyError(self.read_only())
+
+    def read_only(self) -> str:
+        return "sliding windows share their elements and are read-only; assign to the array itself"
+
+    def numpy(self, a: StandIn) -> StandIn | None:
+        return np.lib.stride_tricks.sliding_window_view(a, self.length, self.axis)
 
 
 @implements(np.lib.stride_tricks.sliding_window_view)

@@ -332,3 +332,157 @@ def test_the_conjugate_of_what_is_not_complex_is_the_array_itself(dtype: str) ->
         return method, ufunc, u.conjugate()
 
     same(function, X.astype(dtype))
+
+
+# in place, in NumPy's ways
+
+
+def product_in_place(a: Any, b: Any) -> Any:
+    view = a[0]
+    a @= b
+    return view + 0
+
+
+def two_results(a: Any, b: Any) -> Any:
+    np.divmod(a, 2, out=(a, b))
+    np.modf(b / 3, out=(b, a))
+    mantissa = np.zeros((3, 3))
+    np.frexp(a, out=(a, mantissa.astype("i4")))
+
+
+def not_numbers(a: Any, b: Any) -> Any:
+    same = np.nan_to_num(np.divide(a, b - b, out=a), copy=False, nan=-1.0)
+    other = np.nan_to_num(a)
+    other[0] = 5
+    return same[0] + 0
+
+
+def products_into(a: Any, b: Any) -> Any:
+    np.matmul(a, b, out=b)
+    np.matvec(a, b[0], out=a[0])
+    np.vecmat(b[1], a, out=b[1])
+    np.vecdot(a, b, out=a[:, 1])
+    np.vecdot(a, b, axis=0, out=b[2])
+
+
+def rows_by_computed_integers(a: Any, b: Any) -> Any:
+    i, j = a.sum(1).argmax(), b[0].argmin() - 3
+    row, column = a[i], a[:, j, None]
+    row *= 2
+    before = column + 0
+    a[j, 1:] = -1
+    row[1:][0] = b[i, j]
+    column[1:] += 10
+    at = a[i, j, ...]
+    at[...] = 4
+    b[i][::2] = row[::-2]
+    return before, row, column, at, b[j]
+
+
+def masks_and_integers(a: Any, b: Any) -> Any:
+    i, mask = b.argmax(), a[0] > a[1]
+    a[mask, i % 3] = -1
+    a[i % 2, ~mask] = 7
+    a[:, i % 2][mask] += 5
+    return a[mask, i % 3].sum()
+
+
+def halves(a: Any, b: Any) -> Any:
+    z = a + 1j * b
+    re, im = z.real, z.imag.T
+    z[0] = 100 - 1j
+    re[1] = np.nan
+    im[:] += re.ravel()[2]
+    z.real[:, 0] = np.inf
+    z.imag = 3
+    z.real *= 2
+    return z, re + 0, im + 0, a.real is a
+
+
+def shapes_assigned(a: Any, b: Any) -> Any:
+    y = a.copy()
+    other, view = y, y[1:]
+    y.shape = (9,)
+    flat = y[::2]
+    y[0] = 50
+    view[0] = 3
+    other.shape = 3, 1, 3
+    return y, view, flat, other.shape
+
+
+def through_flat(a: Any, b: Any) -> Any:
+    c = a.T
+    part = c.flat[:4]
+    c.flat[2:5] = [7, 8, 9]
+    part[0] = 1000
+    b.flat = [1, 2]
+    return part, c.flat[3], b
+
+
+def made_by_its_type(a: Any, b: Any) -> Any:
+    c = np.empty_like(a.T)
+    c.ravel()[:] = 1
+    c.T.ravel()[:] = 2
+    return c
+
+
+IN_PLACE = [
+    product_in_place, two_results, not_numbers, products_into, rows_by_computed_integers, masks_and_integers, halves,
+    shapes_assigned, through_flat, made_by_its_type,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("function", IN_PLACE)
+def test_in_place(function: Any, order: Any) -> None:
+    with np.errstate(all="ignore"):
+        rng = np.random.default_rng(1)
+        given = [np.array(rng.integers(1, 9, (3, 3)), np.float64, order=order) for _ in range(2)]
+        mine, reference = ([np.array(a, order=order) for a in given] for _ in range(2))
+        expected = function(*reference)
+        result = kg.kernel_graph(function, device="cpu")(*mine)
+    assert_same(result, expected)
+    for a, b in zip(mine, reference, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_arguments_of_another_layout_have_a_trace_of_their_own() -> None:
+    """Whether a reshape is a view is asked only where something is assigned while it matters."""
+
+    def writes(x: Any) -> Any:
+        y = x.reshape(-1)
+        y[0] = 9
+        return y
+
+    decorated, reading = (
+        kg.kernel_graph(writes, device="cpu"),
+        kg.kernel_graph(lambda x: x.reshape(-1) + 1, device="cpu"),
+    )
+    for layout in (X.copy(), np.asfortranarray(X), np.repeat(X, 2, 0)[::2], X.copy(), kg.asarray(X, device="cpu")):
+        mine, reference = (np.array(layout, order="K") if isinstance(layout, np.ndarray) else layout for _ in range(2))
+        if isinstance(layout, np.ndarray):
+            assert_same(decorated(mine), writes(reference))
+            np.testing.assert_array_equal(mine, reference)
+        else:
+            decorated(layout)
+            assert np.asarray(layout)[0, 0] == 9
+        reading(layout)
+    assert decorated.why().count("traced for") == 2 and reading.why().count("traced for") == 1
+
+
+def test_a_shape_of_an_argument_is_the_callers() -> None:
+    def function(x: Any) -> Any:
+        x.shape = (24,)
+        return x + 0
+
+    with pytest.raises(kg.TraceError, match="caller's"):
+        kg.kernel_graph(function, device="cpu")(X.copy())
+
+
+def test_a_computed_integer_out_of_range_is_reported() -> None:
+    def function(x: Any) -> Any:
+        x[x.argmax() + 20][0] = 1
+        return x
+
+    with pytest.raises(IndexError):
+        np.asarray(kg.kernel_graph(function, device="cpu")(X.copy()))
