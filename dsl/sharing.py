@@ -49,7 +49,7 @@ COPIES: dict[Order | None, str] = {
     """,
     kept: "where clip round around isclose sinc angle fix isposinf isneginf isreal iscomplex",
     _like: "sort partition fft.fftshift fft.ifftshift",
-    _parts: "unravel_index",
+    _parts: "unravel_index nonzero",
     _uniform: """
         all any amax amin max min sum prod mean std var ptp count_nonzero average median percentile quantile
         nanargmax nanargmin nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar
