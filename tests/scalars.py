@@ -1,11 +1,13 @@
 """Every function of NumPy's on arrays of every dtype and scalars of every kind, compared with NumPy.
 
-python -m tests.scalars [--count N] [--only NAME]
+python -m tests.scalars [--count N] [--only NAME] [--shard I/N]
 
 Compared are values, dtypes and shapes, or the type of the exception. The rows are made from NumPy's own namespaces, so
 a function that is added there is tested. Each scalar comes in two ways: known while tracing, and as an argument of the
 call. `wrong` must be 0; `refused` counts what raises UnsupportedError or TraceError where NumPy has an answer or raises
-something else.
+something else. `--shard I/N` takes every Nth case of the whole table from the Ith on: all cases on 16 cores are
+
+for i in $(seq 0 15); do python -m tests.scalars --shard $i/16 > scalars.$i & done; wait; tail -qn 1 scalars.*
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import inspect
 import itertools
 import operator
 import random
+import re
 import sys
 import warnings
 from collections import Counter
@@ -631,38 +634,55 @@ def _endless(case: Case) -> bool:
     return type(case.scalar) is int and case.scalar == 2**64 and any(word in case.name for word in ("pow", "shift"))
 
 
+def namespace() -> set[str]:
+    """The functions in NumPy's namespaces."""
+    modules = (np, "np."), (np.linalg, "np.linalg."), (np.fft, "np.fft.")
+    names = ((module, prefix, name) for module, prefix in modules for name in dir(module) if name[0] != "_")
+    functions = ((prefix + name, getattr(module, name)) for module, prefix, name in names)
+    return {name for name, f in functions if callable(f) and not isinstance(f, type)}
+
+
+def function_of(name: str) -> str:
+    """The function that a row tests."""
+    return re.sub(r"(np\.(?!linalg)\w+)\.(outer|reduce|at)$", r"\1", re.split(r"[(\[]", name)[0])
+
+
+def kind_of(message: str) -> str:
+    """The message without the line and the numbers in it."""
+    return re.sub(r"\b[\d.]+(e[+-]?\d+)?", "#", re.sub(r"^\S+:\d+: ", "", message.split("\n")[0]))[:110]
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=0, help="so many random cases; all by default")
     parser.add_argument("--only", default="", help="rows whose name has this in it")
-    parser.add_argument("--shown", type=int, default=40, help="how many wrong cases are printed")
-    parser.add_argument("--refused", action="store_true", help="print what is refused, too")
+    parser.add_argument("--shard", default="0/1", help="I/N: the cases I, I + N, I + 2 N, ... of the table")
+    parser.add_argument("--shown", type=int, default=1000, help="how many wrong cases are printed")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    every = cases(options.only)
+    first, step = map(int, options.shard.split("/"))
+    every = cases(options.only)[first::step]
     if options.count:
         every = random.Random(options.seed).sample(every, min(options.count, len(every)))
     verdicts: Counter[str] = Counter()
-    worst: Counter[str] = Counter()
-    shown: dict[tuple[str, str], str] = {}
-    covered = set()
+    refused: Counter[str] = Counter()
+    shown = 0
     for number, case in enumerate(every):
         verdict, why = judge(case)
         verdicts[verdict] += 1
-        covered.add(case.name.split("(")[0].split("[")[0])
-        if verdict == "wrong" or (options.refused and verdict == "refused"):
-            worst[case.name] += 1
+        if verdict == "refused":
+            refused[f"{function_of(case.name)}: {kind_of(why)}"] += 1
+        if verdict == "wrong" and (shown := shown + 1) <= options.shown:
             way = "argument" if case.given else "known"
-            shown.setdefault((case.name, why[:24]), f"{case.name} {case.dtype} s={case.scalar!r} ({way}): {why[:300]}")
+            print(f"wrong: {case.name} {case.dtype} s={case.scalar!r} ({way}): {why[:300]}")
         if sys.stderr.isatty() and number % 1000 == 0:
             print(f"\r{number} of {len(every)}", end="", file=sys.stderr)
-    for text in [*shown.values()][: options.shown]:
-        print(text)
-    for name, times in worst.most_common(1000 if options.refused else 60):
-        print(f"{times:6} {name}")
+    for text, times in refused.most_common():
+        print(f"refused {times} times: {text}")
+    covered, functions = {function_of(case.name) for case in every}, namespace()
     print(
-        f"{len(covered)} functions, {len(every)} cases: {verdicts['right']} right, {verdicts['refused']} refused, "
-        f"{verdicts['wrong']} wrong"
+        f"{len(covered & functions)} of {len(functions)} functions, {len(every)} cases: {verdicts['right']} right, "
+        f"{verdicts['refused']} refused, {verdicts['wrong']} wrong"
     )
     return verdicts["wrong"] > 0
 
