@@ -116,6 +116,11 @@ def _at(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
     return builder.reshape(result, a.shape)
 
 
+def _nonempty(builder: Builder, node: Node, args: Sequence[Value]) -> Value:
+    """nonempty(a, some) -> a"""
+    return args[0]
+
+
 RULES: dict[str, Rule] = {
     "sort": sort_complex,
     "partition": sort_complex,
@@ -140,7 +145,7 @@ RULES: dict[str, Rule] = {
     "linalg.eigh": eigh,
     "linalg.svd": svd,
 }
-# those that tell nobody of a bad index, or of a range that is not finite
+# those that tell nobody of a bad index, of a range that is not finite, or of the maximum of nothing
 UNCHECKED: dict[str, Rule] = {
     "setitem": _setitem,
     "at": _at,
@@ -148,6 +153,7 @@ UNCHECKED: dict[str, Rule] = {
     "bincount": bincount,
     "digitize": digitize,
     "histogram": histogram,
+    "nonempty": _nonempty,
 }
 
 

@@ -18,7 +18,8 @@ from .array import Array
 from .dispatch import FUNCTIONS, METHODS, SPECIAL, UFUNCS, Traced
 from .elementwise import apply, user_apply
 from .errors import UnsupportedError, user_line
-from .gather import gather
+from .gather import fixed_value, gather
+from .host import host_one
 from .known import known_value, settled_value
 from .operands import array_of, fresh_array
 from .tracer import Tracer, check_alive
@@ -252,10 +253,24 @@ def _reduced(function: Any, low: str = "") -> Callable[..., Any]:
         over = tuple(range(k)) + moved
         wide = METHODS["reshape"](x._mask, x._mask.shape + (1,) * rest)
         if low:
-            return implementation(apply("where", wide, x._all, _limit(x.dtype, low)), over, *args, **options)
+            result = implementation(apply("where", wide, x._all, _limit(x.dtype, low)), over, *args, **options)
+            has_value = args or options.get("initial") is not None
+            return result if has_value else _of_some(result, x._mask, _EXTREMES[low])
         return implementation(x._all, over, *args, where=wide, **options)
 
     return on_masked
+
+
+_EXTREMES = {"low": "maximum", "high": "minimum"}  # the limit that replaces the other elements -> NumPy's ufunc
+
+
+def _of_some(result: Tracer, mask: Tracer, ufunc: str) -> Tracer:
+    """The result of a reduction without identity; the call raises NumPy's ValueError where the mask holds nowhere."""
+    always = fixed_value(mask)
+    if always is not None and always.any():
+        return result
+    some = FUNCTIONS[np.any](mask)
+    return host_one("nonempty", [result, some], result.shape, dtypes=[result.dtype], ufunc=ufunc)
 
 
 def _named(options: dict[str, Any]) -> bool:

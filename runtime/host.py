@@ -192,6 +192,13 @@ def _view(a: View, dtype: np.dtype[Any]) -> View:
     return np.ascontiguousarray(a).reshape(a.shape).view(dtype)
 
 
+def _nonempty(a: View, some: View, ufunc: str) -> View:
+    """`a`, which ufunc.reduce made of the elements that a mask has chosen. some: whether there are any."""
+    if not some:
+        raise ValueError(f"zero-size array to reduction operation {ufunc} which has no identity")
+    return a
+
+
 def _put(a: View, indices: View, values: View, mode: Any) -> View:
     result = a.copy()
     np.put(result, indices, values, mode=mode)
@@ -246,6 +253,7 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "histogramdd": _histogramdd,
     "put_along_axis": _put_along_axis,
     "put": _put,
+    "nonempty": _nonempty,
     "callback": call_back,
     "topk": topk,
     "view": _view,

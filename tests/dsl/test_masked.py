@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from kernelgraph.compiler.expand import expand
 
 from .agreement import FLOATS, REALS, agrees, arrays
 from .test_errors import graph, line_in, refused
@@ -140,6 +141,41 @@ def test_masks_that_are_known_choose() -> None:
         return x[:, m], x[0][sieve], x[0][sieve].size, y
 
     agrees(function, X)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "u1", "?", "c16"])
+@pytest.mark.parametrize("reduction", [lambda v: np.min(v), lambda v: np.maximum.reduce(v * 1, axis=0)])
+def test_extremes_of_nothing(reduction: Any, dtype: str) -> None:
+    def function(x: Any, m: Any) -> Any:
+        return x.sum(), 1 + np.where(m, x, 0) * reduction(x[m])
+
+    x, none = np.arange(4).astype(dtype), np.zeros(4, bool)
+    f = kg.kernel_graph(function, device="cpu")
+    some = np.arange(4) > 1
+    assert_same(f(x, some), function(x, some))
+    total, rest = f(x, none)
+    assert_same(total, x.sum())
+    with pytest.raises(ValueError, match="zero-size array to reduction operation m") as caught:
+        rest.numpy()
+    assert f"test_masked.py:{line_in(reduction, 0)}" in caught.value.__notes__[-1]
+
+
+def test_extremes_of_nothing_on_a_gpu_are_not_looked_for() -> None:
+    """No step on the host waits there, but where all calls are verified; nor where the mask is known, or `initial`."""
+
+    def steps(function: Any, device: Any) -> list[str]:
+        program = kg.kernel_graph(function, device=device).program(X, X > 1)
+        return [task.name for task in program.tasks if task.name == "nonempty"]
+
+    def plain(x: Any, m: Any) -> Any:
+        return x[m].max()
+
+    def initial(x: Any, m: Any) -> Any:
+        return x[m].max(initial=0.0), x[0][np.arange(4) > 1].min(), x[m].sum()
+
+    assert steps(plain, "cpu") and not steps(initial, "cpu")
+    graph = kg.kernel_graph(plain, device="cpu").graph(X, X > 1)
+    assert not any(node.op == "host" for node in expand(graph).nodes)
 
 
 REFUSED: list[tuple[Any, tuple[str, ...]]] = [
