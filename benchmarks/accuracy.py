@@ -26,14 +26,14 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=10**8, help="numbers of a long reduction; 0: none")
     args = parser.parse_args()
     sys.path[:0] = [str(ROOT), str(ROOT / "src")]
-    from kernelgraph.compiler.types import DTYPES
+    from kernelgraph.compiler.core.types import DTYPES
     from tests.end_to_end.op_accuracy import sweep
     from tests.end_to_end.sum_accuracy import errors
 
     if args.device == "cuda":
-        from kernelgraph.runtime.devices.cuda import CUDADevice as Device
+        from kernelgraph.runtime.devices.cuda.device import CUDADevice as Device
     else:
-        from kernelgraph.runtime.devices.cpu import CPUDevice as Device
+        from kernelgraph.runtime.devices.cpu.device import CPUDevice as Device
     device = Device()
     start = time.perf_counter()
     print("| row | dtype | max ulp | NumPy's | beyond | worst at |\n|---|---|---|---|---|---|")

@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.runtime.machine_code import compile_object
-from kernelgraph.runtime.program import Kernel
+from kernelgraph.runtime.codegen.llvm_jit import compile_object
+from kernelgraph.runtime.program.program import Kernel
 
 SIZES = (16, 1024, 4096)
 

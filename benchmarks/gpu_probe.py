@@ -21,10 +21,10 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / 
 from gpu_time import device_microseconds
 
 import kernelgraph as kg
-from kernelgraph.dsl.array import Array
-from kernelgraph.dsl.flights import waitall
-from kernelgraph.dsl.quick import MISSED, seen
-from kernelgraph.runtime.settings import override
+from kernelgraph.dsl.array.array import Array
+from kernelgraph.dsl.array.in_flight import waitall
+from kernelgraph.dsl.interop.fast_import import MISSED, seen
+from kernelgraph.runtime.core.settings import override
 from tests.gpu.gpu_runs import plan_of
 from tests.gpu.test_device import branches
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from kernelgraph.dsl.flights import waitall
-from kernelgraph.runtime.devices.cuda_driver import CAPTURE_RELAXED
-from kernelgraph.runtime.plan import Launch
+from kernelgraph.dsl.array.in_flight import waitall
+from kernelgraph.runtime.devices.cuda.driver.driver import CAPTURE_RELAXED
+from kernelgraph.runtime.program.plan import Launch
 
 CALLS, ROUNDS = 100, 20
 

@@ -30,10 +30,10 @@ import numpy as np
 
 import kernelgraph as kg
 from kernelgraph.compiler.pipeline import build
-from kernelgraph.dsl.devices import open_device
-from kernelgraph.runtime.contest import model_plan
-from kernelgraph.runtime.machine import MACHINES
-from kernelgraph.runtime.plan import Plan
+from kernelgraph.dsl.array.devices import open_device
+from kernelgraph.runtime.program.plan import Plan
+from kernelgraph.runtime.schedule.cost_model import MACHINES
+from kernelgraph.runtime.schedule.plan_candidates import model_plan
 
 
 def jacobi(u: Any, steps: int) -> Any:

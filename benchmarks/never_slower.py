@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from common import machine, show
 
 import kernelgraph as kg
-from kernelgraph.dsl.devices import open_device, parse
-from kernelgraph.runtime.settings import override
+from kernelgraph.dsl.array.devices import open_device, parse
+from kernelgraph.runtime.core.settings import override
 
 LOST = 1.03
 STREAMS = (1, 2, 4, 8)

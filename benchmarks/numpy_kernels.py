@@ -42,7 +42,7 @@ import numpy as np
 from program_peers import PEERS, Call, Peer, copied, peer, waited
 
 import kernelgraph as kg
-from kernelgraph.runtime.program import Kernel
+from kernelgraph.runtime.program.program import Kernel
 from tests.end_to_end.numpy_kernels import Case, cases
 
 # fmt: off

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from functional import functional
 
-from kernelgraph.dsl.tree import flatten, unflatten
+from kernelgraph.dsl.core.pytree import flatten, unflatten
 from tests.end_to_end.numpy_kernels import Case
 
 Call = Callable[..., Any]

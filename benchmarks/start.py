@@ -88,11 +88,11 @@ def compile_times(device: str) -> tuple[list[float], list[float], float]:
     from workloads import WORKLOADS, words
 
     import kernelgraph as kg
-    from kernelgraph.runtime.program import Kernel
+    from kernelgraph.runtime.program.program import Kernel
 
     os.environ["CUDA_CACHE_DISABLE"] = "1"
     if device == "cpu":
-        from kernelgraph.runtime.machine_code import build_all, compile_object
+        from kernelgraph.runtime.codegen.llvm_jit import build_all, compile_object
 
         def compiled(kernel: Kernel) -> None:
             compile_object(kernel.source)
@@ -101,7 +101,7 @@ def compile_times(device: str) -> tuple[list[float], list[float], float]:
             with kg.override(cache_dir=""):
                 build_all([(k.source, lambda k=k: k.source, k.name) for k in kernels])
     else:
-        from kernelgraph.runtime.devices.cuda_compile import compile_cuda, cubins
+        from kernelgraph.runtime.devices.cuda.compile.compile import compile_cuda, cubins
 
         def compiled(kernel: Kernel) -> None:
             compile_cuda(kernel, (9, 0))

@@ -42,20 +42,20 @@ def timed(module: str, kind: str, name: str, label: str) -> None:
 
 
 device = sys.argv[1]
-timed("dsl.versions", "", "capture", "trace")
-timed("dsl.versions", "", "build", "fuse and lower")
-timed("dsl.versions", "", "open_device", "open the device")
-timed("dsl.tuned", "Compiled", "make_ready", "make ready: all that the device does before it runs")
+timed("dsl.jit.specializations", "", "capture", "trace")
+timed("dsl.jit.specializations", "", "build", "fuse and lower")
+timed("dsl.jit.specializations", "", "open_device", "open the device")
+timed("dsl.jit.compiled", "Compiled", "make_ready", "make ready: all that the device does before it runs")
 if device == "cuda":
-    timed("runtime.devices.cuda_start", "", "_start", "the driver's start, in a thread")
-    timed("runtime.devices.cuda_context", "Context", "__init__", "open the device: context")
-    timed("runtime.devices.cuda_context", "", "import_module", "open the device: context: import cuda.core")
-    timed("runtime.devices.cuda_driver", "", "native", "open the device: context: native calls")
-    timed("runtime.devices.cuda", "", "cubins", "make ready: read from the disk cache")
-    timed("runtime.devices.cuda_context", "Context", "kernel", "make ready: modules loaded")
+    timed("runtime.devices.cuda.driver.early_start", "", "_start", "the driver's start, in a thread")
+    timed("runtime.devices.cuda.driver.context", "Context", "__init__", "open the device: context")
+    timed("runtime.devices.cuda.driver.context", "", "import_module", "open the device: context: import cuda.core")
+    timed("runtime.devices.cuda.driver.driver", "", "native", "open the device: context: native calls")
+    timed("runtime.devices.cuda.device", "", "cubins", "make ready: read from the disk cache")
+    timed("runtime.devices.cuda.driver.context", "Context", "kernel", "make ready: modules loaded")
 else:
-    timed("runtime.machine_code", "", "build_all", "make ready: read from the disk cache and loaded")
-importlib.import_module("kernelgraph.dsl.namespace")
+    timed("runtime.codegen.llvm_jit", "", "build_all", "make ready: read from the disk cache and loaded")
+importlib.import_module("kernelgraph.dsl.api.namespace")
 print("import kernelgraph: all that the call needs", time.perf_counter() - begun, sep="\t")
 
 f = kg.kernel_graph(device=device)(lambda x: np.exp(-(x * x)) * np.sin(x) + 0.3 * x)

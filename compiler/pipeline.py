@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..runtime.contest import model_plan, predicted, with_batches
-from ..runtime.devices.cuda_properties import H200, GpuProperties
-from ..runtime.plan import Plan
-from ..runtime.program import Program
-from .epilogue import absorb, lower_precision
-from .expand import expand
-from .fuse import fuse
-from .graph import Graph
-from .groups import Fusion
-from .hazards import Conflict
-from .lower import lower
-from .materialize import Layout, materialize
-from .simplify import simplify
-from .target import Target, target_of
-from .types import ArrayType
+from ..runtime.program.gpu_properties import H200, GpuProperties
+from ..runtime.program.plan import Plan
+from ..runtime.program.program import Program
+from ..runtime.schedule.plan_candidates import model_plan, predicted, with_batches
+from .core.types import ArrayType
+from .decompose.rules import expand
+from .fusion.fuse import fuse
+from .fusion.groups import Fusion
+from .fusion.inplace_hazards import Conflict
+from .graph.graph import Graph
+from .lowering.lower import lower
+from .passes.materialize import Layout, materialize
+from .passes.matmul_epilogue import absorb, lower_precision
+from .passes.simplify import simplify
+from .targets.target import Target, target_of
 
 # Host time of a call in microseconds (measured on an H200's host): of one call of cuBLASLt, which is no graph, and of
 # several tasks replayed as a graph.

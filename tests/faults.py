@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.dsl import devices
-from kernelgraph.dsl.tree import flatten
-from kernelgraph.runtime.devices.cpu import CPUDevice
+from kernelgraph.dsl.array import devices
+from kernelgraph.dsl.core.pytree import flatten
+from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.devices.fake import FakeDevice
 
 ERRORS: dict[str, type[Exception]] = {
@@ -146,7 +146,7 @@ def faulty_cuda(context: Any) -> Callable[[Faults], Any]:
     """Devices on a GPU, or on what stands for one."""
 
     def make(faults: Faults) -> Any:
-        from kernelgraph.runtime.devices.cuda import CUDADevice
+        from kernelgraph.runtime.devices.cuda.device import CUDADevice
 
         device = CUDADevice(0, FaultyContext(context, faults))
         device.allocate = faults.before("allocate", device.allocate)  # type: ignore[method-assign]
@@ -360,13 +360,13 @@ def check(
 
 def main() -> None:
     """The number of faults by device, kind and outcome; on a GPU with the argument `cuda`."""
-    from kernelgraph.runtime.settings import override
+    from kernelgraph.runtime.core.settings import override
     from tests.fault_programs import PROGRAMS
 
     runs: list[tuple[str, Any, str]] = [("fake", faulty_fake, "async"), ("cpu", FaultyCPU, "async")]
     runs.append(("cpu", FaultyCPU, "sync"))
     if "cuda" in sys.argv:
-        from kernelgraph.runtime.devices.cuda_context import Context
+        from kernelgraph.runtime.devices.cuda.driver.context import Context
 
         runs = [("cuda", faulty_cuda(Context(0)), "async")]
     for kind, make, engine in runs:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.dsl.tree import flatten
-from kernelgraph.runtime.settings import override
+from kernelgraph.dsl.core.pytree import flatten
+from kernelgraph.runtime.core.settings import override
 from tests.fault_programs import PROGRAMS as SMALL
 
 CALLS = 5  # the later ones are replayed

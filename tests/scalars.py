@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.compiler.interpret import interpret
-from kernelgraph.dsl.tree import flatten, unflatten
+from kernelgraph.compiler.graph.interpret import interpret
+from kernelgraph.dsl.core.pytree import flatten, unflatten
 
 Row = Callable[[Any, Any], Any]
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.dsl.tree import flatten
+from kernelgraph.dsl.core.pytree import flatten
 from tests.fault_programs import PROGRAMS
 
 TIMEOUT = 600  # seconds without an end: every thread's stack is printed

@@ -84,7 +84,7 @@ def test_a_call_makes_no_namespace() -> None:
     code = """
 import sys, numpy as np, kernelgraph as kg
 kg.kernel_graph(lambda x: np.exp(x) + x.sum(), device="cpu")(np.ones(9))
-assert "kernelgraph.dsl.tables" in sys.modules and "kernelgraph.dsl.namespace" not in sys.modules
+assert "kernelgraph.dsl.functions.tables" in sys.modules and "kernelgraph.dsl.api.namespace" not in sys.modules
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)

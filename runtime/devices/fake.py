@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ..borders import ENTRY, borders
-from ..device import Device, Event, Executable
-from ..errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
-from ..loop import kernels_of
-from ..plan import Launch, Plan, Record, Wait
-from ..poison import Poison, poisoned
-from ..program import Constant, Int, Kernel, Pointer, Scalar, Task, bodies_of
-from ..records import dataclass, field
-from ..serial import noted
-from ..turns import Turn, run_control
+from ..core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
+from ..core.frozen import dataclass, field
+from ..interpret.control_flow import Turn, run_control
+from ..interpret.error_propagation import Poison, poisoned
+from ..interpret.serial import noted
+from ..program.control_flow import kernels_of
+from ..program.device import Device, Event, Executable
+from ..program.plan import Launch, Plan, Record, Wait
+from ..program.plan_boundary import ENTRY, borders
+from ..program.program import Constant, Int, Kernel, Pointer, Scalar, Task, bodies_of
 
 ALIGNMENT = 256
 FIRST_ADDRESS = 1 << 20

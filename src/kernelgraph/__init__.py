@@ -10,9 +10,17 @@ import numpy as _np
 if TYPE_CHECKING:
     from ml_dtypes import bfloat16
 
-    from .dsl.array import Array, array, asarray
-    from .dsl.devices import DeviceUnavailableError
-    from .dsl.errors import (
+    from .dsl.api.custom_calls import host, kernel
+    from .dsl.api.elementwise import Elementwise, elementwise
+    from .dsl.api.profile import Profile, profile
+    from .dsl.array.array import Array, array, asarray
+    from .dsl.array.devices import DeviceUnavailableError
+    from .dsl.array.in_flight import waitall
+    from .dsl.array.memory import empty_cache, memory_limit, memory_stats
+    from .dsl.array.spec import Spec, spec
+    from .dsl.array.streams import Event, Stream, current_stream, default_stream, stream, synchronize
+    from .dsl.array.transfer import pinned_empty, prefetch, to_device
+    from .dsl.core.errors import (
         ArgumentsError,
         AxisError,
         ConversionError,
@@ -28,17 +36,9 @@ if TYPE_CHECKING:
         UnsupportedError,
         UserError,
     )
-    from .dsl.feeding import pinned_empty, prefetch, to_device
-    from .dsl.flights import waitall
-    from .dsl.kernel_graph import KernelGraph, kernel_graph
-    from .dsl.memory import empty_cache, memory_limit, memory_stats
-    from .dsl.own import host, kernel
-    from .dsl.profile import Profile, profile
-    from .dsl.scalar import Elementwise, elementwise
-    from .dsl.spec import Spec, spec
-    from .dsl.streams import Event, Stream, current_stream, default_stream, stream, synchronize
-    from .runtime.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory, PlanError
-    from .runtime.settings import override, settings
+    from .dsl.jit.kernel_graph import KernelGraph, kernel_graph
+    from .runtime.core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory, PlanError
+    from .runtime.core.settings import override, settings
 
 __version__ = "0.1.0"
 
@@ -55,9 +55,9 @@ float16, float32, float64, complex64, complex128 = (
 
 # where the names above live: each module is loaded when a name of it is first asked for
 _HOMES = {
-    "dsl.array": ("Array", "array", "asarray"),
-    "dsl.devices": ("DeviceUnavailableError",),
-    "dsl.errors": (
+    "dsl.array.array": ("Array", "array", "asarray"),
+    "dsl.array.devices": ("DeviceUnavailableError",),
+    "dsl.core.errors": (
         "ArgumentsError",
         "AxisError",
         "ConversionError",
@@ -73,17 +73,24 @@ _HOMES = {
         "UnsupportedError",
         "UserError",
     ),
-    "dsl.feeding": ("pinned_empty", "prefetch", "to_device"),
-    "dsl.flights": ("waitall",),
-    "dsl.kernel_graph": ("KernelGraph", "kernel_graph"),
-    "dsl.memory": ("empty_cache", "memory_limit", "memory_stats"),
-    "dsl.own": ("host", "kernel"),
-    "dsl.scalar": ("Elementwise", "elementwise"),
-    "dsl.profile": ("Profile", "profile"),
-    "dsl.spec": ("Spec", "spec"),
-    "dsl.streams": ("Event", "Stream", "current_stream", "default_stream", "stream", "synchronize"),
-    "runtime.errors": ("CompileError", "DeviceLost", "KernelGraphError", "LaunchError", "OutOfMemory", "PlanError"),
-    "runtime.settings": ("override", "settings"),
+    "dsl.array.transfer": ("pinned_empty", "prefetch", "to_device"),
+    "dsl.array.in_flight": ("waitall",),
+    "dsl.jit.kernel_graph": ("KernelGraph", "kernel_graph"),
+    "dsl.array.memory": ("empty_cache", "memory_limit", "memory_stats"),
+    "dsl.api.custom_calls": ("host", "kernel"),
+    "dsl.api.elementwise": ("Elementwise", "elementwise"),
+    "dsl.api.profile": ("Profile", "profile"),
+    "dsl.array.spec": ("Spec", "spec"),
+    "dsl.array.streams": ("Event", "Stream", "current_stream", "default_stream", "stream", "synchronize"),
+    "runtime.core.errors": (
+        "CompileError",
+        "DeviceLost",
+        "KernelGraphError",
+        "LaunchError",
+        "OutOfMemory",
+        "PlanError",
+    ),
+    "runtime.core.settings": ("override", "settings"),
     "ml_dtypes": ("bfloat16",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -94,14 +101,14 @@ def __getattr__(name: str) -> Any:
     `relu`, ..."""
     home = _HOME.get(name)
     if home is not None:
-        from .runtime.collector import uncollected
+        from .runtime.core.gc_pause import uncollected
 
         with uncollected():
             value = getattr(importlib.import_module(home if home == "ml_dtypes" else f".{home}", __name__), name)
     else:
         if name.startswith("__") and not name.startswith("__array_"):
             raise AttributeError(f"module 'kernelgraph' has no attribute {name!r}")
-        from .dsl.namespace import NAMESPACE
+        from .dsl.api.namespace import NAMESPACE
 
         try:
             value = NAMESPACE[name]
@@ -112,7 +119,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    from .dsl.namespace import NAMESPACE
+    from .dsl.api.namespace import NAMESPACE
 
     return sorted({*globals(), *_HOME, *NAMESPACE})
 

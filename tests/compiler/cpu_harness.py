@@ -10,8 +10,8 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from kernelgraph.compiler.kernel import LoopNest
-from kernelgraph.compiler.targets.cpu import print_cpu, units
+from kernelgraph.compiler.kernel.loop_nest import LoopNest
+from kernelgraph.compiler.targets.cpu.kernel import print_cpu, units
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
@@ -113,7 +113,7 @@ def _slice(step: int, length: int) -> slice:
 
 def reference(nest: LoopNest, arrays: Sequence[Any], sizes: Sequence[int], scalars: Sequence[Any] = ()) -> list[Any]:
     """What the operands hold after the kernel, computed with NumPy by the primitives' own meaning."""
-    from kernelgraph.compiler.primitives import evaluate
+    from kernelgraph.compiler.kernel.primitives import evaluate
 
     after = [a.copy() for a in arrays]
 

@@ -7,9 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from kernelgraph.compiler.kernel import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
-from kernelgraph.compiler.primitives import PRIMITIVES, result_dtype
-from kernelgraph.compiler.types import BOOL, FLOAT32, FLOAT64, HALVES, INT64, SHORT_NAMES, DType, complex_of, real_of
+from kernelgraph.compiler.core.types import (
+    BOOL,
+    FLOAT32,
+    FLOAT64,
+    HALVES,
+    INT64,
+    SHORT_NAMES,
+    DType,
+    complex_of,
+    real_of,
+)
+from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
+from kernelgraph.compiler.kernel.primitives import PRIMITIVES, result_dtype
 
 DTYPES = list(SHORT_NAMES)
 REALS = [d for d in DTYPES if d.kind != "c"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgraph.runtime.function import Function
+from kernelgraph.runtime.program.user_function import Function
 
 from .emulator_memory import Pointer, Thread, lanes, whole
 from .emulator_vocabulary import user, vocabulary

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from kernelgraph.compiler.kernel import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
-from kernelgraph.compiler.primitives import evaluate
-from kernelgraph.compiler.targets.cuda import launch, print_cuda
-from kernelgraph.compiler.types import DTYPES
-from kernelgraph.runtime.devices.cuda_properties import H200
+from kernelgraph.compiler.core.types import DTYPES
+from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
+from kernelgraph.compiler.kernel.primitives import evaluate
+from kernelgraph.compiler.targets.cuda.kernel import launch, print_cuda
+from kernelgraph.runtime.program.gpu_properties import H200
 
 from .cuda_emulator import Pointer, run
 

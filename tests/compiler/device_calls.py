@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kernelgraph.compiler.audit import _bytes_of
-from kernelgraph.compiler.materialize import Layout
+from kernelgraph.compiler.passes.materialize import Layout
 from kernelgraph.compiler.pipeline import build
-from kernelgraph.runtime.program import Constant, Int, Kernel, Pointer, Program
+from kernelgraph.runtime.program.program import Constant, Int, Kernel, Pointer, Program
+from tests.compiler.access_audit import _bytes_of
 
 from . import cuda_emulator
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgraph.compiler.types import DTYPES
+from kernelgraph.compiler.core.types import DTYPES
 
 CELLS: dict[str, tuple[Any, int | None]] = {
     **{name: (dtype, None) for name, dtype in DTYPES.items()},

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kernelgraph.compiler.primitives import PRIMITIVES
-from kernelgraph.compiler.types import DTYPES, real_of
-from kernelgraph.runtime.function import Function, vectorized
+from kernelgraph.compiler.core.types import DTYPES, real_of
+from kernelgraph.compiler.kernel.primitives import PRIMITIVES
+from kernelgraph.runtime.program.user_function import Function, vectorized
 
 from .emulator_memory import (
     I32,

@@ -9,10 +9,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kernelgraph.compiler.body import Body
-from kernelgraph.compiler.ops import OPS, Op, resolve
-from kernelgraph.compiler.primitives import evaluate
-from kernelgraph.compiler.types import BOOL, INT64, SHORT_NAMES, UINT64, DType, kind_of, real_of
+from kernelgraph.compiler.core.types import BOOL, INT64, SHORT_NAMES, UINT64, DType, kind_of, real_of
+from kernelgraph.compiler.kernel.body_builder import Body
+from kernelgraph.compiler.kernel.primitives import evaluate
+from kernelgraph.compiler.ops.table import OPS, Op, resolve
 
 Array = np.ndarray[Any, Any]
 PAIRS = 20_000  # at most so many pairs of values

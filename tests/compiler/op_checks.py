@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelgraph.compiler.ops import OPS, Op
-from kernelgraph.compiler.types import DTYPES, FLOAT32, FLOAT64, DType, bfloat16, kind_of
+from kernelgraph.compiler.core.types import DTYPES, FLOAT32, FLOAT64, DType, bfloat16, kind_of
+from kernelgraph.compiler.ops.table import OPS, Op
 
 from .op_cases import Array, finfo, part_of
 

@@ -8,10 +8,10 @@ from functools import cache
 
 import numpy as np
 
-from kernelgraph.compiler.builder import Builder
-from kernelgraph.compiler.graph import Graph
-from kernelgraph.compiler.ops import OPS, Op
-from kernelgraph.compiler.types import SHORT_NAMES, ArrayType, DType, kind_of, real_of
+from kernelgraph.compiler.core.types import SHORT_NAMES, ArrayType, DType, kind_of, real_of
+from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.graph import Graph
+from kernelgraph.compiler.ops.table import OPS, Op
 
 from .op_cases import Array, inputs, loops, random_bits
 

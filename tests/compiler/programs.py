@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from kernelgraph.compiler.builder import Builder
-from kernelgraph.compiler.graph import Graph, GraphError, Value
-from kernelgraph.compiler.interpret import interpret
-from kernelgraph.compiler.ops import OPS
-from kernelgraph.compiler.types import ArrayType
-from kernelgraph.runtime.function import Function
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.graph import Graph, GraphError, Value
+from kernelgraph.compiler.graph.interpret import interpret
+from kernelgraph.compiler.ops.table import OPS
+from kernelgraph.runtime.program.user_function import Function
 
 UNARY = ("negative", "absolute", "exp", "sin", "square", "sqrt", "tanh", "floor", "sign", "relu", "sigmoid")
 BINARY = ("add", "subtract", "multiply", "maximum", "minimum", "divide", "hypot", "copysign", "greater", "less_equal")

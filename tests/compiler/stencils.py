@@ -10,12 +10,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 import kernelgraph as kg
-from kernelgraph.compiler.kernel import LoopNest, Operand, Window
+from kernelgraph.compiler.core.types import DTYPES
+from kernelgraph.compiler.kernel.loop_nest import LoopNest, Operand, Window
 from kernelgraph.compiler.pipeline import build
-from kernelgraph.compiler.targets.cuda import cuda_kernel, launch
-from kernelgraph.compiler.types import DTYPES
-from kernelgraph.runtime.devices.cuda_properties import H200
-from kernelgraph.runtime.program import Int, Pointer, Program
+from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel, launch
+from kernelgraph.runtime.program.gpu_properties import H200
+from kernelgraph.runtime.program.program import Int, Pointer, Program
 
 from .cuda_nests import F32, Builder
 

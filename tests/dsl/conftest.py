@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kernelgraph as kg
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 PACES = ("they are slow", "they are quick", "any order")  # the others' streams, beside ours
 
@@ -19,10 +15,10 @@ PACES = ("they are slow", "they are quick", "any order")  # the others' streams,
 @pytest.fixture(params=PACES)
 def gpu(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The device `cuda`, for a while."""
-    from gpu_in_memory import SharedContext, device_on
-
-    from kernelgraph.dsl import devices, eager
-    from kernelgraph.runtime.devices import cuda
+    from kernelgraph.dsl.api import eager
+    from kernelgraph.dsl.array import devices
+    from kernelgraph.runtime.devices.cuda import device as cuda
+    from tests.dsl.gpu_in_memory import SharedContext, device_on
 
     monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
     monkeypatch.setattr(eager, "_COMPILED", {})

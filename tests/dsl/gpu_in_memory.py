@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kernelgraph import kernel_graph
-from kernelgraph.dsl import dlpack
-from kernelgraph.runtime.devices import cuda
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
-from cuda_fake import FakeBlas, FakeContext, FakeDriver
+from kernelgraph.dsl.interop import dlpack
+from kernelgraph.runtime.devices.cuda import device as cuda
+from tests.runtime.cuda_fake import FakeBlas, FakeContext, FakeDriver
 
 NOT_CAPTURED = 905
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from gpu_in_memory import ByDlpack, Lender, Theirs
 
-from kernelgraph.dsl import dlpack
+from kernelgraph.dsl.interop import dlpack
+from tests.dsl.gpu_in_memory import ByDlpack, Lender, Theirs
 
 DTYPES = (
     "bool",

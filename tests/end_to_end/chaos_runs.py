@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.dsl.devices import open_device, parse
-from kernelgraph.runtime.settings import override
-
-from ..golden.programs import PROGRAMS
+from kernelgraph.dsl.array.devices import open_device, parse
+from kernelgraph.runtime.core.settings import override
+from tests.golden.programs import PROGRAMS
 
 IN_FLIGHT = 8
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelgraph.compiler.ops import Op
-from kernelgraph.compiler.types import DType, real_of
-from kernelgraph.runtime.device import Device
+from kernelgraph.compiler.core.types import DType, real_of
+from kernelgraph.compiler.ops.table import Op
+from kernelgraph.runtime.program.device import Device
+from tests.compiler.op_cases import Array, finfo, random_bits
+from tests.compiler.op_checks import EXACT, reference, ulps, widened
+from tests.compiler.op_groups import Group, all_values, groups
 
-from ..compiler.op_cases import Array, finfo, random_bits
-from ..compiler.op_checks import EXACT, reference, ulps, widened
-from ..compiler.op_groups import Group, all_values, groups
 from .op_device import compute
 
 

@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.builder import Builder
-from kernelgraph.compiler.graph import Graph
-from kernelgraph.compiler.ops import OPS, Op
-from kernelgraph.compiler.types import ArrayType, DType, kind_of, real_of
-from kernelgraph.runtime.device import Device
-from kernelgraph.runtime.machine import MACHINES
-from kernelgraph.runtime.schedule import schedule
-
-from ..compiler.op_cases import Array, loops, values
-from ..compiler.op_checks import ATTRIBUTES, check, check_attributes
-from ..compiler.op_groups import SHIFT, Group, arguments
+from kernelgraph.compiler.core.types import ArrayType, DType, kind_of, real_of
+from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.graph import Graph
+from kernelgraph.compiler.ops.table import OPS, Op
+from kernelgraph.runtime.program.device import Device
+from kernelgraph.runtime.schedule.cost_model import MACHINES
+from kernelgraph.runtime.schedule.schedule import schedule
+from tests.compiler.op_cases import Array, loops, values
+from tests.compiler.op_checks import ATTRIBUTES, check, check_attributes
+from tests.compiler.op_groups import SHIFT, Group, arguments
 
 
 def compute(device: Device, graph: Graph, arrays: Sequence[Array]) -> list[Array]:

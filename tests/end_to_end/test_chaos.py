@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from kernelgraph.compiler.builder import Builder
-from kernelgraph.compiler.materialize import Layout
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.passes.materialize import Layout
 from kernelgraph.compiler.pipeline import build
-from kernelgraph.compiler.types import ArrayType
-from kernelgraph.runtime.devices.cpu import CPUDevice
-from kernelgraph.runtime.machine import MACHINES
-from kernelgraph.runtime.plan import Wait
-from kernelgraph.runtime.schedule import MODES, schedule
-from kernelgraph.runtime.settings import override
+from kernelgraph.runtime.core.settings import override
+from kernelgraph.runtime.devices.cpu.device import CPUDevice
+from kernelgraph.runtime.program.plan import Wait
+from kernelgraph.runtime.schedule.cost_model import MACHINES
+from kernelgraph.runtime.schedule.schedule import MODES, schedule
+from tests.compiler.programs import graphs
 
-from ..compiler.programs import graphs
 from .chaos_runs import CASES, chained, differences
 
 OPTIONS = [("max", "balanced"), (2, "small"), ("max", "concurrency"), (3, "balanced")]

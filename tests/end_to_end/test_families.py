@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernelgraph.compiler import target
-from kernelgraph.runtime import machine_code, symbols
-from kernelgraph.runtime.settings import override
-from kernelgraph.runtime.vectors import vector_bytes, vector_library
+from kernelgraph.compiler.targets import target
+from kernelgraph.runtime.codegen import llvm_jit, symbols
+from kernelgraph.runtime.codegen.cpu_features import vector_bytes, vector_library
+from kernelgraph.runtime.core.settings import override
 
 from .families import FAMILIES, check
 
@@ -39,7 +39,7 @@ UNITS: dict[str, tuple[dict[str, str], int, bool]] = {
 @pytest.fixture(params=UNITS)
 def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     changes, width, library = UNITS[request.param]
-    if not {64: {"avx512f"}, 32: {"avx2"}, 16: {"sse2"}}[width] <= machine_code.features():
+    if not {64: {"avx512f"}, 32: {"avx2"}, 16: {"sse2"}}[width] <= llvm_jit.features():
         pytest.skip("this CPU has no such vectors")
     if not library:
         find = symbols.find

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernelgraph.runtime.devices import cuda
-from kernelgraph.runtime.settings import override
+from kernelgraph.runtime.core.settings import override
+from kernelgraph.runtime.devices.cuda import device as cuda
 from tests.fault_programs import PROGRAMS, assigned, chosen
 from tests.faults import FaultyCPU, check, faulty_cuda, faulty_fake
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
-from cuda_fake import FakeBlas, FakeContext
+from tests.runtime.cuda_fake import FakeBlas, FakeContext
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no replay as a graph")
 

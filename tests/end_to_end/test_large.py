@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelgraph.compiler.builder import Builder
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.graph.builder import Builder
 from kernelgraph.compiler.pipeline import build
-from kernelgraph.compiler.types import ArrayType
-from kernelgraph.runtime.program import Kernel
+from kernelgraph.runtime.program.program import Kernel
 
 from . import large_arrays as large
 

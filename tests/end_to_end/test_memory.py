@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.runtime import machine_code
-from kernelgraph.runtime.devices import cpu
-from kernelgraph.runtime.devices.cpu import CPUDevice
-from kernelgraph.runtime.devices.cuda_pool import DevicePool
+from kernelgraph.runtime.codegen import llvm_jit
+from kernelgraph.runtime.devices.cpu import device as cpu
+from kernelgraph.runtime.devices.cpu.device import CPUDevice
+from kernelgraph.runtime.devices.cuda.memory.pool import DevicePool
 from kernelgraph.runtime.devices.fake import FakeDevice
 from tests.faults import opened
 
@@ -119,14 +119,14 @@ def test_kernels_are_let_go_of_once_no_plan_needs_them(monkeypatch: pytest.Monke
     """Programs without end, one after the other: what is loaded stays bounded, and what is in use stays right."""
     monkeypatch.setattr(cpu, "LOADED", 5)
     made: list[weakref.ref[Any]] = []
-    load = machine_code._load
+    load = llvm_jit._load
 
     def watched(*args: Any) -> Any:
         code = load(*args)
         made.append(weakref.ref(code.keep))
         return code
 
-    monkeypatch.setattr(machine_code, "_load", watched)
+    monkeypatch.setattr(llvm_jit, "_load", watched)
     with opened("cpu", CPUDevice()):
         kept = kg.kernel_graph(device="cpu")(lambda x: np.exp(x) + x**3)
         first = np.asarray(kept(np.ones(7)))

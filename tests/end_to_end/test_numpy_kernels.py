@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.tree import flatten
+from kernelgraph.dsl.core.pytree import flatten
+from tests.dsl.tracing import assert_same
 
-from ..dsl.tracing import assert_same
 from .numpy_kernels import Case, cases
 
 CASES = cases()

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kernelgraph.compiler.types import DTYPES
-from kernelgraph.runtime.devices.cpu import CPUDevice
+from kernelgraph.compiler.core.types import DTYPES
+from kernelgraph.runtime.devices.cpu.device import CPUDevice
+from tests.compiler.op_groups import Group, groups
 
-from ..compiler.op_groups import Group, groups
 from .op_accuracy import sweep
-from .op_device import (
-    check_constants,
-    check_group,
-    check_products,
-    check_rows_with_attributes,
-    check_selected_zero,
-)
+from .op_device import check_constants, check_group, check_products, check_rows_with_attributes, check_selected_zero
 
 DEVICE = CPUDevice()
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl import devices
-from kernelgraph.runtime import machine_code
-from kernelgraph.runtime.devices import cuda_context
+from kernelgraph.dsl.array import devices
+from kernelgraph.runtime.codegen import llvm_jit
+from kernelgraph.runtime.core.errors import DeviceLost
+from kernelgraph.runtime.devices.cuda.driver import context as cuda_context
 from kernelgraph.runtime.devices.fake import FakeDevice
-from kernelgraph.runtime.errors import DeviceLost
 from tests.faults import opened
 
 
@@ -67,7 +67,7 @@ def test_a_cpu_that_llvm_does_not_know_is_an_error(name: str, features: str) -> 
     """LLVM would end the process, or compile for another CPU."""
     with kg.override(cpu_name=name, cpu_features=features, cache_dir=""):
         with pytest.raises(kg.CompileError, match=r"KERNELGRAPH_CPU_NAME=.*(recognized|ERROR|ends)"):
-            machine_code.build("define void @f() { ret void }", "f")
+            llvm_jit.build("define void @f() { ret void }", "f")
         f = kg.kernel_graph(device="cpu")(lambda x: np.exp(x) - 4.25)
         device: Any = devices.open_device(("cpu", 0))
         device._loaded.clear()

@@ -15,15 +15,13 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.kernel_graph import KernelGraph
-from kernelgraph.runtime import profile as recording
-from kernelgraph.runtime.devices import cuda
-from kernelgraph.runtime.native_run import RunEvent
-from kernelgraph.runtime.profile import Span, trace
+from kernelgraph.dsl.jit.kernel_graph import KernelGraph
+from kernelgraph.runtime.core import profile as recording
+from kernelgraph.runtime.core.profile import Span, trace
+from kernelgraph.runtime.devices.cuda import device as cuda
+from kernelgraph.runtime.engine.run import RunEvent
 from tests.faults import opened
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
-from cuda_fake import FakeBlas, FakeContext
+from tests.runtime.cuda_fake import FakeBlas, FakeContext
 
 X = np.random.default_rng(0).random((300, 300))
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.devices import open_device
-from kernelgraph.dsl.options import Given
-from kernelgraph.runtime.host import HOST
+from kernelgraph.dsl.array.devices import open_device
+from kernelgraph.dsl.jit.options import Given
+from kernelgraph.runtime.interpret.numpy_calls import HOST
 
 ROOT = Path(__file__).parent.parent.parent
 FENCE = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.runtime import machine_code
-from kernelgraph.runtime.devices.cpu import CPUDevice
+from kernelgraph.runtime.codegen import llvm_jit
+from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from tests.faults import opened
 from tests.soak import soak
 
@@ -60,13 +60,13 @@ def test_a_first_call_from_many_threads_traces_and_compiles_once(
     on_device: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = Counter[str]()
-    compile_object = machine_code.compile_object
+    compile_object = llvm_jit.compile_object
 
     def counted(text: str, name: str = "text") -> bytes:
         compiled[name] += 1
         return compile_object(text, name)
 
-    monkeypatch.setattr(machine_code, "compile_object", counted)
+    monkeypatch.setattr(llvm_jit, "compile_object", counted)
     with opened("cpu", CPUDevice()), kg.override(cache_dir=""):
 
         @kg.kernel_graph(device="cpu")

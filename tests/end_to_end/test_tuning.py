@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.devices import open_device
-from kernelgraph.dsl.flights import waitall
-from kernelgraph.runtime.errors import OutOfMemory, PlanError
-from kernelgraph.runtime.machine import MACHINES
-from kernelgraph.runtime.plan import Launch, Wait
-from kernelgraph.runtime.settings import override
-from kernelgraph.runtime.tune import CANDIDATES, FINAL, WARM
+from kernelgraph.dsl.array.devices import open_device
+from kernelgraph.dsl.array.in_flight import waitall
+from kernelgraph.runtime.core.errors import OutOfMemory, PlanError
+from kernelgraph.runtime.core.settings import override
+from kernelgraph.runtime.program.plan import Launch, Wait
+from kernelgraph.runtime.schedule.cost_model import MACHINES
+from kernelgraph.runtime.tune.tuner import CANDIDATES, FINAL, WARM
 
 MOST = CANDIDATES * (WARM + FINAL)
 SQUARE = np.linspace(0, 1, 512 * 512, dtype=np.float32).reshape(512, 512)
@@ -320,7 +320,7 @@ def crossing(x, y):
 
 
 def test_a_plan_that_the_verifier_rejects_never_runs(device, monkeypatch):
-    import kernelgraph.dsl.versions as module
+    import kernelgraph.dsl.jit.specializations as module
 
     model_plan = module.model_plan
     monkeypatch.setattr(module, "model_plan", lambda *args: without_waits(model_plan(*args)))
@@ -337,7 +337,7 @@ def test_a_plan_that_the_verifier_rejects_never_runs(device, monkeypatch):
 @pytest.mark.parametrize("tune", [False, True])
 def test_every_candidate_is_verified(device, monkeypatch, tune):
     seen = []
-    import kernelgraph.runtime.trial as trial
+    import kernelgraph.runtime.tune.trial as trial
 
     check = trial.check
     monkeypatch.setattr(trial, "check", lambda plan, *ends: (seen.append(plan), check(plan, *ends)))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.runtime.loop import kernels_of
-from kernelgraph.runtime.program import Kernel
+from kernelgraph.runtime.program.control_flow import kernels_of
+from kernelgraph.runtime.program.program import Kernel
 
 from .programs import PROGRAMS
 
@@ -34,7 +34,7 @@ def test_stages(name, request):
 def test_kernel_text(name, target, request):
     """The text that each target compiles."""
     from kernelgraph.compiler.pipeline import build
-    from kernelgraph.compiler.targets.cpu import print_cpu
+    from kernelgraph.compiler.targets.cpu.kernel import print_cpu
 
     function, args = PROGRAMS[name]
     graph = kg.kernel_graph(device="fake")(function).graph(*args)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,7 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def device() -> Any:
     """The first GPU."""
     try:
-        from kernelgraph.runtime.devices.cuda import CUDADevice
+        from kernelgraph.runtime.devices.cuda.device import CUDADevice
 
         return CUDADevice(0)
     except Exception as error:

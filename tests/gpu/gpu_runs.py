@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.kernel import LoopNest
-from kernelgraph.compiler.targets.cuda import cuda_kernel, launch
-from kernelgraph.runtime.machine import MACHINES
-from kernelgraph.runtime.plan import Launch, Plan, Record
-from kernelgraph.runtime.program import Buffer, Int, Pointer, Program, Region, Scalar, Task
-from kernelgraph.runtime.schedule import schedule
+from kernelgraph.compiler.kernel.loop_nest import LoopNest
+from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel, launch
+from kernelgraph.runtime.program.plan import Launch, Plan, Record
+from kernelgraph.runtime.program.program import Buffer, Int, Pointer, Program, Region, Scalar, Task
+from kernelgraph.runtime.schedule.cost_model import MACHINES
+from kernelgraph.runtime.schedule.schedule import schedule
 from tests.compiler.cuda_nests import Array, array, reference
 
 

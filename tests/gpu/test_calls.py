@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.flights import waitall
-from kernelgraph.runtime.settings import override
-from tests.dsl.test_cuda_calls import differences
+from kernelgraph.dsl.array.in_flight import waitall
+from kernelgraph.runtime.core.settings import override
+from tests.dsl.jit.test_cuda_calls import differences
 
 
 @pytest.mark.parametrize("seed", range(4))

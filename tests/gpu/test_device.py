@@ -9,15 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.builder import Builder
-from kernelgraph.compiler.interpret import interpret
-from kernelgraph.compiler.types import ArrayType
-from kernelgraph.runtime.batch import batched, packed
-from kernelgraph.runtime.devices.cuda_graph import Replay
-from kernelgraph.runtime.machine import MACHINES
-from kernelgraph.runtime.program import Buffer, Int, Kernel, Pointer, Program, Region, Scalar, Task
-from kernelgraph.runtime.schedule import schedule
-from kernelgraph.runtime.settings import override
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.interpret import interpret
+from kernelgraph.runtime.core.settings import override
+from kernelgraph.runtime.devices.cuda.graphs.replay import Replay
+from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Pointer, Program, Region, Scalar, Task
+from kernelgraph.runtime.schedule.batching import batched, packed
+from kernelgraph.runtime.schedule.cost_model import MACHINES
+from kernelgraph.runtime.schedule.schedule import schedule
 from tests.compiler.programs import agree, graphs
 from tests.gpu.gpu_runs import Call, plan_of
 
@@ -252,7 +252,7 @@ def test_transfers(device: Any, nbytes: int) -> None:
 
 
 def test_out_of_memory_leaves_the_device_usable(device: Any) -> None:
-    from kernelgraph.runtime.errors import OutOfMemory
+    from kernelgraph.runtime.core.errors import OutOfMemory
 
     with pytest.raises(OutOfMemory):
         device.allocate(1 << 50)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.runtime.settings import override
+from kernelgraph.runtime.core.settings import override
 from tests.fault_programs import PROGRAMS
 from tests.faults import check, faulty_cuda
 from tests.soak import soak
@@ -40,7 +40,7 @@ LOST = """
 import ctypes
 import numpy as np
 import kernelgraph as kg
-from kernelgraph.dsl.devices import open_device
+from kernelgraph.dsl.array.devices import open_device
 
 double = kg.kernel_graph(device="cuda")(lambda x: x * 2 + 1)
 on_cpu = kg.kernel_graph(device="cpu")(lambda x: x * 2 + 1)

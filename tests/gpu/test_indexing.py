@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.runtime.order import topk
+from kernelgraph.runtime.interpret.topk import topk
 
 pytestmark = pytest.mark.usefixtures("device")
 

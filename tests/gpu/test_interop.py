@@ -13,10 +13,10 @@ import pytest
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import kernelgraph as kg
-from kernelgraph.dsl import lending
-from kernelgraph.dsl.lending import SharedArray
-from kernelgraph.dsl.quick import MISSED
-from kernelgraph.runtime.devices import cuda_direct
+from kernelgraph.dsl.interop import device_sharing
+from kernelgraph.dsl.interop.device_sharing import SharedArray
+from kernelgraph.dsl.interop.fast_import import MISSED
+from kernelgraph.runtime.devices.cuda.graphs import one_launch
 
 N = 1 << 16
 CYCLES = 1_000_000_000  # some 0.5 s of a GPU
@@ -79,8 +79,8 @@ def test_without_the_handshake_the_slow_producer_is_overtaken(monkeypatch: pytes
         f(x).wait()
     torch.cuda.synchronize()
     other = kg.Stream("cuda")
-    monkeypatch.setattr(lending.Lender, "streams", lambda self: ())
-    monkeypatch.setattr(lending.Lender, "handle", lambda self: other.handle)
+    monkeypatch.setattr(device_sharing.Lender, "streams", lambda self: ())
+    monkeypatch.setattr(device_sharing.Lender, "handle", lambda self: other.handle)
     s = torch.cuda.Stream()
     with torch.cuda.stream(s):
         delay(s.cuda_stream)
@@ -95,7 +95,7 @@ two = kg.kernel_graph(lambda x, y: x * 2 + y, device="cuda")
 
 def settled(x: Any, y: Any) -> None:
     """`two` launches graphs on PyTorch's current stream from now on."""
-    for _ in range(cuda_direct.PLAIN + 8):
+    for _ in range(one_launch.PLAIN + 8):
         two(x, y).wait()
     assert two._last[0].direct((x, y)) is not MISSED
 
@@ -195,7 +195,7 @@ def test_calls_in_a_graph_of_torchs_without_being_told_the_stream() -> None:
     del g, out, z
     gc.collect()
     torch.cuda.synchronize()
-    assert len(kg.dsl.devices.open_device(("cuda", 0)).captures) == 0
+    assert len(kg.dsl.array.devices.open_device(("cuda", 0)).captures) == 0
 
 
 def test_torch_strides_dtypes_and_assignment() -> None:
@@ -265,7 +265,7 @@ def test_a_call_under_a_torch_stream_and_in_its_graph() -> None:
         np.testing.assert_allclose(out.cpu(), np.full(32, 64 * 3 * turn * 2 + 1))
     for total, _ in kept:
         np.testing.assert_allclose(total, 2048)
-    captures = kg.dsl.devices.open_device(("cuda", 0)).captures
+    captures = kg.dsl.array.devices.open_device(("cuda", 0)).captures
     assert len(captures) == 1
     del g, out, twice
     gc.collect()

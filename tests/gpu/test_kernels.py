@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from kernelgraph.compiler.kernel import LoopNest, Operand
-from kernelgraph.compiler.primitives import PRIMITIVES
-from kernelgraph.compiler.targets.cuda import cuda_kernel, row_width
-from kernelgraph.compiler.types import DTYPES
+from kernelgraph.compiler.core.types import DTYPES
+from kernelgraph.compiler.kernel.loop_nest import LoopNest, Operand
+from kernelgraph.compiler.kernel.primitives import PRIMITIVES
+from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel, row_width
 from tests.compiler.cuda_nests import F32, I64, Builder, array
-from tests.compiler.test_cuda_text import SEEDS, elementwise, layout_changes, reductions, softmax
+from tests.compiler.targets.cuda.test_cuda_text import SEEDS, elementwise, layout_changes, reductions, softmax
 from tests.gpu.gpu_runs import check_nest, run_nest
 
 some = settings(

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.runtime.devices import cuda_conditional, cuda_control
+from kernelgraph.runtime.devices.cuda.graphs import conditional_nodes, host_control_flow
 from tests.compiler.loop_programs import COUNTED, DECIDED, FUNCTIONS, multiplied, shrunk
-from tests.compiler.test_roll import PROGRAMS
+from tests.compiler.reroll.test_roll import PROGRAMS
 
 
 def leaves(value: Any) -> list[Any]:
@@ -31,7 +31,7 @@ def test_loops(function: Any, turns: int) -> None:
 def test_rolled_programs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, start = PROGRAMS[name]
     for least in (2, 1 << 30):
-        monkeypatch.setattr(cuda_control, "LEAST_LAUNCHES", least)
+        monkeypatch.setattr(host_control_flow, "LEAST_LAUNCHES", least)
         decorated = kg.kernel_graph(device="cuda")(lambda x: function(x, 12))
         for one, other in zip(leaves(decorated(start.copy())), leaves(function(start.copy(), 12)), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
@@ -54,8 +54,8 @@ def test_the_gpu_decides(function: Any, turns: int) -> None:
 @pytest.mark.parametrize("turns", [0, 1, 5, 6, 13, 300])
 @pytest.mark.parametrize("function", COUNTED)
 def test_the_gpu_counts(function: Any, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_control, "COUNTED", 1)
-    monkeypatch.setattr(cuda_conditional, "UNROLLED", 3)
+    monkeypatch.setattr(host_control_flow, "COUNTED", 1)
+    monkeypatch.setattr(conditional_nodes, "UNROLLED", 3)
     arrays = [np.random.default_rng(i).integers(-4, 5, 6).astype(np.float64) for i in range(3)]
     decorated = kg.kernel_graph(device="cuda")(lambda u: function(u, turns))
     for _ in range(2):

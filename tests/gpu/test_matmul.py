@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.compiler.builder import Builder
-from kernelgraph.compiler.interpret import interpret
-from kernelgraph.compiler.types import ArrayType
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.interpret import interpret
 from tests.gpu.gpu_runs import Call, plan_of
 
 pytestmark = pytest.mark.usefixtures("device")

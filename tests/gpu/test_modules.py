@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.devices import open_device
-from kernelgraph.runtime.devices import cuda_modules
-from tests.dsl.test_cuda_modules import numbered
+from kernelgraph.dsl.array.devices import open_device
+from kernelgraph.runtime.devices.cuda.modules import modules as cuda_modules
+from tests.dsl.jit.test_cuda_modules import numbered
 
 MANY = 300
 
@@ -49,7 +49,8 @@ def test_hundreds_of_functions_come_and_go(monkeypatch: pytest.MonkeyPatch) -> N
     assert loaded + cuda_modules.RECENT <= most <= loaded + cuda_modules.RECENT + 8
     assert emptied() == loaded
     assert "PYTEST_XDIST_WORKER" in os.environ or free(device) >= before  # others may take memory meanwhile
-    monkeypatch.setattr("kernelgraph.runtime.devices.cuda_compile.compile_cuda", lambda *a: pytest.fail("compiled"))
+    compiler = "kernelgraph.runtime.devices.cuda.compile.compile.compile_cuda"
+    monkeypatch.setattr(compiler, lambda *a: pytest.fail("compiled"))
     again = kg.kernel_graph(numbered(MANY), device="cuda")(x)
     np.testing.assert_allclose(again, numbered(MANY)(host), rtol=1e-12)
 

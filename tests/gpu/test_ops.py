@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.types import DTYPES, SHORT_NAMES
-from kernelgraph.runtime.program import Kernel
-
-from ..compiler.op_groups import Group, arguments, groups
-from ..end_to_end.op_accuracy import rounding_groups, sweep
-from ..end_to_end.op_device import (
+from kernelgraph.compiler.core.types import DTYPES, SHORT_NAMES
+from kernelgraph.runtime.program.program import Kernel
+from tests.compiler.op_groups import Group, arguments, groups
+from tests.end_to_end.op_accuracy import rounding_groups, sweep
+from tests.end_to_end.op_device import (
     check_constants,
     check_group,
     check_products,

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.pipeline import build
-from kernelgraph.runtime.machine import MACHINES
-from kernelgraph.runtime.schedule import schedule
+from kernelgraph.runtime.schedule.cost_model import MACHINES
+from kernelgraph.runtime.schedule.schedule import schedule
 from tests.compiler.stencils import KINDS, Stencil, graph_of, program_of, stencils
 from tests.gpu.gpu_runs import Call
 

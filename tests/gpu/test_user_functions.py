@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from tests.dsl.test_own_steps import CPP, running, scale_on_the_cpu
-from tests.dsl.test_user_functions import collatz, escape, parity, piecewise, root, turned
+from tests.dsl.api.test_own_steps import CPP, running, scale_on_the_cpu
+from tests.dsl.api.test_user_functions import collatz, escape, parity, piecewise, root, turned
 
 
 @pytest.fixture(autouse=True)

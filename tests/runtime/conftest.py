@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from native_runs import (
-    check_rest,
-)
-
-from kernelgraph.runtime.devices.cpu import CPUDevice
-from kernelgraph.runtime.library import LIBRARY
+from kernelgraph.runtime.devices.cpu.device import CPUDevice
+from kernelgraph.runtime.interpret.library_calls import LIBRARY
+from tests.runtime.native_runs import check_rest
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 
-from kernelgraph.runtime.plan import Launch, Plan, Record, Step, Wait
-from kernelgraph.runtime.program import (
+from kernelgraph.runtime.program.plan import Launch, Plan, Record, Step, Wait
+from kernelgraph.runtime.program.program import (
     Buffer,
     Int,
     Kernel,

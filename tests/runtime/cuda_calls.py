@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hypothesis import HealthCheck, settings
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.builder import Builder
-from kernelgraph.compiler.types import ArrayType
-from kernelgraph.runtime.batch import batched, packed
-from kernelgraph.runtime.devices import cuda
-from kernelgraph.runtime.machine import MACHINES
-from kernelgraph.runtime.schedule import schedule
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
-from cuda_fake import FakeBlas, FakeContext  # noqa: E402
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.runtime.devices.cuda import device as cuda
+from kernelgraph.runtime.schedule.batching import batched, packed
+from kernelgraph.runtime.schedule.cost_model import MACHINES
+from kernelgraph.runtime.schedule.schedule import schedule
+from tests.runtime.cuda_fake import FakeBlas, FakeContext
 
 relaxed = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -1,4 +1,4 @@
-"""A GPU in memory: stands where `cuda_context.Context` does, runs kernel text, and nothing earlier than it must.
+"""A GPU in memory: stands where `driver.context.Context` does, runs kernel text, and nothing earlier than it must.
 
 Work waits in its stream until somebody synchronises; then streams take turns at random, so what a plan forgets to
 order goes wrong. Kernels run in the emulator of the compiler's tests, on memory that is poisoned at first.
@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from kernelgraph.runtime.devices.cuda_driver import IF, NOT_READY, SUCCESS, KernelNode, LaunchConfig
-from kernelgraph.runtime.devices.cuda_properties import H200
-from kernelgraph.runtime.epilogue import product
-from kernelgraph.runtime.errors import OutOfMemory
-from kernelgraph.runtime.program import Kernel
+from kernelgraph.runtime.core.errors import OutOfMemory
+from kernelgraph.runtime.devices.cuda.driver.driver import IF, NOT_READY, SUCCESS, KernelNode, LaunchConfig
+from kernelgraph.runtime.interpret.matmul_epilogue import product
+from kernelgraph.runtime.program.gpu_properties import H200
+from kernelgraph.runtime.program.program import Kernel
 from tests.compiler.cuda_emulator import Pointer, run
 
 UNJOINED = 904  # what was forked in a capture is not joined
@@ -117,7 +117,7 @@ class FakeContext:
 
 
 class FakeDriver:
-    """The functions of `cuda_driver.Driver`. An operation is (label, function or None, event or None)."""
+    """The functions of `driver.driver.Driver`. An operation is (label, function or None, event or None)."""
 
     def __init__(self, context: FakeContext, rng: random.Random) -> None:
         self.context, self.rng = context, rng

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from kernelgraph.runtime.program import Buffer, Kernel, Program, Region, Task
+from kernelgraph.runtime.program.program import Buffer, Kernel, Program, Region, Task
 
 KERNEL = Kernel("k", "fake", "", ())
 WORD = 4  # every region is made of 4-byte elements at multiples of 4

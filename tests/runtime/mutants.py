@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
-from kernelgraph.runtime.plan import Launch, Plan, Record, Step, Wait
-from kernelgraph.runtime.program import Task
+from kernelgraph.runtime.program.plan import Launch, Plan, Record, Step, Wait
+from kernelgraph.runtime.program.program import Task
 
 
 def _without(plan: Plan, i: int) -> Plan:

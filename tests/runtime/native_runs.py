@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import random
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-from cpu_plans import (
+from kernelgraph.runtime.core.host_pool import as_numpy
+from kernelgraph.runtime.core.settings import override
+from kernelgraph.runtime.engine import engine as native
+from kernelgraph.runtime.program.program import Buffer, Int, Pointer, Task
+from tests.runtime.cpu_plans import (
     BLOCKED,
     HASH,
     hash_program,
@@ -21,11 +22,6 @@ from cpu_plans import (
     random_plan,
     region,
 )
-
-from kernelgraph.runtime import native
-from kernelgraph.runtime.pool import as_numpy
-from kernelgraph.runtime.program import Buffer, Int, Pointer, Task
-from kernelgraph.runtime.settings import override
 
 
 def check_rest():

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from random import Random
 
-from dags import WORD
-
-from kernelgraph.runtime.plan import Launch, Plan, Record, Step, Wait
-from kernelgraph.runtime.program import Library, Program, Region, Task, overlaps
+from kernelgraph.runtime.program.plan import Launch, Plan, Record, Step, Wait
+from kernelgraph.runtime.program.program import Library, Program, Region, Task, overlaps
+from tests.runtime.dags import WORD
 
 Call = tuple[int, int]  # (call, task)
 

@@ -1,0 +1,39 @@
+"""What work costs on a target, in bytes, flop-equivalents and microseconds: rough figures that rank choices."""
+
+from __future__ import annotations
+
+from ...runtime.core.frozen import dataclass
+from ...runtime.program.gpu_properties import GpuProperties
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """bandwidth: bytes per us of all cores together; flops: flop-equivalents per us; launch: us per task;
+    row_limit: longest row that one block keeps close (registers or cache); parallelism: parallel units that fill it;
+    split_length: longest reduction that one stage does, however few rows there are."""
+
+    bandwidth: float
+    flops: float
+    launch: float
+    row_limit: int
+    parallelism: int
+    split_length: int
+
+    @property
+    def flops_per_byte(self) -> float:
+        """Flop-equivalents that cost as much as moving one byte."""
+        return self.flops / self.bandwidth
+
+    def time(self, nbytes: float, flops: float) -> float:
+        """Microseconds of one task."""
+        return self.launch + max(nbytes / self.bandwidth, flops / self.flops)
+
+
+CPU = CostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16)  # two cores with 256-bit vectors or wider
+LANE_FLOPS = 1776.0  # flop-equivalents per us of a GPU's lane (an H200's float32 rate, measured), derated
+
+
+def gpu_model(gpu: GpuProperties) -> CostModel:
+    """Two blocks on each multiprocessor fill a GPU."""
+    flops = LANE_FLOPS * gpu.float_lanes * gpu.multiprocessors
+    return CostModel(gpu.bandwidth, flops, 2.0, 1 << 14, 2 * gpu.multiprocessors, 1 << 14)

@@ -1,0 +1,171 @@
+"""The supported dtypes, and `ArrayType`: a shape and a dtype, the unit of every cache key."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from ...runtime.core.frozen import dataclass
+
+DType: TypeAlias = np.dtype[Any]
+WeakType: TypeAlias = type[int] | type[float] | type[complex]
+
+bfloat16: DType = np.dtype(ml_dtypes.bfloat16)
+
+# Short names as in the Array API and in LLVM-like text; one entry per supported dtype.
+DTYPES: dict[str, DType] = {
+    "b1": np.dtype(np.bool_),
+    "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+    "f16": np.dtype(np.float16),
+    "bf16": bfloat16,
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "c64": np.dtype(np.complex64),
+    "c128": np.dtype(np.complex128),
+}
+SHORT_NAMES: dict[DType, str] = {dtype: short for short, dtype in DTYPES.items()}
+
+BOOL, INT64, UINT64 = DTYPES["b1"], DTYPES["i64"], DTYPES["u64"]
+FLOAT32, FLOAT64, COMPLEX128 = DTYPES["f32"], DTYPES["f64"], DTYPES["c128"]
+HALVES = (DTYPES["f16"], bfloat16)  # stored in 16 bits, computed in float32
+
+_KINDS = {dtype: "f" if dtype == bfloat16 else dtype.kind for dtype in SHORT_NAMES}
+_CANONICAL = {dtype: dtype for dtype in SHORT_NAMES}  # one object per dtype: `long` and `longlong` become one
+_WEAK_DEFAULTS: dict[type, DType] = {int: INT64, float: FLOAT64, complex: COMPLEX128}
+_INSTEAD = {  # what to write in place of an unsupported dtype, by kind
+    "O": "an array of numbers, such as np.asarray(x, dtype=np.float64)",
+    "U": "numbers; keep text outside the traced function",
+    "S": "numbers, or x.view(np.uint8)",
+    "T": "numbers; keep text outside the traced function",
+    "M": "x.view(np.int64)",
+    "m": "x.view(np.int64)",
+    "V": "one array per field, or x.astype(np.float32)",
+    "f": "x.astype(np.float64)",
+    "c": "x.astype(np.complex128)",
+}
+
+
+def dtype_of(dtype: Any) -> DType:
+    """The canonical supported dtype for anything `np.dtype` accepts. Raises TypeError, saying what to write instead."""
+    given = np.dtype(dtype)
+    found = _CANONICAL.get(given)
+    if found is not None:
+        return found
+    if not given.isnative:
+        raise TypeError(f"dtype {given} is not in native byte order; write x.astype(x.dtype.newbyteorder('='))")
+    instead = _INSTEAD.get(given.kind, "one of the supported dtypes")
+    raise TypeError(f"dtype {given} is not supported; write {instead}. Supported: {', '.join(map(str, SHORT_NAMES))}")
+
+
+def kind_of(dtype: DType) -> str:
+    """`b`, `i`, `u`, `f` (bfloat16 too) or `c`."""
+    return _KINDS[dtype]
+
+
+def bits_of(dtype: DType) -> int:
+    return 1 if dtype == BOOL else dtype.itemsize * 8
+
+
+def real_of(dtype: DType) -> DType:
+    """The dtype of the parts of a complex dtype; any other dtype itself."""
+    return _CANONICAL[np.dtype(f"f{dtype.itemsize // 2}")] if dtype.kind == "c" else dtype
+
+
+def complex_of(dtype: DType) -> DType:
+    """The complex dtype whose parts are float32 or float64; a complex dtype itself."""
+    return dtype if dtype.kind == "c" else _CANONICAL[np.dtype(f"c{dtype.itemsize * 2}")]
+
+
+def integer_of(dtype: DType, signed: bool = True) -> DType:
+    """The integer dtype of the same size."""
+    return _CANONICAL[np.dtype(f"{'i' if signed else 'u'}{dtype.itemsize}")]
+
+
+def result_type(*dtypes: DType | WeakType) -> DType:
+    """NumPy's promotion. The Python types int, float and complex stand for weak Python scalars (NEP 50).
+
+    Where NumPy knows no common dtype (bfloat16 with int16, say) it is the one that `np.add` computes in.
+    """
+    strong = [d for d in dtypes if isinstance(d, np.dtype)]
+    weak: list[Any] = [d for d in dtypes if not isinstance(d, np.dtype)]
+    if not strong:
+        return _WEAK_DEFAULTS[max(weak, key=list(_WEAK_DEFAULTS).index)]
+    try:
+        return dtype_of(np.result_type(*strong, *(w(0) for w in weak)))
+    except np.exceptions.DTypePromotionError:
+        found: Any = strong[0]
+        for other in [*strong[1:], *weak]:
+            found = np.add.resolve_dtypes((found, other, None))[2]
+        return dtype_of(found)
+
+
+_NORMAL: dict[Any, tuple[tuple[int, ...], DType]] = {}  # shapes and dtypes that are as they should be
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    """A shape (a tuple of Python ints, no negative ones) and a supported dtype; `ArrayType((3, 4), "f4")` normalises.
+
+    Raises TypeError for a dtype that is not supported and ValueError for a negative length.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    def __post_init__(self) -> None:
+        try:
+            known = _NORMAL.get((self.shape, self.dtype))
+        except TypeError:  # a list, say
+            known = None
+        if known is None:
+            known = self._normal()
+        object.__setattr__(self, "shape", known[0])
+        object.__setattr__(self, "dtype", known[1])
+
+    def _normal(self) -> tuple[tuple[int, ...], DType]:
+        """Shape and dtype as they should be, kept for the next time where they were so."""
+        shape = tuple(int(n) for n in self.shape)
+        if min(shape, default=0) < 0:
+            raise ValueError(f"negative length in shape {shape}")
+        found = shape, dtype_of(self.dtype)
+        if type(self.shape) is tuple and isinstance(self.dtype, np.dtype):
+            if len(_NORMAL) > 4096:
+                _NORMAL.clear()
+            _NORMAL[found] = found
+        return found
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def with_dtype(self, dtype: Any) -> ArrayType:
+        return ArrayType(self.shape, dtype)
+
+    def with_shape(self, *shape: int) -> ArrayType:
+        return ArrayType(shape, self.dtype)
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+def type_of(array: Any) -> ArrayType:
+    """The type of anything with `shape` and `dtype`."""
+    return ArrayType(array.shape, array.dtype)

@@ -1,0 +1,59 @@
+"""Graph -> Graph for a GPU: what running sums and products there are beside the kernels for real numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.types import ArrayType
+from ..graph.builder import Builder
+from ..graph.graph import Node, Value
+
+
+def cumulative(builder: Builder, node: Node, args: Sequence[Value], name: str) -> Value | None:
+    """cumulative_sum(a, include_initial=True) -> 0, then cumsum(a)"""
+    (a,), options = args, dict(node.attr("options"))
+    axis = options.get("axis", 0)
+    if 0 in a.shape or not a.shape:
+        return None
+    result = _running(builder, a, axis % len(a.shape), node, name)
+    if options.get("include_initial"):
+        shape = tuple(1 if i == axis % len(a.shape) else n for i, n in enumerate(a.shape))
+        first = builder.broadcast(builder.const(name == "cumprod", node.type.dtype), shape)
+        result = builder.concat([first, result], axis % len(a.shape))
+    return result
+
+
+def complex_running(builder: Builder, node: Node, args: Sequence[Value], name: str = "") -> Value | None:
+    """cumprod(z) -> products of 2, 4, 8, ... neighbours; cumsum(x, dtype=complex) -> cumsum of complex numbers"""
+    (a,), options = args, dict(node.attr("options"))
+    name = name or {"add": "cumsum", "multiply": "cumprod"}.get(options["ufunc"], "")
+    if node.type.dtype.kind != "c" or not name or 0 in a.shape or not a.shape:
+        return None
+    if name == "cumsum" and a.dtype == node.type.dtype:
+        return None  # there is a kernel
+    return _running(builder, a, (options.get("axis") or 0) % len(a.shape), node, name)
+
+
+def _running(builder: Builder, a: Value, axis: int, node: Node, name: str) -> Value:
+    dtype = node.type.dtype
+    if dtype.kind != "c":
+        return builder.host(name, [a], [ArrayType(a.shape, dtype)], axis=axis, dtype=dtype)[0]
+    x = builder.cast(a, dtype)
+    if name == "cumsum":
+        return builder.host(name, [x], [x.type], axis=axis)[0]
+    return _products(builder, x, axis)
+
+
+def _products(builder: Builder, x: Value, axis: int) -> Value:
+    """Each step multiplies by what ends a step before (Hillis and Steele, 1986): positions alone decide the order."""
+    n, rank, step = x.shape[axis], len(x.shape), 1
+    while step < n:
+
+        def part(start: int, length: int, x: Value = x) -> Value:
+            starts = [start if i == axis else 0 for i in range(rank)]
+            return builder.slice(x, starts, [1] * rank, [length if i == axis else m for i, m in enumerate(x.shape)])
+
+        later = builder.map("multiply", part(0, n - step), part(step, n - step))
+        x = builder.concat([part(0, step), later], axis)
+        step *= 2
+    return x

@@ -1,0 +1,329 @@
+"""Graph -> Graph for a GPU: sorts of complex numbers, lexsort, medians and quantiles become sorts of real numbers (or
+k-th values of them), lookups and arithmetic. Elsewhere NumPy does them on the host."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.types import INT64, ArrayType
+from ..graph.builder import Builder
+from ..graph.graph import Node, Value
+
+FEW = 5  # places of an order that are looked for one by one; for more, all is sorted
+MOST = 256  # quantiles at a time
+# alpha and beta of Hyndman and Fan, "Sample quantiles in statistical packages", 1996
+CONTINUOUS = {
+    "interpolated_inverted_cdf": (0, 1),
+    "hazen": (0.5, 0.5),
+    "weibull": (0, 0),
+    "median_unbiased": (1 / 3.0, 1 / 3.0),
+    "normal_unbiased": (3 / 8.0, 3 / 8.0),
+}
+ROUNDED: dict[str, Any] = {"lower": np.floor, "higher": np.ceil, "nearest": np.around}
+STEPS = {"inverted_cdf": 1, "closest_observation": 1.5}  # what their place is before, of n values
+
+
+def sort_complex(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """sort(z) -> z at argsort(z)"""
+    (a,) = args
+    axis = dict(node.attr("options")).get("axis", -1)
+    if a.dtype.kind != "c" or 0 in a.shape or not a.shape:
+        return None
+    x, order = _moved(builder, a, axis)
+    return builder.permute(_along(builder, x, order_of(builder, x)), np.argsort(order).tolist())
+
+
+def argsort_complex(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """argsort(z) -> a stable argsort of the imaginary parts, of the real parts, and of what is NaN of them"""
+    (a,) = args
+    axis = dict(node.attr("options")).get("axis", -1)
+    if a.dtype.kind != "c" or 0 in a.shape or not a.shape:
+        return None
+    x, order = _moved(builder, a, axis)
+    return builder.permute(order_of(builder, x), np.argsort(order).tolist())
+
+
+def lexsort(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """lexsort(keys) -> stable argsorts, the least key first"""
+    axis = dict(node.attr("options"))["axis"]
+    if 0 in args[0].shape or not args[0].shape:
+        return None
+    order: list[int] = []
+    places: Value | None = None
+    for key in args:
+        x, order = _moved(builder, key, axis)
+        places = order_of(builder, x, places)
+    assert places is not None
+    return builder.permute(places, np.argsort(order).tolist())
+
+
+def order_of(builder: Builder, x: Value, places: Value | None = None) -> Value:
+    """Stable argsort along the last axis, of `x` in an order that it has already."""
+    if x.dtype.kind != "c":
+        given = x if places is None else _along(builder, x, places)
+        (found,) = builder.host("argsort", [given], [ArrayType(x.shape, INT64)], axis=-1, kind="stable")
+        return found if places is None else _along(builder, places, found)
+    re, im = builder.map("real", x), builder.map("imag", x)
+    nans = builder.map("multiply", builder.cast(builder.map("isnan", re), "u1"), np.uint8(2))
+    nans = builder.map("add", nans, builder.cast(builder.map("isnan", im), "u1"))
+    for part in (im, re, nans):  # NumPy's order: R + Rj, R + nanj, nan + Rj, nan + nanj
+        places = order_of(builder, part, places)
+    assert places is not None
+    return places
+
+
+def median(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """median(a) -> the mean of the one or two values in the middle of the order"""
+    x = _rows(builder, node, args[0])
+    if x is None:
+        return None
+    n = x.shape[-1]
+    ordered, at = _in_order(builder, x, [(n - 1) // 2, n // 2, n - 1])
+    first, second, last = (_taken(builder, ordered, [at[i]]) for i in ((n - 1) // 2, n // 2, n - 1))
+    result = _mean(builder, first, first if n % 2 else second, n % 2)
+    if x.dtype.kind in "fc":
+        result = builder.map("where", builder.map("isnan", last), builder.cast(last, result.dtype), result)
+    return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
+
+
+def nanmedian(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """nanmedian(a) -> the mean of what lies in the middle of those that are not NaN"""
+    if args[0].dtype.kind != "f":
+        return median(builder, node, args) if args[0].dtype.kind in "iu" else None
+    x = _rows(builder, node, args[0])
+    if x is None:
+        return None
+    ordered, count = _sorted(builder, x), _count(builder, x)
+    below = builder.map("maximum", builder.map("subtract", count, np.int64(1)), np.int64(0))
+    middle = builder.map("minimum", count, np.int64(x.shape[-1] - 1))
+    middle = builder.map("minimum", builder.map("right_shift", count, np.int64(1)), middle)
+    first = _one_of_each(builder, ordered, builder.map("right_shift", below, np.int64(1)), x.shape[:-1])
+    second = _one_of_each(builder, ordered, middle, x.shape[:-1])
+    odd = builder.map("equal", builder.map("bitwise_and", count, np.int64(1)), np.int64(1))
+    result = builder.map("where", odd, first, _mean(builder, first, second, 0))
+    return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
+
+
+def quantile(builder: Builder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | None:
+    """quantile(a, q) -> values in places of the order that are known, put together as NumPy does"""
+    options = dict(node.attr("options"))
+    x = _rows(builder, node, args[0])
+    if x is None or len(args) != 1 or "q" not in options:
+        return None
+    q = _asked(options["q"], scale)
+    found = _virtual(x.shape[-1], q.reshape(-1), options["method"]) if 0 < q.size <= MOST else None
+    if found is None or (x.dtype.kind == "b" and found.dtype.kind == "f"):
+        return None
+    n = x.shape[-1]
+    if found.dtype.kind in "iu":
+        ordered, at = _in_order(builder, x, [*found.tolist(), n - 1])
+        result = _taken(builder, ordered, [at[i] for i in found.tolist()])
+    else:
+        before, after, t = _neighbours(found, n, options["method"])
+        ordered, at = _in_order(builder, x, [*before, *after, n - 1])
+        low, high = (_taken(builder, ordered, [at[i] for i in places]) for places in (before, after))
+        known = [_vector(builder, part, len(x.shape)) for part in (*_weights(x, t, options["q"]), t >= 0.5)]
+        result = _lerp(builder, low, high, known)
+    if x.dtype.kind == "f":
+        last = _taken(builder, ordered, [at[n - 1]])
+        result = builder.map("where", builder.map("isnan", last), builder.cast(last, result.dtype), result)
+    return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
+
+
+def nanquantile(builder: Builder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | None:
+    """nanquantile(a, q) -> as `quantile`, in places that the number of those that are not NaN decides"""
+    if args[0].dtype.kind != "f":
+        return quantile(builder, node, args, scale)
+    options = dict(node.attr("options"))
+    x = _rows(builder, node, args[0])
+    method = options["method"]
+    if x is None or len(args) != 1 or "q" not in options or method not in ("linear", *ROUNDED, *STEPS):
+        return None
+    q = _asked(options["q"], scale)
+    if not 0 < q.size <= MOST or q.dtype.kind != "f":
+        return None
+    ordered, count = _sorted(builder, x), _count(builder, x)
+    end = builder.map("maximum", builder.map("subtract", count, np.int64(1)), np.int64(0))
+    shape = (q.size, *x.shape[:-1])
+    of, known = count if method in STEPS else end, _vector(builder, q.reshape(-1), len(shape))
+    virtual = builder.map("multiply", builder.broadcast(of, shape), known)
+    if method != "linear":
+        found = _one_of_each(builder, ordered, _place(builder, virtual, end, method), shape)
+        return builder.reshape(builder.cast(found, node.type.dtype), node.type.shape)
+    over = builder.map("greater_equal", virtual, builder.cast(end, virtual.dtype))
+    floor = builder.cast(builder.map("floor", virtual), INT64)
+    before = builder.map("where", over, end, floor)
+    after = builder.map("where", over, end, builder.map("add", floor, np.int64(1)))
+    low, high = (_one_of_each(builder, ordered, places, shape) for places in (before, after))
+    t = builder.map("subtract", virtual, builder.map("where", over, np.float64(-1), builder.cast(floor, virtual.dtype)))
+    kind = x.dtype if type(options["q"]) in (int, float) else t.dtype
+    weights = [builder.cast(part, kind) for part in (t, builder.map("subtract", np.float64(1), t))]
+    result = _lerp(builder, low, high, [*weights, builder.map("greater_equal", t, np.float64(0.5))])
+    return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
+
+
+def _place(builder: Builder, virtual: Value, end: Value, method: str) -> Value:
+    """As `_virtual`, of numbers that are computed."""
+    kind = virtual.dtype.type
+    if method in STEPS:
+        index = builder.map("subtract", virtual, kind(STEPS[method]))
+        found = builder.map("ceil", index)
+        if method == "closest_observation":
+            half = builder.map("multiply", found, kind(0.5))
+            even = builder.map("equal", builder.map("floor", half), half)
+            moves = builder.map("logical_and", builder.map("equal", index, found), even)
+            found = builder.map("where", moves, builder.map("add", found, kind(1)), found)
+    else:
+        found = builder.map({"lower": "floor", "higher": "ceil", "nearest": "rint"}[method], virtual)
+    place = builder.map("maximum", builder.cast(found, INT64), np.int64(0))
+    return builder.map("minimum", place, end)
+
+
+# what they are made of
+
+
+def _moved(builder: Builder, a: Value, axis: int) -> tuple[Value, list[int]]:
+    """The array with this axis last, and the order of axes that makes it so."""
+    rank = len(a.shape)
+    order = [*(i for i in range(rank) if i != axis % rank), axis % rank]
+    return builder.permute(a, order), order
+
+
+def _along(builder: Builder, x: Value, places: Value) -> Value:
+    """take_along_axis along the last axis."""
+    last = len(x.shape) - 1
+    return builder.gather(x, [places], [last], list(range(last)), places.shape, checked=False)
+
+
+def _one_of_each(builder: Builder, x: Value, places: Value, shape: tuple[int, ...]) -> Value:
+    """x[..., places], one of each row; the places' axes are those of the rows, or these after one more."""
+    last = len(x.shape) - 1
+    return builder.gather(x, [places], [last], [i + len(shape) - last for i in range(last)], shape, checked=False)
+
+
+def _rows(builder: Builder, node: Node, a: Value) -> Value | None:
+    """The array with all axes of the call as one, the last; None for what NumPy has to do."""
+    axes = dict(node.attr("options")).get("axis")
+    rank = len(a.shape)
+    axes = tuple(range(rank)) if axes is None else tuple(i % rank for i in axes)
+    if 0 in a.shape or a.dtype.kind not in "biufc" or a.dtype.name == "float128":
+        return None
+    kept = [i for i in range(rank) if i not in axes]
+    n = math.prod(a.shape[i] for i in axes)
+    return builder.reshape(builder.permute(a, [*kept, *axes]), (*(a.shape[i] for i in kept), n)) if n < 2**31 else None
+
+
+def _sorted(builder: Builder, x: Value) -> Value:
+    if x.dtype.kind == "c":
+        return _along(builder, x, order_of(builder, x))
+    return builder.host("sort", [x], [x.type], axis=-1)[0]
+
+
+def _in_order(builder: Builder, x: Value, places: Sequence[int]) -> tuple[Value, dict[int, int]]:
+    """An array whose rows have the values in these places of their order, and where it has them."""
+    distinct = sorted(set(places))
+    if len(distinct) > FEW or x.dtype.kind == "c":
+        return _sorted(builder, x), {i: i for i in distinct}
+    type = ArrayType((*x.shape[:-1], len(distinct)), x.dtype)
+    return builder.host("kth", [x], [type], kth=tuple(distinct))[0], {i: at for at, i in enumerate(distinct)}
+
+
+def _taken(builder: Builder, x: Value, places: Sequence[int]) -> Value:
+    """x[..., places] with the axis of the places first."""
+    rows, rank = x.shape[:-1], len(x.shape)
+    if len(places) == 1:
+        one = builder.slice(x, (*[0] * (rank - 1), places[0]), [1] * rank, (*rows, 1))
+        return builder.reshape(one, (1, *rows))
+    return _one_of_each(builder, x, _vector(builder, np.array(places), rank), (len(places), *rows))
+
+
+def _vector(builder: Builder, values: np.ndarray[Any, Any], rank: int) -> Value:
+    """Known numbers along the first of so many axes: chosen by its index inside the kernel that needs them."""
+    result = builder.const(values[0])
+    index = builder.index((len(values), *[1] * (rank - 1)), 0)
+    for i in range(1, len(values)):
+        result = builder.map("where", builder.map("equal", index, np.int64(i)), builder.const(values[i]), result)
+    return result
+
+
+def _count(builder: Builder, x: Value) -> Value:
+    """How many of each row are not NaN."""
+    real = builder.map("logical_not", builder.map("isnan", x))
+    return builder.reduce("sum", builder.cast(real, INT64), (len(x.shape) - 1,))
+
+
+def _mean(builder: Builder, a: Value, b: Value, alone: int) -> Value:
+    """np.mean of two values (alone: of the first)."""
+    wide = {"b": "f8", "i": "f8", "u": "f8"}.get(a.dtype.kind, "f4" if a.dtype == np.float16 else a.dtype)
+    first, second = builder.cast(a, wide), builder.cast(b, wide)
+    total = first if alone else builder.map("add", first, second)
+    half = builder.map("divide", total, first.dtype.type(1 if alone else 2))
+    return builder.cast(half, a.dtype) if a.dtype == np.float16 else half
+
+
+def _asked(q: Any, scale: int) -> np.ndarray[Any, Any]:
+    return np.asarray(q) if scale == 1 else np.asarray(np.true_divide(q, scale))
+
+
+def _virtual(n: int, q: np.ndarray[Any, Any], method: str) -> np.ndarray[Any, Any] | None:
+    """Where quantiles lie among n values in order: between two of them if it is no integer."""
+    if method == "linear":
+        return np.asarray((n - 1) * q)
+    if method in ROUNDED:
+        return np.asarray(ROUNDED[method]((n - 1) * q).astype(np.intp))
+    if method in STEPS:
+        return _stepped(n * q - STEPS[method], method)
+    if method == "averaged_inverted_cdf":
+        return n * q - 1 if q.dtype.kind == "f" else None
+    if method == "midpoint":
+        return np.asarray(0.5 * (np.floor((n - 1) * q) + np.ceil((n - 1) * q)))
+    if method not in CONTINUOUS:
+        return None
+    alpha, beta = CONTINUOUS[method]
+    virtual = np.asarray(n * q + (alpha + q * (1 - alpha - beta)) - 1)
+    return virtual if virtual.dtype.kind == "f" else None
+
+
+def _stepped(index: np.ndarray[Any, Any], method: str) -> np.ndarray[Any, Any]:
+    """The place before if it is no further than that, else the next one."""
+    before = np.floor(index)
+    stays = index == before
+    if method == "closest_observation":
+        stays &= before % 2 == 1
+    return np.asarray(np.maximum(np.where(stays, before, before + 1), 0).astype(np.intp))
+
+
+def _neighbours(virtual: np.ndarray[Any, Any], n: int, method: str) -> tuple[list[int], list[int], Any]:
+    """The places before and after, and how far it is from the first to the second."""
+    before = np.floor(virtual)
+    after = before + 1
+    over, under = virtual >= n - 1, virtual < 0
+    before[over] = after[over] = -1
+    before[under] = after[under] = 0
+    t = virtual - before
+    if method == "midpoint":
+        t = np.where(virtual % 1 == 0, 0.0, 0.5)
+    elif method == "averaged_inverted_cdf":
+        t = np.where(t == 0, 0.5, 1.0)
+    places = [[int(i) % n for i in which] for which in (before, after)]
+    return places[0], places[1], t.astype(virtual.dtype)
+
+
+def _weights(x: Value, t: np.ndarray[Any, Any], q: Any) -> tuple[Any, Any]:
+    """t and 1 - t; a quantile that is a Python number takes the kind of floats that the values have."""
+    if type(q) not in (int, float):
+        return t, 1 - t
+    kind = x.dtype if x.dtype.kind == "f" else np.dtype("f8")
+    return t.astype(kind), (1 - t).astype(kind)
+
+
+def _lerp(builder: Builder, a: Value, b: Value, known: Sequence[Value]) -> Value:
+    """NumPy's a + (b - a) * t, from b where t is at least a half. known: t, 1 - t, and whether it is."""
+    t, rest, far = known
+    step = builder.map("subtract", b, a)
+    near = builder.map("add", a, builder.map("multiply", step, t))
+    return builder.map("where", far, builder.map("subtract", b, builder.map("multiply", step, rest)), near)

@@ -1,0 +1,290 @@
+"""Graph -> groups: which nodes one kernel computes and which it stores. A cover of the graph, not a rewrite.
+
+Consumers first: each node joins the group of its users where that saves traffic, is legal and recomputes little;
+then groups over one domain that read the same arrays are joined side by side. Every group stays acyclic with the rest:
+a node whose users are all in one group can create no path around it, any other merge is checked by a search.
+"""
+
+from __future__ import annotations
+
+from ..core.cost import CostModel
+from ..core.types import ArrayType
+from ..graph.graph import Graph
+from ..layout.index_maps import Map, identity, of_memory, renumber, through, touches
+from ..ops.table import OPS
+from ..targets.target import Target
+from .groups import MAX_NODES, MAX_STORES, Cover, Fusion, OpenGroup
+from .inplace_hazards import order_updates
+
+CHEAP = 4.0  # flop-equivalents that are always recomputed rather than stored
+SLOW = 1000.0  # flop-equivalents that are never computed twice: a row that is read twice loads them
+
+
+def fuse(graph: Graph, target: Target) -> Fusion:
+    """The groups of a graph that `materialize` has prepared."""
+    return Fuser(graph, target.model).run()
+
+
+class Fuser(Cover):
+    """Decides which node joins which group."""
+
+    def __init__(self, graph: Graph, model: CostModel) -> None:
+        super().__init__(graph)
+        self.model = model
+        self.why: list[str] = []
+
+    def run(self) -> Fusion:
+        for output in self.graph.outputs:
+            self.forced[output] = True
+        for number in range(len(self.graph.nodes) - 1, -1, -1):
+            node = self.graph.nodes[number]
+            kind = OPS[node.op].kind
+            if kind == "view":
+                self._view(number)
+            elif kind in ("library", "assembly"):
+                if self.readers[number] or self.forced[number]:
+                    self._opaque(number, kind)
+            elif kind in ("map", "gather") and (self.readers[number] or self.forced[number]):
+                self._map(number)
+            elif kind == "reduce" and (self.readers[number] or self.forced[number]):
+                self._reduce(number)
+        self._side_by_side()
+        order_updates(self)
+        return Fusion(tuple(self.in_order()), tuple(self.why))
+
+    # the three kinds of node
+
+    def _view(self, number: int) -> None:
+        """Views are free: every group that uses one looks through it."""
+        node = self.graph.nodes[number]
+        arg = node.args[0]
+        if self.forced[number]:
+            self.forced[arg] = True
+        if of_memory(node, self.type_of(arg)):
+            self.forced[arg] = True
+            self.readers[arg] |= self.readers_of(number)
+            for reader in self.readers_of(number):
+                self.groups[reader].gathers.add(arg)
+            return
+        for group in self.readers_of(number):
+            opened = self.groups[group]
+            self.readers[arg].add(group)
+            for m in opened.maps.get(number, ()):
+                self.use(arg, opened, through(node, self.type_of(arg), m))
+            if number in opened.gathers:
+                self.look_up(arg, opened)
+            carry = opened.carry.get(number, 0.0)
+            opened.carry[arg] = max(carry, opened.carry.get(arg, 0.0))
+
+    def _opaque(self, number: int, kind: str) -> None:
+        group = self.open(kind, self.type_of(number).shape, frozenset(), number)
+        group.stores.add(number)
+        self.settle(number, group)
+        for arg in dict.fromkeys(self.graph.nodes[number].args):
+            self.forced[arg] = True
+            self.readers[arg].add(group.number)
+
+    def _map(self, number: int) -> None:
+        readers = self.readers_of(number)
+        cost, shape = OPS[self.graph.nodes[number].op].cost, self.type_of(number).shape
+        kernels = [self.groups[r] for r in readers if self._inlines(r, number)]
+        if len(kernels) > 1:
+            kernels = self.join(kernels)
+            readers = self.readers_of(number)
+        for group in kernels:
+            self._expect_rows(number, group)
+        inline = [g for g in kernels if self._cheap_to_recompute(number, g, cost)]
+        every = len(inline) == len(readers) and not self.forced[number]
+        if every and (len(inline) == 1 or self._cheap_in_all(number, inline, cost)):
+            for group in inline:
+                self.compute(number, group, cost, cost * (len(inline) - 1) / len(inline))
+            return
+        for group in inline:  # stored where it is computed once per iteration
+            if self._canonical(number, group) and len(group.stores) < MAX_STORES and self.acyclic(number, group):
+                self.compute(number, group, cost)
+                group.stores.add(number)
+                self.settle(number, group)
+                return
+        group = self.open("kernel", shape, frozenset(), number)
+        self.compute(number, group, cost)
+        group.stores.add(number)
+        self.settle(number, group)
+
+    def _reduce(self, number: int) -> None:
+        node = self.graph.nodes[number]
+        source = self.type_of(node.args[0])
+        axes = frozenset(node.attr("axes"))
+        readers = self.readers_of(number)
+        kernels = [self.groups[r] for r in readers if self._inlines(r, number)]
+        if len(kernels) > 1:
+            kernels = self.join(kernels)
+            readers = self.readers_of(number)
+        for group in kernels:
+            alone = len(readers) == 1
+            if not (alone or self.acyclic(number, group)) or not self._take_reduction(
+                number, group, source.shape, axes
+            ):
+                continue
+            if not alone or self.forced[number]:
+                if len(group.stores) >= MAX_STORES:
+                    continue
+                group.stores.add(number)
+                self.settle(number, group)
+            group.computes.add(number)
+            self.use_all(node.args, group, {identity(source.shape)}, 0.0)
+            return
+        group = self.open("kernel", source.shape, axes, number)
+        group.maps[number] = {self._kept(source.shape, axes)}
+        group.computes.add(number)
+        group.stores.add(number)
+        self.settle(number, group)
+        self.use_all(node.args, group, {identity(source.shape)}, 0.0)
+
+    # may it join?
+
+    def _inlines(self, group: int, number: int) -> bool:
+        opened = self.groups[group]
+        inside = opened.kind == "kernel" and number in opened.maps and number not in opened.gathers
+        return inside and len(opened.computes) < MAX_NODES
+
+    def _cheap_to_recompute(self, number: int, group: OpenGroup, cost: float) -> bool:
+        """Evaluating it once per map and iteration must cost less than storing it and loading it back."""
+        times = len(group.maps[number])
+        if all(a < 0 for m in group.maps[number] for a, _, _ in m):
+            return True  # the same for every iteration
+        domain = ArrayType(group.domain, self.type_of(number).dtype).size
+        own = self.type_of(number).size
+        extra = cost * (times * domain - own) / max(own, 1)
+        if group.reduced and not any(touches(m, group.reduced) for m in group.maps[number]):
+            extra = cost * (times - 1)  # evaluated once per row
+        elif cost >= SLOW and self._sweeps_twice(group):
+            extra += cost
+        saved = 2 * self.type_of(number).dtype.itemsize * self.model.flops_per_byte
+        return max(extra, 0.0) + group.carry.get(number, 0.0) <= max(saved, CHEAP if times == 1 else 0.0)
+
+    def _sweeps_twice(self, group: OpenGroup) -> bool:
+        """Whether its rows are reduced, and then stored element by element."""
+        reduces = any(OPS[self.graph.nodes[n].op].kind == "reduce" for n in group.computes)
+        return reduces and any(touches(m, group.reduced) for n in group.stores for m in group.maps.get(n, ()))
+
+    def _expect_rows(self, number: int, group: OpenGroup) -> None:
+        """Turn an elementwise group into rows where what it takes once per row comes from a reduction of such rows:
+        the reduction will join it, and the node is then computed once per row."""
+        if group.reduced or len(group.maps[number]) != 1 or self.type_of(number).size == 1:
+            return
+        (m,) = group.maps[number]
+        moving = {axis for axis, _, _ in m}
+        free = frozenset(i for i, n in enumerate(group.domain) if n != 1 and i not in moving)
+        if free and self._comes_from_rows(number, group.domain, free) and self._rows_stay_close(group.domain, free):
+            group.reduced = free
+
+    def _comes_from_rows(self, number: int, shape: tuple[int, ...], axes: frozenset[int]) -> bool:
+        """Whether a reduction of `shape` over `axes` is found above the node, through work on one value per row."""
+        size, todo, seen = self.type_of(number).size, [number], {number}
+        while todo and len(seen) < 64:
+            for arg in self.graph.nodes[todo.pop()].args:
+                node = self.graph.nodes[arg]
+                if OPS[node.op].kind == "reduce" and self.type_of(node.args[0]).shape == shape:
+                    if axes == frozenset(i for i in node.attr("axes") if shape[i] != 1):
+                        return True
+                elif arg not in seen and node.type.size == size and OPS[node.op].kind in ("map", "gather", "view"):
+                    seen.add(arg)
+                    todo.append(arg)
+        return False
+
+    def _cheap_in_all(self, number: int, groups: list[OpenGroup], cost: float) -> bool:
+        """Recompute in every group instead of storing: its arguments are then read by each."""
+        node, own = self.graph.nodes[number], self.type_of(number)
+        leaves = sum(self.type_of(a).nbytes for a in dict.fromkeys(node.args))
+        stored = leaves + own.nbytes * (1 + len(groups))
+        repeated = cost * (len(groups) - 1) + sum(g.carry.get(number, 0.0) for g in groups)
+        again = leaves * len(groups) + repeated * own.size / self.model.flops_per_byte
+        if again > stored:
+            self.why.append(f"%{number} is stored: recomputing it in {len(groups)} kernels would cost more")
+        return again <= stored
+
+    def _canonical(self, number: int, group: OpenGroup) -> bool:
+        """Computed exactly once for each element, by an iteration that can store it."""
+        if len(group.maps[number]) != 1:
+            return False
+        (m,) = group.maps[number]
+        shape = self.type_of(number).shape
+        moving = [entry[0] for entry in m if entry[0] >= 0]
+        if [group.domain[axis] for axis in moving] != [n for n in shape if n != 1]:
+            return False
+        if any(step != 1 or start for axis, step, start in m if axis >= 0) or any(s for a, _, s in m if a < 0):
+            return False
+        full = [i for i, n in enumerate(group.domain) if n != 1]
+        rows = [i for i in full if i not in group.reduced]
+        return 0 not in shape and moving in (full, rows)
+
+    def _take_reduction(self, number: int, group: OpenGroup, shape: tuple[int, ...], axes: frozenset[int]) -> bool:
+        """Whether the group can compute the reduction of an array of `shape`; widens its domain where it must."""
+        kept = self._kept(shape, axes)
+        maps = group.maps[number]
+        if group.domain == shape and (not group.reduced or group.reduced == axes):
+            if maps != {kept}:
+                return False
+            feeds_rows = not group.reduced or self._feeds_loop(number, group)
+            if feeds_rows and not self._rows_stay_close(shape, axes):
+                self.why.append(f"%{number} is stored: its rows are too long to be read twice in one kernel")
+                return False
+            group.reduced = axes
+            return True
+        if group.reduced:
+            return False
+        own = [i for i, n in enumerate(group.domain) if n != 1]
+        rows = [i for i, n in enumerate(shape) if i not in axes and n != 1]
+        if [group.domain[i] for i in own] != [shape[i] for i in rows]:
+            return False
+        table = dict(zip(own, rows, strict=True))
+        if {renumber(m, table) for m in maps} != {kept}:
+            return False
+        group.domain, group.reduced = shape, axes
+        for node, old in group.maps.items():
+            group.maps[node] = {renumber(m, table) for m in old}
+        return True
+
+    def _feeds_loop(self, number: int, group: OpenGroup) -> bool:
+        """Whether, inside the group, the reduction is used by work that runs for every reduced element."""
+        todo, seen = [number], {number}
+        while todo:
+            for user in self.graph.users[todo.pop()]:
+                if user in seen or user not in group.maps or (user not in group.computes and not self.is_view(user)):
+                    continue
+                if user in group.computes and any(touches(m, group.reduced) for m in group.maps[user]):
+                    return True
+                seen.add(user)
+                if OPS[self.graph.nodes[user].op].kind != "reduce":
+                    todo.append(user)
+                elif user in group.computes:
+                    return True
+        return False
+
+    def _rows_stay_close(self, shape: tuple[int, ...], axes: frozenset[int]) -> bool:
+        """A row that is read again should come from registers or a cache, and rows should fill the machine."""
+        length = ArrayType(tuple(shape[i] for i in axes), self.type_of(0).dtype).size
+        rows = ArrayType(tuple(n for i, n in enumerate(shape) if i not in axes), self.type_of(0).dtype).size
+        inner = axes == frozenset(range(len(shape) - len(axes), len(shape)))
+        if length * rows <= 1 << 12:
+            return True
+        return inner and length <= self.model.row_limit and (rows >= self.model.parallelism or length <= 1 << 12)
+
+    def _side_by_side(self) -> None:
+        """Groups over one domain that load the same array at the same place read it once together."""
+        by_load: dict[tuple[int, Map], list[int]] = {}
+        for group in self.groups:
+            if group.number in self.merged or group.kind != "kernel":
+                continue
+            for number, maps in group.maps.items():
+                if number not in group.computes and self.type_of(number).size > 1 and not self.is_view(number):
+                    for m in sorted(maps):
+                        by_load.setdefault((number, m), []).append(group.number)
+        for numbers in by_load.values():
+            if len(numbers) > 1:
+                alive = {self.find(n): self.groups[self.find(n)] for n in numbers}
+                self.join(list(alive.values()))
+
+    def _kept(self, shape: tuple[int, ...], axes: frozenset[int]) -> Map:
+        rows = [i for i in range(len(shape)) if i not in axes]
+        return identity([shape[i] for i in rows], rows)

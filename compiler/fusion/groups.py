@@ -1,0 +1,209 @@
+"""What fusion decides on: groups, finished or still growing, and who reads, stores and follows what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...runtime.core.frozen import dataclass, field
+from ..core.types import ArrayType
+from ..graph.graph import Graph
+from ..layout.index_maps import Map, identity, is_view, pointwise, through
+
+MAX_STORES, MAX_LOADS, MAX_NODES = 8, 24, 512
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """kind: `kernel`, `library` or `assembly` (whose parts are stored in place). domain: the iteration space; reduced:
+    its reduced axes. computes: the nodes evaluated inside; stores: those written to memory."""
+
+    kind: str
+    domain: tuple[int, ...]
+    reduced: tuple[int, ...]
+    computes: tuple[int, ...]
+    stores: tuple[int, ...]
+
+    def __str__(self) -> str:
+        axes = f" reduce {self.reduced}" if self.reduced else ""
+        inner = ", ".join(f"%{n}" for n in self.computes[:12])
+        if len(self.computes) > 12:
+            inner += f" and {len(self.computes) - 12} more"
+        return f"{self.kind} over {self.domain}{axes}: computes {inner}; stores " + ", ".join(
+            f"%{n}" for n in self.stores
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """Groups in an order in which they can run. why: remarks on what was not fused, for `explain`."""
+
+    groups: tuple[Group, ...]
+    why: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([*(f"g{i}: {g}" for i, g in enumerate(self.groups)), *(f"# {w}" for w in self.why)])
+
+
+@dataclass(slots=True)
+class OpenGroup:
+    """A group that still grows. maps[n]: how the domain reads node n, computed here or loaded."""
+
+    number: int
+    kind: str
+    domain: tuple[int, ...]
+    reduced: frozenset[int]
+    maps: dict[int, set[Map]]
+    gathers: set[int] = field(default_factory=set)  # what is looked up at indices, and so in memory before
+    computes: set[int] = field(default_factory=set)
+    stores: set[int] = field(default_factory=set)
+    carry: dict[int, float] = field(default_factory=dict)  # flops recomputed per element on the way to a node
+    after: set[int] = field(default_factory=set)  # groups that read what this one stores
+
+    @property
+    def parallel(self) -> tuple[int, ...]:
+        return tuple(i for i in range(len(self.domain)) if i not in self.reduced)
+
+
+class Cover:
+    """Groups that grow over a graph: which nodes each reads and stores, and which come after which."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.groups: list[OpenGroup] = []
+        self.merged: dict[int, int] = {}  # group -> the group that took it in
+        self.readers: list[set[int]] = [set() for _ in graph.nodes]  # groups that use the node, inline or loaded
+        self.forced = [False] * len(graph.nodes)  # must be stored
+        self.home: dict[int, int] = {}  # stored node -> its group
+        self.below: list[int] = []  # for each group, as bits: itself, and all that come after it
+
+    def open(self, kind: str, domain: tuple[int, ...], reduced: frozenset[int], number: int) -> OpenGroup:
+        group = OpenGroup(len(self.groups), kind, domain, reduced, {number: {identity(domain)}})
+        self.groups.append(group)
+        self.below.append(1 << group.number)
+        return group
+
+    def compute(self, number: int, group: OpenGroup, cost: float, repeated: float = 0.0) -> None:
+        """repeated: this group's share of what is computed again in other groups, per element."""
+        group.computes.add(number)
+        carry = group.carry.get(number, 0.0) + cost * (len(group.maps[number]) - 1) + repeated
+        node = self.graph.nodes[number]
+        if node.op == "gather":
+            self.look_up(node.args[0], group)
+        for arg in dict.fromkeys(pointwise(node)):
+            for m in tuple(group.maps[number]):
+                self.use(arg, group, through(node, self.type_of(arg), m))
+            group.carry[arg] = max(carry, group.carry.get(arg, 0.0))
+
+    def use_all(self, args: tuple[int, ...], group: OpenGroup, maps: set[Map], carry: float) -> None:
+        for arg in args:
+            for m in maps:
+                self.use(arg, group, m)
+            group.carry[arg] = max(carry, group.carry.get(arg, 0.0))
+
+    def look_up(self, number: int, group: OpenGroup) -> None:
+        """A gather of the group reads the node, anywhere."""
+        group.gathers.add(number)
+        self.forced[number] = True
+        self.readers[number].add(group.number)
+
+    def use(self, number: int, group: OpenGroup, m: Map) -> None:
+        group.maps.setdefault(number, set()).add(m)
+        self.readers[number].add(group.number)
+
+    def settle(self, number: int, group: OpenGroup) -> None:
+        """`number` is stored by `group`: whoever else reads it comes after."""
+        self.home[number] = group.number
+        for reader in self.readers_of(number):
+            if reader != group.number:
+                self.order(group.number, reader)
+
+    def order(self, group: int, after: int) -> None:
+        """The group `after` comes after `group`, and so after all that this one comes after."""
+        self.groups[group].after.add(after)
+        self._extend(1 << group, self.below[after])
+
+    def _extend(self, groups: int, more: int) -> None:
+        """`more` comes after these groups and after all that they come after; both are bits."""
+        for number, below in enumerate(self.below):
+            if below & groups and more & ~below:
+                self.below[number] = below | more
+
+    def find(self, group: int) -> int:
+        while group in self.merged:
+            group = self.merged[group]
+        return group
+
+    def readers_of(self, number: int) -> set[int]:
+        found = {self.find(r) for r in self.readers[number]}
+        self.readers[number] = found
+        return set(sorted(found))
+
+    def acyclic(self, number: int, group: OpenGroup) -> bool:
+        """Whether `group` may store `number`: none of its other readers leads back to the group."""
+        others = {r for r in self.readers_of(number) if r != group.number}
+        return not any(self.reaches(r, group.number) for r in others)
+
+    def reaches(self, start: int, goal: int) -> bool:
+        """Whether `goal` is `start`, or comes after it."""
+        return bool(self.below[start] >> goal & 1)
+
+    def join(self, groups: list[OpenGroup]) -> list[OpenGroup]:
+        """Join groups over one domain that all use a node, where no path runs between them."""
+        kept: list[OpenGroup] = []
+        for group in sorted(groups, key=lambda g: g.number):
+            for other in kept:
+                if self._mergeable(other, group):
+                    self._merge(other, group)
+                    break
+            else:
+                kept.append(group)
+        return kept
+
+    def _mergeable(self, a: OpenGroup, b: OpenGroup) -> bool:
+        return (
+            a.kind == b.kind == "kernel"
+            and a.domain == b.domain
+            and a.reduced == b.reduced
+            and len(a.stores) + len(b.stores) <= MAX_STORES
+            and len(a.computes | b.computes) <= MAX_NODES
+            and len(a.maps.keys() | b.maps.keys()) - len(a.computes | b.computes) <= MAX_LOADS
+            and not self.reaches(a.number, b.number)
+            and not self.reaches(b.number, a.number)
+        )
+
+    def _merge(self, a: OpenGroup, b: OpenGroup) -> None:
+        for node, maps in b.maps.items():
+            a.maps.setdefault(node, set()).update(maps)
+            a.carry[node] = max(a.carry.get(node, 0.0), b.carry.get(node, 0.0))
+        a.gathers |= b.gathers
+        a.computes |= b.computes
+        a.stores |= b.stores
+        a.after |= b.after
+        self._extend(1 << a.number | 1 << b.number, self.below[a.number] | self.below[b.number])
+        self.merged[b.number] = a.number
+        for node in b.stores:
+            self.home[node] = a.number
+
+    def type_of(self, number: int) -> ArrayType:
+        return self.graph.nodes[number].type
+
+    def is_view(self, number: int) -> bool:
+        return is_view(self.graph.nodes[number])
+
+    def in_order(self) -> Iterator[Group]:
+        alive = {g.number: g for g in self.groups if g.number not in self.merged}
+        waiting: dict[int, int] = dict.fromkeys(alive, 0)
+        for group in alive.values():
+            group.after = {self.find(g) for g in group.after} - {group.number}
+            for following in group.after:
+                waiting[following] += 1
+        ready = sorted((min(alive[g].stores), g) for g, n in waiting.items() if n == 0)
+        while ready:
+            _, number = ready.pop(0)
+            g = alive[number]
+            yield Group(g.kind, g.domain, tuple(sorted(g.reduced)), tuple(sorted(g.computes)), tuple(sorted(g.stores)))
+            for following in sorted(g.after):
+                waiting[following] -= 1
+                if waiting[following] == 0:
+                    ready.append((min(alive[following].stores), following))
+            ready.sort()

@@ -1,0 +1,168 @@
+"""Updates in place: groups in, the orders that keep readers of overwritten memory before its writer out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..graph.graph import Node
+from ..layout.index_maps import FIXED, Map, only_units
+from ..ops.table import OPS
+from ..passes.materialize import Region, part_regions
+from .groups import Cover, OpenGroup
+
+
+class Conflict(Exception):
+    """Updates (by their number before `materialize`) that cannot be done in place: what they overwrite is read later,
+    or by the very kernel that writes it, at other elements."""
+
+    def __init__(self, updates: frozenset[int]) -> None:
+        super().__init__(f"updates {sorted(updates)} need a second buffer")
+        self.updates = updates
+
+
+Extent = tuple[tuple[int, int], ...]  # lowest and highest index along each axis
+
+
+def _extent(shape: Sequence[int], starts: Sequence[int], steps: Sequence[int]) -> Extent:
+    return tuple(
+        (start + min(0, step * (n - 1)), start + max(0, step * (n - 1)))
+        for n, start, step in zip(shape, starts, steps, strict=True)
+    )
+
+
+def _meet(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]) -> bool:
+    return all(low <= high2 and low2 <= high for (low, high), (low2, high2) in zip(a, b, strict=True))
+
+
+def order_updates(cover: Cover) -> None:
+    """Whoever reads memory that an update will overwrite comes before it. Raises Conflict where that cannot be."""
+    bad: set[int] = set()
+    nodes = cover.graph.nodes
+    for number, node in enumerate(nodes):
+        if node.op != "update" or number not in cover.home:
+            continue
+        writer = _writer(cover, node.args[1])
+        region = _extent(nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
+        version = node.args[0]
+        while True:  # this version and all older ones in the same memory
+            for held, reader, maps in _reads(cover, version, region):
+                if _safe(cover, cover.groups[reader], held, maps, node, region, writer):
+                    continue
+                if reader == writer or cover.reaches(writer, reader):
+                    bad.add(node.attr("origin"))
+                else:
+                    cover.order(reader, writer)
+            older = nodes[version]
+            for before in _earlier_writers(cover, version, region):
+                if before == writer or cover.reaches(writer, before):
+                    bad.add(node.attr("origin"))
+                else:
+                    cover.order(before, writer)
+            if older.op != "update":
+                break
+            version = older.args[0]
+    if bad:
+        raise Conflict(frozenset(bad))
+
+
+def _earlier_writers(cover: Cover, version: int, region: Extent) -> list[int]:
+    """The groups that wrote, for this version, elements that an update will write again."""
+    node = cover.graph.nodes[version]
+    if OPS[node.op].kind != "assembly":
+        return [cover.find(cover.home[version])]
+    parts = list(zip(node.args, part_regions(node), strict=True))
+    extents = [(p, _extent(cover.graph.nodes[p].type.shape, *at)) for p, at in parts[1 if node.op == "update" else 0 :]]
+    return [_writer(cover, p) for p, extent in extents if _meet(extent, region)]
+
+
+def _writer(cover: Cover, part: int) -> int:
+    """The group that stores a part of an assembly."""
+    return cover.find(cover.home[_stored(cover, part)])
+
+
+Read = tuple[int, int, set[Map] | None]  # (version, group, how the group's domain reads the version; None: anywhere)
+
+
+def _reads(cover: Cover, version: int, region: Extent) -> Iterator[Read]:
+    """Who reads this version, by itself or as a value that was stored as a part of it, where the region is."""
+    for reader in sorted(cover.readers_of(version)):
+        group = cover.groups[reader]
+        if group.kind != "assembly":
+            yield version, reader, None if version in group.gathers else group.maps.get(version)
+    for part, root, place in _parts(cover, version, region):
+        for reader in sorted(cover.readers_of(root)):
+            group = cover.groups[reader]
+            if group.kind != "assembly" and root not in group.computes:
+                maps = None if root in group.gathers else group.maps.get(root)
+                yield version, reader, _as_parts(cover, maps, part, root, place)
+
+
+def _parts(cover: Cover, version: int, region: Extent) -> Iterator[tuple[int, int, Region | None]]:
+    """(part, the node that is stored for it, its place; None: anywhere in the region) of an assembly."""
+    node, nodes = cover.graph.nodes[version], cover.graph.nodes
+    if OPS[node.op].kind != "assembly":
+        return
+    for part, place in list(zip(node.args, part_regions(node), strict=True))[node.op == "update" :]:
+        if _meet(_extent(nodes[part].type.shape, *place), region):
+            root = _stored(cover, part)
+            yield part, root, place
+            yield from ((inner, inner, None) for inner in _within(cover, root))
+
+
+def _within(cover: Cover, version: int) -> Iterator[int]:
+    """All that is stored in the memory of an assembly."""
+    node = cover.graph.nodes[version]
+    if OPS[node.op].kind == "assembly":
+        for root in (_stored(cover, part) for part in node.args):
+            yield root
+            yield from _within(cover, root)
+
+
+def _stored(cover: Cover, part: int) -> int:
+    return part if part in cover.home else cover.graph.nodes[part].args[0]
+
+
+def _as_parts(cover: Cover, maps: set[Map] | None, part: int, root: int, place: Region | None) -> set[Map] | None:
+    """The maps of what is stored for a part, as maps of the array that it is a part of."""
+    shape, stored = cover.type_of(part).shape, cover.type_of(root).shape
+    if maps is None or place is None or not only_units(shape, stored):
+        return None
+    found = set()
+    for m in maps:
+        moving = iter(entry for entry, n in zip(m, stored, strict=True) if n != 1)
+        own = [FIXED if n == 1 else next(moving) for n in shape]
+        found.add(tuple((a, s * step, at + b * step) for (a, s, b), at, step in zip(own, *place, strict=True)))
+    return found
+
+
+def _safe(
+    cover: Cover, group: OpenGroup, version: int, maps: set[Map] | None, update: Node, region: Extent, writer: int
+) -> bool:
+    """Whether the group reads no element that the update writes, or just the one that it writes itself."""
+    if maps is None:
+        return False
+    value = update.args[1]
+    root = (
+        value if value in group.maps else cover.graph.nodes[value].args[0] if cover.graph.nodes[value].args else value
+    )
+    for m in maps:
+        read = [
+            (start + min(0, step * (group.domain[a] - 1)), start + max(0, step * (group.domain[a] - 1)))
+            if a >= 0
+            else (start, start)
+            for a, step, start in m
+        ]
+        if not _meet(read, region):
+            continue
+        if group.number != writer or root != value:
+            return False
+        (own,) = group.maps[value] if len(group.maps[value]) == 1 else (None,)
+        at = zip(own or (), update.attr("starts"), update.attr("steps"), strict=False)
+        lengths = cover.graph.nodes[version].type.shape
+        wanted = tuple(
+            (-1, 0, 0) if n == 1 else (a, s * t if a >= 0 else 0, first + start * t)
+            for ((a, s, start), first, t), n in zip(at, lengths, strict=False)
+        )
+        if m != wanted:
+            return False
+    return True

@@ -1,0 +1,340 @@
+"""Builder: the only thing that makes nodes. Requests in; typed, broadcast nodes out, each made once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...runtime.program.custom_calls import Fresh, OwnKernel
+from ...runtime.program.user_function import Function
+from ..core.combiners import COMBINERS
+from ..core.types import INT64, ArrayType, WeakType
+from ..ops.table import OPS, resolve
+from .graph import Attrs, Graph, GraphError, Node, Value
+
+Scalar = bool | int | float | complex
+Operand = Value | Scalar | np.generic
+
+WEAK_DTYPES: dict[type, np.dtype[Any]] = {
+    bool: np.dtype(bool),
+    int: np.dtype(np.int64),
+    float: np.dtype(np.float64),
+    complex: np.dtype(np.complex128),
+}
+
+
+class Builder:
+    """Makes nodes: types them, broadcasts them, refuses nonsense, returns the old node for one that it has.
+
+    error: makes what is raised for nonsense, of a text and the built-in class that NumPy raises there (ValueError)."""
+
+    def __init__(
+        self,
+        name: str = "graph",
+        where: Callable[[], str] = lambda: "",
+        error: Callable[..., Exception] = GraphError,
+    ) -> None:
+        self.name = name
+        self.where = where
+        self.error = error
+        self.nodes: list[Node] = []
+        self.lines: list[str] = []
+        self.inputs: list[int] = []
+        self.numbers: list[int] = []
+        self._known: dict[tuple[Any, ...], int] = {}  # what a node is made of: that is hashed faster than the node
+
+    # sources
+
+    def input(self, type: ArrayType) -> Value:
+        """The caller's next array."""
+        value = self.add("input", (), type, (("index", len(self.inputs)),))
+        self.inputs.append(value.number)
+        return value
+
+    def scalar(self, kind: WeakType) -> Value:
+        """The caller's next Python number; its value is known only when the program runs."""
+        value = self.add("number", (), ArrayType((), WEAK_DTYPES[kind]), (("index", len(self.numbers)),))
+        self.numbers.append(value.number)
+        return Value(value.number, value.type, kind)
+
+    def const(self, value: Scalar | np.generic, dtype: Any = None) -> Value:
+        """A 0-d constant of `dtype` (default: the value's own)."""
+        wanted = np.dtype(dtype) if dtype is not None else np.asarray(value).dtype
+        try:
+            if type(value) is int and wanted.kind in "bO":
+                np.array(value, np.uint64 if value > 0 and wanted.kind == "O" else np.int64)  # as NumPy does
+            if type(value) is float and value:  # 0.0 is -0.0 to a cache
+                return self.add("const", (), ArrayType((), wanted), _float_constant(value, wanted))
+            with np.errstate(over="ignore"):
+                data = np.asarray(value).astype(wanted) if isinstance(value, np.generic) else np.array(value, wanted)
+        except OverflowError:
+            instead = f"convert the array first, e.g. x.astype({np.min_scalar_type(value)})"
+            place = f"{wanted}; {instead}" if wanted.kind != "O" else "64 bits; write it as a float"
+            raise self.error(f"the Python integer {value} does not fit {place}", OverflowError) from None
+        return self.add("const", (), ArrayType((), wanted), (("value", data.tobytes()),))
+
+    def index(self, shape: Sequence[int], axis: int) -> Value:
+        """int64 array of `shape` that holds each element's index along `axis`."""
+        return self.add("index", (), ArrayType(tuple(shape), np.dtype(np.int64)), (("axis", axis),))
+
+    # elementwise
+
+    def map(self, op: str, *args: Operand, dtype: Any = None, **attrs: Any) -> Value:
+        """Row `op` on broadcast arguments, in NumPy's loop for their dtypes (or for `dtype=`, as ufuncs take it)."""
+        shape = self.broadcast_shapes(op, [a.type.shape for a in args if isinstance(a, Value)])
+        try:
+            loop, result = _loop(op, tuple(_promotion_kind(a) for a in args), dtype)
+        except TypeError as error:
+            raise self.error(str(error), TypeError) from None
+        operands = [self.cast(self.value(a, to), to) for a, to in zip(args, loop, strict=True)]
+        key = tuple(sorted(attrs.items())) if attrs else ()
+        return self.add(op, tuple(v.number for v in operands), ArrayType(shape, result), key)
+
+    def value(self, arg: Operand, dtype: Any = None) -> Value:
+        """The operand as a node; a Python or NumPy scalar becomes a constant of `dtype`."""
+        if isinstance(arg, Value):
+            return arg
+        return self.const(arg, dtype if not isinstance(arg, np.generic) else None)
+
+    def cast(self, a: Value, dtype: Any) -> Value:
+        """astype: `a` itself where it has that dtype already."""
+        wanted = np.dtype(dtype)
+        if a.type.dtype == wanted:
+            return a if a.weak is None else Value(a.number, a.type)
+        node = self.nodes[a.number]
+        if node.op == "const":  # a constant stays a constant, converted by NumPy
+            with np.errstate(all="ignore"):
+                return self.const(np.frombuffer(node.attr("value"), a.dtype)[0].astype(wanted), wanted)
+        return self.add("cast", (a.number,), ArrayType(a.shape, wanted))
+
+    def call(self, function: Function, *args: Operand, where: Value | None = None) -> list[Value]:
+        """The results of a user's scalar function on broadcast arguments, which are cast to its arguments' dtypes.
+
+        where: the elements for which it is called; the others' results are of no use."""
+        row = "call_loop" if function.loops else "call"
+        values = [self.cast(self.value(a, d), d) for a, d in zip(args, function.arguments, strict=True)]
+        values += [] if where is None else [where]
+        shape = self.broadcast_shapes(function.source.name, [v.shape for v in values])
+        numbers = tuple(v.number for v in values)
+        return [
+            self.add(row, numbers, ArrayType(shape, np.dtype(d)), (("function", function), ("part", part)))
+            for part, d in enumerate(function.results)
+        ]
+
+    # views
+
+    def slice(self, a: Value, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Value:
+        """Element i of the result is element `starts + i * steps` of `a`."""
+        if (
+            tuple(shape) == a.type.shape
+            and all(s == 0 for s in starts)
+            and all(step == 1 or n <= 1 for step, n in zip(steps, shape, strict=True))
+        ):
+            return a
+        attrs = (("starts", tuple(starts)), ("steps", tuple(steps)))
+        return self.add("slice", (a.number,), ArrayType(tuple(shape), a.dtype), attrs)
+
+    def permute(self, a: Value, axes: Sequence[int]) -> Value:
+        """Axis i of the result is axis `axes[i]` of `a`."""
+        if tuple(axes) == tuple(range(len(a.shape))):
+            return a
+        shape = tuple(a.shape[i] for i in axes)
+        return self.add("permute", (a.number,), ArrayType(shape, a.dtype), (("axes", tuple(axes)),))
+
+    def broadcast(self, a: Value, shape: Sequence[int]) -> Value:
+        """NumPy's broadcast_to."""
+        wanted = tuple(shape)
+        if a.shape == wanted:
+            return a
+        if self.broadcast_shapes("broadcast_to", [a.shape, wanted]) != wanted:
+            raise self.error(f"an array of shape {a.shape} cannot be broadcast to {wanted}")
+        return self.add("broadcast", (a.number,), ArrayType(wanted, a.dtype))
+
+    def reshape(self, a: Value, shape: Sequence[int]) -> Value:
+        """The same elements in C order in another shape of the same size; one entry may be -1."""
+        wanted = tuple(int(n) for n in shape)
+        if sum(n == -1 for n in wanted) == 1:
+            rest = int(np.prod([n for n in wanted if n != -1], dtype=np.int64))
+            if rest == 0 or a.type.size % rest:
+                raise self.error(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.type.size} elements")
+            wanted = tuple(a.type.size // rest if n == -1 else n for n in wanted)
+        if any(n < 0 for n in wanted) or ArrayType(wanted, a.dtype).size != a.type.size:
+            raise self.error(f"an array of shape {a.shape} cannot be reshaped to {wanted}: {a.type.size} elements")
+        if wanted == a.shape:
+            return a
+        node = self.nodes[a.number]
+        if node.op == "reshape":
+            return self.reshape(self.at(node.args[0]), wanted)
+        return self.add("reshape", (a.number,), ArrayType(wanted, a.dtype))
+
+    def windows(self, a: Value, axis: int, length: int) -> Value:
+        """Element (..., i, ..., j) of the result, i along `axis` and j along a new last one of `length`, is element
+        (..., i + j, ...) of `a`."""
+        shape = (*(n - length + 1 if i == axis else n for i, n in enumerate(a.shape)), length)
+        return self.add("windows", (a.number,), ArrayType(shape, a.dtype), (("axis", axis), ("length", length)))
+
+    def concat(self, parts: Sequence[Value], axis: int) -> Value:
+        """Parts of one dtype and of equal shapes but for `axis`, one after another along it."""
+        first = parts[0]
+        for part in parts:
+            if len(part.shape) != len(first.shape) or any(
+                m != n for i, (m, n) in enumerate(zip(part.shape, first.shape, strict=True)) if i != axis
+            ):
+                shapes = ", ".join(str(p.shape) for p in parts)
+                raise self.error(f"concatenate needs equal shapes but for axis {axis}, got {shapes}")
+        if len(parts) == 1:
+            return first
+        length = sum(p.shape[axis] for p in parts)
+        shape = (*first.shape[:axis], length, *first.shape[axis + 1 :])
+        return self.add("concat", tuple(p.number for p in parts), ArrayType(shape, first.dtype), (("axis", axis),))
+
+    def update(self, base: Value, value: Value, starts: Sequence[int], steps: Sequence[int]) -> Value:
+        """`base` with the elements `starts + i * steps` replaced by `value[i]`, which has base's dtype and rank."""
+        if value.type.size == 0:
+            return base
+        attrs = (("starts", tuple(starts)), ("steps", tuple(steps)))
+        return self.add("update", (base.number, value.number), base.type, attrs)
+
+    # the rest
+
+    def reduce(self, op: str, a: Value, axes: Sequence[int], dtype: Any = None) -> Value:
+        """Reduce over `axes` (sorted, in range); the axes vanish. dtype: the result's, default as NumPy's."""
+        row = OPS[op]
+        try:
+            loop, result = resolve(row, [a.dtype], dtype)
+        except TypeError as error:
+            raise self.error(str(error), TypeError) from None
+        shape = tuple(n for i, n in enumerate(a.shape) if i not in axes)
+        if row.identity is None and any(a.shape[i] == 0 for i in axes):
+            raise self.error(f"zero-size array to reduction operation {op} which has no identity")
+        if not axes:  # each element alone: itself, or index 0
+            zero = COMBINERS[op].carries_index
+            alone = self.broadcast(self.const(0, result), shape) if zero else self.cast(a, loop[0])
+            return self.cast(alone, result)
+        source = self.cast(a, loop[0])
+        if source.dtype.kind == "c" and COMBINERS[op].primitive != "add":  # its two parts do not reduce on their own
+            return self.host("reduce", [source], [ArrayType(shape, result)], op=op, axes=tuple(axes))[0]
+        return self.add(op, (source.number,), ArrayType(shape, result), (("axes", tuple(axes)),))
+
+    def gather(
+        self, a: Value, indices: Sequence[Value], axes: Sequence[int], rest: Sequence[int], shape: Sequence[int],
+        checked: bool = True,
+    ) -> Value:  # fmt: skip
+        """The array of `shape` whose element at i is that of `a` at indices[k][i] along axis axes[k], and at i[r] along
+        each other axis of `a`, in order with the r of `rest`. indices: int64, of shapes that broadcast to `shape`.
+
+        checked: a negative index counts from the end, and one out of range is an IndexError where the call is
+        checked, else some element. Not checked: all must be in range."""
+        attrs = (("axes", tuple(axes)), ("rest", tuple(rest)), ("checked", checked))
+        args = (a.number, *(self.cast(i, INT64).number for i in indices))
+        return self.add("gather", args, ArrayType(tuple(shape), a.dtype), attrs)
+
+    def matmul(self, a: Value, b: Value) -> Value:
+        """Batched matrix product of (..., m, k) and (..., k, n), both of at least two axes, batches broadcast."""
+        if a.shape[-1] != b.shape[-2]:
+            raise self.error(
+                f"matmul: {a.shape} @ {b.shape} has {a.shape[-1]} columns against {b.shape[-2]} rows; "
+                "transpose one of them, or reshape"
+            )
+        try:
+            dtype = np.matmul.resolve_dtypes((a.dtype, b.dtype, None))[-1]
+        except TypeError:
+            dtype = np.result_type(a.dtype, b.dtype)
+        batch = self.broadcast_shapes("matmul", [a.shape[:-2], b.shape[:-2]])
+        shape = (*batch, a.shape[-2], b.shape[-1])
+        return self.add("matmul", (self.cast(a, dtype).number, self.cast(b, dtype).number), ArrayType(shape, dtype))
+
+    def host(self, function: str, args: Sequence[Value], types: Sequence[ArrayType], **options: Any) -> list[Value]:
+        """What row `function` of `runtime/interpret/library_calls.py`'s HOST table gives for the arrays and options
+        (hashable, in any order): one value for each of `types`. NumPy does it on the host."""
+        fixed = ("function", function), ("options", tuple(sorted(options.items())))
+        numbers = tuple(a.number for a in args)
+        return [self.add("host", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
+
+    def kernel(self, own: OwnKernel, args: Sequence[Value], writes: Sequence[Fresh]) -> list[Value]:
+        """What a GPU kernel of the user's writes, given these arrays: those that it reads, then initial values."""
+        numbers, fixed = tuple(a.number for a in args), (("own", own), ("writes", tuple(writes)))
+        types = [ArrayType(w.shape, np.dtype(w.dtype)) for w in writes]
+        return [self.add("kernel", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
+
+    def add(self, op: str, args: tuple[int, ...], type: ArrayType, attrs: Attrs = ()) -> Value:
+        """The node's number; an equal node is made once."""
+        key = (op, args, type.shape, type.dtype, attrs)
+        number = self._known.get(key)
+        if number is None:
+            if len(type.shape) > 64:
+                raise self.error(f"{op}: {len(type.shape)} dimensions; NumPy's arrays have at most 64; reshape first")
+            number = self._known[key] = len(self.nodes)
+            self.nodes.append(Node(op, args, type, attrs))
+            self.lines.append(self.where())
+        return Value(number, type)
+
+    def at(self, number: int) -> Value:
+        return Value(number, self.nodes[number].type)
+
+    def broadcast_shapes(self, op: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        first = shapes[0] if shapes else ()
+        if all(s == first for s in shapes):
+            return first
+        try:
+            return np.broadcast_shapes(*shapes)
+        except RuntimeError as error:  # NumPy's own limit of dimensions here
+            raise self.error(f"{op}: {error} Reshape first") from None
+        except ValueError:
+            text = " and ".join(map(str, shapes))
+            if max((math.prod(s) for s in shapes), default=0) >= 2**63:
+                raise self.error(f"{op}: arrays of shapes {text} have more elements than there can be") from None
+            raise self.error(f"{op}: shapes {text} do not broadcast; insert axes with x[:, None] or reshape") from None
+
+    def finish(self, outputs: Sequence[Value]) -> Graph:
+        """The graph of all that `outputs` need; inputs and numbers stay even when unused."""
+        keep = set(self.inputs) | set(self.numbers)
+        todo = [o.number for o in outputs]
+        while todo:
+            number = todo.pop()
+            if number not in keep:
+                keep.add(number)
+                todo.extend(self.nodes[number].args)
+        order = sorted(keep)
+        nodes, lines = tuple(self.nodes), tuple(self.lines)
+        new: Mapping[int, int] | range = range(len(nodes))
+        if len(order) < len(nodes):
+            new = places = {old: i for i, old in enumerate(order)}
+            kept = (nodes[old] for old in order)
+            nodes = tuple(Node(n.op, tuple(places[a] for a in n.args), n.type, n.attrs) for n in kept)
+            lines = tuple(lines[old] for old in order)
+        return Graph(
+            nodes,
+            tuple(new[i] for i in self.inputs),
+            tuple(new[i] for i in self.numbers),
+            tuple(new[o.number] for o in outputs),
+            lines,
+            self.name,
+        )
+
+
+@lru_cache(4096)
+def _loop(op: str, kinds: tuple[Any, ...], dtype: Any) -> Any:
+    """`resolve`, kept; of Python numbers alone, what NumPy makes of them."""
+    if all(isinstance(k, type) for k in kinds):
+        kinds = tuple(WEAK_DTYPES[k] for k in kinds)
+    return resolve(OPS[op], kinds, dtype)
+
+
+@lru_cache(4096)
+def _float_constant(value: float, dtype: np.dtype[Any]) -> Attrs:
+    with np.errstate(all="ignore"):
+        return (("value", np.array(value, dtype).tobytes()),)
+
+
+def _promotion_kind(arg: Operand) -> Any:
+    """What NumPy's promotion sees: the weak Python type, or the dtype."""
+    if isinstance(arg, Value):
+        return arg.weak if arg.weak is not None else arg.type.dtype
+    if isinstance(arg, np.generic):
+        return arg.dtype
+    return np.dtype(bool) if isinstance(arg, bool) else type(arg)

@@ -1,0 +1,225 @@
+"""Loops and branches as nodes: bodies that are graphs of their own, and how they are cut out of a graph being built.
+
+A loop node's arguments, in order: the initial values of what is carried; the arrays that windows slide over; the
+invariants; the count (where no number or flag decides); the numbers that the body takes after its first, the turn's.
+A branch node's: the flag; the inputs of both bodies; their numbers. A node of either is one part of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...runtime.core.frozen import dataclass
+from ..core.types import INT64, ArrayType
+from ..ops.table import OPS
+from .builder import Builder
+from .graph import Graph, Node, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A body's input is, at turn t, the slice of an array from `starts + t * moves`, in `steps`."""
+
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+    moves: tuple[int, ...]
+
+
+class _Bodies:
+    """What has bodies: hashed once."""
+
+    def __hash__(self) -> int:
+        if "_hash" not in self.__dict__:
+            self.__dict__["_hash"] = hash(tuple(self._fields()))
+        return int(self.__dict__["_hash"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_hash"}
+
+    def _fields(self) -> Iterator[Any]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Loop(_Bodies):
+    """body: its inputs are the carried values, the windows, the invariants; its outputs the new carried values, then
+    what each turn adds to the stacked results. count: the turns, or None; flag: a turn runs only while carried value 0,
+    a bool, is true."""
+
+    body: Graph
+    carried: int
+    windows: tuple[Window, ...] = ()
+    count: int | None = None
+    flag: bool = False
+
+    __hash__ = _Bodies.__hash__
+
+    def _fields(self) -> Iterator[Any]:
+        yield from (self.body, self.carried, self.windows, self.count, self.flag)
+
+    @property
+    def bodies(self) -> tuple[Graph, ...]:
+        return (self.body,)
+
+    @property
+    def counted(self) -> bool:
+        """Whether an argument says how many turns there are."""
+        return self.count is None and not self.flag
+
+    @property
+    def types(self) -> tuple[ArrayType, ...]:
+        """Of the results."""
+        found = [self.body.nodes[o].type for o in self.body.outputs]
+        stacked = [ArrayType((self.count or 0, *t.shape), t.dtype) for t in found[self.carried :]]
+        return (*found[: self.carried], *stacked)
+
+    def __str__(self) -> str:
+        turns = "while %0" if self.flag else "times the argument" if self.count is None else f"{self.count} times"
+        moving = "".join(f", window{w.starts}+t*{w.moves}" for w in self.windows).replace(" ", "")
+        return f"{turns}, carries {self.carried}{moving.replace(',window', ', window')}"
+
+
+@dataclass(frozen=True)
+class Branch(_Bodies):
+    """Two bodies with the same inputs, numbers and types of outputs; the first runs where the flag is true."""
+
+    bodies: tuple[Graph, Graph]
+
+    __hash__ = _Bodies.__hash__
+
+    def _fields(self) -> Iterator[Any]:
+        yield self.bodies
+
+    @property
+    def types(self) -> tuple[ArrayType, ...]:
+        return tuple(self.bodies[0].nodes[o].type for o in self.bodies[0].outputs)
+
+    def __str__(self) -> str:
+        return "two bodies"
+
+
+def add(builder: Builder, control: Loop | Branch, args: Sequence[Value]) -> list[Value]:
+    """The node of each result."""
+    op = "loop" if isinstance(control, Loop) else "branch"
+    numbers = tuple(a.number for a in args)
+    fixed = ("control", control)
+    return [builder.add(op, numbers, t, (fixed, ("part", i))) for i, t in enumerate(control.types)]
+
+
+def memory_args(node: Node) -> int:
+    """How many of a loop's or branch's arguments are read from memory; the rest are a count and numbers."""
+    control: Loop | Branch = node.attr("control")
+    numbers = len(control.bodies[0].numbers)
+    if isinstance(control, Branch):
+        return len(node.args) - numbers
+    return len(node.args) - (numbers - 1) - control.counted
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A body, and the nodes outside of it that fill its inputs after the placeholders, and its numbers."""
+
+    body: Graph
+    inputs: tuple[int, ...]
+    numbers: tuple[int, ...]
+
+
+def cut_bodies(
+    builder: Builder,
+    placeholders: Sequence[Sequence[Value]],
+    outputs: Sequence[Sequence[Value]],
+    first: int,
+    index: Value | None = None,
+    *,
+    hoist: bool = True,
+) -> list[Cut]:
+    """Bodies as graphs of their own, all with the same inputs and numbers.
+
+    placeholders[i]: what stands for the first inputs of body i; index: for its first number. first: nodes before it are
+    outside. hoist: nodes that depend on no placeholder are outside too; else all nodes from `first` on are inside."""
+    stand_ins = {v.number for values in placeholders for v in values} | ({index.number} if index else set())
+    inside: dict[int, bool] = {}
+    for number in range(first, len(builder.nodes)):
+        node = builder.nodes[number]
+        inside[number] = number in stand_ins or (not hoist and node.op not in ("input", "number", "placeholder"))
+        inside[number] = inside[number] or any(inside.get(a, False) for a in node.args)
+    every = [_needed(builder, inside, stand_ins, [o.number for o in values]) for values in outputs]
+    outer = sorted({n for order in every for n in order if not inside.get(n, False)})
+    kept = [n for n in outer if not is_cheap(builder.nodes, n)]
+    inputs = tuple(n for n in kept if builder.nodes[n].op != "number")
+    numbers = tuple(n for n in kept if builder.nodes[n].op == "number")
+    return [
+        Cut(_body(builder, values, index, order, inputs, numbers, results), inputs, numbers)
+        for values, order, results in zip(placeholders, every, outputs, strict=True)
+    ]
+
+
+def _needed(builder: Builder, inside: dict[int, bool], stand_ins: set[int], outputs: Sequence[int]) -> list[int]:
+    """What a body computes or takes, in order."""
+    found, todo = set[int](), list(outputs)
+    while todo:
+        number = todo.pop()
+        if number in found:
+            continue
+        found.add(number)
+        if number not in stand_ins and (inside.get(number, False) or is_cheap(builder.nodes, number)):
+            todo += builder.nodes[number].args
+    return sorted(found)
+
+
+def is_cheap(nodes: Sequence[Node], number: int) -> bool:
+    """Whether each turn had better make it again: constants, indices, views of them, and arithmetic on numbers."""
+    todo, seen = [number], set[int]()
+    single = nodes[number].type.size == 1
+    while todo:
+        n = todo.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        node = nodes[n]
+        kind = OPS[node.op].kind
+        if len(seen) > 32 or node.op in ("input", "placeholder") or (n == number and node.op == "number"):
+            return False
+        if not (kind in ("source", "view") or node.op == "cast" or (kind == "map" and single)):
+            return False
+        todo += node.args
+    return True
+
+
+def _body(
+    builder: Builder,
+    placeholders: Sequence[Value],
+    index: Value | None,
+    order: Sequence[int],
+    inputs: Sequence[int],
+    numbers: Sequence[int],
+    outputs: Sequence[Value],
+) -> Graph:
+    made = Builder("body")
+    line = ""
+    made.where = lambda: line
+    new: dict[int, Value] = {}
+    for placeholder in placeholders:
+        new[placeholder.number] = made.input(placeholder.type)
+    for number in inputs:
+        new[number] = made.input(builder.nodes[number].type)
+    if index is not None:
+        new[index.number] = number_of(made, index.type)
+    for number in numbers:
+        new[number] = number_of(made, builder.nodes[number].type)
+    for number in order:
+        if number not in new:
+            node, line = builder.nodes[number], builder.lines[number]
+            new[number] = made.add(node.op, tuple(new[a].number for a in node.args), node.type, node.attrs)
+    return made.finish([new[o.number] for o in outputs])
+
+
+def number_of(builder: Builder, type: ArrayType) -> Value:
+    """The next number of a body."""
+    value = builder.add("number", (), type, (("index", len(builder.numbers)),))
+    builder.numbers.append(value.number)
+    return value
+
+
+TURN = ArrayType((), INT64)

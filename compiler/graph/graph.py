@@ -1,0 +1,102 @@
+"""Graph: a tuple of typed nodes whose arguments point backwards. `compiler/graph/builder.py` makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...runtime.core.frozen import dataclass, field
+from ..core.types import ArrayType, WeakType
+
+Attrs = tuple[tuple[str, Any], ...]
+
+
+class GraphError(Exception):
+    """A request that makes no sense; the text says what is wrong and what to write. The dsl adds the user's line, where
+    it is not known yet."""
+
+    def __init__(self, message: str, kind: type[Exception] = ValueError, line: str = "") -> None:
+        super().__init__(message)
+        self.kind, self.line = kind, line
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One array. `args` are numbers of earlier nodes."""
+
+    op: str
+    args: tuple[int, ...]
+    type: ArrayType
+    attrs: Attrs = ()
+
+    def attr(self, name: str) -> Any:
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Equality and hash are structural. inputs: the nodes that the caller's arrays fill, in order; numbers: those that
+    his Python numbers fill; lines[i]: the user's `file:line` that made node i (takes no part in equality)."""
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[int, ...]
+    numbers: tuple[int, ...]
+    outputs: tuple[int, ...]
+    lines: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    name: str = field(default="graph", compare=False)
+
+    @cached_property
+    def users(self) -> tuple[tuple[int, ...], ...]:
+        """users[i]: the nodes that take node i as an argument, in order, each once."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for number, node in enumerate(self.nodes):
+            for arg in dict.fromkeys(node.args):
+                found[arg].append(number)
+        return tuple(map(tuple, found))
+
+    def lines_of_text(self) -> Iterator[str]:
+        """A line for each node; the bodies of a loop or branch follow its first one."""
+        shown: set[tuple[tuple[int, ...], int]] = set()
+        yield f"graph {self.name}({', '.join(f'%{i}' for i in (*self.inputs, *self.numbers))})"
+        for number, node in enumerate(self.nodes):
+            args = ", ".join(f"%{a}" for a in node.args)
+            attrs = "".join(f" {k}={_show(node, k, v)}" for k, v in node.attrs)
+            line = f"    # {self.lines[number]}" if self.lines and self.lines[number] else ""
+            yield f"  %{number}: {node.type} = {node.op}{' ' if args else ''}{args}{attrs}{line}"
+            for key, value in node.attrs:
+                if key == "control" and (node.args, id(value)) not in shown:
+                    shown.add((node.args, id(value)))
+                    yield from ("    " + text for body in value.bodies for text in body.lines_of_text())
+        yield "  return " + ", ".join(f"%{o}" for o in self.outputs)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines_of_text())
+
+
+def _show(node: Node, key: str, value: Any) -> str:
+    if key == "value" and isinstance(value, bytes):
+        return str(np.frombuffer(value, node.type.dtype)[0])
+    return f"({value})" if key == "control" else str(value).replace(" ", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A handle on a node of one builder. weak: the Python type whose promotion rules (NEP 50) the value follows."""
+
+    number: int
+    type: ArrayType
+    weak: WeakType | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.type.dtype

@@ -1,0 +1,177 @@
+"""The meaning of a Graph: its nodes evaluated one by one with NumPy. Everything else has to agree with this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...runtime.interpret.matmul_epilogue import product
+from ...runtime.interpret.numpy_calls import HOST
+from ...runtime.program.custom_calls import call_back
+from ..core.combiners import COMBINERS
+from ..ops.table import OPS
+from .control_flow import memory_args
+from .graph import Graph, Node
+
+Array = np.ndarray[Any, Any]
+
+
+def interpret(graph: Graph, arrays: Sequence[Any], numbers: Sequence[Any] = ()) -> list[Array]:
+    """The graph's outputs as C-contiguous arrays of their own. arrays and numbers fill its inputs and its numbers."""
+    values: list[Array] = []
+    with np.errstate(all="ignore"):
+        for node in graph.nodes:
+            args = [values[a] for a in node.args]
+            if node.op == "input":
+                value = np.asarray(arrays[node.attr("index")])
+            elif node.op == "number":
+                value = np.asarray(numbers[node.attr("index")], node.type.dtype)
+            else:
+                value = evaluate(node, args)
+            if value.shape != node.type.shape or value.dtype != node.type.dtype:
+                raise AssertionError(f"{node.op} gave {value.dtype}{list(value.shape)}, typed {node.type}")
+            values.append(value)
+    return [np.array(values[o], order="C", copy=True) for o in graph.outputs]
+
+
+def evaluate(node: Node, args: Sequence[Array]) -> Array:
+    """One node on NumPy arrays of its arguments' types."""
+    special = _STRUCTURAL.get(node.op)
+    if special is not None:
+        return np.asarray(special(node, *args))
+    if OPS[node.op].kind == "reduce":
+        return _reduce(node, args[0])
+    with np.errstate(all="ignore"):
+        result = reference(node.op)(*args, **dict(node.attrs))
+    return np.broadcast_to(np.asarray(result).astype(node.type.dtype, copy=False), node.type.shape)
+
+
+def reference(op: str) -> Callable[..., Any]:
+    """What NumPy does for a row."""
+    function = OPS[op].numpy
+    if function is None:
+        raise AssertionError(f"row {op} has no reference")
+    return function
+
+
+def _host(node: Node, *args: Array) -> Array:
+    results = HOST[node.attr("function")](*args, **dict(node.attr("options")))
+    return np.asarray(results[node.attr("part")] if isinstance(results, tuple) else results)
+
+
+def _loop(node: Node, *args: Array) -> Array:
+    """One part of a loop: all its turns, each an interpretation of the body."""
+    loop = node.attr("control")
+    count, memory = loop.count, memory_args(node)
+    if loop.counted:
+        count = int(args[memory])
+    body, numbers = loop.body, args[memory + loop.counted :]
+    carried = [np.array(a, order="C") for a in args[: loop.carried]]
+    split = loop.carried + len(loop.windows)
+    arrays, rest = args[loop.carried : split], args[split:memory]
+    stacked = [np.zeros(t.shape, t.dtype) for t in loop.types[loop.carried :]]
+    turn = 0
+    while bool(carried[0]) if loop.flag else turn < count:
+        seen = []
+        for array, window, number in zip(arrays, loop.windows, body.inputs[loop.carried :], strict=False):
+            starts = [s + turn * m for s, m in zip(window.starts, window.moves, strict=True)]
+            seen.append(take_slice(array, starts, window.steps, body.nodes[number].type.shape))
+        results = interpret(body, [*carried, *seen, *rest], [turn, *numbers])
+        carried = results[: loop.carried]
+        for out, part in zip(stacked, results[loop.carried :], strict=True):
+            out[turn] = part
+        turn += 1
+    return np.asarray((*carried, *stacked)[node.attr("part")])
+
+
+def _branch(node: Node, *args: Array) -> Array:
+    branch, memory = node.attr("control"), memory_args(node)
+    body = branch.bodies[0 if bool(args[0]) else 1]
+    return np.asarray(interpret(body, args[1:memory], args[memory:])[node.attr("part")])
+
+
+def _kernel(node: Node, *args: Array) -> Array:
+    own, writes = node.attr("own"), node.attr("writes")
+    if own.cpu is None:
+        raise AssertionError(f"the kernel {own.name} has no function for the CPU")
+    reads = len(args) - sum(w.starts is not None for w in writes)
+    return np.asarray(call_back(*args, callback=own.cpu, reads=reads, writes=writes)[node.attr("part")])
+
+
+def _reduce(node: Node, a: Array) -> Array:
+    axes, row = node.attr("axes"), COMBINERS[node.op]
+    if row.carries_index:
+        kept = [i for i in range(a.ndim) if i not in axes]
+        flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
+        return np.asarray(reference(node.op)(flat, axis=-1)).astype(node.type.dtype)
+    return np.asarray(row.ufunc.reduce(a, axis=axes, dtype=node.type.dtype))
+
+
+def take_slice(a: Array, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Array:
+    """The view whose element i is element `starts + i * steps` of `a`."""
+    key: list[Any] = []
+    for start, step, n in zip(starts, steps, shape, strict=True):
+        if n == 0:
+            key.append(slice(0, 0))
+        else:
+            stop = start + step * n
+            key.append(slice(start, stop if stop >= 0 else None, step))
+    return a[(*key, Ellipsis)]
+
+
+def _index(node: Node) -> Array:
+    axis = node.attr("axis")
+    shape = [1] * len(node.type.shape)
+    shape[axis] = -1
+    return np.broadcast_to(np.arange(node.type.shape[axis], dtype=np.int64).reshape(shape), node.type.shape)
+
+
+def _update(node: Node, base: Array, value: Array) -> Array:
+    result = base.copy()
+    take_slice(result, node.attr("starts"), node.attr("steps"), value.shape)[...] = value
+    return result
+
+
+def _assemble(node: Node, *parts: Array) -> Array:
+    result = np.zeros(node.type.shape, node.type.dtype)
+    for part, (starts, steps) in zip(parts, node.attr("regions"), strict=True):
+        take_slice(result, starts, steps, part.shape)[...] = part
+    return result
+
+
+def _gather(node: Node, a: Array, *indices: Array) -> Array:
+    shape = node.type.shape
+    at: dict[int, Array] = dict(zip(node.attr("axes"), indices, strict=True))
+    rest = iter(node.attr("rest"))
+
+    def along(axis: int) -> Array:
+        if axis in at:
+            return at[axis]
+        own = next(rest)
+        return np.arange(shape[own]).reshape([-1 if i == own else 1 for i in range(len(shape))])
+
+    found: Array = a[tuple(along(axis) for axis in range(a.ndim))]
+    return np.broadcast_to(found, shape)
+
+
+_STRUCTURAL: dict[str, Callable[..., Any]] = {
+    "const": lambda node: np.frombuffer(node.attr("value"), node.type.dtype)[0],
+    "index": _index,
+    "gather": _gather,
+    "slice": lambda node, a: take_slice(a, node.attr("starts"), node.attr("steps"), node.type.shape),
+    "permute": lambda node, a: a.transpose(node.attr("axes")),
+    "broadcast": lambda node, a: np.broadcast_to(a, node.type.shape),
+    "reshape": lambda node, a: a.reshape(node.type.shape),
+    "windows": lambda node, a: np.lib.stride_tricks.sliding_window_view(a, node.attr("length"), node.attr("axis")),
+    "concat": lambda node, *parts: np.concatenate(parts, axis=node.attr("axis")),
+    "update": _update,
+    "assemble": _assemble,
+    "matmul": lambda node, a, b, *bias: product(a, b, node.type.dtype, dict(node.attrs).get("epilogue", ()), *bias),
+    "host": _host,
+    "loop": _loop,
+    "branch": _branch,
+    "kernel": _kernel,
+    "cast": lambda node, a: a.astype(node.type.dtype),
+}

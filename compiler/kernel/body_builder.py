@@ -1,0 +1,254 @@
+"""The body builder: formulas over `Val` in, instructions of primitives (`compiler/kernel/primitives.py`) in phases out.
+
+Two things exist only at the edges: a complex value is a pair of reals, and float16 and bfloat16 are computed in
+float32 and rounded back after every op (`Body.apply`), as NumPy does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...runtime.program.user_function import Function
+from ..core.types import BOOL, FLOAT32, HALVES, INT64, DType, real_of
+from .constant_lifting import stays
+from .loop_nest import EFFECTS, LOOP, POINT, Instr, Phase, Reduction
+from .primitives import result_dtype
+from .value import Val
+
+
+class Expandable(Protocol):
+    """What `Body.apply` needs of a row of the op table."""
+
+    @property
+    def widen(self) -> bool:
+        """Whether 16-bit floats are computed in float32 (else the expansion takes them as they are)."""
+
+    def expand(self, body: Body, *vals: Val, **attrs: Any) -> Val:
+        """The formula."""
+
+
+class Body:
+    """Builds the phases of one kernel. Equal instructions are numbered once; what no store or reduction needs goes.
+
+    Values made in a LOOP phase are seen in that phase only. Outside `begin_phase` nothing can be emitted.
+    """
+
+    def __init__(self) -> None:
+        self._instrs: list[Instr] = []
+        self._phases: list[tuple[str, int, tuple[Reduction, ...]]] = []  # kind, end, reductions
+        self._kind: str | None = None
+        self._seen: dict[Instr, int] = {}  # of POINT phases
+        self._local: dict[Instr, int] = {}  # of the LOOP phase now open
+        self.asked: set[Instr] = set()  # literals whose value a formula depends on
+
+    # Phases
+
+    def begin_phase(self, kind: str) -> int:
+        """Opens a phase (POINT or LOOP) and gives its number."""
+        if self._kind is not None or kind not in (POINT, LOOP):
+            raise ValueError(f"cannot begin phase {kind!r} in {self._kind!r}")
+        self._kind = kind
+        return len(self._phases)
+
+    def end_phase(self, reductions: Sequence[Reduction] = ()) -> None:
+        """Closes the phase; `Reduction("sum", x.dtype, x.numbers)` reduces the value x of a LOOP."""
+        if self._kind is None or (reductions and self._kind != LOOP):
+            raise ValueError(f"cannot end phase {self._kind!r} with {len(reductions)} reductions")
+        self._phases.append((self._kind, len(self._instrs), tuple(reductions)))
+        self._kind = None
+        self._local.clear()
+
+    def finish(self) -> tuple[Phase, ...]:
+        """The phases, without the instructions that no store and no reduction needs, renumbered."""
+        if self._kind is not None:
+            raise ValueError("a phase is open")
+        live = [instr.op in EFFECTS for instr in self._instrs]
+        for _, _, reductions in self._phases:
+            for reduction in reductions:
+                for v in reduction.values:
+                    live[v] = True
+        for v in reversed(range(len(live))):
+            if live[v]:
+                for a in self._instrs[v].args:
+                    live[a] = True
+        number: dict[int, int] = {}
+        phases: list[Phase] = []
+        begin = 0
+        for kind, end, reductions in self._phases:
+            first, kept = len(number), []
+            for v in range(begin, end):
+                if live[v]:
+                    number[v] = len(number)
+                    instr = self._instrs[v]
+                    if len(number) <= v:  # something before it went
+                        args = tuple([number[a] for a in instr.args])
+                        instr = Instr(instr.op, instr.dtype, args, instr.attr)
+                    kept.append(instr)
+            moved = (Reduction(r.combine, r.dtype, tuple(number[v] for v in r.values)) for r in reductions)
+            phases.append(Phase(kind, first, tuple(kept), tuple(moved)))
+            begin = end
+        return tuple(phases)
+
+    # The one door
+
+    def _number(self, instr: Instr) -> int:
+        known = self._seen
+        if self._kind != POINT:
+            if self._kind is None:
+                raise ValueError("no phase is open")
+            found = known.get(instr)
+            if found is not None:
+                return found
+            known = self._local
+        number = known.setdefault(instr, len(self._instrs))
+        if number == len(self._instrs):
+            self._instrs.append(instr)
+        return number
+
+    def _source(self, op: str, dtype: DType, attr: Any) -> Val:
+        return Val(self, (self._number(Instr(op, dtype, (), attr)),), dtype)
+
+    def emit(self, name: str, *operands: Val | float, dtype: DType | None = None) -> Val:
+        """One primitive. Python numbers become constants of the dtype of the last operand that is a value.
+
+        Raises TypeError where the primitive does not take these dtypes.
+        """
+        vals: Any = operands
+        for x in operands:
+            if type(x) is not Val:
+                partner = next(v.dtype for v in reversed(operands) if isinstance(v, Val))
+                vals = [v if isinstance(v, Val) else self.const(v, partner) for v in operands]
+                break
+        result = result_dtype(name, tuple([v.dtype for v in vals]), dtype)
+        return Val(self, (self._number(Instr(name, result, tuple([v.numbers[0] for v in vals]))),), result)
+
+    # Sources and stores
+
+    def const(self, value: Any, dtype: DType) -> Val:
+        """A constant. An integer must fit its dtype (OverflowError)."""
+        if dtype.kind == "c":
+            number = complex(value)
+            return self.pair(self.const(number.real, real_of(dtype)), self.const(number.imag, real_of(dtype)))
+        return self._source("const", dtype, np.array(value, dtype).tobytes())
+
+    def constant(self, value: Val) -> Any:
+        """The NumPy scalar of a real constant, else None; a literal so looked at is a constant from now on."""
+        instr = self._instrs[value.numbers[0]]
+        if len(value.numbers) != 1 or instr.op not in ("const", "literal"):
+            return None
+        if instr.op == "literal":
+            self.asked.add(instr)
+        return np.frombuffer(instr.attr, instr.dtype)[0]
+
+    def literal(self, value: Any, dtype: DType) -> Val:
+        """A number of the program, which is a parameter of the kernel where it can be (see `constant_lifting`)."""
+        if dtype.kind == "c":
+            number = complex(value)
+            return self.pair(self.literal(number.real, real_of(dtype)), self.literal(number.imag, real_of(dtype)))
+        if stays(value, dtype):
+            return self.const(value, dtype)
+        if dtype in HALVES:  # no parameter has such a dtype; the cast back is exact
+            return self.literal(np.float32(value), FLOAT32).cast(dtype)
+        return self._source("literal", dtype, np.array(value, dtype).tobytes())
+
+    def load(self, operand: int, dtype: DType) -> Val:
+        """The element of an operand of this dtype; both parts of a complex one."""
+        real = real_of(dtype)
+        parts = [self._source("load", real, (operand, part)) for part in range(1 + (dtype.kind == "c"))]
+        return Val(self, tuple(p.numbers[0] for p in parts), dtype)
+
+    def gather(self, operand: int, dtype: DType, offset: Val) -> Val:
+        """The element of an operand of this dtype that lies `offset` (int64) elements beyond the one `load` gives."""
+        real, args = real_of(dtype), offset.numbers
+        parts = range(1 + (dtype.kind == "c"))
+        return Val(self, tuple(self._number(Instr("gather", real, args, (operand, part))) for part in parts), dtype)
+
+    def report(self, operand: int, value: Val, condition: Val) -> None:
+        """One of the values for which the condition holds is stored to an int64 operand that does not move."""
+        self._instrs.append(Instr("report", INT64, (value.numbers[0], condition.numbers[0]), (operand, 0)))
+
+    def store(self, operand: int, value: Val) -> None:
+        """Stores all parts; later loads of this operand are made anew."""
+        if self._kind is None:
+            raise ValueError("no phase is open")
+        for part, number in enumerate(value.numbers):
+            self._instrs.append(Instr("store", real_of(value.dtype), (number,), (operand, part)))
+        for seen in (self._seen, self._local):
+            for instr in [i for i in seen if i.op in ("load", "gather") and i.attr[0] == operand]:
+                del seen[instr]
+
+    def scalar(self, number: int, dtype: DType) -> Val:
+        """A run-time number; a complex one is the scalars `number` and `number + 1`."""
+        if dtype.kind == "c":
+            return self.pair(self.scalar(number, real_of(dtype)), self.scalar(number + 1, real_of(dtype)))
+        return self._source("scalar", dtype, number)
+
+    def index(self, axis: int) -> Val:
+        return self._source("index", INT64, axis)
+
+    def size(self, axis: int) -> Val:
+        return self._source("size", INT64, axis)
+
+    def result(self, phase: int, reduction: int, part: int = 0) -> Val:
+        """A finished reduction of an earlier phase; part 1 of argmin and argmax is the int64 index."""
+        dtype = INT64 if part else self._phases[phase][2][reduction].dtype
+        return self._source("result", dtype, (phase, reduction, part))
+
+    def call(self, function: Function, part: int, args: Sequence[Val]) -> Val:
+        """Result `part` of a function of values of its arguments' dtypes."""
+        dtypes = [np.dtype(r) for r in function.results]
+        first = sum(1 + (d.kind == "c") for d in dtypes[:part])
+        real, numbers = real_of(dtypes[part]), tuple(n for a in args for n in a.numbers)
+        halves = range(first, first + 1 + (dtypes[part].kind == "c"))
+        found = tuple(self._number(Instr("call", real, numbers, (function, half))) for half in halves)
+        return Val(self, found, dtypes[part])
+
+    # Compositions
+
+    def pair(self, re: Val, im: Val | float) -> Val:
+        im = im if isinstance(im, Val) else re.const(im)
+        return Val(self, re.numbers + im.numbers, np.dtype(f"c{2 * re.dtype.itemsize}"))
+
+    def select(self, condition: Val, a: Val | float, b: Val | float) -> Val:
+        partner = a if isinstance(a, Val) else b
+        if not isinstance(partner, Val):
+            raise TypeError("select of two Python numbers; give one of them a dtype")
+        a, b = (x if isinstance(x, Val) else self.const(x, partner.dtype) for x in (a, b))
+        if a.numbers == b.numbers:
+            return a
+        if len(a.numbers) == 2:
+            return self.pair(self.emit("select", condition, a.re, b.re), self.emit("select", condition, a.im, b.im))
+        return self.emit("select", condition, a, b)
+
+    def cast(self, x: Val, dtype: DType) -> Val:
+        """NumPy's astype: complex to real drops the imaginary part; 16-bit floats convert through float32.
+
+        float64 to float16 rounds once, to bfloat16 twice (through float32), as NumPy and ml_dtypes do.
+        """
+        if dtype == x.dtype:
+            return x
+        if x.dtype.kind == "c":
+            if dtype.kind == "c":
+                return self.pair(x.re.cast(real_of(dtype)), x.im.cast(real_of(dtype)))
+            return x.re.ne(0.0) | x.im.ne(0.0) if dtype == BOOL else x.re.cast(dtype)
+        if dtype.kind == "c":
+            re = x.cast(real_of(dtype))
+            return self.pair(re, 0.0)
+        if FLOAT32 not in (x.dtype, dtype) and (x.dtype in HALVES or (dtype in HALVES and not _direct(x.dtype, dtype))):
+            x = self.cast(x, FLOAT32)
+        return x if x.dtype == dtype else self.emit("cast", x, dtype=dtype)
+
+    def apply(self, op: Expandable, args: Iterable[Val], dtype: DType, attrs: Mapping[str, Any] | None = None) -> Val:
+        """A row of the op table on values of its loop dtypes, giving `dtype`."""
+        vals = list(args)
+        if op.widen:
+            vals = [v.cast(FLOAT32) if v.dtype in HALVES else v for v in vals]
+        return op.expand(self, *vals, **(attrs or {})).cast(dtype)
+
+
+def _direct(source: DType, target: DType) -> bool:
+    """Whether a cast to a 16-bit float rounds once: float64 to float16."""
+    return source.itemsize == 8 and source.kind == "f" and target == np.float16

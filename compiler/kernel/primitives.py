@@ -1,0 +1,300 @@
+"""The primitives that every target prints: a table of name -> (NumPy meaning, dtype rule), and their evaluator.
+
+Dtypes are bool, the integers, float32 and float64. float16 and bfloat16 values can only be loaded, stored, selected,
+cast and bitcast, and complex numbers are pairs of reals; see `compiler/kernel/body_builder.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from ...runtime.core.frozen import dataclass
+from ...runtime.program.user_function import vectorized
+from ..core.types import BOOL, DTYPES, FLOAT32, FLOAT64, HALVES, INT64, SHORT_NAMES, DType
+from .loop_nest import EFFECTS, LOOP, Instr, Phase, Reduction
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+FLOATS = frozenset({FLOAT32, FLOAT64})
+INTS = frozenset(d for d in SHORT_NAMES if d.kind in "iu")
+UINTS = frozenset(d for d in SHORT_NAMES if d.kind == "u")
+NUMBERS = FLOATS | INTS
+BITS = INTS | {BOOL}
+STORED = NUMBERS | {BOOL, *HALVES}
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """`numpy(*args, dtype)` gives its meaning on arrays.
+
+    accepts: the dtypes of its arguments, which are all the same (from argument `same_from` on); result: its dtype,
+    or None for that of the last argument, or "any" where the instruction says.
+    """
+
+    numpy: Callable[..., Any]
+    arity: int
+    accepts: frozenset[DType]
+    result: DType | Literal["any"] | None = None
+    same_from: int = 0
+
+
+def _with_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: function(*args[:-1])
+
+
+def _quot(a: Array, b: Array) -> Array:
+    return (a - np.fmod(a, b)) // b
+
+
+def _cast(x: Array, dtype: DType) -> Array:
+    if x.dtype in HALVES:
+        x = x.astype(np.float32)
+    return x != 0 if dtype == BOOL else x.astype(dtype)
+
+
+def _split(x: Array) -> tuple[Array, Array]:
+    """x as a sum of two numbers of half the digits (Dekker 1971)."""
+    c = 134217729.0 * x
+    high = c - (c - x)
+    return high, x - high
+
+
+def _fma(a: Array, b: Array, c: Array) -> Array:
+    """a*b + c, rounded once for float32; float64 is exact where c = -fl(a*b), and else twice rounded at worst."""
+    dtype = c.dtype
+    a, b, c = (np.asarray(x, np.float64) for x in (a, b, c))
+    product = a * b
+    (a1, a2), (b1, b2) = _split(a), _split(b)
+    low = ((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2
+    total = product + c
+    back = total - product
+    error = (product - (total - back)) + (c - back)
+    if dtype == FLOAT32:  # round to odd, so that the second rounding is the only one
+        even = (total.view(np.int64) & 1) == 0
+        target = np.where(error > 0, np.inf, -np.inf)
+        odd = np.where((error != 0) & even, np.nextafter(total, target), total)
+        return np.where(np.isfinite(total), odd, total).astype(np.float32)
+    exact = total + (error + low)
+    return np.where(np.isfinite(exact), exact, total)
+
+
+def _popcount(x: Array) -> Array:
+    found: Array = np.bitwise_count(x.view(np.dtype(f"u{x.dtype.itemsize}")))
+    return found
+
+
+def _mulhi(a: Array, b: Array) -> Array:
+    half = a.dtype.type(a.dtype.itemsize * 4)
+    mask = a.dtype.type((1 << int(half)) - 1)
+    a1, a0, b1, b0 = a >> half, a & mask, b >> half, b & mask
+    middle = a1 * b0 + (a0 * b0 >> half)
+    other = a0 * b1 + (middle & mask)
+    high: Array = a1 * b1 + (middle >> half) + (other >> half)
+    return high
+
+
+def _scalar_math(function: Callable[[float], float], overflow: float) -> Callable[..., Any]:
+    """A function of the math module over arrays, computed in float64."""
+
+    def one(x: float) -> float:
+        try:
+            return function(x)
+        except (ValueError, OverflowError):
+            return overflow
+
+    over = np.vectorize(one, otypes=[np.float64])
+    return lambda x, dtype: over(x.astype(np.float64)).astype(x.dtype)
+
+
+def _same(function: Callable[..., Any], accepts: frozenset[DType], arity: int = 2) -> Primitive:
+    return Primitive(_with_dtype(function), arity, accepts)
+
+
+def _compare(function: Callable[..., Any]) -> Primitive:
+    return Primitive(_with_dtype(function), 2, NUMBERS, BOOL)
+
+
+def _math(function: Callable[..., Any], arity: int = 1) -> Primitive:
+    return Primitive(_with_dtype(function), arity, FLOATS)
+
+
+PRIMITIVES: dict[str, Primitive] = {
+    "add": _same(np.add, NUMBERS),
+    "sub": _same(np.subtract, NUMBERS),
+    "mul": _same(np.multiply, NUMBERS),
+    "div": _same(np.divide, FLOATS),
+    "neg": _same(np.negative, NUMBERS, 1),
+    "quot": _same(_quot, INTS),
+    "rem": _same(np.fmod, INTS),
+    "and": _same(np.bitwise_and, BITS),
+    "or": _same(np.bitwise_or, BITS),
+    "xor": _same(np.bitwise_xor, BITS),
+    "not": _same(np.invert, BITS, 1),
+    "shl": _same(np.left_shift, INTS),
+    "shr": _same(np.right_shift, INTS),
+    "lt": _compare(np.less),
+    "le": _compare(np.less_equal),
+    "gt": _compare(np.greater),
+    "ge": _compare(np.greater_equal),
+    "eq": _compare(np.equal),
+    "ne": _compare(np.not_equal),
+    "select": Primitive(_with_dtype(np.where), 3, STORED, same_from=1),
+    "cast": Primitive(_cast, 1, STORED, "any"),
+    "bitcast": Primitive(lambda x, dtype: x.view(dtype), 1, STORED - {BOOL}, "any"),
+    "abs": _math(np.abs),
+    "sqrt": _math(np.sqrt),
+    "floor": _math(np.floor),
+    "ceil": _math(np.ceil),
+    "trunc": _math(np.trunc),
+    "rint": _math(np.rint),
+    "copysign": _math(np.copysign, 2),
+    "fma": _math(_fma, 3),
+    "maximum": _same(np.maximum, NUMBERS),
+    "minimum": _same(np.minimum, NUMBERS),
+    "exp": _math(np.exp),
+    "exp2": _math(np.exp2),
+    "expm1": _math(np.expm1),
+    "log": _math(np.log),
+    "log2": _math(np.log2),
+    "log10": _math(np.log10),
+    "log1p": _math(np.log1p),
+    "sin": _math(np.sin),
+    "cos": _math(np.cos),
+    "tan": _math(np.tan),
+    "asin": _math(np.arcsin),
+    "acos": _math(np.arccos),
+    "atan": _math(np.arctan),
+    "sinh": _math(np.sinh),
+    "cosh": _math(np.cosh),
+    "tanh": _math(np.tanh),
+    "asinh": _math(np.arcsinh),
+    "acosh": _math(np.arccosh),
+    "atanh": _math(np.arctanh),
+    "cbrt": _math(np.cbrt),
+    "erf": Primitive(_scalar_math(math.erf, math.nan), 1, FLOATS),
+    "erfc": Primitive(_scalar_math(math.erfc, math.nan), 1, FLOATS),
+    "lgamma": Primitive(_scalar_math(math.lgamma, math.inf), 1, FLOATS),
+    "pow": _math(np.power, 2),
+    "atan2": _math(np.arctan2, 2),
+    "hypot": _math(np.hypot, 2),
+    "fmod": _math(np.fmod, 2),
+    "popcount": Primitive(_with_dtype(_popcount), 1, INTS, DTYPES["u8"]),
+    "gcd": _same(np.gcd, UINTS),
+    "mulhi": _same(_mulhi, frozenset({DTYPES["u32"], DTYPES["u64"]})),
+}
+
+
+@cache
+def result_dtype(name: str, dtypes: tuple[DType, ...], wanted: DType | None = None) -> DType:
+    """The dtype that a primitive gives (`wanted` where it can give several). Raises TypeError if it does not fit."""
+    primitive, operand = PRIMITIVES[name], dtypes[-1]
+    if (
+        len(dtypes) != primitive.arity
+        or operand not in primitive.accepts
+        or any(d != operand for d in dtypes[primitive.same_from :])
+        or any(d != BOOL for d in dtypes[: primitive.same_from])
+    ):
+        raise TypeError(f"primitive {name} does not take ({', '.join(map(str, dtypes))})")
+    if primitive.result is None:
+        return operand
+    if primitive.result != "any":
+        return primitive.result
+    if wanted not in STORED or (name == "bitcast" and (wanted == BOOL or wanted.itemsize != operand.itemsize)):
+        raise TypeError(f"primitive {name} does not give {wanted} from {operand}")
+    return wanted
+
+
+Load: TypeAlias = Callable[[int, int], Array]
+Store: TypeAlias = Callable[[int, int, Array], None]
+Gather: TypeAlias = Callable[[int, int, Array], Array]
+
+
+def evaluate(
+    phases: Sequence[Phase],
+    shape: Sequence[int],
+    parallel: int,
+    load: Load,
+    store: Store,
+    scalars: Sequence[Any] = (),
+    gather: Gather | None = None,
+) -> None:
+    """Run a kernel's phases with NumPy over all points of `shape` (parallel axes, then reduced axes) at once.
+
+    load(operand, part) gives an array that broadcasts against shape; store(operand, part, value) takes one of the
+    shape's rank, whose reduced axes have length 1 where it was stored in a POINT phase. gather(operand, part, i) gives
+    the elements i beyond those that load would.
+    """
+    reduced = tuple(range(parallel, len(shape)))
+    values: dict[int, Array] = {}
+    results: dict[tuple[int, int, int], Array] = {}
+    sources: dict[str, Callable[[Instr], Array]] = {
+        "const": lambda i: np.frombuffer(i.attr, i.dtype),
+        "load": lambda i: np.asarray(load(*i.attr)),
+        "scalar": lambda i: np.full(1, scalars[i.attr], i.dtype),
+        "index": lambda i: np.arange(shape[i.attr]).reshape([-1 if a == i.attr else 1 for a in range(len(shape))]),
+        "size": lambda i: np.full(1, shape[i.attr], INT64),
+        "result": lambda i: results[i.attr],
+    }
+    for number, phase in enumerate(phases):
+        points = tuple(n if phase.kind == LOOP or a < parallel else 1 for a, n in enumerate(shape))
+        for at, instr in enumerate(phase.instrs, phase.first):
+            if instr.op == "store":
+                operand, half = instr.attr
+                store(operand, half, np.broadcast_to(values[instr.args[0]], points))
+            elif instr.op == "report":
+                value, bad = (np.broadcast_to(values[a], points) for a in instr.args)
+                if bad.any():
+                    store(instr.attr[0], 0, value[bad][:1].reshape((1,) * len(points)))
+            elif instr.op == "gather":
+                assert gather is not None
+                values[at] = gather(instr.attr[0], instr.attr[1], np.broadcast_to(values[instr.args[0]], points))
+            elif instr.op in sources:
+                values[at] = np.atleast_1d(sources[instr.op](instr))
+            else:
+                with np.errstate(all="ignore"):
+                    args = [values[a] for a in instr.args]
+                    run = PRIMITIVES[instr.op].numpy if instr.op != "call" else partial(_call, instr)
+                    values[at] = np.asarray(run(*args, instr.dtype))
+            if instr.op not in EFFECTS and values[at].dtype != instr.dtype:
+                raise TypeError(f"v{at} is {values[at].dtype}, not {instr.dtype}: {instr}")
+        for r, reduction in enumerate(phase.reductions):
+            parts = [np.broadcast_to(values[v], points) for v in reduction.values]
+            for part, value in enumerate(_reduce(reduction, parts, reduced)):
+                results[number, r, part] = value
+
+
+def _call(instr: Instr, *args: Any) -> Array:
+    """A result of a user's scalar function; a complex value comes, and goes, as two."""
+    function, wanted = instr.attr
+    given, rest = [], list(args[:-1])
+    for dtype in map(np.dtype, function.arguments):
+        re = rest.pop(0)
+        given.append(re + 1j * rest.pop(0) if dtype.kind == "c" else re)
+    given += rest  # whether it is called
+    halves = [
+        (k, half) for k, r in enumerate(function.results) for half in (("real", "imag") if r[0] == "c" else ("",))
+    ]
+    part, half = halves[wanted]
+    result = vectorized(function, part, *given)
+    return np.asarray(getattr(result, half)) if half else result
+
+
+def _reduce(reduction: Reduction, parts: Sequence[Array], axes: tuple[int, ...]) -> tuple[Array, ...]:
+    row, dtype = reduction.combiner, reduction.dtype
+    if row.carries_index:
+        return _arg_reduce(parts[0], parts[1], axes, row.ufunc)
+    empty = {"initial": row.identity(dtype)} if 0 in (parts[0].shape[a] for a in axes) else {}
+    return (row.ufunc.reduce(parts[0], axis=axes, keepdims=True, dtype=dtype, **empty),)
+
+
+def _arg_reduce(value: Array, index: Array, axes: tuple[int, ...], join: np.ufunc) -> tuple[Array, Array]:
+    """The least (greatest) value and the least index that has it; NaN comes before every number."""
+    best = join.reduce(value, axis=axes, keepdims=True)
+    hit = (value == best) | ((value != value) & (best != best))
+    last = np.iinfo(np.int64).max
+    return best, np.min(np.where(hit, index, last), axis=axes, keepdims=True)

@@ -1,0 +1,159 @@
+"""Val: one value of a kernel's body, whose operators and methods write primitives into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...runtime.program.user_function import Function
+from ..core.types import DType, bits_of, integer_of, real_of
+
+if TYPE_CHECKING:
+    from .body_builder import Body
+
+
+def _primitive(name: str) -> Callable[..., Val]:
+    def method(self: Val, *others: Val | float) -> Val:
+        return self.body.emit(name, self, *others)
+
+    return method
+
+
+class Val:
+    """One value of a body: its number (two for complex: real and imaginary part) and dtype.
+
+    Python operators and methods write primitives; a Python number takes the dtype of its partner. Complex values have
+    only `re`, `im` and `parts`. `==` is Python's; the primitive is `a.eq(b)`.
+    """
+
+    __slots__ = ("body", "dtype", "numbers")
+
+    def __init__(self, body: Body, numbers: tuple[int, ...], dtype: DType) -> None:
+        self.body, self.numbers, self.dtype = body, numbers, dtype
+
+    def __repr__(self) -> str:
+        return f"<{self.dtype} {', '.join(f'v{n}' for n in self.numbers)}>"
+
+    @property
+    def re(self) -> Val:
+        return Val(self.body, self.numbers[:1], real_of(self.dtype))
+
+    @property
+    def im(self) -> Val:
+        return Val(self.body, self.numbers[1:], real_of(self.dtype))
+
+    @property
+    def parts(self) -> tuple[Val, Val]:
+        return self.re, self.im
+
+    @property
+    def bits(self) -> int:
+        return bits_of(self.dtype)
+
+    @property
+    def known(self) -> Any:
+        """The value of a real constant, else None. A number that is looked at stays in the text: the formula is its."""
+        return self.body.constant(self)
+
+    def const(self, value: Any) -> Val:
+        """A constant of this value's dtype."""
+        return self.body.const(value, self.dtype)
+
+    def cast(self, dtype: DType) -> Val:
+        return self.body.cast(self, dtype)
+
+    def bitcast(self, dtype: DType) -> Val:
+        return self if dtype == self.dtype else self.body.emit("bitcast", self, dtype=dtype)
+
+    def as_bits(self, signed: bool = True) -> Val:
+        """The same bits as an integer."""
+        return self.bitcast(integer_of(self.dtype, signed))
+
+    def __add__(self, other: Val | float) -> Val:
+        return self.body.emit("add", self, other)
+
+    def __radd__(self, other: float) -> Val:
+        return self.body.emit("add", other, self)
+
+    def __sub__(self, other: Val | float) -> Val:
+        return self.body.emit("sub", self, other)
+
+    def __rsub__(self, other: float) -> Val:
+        return self.body.emit("sub", other, self)
+
+    def __mul__(self, other: Val | float) -> Val:
+        return self.body.emit("mul", self, other)
+
+    def __rmul__(self, other: float) -> Val:
+        return self.body.emit("mul", other, self)
+
+    def __truediv__(self, other: Val | float) -> Val:
+        return self.body.emit("div", self, other)
+
+    def __rtruediv__(self, other: float) -> Val:
+        return self.body.emit("div", other, self)
+
+    def __neg__(self) -> Val:
+        return self.body.emit("neg", self)
+
+    def __and__(self, other: Val | int) -> Val:
+        for value in (self, other):
+            if isinstance(value, Val):
+                self.body.constant(value)  # a mask stays in the text: it tells which bits are known
+        return self.body.emit("and", self, other)
+
+    def __or__(self, other: Val | int) -> Val:
+        return self.body.emit("or", self, other)
+
+    def __xor__(self, other: Val | int) -> Val:
+        return self.body.emit("xor", self, other)
+
+    def __invert__(self) -> Val:
+        return self.body.emit("not", self)
+
+    def __lshift__(self, other: Val | int) -> Val:
+        return self.body.emit("shl", self, other)
+
+    def __rshift__(self, other: Val | int) -> Val:
+        return self.body.emit("shr", self, other)
+
+    def __lt__(self, other: Val | float) -> Val:
+        return self.body.emit("lt", self, other)
+
+    def __le__(self, other: Val | float) -> Val:
+        return self.body.emit("le", self, other)
+
+    def __gt__(self, other: Val | float) -> Val:
+        return self.body.emit("gt", self, other)
+
+    def __ge__(self, other: Val | float) -> Val:
+        return self.body.emit("ge", self, other)
+
+    eq, ne = _primitive("eq"), _primitive("ne")
+    quot, rem, gcd, mulhi, popcount = map(_primitive, ("quot", "rem", "gcd", "mulhi", "popcount"))
+    abs, sqrt, floor, ceil, trunc, rint = map(_primitive, ("abs", "sqrt", "floor", "ceil", "trunc", "rint"))
+    copysign, fma, maximum, minimum = map(_primitive, ("copysign", "fma", "maximum", "minimum"))
+    exp, exp2, expm1, log, log2 = map(_primitive, ("exp", "exp2", "expm1", "log", "log2"))
+    log10, log1p, sin, cos, tan = map(_primitive, ("log10", "log1p", "sin", "cos", "tan"))
+    asin, acos, atan, sinh, cosh = map(_primitive, ("asin", "acos", "atan", "sinh", "cosh"))
+    tanh, asinh, acosh, atanh, cbrt = map(_primitive, ("tanh", "asinh", "acosh", "atanh", "cbrt"))
+    erf, erfc, lgamma = map(_primitive, ("erf", "erfc", "lgamma"))
+    pow, atan2, hypot, fmod = map(_primitive, ("pow", "atan2", "hypot", "fmod"))
+
+    def __bool__(self) -> bool:
+        raise TypeError("a value of a kernel's body has no truth value; write select(condition, a, b)")
+
+
+def select(condition: Val, a: Val | float, b: Val | float) -> Val:
+    """`a` where the condition holds, else `b`; complex values part by part."""
+    return condition.body.select(condition, a, b)
+
+
+def pair(re: Val, im: Val | float) -> Val:
+    """The complex value of two reals of one dtype."""
+    return re.body.pair(re, im)
+
+
+def call(*args: Val, function: Function, part: int) -> Val:
+    """Result `part` of a user's scalar function."""
+    return args[0].body.call(function, part, args)

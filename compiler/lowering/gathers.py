@@ -1,0 +1,117 @@
+"""Gathers in kernels: a gather node and the values of its indices in, indexed loads and what proves their range out.
+
+An index that may be out of range is brought into range before the load, so no kernel leaves its arrays. Where the call
+is checked, the kernel also reports one bad index for each axis; a step after it reads the report and raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...runtime.core.settings import settings
+from ...runtime.program.program import Buffer, Int, Library, Pointer, Region, Task
+from ..core.types import INT64, UINT64
+from ..graph.graph import Node
+from ..kernel.body_builder import Body
+from ..kernel.loop_nest import POINT, LoopNest, Operand
+from ..kernel.value import Val, select
+from ..layout.index_maps import Map
+from ..layout.operands import Place
+from ..targets.target import Target
+
+if TYPE_CHECKING:
+    from .emit import Emitter
+
+NONE = 0  # in a report: no index was bad, for this one never is (an axis of no length is no lookup)
+
+
+class Reports:
+    """Where the kernels of a group report bad indices: one int64 for each looked-up axis of a gather."""
+
+    def __init__(self, target: Target) -> None:
+        self.wanted = target.checks_indices or settings.verify
+        self.buffer = -1
+        # (gather, axis) -> (axis, its length, the user's line), in the order of slots
+        self.rows: dict[tuple[int, int], tuple[int, int, str]] = {}
+
+    def place(self, number: int, axis: int, length: int, line: str, buffers: list[Buffer]) -> Place:
+        """Where a report on this axis of gather `number`, which the user's `line` made, goes."""
+        if self.buffer < 0:
+            self.buffer = len(buffers)
+            buffers.append(Buffer(0, "temp"))
+        self.rows.setdefault((number, axis), (axis, length, line))
+        buffers[self.buffer] = Buffer(8 * len(self.rows), "temp")
+        return Place(self.buffer, 8 * list(self.rows).index((number, axis)), (), True)
+
+    def around(self, tasks: list[Task], target: Target, line: str) -> list[Task]:
+        """The kernels of a group between a task that clears the reports and one that raises IndexError on any."""
+        if not self.rows:
+            return tasks
+        region = Region(self.buffer, 0, (len(self.rows),), (8,), 8, "int64")
+        written = tuple(dict.fromkeys(w for t in tasks for w in t.writes if w.buffer != self.buffer))
+        form = _cleared()
+        launch = target.launch(form, [len(self.rows)])
+        clear = Task(
+            "clear_report", target.kernel(form), (Pointer(self.buffer), Int(len(self.rows))), (), (region,),
+            units=launch.units, grain=launch.grain, grid=launch.grid, block=launch.block, cost=0.1, line=line,
+        )  # fmt: skip
+        # it has the results as reads and writes, so that whoever waits for them waits for it
+        attrs = (("rows", tuple(self.rows.values())),)
+        check = Task(
+            "check_indices", Library("check", attrs), (), (region, *written), written, cost=5.0, line=line
+        )  # fmt: skip
+        return [clear, *tasks, check]
+
+
+def _cleared() -> LoopNest:
+    """A kernel that stores NONE everywhere."""
+    body = Body()
+    body.begin_phase(POINT)
+    body.store(0, body.const(NONE, INT64))
+    body.end_phase()
+    return LoopNest("clear_report", 1, 0, (Operand(INT64, "out", "1"),), (), body.finish(), 32)
+
+
+def gathered(emitter: Emitter, number: int, node: Node, m: Map, indices: Sequence[Val]) -> Val:
+    """The element of the gather's array that the indices choose, at map `m` of the gather."""
+    builder = emitter.b
+    place, source = builder.places[node.args[0]], builder.graph.nodes[node.args[0]].type
+    axes, rest = node.attr("axes"), iter(node.attr("rest"))
+    at = dict(zip(axes, indices, strict=True))
+    start, strides, steps, offset = place.offset, dict[int, int](), [], None
+    for axis, (n, stride) in enumerate(zip(source.shape, place.strides, strict=True)):
+        if axis not in at:
+            own, step, first = m[next(rest)]
+            start += first * stride
+            if own >= 0:
+                strides[own] = strides.get(own, 0) + step * stride
+            continue
+        steps.append(stride)
+        index = at[axis]
+        if node.attr("checked"):
+            index = _in_range(emitter, number, axis, n, index)
+        step = stride // source.dtype.itemsize
+        items = index if step == 1 else index * emitter.run_time(step)
+        offset = items if offset is None else offset + items
+    assert offset is not None
+    start += emitter.divide(strides)
+    region = Region(
+        place.buffer, place.offset, source.shape, place.strides, source.dtype.itemsize, source.dtype.name
+    )  # fmt: skip
+    operand = emitter.looked_up(source.dtype, place, start, strides, steps, region)
+    return emitter.body.gather(operand, source.dtype, offset)
+
+
+def _in_range(emitter: Emitter, number: int, axis: int, n: int, index: Val) -> Val:
+    """The index counted from the start, 0 where it is out of range, which is reported."""
+    length = emitter.run_time(n)
+    counted = select(index < 0, index + length, index)
+    good = counted.bitcast(UINT64) < length.bitcast(UINT64)
+    reports = emitter.b.reports
+    if reports.wanted:
+        lines = emitter.b.graph.lines
+        place = reports.place(number, axis, n, lines[number] if lines else "", emitter.b.buffers)
+        operand = emitter.operand(INT64, "out", place, place.offset, {})
+        emitter.body.report(operand, index, ~good)
+    return select(good, counted, 0)

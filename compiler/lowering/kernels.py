@@ -1,0 +1,173 @@
+"""One group -> its kernels: what is evaluated at which loop, and long reductions cut into two stages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ...runtime.core.frozen import dataclass, field
+from ...runtime.program.program import Argument, Buffer
+from ..core.types import DType
+from ..fusion.groups import Group
+from ..graph.graph import Graph
+from ..layout.index_maps import Map, contiguous_strides, identity, is_view, of_memory, pointwise, through, touches
+from ..layout.operands import Access, Domain, Nest, Place, reduction_dtypes
+from ..ops.table import OPS
+from ..targets.target import Target
+from .emit import Emitter
+from .gathers import Reports
+
+ALIGNED = 16  # elements
+
+
+@dataclass(slots=True)
+class KernelBuilder:
+    """Builds the one or two kernels of a group."""
+
+    graph: Graph
+    group: Group
+    places: dict[int, Place]
+    fastmath: bool
+    target: Target
+    need: dict[int, dict[Map, None]] = field(default_factory=dict)
+    level: dict[int, int] = field(default_factory=dict)
+    reduced: frozenset[int] = frozenset()
+    inside: frozenset[int] = frozenset()
+    buffers: list[Buffer] = field(default_factory=list)
+    reports: Reports = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reports = Reports(self.target)
+
+    def nests(self, buffers: list[Buffer]) -> Iterator[tuple[Nest, list[Access], tuple[Argument, ...]]]:
+        """Each kernel: its form and sizes, its operands, and the arguments that follow the sizes and strides."""
+        self.buffers = buffers
+        self._collect()
+        split = self._split()
+        if split is None:
+            yield Emitter(self, self._domain()).whole()
+        else:
+            yield from self._two_stages(split, buffers)
+
+    def _domain(self) -> Domain:
+        reduced = list(self.group.reduced)
+        rest = [i for i in range(len(self.group.domain)) if i not in reduced]
+        return Domain(dict(enumerate(self.group.domain)), rest, reduced)
+
+    # what is evaluated where
+
+    def _collect(self) -> None:
+        """need[n]: the maps at which the group evaluates node n; level[n]: loops that must be done before it."""
+        nodes, domain = self.graph.nodes, self.group.domain
+        self.reduced = frozenset(self.group.reduced)
+        inside = self.inside = frozenset(self.group.computes)
+        for number in self.group.stores:
+            self.need.setdefault(number, {})[self.own_map(number)] = None
+        for number in range(max(self.group.stores), -1, -1):
+            maps = self.need.get(number)
+            if maps is None or not self.looks_through(number, inside):
+                continue
+            node = nodes[number]
+            for m in tuple(maps):
+                if OPS[node.op].kind == "reduce":
+                    self.need.setdefault(node.args[0], {})[identity(domain)] = None
+                else:
+                    for arg in pointwise(node):
+                        self.need.setdefault(arg, {})[through(node, nodes[arg].type, m)] = None
+        for number in sorted(self.need):
+            node = nodes[number]
+            below = [self.level[a] for a in pointwise(node)] if self.looks_through(number, inside) else []
+            step = 1 if number in inside and OPS[node.op].kind == "reduce" else 0
+            self.level[number] = max(below, default=0) + step
+
+    def looks_through(self, number: int, inside: frozenset[int]) -> bool:
+        """Whether the node is computed here from its arguments (else it is loaded or a source)."""
+        node = self.graph.nodes[number]
+        if not is_view(node):
+            return number in inside
+        return not of_memory(node, self.graph.nodes[node.args[0]].type)
+
+    def own_map(self, number: int) -> Map:
+        """Where the domain computes a stored node: once per row, or at every iteration."""
+        shape, domain = self.graph.nodes[number].type.shape, self.group.domain
+        full = [i for i, n in enumerate(domain) if n != 1]
+        rows = [i for i in full if i not in self.group.reduced]
+        moving = [n for n in shape if n != 1]
+        axes = iter(rows if [domain[i] for i in rows] == moving else full)
+        return tuple((next(axes), 1, 0) if n != 1 else (-1, 0, 0) for n in shape)
+
+    def reductions(self, level: int) -> list[int]:
+        """Reduce nodes that loop `level` completes."""
+        return [
+            n for n in sorted(self.need) if n in self.inside and OPS[self.graph.nodes[n].op].kind == "reduce"
+            and self.level[n] == level + 1
+        ]  # fmt: skip
+
+    def row_stores(self) -> list[int]:
+        """Stored nodes with an element at each iteration."""
+        return [n for n in self.group.stores if touches(self.own_map(n), self.reduced)]
+
+    # two stages
+
+    def _split(self) -> int | None:
+        """The number of parts of a reduction that is too long for its few rows; None for one kernel."""
+        model, domain = self.target.model, self.group.domain
+        if not self.reduced or max(self.level.values()) > 1:
+            return None
+        if any(self.level[n] for n in self.row_stores()):
+            return None
+        rows = math.prod(n for i, n in enumerate(domain) if i not in self.reduced)
+        length = math.prod(domain[i] for i in self.reduced)
+        outer = domain[min(self.reduced)]
+        columns = domain[-1] if len(domain) - 1 not in self.reduced else 1
+        busy = rows // max(columns, 1) * -(-columns // 128)  # columns are taken in blocks
+        longest = model.split_length if columns == 1 else model.split_length // 2 - 1
+        if rows == 0 or length <= longest or busy >= model.parallelism // 2:
+            return None
+        parts = min(max(2, 2 * model.parallelism // busy), length // (model.split_length // 16), outer)
+        if parts < 2:
+            return None
+        return _even(outer, parts) if columns == 1 else parts  # blocks of columns: every multiprocessor has as many
+
+    def _two_stages(
+        self, parts: int, buffers: list[Buffer]
+    ) -> Iterator[tuple[Nest, list[Access], tuple[Argument, ...]]]:
+        """Partial results of `parts` equal pieces (and a last shorter one), then their reduction and the epilogue."""
+        domain = self._domain()
+        axis = domain.reduced[0]
+        total = domain.sizes[axis]
+        length = total // parts
+        if length >= 64:
+            length -= length % ALIGNED  # pieces start aligned where rows of the array do
+        rest = total - parts * length
+        count = parts + (rest > 0)
+        part = len(self.group.domain)
+        rows = tuple(domain.sizes[a] for a in domain.parallel)
+        partials: list[Place] = []
+        for dtype in self._partial_dtypes():
+            strides = contiguous_strides((count, *rows), dtype.itemsize)
+            partials.append(Place(len(buffers), 0, strides, True))
+            buffers.append(Buffer(count * math.prod(rows) * dtype.itemsize, "temp"))
+        pieces = [(0, parts, length)] + ([(parts, 1, rest)] if rest else [])
+        for first, many, size in pieces:
+            sizes = domain.sizes | {axis: size, part: many}
+            piece = Domain(sizes, [part, *domain.parallel], domain.reduced)
+            yield Emitter(self, piece, split=(axis, part, first, length)).partial(partials)
+        combine = Domain(domain.sizes | {part: count}, domain.parallel, [part])
+        yield Emitter(self, combine).combine(partials)
+
+    def _partial_dtypes(self) -> list[DType]:
+        found: list[DType] = []
+        for number in self.reductions(0):
+            for dtype in reduction_dtypes(self.graph, number):
+                found.append(dtype)
+        return found
+
+
+def _even(total: int, parts: int) -> int:
+    """A few parts less where they are then equal and leave no rest, which would be a launch of its own."""
+    for fewer in range(parts, max(1, 3 * parts // 4), -1):
+        length, rest = divmod(total, fewer)
+        if not rest and (length < 64 or length % ALIGNED == 0):
+            return fewer
+    return parts

@@ -1,0 +1,263 @@
+"""Groups -> Program: every stored node gets a place in a buffer, every kernel group becomes one or two tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...runtime.core.frozen import dataclass, field, replace
+from ...runtime.program.program import Buffer, Library, Program, Region, Task
+from ...runtime.program.user_function import Function
+from ..fusion.groups import Fusion, Group
+from ..graph.graph import Graph, Node
+from ..layout.index_maps import contiguous_strides, reshape_strides, window_strides
+from ..layout.operands import ALIGNMENT, Array, Place
+from ..ops.table import OPS
+from ..passes.materialize import Layout, part_regions
+from ..targets.target import Target
+from .control_flow import PlanBody, control_task, no_bodies, region_of
+from .custom_kernels import own_tasks
+from .kernels import KernelBuilder
+
+HOST_CALL = 5.0  # microseconds to hand a step to Python
+
+
+def lower(
+    graph: Graph,
+    fusion: Fusion,
+    layouts: Sequence[Layout],
+    target: Target,
+    fastmath: bool = False,
+    plan_body: PlanBody = no_bodies,
+    loose: frozenset[int] = frozenset(),
+) -> Program:
+    """The program of a graph that `materialize` prepared and `fuse` covered. plan_body: makes plans of loops' bodies.
+    loose: the outputs whose memory need not be aligned to 16 bytes."""
+    return _Lowering(graph, fusion, layouts, target, fastmath, plan_body, loose).run()
+
+
+@dataclass(slots=True)
+class _Lowering:
+    graph: Graph
+    fusion: Fusion
+    layouts: Sequence[Layout]
+    target: Target
+    fastmath: bool
+    plan_body: PlanBody
+    loose: frozenset[int]
+    called: set[int] = field(default_factory=set)  # calls with several results that are done: their first part
+
+    def run(self) -> Program:
+        home = _Places(self.graph, self.layouts, {n for g in self.fusion.groups for n in g.stores}, self.loose)
+        places, buffers = home.places, home.buffers
+        tasks: list[Task] = []
+        for group in self.fusion.groups:
+            if group.kind == "kernel":
+                tasks.extend(self._kernels(group, places, buffers))
+            elif group.kind == "library":
+                tasks.extend(self._library(group, places, buffers))
+        dtypes = tuple(self.graph.nodes[n].type.dtype.name for n in self.graph.numbers)
+        return Program(
+            tuple(buffers),
+            tuple(t for t in tasks if not t.writes or any(0 not in w.shape for w in t.writes)),
+            tuple(range(len(self.graph.inputs))),
+            tuple(places[o].buffer for o in self.graph.outputs),
+            dtypes,
+            self.target.name,
+            self.graph.name,
+        )
+
+    def _line(self, nodes: Sequence[int]) -> str:
+        """The user's lines that made the nodes, each once."""
+        lines = [self.graph.lines[n] for n in nodes] if self.graph.lines else []
+        return ", ".join(dict.fromkeys(line for line in lines if line))
+
+    def _kernels(self, group: Group, places: dict[int, Place], buffers: list[Buffer]) -> list[Task]:
+        builder = KernelBuilder(self.graph, group, places, self.fastmath, self.target)
+        model = self.target.model
+        tasks = []
+        for nest, accesses, extra in builder.nests(buffers):
+            sizes = nest.sizes
+            printed = self.target
+            kernel = printed.kernel(nest.form)
+            launch = printed.launch(nest.form, sizes)
+            reads = _unique(a.region for a in accesses if a.role != "out")
+            writes = _unique(a.region for a in accesses if a.role != "in")
+            moved = sum(_bytes(r) for r in reads) + sum(_bytes(w) for w in writes)
+            arguments = (*(a.pointer for a in accesses), *nest.ints, *extra)
+            name = "_".join(_names(self.graph, group)) + nest.suffix
+            tasks.append(
+                Task(
+                    name,
+                    kernel,
+                    arguments,
+                    reads,
+                    writes,
+                    frozenset(a.place.buffer for a in accesses if a.role == "inout"),
+                    units=launch.units,
+                    grain=launch.grain,
+                    grid=launch.grid,
+                    block=launch.block,
+                    cost=round(model.time(moved, nest.flops), 3),
+                    line=self._line(group.computes),
+                )
+            )
+        return builder.reports.around(tasks, self.target, self._line(group.computes))
+
+    def _library(self, group: Group, places: dict[int, Place], buffers: list[Buffer]) -> list[Task]:
+        """One task; the wanted results of one call, loop or branch are written together."""
+        (number,) = group.stores
+        node = self.graph.nodes[number]
+        parts = [number]
+        if node.attrs and node.attrs[-1][0] == "part":
+            parts = [n for n in sorted(places) if _same_call(self.graph.nodes[n], node)]
+            if parts[0] in self.called:
+                return []
+            self.called.add(parts[0])
+        if node.op == "kernel":
+            return own_tasks(self.graph, parts, places, buffers, self.target, self._line(parts))
+        if node.op in ("loop", "branch"):
+            line = self._line(parts)
+            return [control_task(self.graph, parts, places, buffers, self.plan_body, line)]
+        reads = tuple(region_of(self.graph.nodes[a], places[a]) for a in node.args)
+        write = region_of(node, places[number])
+        if node.op == "host":
+            tasks = self._on_device(node, parts, places, buffers)
+            if tasks is not None:
+                return tasks
+            attrs = (*node.attrs[:2], ("parts", tuple(self.graph.nodes[n].attr("part") for n in parts)))
+            writes = tuple(region_of(self.graph.nodes[n], places[n]) for n in parts)
+            moved = sum(_bytes(r) for r in (*reads, *writes))
+            cost = round(HOST_CALL + self.target.model.time(8 * moved, 0), 3)
+            return [Task(_title(node), Library("host", attrs), (), reads, writes, cost=cost, line=self._line(parts))]
+        flops = OPS[node.op].cost * node.type.size * (self.graph.nodes[node.args[0]].type.shape or (1,))[-1]
+        cost = self.target.model.time(sum(_bytes(r) for r in (*reads, write)), flops)
+        call, line = Library(node.op, node.attrs), self._line([number])
+        return [Task(_call_name(node), call, (), reads, (write,), cost=round(cost, 3), line=line)]
+
+    def _on_device(
+        self, node: Node, parts: Sequence[int], places: dict[int, Place], buffers: list[Buffer]
+    ) -> list[Task] | None:
+        """The target's own kernels for a host call, where it has them."""
+        calls = self.target.calls
+        if calls is None:
+            return None
+        wanted = {self.graph.nodes[n].attr("part"): n for n in parts}
+        reads = [self._array(n, places) for n in node.args]
+        writes = [self._array(wanted[i], places) if i in wanted else None for i in range(max(wanted) + 1)]
+        return calls(node.attr("function"), reads, writes, dict(node.attr("options")), buffers, self._line(parts))
+
+    def _array(self, number: int, places: dict[int, Place]) -> Array:
+        region = region_of(self.graph.nodes[number], places[number])
+        return Array(region, places[number].aligned and region.offset % ALIGNMENT == 0)
+
+
+def _same_call(a: Node, b: Node) -> bool:
+    """Whether two nodes are results of one call."""
+    return a.op == b.op and a.args == b.args and a.attrs[:-1] == b.attrs[:-1]
+
+
+def _names(graph: Graph, group: Group) -> list[str]:
+    """The first few op names, for people."""
+    names = [
+        _title(graph.nodes[n]) for n in group.computes if OPS[graph.nodes[n].op].kind in ("map", "gather", "reduce")
+    ]
+    return [*names[:4], *([f"{len(names) - 4}_more"] if len(names) > 4 else [])]
+
+
+def _title(node: Node) -> str:
+    """A node's op, or the function that it calls."""
+    attrs = dict(node.attrs)
+    function = attrs.get("function", node.op)
+    if isinstance(function, Function):
+        return function.source.name
+    return str(dict(attrs.get("options", ())).get("callback", function))
+
+
+def _call_name(node: Node) -> str:
+    """A library call with what is particular about it, e.g. `matmul(tf32)+bias+relu`."""
+    attrs = dict(node.attrs)
+    return "+".join((node.op + ("(tf32)" if attrs.get("tf32") else ""), *attrs.get("epilogue", ())))
+
+
+def _unique(regions: object) -> tuple[Region, ...]:
+    return tuple(dict.fromkeys(regions))  # type: ignore[call-overload]
+
+
+def _bytes(region: Region) -> int:
+    """Bytes that a sweep over the region moves."""
+    total = region.itemsize
+    for n, stride in zip(region.shape, region.strides, strict=True):
+        total *= n if stride else 1
+    return total
+
+
+class _Places:
+    """Where each stored node, and each view of one, lies."""
+
+    def __init__(self, graph: Graph, layouts: Sequence[Layout], stored: set[int], loose: frozenset[int]) -> None:
+        self.graph = graph
+        self.loose = {graph.outputs[i] for i in loose}
+        self.buffers: list[Buffer] = []
+        self.places: dict[int, Place] = {}
+        outputs = set(graph.outputs)
+        for number, layout in zip(graph.inputs, layouts, strict=True):
+            node = graph.nodes[number]
+            place = Place(len(self.buffers), 0, layout.strides, layout.aligned)
+            low, high = region_of(node, place).span
+            self.buffers.append(Buffer(high - low, "input"))
+            self.places[number] = replace(place, offset=-low, aligned=layout.aligned)
+        aliased = {graph.nodes[o].args[0] for o in outputs if graph.nodes[o].op == "reshape" and o not in stored}
+        for number in range(len(graph.nodes) - 1, -1, -1):
+            node = graph.nodes[number]
+            if number in stored and number not in self.places:
+                self._new(number, "output" if number in outputs or number in aliased else "temp")
+            if OPS[node.op].kind == "assembly":
+                self._parts(number)
+        for number in range(len(graph.nodes)):
+            if number not in self.places:
+                view = self._view(graph.nodes[number])
+                if view is not None:
+                    self.places[number] = view
+
+    def _new(self, number: int, kind: str) -> None:
+        type = self.graph.nodes[number].type
+        strides = contiguous_strides(type.shape, type.dtype.itemsize)
+        self.places[number] = Place(len(self.buffers), 0, strides, number not in self.loose)
+        self.buffers.append(Buffer(type.nbytes, kind))
+
+    def _parts(self, number: int) -> None:
+        """The parts of an assembly live inside it; the base of an update is the whole of it."""
+        node, place = self.graph.nodes[number], self.places[number]
+        for arg, (starts, steps) in zip(node.args, part_regions(node), strict=True):
+            part = self.graph.nodes[arg]
+            offset = place.offset + sum(a * s for a, s in zip(starts, place.strides, strict=True))
+            inside = replace(
+                place, offset=offset, strides=tuple(s * t for s, t in zip(place.strides, steps, strict=True))
+            )
+            self.places[arg] = inside
+            if part.op == "reshape":  # of unit axes, or of no gaps: the node behind it is what is stored
+                root = self.graph.nodes[part.args[0]]
+                strides = reshape_strides(part.type.shape, inside.strides, root.type.shape)
+                assert strides is not None
+                self.places[part.args[0]] = replace(inside, strides=strides)
+
+    def _view(self, node: Node) -> Place | None:
+        if OPS[node.op].kind != "view" or node.args[0] not in self.places:
+            return None
+        place, shape = self.places[node.args[0]], self.graph.nodes[node.args[0]].type.shape
+        if node.op == "slice":
+            starts, steps = node.attr("starts"), node.attr("steps")
+            offset = place.offset + sum(a * s for a, s in zip(starts, place.strides, strict=True))
+            return replace(
+                place, offset=offset, strides=tuple(s * t for s, t in zip(place.strides, steps, strict=True))
+            )
+        if node.op == "permute":
+            return replace(place, strides=tuple(place.strides[a] for a in node.attr("axes")))
+        if node.op == "broadcast":
+            missing = len(node.type.shape) - len(shape)
+            own = tuple(0 if n == 1 else s for n, s in zip(shape, place.strides, strict=True))
+            return replace(place, strides=(0,) * missing + own)
+        if node.op == "windows":
+            return replace(place, strides=window_strides(node, place.strides))
+        strides = reshape_strides(shape, place.strides, node.type.shape)
+        return None if strides is None else replace(place, strides=strides)

@@ -1,0 +1,106 @@
+"""NumPy references of the rows that are no ufuncs: arrays in, the array that defines the op's meaning out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...runtime.program.user_function import Function, vectorized
+from ..core.types import HALVES
+from ..kernel.primitives import PRIMITIVES
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def in_float64(function: Callable[..., Any]) -> Callable[..., Array]:
+    """`function` computed in float64 and rounded once to the dtype of its argument."""
+
+    def reference(x: Any, **attrs: Any) -> Array:
+        x = np.asarray(x)
+        with np.errstate(all="ignore"):
+            return np.asarray(function(x.astype(np.float64), **attrs)).astype(x.dtype)
+
+    return reference
+
+
+def part(ufunc: np.ufunc, number: int) -> Callable[..., Any]:
+    """Result `number` of a ufunc of several results."""
+    return lambda *args: ufunc(*args)[number]
+
+
+def _of_primitive(name: str) -> Callable[..., Array]:
+    primitive = PRIMITIVES[name]
+    return in_float64(lambda x: primitive.numpy(np.atleast_1d(x), x.dtype).reshape(x.shape))
+
+
+erf, erfc, lgamma = map(_of_primitive, ("erf", "erfc", "lgamma"))
+sigmoid = in_float64(lambda x: np.exp(np.minimum(x, 0)) / (1 + np.exp(-abs(x))))
+
+
+def _gelu(x: Array, approximate: bool = False) -> Array:
+    if approximate:
+        tail = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+        return np.asarray(0.5 * x * (1 + tail))
+    return np.asarray(0.5 * x * erfc(-x * math.sqrt(0.5)))
+
+
+gelu = in_float64(_gelu)
+
+
+def relu(x: Any) -> Array:
+    x = np.asarray(x)
+    return np.asarray(np.where(x < 0, x.dtype.type(0), x))
+
+
+def clip(x: Any, low: Any, high: Any) -> Any:
+    x = np.asarray(x)
+    return (
+        np.clip(x, low, high)
+        if x.dtype not in HALVES
+        else np.clip(x.astype("f4"), *map(_wide, (low, high))).astype(x.dtype)
+    )
+
+
+def _wide(x: Any) -> Array:
+    return np.asarray(x).astype(np.float32)
+
+
+def cast(x: Any) -> Any:
+    """The value itself: the result's dtype says what it becomes."""
+    return x
+
+
+def complex_of(re: Any, im: Any) -> Array:
+    """re + im * 1j, but for NaN and infinities, which stay in their half."""
+    re, im = np.broadcast_arrays(re, im)
+    found = np.empty(re.shape, np.result_type(re, im, np.complex64))
+    found.real, found.imag = re, im
+    return found
+
+
+def angle(z: Any, deg: bool = False) -> Array:
+    z = np.asarray(z)
+    if z.dtype in HALVES:
+        return np.asarray(angle(z.astype(np.float32), deg)).astype(z.dtype)
+    return np.asarray(np.angle(z, deg=deg))
+
+
+def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Array:
+    x = np.asarray(x)
+    if x.dtype == HALVES[1]:  # NumPy does not know bfloat16's limits
+        import ml_dtypes
+
+        limits: Any = ml_dtypes.finfo(x.dtype)  # type: ignore[no-untyped-call]
+        posinf = float(limits.max) if posinf is None else posinf
+        neginf = float(limits.min) if neginf is None else neginf
+        wide = np.nan_to_num(x.astype(np.float32), nan=nan, posinf=posinf, neginf=neginf)
+        return np.asarray(wide.astype(x.dtype))
+    return np.asarray(np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf))
+
+
+def call(*args: Any, function: Function, part: int) -> Array:
+    """Result `part` of a user's scalar function of each element."""
+    return vectorized(function, part, *args)

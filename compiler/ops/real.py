@@ -1,0 +1,246 @@
+"""Expansions of the op table for real floats: values in, the value that NumPy's float loop gives out.
+
+They see float32 and float64; the rows that work on bits see float16 and bfloat16 too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..core.types import DTYPES, FLOAT32, FLOAT64, HALVES, DType, integer_of
+from ..kernel.value import Val, select
+
+FLOAT16, INT32 = DTYPES["f16"], DTYPES["i32"]
+
+
+def wide(x: Val) -> Val:
+    """x where it can be compared: 16-bit floats in float32."""
+    return x.cast(FLOAT32) if x.dtype in HALVES else x
+
+
+def isnan(x: Val) -> Val:
+    return x.ne(x)
+
+
+def isinf(x: Val) -> Val:
+    return x.abs().eq(math.inf)
+
+
+def isfinite(x: Val) -> Val:
+    return x.abs() < math.inf
+
+
+def signbit(x: Val) -> Val:
+    return x.as_bits() < 0
+
+
+def _sign_mask(x: Val) -> int:
+    return int(np.iinfo(x.as_bits().dtype).min)
+
+
+def negative(x: Val) -> Val:
+    return (x.as_bits() ^ _sign_mask(x)).bitcast(x.dtype) if x.dtype in HALVES else -x
+
+
+def absolute(x: Val) -> Val:
+    return (x.as_bits() & ~_sign_mask(x)).bitcast(x.dtype) if x.dtype in HALVES else x.abs()
+
+
+def copysign(x: Val, y: Val) -> Val:
+    if x.dtype not in HALVES:
+        return x.copysign(y)
+    mask = _sign_mask(x)
+    return ((x.as_bits() & ~mask) | (y.as_bits() & mask)).bitcast(x.dtype)
+
+
+def sign(x: Val) -> Val:
+    return select(x > 0, 1, select(x < 0, -1, select(x.eq(0), 0, x)))
+
+
+def square(x: Val) -> Val:
+    return x * x
+
+
+def reciprocal(x: Val) -> Val:
+    return 1 / x
+
+
+def relu(x: Val) -> Val:
+    return select(x < 0, 0, x)
+
+
+def sigmoid(x: Val) -> Val:
+    """1 / (1 + exp(-x)), whose exp must not overflow where the result is subnormal."""
+    e = (-x.abs()).exp()
+    return select(x < 0, e, 1) / (1 + e)
+
+
+def lgamma(x: Val) -> Val:
+    """In float64: near the zeros between the poles the float32 functions of the C libraries have few digits."""
+    return x.cast(FLOAT64).lgamma().cast(x.dtype)
+
+
+def gelu(x: Val, approximate: bool = False) -> Val:
+    """x * Phi(x), Phi the normal distribution; or its approximation by tanh (Hendrycks and Gimpel 2016)."""
+    if approximate:
+        return 0.5 * x * (1 + (math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)).tanh())
+    turned = x * -math.sqrt(0.5)
+    near = x.abs() < 0.5  # 1 - erf has less error there
+    return 0.5 * x * select(near, 1 - turned.erf(), turned.erfc())
+
+
+def _pi(dtype: DType) -> Any:
+    return dtype.type(math.pi)
+
+
+def rad2deg(x: Val) -> Val:
+    return x * float(180 / _pi(x.dtype))  # NumPy rounds pi to the dtype first
+
+
+def deg2rad(x: Val) -> Val:
+    return x * float(_pi(x.dtype) / 180)
+
+
+def angle(x: Val, deg: bool = False) -> Val:
+    return select(isnan(x), x, select(signbit(x), x.const(180 if deg else math.pi), 0))
+
+
+def heaviside(x: Val, at_zero: Val) -> Val:
+    return select(isnan(x), x, select(x.eq(0), at_zero, select(x < 0, 0, x.const(1))))
+
+
+def fmax(a: Val, b: Val) -> Val:
+    return select((a >= b) | isnan(b), a, b)
+
+
+def fmin(a: Val, b: Val) -> Val:
+    return select((a <= b) | isnan(b), a, b)
+
+
+def clip(x: Val, low: Val, high: Val) -> Val:
+    """One instruction each way: what is not beyond a bound stays as it is, and so does the sign of a zero."""
+    below = select((x < low) | isnan(low), low, x)
+    return select((below > high) | isnan(high), select(isnan(below), below, high), below)
+
+
+def floor_divide(a: Val, b: Val) -> Val:
+    """As npy_divmod: the quotient is corrected so that it is the floor of the exact one, with its sign at zero."""
+    rest, ratio = a.fmod(b), a / b
+    quotient = (a - rest) / b
+    quotient = select(rest.ne(0) & ((b < 0) ^ (rest < 0)), quotient - 1, quotient)
+    floor = quotient.floor()
+    floor = select(quotient - floor > 0.5, floor + 1, floor)
+    floor = select(quotient.ne(0), floor, a.const(0).copysign(ratio))
+    return select(b.eq(0), ratio, floor)
+
+
+def remainder(a: Val, b: Val) -> Val:
+    rest = a.fmod(b)
+    moved = select((b < 0) ^ (rest < 0), rest + b, rest)
+    return select(rest.ne(0), moved, a.const(0).copysign(b))
+
+
+def logaddexp(a: Val, b: Val) -> Val:
+    return select(a.eq(b), a + math.log(2), a.maximum(b) + (-(a - b).abs()).exp().log1p())
+
+
+def logaddexp2(a: Val, b: Val) -> Val:
+    return select(a.eq(b), a + 1, a.maximum(b) + (-(a - b).abs()).exp2().log1p() * math.log2(math.e))
+
+
+def modf_int(x: Val) -> Val:
+    return x.trunc()
+
+
+def modf_frac(x: Val) -> Val:
+    return select(isinf(x), 0, x - x.trunc()).copysign(x)
+
+
+def nan_to_num(x: Val, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Val:
+    high = x.const(_max(x.dtype) if posinf is None else posinf)
+    low = x.const(-_max(x.dtype) if neginf is None else neginf)
+    w = wide(x)
+    return select(isnan(w), x.const(nan), select(w.eq(math.inf), high, select(w.eq(-math.inf), low, x)))
+
+
+def _max(dtype: DType) -> float:
+    """The greatest finite number: the one below infinity."""
+    infinity = np.array(math.inf, dtype)
+    return float((infinity.view(integer_of(dtype)) - 1).view(dtype))
+
+
+# By their bits
+
+
+def nextafter(x: Val, y: Val) -> Val:
+    """The neighbour of x on the side of y (IEEE 754 section 5.3.1, C99 nextafter)."""
+    wx, wy, bits = wide(x), wide(y), x.as_bits()
+    away_from_zero = ~((wy > wx) ^ (wx > 0))
+    least = (y.as_bits() & _sign_mask(y)) | 1
+    moved = select(wx.eq(0), least, select(away_from_zero, bits + 1, bits - 1)).bitcast(x.dtype)
+    moved = select(wx.eq(wy), x if x.dtype == FLOAT16 else y, moved)  # differ in the sign of zero
+    return select(isnan(wx), x, select(isnan(wy), y, moved))
+
+
+def spacing(x: Val) -> Val:
+    """The distance to the next number away from zero, with the sign of x; NaN for infinities.
+
+    float16 as NumPy's own loop: the distance to the next number towards infinity, never negative.
+    """
+    w, bits = wide(x), x.as_bits()
+    if x.dtype == FLOAT16:
+        above = select(w.eq(0), 1, select(w > 0, bits + 1, bits - 1)).bitcast(x.dtype)
+        return select(isfinite(w), wide(above) - w, math.nan)
+    bits = bits if x.dtype in HALVES else select(w.eq(0), 0, bits)
+    return wide((bits + 1).bitcast(x.dtype)) - w
+
+
+def _layout(dtype: DType) -> tuple[int, int]:
+    """Digits after the point, and exponent bias."""
+    info = np.finfo(dtype)
+    return info.nmant, -int(info.minexp) + 1
+
+
+def _frexp(x: Val) -> tuple[Val, Val, Val]:
+    """Bits of x scaled into the normal range, the exponent those bits hold less that scaling, and whether x is
+    neither zero nor infinite nor NaN."""
+    digits, bias = _layout(x.dtype)
+    subnormal = x.abs() < float(np.finfo(x.dtype).smallest_normal)
+    bits = select(subnormal, x * 2.0 ** (digits + 1), x).as_bits()
+    mask = 2 * bias + 1
+    exponent = ((bits >> digits) & mask) - select(subnormal, bits.const(digits + 1), 0)
+    return bits, exponent, isfinite(x) & x.ne(0)
+
+
+def frexp_mantissa(x: Val) -> Val:
+    digits, bias = _layout(x.dtype)
+    bits, _, normal = _frexp(x)
+    cleared = bits & ~((2 * bias + 1) << digits)
+    return select(normal, (cleared | ((bias - 1) << digits)).bitcast(x.dtype), x)
+
+
+def frexp_exp(x: Val) -> Val:
+    _, bias = _layout(x.dtype)
+    _, exponent, normal = _frexp(x)
+    return select(normal, exponent - (bias - 1), 0).cast(INT32)
+
+
+def ldexp(x: Val, n: Val) -> Val:
+    """x * 2**n rounded once: three factors, of which only the last can round (as musl's scalbn)."""
+    digits, bias = _layout(x.dtype)
+    low, high, step = 1 - bias, bias, digits + 2 - bias
+    limit = 4 * bias
+    rest = n.maximum(-limit).minimum(limit).cast(INT32) if n.bits > 16 else n.cast(INT32)
+    for _ in range(2):
+        part = select(rest < low, step, rest.minimum(high))
+        x, rest = x * _power_of_two(part, x.dtype), rest - part
+    return x * _power_of_two(rest.maximum(low).minimum(high), x.dtype)
+
+
+def _power_of_two(n: Val, dtype: DType) -> Val:
+    digits, bias = _layout(dtype)
+    bits = DTYPES["i32"] if dtype == FLOAT32 else DTYPES["i64"]
+    return ((n + bias).cast(bits) << digits).bitcast(dtype)

@@ -1,0 +1,311 @@
+"""The op table: one row per op, with its NumPy meaning, its dtype rule, its formula in primitives and its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...runtime.core.frozen import dataclass, field
+from ..core.types import DType, WeakType, kind_of
+from ..kernel.body_builder import Body
+from ..kernel.value import Val, call, pair, select
+from . import complex as cx
+from . import complex_functions as an
+from . import dtype_rules as rules
+from . import integer as it
+from . import numpy_reference as ref
+from . import philox as rnd
+from . import real as fl
+
+Formula: TypeAlias = Callable[..., Val]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One row.
+
+    kind: `map` (elementwise), `reduce`, `view`, `assembly` (parts stored in place), `source`, `library`, or `gather`:
+    elementwise in all arguments but the first, whose elements are read where the others say.
+    arity: number of arguments, -1 for any. numpy: the reference, attributes as keywords; None where the graph's
+    evaluator has its own. types: the dtype rule; use `resolve`. formulas: kind of the first argument (`b i u f c`) ->
+    the expansion on values of the loop's dtypes. cost: flop-equivalents an element (an add is 1).
+    operator: the Python method that it answers. widen: 16-bit floats are computed in float32.
+    identity: of a reduction, or None where NumPy refuses an empty one; how a kernel joins two results: `COMBINERS`.
+    parity: `odd` where f(-x) is -f(x) for real floats, `even` where it is f(x).
+    contiguous: of a library call: its arrays have no gaps.
+    """
+
+    name: str
+    kind: str
+    arity: int
+    numpy: Callable[..., Any] | None = None
+    types: rules.Rule = rules.no_rule
+    formulas: Mapping[str, Formula] = field(default_factory=dict, repr=False, compare=False)
+    cost: float = 1
+    operator: str | None = None
+    widen: bool = True
+    identity: Any = None
+    parity: str = ""
+    contiguous: bool = False
+
+    def expand(self, body: Body, *vals: Val, **attrs: Any) -> Val:
+        """The formula on values of the loop's dtypes (16-bit floats as `widen` says)."""
+        return self.formulas[kind_of(vals[0].dtype)](*vals, **attrs)
+
+
+def resolve(op: Op | str, dtypes: Sequence[DType | WeakType], dtype: DType | None = None) -> rules.Loop:
+    """(dtypes of the loop's inputs, dtype of its result), as NumPy promotes.
+
+    dtypes: a dtype each, or int, float or complex for a weak Python scalar. dtype: as the ufunc's argument `dtype=`.
+    Raises TypeError where there is no such loop.
+    """
+    row = OPS[op] if isinstance(op, str) else op
+    try:
+        return row.types(dtypes, dtype)
+    except rules.NoLoop as error:
+        given = ", ".join(d.__name__ if isinstance(d, type) else str(d) for d in dtypes)
+        asked = "" if dtype is None else f" with dtype={dtype}"
+        reason = f": {error}" if str(error) else ""
+        raise TypeError(f"{row.name} does not take ({given}){asked}{reason}") from None
+
+
+def _kinds(every: Formula | None, formulas: Mapping[str, Formula]) -> dict[str, Formula]:
+    """Formulas by kind: `i` stands for unsigned too, `every` for all kinds that have none of their own."""
+    kinds = dict(formulas)
+    if "i" in kinds:
+        kinds.setdefault("u", kinds["i"])
+    return kinds if every is None else dict.fromkeys("biufc", every) | kinds
+
+
+def _ufunc(
+    ufunc: np.ufunc,
+    cost: float,
+    every: Formula | None = None,
+    *,
+    operator: str | None = None,
+    widen: bool = True,
+    parity: str = "",
+    **formulas: Formula,
+) -> Op:
+    kinds, rule = _kinds(every, formulas), rules.ufunc_rule(ufunc)
+    return Op(ufunc.__name__, "map", ufunc.nin, ufunc, rule, kinds, cost, operator, widen, parity=parity)
+
+
+def _part(name: str, ufunc: np.ufunc, number: int, cost: float, formula: Formula) -> Op:
+    rule = rules.ufunc_rule(ufunc, number)
+    return Op(name, "map", ufunc.nin, ref.part(ufunc, number), rule, {"f": formula}, cost)
+
+
+def _own(
+    name: str,
+    arity: int,
+    reference: Callable[..., Any],
+    rule: rules.Rule,
+    cost: float,
+    every: Formula | None = None,
+    *,
+    widen: bool = True,
+    parity: str = "",
+    **formulas: Formula,
+) -> Op:
+    return Op(name, "map", arity, reference, rule, _kinds(every, formulas), cost, None, widen, parity=parity)
+
+
+def _reduction(reference: Callable[..., Any], rule: rules.Rule, identity: Any = None) -> Op:
+    return Op(reference.__name__, "reduce", 1, reference, rule, identity=identity)
+
+
+def _it(x: Val) -> Val:
+    return x
+
+
+_ARITHMETIC = (
+    _ufunc(np.add, 1, Val.__add__, b=Val.__or__, c=cx.add, operator="__add__"),
+    _ufunc(np.subtract, 1, Val.__sub__, c=cx.subtract, operator="__sub__"),
+    _ufunc(np.multiply, 1, Val.__mul__, b=Val.__and__, c=cx.multiply, operator="__mul__"),
+    _ufunc(np.divide, 4, Val.__truediv__, c=cx.divide, operator="__truediv__"),
+    _ufunc(np.floor_divide, 12, i=it.floor_divide, f=fl.floor_divide, operator="__floordiv__"),
+    _ufunc(np.remainder, 12, i=it.remainder, f=fl.remainder, operator="__mod__"),
+    _ufunc(np.fmod, 10, i=it.fmod, f=Val.fmod),
+    _ufunc(np.negative, 1, Val.__neg__, f=fl.negative, c=cx.negative, operator="__neg__", widen=False),
+    _ufunc(np.positive, 0, _it, operator="__pos__", widen=False),
+    _ufunc(np.absolute, 1, _it, i=it.absolute, f=fl.absolute, c=cx.absolute, operator="__abs__", widen=False),
+    _ufunc(np.fabs, 1, f=fl.absolute, widen=False),
+    _ufunc(np.sign, 3, i=it.sign, f=fl.sign, c=cx.sign),
+    _ufunc(np.square, 1, fl.square, c=cx.square),
+    _ufunc(np.reciprocal, 4, i=it.reciprocal, f=fl.reciprocal, c=cx.reciprocal),
+    _ufunc(np.power, 30, i=it.power, f=Val.pow, c=an.power, operator="__pow__"),
+    _ufunc(np.float_power, 30, f=Val.pow, c=an.power),
+    _ufunc(np.conjugate, 0, _it, c=cx.conjugate, widen=False),
+    _ufunc(np.heaviside, 4, f=fl.heaviside),
+    _ufunc(np.gcd, 40, i=it.gcd),
+    _ufunc(np.lcm, 45, i=it.lcm),
+)
+
+_BITS = (
+    _ufunc(np.bitwise_and, 1, Val.__and__, operator="__and__"),
+    _ufunc(np.bitwise_or, 1, Val.__or__, operator="__or__"),
+    _ufunc(np.bitwise_xor, 1, Val.__xor__, operator="__xor__"),
+    _ufunc(np.invert, 1, Val.__invert__, operator="__invert__"),
+    _ufunc(np.left_shift, 2, i=it.left_shift, operator="__lshift__"),
+    _ufunc(np.right_shift, 2, i=it.right_shift, operator="__rshift__"),
+    _ufunc(np.bitwise_count, 2, i=it.bitwise_count),
+)
+
+_COMPARISONS = (
+    _ufunc(np.less, 1, b=it.bool_less, i=it.less, f=Val.__lt__, c=cx.less, operator="__lt__"),
+    _ufunc(np.less_equal, 1, b=it.bool_less_equal, i=it.less_equal, f=Val.__le__, c=cx.less_equal, operator="__le__"),
+    _ufunc(np.greater, 1, b=it.bool_greater, i=it.greater, f=Val.__gt__, c=cx.greater, operator="__gt__"),
+    _ufunc(
+        np.greater_equal,
+        1,
+        b=it.bool_greater_equal,
+        i=it.greater_equal,
+        f=Val.__ge__,
+        c=cx.greater_equal,
+        operator="__ge__",
+    ),
+    _ufunc(np.equal, 1, b=it.bool_equal, i=it.equal, f=Val.eq, c=cx.equal, operator="__eq__"),
+    _ufunc(np.not_equal, 1, b=Val.__xor__, i=it.not_equal, f=Val.ne, c=cx.not_equal, operator="__ne__"),
+    _ufunc(np.logical_and, 1, it.logical_and),
+    _ufunc(np.logical_or, 1, it.logical_or),
+    _ufunc(np.logical_xor, 1, it.logical_xor),
+    _ufunc(np.logical_not, 1, it.logical_not),
+    _ufunc(np.maximum, 1, Val.maximum, b=Val.__or__, c=cx.maximum),
+    _ufunc(np.minimum, 1, Val.minimum, b=Val.__and__, c=cx.minimum),
+    _ufunc(np.fmax, 2, Val.maximum, b=Val.__or__, f=fl.fmax, c=cx.fmax),
+    _ufunc(np.fmin, 2, Val.minimum, b=Val.__and__, f=fl.fmin, c=cx.fmin),
+    _ufunc(np.isnan, 1, it.never, f=fl.isnan, c=cx.any_part(fl.isnan)),
+    _ufunc(np.isinf, 1, it.never, f=fl.isinf, c=cx.any_part(fl.isinf)),
+    _ufunc(np.isfinite, 1, it.always, f=fl.isfinite, c=cx.all_parts(fl.isfinite)),
+    _ufunc(np.signbit, 1, f=fl.signbit, widen=False),
+)
+
+_ROUNDING = (
+    _ufunc(np.floor, 1, _it, f=Val.floor),
+    _ufunc(np.ceil, 1, _it, f=Val.ceil),
+    _ufunc(np.trunc, 1, _it, f=Val.trunc),
+    _ufunc(np.rint, 1, f=Val.rint, c=cx.each(Val.rint)),
+    _ufunc(np.copysign, 1, f=fl.copysign, widen=False),
+    _ufunc(np.nextafter, 6, f=fl.nextafter, widen=False),
+    _ufunc(np.spacing, 3, f=fl.spacing, widen=False),
+    _ufunc(np.ldexp, 10, f=fl.ldexp),
+    _part("frexp_mantissa", np.frexp, 0, 6, fl.frexp_mantissa),
+    _part("frexp_exp", np.frexp, 1, 6, fl.frexp_exp),
+    _part("modf_frac", np.modf, 0, 3, fl.modf_frac),
+    _part("modf_int", np.modf, 1, 1, fl.modf_int),
+)
+
+_FUNCTIONS = (
+    _ufunc(np.sqrt, 4, f=Val.sqrt, c=an.sqrt),
+    _ufunc(np.cbrt, 15, parity="odd", f=Val.cbrt),
+    _ufunc(np.exp, 10, f=Val.exp, c=an.exp),
+    _ufunc(np.exp2, 10, f=Val.exp2, c=an.exp2),
+    _ufunc(np.expm1, 12, f=Val.expm1, c=an.expm1),
+    _ufunc(np.log, 10, f=Val.log, c=an.log),
+    _ufunc(np.log2, 10, f=Val.log2, c=an.log2),
+    _ufunc(np.log10, 10, f=Val.log10, c=an.log10),
+    _ufunc(np.log1p, 12, f=Val.log1p, c=an.log1p),
+    _ufunc(np.logaddexp, 24, f=fl.logaddexp),
+    _ufunc(np.logaddexp2, 24, f=fl.logaddexp2),
+    _ufunc(np.sin, 15, parity="odd", f=Val.sin, c=an.sin),
+    _ufunc(np.cos, 15, parity="even", f=Val.cos, c=an.cos),
+    _ufunc(np.tan, 20, parity="odd", f=Val.tan, c=an.tan),
+    _ufunc(np.arcsin, 15, parity="odd", f=Val.asin, c=an.arcsin),
+    _ufunc(np.arccos, 15, f=Val.acos, c=an.arccos),
+    _ufunc(np.arctan, 15, parity="odd", f=Val.atan, c=an.arctan),
+    _ufunc(np.arctan2, 20, f=Val.atan2),
+    _ufunc(np.sinh, 15, parity="odd", f=Val.sinh, c=an.sinh),
+    _ufunc(np.cosh, 15, parity="even", f=Val.cosh, c=an.cosh),
+    _ufunc(np.tanh, 15, parity="odd", f=Val.tanh, c=an.tanh),
+    _ufunc(np.arcsinh, 20, parity="odd", f=Val.asinh, c=an.arcsinh),
+    _ufunc(np.arccosh, 20, f=Val.acosh, c=an.arccosh),
+    _ufunc(np.arctanh, 20, parity="odd", f=Val.atanh, c=an.arctanh),
+    _ufunc(np.hypot, 8, f=Val.hypot),
+    _ufunc(np.degrees, 1, f=fl.rad2deg),
+    _ufunc(np.rad2deg, 1, f=fl.rad2deg),
+    _ufunc(np.radians, 1, f=fl.deg2rad),
+    _ufunc(np.deg2rad, 1, f=fl.deg2rad),
+)
+
+_OWN = (
+    _own("erf", 1, ref.erf, rules.float_rule, 15, parity="odd", f=Val.erf),
+    _own("erfc", 1, ref.erfc, rules.float_rule, 20, f=Val.erfc),
+    _own("lgamma", 1, ref.lgamma, rules.float_rule, 30, f=fl.lgamma),
+    _own("sigmoid", 1, ref.sigmoid, rules.float_rule, 16, f=fl.sigmoid),
+    _own("relu", 1, ref.relu, rules.same_rule("iuf"), 1, fl.relu),
+    _own("gelu", 1, ref.gelu, rules.float_rule, 24, f=fl.gelu),
+    _own("where", 3, np.where, rules.where_rule, 1, select, widen=False),
+    _own("cast", 1, ref.cast, rules.cast_rule, 1, _it, widen=False),
+    _own("clip", 3, ref.clip, rules.clip_rule, 2, fl.clip, b=lambda x, low, high: (x | low) & high, c=cx.clip),
+    _own("real", 1, np.real, rules.part_rule, 0, _it, c=lambda z: z.re, widen=False),
+    _own("imag", 1, np.imag, rules.part_rule, 0, lambda x: x.const(0), c=lambda z: z.im, widen=False),
+    _own("complex", 2, ref.complex_of, rules.complex_rule, 0, f=pair, widen=False),
+    _own("angle", 1, ref.angle, rules.angle_rule, 20, f=fl.angle, c=cx.angle),
+    _own(
+        "nan_to_num",
+        1,
+        ref.nan_to_num,
+        rules.same_rule(),
+        6,
+        it.unchanged,
+        f=fl.nan_to_num,
+        c=cx.nan_to_num,
+        widen=False,
+    ),
+    # A user's scalar function, without and with loops: nobody knows how often those run.
+    _own("call", -1, ref.call, rules.no_rule, 30, call, widen=False),
+    _own("call_loop", -1, ref.call, rules.no_rule, 1e5, call, widen=False),
+    _own("philox", 6, rnd.philox_reference, rules.words_rule("u4"), 20, widen=False, u=rnd.philox),
+    _own("multiply_high", 2, rnd.multiply_high_reference, rules.words_rule("u4", "u8"), 4, u=rnd.multiply_high),
+)
+
+_REDUCTIONS = (
+    _reduction(np.sum, rules.sum_rule, 0),
+    _reduction(np.prod, rules.sum_rule, 1),
+    _reduction(np.min, rules.same_rule()),
+    _reduction(np.max, rules.same_rule()),
+    _reduction(np.any, rules.bool_rule, False),
+    _reduction(np.all, rules.bool_rule, True),
+    _reduction(np.argmin, rules.index_rule),
+    _reduction(np.argmax, rules.index_rule),
+)
+
+_STRUCTURE = (
+    Op("input", "source", 0, cost=0),
+    Op("number", "source", 0, cost=0),
+    Op("const", "source", 0, cost=0),
+    Op("index", "source", 0),
+    Op("placeholder", "source", 0, cost=0),  # of a body that is being traced
+    Op("gather", "gather", -1, cost=8),
+    Op("slice", "view", 1, types=rules.same_rule(), cost=0),
+    Op("permute", "view", 1, types=rules.same_rule(), cost=0),
+    Op("broadcast", "view", 1, types=rules.same_rule(), cost=0),
+    Op("reshape", "view", 1, types=rules.same_rule(), cost=0),
+    Op("windows", "view", 1, types=rules.same_rule(), cost=0),
+    Op("concat", "assembly", -1, types=rules.same_rule()),
+    Op("update", "assembly", 2, types=rules.same_rule()),
+    Op("assemble", "assembly", -1, types=rules.same_rule()),
+    Op("matmul", "library", -1, np.matmul, rules.ufunc_rule(np.matmul), operator="__matmul__"),
+    Op("host", "library", -1, cost=2),
+    Op("loop", "library", -1, cost=0),
+    Op("branch", "library", -1, cost=0),
+    Op("kernel", "library", -1, cost=20, contiguous=True),
+)
+
+OPS: dict[str, Op] = {
+    row.name: row
+    for rows in (_ARITHMETIC, _BITS, _COMPARISONS, _ROUNDING, _FUNCTIONS, _OWN, _REDUCTIONS, _STRUCTURE)
+    for row in rows
+}
+
+# The row of each result of a NumPy ufunc.
+UFUNC_PARTS: dict[np.ufunc, tuple[str, ...]] = {
+    row.numpy: (row.name,) for row in OPS.values() if row.kind == "map" and isinstance(row.numpy, np.ufunc)
+} | {
+    np.divmod: ("floor_divide", "remainder"),
+    np.modf: ("modf_frac", "modf_int"),
+    np.frexp: ("frexp_mantissa", "frexp_exp"),
+}

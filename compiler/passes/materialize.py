@@ -1,0 +1,323 @@
+"""Graph -> Graph: copies are inserted where memory must be of its own, so that `fuse` and `lower` need no exceptions.
+
+After it, every output is a node that some kernel or library stores (or the only reshape of one), every part of a concat
+is stored by one place only, every reshape that is more than unit axes sees memory that lies right for it, and sliding
+windows see memory.
+A copy is a cast to the same dtype: an elementwise node like any other, so whatever produces its input fuses into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...runtime.core.frozen import dataclass
+from ..core.types import ArrayType
+from ..graph.builder import Builder
+from ..graph.control_flow import memory_args
+from ..graph.graph import Graph, Node, Value
+from ..layout.index_maps import contiguous_strides, only_units, reshape_strides, window_strides
+from ..ops.table import OPS
+
+STORED_KINDS = frozenset({"map", "gather", "reduce", "library", "assembly"})
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an input lies in memory: strides in bytes (multiples of the itemsize), and whether its first element is
+    aligned to 16 bytes."""
+
+    strides: tuple[int, ...]
+    aligned: bool = True
+
+    @classmethod
+    def contiguous(cls, type: ArrayType) -> Layout:
+        return cls(contiguous_strides(type.shape, type.dtype.itemsize))
+
+
+def materialize(graph: Graph, layouts: Sequence[Layout], second: frozenset[int] = frozenset()) -> Graph:
+    """The graph with copies; layouts belong to its inputs. second: the updates that need a second buffer, since what
+    they replace is still read (see `inplace_hazards.Conflict`); the others are done in place."""
+    return _Copier(graph, layouts, second).run()
+
+
+def is_stored(op: str) -> bool:
+    """Whether a node of this row can be what a kernel or a library writes."""
+    return OPS[op].kind in STORED_KINDS
+
+
+class _Copier:
+    def __init__(self, graph: Graph, layouts: Sequence[Layout], second: frozenset[int]) -> None:
+        self.graph, self.layouts, self.second = graph, layouts, second
+        self.builder = Builder(graph.name)
+        self.strides: dict[int, tuple[int, ...] | None] = {}  # of nodes that are views of memory
+        self.taken: set[int] = set()  # nodes whose memory is an output or part of a concat
+        self.copies: dict[tuple[int, bool], Value] = {}  # what a library gets for a node, with or without gaps
+        self.whole: set[int] = set()  # nodes that a reshape sees as contiguous memory
+
+    def run(self) -> Graph:
+        lines = graph_lines(self.graph)
+        new: list[Value] = []
+        outputs = set(self.graph.outputs)
+        for number, node in enumerate(self.graph.nodes):
+            self.builder.where = lambda number=number: lines[number]  # type: ignore[misc]
+            args = [new[a] for a in node.args]
+            if node.op == "input":
+                value = self.builder.input(node.type)
+                self.strides[value.number] = self.layouts[node.attr("index")].strides
+            elif node.op == "number":
+                value = self.builder.add("number", (), node.type, node.attrs)
+                self.builder.numbers.append(value.number)
+            elif node.op == "concat":
+                wanted_elsewhere = outputs | {a for a in node.args if node.args.count(a) > 1}
+                regions = _concat_regions(args, node.attr("axis"))
+                args = [
+                    self._own(v, a in wanted_elsewhere, has_no_gaps(v.shape, r[1], node.type.shape))
+                    for v, a, r in zip(args, node.args, regions, strict=True)
+                ]
+                value = self._assemble(node.type, args, regions)
+            elif node.op == "update":
+                apart = node.args[1] in outputs or self._is_assembly(args[1])  # one kernel writes what it replaces
+                whole = has_no_gaps(args[1].shape, node.attr("steps"), node.type.shape)
+                value = self._update(number, node, args[0], self._own(args[1], apart, whole))
+            elif OPS[node.op].kind == "library":
+                value = self._library(node, args)
+            elif node.op == "gather":
+                if not self._in_memory(args[0].number):
+                    args[0] = self._copy(args[0])
+                value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
+            elif node.op == "reshape":
+                value = self._reshape(args[0], node.type.shape)
+            elif node.op == "windows":
+                if self.strides[args[0].number] is None:
+                    args = [self._contiguous(args[0])]
+                value = self.builder.add(node.op, (args[0].number,), node.type, node.attrs)
+            else:
+                value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
+            self._note(value)
+            new.append(value)
+        results = [self._output(new[o]) for o in self.graph.outputs]
+        return self.builder.finish(results)
+
+    def _control_args(self, node: Node, args: Sequence[Value]) -> list[int]:
+        """What a loop reads from memory, what it carries C-contiguous; a number that it is given stays one."""
+        control, memory = node.attr("control"), memory_args(node)
+        carried = control.carried if node.op == "loop" else 0
+        found = []
+        for place, a in enumerate(args):
+            number = place >= memory and self.builder.nodes[a.number].op == "number"
+            key = (a.number, True)
+            if place < carried and key not in self.copies:
+                self.copies[key] = self._contiguous(a)
+            found.append(a.number if number else self._placed(a, place < carried))
+        return found
+
+    def _contiguous(self, value: Value) -> Value:
+        """The value, or a copy, in memory of its own or an input's, without gaps."""
+        node = self.builder.nodes[value.number]
+        if node.op == "input" and self.strides[value.number] == contiguous_strides(value.shape, value.dtype.itemsize):
+            return value
+        if not is_stored(node.op) or value.number in self.taken:
+            value = self._copy(value)
+        self.whole.add(value.number)
+        return value
+
+    def _assemble(self, type: ArrayType, parts: Sequence[Value], regions: Sequence[object]) -> Value:
+        return self.builder.add("assemble", tuple(p.number for p in parts), type, (("regions", tuple(regions)),))
+
+    def _update(self, number: int, node: Node, base: Value, value: Value) -> Value:
+        """In place where the base is a stored node that nothing else takes over; else what the update leaves of the
+        base is copied around it."""
+        starts, steps = node.attr("starts"), node.attr("steps")
+        own = is_stored(self.builder.nodes[base.number].op) and base.number not in self.taken | self.whole
+        if number in self.second or not own or node.args[0] in self.graph.outputs:
+            kept = rest_boxes(node.type.shape, starts, steps, value.shape)
+            ones = (1,) * len(starts)
+            parts = [self._copy(self.builder.slice(base, first, ones, shape)) for first, shape in kept]
+            for part in parts:
+                self.taken.add(part.number)
+                self._note(part)
+            base = self._assemble(node.type, parts, [(first, ones) for first, _ in kept])
+            self._note(base)
+        self.taken.add(base.number)
+        return self.builder.add("update", (base.number, value.number), node.type, (*node.attrs, ("origin", number)))
+
+    def _library(self, node: Node, args: Sequence[Value]) -> Value:
+        """A call whose arguments lie in memory; each is copied once, whichever of the call's results needs it."""
+        contiguous = OPS[node.op].contiguous
+        if node.op in ("loop", "branch"):
+            placed = self._control_args(node, args)
+        else:
+            matrices = 2 if node.op == "matmul" else len(args)
+            placed = [self._placed(a, contiguous) for a in args[:matrices]] + [self._row(a) for a in args[matrices:]]
+        value = self.builder.add(node.op, tuple(placed), node.type, node.attrs)
+        if contiguous:
+            self.whole.add(value.number)
+        return value
+
+    def _row(self, value: Value) -> int:
+        """A bias in memory, its elements side by side; all of its other axes have one element."""
+        strides, root = self.strides.get(value.number), self._root(value.number)
+        if not strides or strides[-1] != value.dtype.itemsize or root in self.taken:
+            return self._placed(value, True)
+        self.whole.add(root)
+        return self._placed(value, False)
+
+    def _placed(self, value: Value, contiguous: bool) -> int:
+        """The value in memory, without gaps if need be; the same copy for all that need one."""
+        key = (value.number, contiguous)
+        if key not in self.copies:
+            self.copies[key] = value if self._in_memory(*key) else self._copy(value)
+        number = self.copies[key].number
+        if contiguous:
+            self.whole.add(self._root(number))
+        return number
+
+    def _root(self, number: int) -> int:
+        """The node whose memory a view looks at."""
+        while OPS[self.builder.nodes[number].op].kind == "view":
+            number = self.builder.nodes[number].args[0]
+        return number
+
+    def _is_assembly(self, value: Value) -> bool:
+        node = self.builder.nodes[value.number]
+        root = self.builder.nodes[node.args[0]] if node.op == "reshape" else node
+        return OPS[root.op].kind == "assembly"
+
+    def _in_memory(self, number: int, contiguous: bool = False) -> bool:
+        """Whether a library can be handed the node: its own memory, or a view of some. contiguous: without gaps."""
+        node = self.builder.nodes[number]
+        if contiguous and (
+            self.strides.get(number) != contiguous_strides(node.type.shape, node.type.dtype.itemsize)
+            or self._root(number) in self.taken
+        ):
+            return False
+        if OPS[node.op].kind == "view":
+            return self._in_memory(node.args[0])
+        return node.op == "input" or is_stored(node.op)
+
+    def _note(self, value: Value) -> None:
+        """Remember the strides (in bytes) of what is plain memory, None for what is computed on the fly."""
+        if value.number in self.strides:
+            return
+        node = self.builder.nodes[value.number]
+        source = self.strides.get(node.args[0]) if node.args else None
+        strides: tuple[int, ...] | None = None
+        if OPS[node.op].kind in ("library", "assembly"):
+            strides = contiguous_strides(node.type.shape, node.type.dtype.itemsize)
+        elif source is not None and node.op == "slice":
+            strides = tuple(s * t for s, t in zip(source, node.attr("steps"), strict=True))
+        elif source is not None and node.op == "permute":
+            strides = tuple(source[a] for a in node.attr("axes"))
+        elif source is not None and node.op == "broadcast":
+            shape = self.builder.nodes[node.args[0]].type.shape
+            padded = (0,) * (len(node.type.shape) - len(shape))
+            strides = padded + tuple(0 if n == 1 else s for n, s in zip(shape, source, strict=True))
+        elif source is not None and node.op == "windows":
+            strides = window_strides(node, source)
+        elif source is not None and node.op == "reshape":
+            strides = reshape_strides(self.builder.nodes[node.args[0]].type.shape, source, node.type.shape)
+        self.strides[value.number] = strides
+
+    def _reshape(self, value: Value, shape: tuple[int, ...]) -> Value:
+        """A reshape that is free: of unit axes, of memory that lies right, or of a node stored for its sake."""
+        node = self.builder.nodes[value.number]
+        if not only_units(value.shape, shape):
+            strides = self.strides.get(value.number)
+            lies_right = strides is not None and reshape_strides(value.shape, strides, shape) is not None
+            if not lies_right and (not is_stored(node.op) or value.number in self.taken):
+                value = self._copy(value)
+            if is_stored(self.builder.nodes[value.number].op):
+                self.whole.add(value.number)
+        return self.builder.reshape(value, shape)
+
+    def _own(self, value: Value, elsewhere: bool, no_gaps: bool) -> Value:
+        """A part of a concat: stored there and nowhere else. no_gaps: there it is as contiguous as by itself."""
+        node = self.builder.nodes[value.number]
+        root = value.number
+        if node.op == "reshape":
+            whole = no_gaps and self._is_stacked(node.args[0])
+            if whole or only_units(value.shape, self.builder.nodes[node.args[0]].type.shape):
+                root = node.args[0]
+        op = self.builder.nodes[root].op
+        shared = elsewhere or root in self.taken or (root in self.whole and not (no_gaps and self._is_stacked(root)))
+        looped = op in ("loop", "branch") and not (no_gaps and self._is_stacked(root))
+        if shared or not is_stored(op) or looped:
+            value = self._copy(value)
+            root = value.number
+        self.taken.add(root)
+        return value
+
+    def _is_stacked(self, number: int) -> bool:
+        """Whether a node is what the turns of a loop stack: they write it, and do not read it."""
+        node = self.builder.nodes[number]
+        return node.op == "loop" and node.attr("part") >= node.attr("control").carried
+
+    def _output(self, value: Value) -> Value:
+        node = self.builder.nodes[value.number]
+        root = node.args[0] if node.op == "reshape" else value.number
+        if node.op == "reshape" and self.builder.nodes[root].type.shape == value.shape:
+            root = value.number
+        alias = node.op == "reshape" and is_stored(self.builder.nodes[root].op) and root not in self.taken
+        if not alias and (not is_stored(node.op) or value.number in self.taken):
+            value = self._copy(value)
+            root = value.number
+        self.taken.add(root)
+        return value
+
+    def _copy(self, value: Value) -> Value:
+        """A node of its own, even where an equal one exists."""
+        number = len(self.builder.nodes)
+        self.builder.add("cast", (value.number,), value.type, (("copy", number),))
+        return Value(number, value.type)
+
+
+Region = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _concat_regions(parts: Sequence[Value], axis: int) -> list[Region]:
+    """(starts, steps) of each part."""
+    regions, start = [], 0
+    for part in parts:
+        rank = len(part.shape)
+        regions.append((tuple(start if i == axis else 0 for i in range(rank)), (1,) * rank))
+        start += part.shape[axis]
+    return regions
+
+
+def has_no_gaps(part: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether a region of a contiguous array of `shape` is contiguous itself."""
+    first = next((axis for axis, n in enumerate(part) if n != 1), len(part))
+    whole = all(n == m for n, m in zip(part[first + 1 :], shape[first + 1 :], strict=True))
+    return whole and all(step == 1 for step, n in zip(steps, part, strict=True) if n != 1)
+
+
+def part_regions(node: Node) -> tuple[Region, ...]:
+    """Where each argument of an assembly lies in it: (starts, steps)."""
+    if node.op == "assemble":
+        regions: tuple[Region, ...] = node.attr("regions")
+        return regions
+    rank = len(node.type.shape)
+    return ((0,) * rank, (1,) * rank), (node.attr("starts"), node.attr("steps"))
+
+
+def rest_boxes(
+    shape: Sequence[int], starts: Sequence[int], steps: Sequence[int], region: Sequence[int]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Boxes (start, shape) that cover what a region leaves of an array; the whole array where the region has gaps."""
+    gaps = any(abs(step) != 1 and n > 1 for step, n in zip(steps, region, strict=True))
+    if gaps:
+        return [((0,) * len(shape), tuple(shape))]
+    low = [start + min(0, step * (n - 1)) for start, step, n in zip(starts, steps, region, strict=True)]
+    boxes = []
+    for axis, n in enumerate(shape):
+        for first, length in ((0, low[axis]), (low[axis] + region[axis], n - low[axis] - region[axis])):
+            start = (*low[:axis], first, *(0,) * (len(shape) - axis - 1))
+            size = (*region[:axis], length, *shape[axis + 1 :])
+            if 0 not in size:
+                boxes.append((start, size))
+    return boxes
+
+
+def graph_lines(graph: Graph) -> Sequence[str]:
+    """One line per node, empty where unknown."""
+    return graph.lines or ("",) * len(graph.nodes)

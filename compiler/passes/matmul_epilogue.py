@@ -1,0 +1,173 @@
+"""Graph -> Graph for a GPU: a bias, a relu or a gelu after a matmul becomes an epilogue of the library's call, which
+finishes each tile before it is stored: an intermediate is neither stored nor loaded, nor rounded to 16 bits. A product
+of 16-bit numbers in float32 that is only wanted in 16 bits becomes one of 16-bit numbers, added in float32 as before.
+
+Only what cuBLASLt does as NumPy means it, and no slower. Measured (H200, cuBLASLt 13.1): its gelu is the approximation
+by tanh, as exact as 16 bits can tell, but 30 ulp off in float32; float64 takes twice the time. Some of its kernels lose
+NaN in a relu: the device tries them (`cublaslt_nan_probe.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...runtime.core.frozen import dataclass
+from ..core.types import FLOAT32, HALVES, ArrayType, DType
+from ..graph.builder import Builder
+from ..graph.graph import Graph, Node, Value
+from ..ops.table import OPS
+from .simplify import rebuilt
+
+DTYPES = (*HALVES, FLOAT32)
+
+
+def absorb(graph: Graph) -> Graph:
+    """relu(a @ b + bias) -> matmul(a, b, bias) with the epilogue (bias, relu), where nothing else reads the parts"""
+    stored = _stored(graph)
+    found = {n: chain for n in range(len(graph.nodes)) if (chain := _found(graph, n, n in stored)) is not None}
+    inside = {n for chain in found.values() for n in chain.inner}
+    ends = {graph.nodes[n] for n in found if n not in inside}
+    if not ends:
+        return graph
+
+    def rule(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+        return _called(builder, node, args) if node in ends else None
+
+    return rebuilt(graph, rule)
+
+
+def lower_precision(graph: Graph) -> Graph:
+    """a @ b of float32 or complex64 -> the same in TF32: products of numbers rounded to 11 bits, added in float32."""
+
+    def rule(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+        if node.op != "matmul" or node.type.dtype not in (FLOAT32, np.dtype(np.complex64)):
+            return None
+        return builder.add("matmul", tuple(a.number for a in args), node.type, (*node.attrs, ("tf32", True)))
+
+    return rebuilt(graph, rule)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """parts: of the epilogue, in order; args: of the call, a bias last; inner: what vanishes, the product last; narrow:
+    whether it is wanted in fewer bits than it has."""
+
+    parts: tuple[str, ...]
+    args: tuple[int, ...]
+    inner: tuple[int, ...]
+    narrow: bool
+
+
+def _stored(graph: Graph) -> set[int]:
+    """What is in memory whatever `fuse` does. Anything else is work inside a kernel, which a bias joins for free."""
+    stored = set(graph.outputs)
+    for number in range(len(graph.nodes) - 1, -1, -1):
+        node = graph.nodes[number]
+        kind = OPS[node.op].kind
+        if kind in ("library", "assembly") or (kind == "view" and number in stored):
+            stored.update(node.args)
+    return stored
+
+
+def _found(graph: Graph, end: int, stored: bool) -> Chain | None:
+    """The chain that ends in a node, where it is right to call the library for all of it."""
+    node = graph.nodes[end]
+    chain = _chain(graph.nodes, node)
+    if chain is None or not (stored or chain.narrow):
+        return None
+    private = all(n not in graph.outputs and len(graph.users[n]) == 1 for n in chain.inner)
+    summed = graph.nodes[chain.args[0]].type.shape[-1]
+    return chain if private and node.type.dtype in DTYPES and node.type.size and summed else None
+
+
+def _called(builder: Builder, node: Node, args: Sequence[Value]) -> Value:
+    chain = _chain(builder.nodes, Node(node.op, tuple(a.number for a in args), node.type, node.attrs))
+    assert chain is not None
+    epilogue = (("epilogue", chain.parts),) if chain.parts else ()
+    value = builder.add("matmul", chain.args, node.type, (*builder.nodes[chain.inner[-1]].attrs, *epilogue))
+    lines = [*(builder.lines[n] for n in reversed(chain.inner)), builder.lines[value.number]]
+    builder.lines[value.number] = ", ".join(dict.fromkeys(line for line in lines if line))
+    return value
+
+
+def _chain(nodes: Sequence[Node], end: Node) -> Chain | None:
+    """matmul, bias, activation, with a cast to 16 bits anywhere, and at least one of these."""
+    dtype = end.type.dtype
+    parts: list[str] = []
+    inner: list[int] = []
+    bias: tuple[int, ...] = ()
+
+    def step(number: int) -> Node:
+        inner.append(number)
+        return nodes[number]
+
+    def narrowed(node: Node) -> Node:
+        narrows = node.op == "cast" and node.type.dtype in HALVES and nodes[node.args[0]].type.dtype == FLOAT32
+        return step(node.args[0]) if narrows and node.type.dtype == dtype else node
+
+    node = narrowed(end)
+    activated = _activation(nodes, node, dtype)
+    if activated is not None:
+        parts.append(activated[0])
+        node = narrowed(step(activated[1]))
+    biased = _bias(nodes, node)
+    if biased is not None:
+        parts.append("bias")
+        node, bias = narrowed(step(biased[0])), biased[1:]
+    if not inner or node.op != "matmul" or len(node.args) > 2 or "epilogue" in dict(node.attrs):
+        return None
+    args = [_as(nodes, n, dtype) for n in (*node.args, *bias)]
+    narrow = node.type.dtype != dtype
+    return None if None in args else Chain(tuple(reversed(parts)), tuple(args), tuple(inner), narrow)  # type: ignore[arg-type]
+
+
+def _as(nodes: Sequence[Node], number: int, dtype: DType) -> int | None:
+    """The node in a dtype: itself, or what it is a cast of."""
+    node = nodes[number]
+    if node.type.dtype != dtype and node.op == "cast":
+        number = node.args[0]
+    return number if nodes[number].type.dtype == dtype else None
+
+
+def _activation(nodes: Sequence[Node], node: Node, dtype: DType) -> tuple[str, int] | None:
+    """(name, argument) of an activation that the library has, for a result in the dtype."""
+    if node.op == "gelu" and dict(node.attrs).get("approximate") and dtype in HALVES:
+        return "gelu", node.args[0]
+    if node.op == "relu":
+        return "relu", node.args[0]
+    if node.op == "maximum":
+        for zero, other in (node.args, node.args[::-1]):
+            if _is_zero(nodes, zero) and nodes[other].type == node.type:
+                return "relu", other
+    return None
+
+
+def _is_zero(nodes: Sequence[Node], number: int) -> bool:
+    """Whether it is the number 0.0 (maximum(x, -0.0) is another function)."""
+    node = nodes[number]
+    while node.op in ("broadcast", "reshape"):
+        node = nodes[node.args[0]]
+    return node.op == "const" and not any(node.attr("value"))
+
+
+def _bias(nodes: Sequence[Node], node: Node) -> tuple[int, int] | None:
+    """(product, bias) of what may be a product and one row that is added to each of its rows."""
+    if node.op != "add":
+        return None
+    for product, bias in (node.args, node.args[::-1]):
+        if product != bias and nodes[product].op in ("matmul", "cast") and nodes[product].type == node.type:
+            row = _row(nodes, bias, node.type)
+            if row is not None:
+                return product, row
+    return None
+
+
+def _row(nodes: Sequence[Node], number: int, type: ArrayType) -> int | None:
+    """The node, or what it is a broadcast of, where that is one row of arrays of the type."""
+    while nodes[number].op == "broadcast":
+        number = nodes[number].args[0]
+    found = nodes[number].type
+    row = type.shape[-1:]
+    return number if found.dtype == type.dtype and row and found.shape[-1:] == row == (found.size,) else None

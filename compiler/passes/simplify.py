@@ -1,0 +1,315 @@
+"""Graph -> Graph: rewrite rules that are exact for every value, NaN, infinities and -0 included."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.types import kind_of
+from ..graph.builder import Builder
+from ..graph.graph import Graph, Node, Value
+from ..graph.interpret import evaluate
+from ..ops.table import OPS
+
+Rule = Callable[[Builder, Node, Sequence[Value]], Value | None]
+
+
+def simplify(graph: Graph) -> Graph:
+    """Each node rebuilt once, its rules tried first; what nobody needs vanishes."""
+    return rebuilt(graph, _simplified)
+
+
+def rebuilt(graph: Graph, rule: Rule) -> Graph:
+    """The graph with what the rule gives for a node in that node's place; None leaves it."""
+    builder = Builder(graph.name)
+    lines = iter(graph.lines or ("",) * len(graph.nodes))
+    line = ""
+    builder.where = lambda: line
+    new: list[Value] = []
+    for node in graph.nodes:
+        line = next(lines)
+        args = [new[a] for a in node.args]
+        new.append(_rebuild(builder, node, args, rule))
+    return builder.finish([new[o] for o in graph.outputs])
+
+
+def _rebuild(builder: Builder, node: Node, args: Sequence[Value], rule: Rule) -> Value:
+    if node.op == "input":
+        return builder.input(node.type)
+    if node.op == "number":
+        value = builder.add("number", (), node.type, node.attrs)
+        builder.numbers.append(value.number)
+        return value
+    found = rule(builder, node, args)
+    return builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs) if found is None else found
+
+
+def _simplified(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    for rule in RULES.get(node.op, ()) + ANYWHERE:
+        found = rule(builder, node, args)
+        if found is not None:
+            return found
+    return None
+
+
+def _constant(builder: Builder, value: Value) -> np.generic | None:
+    node = builder.nodes[value.number]
+    if node.op in ("broadcast", "reshape"):
+        return _constant(builder, builder.at(node.args[0]))
+    return np.frombuffer(node.attr("value"), node.type.dtype)[0] if node.op == "const" else None
+
+
+def _same(builder: Builder, node: Node, value: Value) -> Value | None:
+    """`value` in the node's place: only where type and broadcasting agree."""
+    return builder.broadcast(value, node.type.shape) if value.dtype == node.type.dtype else None
+
+
+def is_real_float(dtype: np.dtype[Any]) -> bool:
+    return kind_of(dtype) == "f"
+
+
+def _is(builder: Builder, value: Value, number: float) -> bool:
+    found = _constant(builder, value)
+    return found is not None and bool(found == number) and not np.signbit(np.asarray(found, np.complex128).real)
+
+
+def fold_constants(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """f(2, 3) -> the number NumPy gives"""
+    if not args or OPS[node.op].kind != "map":
+        return None
+    values = [_constant(builder, a) for a in args]
+    if any(v is None for v in values):
+        return None
+    scalar = Node(node.op, node.args, type(node.type)((), node.type.dtype), node.attrs)
+    result = evaluate(scalar, [np.asarray(v) for v in values])
+    return builder.broadcast(builder.const(result.reshape(1)[0], node.type.dtype), node.type.shape)
+
+
+def multiply_one(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x * 1 -> x, 1 * x -> x (complex x stays: inf * (1+0j) has a NaN part)"""
+    if node.type.dtype.kind == "c":
+        return None
+    for one, other in ((1, 0), (0, 1)):
+        if _is(builder, args[one], 1):
+            return _same(builder, node, args[other])
+    return None
+
+
+def divide_one(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x / 1 -> x (real x)"""
+    if node.type.dtype.kind != "c" and _is(builder, args[1], 1):
+        return _same(builder, node, args[0])
+    return None
+
+
+def divide_power_of_two(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x / 4 -> x * 0.25, for every power of two whose reciprocal is a number too (real x): both round the same value.
+    Not for a reduction, which has few results: the kernel of a mean is not to depend on how many numbers it takes."""
+    divisor = _constant(builder, args[1]) if is_real_float(node.type.dtype) else None
+    if divisor is None or _is_reduction(builder, args[0]) or abs(math.frexp(float(divisor))[0]) != 0.5:
+        return None
+    inverse = 1 / float(divisor)
+    with np.errstate(over="ignore"):
+        if float(np.asarray(inverse, node.type.dtype)) != inverse or not math.isfinite(inverse):
+            return None
+    factor = builder.broadcast(builder.const(inverse, node.type.dtype), args[1].shape)
+    return builder.add("multiply", (args[0].number, factor.number), node.type)
+
+
+def _is_reduction(builder: Builder, value: Value) -> bool:
+    node = builder.nodes[value.number]
+    while node.op == "cast" or OPS[node.op].kind == "view":
+        node = builder.nodes[node.args[0]]
+    return OPS[node.op].kind == "reduce"
+
+
+def subtract_zero(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x - 0 -> x (not x + 0: -0 + 0 is 0)"""
+    if node.type.dtype.kind != "c" and _is(builder, args[1], 0):
+        return _same(builder, node, args[0])
+    return None
+
+
+def negative_twice(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """-(-x) -> x"""
+    inner = builder.nodes[args[0].number]
+    return builder.at(inner.args[0]) if inner.op == "negative" else None
+
+
+def invert_twice(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """~~x -> x"""
+    inner = builder.nodes[args[0].number]
+    return builder.at(inner.args[0]) if inner.op == "invert" else None
+
+
+def _negated(builder: Builder, value: Value) -> Value | None:
+    """x where the value is -x, of real floats."""
+    node = builder.nodes[value.number]
+    return builder.at(node.args[0]) if node.op == "negative" and is_real_float(node.type.dtype) else None
+
+
+def _negate(builder: Builder, op: str, args: Sequence[Value], node: Node) -> Value:
+    value = builder.add(op, tuple(a.number for a in args), node.type, node.attrs)
+    return builder.add("negative", (value.number,), node.type)
+
+
+def parity(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """sin(-x) -> -sin(x), cos(-x) -> cos(x), and so for every odd and even row"""
+    kind = OPS[node.op].parity
+    inner = _negated(builder, args[0]) if kind else None
+    if inner is None:
+        return None
+    if kind == "odd":
+        return _negate(builder, node.op, [inner], node)
+    return builder.add(node.op, (inner.number,), node.type, node.attrs)
+
+
+def sign_outside(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """(-x) * y -> -(x * y), x / (-y) -> -(x / y): rounding knows no sign"""
+    x, y = args
+    left, right = _negated(builder, x), _negated(builder, y)
+    if left is not None and right is not None:
+        return builder.add(node.op, (left.number, right.number), node.type)
+    if left is not None:
+        return _negate(builder, node.op, [left, y], node)
+    return _negate(builder, node.op, [x, right], node) if right is not None else None
+
+
+def add_negative(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x + (-y) -> x - y, (-x) + y -> y - x"""
+    for one, other in ((0, 1), (1, 0)):
+        inner = _negated(builder, args[other])
+        if inner is not None:
+            return builder.add("subtract", (args[one].number, inner.number), node.type)
+    return None
+
+
+def subtract_negative(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x - (-y) -> x + y"""
+    inner = _negated(builder, args[1])
+    return None if inner is None else builder.add("add", (args[0].number, inner.number), node.type)
+
+
+def absolute_of_negative(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """abs(-x) -> abs(x) (floats; unsigned and the least integer keep their own rules)"""
+    inner = builder.nodes[args[0].number]
+    if inner.op == "negative" and is_real_float(inner.type.dtype):
+        return builder.add("absolute", inner.args, node.type)
+    return None
+
+
+def power_small(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x ** n -> products of x for n = 2, 3, 4; x ** 1 -> x; x ** 0.5 stays (its -inf and -0 differ from sqrt's)"""
+    exponent = _constant(builder, args[1])
+    if exponent is None or node.type.dtype.kind not in "fiu" or args[0].dtype != node.type.dtype:
+        return None
+    if not any(exponent == n for n in (1, 2, 3, 4)):
+        return None
+    base = builder.broadcast(args[0], node.type.shape)
+    if exponent == 1:
+        return base
+    square = builder.add("multiply", (base.number, base.number), node.type)
+    if exponent == 2:
+        return square
+    other = base if exponent == 3 else square
+    return builder.add("multiply", (square.number, other.number), node.type)
+
+
+def where_same(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """where(c, x, x) -> x"""
+    return _same(builder, node, args[1]) if args[1].number == args[2].number else None
+
+
+def push_reshape(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """reshape(f(x, 2)) -> f(reshape(x), 2), where x is whole and contiguous: the reshape then costs nothing"""
+    if node.type.size == 1 or not _pushable(builder, args[0].number, 0, {}):
+        return None
+    return _reshape_below(builder, args[0], node.type.shape, {})
+
+
+def _pushable(builder: Builder, number: int, depth: int, known: dict[int, bool]) -> bool:
+    """known: the answers so far, since what is used twice would be asked twice, and what that uses four times."""
+    if number not in known:
+        node = builder.nodes[number]
+        if depth and (node.op == "input" or OPS[node.op].kind in ("library", "assembly")):
+            known[number] = True
+        elif depth > 32 or OPS[node.op].kind != "map":
+            known[number] = False
+        else:
+            inner = [builder.nodes[a].type for a in node.args]
+            known[number] = all(t.size == 1 or t.shape == node.type.shape for t in inner) and all(
+                _pushable(builder, a, depth + 1, known) for a, t in zip(node.args, inner, strict=True) if t.size != 1
+            )
+    return known[number]
+
+
+def _reshape_below(builder: Builder, value: Value, shape: tuple[int, ...], known: dict[int, Value]) -> Value:
+    """known: what was reshaped so far."""
+    if value.number not in known:
+        node = builder.nodes[value.number]
+        if OPS[node.op].kind != "map":
+            known[value.number] = builder.reshape(value, shape)
+        else:
+            every = [builder.at(a) for a in node.args]
+            args = [
+                _reshape_below(builder, a, shape, known) if a.shape == value.shape else builder.reshape(a, ())
+                for a in every
+            ]
+            kind = type(value.type)(shape, value.dtype)
+            known[value.number] = builder.add(node.op, tuple(a.number for a in args), kind, node.attrs)
+    return known[value.number]
+
+
+def slice_of_slice(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x[a::s][b::t] -> x[a + b s::s t]"""
+    inner = builder.nodes[args[0].number]
+    if inner.op != "slice" or 0 in node.type.shape:
+        return None
+    pairs = zip(inner.attr("starts"), inner.attr("steps"), node.attr("starts"), node.attr("steps"), strict=True)
+    starts, steps = zip(*((a + b * s, s * t) for a, s, b, t in pairs), strict=True)
+    return builder.slice(builder.at(inner.args[0]), starts, steps, node.type.shape)
+
+
+def permute_of_permute(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x.transpose(p).transpose(q) -> x.transpose(p[q])"""
+    inner = builder.nodes[args[0].number]
+    if inner.op != "permute":
+        return None
+    return builder.permute(builder.at(inner.args[0]), [inner.attr("axes")[i] for i in node.attr("axes")])
+
+
+def broadcast_of_broadcast(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """broadcast_to(broadcast_to(x, s), t) -> broadcast_to(x, t)"""
+    inner = builder.nodes[args[0].number]
+    return builder.broadcast(builder.at(inner.args[0]), node.type.shape) if inner.op == "broadcast" else None
+
+
+def update_whole(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x[:] = v -> v"""
+    whole = args[1].shape == node.type.shape and all(
+        start == 0 and (step == 1 or n == 1)
+        for start, step, n in zip(node.attr("starts"), node.attr("steps"), node.type.shape, strict=True)
+    )
+    return args[1] if whole else None
+
+
+ANYWHERE: tuple[Rule, ...] = (fold_constants, parity)
+RULES: dict[str, tuple[Rule, ...]] = {
+    "multiply": (multiply_one, sign_outside),
+    "divide": (divide_one, divide_power_of_two, sign_outside),
+    "add": (add_negative,),
+    "subtract": (subtract_zero, subtract_negative),
+    "negative": (negative_twice,),
+    "invert": (invert_twice,),
+    "absolute": (absolute_of_negative,),
+    "power": (power_small,),
+    "where": (where_same,),
+    "reshape": (push_reshape,),
+    "update": (update_whole,),
+    "slice": (slice_of_slice,),
+    "permute": (permute_of_permute,),
+    "broadcast": (broadcast_of_broadcast,),
+}

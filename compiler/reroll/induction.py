@@ -1,0 +1,245 @@
+"""A stretch of a graph that repeats in; what each argument of its turns is, and what is used after them, out.
+
+A turn's argument is one of these: made in the same turn; made `d` turns before (then it is carried, through `d` values
+that follow each other); made before the loop, and the same in every turn; a constant, the same or another in every
+turn (then a window slides over an array of them); a slice of an array from before the loop that moves on evenly (a
+window). An update that moves on evenly is a stacked result, written after the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ...runtime.core.frozen import dataclass, field
+from ..core.types import ArrayType
+from ..graph.control_flow import Window
+from ..graph.graph import Graph
+from ..ops.table import OPS
+from .periods import Row
+
+Array = np.ndarray[Any, Any]
+LATEST = 2  # so many of the last turns' values are carried for what comes after; more are stacked
+
+
+class Uneven(Exception):
+    """The stretch does not repeat in the way that a loop does."""
+
+
+class UnevenNumbers(Uneven):
+    """It would, if these numbers of the call were known: they are others in each turn."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        super().__init__(numbers)
+        self.numbers = frozenset(numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A value made by place `slot` of the body, `depth` turns late; initial: the nodes that stand for it in the turns
+    before the first, the oldest first (-1: nobody reads it)."""
+
+    slot: int
+    initial: tuple[int, ...]
+
+    @property
+    def depth(self) -> int:
+        return len(self.initial)
+
+
+def _depth(value: Carried) -> int:
+    return value.depth
+
+
+@dataclass(slots=True)
+class Turns:
+    """Places [start, start + period * turns) of a row, read as a loop. Its methods raise Uneven."""
+
+    graph: Graph
+    row: Row
+    start: int
+    period: int
+    turns: int
+    joined: int = 1  # so many turns of the row are one of these
+    carried: dict[Carried, int] = field(default_factory=dict)  # to its number
+    invariants: dict[int, None] = field(default_factory=dict)
+    windows: dict[tuple[Any, ...], tuple[ArrayType, Window]] = field(default_factory=dict)  # (key, array) -> its row
+    constants: dict[tuple[int, ...], Array] = field(default_factory=dict)
+    stacked: dict[int, Any] = field(default_factory=dict)  # slot -> number among the groups, in the end
+    groups: list[tuple[int, ...]] = field(default_factory=list)  # slots whose values are rows of one stacked result
+    moving: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)  # slot -> starts, moves
+
+    # what each argument is
+
+    def node(self, turn: int, slot: int) -> int:
+        return int(self.row.order[self.start + turn * self.period + slot])
+
+    def _inside(self, number: int) -> tuple[int, int] | None:
+        """(turn, slot) of a node of the loop."""
+        x = int(self.row.place[number]) - self.start
+        return divmod(x, self.period) if 0 <= x < self.turns * self.period else None
+
+    def _args_of(self, slot: int) -> list[Any]:
+        """For each argument: an int (slot of the same turn), a Carried, ("outer", node) or ("const", nodes)."""
+        places = self.start + slot + self.period * np.arange(self.turns)
+        count = len(self.graph.nodes[self.node(0, slot)].args)
+        return [self._arg(slot, self.row.args[places, a]) for a in range(count)]
+
+    def _arg(self, slot: int, numbers: Array) -> Any:
+        places = self.row.place[numbers]
+        if all(self.graph.nodes[n].op == "const" for n in {int(numbers[0]), int(numbers[-1])}):
+            ops = {self.graph.nodes[n].op for n in set(numbers.tolist())}
+            types = {self.graph.nodes[n].type for n in set(numbers.tolist())}
+            if ops != {"const"} or len(types) != 1:
+                raise Uneven
+            return ("const", tuple(numbers.tolist()))
+        if not (numbers == numbers[0]).all() and all(self.graph.nodes[n].op == "number" for n in numbers.tolist()):
+            raise UnevenNumbers([self.graph.nodes[n].attr("index") for n in numbers.tolist()])
+        first = self.start + slot + self.period * np.arange(self.turns)
+        offset = int(first[-1] - places[-1])
+        back = slot - offset
+        late, source = -(back // self.period), back % self.period
+        if places[-1] >= self.start and late >= 0 and late < self.turns:
+            if not np.array_equal(places[late:], first[late:] - offset):
+                raise Uneven
+            if late == 0:
+                return source
+            initial = tuple(int(n) for n in numbers[:late])
+            seen = self._late_view(source, initial)
+            if seen is not None:
+                return ("view", (source, seen))
+            type = self.graph.nodes[self.node(0, source)].type
+            if any(self.row.place[n] >= self.start or self.graph.nodes[n].type != type for n in initial):
+                raise Uneven
+            return self._carry(Carried(source, initial))
+        if not (numbers == numbers[0]).all() or places[0] >= self.start:
+            raise Uneven
+        self.invariants.setdefault(int(numbers[0]))
+        return ("outer", int(numbers[0]))
+
+    def _late_view(self, slot: int, initial: tuple[int, ...]) -> Carried | None:
+        """The view that a slot of an earlier turn is, as a view of a carried value: a view is not carried itself."""
+        node = self.graph.nodes[self.node(0, slot)]
+        if OPS[node.op].kind != "view":
+            return None
+        for n in initial:
+            other = self.graph.nodes[n]
+            if (other.op, other.type, other.attrs) != (node.op, node.type, node.attrs) or self.row.place[
+                n
+            ] >= self.start:
+                return None
+        (base,) = self._args_of(slot)
+        older = tuple(self.graph.nodes[n].args[0] for n in initial)
+        value = None
+        if isinstance(base, int):
+            value = Carried(base, older)
+        elif isinstance(base, Carried):
+            value = Carried(base.slot, older + base.initial)
+        if value is None:
+            return None
+        type = self.graph.nodes[self.node(0, value.slot)].type
+        if any(self.graph.nodes[n].type != type for n in value.initial):
+            return None
+        return self._carry(value)
+
+    def _carry(self, value: Carried) -> Carried:
+        """Number it, and those that it follows."""
+        for depth in range(1, value.depth + 1):
+            self.carried.setdefault(Carried(value.slot, value.initial[value.depth - depth :]), len(self.carried))
+        return value
+
+    def _check_starts(self, slot: int, args: list[Any]) -> None:
+        """Slices and updates that do not start at the same place in each turn."""
+        node = self.graph.nodes[self.node(0, slot)]
+        if node.op not in ("slice", "update"):
+            return
+        every = np.array([self.graph.nodes[self.node(t, slot)].attr("starts") for t in range(self.turns)], np.int64)
+        moves = every[1] - every[0]
+        if not moves.any() and (every == every[0]).all():
+            return
+        if every.ndim != 2 or not (np.diff(every, axis=0) == moves).all():
+            raise Uneven
+        starts, each = tuple(map(int, every[0])), tuple(map(int, moves))
+        if node.op == "update":
+            self.moving[slot] = starts, each
+            return
+        if not (isinstance(args[0], tuple) and args[0][0] == "outer"):
+            raise Uneven
+        self.windows["slice", slot, args[0][1]] = node.type, Window(starts, node.attr("steps"), each)
+        args[:] = [("window", ("slice", slot, args[0][1]))]
+
+    # what comes after the loop
+
+    def _used_outside(self) -> dict[int, dict[int, None]]:
+        """For each slot the turns whose values are used after the loop."""
+        found: dict[int, dict[int, None]] = {}
+        after = self.row.order[self.start + self.turns * self.period :].tolist()
+        wanted = [a for n in after for a in self.graph.nodes[n].args] + list(self.graph.outputs)
+        for number in wanted:
+            at = self._inside(number)
+            if at is not None:
+                found.setdefault(at[1], {}).setdefault(at[0])
+        return found
+
+    def _deliver(
+        self, slot: int, seen: dict[int, None], args: list[list[Any]], finals: dict[tuple[int, int], Carried]
+    ) -> None:
+        """Values that are used after the loop are carried to its end, or stacked."""
+        if slot in self.moving:
+            if set(seen) != {self.turns - 1} or not self._only_updates(slot, args):
+                raise Uneven
+            self.stacked.update(dict.fromkeys(args[at][1] for at in self._alike(slot)))
+            return
+        late = [self.turns - t for t in seen]
+        if max(late) > LATEST:
+            self.stacked.setdefault(slot)
+            return
+        for depth in late:
+            known = max((c for c in self.carried if c.slot == slot and c.depth <= depth), key=_depth, default=None)
+            initial = known.initial if known else ()
+            finals[self.turns - depth, slot] = self._carry(Carried(slot, (-1,) * (depth - len(initial)) + initial))
+
+    def _alike(self, slot: int) -> list[int]:
+        """The slots that do the same in each of the joined turns."""
+        length = self.period // self.joined
+        return [slot % length + turn * length for turn in range(self.joined)]
+
+    def _group(self) -> None:
+        """Stacked values of joined turns are rows of one result, if all of them are stacked."""
+        groups: dict[tuple[int, ...], None] = {}
+        for slot in self.stacked:
+            alike = tuple(self._alike(slot))
+            groups.setdefault(alike if all(a in self.stacked for a in alike) else (slot,))
+        self.groups = list(groups)
+        self.stacked = {slot: i for i, group in enumerate(groups) for slot in group}
+
+    def _only_updates(self, slot: int, args: list[list[Any]]) -> bool:
+        """Whether a moving update only goes on with its own last version, and is read by nothing else in the loop."""
+        every = self._alike(slot)
+        own = args[every[0]][0]
+        if slot != every[-1] or not (isinstance(own, Carried) and own.slot == slot and own.depth == 1):
+            return False
+        if any(at not in self.moving or not isinstance(args[at][1], int) for at in every):
+            return False
+        starts, moves = self.moving[every[0]]
+        axes = [a for a, m in enumerate(moves) if m]
+        for turn, at in enumerate(every):
+            here = tuple(s + m * turn // self.joined for s, m in zip(starts, moves, strict=True))
+            if self.moving[at] != (here, moves) or any(m % self.joined for m in moves):
+                return False
+        if [args[at][1] for at in every] != self._alike(args[slot][1]):
+            return False
+        shape = self.graph.nodes[self.node(0, args[slot][1])].type.shape
+        readers = [
+            (j, a)
+            for j, row in enumerate(args)
+            for a in row
+            if (isinstance(a, int) and a in every)
+            or (isinstance(a, Carried) and a.slot in every)
+            or (isinstance(a, tuple) and a[0] == "view" and a[1][1].slot in every)
+        ]
+        wanted = [(every[0], own), *((after, before) for before, after in pairwise(every))]
+        return readers == wanted and len(axes) == 1 and shape[axes[0]] == 1

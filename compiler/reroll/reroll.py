@@ -1,0 +1,169 @@
+"""Graph -> Graph: a Python loop that was traced turn by turn becomes a loop again, where it repeats exactly.
+
+What comes out computes the same with the same operations in the same order; it is planned and compiled as one period.
+"""
+
+from __future__ import annotations
+
+from ...runtime.core.frozen import replace
+from ...runtime.core.settings import settings
+from ..graph.builder import Builder
+from ..graph.graph import Graph, Node, Value
+from ..lowering.control_flow import TURN_US
+from .induction import Uneven, UnevenNumbers
+from .periods import Row, Stretch, quiet_phase, row_of, stretches
+from .predicted_time import predicted
+from .rewrite import Rolled, rolled
+
+LEAST_TURNS = 9  # fewer stay as they are,
+LEAST_NODES = 64  # and fewer of all turns together;
+MANY_TURNS = 32  # fewer, or turns that take longer in a loop, if they are no more than
+WHOLE_NODES = 512  # these: so much is soon compiled
+LOSS = 1.25  # longer: so many times
+MOST_NODES = 256  # of several turns that are one turn of the loop
+GAIN = 0.9  # a longer turn has to take at most this of the time
+TRIES = (-2, -1, 0, 1)  # periods from the first that repeats in full
+
+
+def roll(graph: Graph) -> Rolled:
+    """The graph with loops in place of stretches that repeat, and arrays for inputs that are new, behind the others."""
+    if not settings.roll or len(graph.nodes) < LEAST_NODES:
+        return Rolled(graph, [])
+    found = Rolled(graph, [])
+    while (more := _once(found.graph) or _once(_forwarded(found.graph))) is not None:
+        if more.wanted:
+            return Rolled(graph, [], more.wanted)
+        if more.body is None:
+            return replace(found, why=(*found.why, *more.why))
+        found = Rolled(more.graph, [*found.arrays, *more.arrays], why=(*found.why, *more.why))
+    return found
+
+
+def _once(graph: Graph) -> Rolled | None:
+    """The graph with its longest loop rolled."""
+    for moving in (False, True):
+        row = row_of(graph, moving)
+        for stretch in stretches(row, LEAST_TURNS):
+            found = _tried(graph, row, stretch)
+            if found is not None:
+                return found
+    return None
+
+
+def _tried(graph: Graph, row: Row, stretch: Stretch) -> Rolled | None:
+    """The stretch as a loop that begins where little passes from turn to turn, as early as it can."""
+    p = stretch.period
+    first = stretch.begin + quiet_phase(graph, row, stretch)
+    for start in (first + p * n for n in TRIES):
+        turns = (stretch.end - start) // p
+        if start < 0 or turns < LEAST_TURNS or turns * p < LEAST_NODES:
+            continue
+        end = start + turns * p
+        if (row.tokens[start : end - p] != row.tokens[start + p : end]).any():
+            continue
+        try:
+            found = rolled(graph, row, start, p, turns, roll)
+        except UnevenNumbers as uneven:
+            if len(graph.nodes) > WHOLE_NODES:
+                return Rolled(graph, [], uneven.numbers)
+            continue
+        except Uneven:
+            continue
+        if _is_shorter(found, graph, turns * p):
+            best = _joined(graph, row, start, p, turns, found)
+            lines = graph.lines[int(row.order[start])] if graph.lines else ""
+            what = f"{turns} turns of {p} operations" + (f" at {lines}" if lines else "")
+            few = len(graph.nodes) <= WHOLE_NODES
+            if few and (turns < MANY_TURNS or _loses(graph, best.graph)):
+                return Rolled(graph, [], why=(f"{what} stay as they were traced",))
+            return replace(best, why=(f"{what} are a loop{''.join(best.why)}",))
+    return None
+
+
+def _is_shorter(found: Rolled, graph: Graph, replaced: int) -> bool:
+    """Or what the loop stacks is taken apart again."""
+    return len(found.graph.nodes) < len(graph.nodes) - replaced // 2
+
+
+def _loses(whole: Graph, looped: Graph) -> bool:
+    """Whether the loop is predicted to take longer than the turns one after another, fused as far as they fuse."""
+    return predicted(looped) > LOSS * predicted(whole)
+
+
+def _joined(graph: Graph, row: Row, start: int, period: int, turns: int, one: Rolled) -> Rolled:
+    """The loop with as many turns in one as pay: what follows each other in one turn is fused, and its values stay in
+    registers where they do not have to go through memory. The turns left over stay behind the loop."""
+    best, cost, count = one, _cost_of(one, 1), 2
+    first = cost
+    while count * period <= MOST_NODES and turns // count >= LEAST_TURNS:
+        even = min(range(count, count // 2, -1), key=lambda n: turns % n)  # as few left over as can be
+        try:
+            found = rolled(graph, row, start, period, turns, roll, even)
+        except Uneven:
+            break
+        took = _cost_of(found, even)
+        if took > GAIN * cost or not _is_shorter(found, graph, turns * period):
+            break
+        why = f", {even} of them in one turn: {took:.2f} us each as predicted, {first:.2f} one by one"
+        best, cost, count = replace(found, why=(why,)), took, 2 * count
+    return best
+
+
+def _cost_of(found: Rolled, count: int) -> float:
+    """Microseconds of a turn, as predicted, of a body that does so many."""
+    assert found.body is not None
+    return (predicted(found.body) + TURN_US) / count
+
+
+def _forwarded(graph: Graph) -> Graph:
+    """The graph with what was just assigned read from where it came: x[i] after x[i] = v is v."""
+    replaced: dict[int, int] = {}
+    for number, node in enumerate(graph.nodes):
+        if node.op == "slice":
+            source = _assigned(graph, node)
+            if source is not None:
+                replaced[number] = source
+    if not replaced:
+        return graph
+    builder = Builder(graph.name)
+    line = ""
+    builder.where = lambda: line
+    new: list[Value] = []
+    for number, node in enumerate(graph.nodes):
+        line = graph.lines[number] if graph.lines else ""
+        if number in replaced:
+            new.append(new[replaced[number]])
+            continue
+        new.append(builder.add(node.op, tuple(new[a].number for a in node.args), node.type, node.attrs))
+    builder.inputs = [new[i].number for i in graph.inputs]
+    builder.numbers = [new[i].number for i in graph.numbers]
+    return builder.finish([new[o] for o in graph.outputs])
+
+
+def _assigned(graph: Graph, node: Node) -> int | None:
+    """The value that an earlier update put where a slice looks, if nothing was written there since."""
+    base = graph.nodes[node.args[0]]
+    for _ in range(4):
+        if base.op != "update":
+            return None
+        value = graph.nodes[base.args[1]]
+        same = base.attr("starts") == node.attr("starts") and value.type == node.type
+        if same and base.attr("steps") == node.attr("steps"):
+            return base.args[1]
+        if not _apart(node, base, value):
+            return None
+        base = graph.nodes[base.args[0]]
+    return None
+
+
+def _apart(node: Node, update: Node, value: Node) -> bool:
+    """Whether a slice and an update of one array have no element in common along some axis."""
+    for a, n in enumerate(node.type.shape):
+        ends = []
+        for at, length in ((node, n), (update, value.type.shape[a])):
+            start, reach = at.attr("starts")[a], at.attr("steps")[a] * (length - 1)
+            ends.append((start + min(0, reach), start + max(0, reach)))
+        (low, high), (first, last) = ends
+        if high < first or last < low:
+            return True
+    return False

@@ -1,0 +1,311 @@
+"""A stretch of a graph that repeats in; the graph with one loop in its place out, if every detail bears it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...runtime.core.frozen import dataclass
+from ..core.types import ArrayType
+from ..graph.builder import Builder
+from ..graph.control_flow import TURN, Loop, Window, add, is_cheap, number_of
+from ..graph.graph import Graph, Node, Value
+from .induction import Array, Carried, Turns, Uneven
+from .periods import Row
+
+Roll = Callable[[Graph], "Rolled"]
+
+
+@dataclass(slots=True)
+class Rolled:
+    """The new graph, and arrays that fill inputs behind those that were there."""
+
+    graph: Graph
+    arrays: list[Array]
+    wanted: frozenset[int] = frozenset()  # numbers of the call (by their place) that keep a long loop from being one
+    body: Graph | None = None  # of the loop; None where none was made
+    why: tuple[str, ...] = ()  # remarks for `explain`
+
+
+def rolled(graph: Graph, row: Row, start: int, period: int, turns: int, roll: Roll, joined: int = 1) -> Rolled:
+    """The graph with places [start, start + period * turns) of its row as a loop. roll: what rolls the body in turn.
+    joined: so many turns are one turn of the loop; those left over stay behind it. Raises Uneven."""
+    return _Roller(graph, row, start, period * joined, turns // joined, joined).run(roll)
+
+
+class _Roller(Turns):
+    def run(self, roll: Roll) -> Rolled:
+        args = [self._args_of(j) for j in range(self.period)]
+        for j in range(self.period):
+            self._check_starts(j, args[j])
+        outside = self._used_outside()
+        finals: dict[tuple[int, int], Carried] = {}
+        for slot, seen in outside.items():
+            self._deliver(slot, seen, args, finals)
+        self._group()
+        return self._build(args, outside, finals, roll)
+
+    # the loop
+
+    def _build(
+        self,
+        args: list[list[Any]],
+        outside: dict[int, dict[int, None]],
+        finals: dict[tuple[int, int], Carried],
+        roll: Roll,
+    ) -> Rolled:
+        for slot in self.moving:
+            if self._alike(slot)[-1] not in outside:
+                raise Uneven
+            if not isinstance(args[slot][0], int):
+                self.carried.pop(args[slot][0], None)
+        self.carried = {c: i for i, c in enumerate(self.carried)}
+        self._constant_windows(args)
+        self.invariants = dict.fromkeys(
+            n for row in args for a in row if isinstance(a, tuple) and a[0] == "outer" for n in self._leaves(a[1])
+        )
+        inner = roll(self._body(args))
+        body = inner.graph
+        windows = tuple(w for _, w in self.windows.values())
+        loop = Loop(body, len(self.carried), windows, self.turns)
+        builder = Builder(self.graph.name)
+        lines = self.graph.lines or ("",) * len(self.graph.nodes)
+        line = ""
+        builder.where = lambda: line
+        new: dict[int, Value] = {}
+        first, last = self.node(0, 0), self.node(self.turns - 1, self.period - 1)
+
+        def copy(number: int) -> None:
+            nonlocal line
+            node, line = self.graph.nodes[number], lines[number]
+            new[number] = builder.add(node.op, tuple(new[a].number for a in node.args), node.type, node.attrs)
+            if node.op == "input":
+                builder.inputs.append(new[number].number)
+            elif node.op == "number":
+                builder.numbers.append(new[number].number)
+
+        needed = self._needed_after(last, outside)
+        for number in range(last + 1):
+            if number < first or self.graph.nodes[number].op in ("input", "number", "const"):
+                copy(number)
+        rest = [n for n in range(last + 1, len(self.graph.nodes)) if self.graph.nodes[n].op in ("input", "number")]
+        for number in rest:
+            copy(number)
+        arrays = [*self.constants.values(), *inner.arrays]
+        inputs = {key: builder.input(ArrayType(a.shape, a.dtype)) for key, a in self.constants.items()}
+        more = [builder.input(ArrayType(a.shape, a.dtype)) for a in inner.arrays]
+        line = lines[first]
+        values = [self._initial(builder, new, c) for c in self.carried]
+        values += [inputs[key[2]] if key[0] == "const" else new[key[2]] for key in self.windows]
+        values += [*(new[n] for n in self.invariants if self._is_memory(n)), *more]
+        values += [new[n] for n in self.invariants if self.graph.nodes[n].op == "number"]
+        results = add(builder, loop, values)
+        self._results(builder, new, results, args, outside, finals)
+        for number in sorted(needed):
+            if number not in new:
+                self._after(builder, new, number, copy, results)
+        builder.numbers.sort(key=lambda n: builder.nodes[n].attr("index"))
+        builder.inputs.sort(key=lambda n: builder.nodes[n].attr("index"))
+        return Rolled(builder.finish([new[o] for o in self.graph.outputs]), arrays, body=body)
+
+    def _leaves(self, number: int) -> list[int]:
+        """What an invariant takes to be there in the body: itself, or the numbers that it is cheaply made of."""
+        if not is_cheap(self.graph.nodes, number):
+            return [number]
+        found, todo = [], [number]
+        while todo:
+            n = todo.pop()
+            found += [n] if self.graph.nodes[n].op == "number" else []
+            todo += self.graph.nodes[n].args
+        return found
+
+    def _is_memory(self, number: int) -> bool:
+        return self.graph.nodes[number].op not in ("number", "const")
+
+    def _needed_after(self, last: int, outside: dict[int, dict[int, None]]) -> set[int]:
+        """The nodes behind the loop that are still needed: the parts of a list that was stacked are not."""
+        needed: set[int] = set()
+        todo = [o for o in self.graph.outputs if o > last and self._inside(o) is None]
+        while todo:
+            number = todo.pop()
+            if number in needed:
+                continue
+            needed.add(number)
+            node = self.graph.nodes[number]
+            parts = self._pieces(node) if node.op == "concat" else [(a,) for a in node.args]
+            todo += [p[0] for p in parts if len(p) == 1 and p[0] > last and self._inside(p[0]) is None]
+        return needed
+
+    def _pieces(self, node: Node) -> list[tuple[int, ...]]:
+        """The arguments of a concat; those that are rows one after another of a stacked result (or one view of each)
+        are together: (result, first row, rows, argument)."""
+        pieces: list[tuple[int, ...]] = []
+        for number in node.args:
+            inner = self.graph.nodes[number]
+            at = self._inside(number)
+            if at is None and inner.op == "reshape" and len(inner.args) == 1:
+                at = self._inside(inner.args[0])
+            if at is None or at[1] not in self.stacked:
+                pieces.append((number,))
+                continue
+            which, row = self._row_of(*at)
+            last = pieces[-1] if pieces else ()
+            if len(last) == 4 and last[0] == which and last[1] + last[2] == row and self._same(last[3], number):
+                pieces[-1] = (which, last[1], last[2] + 1, last[3])
+            else:
+                pieces.append((which, row, 1, number))
+        return pieces
+
+    def _same(self, a: int, b: int) -> bool:
+        one, other = self.graph.nodes[a], self.graph.nodes[b]
+        return one.type == other.type and (self._inside(a) is None) == (self._inside(b) is None)
+
+    def _after(self, builder: Builder, new: dict[int, Value], number: int, copy: Any, results: Sequence[Value]) -> None:
+        node = self.graph.nodes[number]
+        if node.op != "concat":
+            copy(number)
+            return
+        axis, parts = node.attr("axis"), []
+        for piece in self._pieces(node):
+            if len(piece) == 1:
+                parts.append(new[piece[0]])
+                continue
+            which, first, count, sample = piece
+            shape = self.graph.nodes[sample].type.shape
+            whole = self._stack(builder, results, which)
+            rest = (0,) * (len(whole.shape) - 1)
+            some = builder.slice(whole, (first, *rest), (1,) * len(whole.shape), (count, *whole.shape[1:]))
+            some = builder.reshape(some, (count, *shape))
+            order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1)]
+            joined = builder.permute(some, order)
+            parts.append(builder.reshape(joined, (*shape[:axis], count * shape[axis], *shape[axis + 1 :])))
+        new[number] = builder.concat(parts, axis)
+
+    def _row_of(self, turn: int, slot: int) -> tuple[int, int]:
+        """Which stacked result holds a slot's value of a turn, and in which row."""
+        group = self.groups[self.stacked[slot]]
+        return self.stacked[slot], turn * len(group) + group.index(slot)
+
+    def _stack(self, builder: Builder, results: Sequence[Value], which: int) -> Value:
+        """A stacked result, its rows along the first axis."""
+        shape = self.graph.nodes[self.node(0, self.groups[which][0])].type.shape
+        return builder.reshape(results[len(self.carried) + which], (self.turns * len(self.groups[which]), *shape))
+
+    def _results(
+        self,
+        builder: Builder,
+        new: dict[int, Value],
+        results: Sequence[Value],
+        args: list[list[Any]],
+        outside: dict[int, dict[int, None]],
+        finals: dict[tuple[int, int], Carried],
+    ) -> None:
+        """What stands for the values that are used after the loop."""
+        for slot, seen in outside.items():
+            if slot in self.moving:
+                new[self.node(self.turns - 1, slot)] = self._written(builder, new, results, slot, args)
+                continue
+            for turn in seen:
+                number = self.node(turn, slot)
+                if slot in self.stacked:
+                    which, row = self._row_of(turn, slot)
+                    whole = self._stack(builder, results, which)
+                    rest = (0,) * (len(whole.shape) - 1)
+                    part = builder.slice(whole, (row, *rest), (1,) * len(whole.shape), (1, *whole.shape[1:]))
+                    new[number] = builder.reshape(part, whole.shape[1:])
+                else:
+                    new[number] = results[self.carried[finals[turn, slot]]]
+
+    def _written(
+        self, builder: Builder, new: dict[int, Value], results: Sequence[Value], slot: int, args: list[list[Any]]
+    ) -> Value:
+        """A moving update's array after the loop: what all turns wrote, in one update."""
+        first = self._alike(slot)[0]
+        starts, moves = self.moving[first]
+        (axis,) = (a for a, m in enumerate(moves) if m)
+        whole = self._stack(builder, results, self.stacked[args[slot][1]])
+        count, *shape = whole.shape
+        flat = builder.reshape(whole, (count, *shape[:axis], *shape[axis + 1 :]))
+        value = builder.permute(flat, [*range(1, axis + 1), 0, *range(axis + 1, len(shape))])
+        steps = list(self.graph.nodes[self.node(0, slot)].attr("steps"))
+        steps[axis] = moves[axis] // self.joined
+        (initial,) = args[first][0].initial
+        return builder.update(new[initial], value, starts, steps)
+
+    def _initial(self, builder: Builder, new: dict[int, Value], value: Carried) -> Value:
+        number = value.initial[0]
+        if number >= 0:
+            return new[number]
+        type = self.graph.nodes[self.node(0, value.slot)].type
+        return builder.broadcast(builder.const(0, type.dtype), type.shape)
+
+    def _constant_windows(self, args: list[list[Any]]) -> None:
+        """Constants that differ from turn to turn come from an array of them."""
+        for row in args:
+            for i, arg in enumerate(row):
+                if isinstance(arg, tuple) and arg[0] == "const" and len(set(arg[1])) > 1:
+                    numbers = arg[1]
+                    dtype = self.graph.nodes[numbers[0]].type.dtype
+                    data = b"".join(self.graph.nodes[n].attr("value") for n in numbers)
+                    self.constants[numbers] = np.frombuffer(data, dtype).copy()
+                    key = ("const", 0, numbers)
+                    self.windows[key] = ArrayType((1,), dtype), Window((0,), (1,), (1,))
+                    row[i] = ("window", key)
+
+    def _body(self, args: list[list[Any]]) -> Graph:
+        made = Builder("body")
+        lines = self.graph.lines or ("",) * len(self.graph.nodes)
+        line = ""
+        made.where = lambda: line
+        carried = {c: made.input(self.graph.nodes[self.node(0, c.slot)].type) for c in self.carried}
+        windows: dict[Any, Value] = {}
+        for key, (type, _) in self.windows.items():
+            windows[key] = made.input(type)
+        outer = {n: made.input(self.graph.nodes[n].type) for n in self.invariants if self._is_memory(n)}
+        number_of(made, TURN)
+        for n in self.invariants:
+            if self.graph.nodes[n].op == "number":
+                outer[n] = number_of(made, self.graph.nodes[n].type)
+        values: list[Value] = []
+
+        def cheap(number: int) -> Value:
+            node = self.graph.nodes[number]
+            args = [outer[a] if a in outer else cheap(a) for a in node.args]
+            return made.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
+
+        def value(arg: Any) -> Value:
+            if isinstance(arg, int):
+                return values[arg]
+            if isinstance(arg, Carried):
+                return carried[arg]
+            kind, what = arg
+            if kind == "outer":
+                return outer[what] if what in outer else cheap(what)
+            if kind == "view":
+                slot, source = what
+                node = self.graph.nodes[self.node(0, slot)]
+                return made.add(node.op, (carried[source].number,), node.type, node.attrs)
+            if kind == "window":
+                return made.reshape(windows[what], ()) if what[0] == "const" else windows[what]
+            node = self.graph.nodes[what[0]]
+            return made.add("const", (), node.type, node.attrs)
+
+        for slot, row in enumerate(args):
+            number = self.node(0, slot)
+            node, line = self.graph.nodes[number], lines[number]
+            if slot in self.moving:
+                values.append(Value(-1, node.type))  # nobody takes it
+                continue
+            if node.op == "slice" and isinstance(row[0], tuple) and row[0][0] == "window":
+                values.append(windows[row[0][1]])
+                continue
+            values.append(made.add(node.op, tuple(value(a).number for a in row), node.type, node.attrs))
+        outputs = []
+        for c in self.carried:
+            outputs.append(values[c.slot] if c.depth == 1 else carried[Carried(c.slot, c.initial[1:])])
+        for group in self.groups:
+            rows = [made.reshape(values[slot], (1, *values[slot].shape)) for slot in group]
+            outputs.append(made.concat(rows, 0) if len(rows) > 1 else values[group[0]])
+        return made.finish(outputs)

@@ -1,0 +1,138 @@
+"""Reading and writing a kernel's operands, a group of lanes at a time: whole, under a mask, streamed, prefetched."""
+
+from __future__ import annotations
+
+from ....runtime.core.frozen import dataclass, field
+from ....runtime.program.user_function import Function
+from ...core.types import BOOL, real_of
+from ...kernel.loop_nest import Instr
+from .frame import Frame, item
+from .llvm_ir import LINE, NONTEMPORAL, Value, masked_load, masked_store
+from .prefetch import fetched, prefetch
+from .primitives import memory_elem
+
+
+@dataclass
+class Lanes:
+    """The lanes being computed: from index `i` of the vector axis, `count` of them, those that `mask` allows.
+
+    `i` is None, and `count` 1, for what does not vary along the vector axis. `copy` numbers the copies of an unrolled
+    loop. values: what varies along the vector axis, by number. loaded: the parts of operands. halves: the parts of
+    complex operands that are to be stored together. called: the results of users' functions.
+    """
+
+    i: Value | None
+    count: int
+    mask: Value | None = None
+    copy: int = 0
+    values: dict[int, Value] = field(default_factory=dict)
+    loaded: dict[int, tuple[Value, ...]] = field(default_factory=dict)
+    halves: dict[int, dict[int, Value]] = field(default_factory=dict)
+    called: dict[tuple[Function, tuple[int, ...]], list[Value]] = field(default_factory=dict)
+
+
+class Access:
+    """Where the operands are now, and how they are read and written.
+
+    places: for each operand the address that index `origin` of the vector axis has (origin None: index 0).
+    packed: the places of operands that were copied beforehand. streaming: whether operands are streamed just now.
+    phase: the number of the phase being written. step_axis: the axis whose next index follows after a short stretch.
+    """
+
+    def __init__(self, frame: Frame, axis: int | None) -> None:
+        self.frame, self.axis = frame, axis
+        self.places: dict[int, tuple[Value, Value | None]] = {}
+        self.packed: dict[int, tuple[Value, Value]] = {}
+        self.streaming: dict[int, Value] = {}
+        self.phase = 0
+        self.step_axis: int | None = None
+        self._fetched = fetched(frame.nest, axis)
+
+    def locate(self, operands: set[int]) -> None:
+        """Take the operands' places at the current index of all axes but that of the vectors."""
+        axes = [a for a in range(self.frame.nest.axes) if a != self.axis and a in self.frame.index]
+        for operand in sorted(operands):
+            self.places[operand] = self.packed.get(operand) or (self.frame.address(operand, axes), None)
+
+    def walks(self, operand: int) -> bool:
+        """Whether the operand moves along the vector axis."""
+        return self.axis is not None and self.frame.nest.operands[operand].layout[self.axis] != "0"
+
+    def place(self, operand: int, i: Value | None) -> Value:
+        """The address of the operand at index `i` of the vector axis."""
+        base, origin = self.places[operand]
+        if i is None or not self.walks(operand):
+            return base
+        return base.at(i if origin is None else i - origin, item(self.frame.nest.operands[operand]))
+
+    def load(self, instr: Instr, lanes: Lanes) -> Value:
+        operand: int = instr.attr[0]
+        part: int = instr.attr[1]
+        if operand not in lanes.loaded:
+            lanes.loaded[operand] = self._load_parts(operand, lanes)
+        return lanes.loaded[operand][part]
+
+    def _load_parts(self, operand: int, lanes: Lanes) -> tuple[Value, ...]:
+        dtype = self.frame.nest.operands[operand].dtype
+        place, elem = self.place(operand, lanes.i), memory_elem(real_of(dtype))
+        self._prefetch(operand, place, lanes, write=False)
+        count = lanes.count if self.walks(operand) else 1
+        parts = 2 if dtype.kind == "c" else 1
+        if lanes.mask is None or count == 1:
+            raw = place.load(elem, parts * count)
+        else:
+            raw = masked_load(place, elem, parts * count, _spread(lanes.mask, parts))
+        if parts == 2:
+            return tuple(raw.shuffle(list(range(p, 2 * count, 2))) for p in range(2))
+        return (raw.ne(0) if dtype == BOOL else raw,)
+
+    def store(self, instr: Instr, value: Value, lanes: Lanes) -> None:
+        """Complex numbers are stored when both their parts are there."""
+        operand, part = instr.attr
+        dtype = self.frame.nest.operands[operand].dtype
+        count = lanes.count if self.walks(operand) else 1
+        value = value.splat(count) if value.lanes == 1 else value if count > 1 else value.lane(0)
+        if dtype == BOOL:
+            value = value.to("zext", "i8")
+        if dtype.kind == "c":
+            halves = lanes.halves.setdefault(operand, {})
+            halves[part] = value
+            if len(halves) < 2:
+                return
+            value = _interleave(halves[0], halves[1])
+        self._write(operand, value, lanes)
+
+    def _write(self, operand: int, value: Value, lanes: Lanes) -> None:
+        place, streaming = self.place(operand, lanes.i), self.streaming.get(operand)
+        self._prefetch(operand, place, lanes, write=True)
+        if streaming is not None:
+            align = min(LINE, value.lanes * real_of(self.frame.nest.operands[operand].dtype).itemsize)
+            self.frame.f.fork(streaming, lambda: place.store(value, align, NONTEMPORAL), lambda: place.store(value))
+        elif lanes.mask is None or not self.walks(operand):
+            place.store(value)
+        else:
+            masked_store(place, value, _spread(lanes.mask, value.lanes // lanes.count))
+
+    def _prefetch(self, operand: int, place: Value, lanes: Lanes, write: bool) -> None:
+        first = self._fetched.get(operand)
+        if first is None or lanes.mask is not None or lanes.i is None:
+            return
+        if self.phase != first and self.step_axis is None:  # a row that was read is in a cache
+            return
+        if operand in self.streaming or self.places[operand][1] is not None:
+            return
+        prefetch(self.frame, operand, place, lanes.count, self.step_axis, write)
+
+
+def _spread(mask: Value, times: int) -> Value:
+    """Each lane of the mask, `times` times in a row."""
+    return mask if times == 1 else mask.shuffle([i for i in range(mask.lanes) for _ in range(times)])
+
+
+def _interleave(re: Value, im: Value) -> Value:
+    """Pairs of the lanes of two vectors, or of two scalars."""
+    if re.lanes > 1:
+        return re.shuffle([p for i in range(re.lanes) for p in (i, i + re.lanes)], im)
+    f = re.f
+    one = f.let(f"insertelement <2 x {re.elem}> poison, {re.typed}, i64 0", re.elem, 2)
+    return f.let(f"insertelement {one.typed}, {im.typed}, i64 1", re.elem, 2)

@@ -1,0 +1,227 @@
+"""One phase of a kernel over a stretch of its vector axis: its scalar part, then a loop over groups of lanes.
+
+What does not vary along the vector axis is computed once before the loop. The loop takes whole vectors; the rest runs
+once under a mask through the same instructions, so a value does not depend on where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from ....runtime.program.user_function import Function as UserFunction
+from ...kernel.loop_nest import EFFECTS, MEMORY, Instr, Phase
+from .access import Access, Lanes
+from .frame import Frame, numbered
+from .gather import gather, report
+from .llvm_ir import Value, mask_below
+from .multi_stream_reads import SECTIONS, sections
+from .nontemporal_stores import alignment, streamed
+from .pack import PACK, packing, strided
+from .primitives import constant, emit
+from .reduce import FOLD
+from .row_buffer import keep_value, taken_value
+from .user_functions import call_user
+
+Step: TypeAlias = Callable[[Lanes], None]
+Fold: TypeAlias = Callable[[], None]
+
+
+class Body:
+    """Writes the phases of a nest along `axis` (None: no vector axis, scalars only) in vectors of `lanes`.
+
+    recall: gives a varying value of an earlier phase, or a reduction's result, at some lanes (column strategy).
+    keep: values of a row to store, and the buffers for them; take: values to load from buffers, not to compute.
+    large: for the operands that may be streamed, whether they are worth it.
+    """
+
+    def __init__(self, frame: Frame, axis: int | None, lanes: int, depends: dict[int, frozenset[int]]) -> None:
+        nest = frame.nest
+        self.frame, self.axis, self.lanes, self.depends = frame, axis, lanes, depends
+        self.instrs = numbered(nest)
+        self.access = Access(frame, axis)
+        self.recall: Callable[[Instr | int, Lanes], Value] | None = None
+        self.keep: dict[int, Value] = {}
+        self.take: dict[int, Value] = {}
+        self.large: dict[int, Value] = {}
+        self._scratch: dict[int, Value] = {}
+        self.crossing: set[int] = set()  # values used in a later phase than their own
+        home = {at: phase for phase in nest.phases for at in range(phase.first, phase.first + len(phase.instrs))}
+        for phase in nest.phases:
+            used = [a for i in phase.instrs for a in i.args] + [v for r in phase.reductions for v in r.values]
+            self.crossing.update(a for a in used if home[a] is not phase)
+
+    def varies(self, at: int) -> bool:
+        return self.axis is not None and self.axis in self.depends[at]
+
+    def prepare(self, phase: Phase) -> None:
+        """Addresses at the current index of all other axes, then the phase's scalar part."""
+        self.access.locate({i.attr[0] for i in phase.instrs if i.op in MEMORY})
+        self.access.phase = self.frame.nest.phases.index(phase)
+        once = Lanes(None, 1)
+        for at, instr in enumerate(phase.instrs, phase.first):
+            if not self.varies(at):
+                self._write(at, instr, once)
+
+    def run(
+        self, phase: Phase, start: Value, stop: Value, step: Step, copies: int = 1, fold: Fold | None = None
+    ) -> None:
+        """The phase over [start, stop) of the vector axis, in a loop of so many copies of the instructions.
+
+        `step` is called at the end of each copy, `fold` after every FOLD turns of the loop.
+        """
+        self.prepare(phase)
+        instrs = [i for at, i in self._live(phase) if at not in self.take]
+        packed = strided(self.access, instrs)
+        if not packed and copies % SECTIONS == 0:
+            start, copies = self._side_by_side(phase, start, stop, step, copies, fold), 1
+        if not packed and fold is None:
+            self._loop(phase, start, stop, step, copies)
+            return
+        f = self.frame.f
+        block = PACK if packed else FOLD * copies * self.lanes
+        with f.loop(start, stop, block) as low:
+            high = f.intrinsic("umin", "i64", low + block, stop)
+            with packing(self.access, self._scratch, packed, instrs, low, high):
+                self._loop(phase, low, high, step, copies)
+            if fold is not None:
+                fold()
+
+    def _side_by_side(
+        self, phase: Phase, start: Value, stop: Value, step: Step, copies: int, fold: Fold | None
+    ) -> Value:
+        """The loop of all copies, which are in several parts of a long stretch; where the rest of it begins."""
+        f, parts = self.frame.f, sections(start, stop, self.lanes, copies)
+
+        def turns(low: Value, high: Value) -> None:
+            with f.loop(low, high, parts.advance) as i:
+                for copy, offset in enumerate(parts.offsets):
+                    self._group(phase, Lanes(i + offset, self.lanes, None, copy), step)
+
+        if fold is None:
+            turns(start, parts.end)
+            return parts.rest
+        block = parts.advance * FOLD
+        with f.loop(start, parts.end, block) as low:
+            turns(low, f.intrinsic("umin", "i64", low + block, parts.end))
+            fold()
+        return parts.rest
+
+    def _loop(self, phase: Phase, start: Value, stop: Value, step: Step, most: int) -> None:
+        f, wide = self.frame.f, self.lanes
+        streams = streamed(self.frame.nest, phase, self.axis, wide)
+        if streams:
+            self._stream_loop(phase, streams, start, stop, step)
+            return
+        position = start
+        for copies in sorted({most, 1}, reverse=True):
+            whole = position + ((stop - position) & -(wide * copies))
+            with f.loop(position, whole, wide * copies) as i:
+                for copy in range(copies):
+                    self._group(phase, Lanes(i + wide * copy if copy else i, wide, None, copy), step)
+            position = whole
+        with f.when(position < stop):
+            self._group(phase, Lanes(position, wide, mask_below(f, stop - position, wide)), step)
+
+    def _stream_loop(self, phase: Phase, streams: list[int], start: Value, stop: Value, step: Step) -> None:
+        """The loop with streaming stores where they pay.
+
+        What is before the first whole line, and after the last whole vector, is done first, under masks.
+        """
+        f, wide, access = self.frame.f, self.lanes, self.access
+        streaming, before = alignment(access, streams, [self.large[s] for s in streams], start, stop, wide)
+        first = start + before
+        whole = first + ((stop - first) & -wide)
+        with f.loop(f.const(0, "i64"), f.const(2, "i64")) as end:
+            position, count = end.eq(0).pick(start, whole), end.eq(0).pick(before, stop - whole)
+            with f.when(count.ne(0)):
+                self._group(phase, Lanes(position, wide, mask_below(f, count, wide)), step)
+        access.streaming = dict.fromkeys(streams, streaming)
+        with f.loop(first, whole, wide) as i:
+            self._group(phase, Lanes(i, wide), step)
+        access.streaming = {}
+
+    # instructions
+
+    def _live(self, phase: Phase) -> list[tuple[int, Instr]]:
+        """The varying instructions of the phase that anything needs."""
+        needed, live = {*(v for r in phase.reductions for v in r.values), *self.keep, *self.crossing}, []
+        for at, instr in reversed(list(enumerate(phase.instrs, phase.first))):
+            if self.varies(at) and (instr.op in EFFECTS or at in needed):
+                live.append((at, instr))
+                needed.update(() if at in self.take else instr.args)
+        return live[::-1]
+
+    def _group(self, phase: Phase, lanes: Lanes, step: Step) -> None:
+        for at, instr in self._live(phase):
+            if at in self.take and lanes.i is not None:
+                lanes.values[at] = taken_value(self.take[at], instr.dtype, lanes.i, lanes.count)
+            else:
+                self._write(at, instr, lanes)
+            if at in self.keep and lanes.i is not None:
+                keep_value(self.keep[at], instr.dtype, lanes.i, lanes.values[at])
+        step(lanes)
+
+    def value(self, number: int, lanes: Lanes) -> Value:
+        """A value at these lanes, wherever it was made."""
+        if number in lanes.values:
+            return lanes.values[number]
+        if number in self.frame.values:
+            return self.frame.values[number]
+        assert self.recall is not None
+        lanes.values[number] = self.recall(number, lanes)
+        return lanes.values[number]
+
+    def _write(self, at: int, instr: Instr, lanes: Lanes) -> None:
+        if instr.op == "store":
+            self.access.store(instr, self.value(instr.args[0], lanes), lanes)
+            return
+        if instr.op == "report":
+            value, condition = (self.value(a, lanes) for a in instr.args)
+            report(self.access, instr, value, condition, lanes)
+            return
+        source = SOURCES.get(instr.op)
+        if source is not None:
+            found = source(self, instr, lanes)
+        else:
+            args = [self.value(a, lanes) for a in instr.args]
+            found = emit(instr.op, self.instrs[instr.args[-1]].dtype, instr.dtype, args)
+        (lanes.values if self.varies(at) else self.frame.values)[at] = found
+
+
+def _index(body: Body, instr: Instr, lanes: Lanes) -> Value:
+    if instr.attr != body.axis:
+        return body.frame.index[instr.attr]
+    assert lanes.i is not None
+    return lanes.i + body.frame.f.vector(list(range(lanes.count)), "i64")
+
+
+def _result(body: Body, instr: Instr, lanes: Lanes) -> Value:
+    known = body.frame.results.get(instr.attr)
+    if known is not None:
+        return known
+    assert body.recall is not None
+    return body.recall(instr, lanes)
+
+
+def _call(body: Body, instr: Instr, lanes: Lanes) -> Value:
+    """A result of a user's function; all are computed by the first that asks for one."""
+    function, part = instr.attr
+    call: tuple[UserFunction, tuple[int, ...]] = (function, instr.args)
+    if call not in lanes.called:
+        args = [body.value(a, lanes) for a in instr.args]
+        lanes.called[call] = call_user(body.frame.f, function, args, lanes.count, lanes.mask)
+    result: Value = lanes.called[call][part]
+    return result
+
+
+SOURCES: dict[str, Callable[[Body, Instr, Lanes], Value]] = {
+    "const": lambda body, instr, lanes: constant(body.frame.f, instr.dtype, instr.attr),
+    "load": lambda body, instr, lanes: body.access.load(instr, lanes),
+    "gather": lambda body, instr, lanes: gather(body.access, instr, body.value(instr.args[0], lanes), lanes),
+    "scalar": lambda body, instr, lanes: body.frame.scalars[instr.attr],
+    "size": lambda body, instr, lanes: body.frame.lengths[instr.attr],
+    "index": _index,
+    "call": _call,
+    "result": _result,
+}

@@ -1,0 +1,134 @@
+"""The parameters of a CPU kernel and the place in its loops: pointers, lengths, strides, indices, addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ...core.types import real_of
+from ...kernel.loop_nest import MEMORY, Instr, LoopNest, Operand
+from .llvm_ir import Function, Value
+from .primitives import elem_of, memory_elem
+
+
+class Frame:
+    """What is known at the current place of a kernel that is being written.
+
+    index: the value of every axis that has one here. values, results: the SSA values in reach.
+    """
+
+    def __init__(self, nest: LoopNest, f: Function) -> None:
+        self.nest, self.f = nest, f
+        slots = Value(f, "%slots", "ptr")
+        count = 0
+
+        def parameter(elem: str) -> Value:
+            nonlocal count
+            count += 1
+            return slots.at(count - 1, "i64").load(elem)
+
+        self.pointers = [parameter("ptr") for _ in nest.operands]
+        self.lengths = [parameter("i64") for _ in range(nest.axes)]
+        self.strides = {
+            (number, axis): parameter("i64")
+            for number, operand in enumerate(nest.operands)
+            for axis, letter in enumerate(operand.layout)
+            if letter == "s"
+        }
+        self.scalars = [
+            self.to_register(parameter(memory_elem(s))) if s.kind == "b" else parameter(elem_of(s))
+            for s in nest.scalars
+        ]
+        self.index: dict[int, Value] = {}
+        self.values: dict[int, Value] = {}
+        self.results: dict[tuple[int, int, int], Value] = {}
+
+    @staticmethod
+    def to_register(stored: Value) -> Value:
+        """A bool from the byte that holds it."""
+        return stored.ne(0)
+
+    def address(self, number: int, axes: Sequence[int]) -> Value:
+        """Where operand `number` is at the current index of `axes`, and index 0 of all others."""
+        operand, place = self.nest.operands[number], self.pointers[number]
+        for axis in axes:
+            if operand.layout[axis] != "0":
+                offset = self.index[axis]
+                if operand.layout[axis] == "s":
+                    offset = offset.binary("mul nsw", self.strides[number, axis])
+                place = place.at(offset, item(operand))
+        return place
+
+
+def item(operand: Operand) -> str:
+    """The type of an element in memory; a pair for complex."""
+    one = memory_elem(real_of(operand.dtype))
+    return f"[2 x {one}]" if operand.dtype.kind == "c" else one
+
+
+def numbered(nest: LoopNest) -> dict[int, Instr]:
+    return {at: instr for phase in nest.phases for at, instr in enumerate(phase.instrs, phase.first)}
+
+
+def dependences(nest: LoopNest, axis: int | None) -> dict[int, frozenset[int]]:
+    """For each value (or store) the axes along which it may vary; `axis` is that of the vectors.
+
+    A reduction by columns is kept for each column, whether or not it varies.
+    """
+    columns = frozenset([axis] if axis is not None and axis < nest.parallel else [])
+    found: dict[int, frozenset[int]] = {}
+    reduced = frozenset(range(nest.parallel, nest.axes))
+    by_result: dict[tuple[int, int], frozenset[int]] = {}
+    for number, phase in enumerate(nest.phases):
+        for at, instr in enumerate(phase.instrs, phase.first):
+            axes = frozenset[int]().union(*(found[a] for a in instr.args))
+            if instr.op in MEMORY:
+                layout = nest.operands[instr.attr[0]].layout
+                axes |= {axis for axis, letter in enumerate(layout) if letter != "0"}
+            elif instr.op == "index":
+                axes |= {instr.attr}
+            elif instr.op == "result":
+                axes |= by_result[instr.attr[:2]]
+            found[at] = axes
+        for r, reduction in enumerate(phase.reductions):
+            axes = columns.union(*(found[v] for v in reduction.values))
+            by_result[number, r] = axes - reduced
+    return found
+
+
+@contextmanager
+def odometer(frame: Frame, dims: Sequence[tuple[int, Value]], begin: Value, end: Value) -> Iterator[None]:
+    """Run the body for units begin..end of the row-major box `dims` of (axis, length), with the index of each axis.
+
+    One division an axis at the start; then the index is carried along.
+    """
+    f = frame.f
+    slots = {axis: f.slot("i64") for axis, _ in dims}
+    with f.when(begin.compare("ult", end)):
+        rest = begin
+        for axis, length in reversed(dims[1:]):
+            slots[axis].store(rest.binary("urem", length))
+            rest = rest.binary("udiv", length)
+        if dims:
+            slots[dims[0][0]].store(rest)
+        with f.loop(begin, end):
+            current = {axis: slots[axis].load("i64") for axis, _ in dims}
+            frame.index.update(current)
+            yield
+            carry: Value | None = None
+            for axis, length in reversed(dims):
+                following = current[axis] + (1 if carry is None else carry.to("zext", "i64"))
+                carry = following.eq(length)
+                slots[axis].store(carry.pick(0, following))
+
+
+@contextmanager
+def nested(frame: Frame, axes: Sequence[int]) -> Iterator[None]:
+    """Run the body for every index of `axes`, the last one fastest."""
+    if not axes:
+        yield
+        return
+    with frame.f.loop(frame.f.const(0, "i64"), frame.lengths[axes[0]]) as i:
+        frame.index[axes[0]] = i
+        with nested(frame, axes[1:]):
+            yield

@@ -1,0 +1,66 @@
+"""Loads at computed places on the CPU: an operand and offsets in, its elements out; and reports of bad indices.
+
+Lanes whose elements follow each other, as in a row that one index chose, are one vector load.
+"""
+
+from __future__ import annotations
+
+from ...core.types import BOOL, INT64, real_of
+from ...kernel.loop_nest import Instr
+from .access import Access, Lanes
+from .frame import item
+from .llvm_ir import UNLIKELY, Value, bits, literal, mangle, masked_load, spell
+from .primitives import memory_elem
+
+
+def gather(access: Access, instr: Instr, offset: Value, lanes: Lanes) -> Value:
+    """The elements `offset` beyond those of a load; lanes that the mask forbids read nothing."""
+    number, part = instr.attr
+    operand = access.frame.nest.operands[number]
+    elem, parts = memory_elem(real_of(operand.dtype)), 1 + (operand.dtype.kind == "c")
+    walks = access.walks(number)
+    letter = operand.layout[access.axis] if walks and access.axis is not None else "0"
+    if offset.lanes == 1 and not walks:
+        raw = access.places[number][0].at(offset, item(operand)).at(part, elem).load(elem)
+    elif offset.lanes == 1 and letter == "1" and parts == 1:
+        place = access.place(number, lanes.i).at(offset, item(operand))
+        whole = lanes.mask is None or lanes.count == 1
+        raw = place.load(elem, lanes.count) if whole else masked_load(place, elem, lanes.count, lanes.mask)  # type: ignore[arg-type]
+    else:
+        f = access.frame.f
+        if walks:
+            assert lanes.i is not None
+            steps = lanes.i + f.vector(list(range(lanes.count)), "i64")
+            offset = offset + (steps if letter == "1" else steps * access.frame.strides[number, access.axis])  # type: ignore[index]
+        raw = _gather(
+            access.places[number][0].at(part, elem), elem, offset * parts if parts > 1 else offset, lanes.mask
+        )
+    return raw.ne(0) if operand.dtype == BOOL else raw
+
+
+def _gather(base: Value, elem: str, offset: Value, mask: Value | None) -> Value:
+    f, wide = base.f, offset.lanes
+    where = f.let(f"getelementptr {elem}, ptr {base}, {offset.typed}", "ptr", wide)
+    name, kind = f"@llvm.masked.gather.{mangle(elem, wide)}.v{wide}p0", spell(elem, wide)
+    f.module.declare(name, f"{kind} {name}(<{wide} x ptr>, i32, <{wide} x i1>, {kind})")
+    allowed = f"<{wide} x i1> {literal(1, 'i1', wide) if mask is None else mask}"
+    args = f"{where.typed}, i32 {max(1, bits(elem) // 8)}, {allowed}, {kind} zeroinitializer"
+    return f.let(f"call {kind} {name}({args})", elem, wide)
+
+
+def report(access: Access, instr: Instr, value: Value, condition: Value, lanes: Lanes) -> None:
+    """Store one of the values for which the condition holds, if any."""
+    f, place = access.frame.f, access.places[instr.attr[0]][0]
+    if condition.lanes == 1:
+        with f.when(condition, UNLIKELY):
+            place.store(value.lane(0), 8)
+        return
+    bad = condition if lanes.mask is None else condition & lanes.mask
+    name = f"@llvm.vector.reduce.or.v{bad.lanes}i1"
+    f.module.declare(name, f"i1 {name}({bad.kind})")
+    some = f.let(f"call i1 {name}({bad.typed})", "i1")
+    with f.when(some, UNLIKELY):
+        one = bad.pick(value, f.const(-(2**63), memory_elem(INT64)))
+        name = f"@llvm.vector.reduce.smax.v{one.lanes}i64"
+        f.module.declare(name, f"i64 {name}({one.kind})")
+        place.store(f.let(f"call i64 {name}({one.typed})", "i64"), 8)

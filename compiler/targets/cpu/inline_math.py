@@ -1,0 +1,396 @@
+"""Functions that are written inline rather than called from a library: (name, element type) -> formula over values.
+
+Branch-free over whole vectors, over the full range and with the special values of C. Method: reduction to a small
+interval in two or three steps with fma (Cody and Waite 1980), a polynomial there, reconstruction. The coefficients are
+minimax fits of this project (Lawson's weighted least squares, 1961, in 60 digits, then rounded), whose error is given
+beside each. Arguments that the reduction does not reach go to the C library, lane by lane.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from .llvm_ir import UNLIKELY, Value, mangle
+from .vector_libm import library_call
+
+INF, NAN = math.inf, math.nan
+LOG2E, LN2, PI = 1 / math.log(2), math.log(2), math.pi
+
+
+def horner(x: Value, coefficients: Sequence[float]) -> Value:
+    """The polynomial with these coefficients, lowest power first."""
+    result = x.fma(coefficients[-1], coefficients[-2])
+    for c in reversed(coefficients[:-2]):
+        result = result.fma(x, c)
+    return result
+
+
+def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
+    """`horner` in x * x of pairs: one product more, and half as many steps that wait for each other."""
+    pairs = [x.fma(high, low) for low, high in zip(coefficients[::2], coefficients[1::2], strict=False)]
+    odd = [x.f.const(coefficients[-1], x.elem, x.lanes)] * (len(coefficients) % 2)
+    square = x * x
+    *rest, result = pairs + odd
+    for pair in reversed(rest):
+        result = result.fma(square, pair)
+    return result
+
+
+def _split(value: float, rest: float) -> tuple[float, float]:
+    """value + rest as a float32 and the float32 nearest to what it leaves."""
+    high = float(np.float32(value))
+    return high, float(np.float32(value - high + rest))
+
+
+# Rounding to an integer by adding a large number leaves the integer in the low bits of the sum.
+MAGIC = {"float": 1.5 * 2.0**23, "double": 1.5 * 2.0**52}
+MANTISSA = {"float": 23, "double": 52}
+BIAS = {"float": 127, "double": 1023}
+# The same with the bias of an exponent, so that a shift alone makes a power of two; twice for a product of two.
+ONCE, TWICE = ({elem: MAGIC[elem] + times * BIAS[elem] for elem in MAGIC} for times in (1, 2))
+
+
+def scale(y: Value, n: Value, magic: Value) -> Value:
+    """y * 2**n, rounded once (y about 1); n is a whole number, `magic` the sum of TWICE that it was rounded by."""
+    if _has_scalef(y):
+        return _scalef(y, n)
+    first, second = _powers(magic)
+    return y * first * second
+
+
+def scale_sum(t: Value, n: Value, magic: Value) -> Value:
+    """(1 + t) * 2**n, rounded as `scale` of the rounded sum."""
+    if _has_scalef(t):
+        return _scalef(t + 1.0, n)
+    first, second = _powers(magic)
+    return t.fma(first, first) * second
+
+
+def _powers(magic: Value) -> tuple[Value, Value]:
+    """Two powers of two whose product is 2**n, and which are normal numbers where that is not."""
+    whole, digits = magic.as_int(), MANTISSA[magic.elem]
+    half = whole.binary("lshr", 1)
+    return (half << digits).as_float(), ((whole - half) << digits).as_float()
+
+
+def _has_scalef(y: Value) -> bool:
+    """Whether the machine has an instruction for it."""
+    return y.f.module.vector_library == "libmvec-avx512" and y.lanes == {"float": 16, "double": 8}[y.elem]
+
+
+def _scalef(y: Value, n: Value) -> Value:
+    name, mask = f"@llvm.x86.avx512.mask.scalef.p{y.elem[0].replace('f', 's')}.512", f"i{y.lanes}"
+    y.f.module.declare(name, f"{y.kind} {name}({y.kind}, {y.kind}, {y.kind}, {mask}, i32)")
+    args = f"{y.typed}, {n.typed}, {y.kind} zeroinitializer, {mask} -1, i32 4"
+    return y.f.let(f"call {y.kind} {name}({args})", y.elem, y.lanes)
+
+
+def power_of_two(magic: Value) -> Value:
+    """2**n for an integer n of a normal result; `magic` is the sum of ONCE that it was rounded by."""
+    return (magic.as_int() << MANTISSA[magic.elem]).as_float()
+
+
+def clamp(x: Value, low: float, high: float) -> Value:
+    """x within [low, high]; NaN stays (the comparison's other side is given)."""
+    below = x.f.const(low, x.elem, x.lanes)
+    return clamp_above((below > x).pick(below, x), high)
+
+
+def clamp_above(x: Value, high: float) -> Value:
+    """x, but no more than `high`; NaN stays."""
+    above = x.f.const(high, x.elem, x.lanes)
+    return (above < x).pick(above, x)
+
+
+# exponentials
+
+LN2_32, LN2_64 = _split(LN2, 2.3190468138462996e-17), (6.93147180369123816490e-01, 1.90821492927058770002e-10)
+# (e^r - 1 - r) / r^2 on |r| <= ln2 / 2: 2^-27.6 of e^r, 2^-28.7 of e^r - 1, 2^-56.8 of e^r
+EXP_32 = (0.5, 0.166665122, 0.0416661873, 0.00836959854, 0.00139517151)
+EXPM1_32 = (0.5, 0.166666657, 0.0416663475, 0.00833339151, 0.00139416556, 0.000198460169)
+EXP_64 = (
+    *(0.5000000000000013, 0.16666666666666693, 0.04166666666651379, 0.008333333333309847, 0.001388888894744469),
+    *(0.00019841269912111134, 2.480148949071582e-05, 2.755722072022054e-06, 2.7631445009721176e-07),
+    2.5116532437408964e-08,
+)
+# (2^r - 1) / r on |r| <= 1/2: 2^-26 of 2^r
+EXP2_32 = (0.693147182, 0.240226507, 0.0555032715, 0.00961800758, 0.00134005793, 0.000154753885)
+
+
+def reduce_exp(x: Value, ln2: tuple[float, float], add: float) -> tuple[Value, Value, Value]:
+    """(r, n, n + add) with x = n ln2 + r; add: a magic number."""
+    magic = x.fma(LOG2E, add)
+    n = magic - add
+    return n.fma(-ln2[1], n.fma(-ln2[0], x)), n, magic
+
+
+def or_zero(x: Value, low: float, high: float, formula: Callable[[Value], Value]) -> Value:
+    """The formula of x up to `high`, 0 below `low`: a result that underflows costs a core a hundred times as much, and
+    a softmax with a mask has many."""
+    none = x < low
+    y = formula(none.pick(0.0, clamp_above(x, high)))
+    return none.pick(0.0, y)
+
+
+def exp_32(x: Value) -> Value:
+    def formula(x: Value) -> Value:
+        r, n, magic = reduce_exp(x, LN2_32, TWICE["float"])
+        return scale_sum((r * r).fma(polynomial(r, EXP_32), r), n, magic)
+
+    return or_zero(x, -104.0, 89.0, formula)
+
+
+def exp_64(x: Value) -> Value:
+    def formula(x: Value) -> Value:
+        r, n, magic = reduce_exp(x, LN2_64, TWICE["double"])
+        return scale_sum((r * r).fma(polynomial(r, EXP_64), r), n, magic)
+
+    return or_zero(x, -745.2, 710.0, formula)
+
+
+def exp2_32(x: Value) -> Value:
+    def formula(x: Value) -> Value:
+        magic = x + TWICE["float"]
+        n = magic - TWICE["float"]
+        r = x - n
+        return scale(r.fma(polynomial(r, EXP2_32), 1.0), n, magic)
+
+    return or_zero(x, -151.0, 129.0, formula)
+
+
+def expm1_32(x: Value) -> Value:
+    """2^n (e^r - 1) + (2^n - 1), halved on the way so that n = 128 does not overflow early."""
+    r, _, magic = reduce_exp(clamp(x, -18.0, 89.0), LN2_32, ONCE["float"] - 1)
+    p = (r * r).fma(polynomial(r, EXPM1_32), r)
+    half = power_of_two(magic)
+    return x.eq(0.0).pick(x, half.fma(p, half - 0.5) * 2.0)
+
+
+# logarithms
+
+SQRT_HALF_32, SQRT_HALF_64 = 0x3F3504F3, 0x3FE6A09E667F3BCD
+# (log(1+r) - r + r^2/2) / r^3 on [sqrt 1/2, sqrt 2]: 2^-26.9 of log(1+r)
+LOG_32 = (
+    *(0.333333313, -0.250008225, 0.200012267, -0.166233554, 0.142017677, -0.131602108, 0.127615154),
+    -0.0763434395,
+)
+# (2 atanh(s) - 2 s) / s^3 in s^2, s = r / (2 + r): 2^-57.9
+LOG_64 = (
+    *(0.6666666666666734, 0.3999999999941466, 0.2857142874239106, 0.2222219857287634, 0.18183564340485855),
+    *(0.1531405021647604, 0.14795952807829227),
+)
+
+
+def reduce_log(x: Value) -> tuple[Value, Value]:
+    """(m, e) with x = m 2^e and m in [sqrt 1/2, sqrt 2), for positive finite x; e as a float."""
+    elem, digits = x.elem, MANTISSA[x.elem]
+    tiny = x < 2.0 ** (2 - BIAS[elem])
+    raw = tiny.pick(x * 2.0**digits, x).as_int()
+    root = SQRT_HALF_32 if elem == "float" else SQRT_HALF_64
+    e = (raw - root) >> digits
+    m = (raw - (e << digits)).as_float()
+    return m, tiny.pick(e - digits, e).to("sitofp", elem)
+
+
+def special_log(x: Value, y: Value) -> Value:
+    """y with the values of a logarithm at 0, below it, and at infinity and NaN."""
+    y = (x < INF).pick(y, x)
+    y = x.eq(0.0).pick(-INF, y)
+    return (x < 0.0).pick(NAN, y)
+
+
+def log_tail_32(r: Value) -> Value:
+    """log(1+r) - r."""
+    square = r * r
+    return square.fma(-0.5, square * r * polynomial(r, LOG_32))
+
+
+def log_32(x: Value) -> Value:
+    m, e = reduce_log(x)
+    r = m - 1.0
+    return special_log(x, e.fma(LN2_32[0], e.fma(LN2_32[1], log_tail_32(r)) + r))
+
+
+def log2_32(x: Value) -> Value:
+    m, e = reduce_log(x)
+    r = m - 1.0
+    high, low = _split(LOG2E, 0.0)
+    return special_log(x, e + r.fma(high, log_tail_32(r).fma(high, r * low)))
+
+
+def log10_32(x: Value) -> Value:
+    m, e = reduce_log(x)
+    r = m - 1.0
+    (high, low), (two_high, two_low) = _split(1 / math.log(10), 0.0), _split(math.log10(2), 0.0)
+    tail = log_tail_32(r).fma(high, r.fma(low, e * two_low))
+    return special_log(x, e.fma(two_high, r.fma(high, tail)))
+
+
+def log1p_32(x: Value) -> Value:
+    """log(u) of u = 1 + x rounded, put right by the first order of what u lost."""
+    u = x + 1.0
+    m, e = reduce_log(u)
+    lost = (x > 1.0).pick(1.0 - (u - x), x - (u - 1.0)) / u
+    r = m - 1.0
+    y = e.fma(LN2_32[0], e.fma(LN2_32[1], log_tail_32(r) + lost) + r)
+    return (x.abs() < 2.0**-24).pick(x, special_log(u, y))
+
+
+def log_64(x: Value) -> Value:
+    """k ln2 + r - (r^2/2 - s (r^2/2 + R(s^2) s^2)), s = r / (2 + r) (fdlibm, Sun Microsystems 1993)."""
+    m, e = reduce_log(x)
+    r = m - 1.0
+    s = r / (r + 2.0)
+    z = s * s
+    half = r * r * 0.5
+    tail = s.fma(half + z * polynomial(z, LOG_64), e * LN2_64[1])
+    return special_log(x, e.fma(LN2_64[0], r - (half - tail)))
+
+
+# sine and cosine
+
+PI_32 = (3.14159274, -8.74227766e-08, -3.43024902e-15)
+PI_64 = (math.pi, 1.2246467991473532e-16, -2.9947698097183397e-33)
+# (sin(r)/r - 1) / r^2 in r^2 on |r| <= pi/2: 2^-26.4 and 2^-57.7 of sin(r)
+SIN_32 = (-0.166666597, 0.00833306555, -0.000198095353, 2.60562547e-06)
+SIN_64 = (
+    *(-0.16666666666666666, 0.008333333333333194, -0.0001984126984120917, 2.755731921112894e-06),
+    *(-2.5052106872044307e-08, 1.6058939667827675e-10, -7.642990495763529e-13, 2.7211644466878612e-15),
+)
+SIN = {"float": (PI_32, SIN_32, 105000.0), "double": (PI_64, SIN_64, 2.0**30)}
+
+
+def sine(x: Value, shift: float, name: str) -> Value:
+    """sin(x) of q = round(x/pi) half turns, cos(x) (shift 1/2) of q = round(x/pi - 1/2) + 1/2: (-1)^n sin(x - q pi).
+
+    The first step of the reduction is exact, so the result is good to the last place up to the bound; beyond it the
+    C library is called for the lanes that need it.
+    """
+    f, elem = x.f, x.elem
+    pi, coefficients, bound = SIN[elem]
+    size = x.abs()
+    magic = size.fma(1 / PI, -shift) + MAGIC[elem] if shift else size.fma(1 / PI, MAGIC[elem])
+    n = magic - MAGIC[elem]
+    q = n + shift if shift else n
+    r = size
+    for part in pi:
+        r = q.fma(-part, r)
+    square = r * r
+    y = (r * square).fma(horner(square, coefficients), r)
+    odd = magic.as_int() << (31 if elem == "float" else 63)
+    top = -(2**31) if elem == "float" else -(2**63)
+    sign = odd ^ top if shift else odd ^ (x.as_int() & top)
+    y = (y.as_int() ^ sign).as_float()
+    place = f.slot(y.kind)
+    place.store(y, 64)
+    large = size > bound
+    with f.when(any_lane(large), UNLIKELY):
+        place.store(large.pick(library_call(name, large.pick(x, 0.0), scalar_only=True), y), 64)
+    return place.load(elem, x.lanes, 64)
+
+
+def any_lane(condition: Value) -> Value:
+    """Whether an i1 holds in some lane."""
+    if condition.lanes == 1:
+        return condition
+    return condition.f.let(f"bitcast {condition.typed} to i{condition.lanes}", f"i{condition.lanes}").ne(0)
+
+
+# hyperbolic tangent, error function, power
+
+# (tanh(x)/x - 1) / x^2 in x^2 on |x| <= 0.625: 2^-26.8
+TANH_32 = (-0.333332807, 0.133314416, -0.0537397079, 0.0206390675, -0.00570496777)
+# erf(x)/x - 1 in x^2 on |x| <= 0.93: 2^-25; -log(erfc(x)) on [0.92, 4]: 2^-27 of erf
+ERF_SMALL_32 = (0.128379151, -0.376124799, 0.112816811, -0.0267616808, 0.00498589082, -0.000595351448)
+ERF_LARGE_32 = (0.000195654749, 1.12767577, 0.637182057, 0.103931747, -0.0222269986, 0.00304323854, -0.000195939545)
+
+
+def tanh_32(x: Value) -> Value:
+    size = x.abs()
+    square = x * x
+    small = (size * square).fma(horner(square, TANH_32), size)
+    large = 1.0 - 2.0 / (exp_32(size * 2.0) + 1.0)
+    return (size < 0.625).pick(small, large).apply("copysign", x)
+
+
+def erf_32(x: Value) -> Value:
+    size = x.abs()
+    square = x * x
+    small = x.fma(polynomial(square, ERF_SMALL_32), x)
+    capped = (x.f.const(4.0, "float", x.lanes) < size).pick(4.0, size)
+    large = 1.0 - exp_32(-polynomial(capped, ERF_LARGE_32))
+    return (size < 0.925).pick(small, large.apply("copysign", x))
+
+
+# log2(m)/s in s^2, s = (m-1)/(m+1): 2^-36.3; 2^r on |r| <= 1/2: 2^-29
+POW_LOG = (2.885390081790141, 0.9617966732841521, 0.5770835944623107, 0.4116722185954967, 0.3407383396101823)
+POW_EXP = (
+    *(1.000000000554213, 0.6931472057371113, 0.2402264689028914, 0.05550328777217318, 0.00961848899445095),
+    *(0.0013399931138233395, 0.000153458019597435),
+)
+
+
+def pow_32(x: Value, y: Value) -> Value:
+    """2^(y log2 |x|) in float64, rounded once; then C's special cases."""
+    lanes = max(x.lanes, y.lanes)
+    x, y = x.splat(lanes), y.splat(lanes)
+    size, wide = x.abs(), y.to("fpext", "double")
+    raw = size.to("fpext", "double").as_int()
+    e = (raw - SQRT_HALF_64) >> 52
+    m = (raw - (e << 52)).as_float()
+    s = (m - 1.0) / (m + 1.0)
+    log = s.fma(polynomial(s * s, POW_LOG), e.to("sitofp", "double"))
+    log = size.eq(0.0).pick(-INF, size.eq(INF).pick(INF, log))
+    t = clamp(log * wide, -1000.0, 1000.0)
+    magic = t + ONCE["double"]
+    r = t - (magic - ONCE["double"])
+    z = (polynomial(r, POW_EXP) * power_of_two(magic)).to("fptrunc", "float")
+    whole = y.apply("trunc").eq(y)
+    half = y * 0.5
+    odd = whole & half.apply("trunc").ne(half) & (y.abs() < INF)
+    negative = x.as_int() < 0
+    z = ((x < 0.0) & (size < INF) & ~whole).pick(NAN, z)
+    z = (odd & negative).pick(-z, z)
+    z = (x.is_nan() | y.is_nan()).pick(NAN, z)
+    minus_one = x.eq(-1.0) & y.abs().eq(INF)
+    return (x.eq(1.0) | y.eq(0.0) | minus_one).pick(1.0, z)
+
+
+def _inlined(write: Callable[..., Value], name: str) -> Callable[..., Value]:
+    """A call of the helper function that holds the formula, at the lanes of its arguments."""
+
+    def call(*args: Value) -> Value:
+        f, elem, lanes = args[0].f, args[0].elem, max(a.lanes for a in args)
+        full = f"@{name}.{mangle(elem, lanes)}"
+        f.module.function(full, elem, (elem,) * len(args), lanes, write)
+        return f.call(full, elem, *(a.splat(lanes) for a in args))
+
+    return call
+
+
+def _sine(shift: float, name: str) -> Callable[[Value], Value]:
+    return lambda x: sine(x, shift, name)
+
+
+FORMULAS: list[tuple[str, str, Callable[..., Value]]] = [
+    ("exp", "float", exp_32),
+    ("exp", "double", exp_64),
+    ("exp2", "float", exp2_32),
+    ("expm1", "float", expm1_32),
+    ("log", "float", log_32),
+    ("log", "double", log_64),
+    ("log2", "float", log2_32),
+    ("log10", "float", log10_32),
+    ("log1p", "float", log1p_32),
+    ("sin", "float", _sine(0.0, "sin")),
+    ("sin", "double", _sine(0.0, "sin")),
+    ("cos", "float", _sine(0.5, "cos")),
+    ("cos", "double", _sine(0.5, "cos")),
+    ("tanh", "float", tanh_32),
+    ("erf", "float", erf_32),
+    ("pow", "float", pow_32),
+]
+FLOAT_MATH = {(name, elem): _inlined(write, name) for name, elem, write in FORMULAS}

@@ -1,0 +1,86 @@
+"""Print a LoopNest as LLVM IR text for the CPU: `void @name(ptr slots, i64 begin, i64 end)` over units of work.
+
+Slots are 8 bytes each, in the order of `LoopNest`'s run-time parameters; a scalar lies in the low bytes of its slot.
+A unit is a parallel index (reductions along rows) or a block of the innermost parallel axis. Any split of the units
+into calls gives the same bits, but for the signs of NaNs, which LLVM leaves open. The text names no size, no address
+and no feature of the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ...core.types import real_of
+from ...kernel.loop_nest import LOOP, LoopNest, has_loops
+from .body import Body
+from .frame import Frame, dependences, numbered
+from .interleave import side_by_side
+from .llvm_ir import Function, Value
+from .llvm_module import METADATA, Module
+from .loops import block_of, vector_axis, write_columns, write_rows
+from .nontemporal_stores import is_large, streamed
+from .transpose import tiling_of, write_tiles
+
+WORK = 16384  # elements that a chunk has at least
+CHUNKS = 64  # chunks that a launch has at most
+LOOPED = 16  # times as many where elements differ in what they cost, and as few elements
+
+
+def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: int | None = None) -> str:
+    """The kernel's text. vector_library: what it may call, `libmvec-avx512`, `libmvec-avx2` or None.
+
+    vector_bytes: the length that vectors are written for; any is correct on any machine.
+    """
+    vector_bytes = vector_bytes or (32 if vector_library == "libmvec-avx2" else 64)
+    module = Module(vector_library, " contract" if nest.fastmath else "")
+    f = Function(module)
+    frame = Frame(nest, f)
+    axis = vector_axis(nest)
+    depends = dependences(nest, axis)
+    body = Body(frame, axis, lanes_of(nest, depends, axis, vector_bytes), depends)
+    streams = [number for phase in nest.phases for number in streamed(nest, phase, axis, body.lanes)]
+    body.large = {number: is_large(frame, number) for number in streams}
+    begin, end = Value(f, "%begin", "i64"), Value(f, "%end", "i64")
+    tiling = tiling_of(nest)
+    if axis is None or axis >= nest.parallel:
+        write_rows(frame, body, begin, end)
+    elif tiling is not None:
+        write_tiles(frame, body, tiling, begin, end, vector_bytes)
+    else:
+        write_columns(frame, body, begin, end)
+    for large in body.large.values():
+        with f.when(large):
+            f.do("fence seq_cst")  # streaming stores are ordered by nothing else
+    f.do("ret void")
+    text = f.render(f"define void @{nest.name}(ptr noundef %slots, i64 %begin, i64 %end)")
+    return f"{module}\n{text}\n{METADATA}\n"
+
+
+def lanes_of(nest: LoopNest, depends: dict[int, frozenset[int]], axis: int | None, vector_bytes: int) -> int:
+    """Lanes such that the widest value that varies along the axis, but for indices, fills a vector, or several."""
+    if axis is None:
+        return 1
+    varying = {at: i for at, i in numbered(nest).items() if axis in depends[at]}
+    widest = max((real_of(i.dtype).itemsize for i in varying.values() if i.op != "index"), default=4)
+    return max(2, vector_bytes // widest) * side_by_side(nest, varying, vector_bytes < 64)
+
+
+def units(nest: LoopNest, sizes: Sequence[int]) -> tuple[int, int]:
+    """How many units a launch over axes of these lengths has, and how many of them make a chunk worth its hand-over."""
+    axis, tiling = vector_axis(nest), tiling_of(nest)
+    if 0 in sizes[: nest.parallel]:
+        return 0, 1
+    if axis is None or axis >= nest.parallel:
+        count, work = prod(sizes[: nest.parallel]), prod(sizes[nest.parallel :])
+    elif tiling is not None:
+        cut = {axis: tiling.columns, tiling.axis: tiling.rows}
+        count = prod(-(-n // cut.get(a, 1)) for a, n in enumerate(sizes[: nest.parallel]))
+        work = prod(min(sizes[a], n) for a, n in cut.items())
+    else:
+        block = block_of(nest)
+        count = prod(sizes[:axis]) * -(-sizes[axis] // block)
+        loops = any(p.kind == LOOP for p in nest.phases)
+        work = min(sizes[axis], block) * (prod(sizes[nest.parallel :]) if loops else 1)
+    finer = LOOPED if has_loops(nest) else 1
+    return count, max(1, WORK // finer // max(1, work), -(-count // (CHUNKS * finer)))

@@ -1,0 +1,311 @@
+"""How each primitive is written as LLVM IR: a table of name -> function from argument values to the result's value.
+
+A value of dtype d lives in registers as `elem_of(d)`: bool as i1, bfloat16 as its bits in i16, the others as
+themselves. Signedness is in the dtypes, so each row is given the dtype of its last argument and of its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from ...core.types import BOOL, FLOAT32, FLOAT64, DType, bfloat16
+from .inline_math import FLOAT_MATH, any_lane, clamp
+from .llvm_ir import UNLIKELY, Function, Value, bits, literal
+from .vector_libm import by_lane, library_call
+
+Row: TypeAlias = Callable[[DType, DType, list[Value]], Value]
+
+FLOAT16 = np.dtype(np.float16)
+
+
+def elem_of(dtype: DType) -> str:
+    """The element type of a real dtype in registers."""
+    if dtype == BOOL:
+        return "i1"
+    if dtype.kind == "f":
+        return {2: "half", 4: "float", 8: "double"}[dtype.itemsize]
+    return f"i{dtype.itemsize * 8}"
+
+
+def memory_elem(dtype: DType) -> str:
+    """The element type of a real dtype in memory."""
+    return "i8" if dtype == BOOL else elem_of(dtype)
+
+
+def constant(f: Function, dtype: DType, raw: bytes) -> Value:
+    """The scalar with these bytes. NaNs keep their bits."""
+    elem = elem_of(dtype)
+    if elem in ("float", "double") and not np.isfinite(np.frombuffer(raw, dtype)[0]):
+        as_double = np.frombuffer(raw, dtype).astype(np.float64).view(np.uint64)[0]
+        return Value(f, f"0x{int(as_double):016X}", elem)
+    if elem == "half":
+        return Value(f, f"0xH{int(np.frombuffer(raw, np.uint16)[0]):04X}", elem)
+    if dtype == bfloat16:
+        return f.const(int(np.frombuffer(raw, np.int16)[0]), elem)
+    return f.const(np.frombuffer(raw, dtype)[0].item(), elem)
+
+
+def emit(op: str, from_dtype: DType, dtype: DType, args: list[Value]) -> Value:
+    """Write primitive `op`; `from_dtype` is the dtype of its last argument, `dtype` that of its result."""
+    return PRIMITIVES[op](from_dtype, dtype, args)
+
+
+# conversions
+
+
+def cast(source: DType, target: DType, x: Value) -> Value:
+    """NumPy's `astype`. Floats beyond an integer type's range give some integer, as in C on this machine."""
+    if source == target:
+        return x
+    if source == bfloat16:
+        return cast(FLOAT32, target, (x.to("zext", "i32") << 16).as_float())
+    if source == FLOAT16 and target != FLOAT64:
+        return cast(FLOAT32, target, x.to("fpext", "float"))
+    if target == BOOL:
+        return x.ne(0)
+    if target == bfloat16:
+        return _round_to_bfloat16(cast(source, FLOAT32, x))
+    if target == FLOAT16 and source != FLOAT32:
+        return _round_to_half(x) if source == FLOAT64 else cast(FLOAT32, target, cast(source, FLOAT32, x))
+    elem, unsigned = elem_of(target), source.kind in "bu"
+    if source.kind == "f" and target.kind == "f":
+        return x.to("fpext" if bits(elem) > bits(x.elem) else "fptrunc", elem)
+    if source.kind == "f":
+        return _float_to_int(x, target)
+    if target.kind == "f":
+        return x.to("uitofp" if unsigned else "sitofp", elem)
+    if bits(elem) == bits(x.elem):
+        return x
+    return x.to("trunc" if bits(elem) < bits(x.elem) else "zext" if unsigned else "sext", elem)
+
+
+def _float_to_int(x: Value, target: DType) -> Value:
+    """Narrow integers go through int32, uint32 through int64, as in C; `freeze` makes overflow harmless."""
+    elem = elem_of(target)
+    if target == np.uint64:
+        return x.to("fptoui", elem).freeze()
+    through = "i64" if elem == "i64" or target == np.uint32 else "i32"
+    wide = x.to("fptosi", through).freeze()
+    return wide if through == elem else wide.to("trunc", elem)
+
+
+def _round_to_bfloat16(x: Value) -> Value:
+    """To nearest, ties to even; a NaN becomes the quiet NaN of its sign."""
+    raw = x.as_int()
+    odd = raw.binary("lshr", 16) & 1
+    rounded = (raw + odd + 0x7FFF).binary("lshr", 16)
+    nan = raw.binary("lshr", 16) & 0x8000 | 0x7FC0
+    return x.is_nan().pick(nan, rounded).to("trunc", "i16")
+
+
+def _round_to_half(x: Value) -> Value:
+    """float64 to float16, rounded once: by way of a float32 rounded to odd (Boldo and Melquiond 2008)."""
+    near = x.to("fptrunc", "float")
+    back, raw = near.to("fpext", "double"), near.as_int()
+    too_far = back.abs() > x.abs()
+    toward_zero = too_far.pick(raw - 1, raw)
+    odd = back.ne(x).pick(toward_zero | 1, raw)
+    return x.is_nan().pick(raw, odd).as_float().to("fptrunc", "half")
+
+
+def bitcast(source: DType, target: DType, x: Value) -> Value:
+    elem = elem_of(target)
+    if target == BOOL:
+        return x.ne(0)
+    return x if x.elem == elem else x.to("bitcast", elem)
+
+
+# division
+
+
+def _divide_floats(a: Value, b: Value) -> Value:
+    """a / b. Many by one is the product with 1/b, put right twice: rounded as a division is, and several times faster.
+
+    The last step rounds correctly if its quotient is good to an ulp and 1/b is rounded to nearest (Markstein 1990),
+    where nothing over- or underflows; if something might, all lanes are divided.
+    """
+    if a.lanes == 1 or b.lanes > 1:
+        return a / b
+    f, bound = a.f, 2.0**60 if a.elem == "float" else 2.0**400
+    inverse, size = 1.0 / b, b.abs()
+    quotient = a * inverse
+    for _ in range(2):
+        quotient = quotient.fma(-b, a).fma(inverse, quotient)
+    place = f.slot(quotient.kind)
+    place.store(quotient, 64)
+    sizes = a.abs()
+    if f.module.vector_library == "libmvec-avx512":  # compares under a mask
+        safe = (sizes >= 1 / bound) & (sizes <= bound) & ((size >= 1 / bound) & (size <= bound))
+        far = any_lane(~safe)
+    else:
+        far = any_lane(clamp(sizes, 1 / bound, bound).compare("une", sizes))
+        far = far | size.compare("ult", 1 / bound) | size.compare("ugt", bound)
+    with f.when(far, UNLIKELY):
+        place.store(a / b, 64)
+    return place.load(a.elem, a.lanes, 64)
+
+
+# integers
+
+
+def _divide(a: Value, b: Value, dtype: DType, op: str) -> Value:
+    """Truncating division; 0 for a divisor of 0, and the least integer divided by -1 wraps. Never traps.
+
+    Up to 32 bits the quotient of two floats of twice the digits truncates to the right integer, and vectorises.
+    """
+    zero, signed = b.eq(0), dtype.kind == "i"
+    width = bits(a.elem)
+    if width <= 32:
+        wide = "float" if width <= 16 else "double"
+        up = "sitofp" if signed else "uitofp"
+        divisor = zero.pick(1, b)
+        quotient = a.to(up, wide) / divisor.to(up, wide)
+        whole = quotient.to("fptosi", "i64" if width == 32 else "i32").to("trunc", a.elem)
+        result = whole if op == "quot" else a - whole * divisor
+        return zero.pick(0, result)
+    divisor = zero.pick(1, b)
+    if not signed:
+        return zero.pick(0, a.binary("udiv" if op == "quot" else "urem", divisor))
+    minus = b.eq(-1)
+    safe = minus.pick(1, divisor)
+    if op == "quot":
+        return zero.pick(0, minus.pick(-a, a.binary("sdiv", safe)))
+    return (zero | minus).pick(0, a.binary("srem", safe))
+
+
+def _shift(source: DType, dtype: DType, args: list[Value], left: bool) -> Value:
+    """NumPy's shifts: a count outside the width shifts all bits out; a signed number keeps its sign to the right."""
+    a, count = args
+    width = bits(a.elem)
+    inside = count.compare("ult", width)
+    if left:
+        return inside.pick(a << inside.pick(count, 0), 0)
+    if dtype.kind == "i":
+        return a >> inside.pick(count, width - 1)
+    return inside.pick(a.binary("lshr", inside.pick(count, 0)), 0)
+
+
+def _gcd(source: DType, dtype: DType, args: list[Value]) -> Value:
+    f, elem = args[0].f, args[0].elem
+    scalar = f"@gcd.{elem}"
+
+    def write() -> str:
+        """Euclid's algorithm."""
+        return (
+            f"define internal {elem} {scalar}({elem} %a, {elem} %b) nounwind {{\nentry:\n  br label %head\nhead:\n"
+            f"  %x = phi {elem} [ %a, %entry ], [ %y, %loop ]\n  %y = phi {elem} [ %b, %entry ], [ %r, %loop ]\n"
+            f"  %go = icmp ne {elem} %y, 0\n  br i1 %go, label %loop, label %done\nloop:\n"
+            f"  %r = urem {elem} %x, %y\n  br label %head\ndone:\n  ret {elem} %x\n}}"
+        )
+
+    f.module.define(scalar, write)
+    lanes = max(a.lanes for a in args)
+    return by_lane(scalar, [a.splat(lanes) for a in args]) if lanes > 1 else f.call(scalar, elem, *args)
+
+
+def _mulhi(source: DType, dtype: DType, args: list[Value]) -> Value:
+    width = bits(args[0].elem)
+    wide = [a.to("zext", f"i{2 * width}") for a in args]
+    return (wide[0] * wide[1]).binary("lshr", width).to("trunc", args[0].elem)
+
+
+def _popcount(source: DType, dtype: DType, args: list[Value]) -> Value:
+    count = args[0].apply("ctpop")
+    return count if count.elem == "i8" else count.to("trunc", "i8")
+
+
+def _extreme(source: DType, dtype: DType, args: list[Value], greatest: bool) -> Value:
+    """NumPy's maximum and minimum: a NaN wins (the first of two), and of equal values the second is given."""
+    a, b = args
+    if dtype.kind != "f":
+        sign = "s" if dtype.kind == "i" else "u"
+        return a.apply(f"{sign}{'max' if greatest else 'min'}", b)
+    return a.is_nan().pick(a, (a > b if greatest else a < b).pick(a, b))
+
+
+def _select(source: DType, dtype: DType, args: list[Value]) -> Value:
+    """LLVM 22 takes `x < 0 ? 0 : wide(x)` for a maximum, which gives 0 for -0; it does not look past a fence."""
+    condition, *arms = args
+    if dtype.kind == "f" and any(arm.text == literal(0.0, arm.elem) for arm in arms):
+        arms = [arm.apply("arithmetic.fence") if arm.text.startswith("%") else arm for arm in arms]
+    return condition.pick(*arms)
+
+
+# rows
+
+# Functions that take many instructions.
+MATH = frozenset(
+    {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "pow", "sin", "cos", "tan", "asin", "acos"}
+    | {"atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "atan2", "hypot", "fmod"}
+)
+
+
+def _operator(write: Callable[..., Value]) -> Row:
+    return lambda source, dtype, args: write(*args)
+
+
+def _compare(float_predicate: str, int_predicate: str) -> Row:
+    def write(source: DType, dtype: DType, args: list[Value]) -> Value:
+        if source.kind == "f":
+            return args[0].compare(float_predicate, args[1])
+        sign = "" if int_predicate in ("eq", "ne") else "s" if source.kind == "i" else "u"
+        return args[0].compare(sign + int_predicate, args[1])
+
+    return write
+
+
+def _intrinsic(name: str) -> Row:
+    return lambda source, dtype, args: args[0].apply(name, *args[1:])
+
+
+def _math(name: str) -> Row:
+    """An inlined function of `inline_math` where there is one for this type, else the C library's."""
+
+    def write(source: DType, dtype: DType, args: list[Value]) -> Value:
+        inlined = FLOAT_MATH.get((name, args[0].elem))
+        return inlined(*args) if inlined else library_call(name, *args)
+
+    return write
+
+
+PRIMITIVES: dict[str, Row] = {
+    "add": _operator(lambda a, b: a + b),
+    "sub": _operator(lambda a, b: a - b),
+    "mul": _operator(lambda a, b: a * b),
+    "div": _operator(_divide_floats),
+    "neg": _operator(lambda a: -a),
+    "quot": lambda source, dtype, args: _divide(args[0], args[1], dtype, "quot"),
+    "rem": lambda source, dtype, args: _divide(args[0], args[1], dtype, "rem"),
+    "and": _operator(lambda a, b: a & b),
+    "or": _operator(lambda a, b: a | b),
+    "xor": _operator(lambda a, b: a ^ b),
+    "not": _operator(lambda a: ~a),
+    "shl": lambda source, dtype, args: _shift(source, dtype, args, left=True),
+    "shr": lambda source, dtype, args: _shift(source, dtype, args, left=False),
+    "lt": _compare("olt", "lt"),
+    "le": _compare("ole", "le"),
+    "gt": _compare("ogt", "gt"),
+    "ge": _compare("oge", "ge"),
+    "eq": _compare("oeq", "eq"),
+    "ne": _compare("une", "ne"),
+    "select": _select,
+    "cast": lambda source, dtype, args: cast(source, dtype, args[0]),
+    "bitcast": lambda source, dtype, args: bitcast(source, dtype, args[0]),
+    "abs": _intrinsic("fabs"),
+    "sqrt": _intrinsic("sqrt"),
+    "floor": _intrinsic("floor"),
+    "ceil": _intrinsic("ceil"),
+    "trunc": _intrinsic("trunc"),
+    "rint": _intrinsic("rint"),
+    "copysign": _intrinsic("copysign"),
+    "fma": _intrinsic("fma"),
+    "maximum": lambda source, dtype, args: _extreme(source, dtype, args, greatest=True),
+    "minimum": lambda source, dtype, args: _extreme(source, dtype, args, greatest=False),
+    "popcount": _popcount,
+    "gcd": _gcd,
+    "mulhi": _mulhi,
+    **{name: _math(name) for name in sorted(MATH)},
+}

@@ -1,0 +1,223 @@
+"""How each reduction is accumulated: a table of combine -> identity, step and merge, on scalars or whole vectors.
+
+An accumulator is a tuple of values (parts). A sum of floats is kept in float64: plain for float32 values, and for
+float64 values compensated in blocks, so that its error does not grow with the length (Knuth's TwoSum, 1969;
+Neumaier 1974). So is a product, at each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ....runtime.core.frozen import dataclass
+from ...core.combiners import identity
+from ...core.types import BOOL, FLOAT64, INT64, DType, integer_of, kind_of
+from ...kernel.loop_nest import Reduction
+from .llvm_ir import Function, Value
+from .primitives import cast, elem_of
+
+Parts = tuple[Value, ...]
+
+FOLD = 16
+
+
+@dataclass(frozen=True)
+class Combine:
+    """kinds: dtypes of the accumulator's parts. identity: their start. step: accumulator and values to accumulator.
+    merge: two accumulators to one. finish: to the parts of the result. fold: done every FOLD steps
+    or more often."""
+
+    kinds: tuple[DType, ...]
+    identity: tuple[float, ...]
+    step: Callable[[Parts, Parts], Parts]
+    merge: Callable[[Parts, Parts], Parts]
+    finish: Callable[[Parts], Parts]
+    fold: Callable[[Parts], Parts] | None = None
+
+    def start(self, f: Function, lanes: int) -> Parts:
+        return tuple(f.const(n, elem_of(k), lanes) for n, k in zip(self.identity, self.kinds, strict=True))
+
+
+def combine_of(reduction: Reduction, sources: tuple[DType, ...]) -> Combine:
+    """The row for a reduction whose values have the dtypes `sources`."""
+    row = reduction.combiner
+    combine = _arg if row.carries_index else _COMBINES[row.primitive]
+    return combine(reduction.dtype, sources, row.primitive)
+
+
+def across(combine: Combine, parts: Parts) -> Parts:
+    """Merge the lanes of a vector accumulator, by halves."""
+    while parts[0].lanes > 1:
+        half = parts[0].lanes // 2
+        low = tuple(p.shuffle(list(range(half))) for p in parts)
+        high = tuple(p.shuffle(list(range(half, 2 * half))) for p in parts)
+        parts = combine.merge(low, high)
+    return parts
+
+
+def joined(combine: Combine, copies: Sequence[Parts]) -> Parts:
+    """One accumulator of several; of those that are folded, only the first has more than a running part."""
+    if combine.fold is None:
+        return _tree(combine.merge, copies)
+    return _tree(lambda a, b: (a[0] + b[0],), [(parts[0],) for parts in copies])[0], *copies[0][1:]
+
+
+def fold(combine: Combine, copies: Sequence[Parts]) -> list[Parts]:
+    """Accumulators side by side after FOLD steps: what they added up since is folded into the first."""
+    assert combine.fold is not None
+    first = combine.fold(joined(combine, copies))
+    return [first, *((first[0], *parts[1:]) for parts in copies[1:])]  # a running part begins again
+
+
+def _tree(merge: Callable[[Parts, Parts], Parts], every: Sequence[Parts]) -> Parts:
+    while len(every) > 1:
+        every = [merge(a, b) for a, b in zip(every[::2], every[1::2], strict=True)]
+    return every[0]
+
+
+def _sum(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
+    if kind_of(dtype) == "f" and sources[0] == FLOAT64:
+        return _compensated(dtype)
+    wide = FLOAT64 if kind_of(dtype) == "f" else dtype
+    # -0.0 is the identity of addition: a sum of nothing but -0.0 is -0.0, and NumPy's (from 0.0) is 0.0.
+    return _simple(wide, dtype, sources, 0, lambda a, b: a + b)
+
+
+def _prod(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
+    if kind_of(dtype) == "f" and sources[0] == FLOAT64:
+        return _compensated_product(dtype)
+    return _simple(FLOAT64 if kind_of(dtype) == "f" else dtype, dtype, sources, 1, lambda a, b: a * b)
+
+
+def _compensated_product(dtype: DType) -> Combine:
+    """Parts: a product, and the sum of its rounding errors, each scaled by the factors after it (Graillat 2009). Lanes
+    that multiply like numbers round alike, so that their errors would add up when they are merged."""
+
+    def merge(a: Parts, b: Parts) -> Parts:
+        product = a[0] * b[0]
+        error = a[0].fma(b[0], -product)
+        return product, a[0].fma(b[1], a[1].fma(b[0], error))
+
+    def step(acc: Parts, values: Parts) -> Parts:
+        product = acc[0] * values[0]
+        return product, acc[1].fma(values[0], acc[0].fma(values[0], -product))
+
+    def finish(acc: Parts) -> Parts:
+        product, error = acc  # of what is 0, infinite or NaN there is no error
+        within = (product.abs() < np.inf) & (product.abs() > np.finfo(np.float64).tiny) & (error.abs() < np.inf)
+        return (cast(FLOAT64, dtype, within.pick(product + error, product)),)
+
+    return Combine((FLOAT64,) * 2, (1.0, 0.0), step, merge, finish)
+
+
+def _simple(
+    wide: DType, dtype: DType, sources: tuple[DType, ...], identity: float, apply: Callable[[Value, Value], Value]
+) -> Combine:
+    return Combine(
+        (wide,),
+        (identity,),
+        lambda acc, values: (apply(acc[0], cast(sources[0], wide, values[0])),),
+        lambda a, b: (apply(a[0], b[0]),),
+        lambda acc: (cast(wide, dtype, acc[0]),),
+    )
+
+
+def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+    """a + b and its rounding error (Knuth 1969)."""
+    s = a + b
+    back = s - a
+    return s, (a - (s - back)) + (b - back)
+
+
+def _compensated(dtype: DType) -> Combine:
+    """Parts: the sum of few values, the sum of such sums, and the sum of the latter's rounding errors. Few: FOLD, or a
+    tree of so many of each lane and copy, so that its error does not grow with the length either."""
+
+    def fold(acc: Parts) -> Parts:
+        total, error = two_sum(acc[1], acc[0])
+        return acc[0].f.const(0.0, "double", acc[0].lanes), total, acc[2] + error
+
+    def merge(a: Parts, b: Parts) -> Parts:
+        total, error = two_sum(a[1], b[1])
+        return a[0] + b[0], total, a[2] + b[2] + error
+
+    def step(acc: Parts, values: Parts) -> Parts:
+        return acc[0] + values[0], acc[1], acc[2]
+
+    def finish(acc: Parts) -> Parts:
+        _, high, low = fold(acc)  # an infinite sum has no error term, but NaN in its place
+        return (cast(FLOAT64, dtype, (high.abs() < np.inf).pick(high + low, high)),)
+
+    return Combine((FLOAT64,) * 3, (0.0,) * 3, step, merge, finish, fold)
+
+
+def _any_all(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
+    either = name == "or"
+    apply: Callable[[Value, Value], Value] = (lambda a, b: a | b) if either else (lambda a, b: a & b)
+    truth = _simple(BOOL, BOOL, sources, 0 if either else 1, apply)
+    return Combine(truth.kinds, truth.identity, truth.step, truth.merge, lambda acc: (cast(BOOL, dtype, acc[0]),))
+
+
+def _less(a: Value, b: Value, dtype: DType, greatest: bool) -> Value:
+    """Whether a is before b: below it, or above it where the greatest is wanted; false for NaN."""
+    if kind_of(dtype) == "f":
+        return a > b if greatest else a < b
+    sign = "s" if dtype.kind == "i" else "u"
+    return a.compare(f"{sign}{'gt' if greatest else 'lt'}", b)
+
+
+def _extreme(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
+    """Floats keep the number and, apart from it, ones where a NaN was met: compare-and-select alone is one instruction.
+
+    The ones fill an integer as wide as the number: a vector of i1 has no registers before AVX-512."""
+    greatest = name == "maximum"
+    first = identity(name, dtype)
+
+    def better(a: Value, b: Value) -> Value:
+        return _less(b, a, dtype, greatest).pick(b, a)
+
+    if kind_of(dtype) != "f":
+        return _simple(dtype, dtype, sources, first, better)
+
+    def step(acc: Parts, values: Parts) -> Parts:
+        return better(acc[0], values[0]), values[0].is_nan().pick(-1, acc[1])
+
+    def merge(a: Parts, b: Parts) -> Parts:
+        return better(a[0], b[0]), a[1] | b[1]
+
+    def finish(acc: Parts) -> Parts:
+        return (acc[1].ne(0).pick(np.nan, acc[0]),)
+
+    return Combine((dtype, integer_of(dtype)), (first, 0), step, merge, finish)
+
+
+def _arg(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
+    """The best value and the least index that has it; NaN is better than every number."""
+    greatest = name == "maximum"
+    first = identity(name, dtype)
+
+    def merge(acc: Parts, values: Parts) -> Parts:
+        (best, at), (x, i) = acc, values
+        wins, same = _less(x, best, dtype, greatest), x.eq(best)
+        if kind_of(dtype) == "f":
+            new, old = x.is_nan(), best.is_nan()
+            wins, same = (wins | new) & ~old, same | (new & old)
+        wins = wins | (same & (i < at))
+        return wins.pick(x, best), wins.pick(i, at)
+
+    def step(acc: Parts, values: Parts) -> Parts:
+        return merge(acc, (cast(sources[0], dtype, values[0]), values[1]))
+
+    return Combine((dtype, INT64), (first, int(np.iinfo(np.int64).max)), step, merge, lambda acc: acc)
+
+
+_COMBINES: dict[str, Callable[[DType, tuple[DType, ...], str], Combine]] = {
+    "add": _sum,
+    "mul": _prod,
+    "minimum": _extreme,
+    "maximum": _extreme,
+    "or": _any_all,
+    "and": _any_all,
+}

@@ -1,0 +1,70 @@
+"""Calls into the C math library: vector routines of glibc's libmvec where the machine has them, else lane by lane.
+
+The same routine serves every lane count (a scalar is lane 0 of a vector), so a value gives the same bits at any
+position of an array.
+"""
+
+from __future__ import annotations
+
+from .llvm_ir import Function, Value, bits, mangle, spell
+
+# libmvec's names: _ZGV, instruction set (d: AVX2, e: AVX-512), N (no mask), lanes, one `v` a parameter, name.
+VECTOR_LIBRARIES = {"libmvec-avx512": ("e", 512), "libmvec-avx2": ("d", 256)}
+# glibc 2.35 and later.
+IN_LIBMVEC = frozenset(
+    {"acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "erf", "erfc", "exp", "exp2"}
+    | {"expm1", "hypot", "log", "log10", "log1p", "log2", "pow", "sin", "sinh", "tan", "tanh"}
+)
+
+
+def library_call(name: str, *args: Value, scalar_only: bool = False) -> Value:
+    """C's `name` (float variant `namef`) of float or double values; `scalar_only`: not the vector library's."""
+    f, elem, lanes = args[0].f, args[0].elem, max(a.lanes for a in args)
+    wide = [a.splat(lanes) for a in args]
+    symbol = name + ("f" if elem == "float" else "")
+    library = f.module.vector_library
+    if library is not None and name in IN_LIBMVEC and not scalar_only:
+        return _vector_call(f, library, symbol, wide)
+    scalar = "@" + symbol
+    f.module.declare(scalar, f"{elem} {scalar}({', '.join([elem] * len(args))}) nounwind willreturn memory(none)")
+    return by_lane(scalar, wide) if lanes > 1 else f.call(scalar, elem, *wide)
+
+
+def by_lane(scalar: str, args: list[Value]) -> Value:
+    """Apply the scalar function to every lane, in a loop of a helper function."""
+    f, elem, lanes = args[0].f, args[0].elem, args[0].lanes
+    helper = f"@map.{scalar[1:]}.{mangle(elem, lanes)}"
+
+    def write(*params: Value) -> Value:
+        g = params[0].f
+        places = [g.slot(p.kind) for p in params]
+        for place, p in zip(places, params, strict=True):
+            place.store(p, 64)
+        with g.loop(g.const(0, "i64"), g.const(lanes, "i64")) as i:
+            one = [place.at(i, elem) for place in places]
+            one[0].store(g.call(scalar, elem, *(o.load(elem) for o in one)))
+        return places[0].load(elem, lanes, 64)
+
+    f.module.function(helper, elem, (elem,) * len(args), lanes, write, "noinline")
+    return f.call(helper, elem, *args)
+
+
+def _vector_call(f: Function, library: str, symbol: str, args: list[Value]) -> Value:
+    letter, width = VECTOR_LIBRARIES[library]
+    elem, lanes, count = args[0].elem, args[0].lanes, width // bits(args[0].elem)
+    name = f"@_ZGV{letter}N{count}{'v' * len(args)}_{symbol}"
+    kind = spell(elem, count)
+    f.module.declare(name, f"{kind} {name}({', '.join([kind] * len(args))}) nounwind willreturn memory(none)")
+    if lanes == count:
+        return f.call(name, elem, *args)
+    if lanes < count:
+        order = [i % lanes for i in range(count)]
+        wide = [a.splat(count) if lanes == 1 else a.shuffle(order) for a in args]
+        return f.call(name, elem, *wide).shuffle(list(range(lanes)))
+    parts = [
+        f.call(name, elem, *(a.shuffle(list(range(start, start + count))) for a in args))
+        for start in range(0, lanes, count)
+    ]
+    while len(parts) > 1:
+        parts = [a.shuffle(list(range(2 * a.lanes)), b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]

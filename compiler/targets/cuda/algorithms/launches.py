@@ -1,0 +1,192 @@
+"""Library calls that a GPU does in kernels of its own: a host call and the places of its arrays in, tasks out.
+
+One row for each function of `runtime/interpret/numpy_calls.py` that has kernels; None from a row leaves the call to the
+host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .....runtime.core.frozen import dataclass
+from .....runtime.program.gpu_properties import GpuProperties
+from .....runtime.program.program import Argument, Buffer, Int, Kernel, Region, Task
+from ....core.cost import gpu_model
+from ....core.types import DType
+from ....kernel.body_builder import Body
+from ....kernel.loop_nest import POINT, LoopNest, Operand
+from ....layout.index_maps import contiguous_strides
+from ....layout.operands import Array
+from ..kernel import cuda_kernel
+from ..launch_shape import launch
+
+THREADS = 256
+
+
+@dataclass(slots=True)
+class Calls:
+    """The tasks of one call under construction, and the buffers that they need. gpu: what is to run them."""
+
+    gpu: GpuProperties
+    buffers: list[Buffer]
+    line: str
+    tasks: list[Task]
+
+    def temp(self, shape: Sequence[int], dtype: Any) -> Array:
+        """A contiguous array of its own, of no particular contents."""
+        kind = np.dtype(dtype)
+        self.buffers.append(Buffer(math.prod(shape) * kind.itemsize, "temp"))
+        strides = contiguous_strides(shape, kind.itemsize)
+        region = Region(len(self.buffers) - 1, 0, tuple(shape), strides, kind.itemsize, kind.name)
+        return Array(region, True)
+
+    def run(
+        self, name: str, text: str, reads: Sequence[Array], writes: Sequence[Array], pointers: Sequence[Array],
+        numbers: Sequence[int], blocks: int, threads: int = THREADS, passes: float = 1.0,
+    ) -> None:  # fmt: skip
+        """A launch of kernel text with NAME for its name, of so many blocks along x. reads, writes: what it touches,
+        in both what blocks pass each other by atomic steps; passes: how often it moves them."""
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        own = f"k_{digest}"
+        kernel = Kernel(own, "cuda", text.replace("NAME", own), ("ptr",) * len(pointers) + ("i64",) * len(numbers))
+        arguments: tuple[Argument, ...] = (*(p.pointer for p in pointers), *map(Int, numbers))
+        regions = tuple(a.region for a in reads), tuple(a.region for a in writes)
+        moved = passes * sum(math.prod(r.shape) * r.itemsize for rs in regions for r in rs)
+        self.tasks.append(
+            Task(
+                name,
+                kernel,
+                arguments,
+                *regions,
+                frozenset(r.buffer for r in regions[0] if r in regions[1]),
+                grid=(blocks, 1, 1),
+                block=(threads, 1, 1),
+                cost=round(gpu_model(self.gpu).time(moved, 0), 3),
+                line=self.line,
+            )
+        )
+
+    def contiguous(self, source: Array) -> Array:
+        """The array, or a copy of it that is contiguous."""
+        if source.contiguous:
+            return source
+        own = self.temp(source.shape, source.dtype)
+        self.copy(source, own)
+        return own
+
+    def copy(self, source: Array, target: Array, name: str = "copy") -> None:
+        """target[...] = source, of one dtype and shape."""
+        self._nest(name, source, target, source.dtype, lambda body: body.load(0, source.dtype))
+
+    def fill(self, target: Array, value: Any) -> None:
+        """target[...] = value"""
+        self._nest("fill", None, target, target.dtype, lambda body: body.const(value, target.dtype))
+
+    def _nest(self, name: str, source: Array | None, target: Array, dtype: DType, make: Callable[[Body], Any]) -> None:
+        operands, arrays = [], [a for a in (source, target) if a is not None]
+        axes = _joined([a.region for a in arrays])
+        sizes = [n for n, _ in axes] or [1]
+        numbers = list(sizes)
+        wide = math.prod(sizes) >= 2**31
+        for k, array in enumerate(arrays):
+            layout, aligned = "", array.aligned
+            for n, strides in axes or [(1, (array.region.itemsize,) * len(arrays))]:
+                step = strides[k] // array.region.itemsize
+                layout += {0: "0", 1: "1"}.get(step, "s")
+                if layout[-1] == "s":
+                    numbers.append(step)
+                    aligned = aligned and strides[k] % 16 == 0
+                    wide = wide or abs(step) * n >= 2**31
+            operands.append(Operand(dtype, "out" if array is target else "in", layout, aligned))
+        body = Body()
+        body.begin_phase(POINT)
+        body.store(len(operands) - 1, make(body))
+        body.end_phase()
+        form = LoopNest("", len(sizes), 0, tuple(operands), (), body.finish(), 64 if wide else 32)
+        digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
+        form = LoopNest(f"k_{digest}", *(getattr(form, f) for f in _REST))
+        grid, block = launch(form, sizes, self.gpu)
+        reads = (source.region,) if source is not None else ()
+        arguments: tuple[Argument, ...] = (*(a.pointer for a in arrays), *map(Int, numbers))
+        cost = round(gpu_model(self.gpu).time(math.prod(sizes) * dtype.itemsize * len(arrays), 0), 3)
+        self.tasks.append(
+            Task(
+                name,
+                cuda_kernel(form),
+                arguments,
+                reads,
+                (target.region,),
+                grid=grid,
+                block=block,
+                cost=cost,
+                line=self.line,
+            )
+        )
+
+
+_REST = ("parallel", "reduced", "operands", "scalars", "phases", "index_bits")
+
+
+def _joined(regions: Sequence[Region]) -> list[tuple[int, tuple[int, ...]]]:
+    """(length, strides) of the axes of regions of one shape; axes that all walk as one are one."""
+    found: list[tuple[int, tuple[int, ...]]] = []
+    for axis, n in enumerate(regions[0].shape):
+        strides = tuple(r.strides[axis] for r in regions)
+        if n == 1:
+            continue
+        if found and all(p == s * n for p, s in zip(found[-1][1], strides, strict=True)):
+            found[-1] = (found[-1][0] * n, strides)
+        else:
+            found.append((n, strides))
+    return found
+
+
+Row = Callable[[Calls, Sequence[Array], Sequence[Array | None], Mapping[str, Any]], bool]
+
+
+def device_calls(
+    gpu: GpuProperties,
+    function: str,
+    reads: Sequence[Array],
+    writes: Sequence[Array | None],
+    options: Mapping[str, Any],
+    buffers: list[Buffer],
+    line: str,
+) -> list[Task] | None:
+    """The tasks of a host call on a GPU; writes[i] is where result i goes, None where nobody wants it. None where there
+    are no kernels for it, and then no buffers are left."""
+    from .bincount import bincount
+    from .radix_select import kth, topk
+    from .scan import accumulate, scan
+    from .scatter import combine_at, last_places
+    from .sort import argsort, sort
+
+    rows: dict[str, Row] = {
+        "cumsum": partial(scan, op="add"),
+        "cumprod": partial(scan, op="mul"),
+        "accumulate": accumulate,
+        "bincount": bincount,
+        "last_places": last_places,
+        "combine_at": combine_at,
+        "sort": sort,
+        "partition": sort,
+        "argsort": argsort,
+        "argpartition": argsort,
+        "kth": kth,
+        "topk": topk,
+    }
+    row = rows.get(function)
+    if row is None or any(0 in a.shape for a in (*reads, *writes) if a is not None):
+        return None
+    count = len(buffers)
+    calls = Calls(gpu, buffers, line, [])
+    if row(calls, reads, writes, options):
+        return calls.tasks
+    del buffers[count:]
+    return None

@@ -1,0 +1,146 @@
+"""The k-th values of rows, and the first k of each, on a GPU: radix select, by digits from the top.
+
+A pass counts how often each digit comes among the keys that agree with what is known of the k-th one, and so finds its
+next digit (Alabi, Blanchard, Gordon and Steinbach, "Fast k-selection algorithms for graphics processing units", 2012).
+It reads memory once and writes next to nothing: three passes for 4 bytes, where a sort reads and writes all four times.
+For the first k, a key goes on with its place, so that no two are equal; a search that has found enough reads no more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ....layout.operands import Array
+from .launches import Calls
+from .radix_select_text import (
+    BINS,
+    EACH,
+    PICKING,
+    THREADS,
+    WORDS,
+    collect_text,
+    count_text,
+    keys_text,
+    ordered_text,
+    pick_text,
+    row_text,
+    steps_of,
+    values_text,
+)
+from .radix_sort_text import THREADS as SORTING
+from .radix_sort_text import block_text, key_of
+from .sort import fitting, sort_rows
+
+FEW = 5  # k-th values at a time
+BLOCKS = 8  # of a multiprocessor
+ROWS = 1  # for each multiprocessor: from so many on a block does one alone
+SORTED = 2048  # elements of rows that a block sorts as fast as it selects from them
+SELECT = 1 / 8  # the part of a row up to which selecting it moves fewer bytes than sorting all
+
+
+def kth(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]) -> bool:
+    """The values in places `kth` of the order of each row."""
+    (source,), (target,) = reads, writes
+    places = options["kth"]
+    length = source.shape[-1]
+    fits = target is not None and target.contiguous and source.dtype.kind != "c" and len(places) <= FEW
+    if not fits or target is None or length >= 2**31:
+        return False
+    source, count = calls.contiguous(source), math.prod(source.shape[:-1])
+    if each := _sorts(calls, source):
+        text = block_text(source.dtype, each, True, False, picks=len(places))
+        pointers = [source, target, source]
+        calls.run("kth", text, [source], [target], pointers, [length, length, *places], count, SORTING)
+        return True
+    found = _selected(calls, source, places, None)
+    calls.run(
+        "kth", values_text(source.dtype), [found], [target], [found, target], [count * len(places)],
+        -(-count * len(places) // THREADS), THREADS,
+    )  # fmt: skip
+    return True
+
+
+def topk(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]) -> bool:
+    """Where the first k of the order along an axis are, in order; of equal values the first first."""
+    (source,), (target,) = reads, writes
+    axis, down = options["axis"], options["largest"]
+    length = source.shape[axis]
+    if target is None or source.dtype.kind == "c" or length >= 2**31:
+        return False
+    given, wanted = calls.contiguous(source.moved(axis)), target.moved(axis)
+    k = wanted.shape[-1]
+    result = wanted if wanted.contiguous else calls.temp(wanted.shape, wanted.dtype)
+    if _sorts(calls, given):
+        sort_rows(calls, given, None, result, down)
+    elif k > length * SELECT:
+        every = calls.temp(given.shape, "i8")
+        sort_rows(calls, given, None, every, down)
+        calls.copy(every.first(k), result)
+    else:
+        _first(calls, given, result, k, down)
+    if result is not wanted:
+        calls.copy(result, wanted)
+    return True
+
+
+def _sorts(calls: Calls, source: Array) -> int:
+    """Whether sorting each row in a block is faster than a select: how many keys each thread has then, else 0."""
+    length, count = source.shape[-1], math.prod(source.shape[:-1])
+    return fitting(length, source.dtype) if length <= SORTED or count < ROWS * calls.gpu.multiprocessors else 0
+
+
+def _first(calls: Calls, source: Array, target: Array, k: int, down: bool) -> None:
+    """Select, put the places in order, then sort the values there."""
+    count, length = math.prod(source.shape[:-1]), source.shape[-1]
+    found = _selected(calls, source, [k - 1], down)
+    places, ordered, order = (calls.temp((count, k), d) for d in ("u4", "u4", "i8"))
+    keys, totals = calls.temp((count, k), key_of(source.dtype)), calls.temp((count,), "u8")
+    calls.fill(totals, 0)
+    tiles = -(-length // (THREADS * EACH))
+    calls.run(
+        "collect", collect_text(source.dtype, down), [source, found, totals], [places, totals],
+        [source, found, places, totals], [length, tiles, k], count * tiles, THREADS,
+    )  # fmt: skip
+    sort_rows(calls, places, ordered, None, passes=-(-(length - 1).bit_length() // 8))
+    blocks = -(-count * k // THREADS)
+    text, pointers = keys_text(source.dtype, down), [source, ordered, keys]
+    calls.run("keys", text, [source, ordered], [keys], pointers, [count * k, length, k], blocks, THREADS)
+    sort_rows(calls, keys, None, order)
+    pointers = [ordered, order, target]
+    calls.run("places", ordered_text(), [ordered, order], [target], pointers, [count * k, k], blocks, THREADS)
+
+
+def _selected(calls: Calls, source: Array, places: Sequence[int], down: bool | None) -> Array:
+    """(row, which, WORDS) of what is known in the end of the keys in these places of the order. down: None: of values
+    alone; else of values and places."""
+    count, length, many = math.prod(source.shape[:-1]), source.shape[-1], len(places)
+    steps = steps_of(source.dtype, length if down is not None else 0)
+    found = calls.temp((count, many, WORDS), "u8")
+    if count >= ROWS * calls.gpu.multiprocessors:
+        text = row_text(source.dtype, steps, many, down)
+        calls.run("select", text, [source], [found], [source, found], [length, *places], count, THREADS, len(steps))
+        return found
+    step = THREADS * EACH
+    stretch = -(-length * count // (BLOCKS * calls.gpu.multiprocessors * step)) * step
+    stretches = -(-length // stretch)
+    tables = calls.temp((len(steps), count, many, BINS), "u8")
+    calls.fill(tables, 0)
+    known = found
+    for number, at in enumerate(steps):
+        first, table = number == 0, tables.row(number)
+        text = count_text(source.dtype, at, first, 1 if first else many, down)
+        calls.run(
+            "select_count", text, [source, table, *([] if first else [known])], [table], [source, table, known],
+            [length, stretch, stretches], count * stretches, THREADS,
+        )  # fmt: skip
+        last = number == len(steps) - 1
+        after = found if last else calls.temp((count, many, WORDS), "u8")
+        text = pick_text(at, first, many, down is not None)
+        calls.run(
+            "select_pick", text, [table, *([] if first else [known])], [after], [table, known, after],
+            places if first else [], count * many, PICKING,
+        )  # fmt: skip
+        known = after
+    return found

@@ -1,0 +1,107 @@
+"""Sorting on a GPU: stable radix sorts of 8 bits a pass, of whole rows in a block or of long rows in tiles.
+
+Keys are unsigned integers that order as NumPy orders the values: NaN last, -0 and 0 alike where places are wanted. Long
+rows take one counting pass, then one pass for each byte that reads and writes memory once: a tile ranks its keys in
+shared memory by warps, learns from the tiles before it where its run of each digit goes, and writes the runs (Adinolfi
+and Merrill, "Onesweep", 2022). Counts are integers, so the result does not depend on the order of work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....core.types import DType
+from ....layout.operands import Array
+from .launches import Calls
+from .radix_sort_text import DIGITS, EACH, START_TEXT, THREADS, block_text, count_text, key_of, pass_text
+
+BLOCKS = 8  # of a multiprocessor, that count digits
+
+
+def sort(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]) -> bool:
+    """np.sort along an axis; np.partition is one too."""
+    return _sorted(calls, reads[0], writes[0], options, places=False)
+
+
+def argsort(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]) -> bool:
+    """np.argsort along an axis, always stable; np.argpartition is one too."""
+    return _sorted(calls, reads[0], writes[0], options, places=True)
+
+
+def _sorted(calls: Calls, source: Array, target: Array | None, options: Mapping[str, Any], places: bool) -> bool:
+    if target is None or source.dtype.kind == "c" or not source.shape:
+        return False
+    axis = options.get("axis", -1)
+    axis += len(source.shape) if axis < 0 else 0
+    given, wanted = source.moved(axis), target.moved(axis)
+    if given.shape[-1] >= 2**31:
+        return False
+    given = calls.contiguous(given)
+    result = wanted if wanted.contiguous else calls.temp(wanted.shape, wanted.dtype)
+    sort_rows(calls, given, None if places else result, result if places else None)
+    if result is not wanted:
+        calls.copy(result, wanted)
+    return True
+
+
+def fitting(length: int, dtype: DType) -> int:
+    """Keys of each thread of a block that sorts a row on its own; 0 if rows are too long for that."""
+    most = EACH[key_of(dtype).itemsize]
+    return next((e for e in (1, 2, 4, 8, 16) if e * THREADS >= length and e <= most), 0)
+
+
+def sort_rows(
+    calls: Calls, source: Array, values: Array | None, places: Array | None, down: bool = False, passes: int = 0
+) -> None:
+    """Sort each row of a contiguous array: its values to one array, where they come from (int64) to another.
+
+    down: the places from the greatest value on; where `places` has shorter rows, the first of each. passes: bytes
+    of a key that differ, where those above are known to be equal."""
+    length, count = source.shape[-1], math.prod(source.shape[:-1])
+    each, passes = fitting(length, source.dtype), passes or key_of(source.dtype).itemsize
+    written = [a for a in (values, places) if a is not None]
+    if each:
+        text = block_text(source.dtype, each, values is not None, places is not None, down, passes)
+        pointers = [source, values or source, places or source]
+        calls.run("sort_rows", text, [source], written, pointers, [length, written[0].shape[-1]], count, THREADS)
+        return
+    _long(calls, source, values, places, length, count, down, passes)
+
+
+def _long(
+    calls: Calls, source: Array, values: Array | None, places: Array | None, length: int, count: int, down: bool,
+    passes: int,
+) -> None:  # fmt: skip
+    key = key_of(source.dtype)
+    tile = THREADS * EACH[key.itemsize]
+    tiles = -(-length // tile)
+    counts = calls.temp((count, passes, DIGITS), np.uint64)
+    calls.fill(counts, 0)
+    stretch = max(tile, -(-length // (BLOCKS * calls.gpu.multiprocessors)))
+    stretches = -(-length // stretch)
+    text = count_text(source.dtype, places is not None, down, passes)
+    numbers = [length, stretch, stretches]
+    calls.run("sort_count", text, [source, counts], [counts], [source, counts], numbers, count * stretches)
+    calls.run("sort_starts", START_TEXT, [counts], [counts], [counts], [], count * passes)
+    keys, own = source, None
+    with_places = places is not None
+    spare = [calls.temp((count, length), key) for _ in range(min(2, passes - 1))]
+    spare_places = [calls.temp((count, length), np.uint32) for _ in range(min(2, passes - 1) if with_places else 0)]
+    for number in range(passes):
+        state = calls.temp((1 + count * tiles * DIGITS,), np.uint64)
+        calls.fill(state, 0)
+        first, last = number == 0, number == passes - 1
+        to = values if last else spare[number % 2]
+        to_places = None if not with_places else places if last else spare_places[number % 2]
+        text = pass_text(source.dtype, first, last, with_places, to is not None, down)
+        reads = [keys, counts, state, *([own] if own is not None else [])]
+        writes = [state, *(a for a in (to, to_places) if a is not None)]
+        pointers = [keys, own or keys, to or keys, to_places or keys, counts, state]
+        calls.run("sort_pass", text, reads, writes, pointers, [length, tiles, number, passes], count * tiles)
+        if to is not None:
+            keys = to
+        own = to_places

@@ -1,0 +1,162 @@
+"""Kernel text for stencils: where operands are shifted views of one array, a warp reads what they share once.
+
+A lane of a warp has `length` columns of `groups` rows. It reads those rows, and the rows that shifted operands have
+beyond them, at the windows' corners; what lies in columns beyond comes from the next lanes of the warp. The last lanes
+have none to ask: they only read, and the next warp computes their columns.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from ...kernel.loop_nest import LoopNest
+from .kernel_text import Context, Place, Text, cell_name
+from .launch_shape import WARP, Shape, idle_lanes, is_vector, plane_of, row_at, window_rows
+
+
+def print_window(nest: LoopNest, shape: Shape) -> str:
+    """Warps of a block lie side by side along the innermost axis (x), and along outer axes or further rows (y)."""
+    text = Text(nest, shape)
+    text.prologue()
+    inner, across = nest.parallel - 1, shape.across
+    outer = [axis for axis in range(inner) if axis != across]
+    columns = (WARP - idle_lanes(nest, shape.length)) * shape.length  # of a warp
+    text.set("lane", f"urem(tid_x(), {WARP})")
+    for k in range(1, 1 + idle_lanes(nest, shape.length)):
+        text.set(f"next{k}", f"urem(lane + {k}, {WARP})")
+    text.set("span", f"udiv(bdim_x(), {WARP}) * {columns}")
+    text.pieces("wide", f"m{inner}", "span")
+    text.set("number", "bid_x()")
+    text.set("i", f"urem(number, wide) * span + udiv(tid_x(), {WARP}) * {columns}")
+    text.set("j", f"i + lane * {shape.length}")
+    beyond = min(window.span(inner) for window in nest.windows)
+    exists, whole = f"i < m{inner}", f"i + {WARP * shape.length} <= m{inner} + {beyond}"
+    if across >= 0:
+        text.set("rest", "udiv(number, wide)")
+        whole += f" and q + {shape.groups} <= m{across}"
+    if outer:
+        text.pieces("high", f"m{across}", str(shape.groups))
+        text.set("q", f"urem(rest, high) * {shape.groups}")
+        text.set("row", "udiv(rest, high) * bdim_y() + tid_y()")
+        exists += f" and row < {text.product(outer)}"
+    elif across >= 0:
+        text.set("q", f"(rest * bdim_y() + tid_y()) * {shape.groups}")
+        exists += f" and q < m{across}"
+    with text.block(f"if {exists}:"):
+        indices = text.split("row", outer, "p") if outer else []
+        row = [(across, "q")] if across >= 0 else []
+        for operand in range(len(nest.operands)):
+            text.set(f"first{operand}", text.offset(operand, [*indices, *row, (inner, "j")]))
+        with text.block(f"if {whole}:"):
+            _tile(text, dict(indices), whole=True)
+        with text.block("else:"):
+            _tile(text, dict(indices), whole=False)
+    return text.print()
+
+
+def _tile(text: Text, outer: dict[int, str], whole: bool) -> None:
+    """A lane's rows and columns. whole: the windows hold all that the warp reads of them."""
+    nest, shape, inner = text.nest, text.shape, text.nest.parallel - 1
+    lanes, last = f"{shape.length}x{shape.groups}", WARP - idle_lanes(nest, shape.length)
+    names = dict(text.names)
+    exists = [] if last == WARP else [f"lane < {last}"]
+    if not whole:
+        exists.append(f"below_{lanes}(j, zero, one, m{inner})")
+        exists += [f"below_{lanes}(q, one, zero, m{shape.across})"] if shape.across >= 0 else []
+        for n, window in enumerate(nest.windows):
+            text.add(f"there{n} = below_{shape.length}x1(j, zero, one, m{inner} + {window.span(inner)})")
+    if exists:
+        text.add(f"mask = {reduce('and_({}, {})'.format, exists)}")
+
+    def place(operand: int) -> Place:
+        row = text.stride(operand, shape.across) if shape.across >= 0 else "zero"
+        column = text.stride(operand, inner)
+        if row == column == "zero":
+            return Place(f"first{operand}")
+        role, layout = nest.operands[operand].role, nest.operands[operand].layout
+        vector = shape.length > 1 and (is_vector(nest, operand, inner) if role == "in" else layout[inner] == "1")
+        column = "i32(0)" if column == "zero" else column  # it moves, down the rows
+        return Place(f"first{operand}", row, column, shape.length, shape.groups, vector)
+
+    def index(axis: int) -> str:
+        if axis == inner:
+            return f"lanes_{lanes}(j, zero, one)"
+        return f"lanes_{lanes}(q, one, zero)" if axis == shape.across else f"i64({outer[axis]})"
+
+    windows = _Windows(text, not whole)
+    context = Context(place, index, "mask" if exists else None, staged=windows.lanes)
+    for phase in nest.phases:
+        text.phase(phase, context, keep=True, late=list(windows.of))
+    text.names = names
+
+
+class _Windows:
+    """Reads windows where operands of theirs are first used, a plane at a time: the rows that differ along the axis of
+    a thread's rows alone. Those of other planes fill no registers meanwhile."""
+
+    def __init__(self, text: Text, masked: bool) -> None:
+        self.text, self.masked = text, masked
+        windows = [(n, w) for n, w in enumerate(text.nest.windows)]
+        self.of = {k: (n, shift) for n, w in windows for k, shift in zip(w.operands, w.shifts, strict=True)}
+        self.read: set[tuple[int, int, tuple[int, ...]]] = set()
+
+    def lanes(self, operand: int, part: int) -> str | None:
+        """What a load gives; None if the operand is in no window."""
+        if operand not in self.of:
+            return None
+        n, shift = self.of[operand]
+        plane = plane_of(shift[:-1], self.text.shape)
+        if (n, part, plane) not in self.read:
+            self.read.add((n, part, plane))
+            rows = window_rows(self.text.nest.windows[n], self.text.shape)
+            mine = {row: columns for row, columns in rows.items() if plane_of(row, self.text.shape) == plane}
+            for row in mine:
+                _load_row(self.text, n, part, row, self.masked)
+            for row, columns in mine.items():
+                _ask_lanes(self.text, _name(n, part, row), columns)
+        return _lanes(self.text, n, part, shift)
+
+
+def _name(window: int, part: int, row: tuple[int, ...]) -> str:
+    """What a row of a window, at these steps along the outer axes, is called."""
+    return "_".join([f"{'wy'[part]}{window}", *map(str, row)])
+
+
+def _load_row(text: Text, n: int, part: int, row: tuple[int, ...], masked: bool) -> None:
+    """The lane's own columns, from the window's corner on."""
+    shape, nest, window = text.shape, text.nest, text.nest.windows[n]
+    operand, shift = window.operands[0], window.shifts[0]
+    steps = [(axis, to - at) for axis, (to, at) in enumerate(zip((*row, 0), shift, strict=True)) if to != at]
+    place = text.offset(operand, [(axis, str(step)) for axis, step in steps], f"first{operand}")
+    vector = "v" if shape.length > 1 else ""
+    call = f"load{vector}_{cell_name(nest.operands[operand].dtype, part)}_{shape.length}x1{'_if' if masked else ''}"
+    arguments = [f"a{operand}", f"{text.ix}({place})", "zero", *([] if vector else ["one"])]
+    if masked and shape.across >= 0:
+        last = f"q + {row[shape.across]} < m{shape.across} + {window.span(shape.across)}"
+        arguments.append(f"and_(there{n}, {last})")
+    elif masked:
+        arguments.append(f"there{n}")
+    text.add(f"{_name(n, part, row)} = {call}({', '.join(arguments)})")
+
+
+def _ask_lanes(text: Text, name: str, columns: int) -> None:
+    """The elements up to `columns` beyond a lane's own, from the next lanes."""
+    length = text.shape.length
+    for k in range(1, 1 + -(-columns // length)):
+        count = min(length, columns - (k - 1) * length)
+        held = name
+        if count < length:
+            held = f"{name}_few{k}"
+            text.add(f"{held} = window_{count}x1_0({name})")
+        text.add(f"{name}_by{k} = shuffle_idx({held}, next{k})")
+
+
+def _lanes(text: Text, n: int, part: int, shift: tuple[int, ...]) -> str:
+    """What an operand has at all lanes."""
+    shape = text.shape
+    skip, first = divmod(shift[-1], shape.length)
+    parts = []
+    for g in range(shape.groups):
+        row = _name(n, part, row_at(shift, shape, g))
+        parts += [f"{row}_by{k}" if k else row for k in range(skip, skip + 1 + (first > 0))]
+    return f"window_{shape.length}x{shape.groups}_{first}({', '.join(parts)})"

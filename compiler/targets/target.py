@@ -1,0 +1,125 @@
+"""The targets: how each prints a structured kernel as text, shapes its launch, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+from ...runtime.codegen.cpu_features import vector_bytes, vector_library
+from ...runtime.core.frozen import dataclass
+from ...runtime.program.custom_calls import OwnKernel
+from ...runtime.program.gpu_properties import H200, GpuProperties
+from ...runtime.program.program import Kernel, Task
+from ...runtime.schedule.cost_model import MACHINES, Machine, gpu_machine
+from ..core.cost import CPU, CostModel, gpu_model
+from ..core.types import ArrayType
+from ..kernel.loop_nest import LoopNest, functions_of
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchShape:
+    """units and grain: parallel units of a CPU kernel and a chunk of them; grid and block: a GPU's launch."""
+
+    units: int = 1
+    grain: int = 1
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (1, 1, 1)
+
+
+Calls = Callable[..., "list[Task] | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """model: what work costs; machine: what the scheduler assumes; kernel: structured form -> kernel text; launch: form
+    and axis lengths -> launch shape; width: lengths of the reduced axes, bytes of the largest item and flop-equivalents
+    a point -> the size class `LoopNest.width`; calls: the kernels for host calls, see `launches.device_calls`; own: a
+    kernel of the user's and its arrays -> the kernel, where the target has such; aligns: whether its texts for aligned
+    memory differ from those for any other; windows: from how many points on its threads take twice as many
+    rows of shifted views (0: its texts know nothing of those); decomposes: host calls become kernels of it where there
+    are rules; epilogues: its matmuls take a bias and an activation along; checks_indices: kernels report bad ones."""
+
+    name: str
+    model: CostModel
+    machine: Machine
+    kernel: Callable[[LoopNest], Kernel]
+    launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
+    width: Callable[[Sequence[int], int, float], int]
+    calls: Calls | None = None
+    own: Callable[[OwnKernel, Sequence[ArrayType]], Kernel] | None = None
+    aligns: bool = True
+    windows: int = 0
+    decomposes: bool = False
+    epilogues: bool = False
+    checks_indices: bool = False
+
+
+def _cpu_kernel(form: LoopNest) -> Kernel:
+    return _cpu_text(form, vector_library(), vector_bytes())
+
+
+@lru_cache(4096)
+def _cpu_text(form: LoopNest, library: str | None, width: int) -> Kernel:
+    from .cpu.kernel import print_cpu
+
+    return Kernel(form.name, "cpu", print_cpu(form, library, width), form.signature, (), functions_of(form), form)
+
+
+def _cpu_launch(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
+    from .cpu.kernel import units
+
+    return LaunchShape(*units(form, sizes))
+
+
+@lru_cache(4096)
+def _cuda_kernel(form: LoopNest) -> Kernel:
+    from .cuda.kernel import cuda_kernel
+
+    return cuda_kernel(form)
+
+
+def _cuda_launch(gpu: GpuProperties, form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
+    from .cuda.kernel import launch
+
+    grid, block = launch(form, sizes, gpu)
+    return LaunchShape(grid=grid, block=block)
+
+
+def _cuda_calls(gpu: GpuProperties, *args: Any) -> list[Task] | None:
+    from .cuda.algorithms.launches import device_calls
+
+    return device_calls(gpu, *args)
+
+
+def _cuda_own(own: OwnKernel, arrays: Sequence[ArrayType]) -> Kernel:
+    from .cuda.algorithms.custom_kernel import own_kernel
+
+    return own_kernel(own, arrays)
+
+
+HEAVY = 16.0  # flop-equivalents a point from which a GPU thread takes two groups
+
+
+def _cuda_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
+    from .cuda.kernel import row_width
+
+    return row_width(reduced[-1], itemsize)[0] if reduced else 1 + (flops >= HEAVY)
+
+
+def _cpu_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
+    return 1
+
+
+@lru_cache(64)
+def target_of(name: str, gpu: GpuProperties = H200) -> Target:
+    """The target `cpu` or `cuda`; gpu: the GPU that is to run it."""
+    if name == "cpu":
+        cpu = MACHINES[name]
+        return Target(name, CPU, cpu, _cpu_kernel, _cpu_launch, _cpu_width, aligns=False, checks_indices=True)
+    if name != "cuda":
+        raise ValueError(f"there is no target {name!r}; write 'cpu' or 'cuda'")
+    launch, calls = partial(_cuda_launch, gpu), partial(_cuda_calls, gpu)
+    model, machine, lanes = gpu_model(gpu), gpu_machine(gpu), 16 * gpu.multiprocessors * gpu.threads_per_multiprocessor
+    parts = _cuda_kernel, launch, _cuda_width, calls, _cuda_own
+    return Target(name, model, machine, *parts, windows=lanes, decomposes=True, epilogues=True)

@@ -1,0 +1,352 @@
+"""`kg.fori_loop`, `while_loop`, `cond` and `scan`: the user's functions in, one node with a body of its own out.
+
+Inside a trace each body is traced once, whatever the number of turns. Outside of one they are plain Python loops on
+arrays. The order of arguments is JAX's; any structure of tuples, lists, dicts and dataclasses can be carried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import BOOL, ArrayType, WeakType
+from ...compiler.graph.builder import WEAK_DTYPES
+from ...compiler.graph.control_flow import TURN, Branch, Cut, Loop, Window, add, cut_bodies
+from ...compiler.graph.graph import Value
+from ...runtime.core.frozen import dataclass
+from ..array.array import Array
+from ..core.errors import ArgumentsError, DTypeError, ShapeError
+from ..core.pytree import Tree, flatten, unflatten
+from ..trace.operands import array_of, fresh, operand
+from ..trace.trace import Trace, current
+from ..trace.tracer import SCALAR, Tracer
+from .control_flow_arguments import OPERANDS, takes
+from .control_flow_counts import count_of, flag_of, index_of, length_of
+
+Body = Callable[..., Any]
+
+
+@dataclass(slots=True)
+class _Carried:
+    """A structure that is carried: its leaves as nodes. weak: of those that a Python number began."""
+
+    tree: Tree
+    values: list[Value]
+    weak: list[WeakType | None]
+
+
+@takes(body_fun=("i", "x"))
+def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
+    """`x = init_val; for i in range(lower, upper): x = body_fun(i, x); return x`.
+
+    lower, upper: Python ints, known or passed at each call, or traced integers; none of them compiles anything anew.
+    Raises DTypeError, ShapeError, ArgumentsError where the body gives something else than it takes."""
+    trace = current()
+    if trace is None:
+        init_val = _own(init_val)
+        for i in range(int(lower), int(upper)):
+            init_val = body_fun(i, init_val)
+        return _at_once(init_val)
+    count = count_of(trace, lower, upper)
+    carried = _carried(init_val)
+
+    def trace_body(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
+        i = index_of(trace, index, lower)
+        return _results("fori_loop", carried, body_fun(i, _structure(trace, carried, stand_ins)))
+
+    cut = _settled(trace, "fori_loop", carried, trace_body)
+    loop = Loop(cut.body, len(carried.values), (), count if isinstance(count, int) else None)
+    extra = [] if isinstance(count, int) else [count]
+    args = [*carried.values, *map(trace.builder.at, cut.inputs), *extra, *map(trace.builder.at, cut.numbers)]
+    return _out(carried.tree, add(trace.builder, loop, args))
+
+
+@takes(cond_fun=("x",), body_fun=("x",))
+def while_loop(cond_fun: Body, body_fun: Body, init_val: Any) -> Any:
+    """`x = init_val; while cond_fun(x): x = body_fun(x); return x`. Raises as `fori_loop` does."""
+    trace = current()
+    if trace is None:
+        init_val = _own(init_val)
+        while bool(np.asarray(cond_fun(init_val))):
+            init_val = body_fun(init_val)
+        return _at_once(init_val)
+    carried = _carried(init_val)
+
+    def trace_body(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
+        new = _results("while_loop", carried, body_fun(_structure(trace, carried, stand_ins[1:])))
+        return [flag_of(trace, "while_loop", cond_fun(_structure(trace, carried, new))), *new]
+
+    with _inside(trace):
+        start = flag_of(trace, "while_loop", cond_fun(_structure(trace, carried, carried.values)))
+    cut = _settled(trace, "while_loop", carried, trace_body, [ArrayType((), BOOL)])
+    loop = Loop(cut.body, 1 + len(carried.values), flag=True)
+    args = [start, *carried.values, *map(trace.builder.at, (*cut.inputs, *cut.numbers))]
+    return _out(carried.tree, add(trace.builder, loop, args)[1:])
+
+
+@takes(f=("carry", "x"))
+def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
+    """`carry = init; ys = []; for x in xs: carry, y = f(carry, x); ys += [y]; return carry, stack(ys)`.
+
+    xs: arrays of one first length, or None with `length`; f gets a row of each. Raises as `fori_loop` does."""
+    leaves: list[Any] = []
+    tree = flatten(xs, leaves) if xs is not None else None
+    trace = current()
+    if trace is None:
+        return _scan_at_once(f, init, tree, [x if isinstance(x, Array) else np.asarray(x) for x in leaves], length)
+    arrays = [array_of(leaf) for leaf in leaves]
+    count = length_of([a.shape for a in arrays], length)
+    carried = _carried(init)
+    ys: list[Tree] = []
+
+    def trace_body(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
+        rows = stand_ins[len(carried.values) :]
+        parts = [fresh(trace.builder.reshape(row, row.shape[1:])) for row in rows]
+        x = unflatten(tree, parts) if tree is not None else None
+        pair = f(_structure(trace, carried, stand_ins[: len(carried.values)]), x)
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ArgumentsError(f"the function of scan gives {type(pair).__name__}; return a pair (carry, y)")
+        found: list[Any] = []
+        ys[:] = [flatten(pair[1], found)]
+        if pair[1] is None:
+            ys.clear()
+            found.clear()
+        return [*_results("scan", carried, pair[0]), *(array_of(y)._value for y in found)]
+
+    types = [ArrayType((1, *a.shape[1:]), a.dtype) for a in arrays]
+    cut = _settled(trace, "scan", carried, trace_body, after=types)
+    windows = tuple(
+        Window((0,) * a.ndim, (1,) * a.ndim, tuple(1 if i == 0 else 0 for i in range(a.ndim))) for a in arrays
+    )
+    loop = Loop(cut.body, len(carried.values), windows, count)
+    args = [*carried.values, *(a._value for a in arrays), *map(trace.builder.at, (*cut.inputs, *cut.numbers))]
+    results = add(trace.builder, loop, args)
+    split = len(carried.values)
+    return _out(carried.tree, results[:split]), _out(ys[0], results[split:]) if ys else None
+
+
+@takes(true_fun=OPERANDS, false_fun=OPERANDS)
+def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
+    """`true_fun(*operands) if pred else false_fun(*operands)`, of which only one runs. Raises DTypeError, ShapeError,
+    ArgumentsError where the two give different things."""
+    trace = current()
+    if trace is None:
+        return _at_once((true_fun if bool(np.asarray(pred)) else false_fun)(*_own(operands)))
+    if isinstance(pred, bool):
+        return (true_fun if pred else false_fun)(*operands)
+    flag = flag_of(trace, "cond", pred)
+    carried = _carried(operands)
+    first = len(trace.builder.nodes)
+    stand_ins, results, trees = [], [], []
+    for function in (true_fun, false_fun):
+        places = [_placeholder(trace, v.type) for v in carried.values]
+        with _inside(trace):
+            found: list[Any] = []
+            given = _structure(trace, carried, places)
+            trees.append(flatten(function(*given), found))
+            results.append([operand(x) for x in found])
+        stand_ins.append(places)
+    values = _same_results(trace, trees, results)
+    cuts = cut_bodies(trace.builder, stand_ins, values, first, hoist=False)
+    branch = Branch((cuts[0].body, cuts[1].body))
+    at = trace.builder.at
+    args = [flag, *carried.values, *map(at, cuts[0].inputs), *map(at, cuts[0].numbers)]
+    return _out(trees[0], add(trace.builder, branch, args))
+
+
+# what is carried
+
+
+def _carried(init: Any) -> _Carried:
+    leaves: list[Any] = []
+    tree = flatten(init, leaves)
+    values, weak = [], []
+    for leaf in leaves:
+        found = operand(leaf)
+        kind: Any = found.weak if isinstance(found, Value) else type(found) if type(found) in WEAK_DTYPES else None
+        value = array_of(leaf)._value
+        values.append(Value(value.number, value.type))
+        weak.append(kind if kind is not bool else None)
+    return _Carried(tree, values, weak)
+
+
+def _structure(trace: Trace, carried: _Carried, values: Sequence[Value]) -> Any:
+    """What a body gets: arrays of its own, which it may assign to. What began as a Python number promotes like one."""
+    leaves = []
+    for value, weak in zip(values, carried.weak, strict=True):
+        held = Value(value.number, value.type, weak)
+        leaves.append(Tracer(trace, held, SCALAR if value.shape == () else None))
+    return unflatten(carried.tree, leaves)
+
+
+def _results(name: str, carried: _Carried, result: Any) -> list[Value]:
+    """A body's results as the types that it takes. What is weak takes the type of what comes back: `_Promoted`."""
+    leaves: list[Any] = []
+    tree = flatten(result, leaves)
+    if tree != carried.tree:
+        raise ArgumentsError(f"the body of {name} takes {carried.tree} and gives {tree}; return what it takes")
+    found = []
+    for number, (leaf, value, weak) in enumerate(zip(leaves, carried.values, carried.weak, strict=True)):
+        new = operand(leaf)
+        if not isinstance(new, Value):
+            new = array_of(leaf)._value if isinstance(new, np.generic) else _constant(leaf, value)
+        what = f"carried value {number} of {name}"
+        if new.shape != value.shape:
+            raise ShapeError(
+                f"{what} begins with shape {value.shape}, and the body gives {new.shape}; begin with what it gives"
+            )
+        kept = new.dtype if new.weak is None else np.result_type(value.dtype, new.weak(0))
+        if kept != value.dtype:
+            if weak is not None:
+                raise _Promoted(number, kept, new.weak)
+            raise DTypeError(
+                f"{what} begins as {value.dtype}, and the body gives {kept}; begin with "
+                f"np.{kept}, or return x.astype(np.{value.dtype})"
+            )
+        found.append(_trace().builder.cast(new, value.dtype))
+    return found
+
+
+def _constant(leaf: Any, value: Value) -> Value:
+    """A Python number in a carried value's place: of its dtype where that can hold it."""
+    kind = np.result_type(value.dtype, type(leaf)(0)) if type(leaf) is not bool else BOOL
+    return _trace().builder.const(leaf, value.dtype if kind == value.dtype else None)
+
+
+class _Promoted(Exception):
+    """A carried value that began as a Python number comes back as another dtype or kind: it begins as that, too."""
+
+    def __init__(self, number: int, dtype: np.dtype[Any], weak: WeakType | None) -> None:
+        super().__init__(number, dtype, weak)
+        self.number, self.dtype, self.weak = number, dtype, weak
+
+
+def _settled(
+    trace: Trace,
+    name: str,
+    carried: _Carried,
+    trace_body: Callable[[Trace, list[Value], Value], list[Value]],
+    before: Sequence[ArrayType] = (),
+    after: Sequence[ArrayType] = (),
+) -> Cut:
+    """The body, traced again where a carried number takes the dtype that the body gives it.
+
+    before, after: the types of its inputs around the carried ones."""
+    while True:
+        first = len(trace.builder.nodes)
+        types = [*before, *(v.type for v in carried.values), *after]
+        stand_ins = [_placeholder(trace, t) for t in types]
+        index = _placeholder(trace, TURN)
+        try:
+            with _inside(trace):
+                outputs = trace_body(trace, stand_ins, index)
+        except _Promoted as promoted:
+            i = promoted.number
+            carried.values[i], carried.weak[i] = trace.builder.cast(carried.values[i], promoted.dtype), promoted.weak
+            continue
+        (cut,) = cut_bodies(trace.builder, [stand_ins], [outputs], first, index)
+        return cut
+
+
+@contextmanager
+def _inside(trace: Trace) -> Iterator[None]:
+    """While a body is traced: arrays from outside of it cannot be assigned to."""
+    trace.depth += 1
+    try:
+        yield
+    finally:
+        trace.depth -= 1
+
+
+def _placeholder(trace: Trace, type: ArrayType) -> Value:
+    return trace.builder.add("placeholder", (), type, (("id", len(trace.builder.nodes)),))
+
+
+def _trace() -> Trace:
+    trace = current()
+    assert trace is not None
+    return trace
+
+
+def _out(tree: Tree, values: Sequence[Value]) -> Any:
+    return unflatten(tree, [fresh(v) for v in values])
+
+
+# the results of branches
+
+
+def _same_results(trace: Trace, trees: Sequence[Tree], results: Sequence[Sequence[Any]]) -> list[list[Value]]:
+    """The results of two functions as the same types."""
+    if trees[0] != trees[1]:
+        raise ArgumentsError(f"the functions of cond give {trees[0]} and {trees[1]}; return the same structure")
+    values: list[list[Value]] = [[], []]
+    for number, pair in enumerate(zip(*results, strict=True)):
+        kinds = [x.weak(0) if isinstance(x, Value) and x.weak else x.dtype if isinstance(x, Value) else x for x in pair]
+        weak = [(isinstance(x, Value) and x.weak is not None) or type(x) in WEAK_DTYPES for x in pair]
+        dtype = np.result_type(*kinds)
+        made = [trace.builder.cast(trace.builder.value(x, dtype), dtype) for x in pair]
+        strong = {x.dtype for x, w in zip(pair, weak, strict=True) if not w}
+        if strong - {dtype}:
+            raise DTypeError(f"result {number} of cond is {kinds[0]} or {kinds[1]}; convert one with x.astype(...)")
+        if made[0].shape != made[1].shape:
+            raise ShapeError(f"result {number} of cond has shape {made[0].shape} or {made[1].shape}; broadcast one")
+        for side, value in zip(values, made, strict=True):
+            side.append(value)
+    return values
+
+
+# outside of a trace
+
+
+def _own(value: Any) -> Any:
+    """The value with arrays of its own: a body may assign to them."""
+    leaves: list[Any] = []
+    tree = flatten(value, leaves)
+    return unflatten(tree, [x.copy() if isinstance(x, (np.ndarray, Array)) else x for x in leaves])
+
+
+def _at_once(result: Any) -> Any:
+    """The result with arrays for its leaves."""
+    from ..array.devices import open_device
+    from .eager import wrapped
+
+    leaves: list[Any] = []
+    tree = flatten(result, leaves)
+    device = open_device(("cpu", 0))
+    return unflatten(tree, [x if isinstance(x, Array) else wrapped(np.asarray(x), device, (x,)) for x in leaves])
+
+
+def _scan_at_once(f: Body, carry: Any, tree: Tree | None, arrays: Sequence[Any], length: Any) -> Any:
+    count = length_of([a.shape for a in arrays], length)
+    if count == 0:  # only a trace tells what f would give
+        from ..jit.kernel_graph import KernelGraph
+
+        def nothing(carry: Any, arrays: list[Any]) -> Any:
+            return scan(f, carry, unflatten(tree, arrays) if tree is not None else None, 0)
+
+        return KernelGraph(nothing, device="cpu")(carry, list(arrays))
+    carry = _own(carry)
+    rows: list[list[Any]] = []
+    shape: Tree | None = None
+    for i in range(count):
+        carry, y = f(carry, unflatten(tree, [a[i].copy() for a in arrays]) if tree is not None else None)
+        found: list[Any] = []
+        shape = flatten(y, found) if y is not None else None
+        rows.append(found)
+    ys = (
+        None
+        if shape is None
+        else unflatten(shape, [np.stack([np.asarray(y) for y in c]) for c in zip(*rows, strict=True)])
+    )
+    return _at_once(carry), None if ys is None else _at_once(ys)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "fori_loop": fori_loop,
+    "while_loop": while_loop,
+    "cond": cond,
+    "scan": scan,
+}

@@ -1,0 +1,211 @@
+"""`kg.host` and `kg.kernel`: steps of the user's own in a traced function, scheduled and verified like any other."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import HALVES, ArrayType
+from ...runtime.program.custom_calls import Callback, Fresh, OwnKernel, Sizes, call_back
+from ...runtime.program.user_function import Source
+from ..array.spec import Spec
+from ..core.errors import ArgumentsError
+from ..environment.traced_globals import Scope
+from ..functions.host_calls import known
+from ..trace.aliasing import assign
+from ..trace.operands import array_of, checked_dtype, fresh, trace_of
+from ..trace.trace import current
+from ..trace.tracer import TracedNumber, Tracer
+from .elementwise import source_of
+
+THREADS = 1024  # a block has at most
+
+
+def host(fn: Callable[..., Any], reads: Any = (), writes: Any = ()) -> Any:
+    """Calls `fn(*reads, *writes)` with NumPy arrays, on the host, as a step of the traced function.
+
+    reads: arrays (one, or a sequence), which `fn` cannot write. writes: what it fills: `kg.spec(shape, dtype)` for a
+    new array, or an array, which is assigned to. Returns the written arrays, one or a tuple of several.
+    `fn` returns nothing; it should depend on its arguments alone, since a step whose results nobody needs is left out,
+    and equal steps are done once. What it raises is raised where its results are read. Outside of a traced function it
+    is called at once. Raises ArgumentsError."""
+    inputs, outputs, single = _arrays("host", reads), *_writes("host", writes)
+    function = _callable("host", fn)
+    if current() is None:
+        return _at_once(Callback(function), inputs, outputs, single)
+    arrays, fresh_ = _placed(inputs, outputs)
+    builder = trace_of(*arrays).builder
+    types = [_type(w) for w in fresh_]
+    values = builder.host(
+        "callback",
+        [x._value for x in arrays],
+        types,
+        callback=Callback(function),
+        reads=len(inputs),
+        writes=tuple(fresh_),
+    )
+    return _written(values, arrays, outputs, single)
+
+
+def kernel(
+    fn: Any,
+    reads: Any = (),
+    writes: Any = (),
+    grid: Any = (1, 1),
+    cpu: Callable[..., Any] | None = None,
+    name: str = "",
+) -> Any:
+    """Launches a GPU kernel of the user's as a step of the traced function.
+
+    fn: a numba.cuda kernel (or the plain function), or CUDA C++ text whose `extern "C" __global__` function is `name`.
+    Its parameters are the arrays of `reads`, those of `writes` (both C-contiguous; pointers in C++), then the numbers
+    among `reads`: int64 and float64, or the dtype of a NumPy scalar. writes: as for `kg.host`; what it does not write
+    of a new array is undefined. grid: (blocks, threads a block), each an int or a tuple of up to three. cpu: a function
+    of the same arrays and numbers that does the same on the CPU; without one, kg.kernel is refused there.
+    Raises ArgumentsError, UnsupportedError."""
+    every, outputs, single = _arrays("kernel", reads), *_writes("kernel", writes)
+    numbers = [x for x in every if isinstance(x, (bool, int, float, np.generic, TracedNumber)) and not _is_array(x)]
+    inputs = [x for x in every if not any(x is n for n in numbers)]
+    values = [known(n) if isinstance(n, TracedNumber) else n for n in numbers]
+    shape = _grid(grid)
+    plain = None if cpu is None else Callback(_with(_callable("kernel", cpu), values))
+    if current() is None:
+        if plain is None:
+            raise ArgumentsError("kg.kernel is a step of a traced function; call it in one, or give it cpu=f")
+        return _at_once(plain, inputs, outputs, single)
+    code, called = _code(fn, name)
+    own = OwnKernel(called, code, *shape, tuple(_constant(v) for v in values), plain)
+    arrays, fresh_ = _placed(inputs, outputs)
+    if not isinstance(code, str) and HALVES[1] in (*(x.dtype for x in arrays), *(_type(w).dtype for w in fresh_)):
+        raise ArgumentsError("numba.cuda has no bfloat16 arrays; write x.view(np.uint16), or the kernel in CUDA C++")
+    made = trace_of(*arrays).builder.kernel(own, [x._value for x in arrays], fresh_)
+    return _written(made, arrays, outputs, single)
+
+
+# arguments
+
+
+def _arrays(what: str, given: Any) -> list[Any]:
+    return list(given) if isinstance(given, (list, tuple)) else [given]
+
+
+def _writes(what: str, given: Any) -> tuple[list[Any], bool]:
+    """What is written, and whether it was given alone."""
+    several = isinstance(given, (list, tuple))
+    found = list(given) if several else [given]
+    if not found:
+        raise ArgumentsError(f"kg.{what} needs writes=, since a step whose results nobody needs is left out")
+    for w in found:
+        if not isinstance(w, (Spec, Tracer, np.ndarray)):
+            raise ArgumentsError(f"kg.{what}: writes= takes kg.spec(shape, dtype) and arrays, not {type(w).__name__}")
+    return found, not several
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (Tracer, np.ndarray))
+
+
+def _callable(what: str, fn: Any) -> Callable[..., Any]:
+    """The user's own function, not the copy of it that is traced."""
+    trace = current()
+    if trace is not None and trace.world is not None:
+        fn = trace.world.original(fn)
+    if not callable(fn):
+        raise ArgumentsError(f"kg.{what} takes a Python function, not {fn!r}")
+    if type(fn) is FunctionType and isinstance(fn.__globals__, Scope):  # defined in the traced function
+        raise ArgumentsError(f"kg.{what}: define {fn.__name__} outside of the traced function")
+    return fn  # type: ignore[no-any-return]
+
+
+def _with(function: Callable[..., Any], numbers: Sequence[Any]) -> Callable[..., Any]:
+    """The function with the numbers after its arrays."""
+    if not numbers:
+        return function
+
+    def call(*arrays: Any) -> Any:
+        return function(*arrays, *numbers)
+
+    call.__qualname__ = getattr(function, "__qualname__", "function")
+    return call
+
+
+def _placed(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[list[Tracer], list[Fresh]]:
+    """All arrays of a step (to be read, then initial values), and what it writes."""
+    arrays, fresh_ = [array_of(x) for x in inputs], []
+    for w in outputs:
+        if isinstance(w, Spec):
+            fresh_.append(Fresh(w.shape, w.dtype.name))
+        else:
+            fresh_.append(Fresh(w.shape, w.dtype.name, len(arrays)))
+            arrays.append(array_of(w))
+    return arrays, fresh_
+
+
+def _type(w: Fresh) -> ArrayType:
+    return ArrayType(w.shape, checked_dtype(w.dtype))
+
+
+def _written(values: Sequence[Any], arrays: Sequence[Tracer], outputs: Sequence[Any], single: bool) -> Any:
+    results = []
+    for value, w in zip(values, outputs, strict=True):
+        result = fresh(value, *arrays)
+        results.append(result if isinstance(w, Spec) else assign(w, result))
+    return results[0] if single else tuple(results)
+
+
+def _at_once(callback: Callback, inputs: Sequence[Any], outputs: Sequence[Any], single: bool) -> Any:
+    """Outside of a trace."""
+    arrays, writes = [np.asarray(x) for x in inputs], []
+    for w in outputs:
+        if isinstance(w, Spec):
+            writes.append(Fresh(w.shape, w.dtype.name))
+        else:
+            writes.append(Fresh(w.shape, w.dtype.name, len(arrays)))
+            arrays.append(w)
+    results = call_back(*arrays, callback=callback, reads=len(inputs), writes=writes)
+    for w, result in zip(outputs, results, strict=True):
+        if not isinstance(w, Spec):
+            w[...] = result
+    found = tuple(r if isinstance(w, Spec) else w for w, r in zip(outputs, results, strict=True))
+    return found[0] if single else found
+
+
+def _code(fn: Any, name: str) -> tuple[Source | str, str]:
+    """The kernel as plain data, and its name."""
+    if isinstance(fn, str):
+        if not name or f"{name}(" not in fn.replace(" (", "("):
+            raise ArgumentsError('kg.kernel of CUDA C++ text needs name=, that of its extern "C" __global__ function')
+        return fn, name
+    trace = current()
+    if trace is not None and trace.world is not None:
+        fn = trace.world.original(fn)
+    plain = getattr(fn, "py_func", fn)
+    if not inspect.isfunction(plain):
+        raise ArgumentsError(f"kg.kernel takes a numba.cuda kernel or CUDA C++ text, not {fn!r}")
+    return source_of(plain, trace, kernel=True), plain.__name__
+
+
+def _constant(number: Any) -> tuple[bytes, str]:
+    value = np.asarray(number)
+    return value.tobytes(), value.dtype.name
+
+
+def _grid(grid: Any) -> tuple[Sizes, Sizes]:
+    """(blocks, threads) along three axes."""
+    pair = tuple(grid) if isinstance(grid, (list, tuple)) else ()
+    if len(pair) != 2:
+        raise ArgumentsError(f"grid={grid!r} is no launch shape; write grid=(blocks, threads)")
+    blocks, threads = (_sizes(x) for x in pair)
+    if min(*blocks, *threads) < 1 or threads[0] * threads[1] * threads[2] > THREADS:
+        raise ArgumentsError(f"grid={grid!r}: there is at least one block, and 1 to {THREADS} threads in each")
+    return blocks, threads
+
+
+def _sizes(given: Any) -> Sizes:
+    numbers = [int(known(n)) for n in (given if isinstance(given, (list, tuple)) else (given,))]
+    x, y, z = (*numbers, 1, 1, 1)[:3]
+    return x, y, z

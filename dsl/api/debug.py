@@ -1,0 +1,121 @@
+"""`kg.debug`: values in; printed or checked at each call, once they are there, out. Fusion stays as it is.
+
+What is looked at becomes one more result of the kernel that computes it; the call waits for it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
+
+import numpy as np
+
+from ...runtime.core.frozen import dataclass
+from ..core.errors import NotFiniteError, UnsupportedError, user_line
+from ..core.pytree import Tree, flatten, unflatten
+from ..functions.elementwise import apply
+from ..trace.operands import array_of, fresh
+from ..trace.trace import Trace, current
+from ..trace.tracer import TracedNumber, Tracer
+from .eager import plain
+
+Watcher = Callable[[Sequence[Any]], None]
+
+
+@dataclass(frozen=True)
+class Printed:
+    """Prints what the user gave: traced values fill the leaves for which `others` has TRACED."""
+
+    tree: Tree
+    others: tuple[Any, ...]
+    sep: str
+    end: str
+    file: TextIO | None
+
+    def __call__(self, arrays: Sequence[Any]) -> None:
+        values = iter(arrays)
+        leaves = [next(values).numpy()[()] if other is TRACED else other for other in self.others]
+        builtins.print(*unflatten(self.tree, leaves), sep=self.sep, end=self.end, file=self.file)
+
+
+TRACED: Any = type("Traced", (), {})
+
+
+@dataclass(frozen=True)
+class Finite:
+    """Raises where not all values are finite, told by how many are not and which is the first."""
+
+    line: str
+    name: str
+    shape: tuple[int, ...]
+
+    def __call__(self, arrays: Sequence[Any]) -> None:
+        count, first = (int(array) for array in arrays)
+        if count:
+            at = ", ".join(map(str, np.unravel_index(first, self.shape)))
+            raise NotFiniteError(
+                f"{count} of {math.prod(self.shape)} values of {self.name} are not finite, the first at [{at}]; "
+                "look for a division by zero, an overflow, or a root or logarithm of a negative number",
+                self.line,
+            )
+
+
+def print(*values: Any, sep: str = " ", end: str = "\n", file: TextIO | None = None) -> None:
+    """Python's `print`, at each call of the traced function, of the values that the arrays then have.
+
+    values: arrays, numbers, strings, and tuples, lists and dicts of them. Several prints come in the order of the
+    program."""
+    trace = current()
+    if trace is None:
+        builtins.print(*map(plain, values), sep=sep, end=end, file=file)
+        return
+    leaves: list[Any] = []
+    tree = flatten(values, leaves)
+    traced = [type(leaf) is TracedNumber or isinstance(leaf, Tracer) for leaf in leaves]
+    others = tuple(TRACED if is_traced else leaf for leaf, is_traced in zip(leaves, traced, strict=True))
+    arrays = [array_of(leaf) for leaf, is_traced in zip(leaves, traced, strict=True) if is_traced]
+    _watch(trace, arrays, Printed(tree, others, sep, end, file))
+
+
+def check_finite(x: Any, name: str = "") -> Any:
+    """`x`, of any shape and dtype. The call raises NotFiniteError (a FloatingPointError) at this line if it holds NaN
+    or an infinity. Two numbers leave the kernel that computes `x`. name: what the error calls it."""
+    trace = current()
+    if trace is None:
+        _check_now(np.asarray(plain(x)), name)
+        return x
+    array = array_of(x)
+    if array.size and array.dtype.kind not in "biu":
+        bad = apply("logical_not", apply("isfinite", array))
+        places = apply("where", bad, _place(trace, array.shape), array.size)
+        found = [np.sum(bad, dtype=np.int64), np.min(places)]
+        _watch(trace, found, Finite(user_line(), name or f"a {array._value.type}", array.shape))
+    return x
+
+
+def _place(trace: Trace, shape: tuple[int, ...]) -> Any:
+    """The place of each element in C order."""
+    found: Any = 0
+    for axis, length in enumerate(shape):
+        found = found * length + fresh(trace.builder.index(shape, axis))
+    return found
+
+
+def _check_now(array: np.ndarray[Any, Any], name: str) -> None:
+    if array.size and array.dtype.kind not in "biu":
+        bad = ~np.isfinite(array)
+        Finite(user_line(), name or f"a {array.dtype}{list(array.shape)}", array.shape)((bad.sum(), bad.argmax()))
+
+
+def _watch(trace: Trace, arrays: Sequence[Any], watcher: Watcher) -> None:
+    if trace.depth:
+        raise UnsupportedError(
+            "kg.debug cannot look into the body of a loop or branch, which runs on the device; carry the value out, or "
+            "write a Python for loop while you look"
+        )
+    trace.watched.append((tuple(array._value for array in arrays), watcher))
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {"print": print, "check_finite": check_finite}

@@ -1,0 +1,161 @@
+"""The functions `kg.*`: traced inside a decorated function, and done at once by NumPy outside of one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...compiler.ops.table import OPS, UFUNC_PARTS
+from ..environment import numpy_proxy
+from ..functions import creation, elementwise, manipulation, sorting, topk, unsupported
+from ..functions import fft as fourier
+from ..trace.dispatch import FUNCTIONS, Traced, call_function, fill_tables, given
+from ..trace.trace import current
+from . import array_api_info, debug, nn, random
+from . import control_flow as loops
+
+__all__ = ["NAMESPACE", "Namespace"]
+
+
+def _has_traced(args: tuple[Any, ...]) -> bool:
+    return any(isinstance(a, Traced) or (isinstance(a, (list, tuple)) and _has_traced(tuple(a))) for a in args)
+
+
+def _both(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+    """`traced` where a traced value is among the arguments, else `eager` on arrays."""
+
+    def function(*args: Any, **options: Any) -> Any:
+        if current() is not None and (_has_traced(args) or _has_traced(tuple(options.values()))):
+            return given(name, traced(*args, **options), args, options)
+        from .eager import run
+
+        return run(eager, args, options)
+
+    return _named(function, name, eager, traced)
+
+
+def _new(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes an array from no array: traced inside a trace."""
+
+    def function(*args: Any, **options: Any) -> Any:
+        if current() is not None:
+            return given(name, traced(*args, **options), args, options)
+        from .eager import run
+
+        return run(eager, args, options)
+
+    return _named(function, name, eager, traced)
+
+
+def _named(function: Any, name: str, *references: Any) -> Callable[..., Any]:
+    """The function with a name, and with the signature and text of the first reference that has one."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = next((r.__doc__.strip() for r in references if r.__doc__), None)
+    for reference in references:
+        try:
+            function.__signature__ = inspect.signature(reference)
+            break
+        except ValueError:
+            continue
+    return function  # type: ignore[no-any-return]
+
+
+def _ufunc(ufunc: np.ufunc) -> Callable[..., Any]:
+    return lambda *args, **options: elementwise.call_ufunc(ufunc, *args, **options)
+
+
+def _function(function: Any) -> Callable[..., Any]:
+    return lambda *args, **options: call_function(function, args, options)
+
+
+def _namespace() -> dict[str, Callable[..., Any]]:
+    found: dict[str, Callable[..., Any]] = {}
+    for ufunc in UFUNC_PARTS:
+        for name in _names_of(ufunc):
+            found[name] = _both(name, _ufunc(ufunc), ufunc)
+    for function in FUNCTIONS:
+        for name in _names_of(function):
+            found[name] = _both(name, _function(function), function)
+    for name, traced in elementwise.ELEMENTWISE.items():
+        reference = OPS[name].numpy
+        if reference is not None and name not in found:
+            found[name] = _both(name, traced, reference)
+    for function in unsupported.EXPOSED:
+        for name in _names_of(function):
+            found[name] = _both(name, _function(function), function)
+    made = (creation.zeros, creation.ones, creation.empty, creation.full, creation.arange, creation.eye)
+    for traced in (*made, manipulation.tri, manipulation.identity, manipulation.indices, manipulation.fromfunction):
+        found[traced.__name__] = _new(traced.__name__, traced, getattr(np, traced.__name__))
+    found["sort"] = _both("sort", sorting.sort, sorting.sorted_values)
+    found["argsort"] = _both("argsort", sorting.sorted_places, sorting.sorted_places)
+    found["unique_values"] = _both("unique_values", _function(sorting.unique_values), sorting.unique_values)
+    found["topk"] = _both("topk", topk.topk, topk.topk_of_arrays)
+    found["clip"] = _both("clip", _function(np.clip), elementwise.clipped)
+    for window in (np.bartlett, np.blackman, np.hamming, np.hanning, np.kaiser):
+        found[window.__name__] = _new(window.__name__, numpy_proxy.inside(window), window)
+    found["linspace"] = _new("linspace", creation.linspace, np.linspace)
+    return found
+
+
+def _names_of(function: Any) -> list[str]:
+    """The names that NumPy's main namespace has for a function (`absolute` and `abs`)."""
+    return _NUMPY_NAMES.get(function, [])
+
+
+def _numpy_names() -> dict[Any, list[str]]:
+    names: dict[Any, list[str]] = {}
+    for name, value in vars(np).items():  # not getattr, which would import np.testing and the like
+        if callable(value) and not isinstance(value, type) and not name.startswith("_"):
+            names.setdefault(value, []).append(name)
+    return names
+
+
+class Namespace:
+    """`kg.linalg` and the like: the functions of a module of NumPy's that can be traced."""
+
+    def __init__(self, name: str, functions: dict[str, Callable[..., Any]]) -> None:
+        self.__name__ = f"kernelgraph.{name}"
+        self.__dict__.update(functions)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{self.__name__} has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return f"<namespace {self.__name__}>"
+
+
+def _module(module: Any) -> Namespace:
+    """The functions of a module of NumPy's."""
+    short = module.__name__.removeprefix("numpy.")
+    named = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
+    found = {
+        n: _both(n, _function(f), f)
+        for n, f in named.items()
+        if callable(f) and (f in FUNCTIONS or f in unsupported.EXPOSED)
+    }
+    return Namespace(short, found)
+
+
+fill_tables()
+_NUMPY_NAMES = _numpy_names()
+NAMESPACE: dict[str, Any] = _namespace()
+NAMESPACE["linalg"] = _module(np.linalg)
+NAMESPACE["fft"] = _module(np.fft)
+for _name in ("fftfreq", "rfftfreq"):  # these take no array
+    setattr(NAMESPACE["fft"], _name, _new(_name, getattr(fourier, _name), fourier.frequencies(_name)))
+NAMESPACE["lib"] = Namespace("lib", {})
+NAMESPACE["lib"].stride_tricks = _module(np.lib.stride_tricks)
+
+NAMESPACE["nn"] = Namespace(
+    "nn", {n: _both(n, f, f) for n, f in nn.FUNCTIONS.items()} | {n: NAMESPACE[n] for n in nn.SHARED}
+)
+
+NAMESPACE["random"] = Namespace("random", random.FUNCTIONS)
+NAMESPACE["debug"] = Namespace("debug", debug.FUNCTIONS)
+
+NAMESPACE.update(loops.FUNCTIONS)
+
+NAMESPACE.update(array_api_info.NAMES)

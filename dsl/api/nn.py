@@ -1,0 +1,334 @@
+"""`kg.nn`: layers of neural networks, each a few array operations that fuse. The same code serves traced values and
+arrays. Images are (batch, channels, height, width)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ...compiler.ops.table import OPS
+from ..core.errors import ShapeError
+from ..functions.creation import arange
+from ..functions.elementwise import apply
+from ..trace.operands import to_index
+from ..trace.tracer import Tracer
+
+DIRECT = 32  # a convolution that sums so few products for each result is one kernel, else a product of matrices
+Pair = tuple[int, int]
+
+
+def _pair(x: Any, what: str) -> Pair:
+    first, second = x if isinstance(x, (tuple, list)) else (x, x)
+    return to_index(first, what), to_index(second, what)
+
+
+def _numbers(n: int, like: Any) -> Any:
+    """0, 1, ..., n - 1: inside a trace no array, but the index of a kernel."""
+    return arange(n) if isinstance(like, Tracer) else np.arange(n)
+
+
+def _sigmoid(x: Any) -> Any:
+    return apply("sigmoid", x) if isinstance(x, Tracer) else OPS["sigmoid"].numpy(x)  # type: ignore[misc]
+
+
+def _image(x: Any, name: str) -> Any:
+    if x.ndim != 4:
+        raise ShapeError(f"{name} takes an array (batch, channels, height, width), not one of shape {x.shape}")
+    return x
+
+
+def _windows(x: Any, size: Pair, stride: Pair, dilation: Pair) -> list[Any]:
+    """For each place in a window, row by row, the elements that the windows have there: strided views of x."""
+    lengths = [
+        (n - step * (k - 1) - 1) // s + 1 for n, k, s, step in zip(x.shape[2:], size, stride, dilation, strict=True)
+    ]
+    if min(lengths) < 1 or min(size) < 1:
+        raise ShapeError(f"a window of {size[0]} x {size[1]} does not fit an image of {x.shape[2]} x {x.shape[3]}")
+
+    def along(i: int, axis: int) -> slice:
+        start = i * dilation[axis]
+        return slice(start, start + stride[axis] * (lengths[axis] - 1) + 1, stride[axis])
+
+    return [x[:, :, along(i, 0), along(j, 1)] for i in range(size[0]) for j in range(size[1])]
+
+
+def _padded(x: Any, padding: Pair, value: Any) -> Any:
+    if padding == (0, 0):
+        return x
+    return np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2), constant_values=value)
+
+
+# convolution and pooling
+
+
+def conv2d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """sum over c, i, j of weight[o, c, i, j] * x[b, c, y * stride + i * dilation, ...], plus bias[o].
+
+    x: (batch, channels, height, width); weight: (out, channels / groups, kernel height, kernel width); bias: (out,).
+    padding: zeros added on both sides, or `same` (stride 1 and odd extent), or `valid`. Raises ShapeError.
+    Few products for each result are one kernel; else the windows are laid out as a matrix (im2col: Chellapilla,
+    Puri and Simard, 2006) and multiplied."""
+    _image(x, "conv2d")
+    out, each, *size = weight.shape
+    n, channels = x.shape[:2]
+    groups = to_index(groups, "groups")
+    if channels != each * groups or out % groups:
+        raise ShapeError(f"a weight of shape {weight.shape} in {groups} groups does not fit {channels} channels")
+    step, apart = _pair(stride, "stride"), _pair(dilation, "dilation")
+    views = _windows(_padded(x, _padding(padding, size, step, apart), 0), (size[0], size[1]), step, apart)
+    height, width = views[0].shape[2:]
+    if each * len(views) <= DIRECT:
+        result = _direct(views, weight, groups)
+    else:
+        columns = np.stack(views, 2) if len(views) > 1 else views[0]
+        columns = columns.reshape(n, groups, each * len(views), height * width)
+        rows = weight.reshape(groups, out // groups, each * len(views))
+        result = np.matmul(rows, columns).reshape(n, out, height, width)
+    return result if bias is None else result + bias.reshape(1, out, 1, 1)
+
+
+def _padding(padding: Any, size: Sequence[int], stride: Pair, dilation: Pair) -> Pair:
+    if padding == "valid":
+        return (0, 0)
+    if padding == "same":
+        extents = [d * (k - 1) for k, d in zip(size, dilation, strict=True)]
+        if stride != (1, 1) or any(e % 2 for e in extents):
+            raise ShapeError("padding='same' needs stride 1 and windows of odd extent; pass the numbers")
+        return extents[0] // 2, extents[1] // 2
+    return _pair(padding, "padding")
+
+
+def _direct(views: Sequence[Any], weight: Any, groups: int) -> Any:
+    """The sum of shifted products: (batch, groups, out / groups, height, width), its middle axes made one."""
+    n, _, height, width = views[0].shape
+    out, each, rows, columns = weight.shape
+    grouped = weight.reshape(groups, out // groups, each, rows, columns)
+    total = None
+    for place, view in enumerate(views):
+        parts = view.reshape(n, groups, each, height, width)
+        for c in range(each):
+            w = grouped[:, :, c, place // columns, place % columns]
+            term = parts[:, :, c, None] * w[None, :, :, None, None]
+            total = term if total is None else total + term
+    return total.reshape(n, out, height, width)  # type: ignore[union-attr]
+
+
+def max_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1) -> Any:
+    """The largest element of each window; stride defaults to the window's size. NaN propagates."""
+    _image(x, "max_pool2d")
+    window, step, apart = (
+        _pair(size, "size"),
+        _pair(size if stride is None else stride, "stride"),
+        _pair(dilation, "dilation"),
+    )
+    lowest = -math.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
+    return reduce(np.maximum, _windows(_padded(x, _pool_padding(padding, window), lowest), window, step, apart))
+
+
+def avg_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, count_include_pad: bool = True) -> Any:
+    """The mean of each window; stride defaults to the window's size. count_include_pad: padded zeros count."""
+    _image(x, "avg_pool2d")
+    window, step = _pair(size, "size"), _pair(size if stride is None else stride, "stride")
+    around = _pool_padding(padding, window)
+    total = reduce(np.add, _windows(_padded(x, around, 0), window, step, (1, 1)))
+    if count_include_pad or around == (0, 0):
+        return total / (window[0] * window[1])
+    rows, columns = (_inside(n, k, s, p) for n, k, s, p in zip(x.shape[2:], window, step, around, strict=True))
+    return total / (np.asarray(rows)[:, None] * np.asarray(columns)).astype(total.dtype)
+
+
+def _pool_padding(padding: Any, window: Pair) -> Pair:
+    around = _pair(padding, "padding")
+    if any(2 * p > k for p, k in zip(around, window, strict=True)):
+        raise ShapeError(f"padding {around} is more than half of the window {window}")
+    return around
+
+
+def _inside(n: int, size: int, stride: int, padding: int) -> list[int]:
+    """How many elements of each window along one axis are the image's own."""
+    starts = range(-padding, n + padding - size + 1, stride)
+    return [min(s + size, n) - max(s, 0) for s in starts]
+
+
+# normalisation
+
+
+def batch_norm(
+    x: Any,
+    mean: Any = None,
+    var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    *,
+    axis: int = 1,
+    eps: float = 1e-5,
+) -> Any:
+    """(x - mean) / sqrt(var + eps) * weight + bias for each channel (along `axis`); without mean and var those of the
+    batch (Ioffe and Szegedy, 2015)."""
+    at = axis % x.ndim
+    others = tuple(i for i in range(x.ndim) if i != at)
+
+    def wide(a: Any) -> Any:
+        return a.reshape(tuple(-1 if i == at else 1 for i in range(x.ndim)))
+
+    centre = np.mean(x, others, keepdims=True) if mean is None else wide(mean)
+    spread = np.var(x, others, keepdims=True) if var is None else wide(var)
+    return _scaled((x - centre) / np.sqrt(spread + eps), weight, bias, wide)
+
+
+def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: Any = -1, eps: float = 1e-5) -> Any:
+    """(x - mean) / sqrt(var + eps) * weight + bias, the mean and variance over `axis` (Ba, Kiros and Hinton, 2016)."""
+    centred = x - np.mean(x, axis, keepdims=True)
+    spread = np.mean(centred * centred, axis, keepdims=True)
+    return _scaled(centred / np.sqrt(spread + eps), weight, bias)
+
+
+def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
+    """Layer norm over each group of channels and all places (Wu and He, 2018)."""
+    n, channels = x.shape[:2]
+    if channels % groups:
+        raise ShapeError(f"{channels} channels do not make {groups} groups")
+    parts = layer_norm(x.reshape(n, groups, -1), eps=eps).reshape(x.shape)
+    return _scaled(parts, weight, bias, lambda a: a.reshape(1, channels, *(1,) * (x.ndim - 2)))
+
+
+def rms_norm(x: Any, weight: Any = None, *, axis: Any = -1, eps: float = 1e-6) -> Any:
+    """x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, 2019)."""
+    return _scaled(x / np.sqrt(np.mean(x * x, axis, keepdims=True) + eps), weight, None)
+
+
+def _scaled(x: Any, weight: Any, bias: Any, wide: Callable[[Any], Any] = lambda a: a) -> Any:
+    x = x if weight is None else x * wide(weight)
+    return x if bias is None else x + wide(bias)
+
+
+# probabilities
+
+
+def logsumexp(x: Any, axis: Any = -1, keepdims: bool = False) -> Any:
+    """log(sum(exp(x))) without overflow; -inf where every element is."""
+    largest = np.max(x, axis=axis, keepdims=True)
+    safe = np.where(np.isfinite(largest), largest, 0)
+    total = np.log(np.sum(np.exp(x - safe), axis=axis, keepdims=True)) + safe
+    return total if keepdims else np.squeeze(total, axis if axis is not None else tuple(range(x.ndim)))
+
+
+def softmax(x: Any, axis: Any = -1) -> Any:
+    """exp(x) / sum(exp(x)) without overflow."""
+    powers = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    return powers / np.sum(powers, axis=axis, keepdims=True)
+
+
+def log_softmax(x: Any, axis: Any = -1) -> Any:
+    """log(softmax(x)) without its underflow."""
+    shifted = x - np.max(x, axis=axis, keepdims=True)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
+
+
+def one_hot(labels: Any, classes: int, *, dtype: Any = np.float32) -> Any:
+    """1 at each label along a new last axis, else 0."""
+    return (labels[..., None] == _numbers(to_index(classes, "classes"), labels)).astype(dtype)
+
+
+def cross_entropy(logits: Any, labels: Any, *, axis: int = -1, reduction: str = "mean") -> Any:
+    """-log softmax(logits) at the labels: integers in [0, classes), without the axis of the classes, or probabilities
+    of the logits' own shape. Labels outside of that range count for nothing, in the mean too.
+
+    reduction: `mean`, `sum` or `none`. Raises ShapeError."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ShapeError(f"reduction={reduction!r} is none of 'mean', 'sum', 'none'")
+    logs = np.moveaxis(log_softmax(logits, axis), axis, -1)
+    if labels.shape == logits.shape and labels.dtype.kind not in "iu":
+        losses = -np.sum(logs * np.moveaxis(labels, axis, -1), axis=-1)
+        count: Any = max(losses.size, 1)
+    else:
+        if labels.shape != logs.shape[:-1]:
+            raise ShapeError(f"labels of shape {labels.shape} do not fit logits of shape {logits.shape}")
+        chosen = labels[..., None] == _numbers(logs.shape[-1], logs)
+        losses = -np.sum(np.where(chosen, logs, 0), axis=-1)
+        count = np.count_nonzero((labels >= 0) & (labels < logs.shape[-1])) if reduction == "mean" else None
+    if reduction == "none":
+        return losses
+    total = np.sum(losses)
+    return total if reduction == "sum" else (total / count).astype(total.dtype)
+
+
+# attention and activations
+
+
+def linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    """x @ weight.T + bias."""
+    return _scaled(np.matmul(x, np.swapaxes(weight, -1, -2)), None, bias)
+
+
+def attention(q: Any, k: Any, v: Any, mask: Any = None, *, causal: bool = False, scale: Any = None) -> Any:
+    """softmax(q @ k.T * scale) @ v, with `scale` 1 / sqrt(last axis) by default (Vaswani et al., 2017).
+
+    mask: booleans, False where a query may not look; causal: each query sees the keys up to its own place."""
+    scores = np.matmul(q, np.swapaxes(k, -1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    if causal:
+        rows, columns = scores.shape[-2:]
+        below = _numbers(columns, q) <= _numbers(rows, q)[:, None]
+        mask = below if mask is None else mask & below
+    if mask is not None:
+        scores = np.where(mask, scores, -math.inf)
+    return np.matmul(softmax(scores), v)
+
+
+def silu(x: Any) -> Any:
+    """x / (1 + exp(-x))"""
+    return x * _sigmoid(x)
+
+
+def softplus(x: Any) -> Any:
+    """log(1 + exp(x)) without overflow."""
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def leaky_relu(x: Any, slope: Any = 0.01) -> Any:
+    """x where positive, else slope * x."""
+    return np.where(x > 0, x, x * slope)
+
+
+def elu(x: Any, alpha: Any = 1.0) -> Any:
+    """x where positive, else alpha * (exp(x) - 1)."""
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    f.__name__: f
+    for f in (
+        conv2d,
+        max_pool2d,
+        avg_pool2d,
+        batch_norm,
+        layer_norm,
+        group_norm,
+        rms_norm,
+        logsumexp,
+        softmax,
+        log_softmax,
+        one_hot,
+        cross_entropy,
+        linear,
+        attention,
+        silu,
+        softplus,
+        leaky_relu,
+        elu,
+    )
+}
+SHARED = ("relu", "gelu", "sigmoid", "tanh")  # rows of the op table, which `kg.*` has as well

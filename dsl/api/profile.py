@@ -1,0 +1,164 @@
+"""`kg.profile()`: a block of a program in; when each kernel, copy, wait and phase of the host ran, out.
+
+Phases are found by putting measuring methods in the place of the ordinary ones for the time of the block: a program
+that is not profiled pays nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ...runtime.core import profile as recording
+from ...runtime.core.profile import HOST, Recorder, Span
+from ...runtime.core.settings import settings
+from ..array import devices
+from ..array.in_flight import waitall
+from ..core.errors import OptionError, user_line
+from ..jit.compiled import Compiled
+from ..jit.kernel_graph import KernelGraph
+from ..jit.specializations import Versions
+
+
+class Profile:
+    """What `with kg.profile() as p:` gives; complete after the block. spans: `Span`s by their start."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+
+    def table(self) -> str:
+        """For each kind and name: how often, and microseconds in all, the mean, the least and the most."""
+        return recording.table(self.spans)
+
+    def save(self, path: Any) -> None:
+        """Write a trace that https://ui.perfetto.dev and chrome://tracing open."""
+        recording.save(self.spans, path)
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+_one = threading.Lock()
+
+
+@contextmanager
+def profile() -> Iterator[Profile]:
+    """Record what runs within the block, in any thread: each kernel, copy and wait of each stream, and the host's
+    phases (call, guard, trace, plan, compile, launch, wait). Leaving the block waits for all that it started.
+
+    On a GPU the times are those of events around each step; replayed graphs run on streams meanwhile, since a graph's
+    steps cannot be timed one by one. On the CPU the engine's streams note their times; plans of less than 20 us run
+    step by step on the caller's thread. A call's dependences and streams are the same as without a profile, and plans
+    are not tuned. Raises OptionError where a profile is on already."""
+    if not _one.acquire(blocking=False):
+        raise OptionError("a profile is on already; leave its block first")
+    found, before = Profile(), settings.engine
+    recorder = Recorder()
+    try:
+        with _measured(recorder):
+            settings.engine, recording.active = "profile", recorder
+            try:
+                yield found
+            finally:
+                settings.engine, recording.active = before, None
+        waitall()
+        found.spans = recorder.finish()
+        found.spans += guards(found.spans)
+        found.spans.sort(key=lambda s: (s.start, -s.end))
+    finally:
+        _one.release()
+
+
+def guards(spans: list[Span]) -> list[Span]:
+    """The time from the start of each call to the first phase within it: taking arguments apart, keys and guards."""
+    made: list[Span] = []
+    latest: dict[str, Span] = {}
+    for span in spans:
+        if span.process != HOST:
+            continue
+        call = latest.get(span.track)
+        if span.kind == "call":
+            latest[span.track] = span
+        elif call is not None and call.start <= span.start <= call.end:
+            made.append(Span("guard", call.name, call.start, span.start, HOST, span.track, call.line))
+            del latest[span.track]
+    return made
+
+
+# the methods that are measured, and the phase that each is
+def _phases() -> list[tuple[Any, str, str, Callable[..., tuple[str, str]]]]:
+    def of_call(graph: Any, *_: Any, **__: Any) -> tuple[str, str]:
+        return graph._name, user_line()
+
+    def of_versions(versions: Any, *_: Any) -> tuple[str, str]:
+        return versions.name, ""
+
+    def of_compiled(compiled: Any, *_: Any) -> tuple[str, str]:
+        return compiled.program.name, ""
+
+    def of_wait(*_: Any, **__: Any) -> tuple[str, str]:
+        return "", user_line()
+
+    return [
+        (KernelGraph, "__call__", "call", of_call),
+        (Versions, "_captured", "trace", of_versions),
+        (Versions, "compiled", "plan", of_versions),
+        (Compiled, "make_ready", "compile", of_compiled),
+        *((kind, name, "wait", of_wait) for kind, name in _waits()),
+    ]
+
+
+def _waits() -> Iterator[tuple[Any, str]]:
+    """What the host waits for."""
+    from ...runtime.engine.run import RunEvent
+
+    yield RunEvent, "wait"
+    yield RunEvent, "finish"
+    kinds = {type(device): device for device in devices.opened()}
+    for device in kinds.values():
+        yield from device.waits()
+
+
+@contextmanager
+def _measured(recorder: Recorder) -> Iterator[None]:
+    """The phases and the devices' copies are spans of the recorder."""
+    before: list[tuple[Any, str, Any]] = []
+    try:
+        for owner, name, kind, words in _phases():
+            before.append((owner, name, owner.__dict__[name]))
+            setattr(owner, name, _timed(recorder, owner.__dict__[name], kind, words))
+        for of in dict.fromkeys(map(type, devices.opened())):
+            for name in ("upload", "upload_later", "download"):
+                before.append((of, name, getattr(of, name)))
+                setattr(of, name, _copy(recorder, getattr(of, name), name))
+        for device in devices.opened():
+            before += device.profiled(recorder)
+        yield
+    finally:
+        for owner, name, method in reversed(before):
+            setattr(owner, name, method)
+
+
+def _timed(recorder: Recorder, method: Any, kind: str, words: Callable[..., tuple[str, str]]) -> Any:
+    @functools.wraps(method)
+    def timed(*args: Any, **options: Any) -> Any:
+        if kind == "wait" and args[0].query():
+            return method(*args, **options)
+        name, line = words(*args)
+        with recorder.host(kind, name, line):
+            return method(*args, **options)
+
+    return timed
+
+
+def _copy(recorder: Recorder, method: Any, name: str) -> Any:
+    @functools.wraps(method)
+    def timed(device: Any, first: Any, second: Any, *rest: Any, **options: Any) -> Any:
+        host = second if name == "download" else first
+        with recorder.host("copy", f"{name} ({devices.name_of(device)})", user_line(), nbytes=host.nbytes):
+            return method(device, first, second, *rest, **options)
+
+    return timed

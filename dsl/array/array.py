@@ -1,0 +1,395 @@
+"""`kg.Array`: an array in a device's memory that may still be on its way; reading it waits for it alone."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import ArrayType, dtype_of
+from ...runtime.program.device import Device, Event, Memory
+from ..core.errors import ArgumentsError, DTypeError, TraceError
+from ..core.numpy_address import address
+from ..trace.trace import current
+from .devices import DeviceUnavailableError, default, name_of, open_device, parse
+from .in_flight import hold
+from .spec import Spec, spec_of
+
+CPU_DEVICE = (1, 0)
+WRITES_ALL = frozenset({"torch"})  # libraries whose DLPack disregards that memory is read-only
+WRITABLE = 1  # inspect.BufferFlags.WRITABLE
+
+
+class NumpyMemory:
+    """The memory of a NumPy array that nobody else writes."""
+
+    __slots__ = ("address", "array", "nbytes")
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+        self.address = address(array)
+        self.nbytes = array.nbytes
+
+
+class Array:
+    """A C-contiguous array on a device. Operations outside of a decorated function run at once, with NumPy's meaning;
+    they give new arrays, and only `x[...] = value` changes one."""
+
+    __slots__ = ("__weakref__", "_device", "_event", "_host", "_memory", "_part", "_spec")
+    _part: bool  # there where NumPy's result would be a view of an array that this one is a copy of
+
+    def __init__(self, memory: Memory, spec: Spec, device: Device, event: Event | None = None) -> None:
+        """event: when the memory holds the values; None if it does already."""
+        self._memory = memory
+        self._spec = spec
+        self._device = device
+        self._event = event
+        self._host: np.ndarray[Any, Any] | None = None
+
+    # what it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._spec.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._spec.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self._spec.shape)
+
+    @property
+    def size(self) -> int:
+        return self._spec.size
+
+    @property
+    def nbytes(self) -> int:
+        return self._spec.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        return self._spec.dtype.itemsize
+
+    @property
+    def device(self) -> str:
+        """`cpu`, or `cuda:0` and the like."""
+        return name_of(self._device)
+
+    # waiting and reading
+
+    def wait(self) -> Array:
+        """Wait for this array alone. Raises, at every call, what the work that makes it raised."""
+        if self._event is not None:
+            self._event.wait()
+            self._event = None
+        return self
+
+    def is_ready(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._event is None or self._event.query()
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The values as a read-only NumPy array: on the CPU a view of the memory, else a copy made once."""
+        if self._event is not None:
+            self.wait()
+        if self._host is None:
+            self._host = self._read()
+        return self._host
+
+    def _read(self) -> np.ndarray[Any, Any]:
+        if self._device.host_memory:
+            host = self._view()
+        else:
+            host = self._device.read(self._memory, self._spec.shape, self._spec.dtype)
+        host.flags.writeable = False
+        return host
+
+    def _view(self) -> np.ndarray[Any, Any]:
+        """The CPU's memory as a NumPy array, which can be written to."""
+        memory: Any = self._memory
+        return memory.array.view() if type(memory) is NumpyMemory else np.ndarray(self.shape, self.dtype, memory)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        host = self.numpy()
+        if dtype is not None and np.dtype(dtype) != host.dtype:
+            if copy is False:
+                raise ValueError(f"a {host.dtype} array cannot become {np.dtype(dtype)} without a copy")
+            return host.astype(dtype)
+        return host.copy() if copy else host
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule of the values, without a copy: on the CPU once they are there, read-only; on a GPU at once,
+        writable: the consumer's `stream` waits for the values on the device, and the memory is pinned until it lets go.
+
+        A library that writes to what is read-only (PyTorch) gets a copy. A consumer from before DLPack 1.0 knows
+        nothing of read-only and gets a copy, but for one that asks for the memory itself (`copy=False`). One that asks
+        for the CPU (`dl_device=(1, 0)`) gets a copy from other devices.
+        Raises BufferError where that is not possible."""
+        on_cpu = self._device.host_memory
+        if self._device.foreign_streams and dl_device in (None, self.__dlpack_device__()):
+            from ..interop.device_sharing import capsule
+
+            given = array(self) if copy else self
+            return capsule(given, stream, max_version is not None and max_version >= (1, 0))
+        if not on_cpu and (dl_device != CPU_DEVICE or copy is False):
+            raise BufferError(f"__dlpack__ of an array on {self.device} is not supported; write np.asarray(x)")
+        knows = max_version is not None and max_version >= (1, 0)
+        if on_cpu and sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] in WRITES_ALL:
+            if copy is False:
+                raise BufferError("the consumer would write to memory that it must not; leave copy=False out")
+            knows, copy = False, True
+        values = self.wait()._view() if on_cpu and not knows and copy is False else self.numpy()
+        options: Any = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
+        if copy is None and not (knows and on_cpu):
+            options["copy"] = True
+        return values.__dlpack__(stream=stream, **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's kind and number of the device."""
+        if self._device.exchange is None:
+            raise BufferError(f"an array on {self.device} has no values to exchange")
+        return (self._device.exchange, self._device.index)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3, for numba, CuPy and others. The memory is pinned for as long as the array lives: calls that use it
+        come after what other libraries do on their streams, and before what they do later."""
+        if not self._device.foreign_streams:
+            raise AttributeError(f"an array on {self.device} has no __cuda_array_interface__")
+        from ..interop.device_sharing import interface
+
+        return interface(self)
+
+    def to_device(self, device: str, /, *, stream: None = None) -> Array:
+        """The same values on another device. stream: None only, since the copy has a stream of its own."""
+        if stream is not None:
+            raise ArgumentsError("to_device chooses the stream itself; leave stream out")
+        return asarray(self, device=device)
+
+    def item(self, *index: Any) -> Any:
+        return self.numpy().item(*index)
+
+    def tolist(self) -> Any:
+        return self.numpy().tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self.numpy())
+
+    def __int__(self) -> int:
+        return int(self.numpy())
+
+    def __float__(self) -> float:
+        return float(self.numpy())
+
+    def __complex__(self) -> complex:
+        return complex(self.numpy())
+
+    def __index__(self) -> int:
+        return self.numpy().__index__()
+
+    def __round__(self, digits: Any = None) -> Any:
+        return round(self._number("round(x)", "np.round(x, decimals)"), digits)
+
+    def __trunc__(self) -> Any:
+        return math.trunc(self._number("math.trunc(x)", "np.trunc(x)").item())
+
+    def __floor__(self) -> Any:
+        return math.floor(self._number("math.floor(x)", "np.floor(x)").item())
+
+    def __ceil__(self) -> Any:
+        return math.ceil(self._number("math.ceil(x)", "np.ceil(x)").item())
+
+    def __hash__(self) -> int:
+        return hash(self._number("hash(x), as of a dict's key,", "np.asarray(x).tobytes()"))
+
+    def _number(self, what: str, instead: str) -> Any:
+        """The value of a 0-d array, as a NumPy scalar. Raises DTypeError."""
+        if self.shape:
+            raise DTypeError(f"{what} takes one number, and this array has shape {self.shape}; write {instead}")
+        return self.numpy()[()]
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise DTypeError("a 0-d array has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Array]:
+        if not self.shape:
+            raise DTypeError("a 0-d array cannot be iterated over; use float(x) or x.item()")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.numpy()
+
+    def __getitem__(self, key: Any) -> Array:
+        if current() is not None:  # an array that the traced function brought along
+            from ..trace.operands import array_of
+
+            return array_of(self)[key]  # type: ignore[no-any-return]
+        from ..api.eager import plain, wrapped
+
+        host = self.numpy()
+        return wrapped(host[plain(key)], self._device, (host,), (self,))  # type: ignore[no-any-return]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if current() is not None:
+            raise TraceError("a traced function cannot assign to an array from outside; pass it as an argument")
+        from .mutation import set_item
+
+        set_item(self, key, value)
+
+    def __repr__(self) -> str:
+        return repr(self.numpy())
+
+    def __str__(self) -> str:
+        return str(self.numpy())
+
+    def __format__(self, spec: str) -> str:
+        if spec and self.shape:
+            self._number(f"the format {spec!r}", "np.array2string(x, precision=3), or f'{x}'")
+        return format(self.numpy()[()] if not self.shape else self.numpy(), spec)
+
+    def __reduce__(self) -> Any:
+        return _restore, (np.array(self.numpy()), self.device)
+
+    def __copy__(self) -> Array:
+        return from_numpy(self.numpy(), self._device)
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return from_numpy(self.numpy(), self._device)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """Python's buffer protocol (from Python 3.12 on), read-only, on the CPU. Raises BufferError."""
+        if not self._device.host_memory:
+            raise BufferError(f"an array on {self.device} has no host memory; write np.asarray(x)")
+        if flags & WRITABLE:
+            raise BufferError("a kg.Array is read-only as a buffer; write np.array(x) for a copy")
+        host: Any = self.numpy()
+        return memoryview(host)
+
+    # operations: see `eager`
+
+    @property
+    def T(self) -> Array:
+        return self.transpose()  # type: ignore[no-any-return]
+
+    @property
+    def mT(self) -> Array:
+        return self.swapaxes(-1, -2)  # type: ignore[no-any-return]
+
+    @property
+    def real(self) -> Array:
+        return np.real(self)
+
+    @property
+    def imag(self) -> Array:
+        return np.imag(self)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        from ..api.eager import run_ufunc
+
+        return run_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        from ..api.eager import run_function
+
+        return run_function(function, args, options)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        import kernelgraph
+
+        return kernelgraph
+
+    def __getattr__(self, name: str) -> Any:
+        if name[:2] == "__":  # NumPy asks for two protocols at each np.asarray
+            raise AttributeError(f"'Array' object has no attribute {name!r}")
+        from ..api.eager import bound_method
+
+        return bound_method(self, name)
+
+
+def _restore(values: np.ndarray[Any, Any], device: str) -> Array:
+    """A pickled array on the device where it was or, where there is no such device, on the default one."""
+    try:
+        return asarray(values, device=device)
+    except DeviceUnavailableError:
+        return asarray(values)
+
+
+def from_numpy(values: Any, device: Device, own: bool = False, later: bool = False) -> Array:
+    """NumPy's values on a device. own: nobody else writes to them, so that the CPU may keep the memory as it is. later:
+    they may be read until the result is ready, by a GPU that reads them itself."""
+    host = np.asarray(values)
+    try:
+        dtype = dtype_of(host.dtype if host.dtype.isnative else host.dtype.newbyteorder("="))
+    except TypeError as error:
+        raise DTypeError(str(error)) from None
+    spec = spec_of(ArrayType(host.shape, dtype))
+    fits = host.flags.c_contiguous and host.dtype == dtype
+    if own and fits and device.host_memory and address(host) % 16 == 0:
+        return Array(NumpyMemory(host), spec, device)
+    memory = device.allocate(spec.nbytes)
+    dense = np.ascontiguousarray(host, dtype).reshape(spec.shape)
+    if later:
+        event = device.upload_later(dense, memory)
+        hold((event,), (memory, dense))
+        return Array(memory, spec, device, event)
+    event = device.upload(dense, memory)
+    return Array(memory, spec, device, None if device.host_memory else event)  # the CPU has copied on return
+
+
+def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool | None = None) -> Array:
+    """Values in a `kg.Array`; a `kg.Array` that already is as asked for comes back itself.
+
+    device: `cpu`, `cuda`, ... (default: where `x` is, else the default device). copy: whether the result has memory of
+    its own; None as needed. Raises DTypeError, and ValueError where copy=False but a copy is needed."""
+    place = parse(device)
+    if current() is not None:
+        from ..environment.numpy_proxy import traced_array
+        from ..trace.operands import is_traced
+
+        if is_traced(x):
+            return traced_array(x, dtype, copy=copy)  # type: ignore[return-value]
+    if isinstance(x, Array):
+        same_place = place is None or (x._device.kind, x._device.index) == place
+        if same_place and (dtype is None or x.dtype == np.dtype(dtype)) and not copy:
+            return x
+        _may_copy(copy)
+        target = x._device if place is None else open_device(place)
+        return from_numpy(np.asarray(x.numpy(), dtype), target)
+    from ..interop.device_sharing import borrow, gpu_of
+
+    gpu = gpu_of(x)
+    if gpu is not None:
+        return asarray(borrow(x, gpu, lasts=True), dtype, device=device, copy=copy)
+    from ..interop.host_import import values_of
+
+    _may_copy(copy)
+    return from_numpy(np.asarray(values_of(x), dtype), open_device(place or default()))
+
+
+def _may_copy(copy: bool | None) -> None:
+    if copy is False:
+        raise ValueError("only a kg.Array of this dtype on this device comes without a copy; leave copy=False out")
+
+
+def array(x: Any, dtype: Any = None, *, device: str | None = None) -> Array:
+    """As `asarray`, always with memory of its own."""
+    return asarray(x, dtype, device=device, copy=True)
+
+
+from ..api import eager  # noqa: E402  # gives `Array` its operators
+
+_ = eager

@@ -1,0 +1,147 @@
+"""The table of devices: a name such as `cpu`, `cuda` or `cuda:1` in, a Device out."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import threading
+from typing import Any
+
+from ...runtime.core.errors import KernelGraphError
+from ...runtime.core.frozen import dataclass
+from ...runtime.devices.cuda.driver import early_start
+from ...runtime.program.device import Device
+from ...runtime.program.gpu_properties import H200, GpuProperties
+from ..core.errors import OptionError, UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of device. module, name: below runtime.devices, and its class there. target: what kernels are printed for.
+    numbered: there can be several. gpu: it needs CUDA's packages. host_memory: as `Device` says."""
+
+    module: str
+    name: str
+    target: str
+    numbered: bool = True
+    gpu: bool = False
+    host_memory: bool = False
+
+
+DEVICES = {
+    "cpu": Kind("cpu.device", "CPUDevice", "cpu", numbered=False, host_memory=True),
+    "cuda": Kind("cuda.device", "CUDADevice", "cuda", gpu=True),
+    "fake": Kind("fake", "FakeDevice", "cuda"),
+}
+INSTALL = 'pip install "kernelgraph[cuda]"'
+
+
+class DeviceUnavailableError(UserError, RuntimeError):
+    """The device exists in the table, not on this machine."""
+
+
+def parse(name: Any) -> tuple[str, int] | None:
+    """(kind, index) of a device's name; None for None. Raises OptionError."""
+    if name is None:
+        return None
+    known = ", ".join(map(repr, DEVICES))
+    if not isinstance(name, str):
+        raise OptionError(f"device={name!r} is no device name; write one of {known}, 'cuda:1', or None")
+    kind, _, number = name.partition(":")
+    if kind not in DEVICES or (":" in name and not number.isdecimal()):
+        raise OptionError(f"there is no device {name!r}; write one of {known}, 'cuda:1', or None")
+    if not DEVICES[kind].numbered and int(number or 0):
+        raise OptionError(f"there is no device {name!r}: all cores together are one, {kind!r}")
+    return kind, int(number or 0)
+
+
+_open: dict[tuple[str, int], Device] = {}
+_lock = threading.RLock()
+_default: tuple[str, int] | None = None
+
+
+def default() -> tuple[str, int]:
+    """cuda where it can be used, else cpu; decided once."""
+    global _default
+    if _default is None:
+        _default = ("cuda", 0) if _cuda_problem() is None else ("cpu", 0)
+    return _default
+
+
+def _cuda_problem() -> str | None:
+    """Why CUDA cannot be used, cheapest reasons first; None if it can."""
+    if not _cuda_installed():
+        return f"its packages are not installed; run {INSTALL}"
+    try:
+        open_device(("cuda", 0))
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def _cuda_installed() -> bool:
+    return importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.core") is not None
+
+
+def begin(place: tuple[str, int] | None) -> None:
+    """The device will be opened soon (None: the default one): what takes long of that starts, beside other work."""
+    place = place or _default or ("cuda", 0)
+    if DEVICES[place[0]].gpu and place not in _open and _cuda_installed():
+        early_start.begin(place[1])
+
+
+def open_device(place: tuple[str, int]) -> Device:
+    """The one Device of a (kind, index). Raises DeviceUnavailableError, naming the command that installs it."""
+    found = _open.get(place)
+    if found is not None:
+        return found
+    with _lock:
+        if place not in _open:
+            _open[place] = _start(*place)
+        return _open[place]
+
+
+def gpu_at(place: tuple[str, int]) -> GpuProperties:
+    """What is known of the GPU at a place; where there is none, as when programs are only looked at, an H200."""
+    found = _open.get(place)
+    known = None if found is None else found.properties
+    return known or (_looked_up(place[1]) if DEVICES[place[0]].gpu else None) or H200
+
+
+@functools.cache
+def _looked_up(index: int) -> GpuProperties | None:
+    return early_start.gpu_properties(index)
+
+
+def opened() -> list[Device]:
+    """The devices in use; the CPU and the default one are opened."""
+    for place in (("cpu", 0), default()):
+        open_device(place)
+    return list(_open.values())
+
+
+def _start(kind: str, index: int) -> Device:
+    row = DEVICES[kind]
+    try:
+        module = importlib.import_module(f"...runtime.devices.{row.module}", __package__)
+        made: Device = getattr(module, row.name)(index)
+    except ImportError as error:
+        raise DeviceUnavailableError(
+            f"device {kind!r} needs packages that are not installed ({error}); run {INSTALL}, or write device='cpu'"
+        ) from None
+    except (KernelGraphError, RuntimeError, OSError, ValueError) as error:
+        raise DeviceUnavailableError(
+            f"device '{kind}:{index}' cannot be used: {error}; write device='cpu', or run on a machine with an NVIDIA "
+            f"GPU, its driver and {INSTALL}"
+        ) from None
+    return made
+
+
+def target(kind: str) -> str:
+    """What kernels for a device of this kind are printed for."""
+    return DEVICES[kind].target
+
+
+def name_of(device: Device) -> str:
+    return f"{device.kind}:{device.index}" if DEVICES[device.kind].numbered else device.kind

@@ -1,0 +1,122 @@
+"""Assignment to a `kg.Array` outside of a trace: in place where nothing else sees the memory, else in a new one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...runtime.program.device import Device
+from ..api.eager import plain, wrapped
+from ..core.errors import ReadOnlyError
+from .array import Array, NumpyMemory, from_numpy
+
+
+class _Holder:
+    """Holds one thing as a `kg.Array` holds its memory."""
+
+    __slots__ = ("thing",)
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+
+
+def _references(holder: _Holder) -> int:
+    return sys.getrefcount(holder.thing)
+
+
+_ALONE = _references(_Holder(object()))  # counted, for interpreters count their own temporary references differently
+
+
+def set_item(array: Array, key: Any, value: Any) -> None:
+    """`array[key] = value` with NumPy's meaning. Raises what NumPy raises."""
+    key, value = plain(key), plain(value)
+    change(array, lambda own: own.__setitem__(key, value))
+
+
+def call(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """A function of NumPy's that changes its first argument, here a `kg.Array`: `np.put`, `np.add.at`, ..."""
+    rest, named = plain(args[1:]), {name: plain(value) for name, value in options.items()}
+    change(args[0], lambda own: function(own, *rest, **named))
+
+
+def change(array: Array, how: Callable[[Any], Any]) -> None:
+    """Lets `how` change the array's values, once the work that makes them is over.
+
+    What was read or exported before (NumPy arrays, DLPack, calls in flight, constants of a trace) keeps the old
+    values: its memory stays as it is, and the array gets another one."""
+    _check(array)
+    array.wait()
+    array._host = None
+    own = _writable(array)
+    if own is not None:
+        how(own)
+        return
+    host = array.numpy().copy()
+    how(host)
+    _move(array, host)
+
+
+def fill(
+    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], place: int | None, device: Device
+) -> Any:
+    """A function of NumPy's that is given `out`, by name or as the arguments from number `place` on: NumPy arrays are
+    written to, `kg.Array`s get the new values, and the result is what was given."""
+    if options.get("out") is not None:
+        given = options["out"] if isinstance(options["out"], tuple) else (options["out"],)
+    else:
+        given = args[place:] if isinstance(function, np.ufunc) else (args[place or 0],)
+    written: dict[int, Any] = {}  # what NumPy writes to, and whose it is
+    stand_ins: dict[int, Any] = {}
+    for out in given:
+        if isinstance(out, Array):
+            _check(out)
+            stand_ins[id(out)] = np.array(out.numpy())
+        written[id(stand_ins.get(id(out), out))] = out
+
+    def prepared(x: Any) -> Any:
+        return tuple(map(prepared, x)) if type(x) is tuple else stand_ins.get(id(x), plain(x))
+
+    first = len(args) if place is None else place
+    values = (*plain(args[:first]), *map(prepared, args[first:]))
+    named = {name: prepared(x) if name == "out" else plain(x) for name, x in options.items()}
+    result = function(*values, **named)
+    for out in given:
+        if isinstance(out, Array):
+            _move(out, stand_ins[id(out)])
+
+    def named_back(x: Any) -> Any:
+        return written[id(x)] if id(x) in written and x is not None else wrapped(x, device)
+
+    return tuple(map(named_back, result)) if type(result) is tuple else named_back(result)
+
+
+def _check(array: Array) -> None:
+    """Raises ReadOnlyError for what would be a view of another array in NumPy, which would be written to too."""
+    if getattr(array, "_part", False):
+        raise ReadOnlyError(
+            "this array is a copy of a part of another kg.Array, or that one in another shape, and NumPy would write "
+            "to both; write to the other one, x[0, 1] = value in place of x[0][1] = value, or to y = x[0].copy()"
+        )
+
+
+def _move(array: Array, host: np.ndarray[Any, Any]) -> None:
+    """Gives an array these values, in memory that nobody else has."""
+    new = from_numpy(host, array._device, own=True)
+    array._memory, array._event, array._host = new._memory, new._event, None
+    array.__class__ = Array
+
+
+def _writable(array: Array) -> np.ndarray[Any, Any] | None:
+    """The array's memory, where it is the CPU's and nothing else holds it."""
+    held = _ALONE + 1  # the holder's and the array's
+    if not array._device.host_memory or _references(_Holder(array._memory)) > held:
+        return None
+    memory: Any = array._memory
+    if type(memory) is not NumpyMemory:
+        return array._view()
+    own = memory.array
+    alone = own.base is None and own.flags.writeable and _references(_Holder(own)) == _ALONE + 2  # and `own`
+    return own if alone else None

@@ -1,0 +1,107 @@
+"""Batches on their way to and from a device while it computes: page-locked arrays, copies that are not waited for,
+and iterables that are read ahead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from queue import Queue
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import ArrayType
+from ...runtime.program.device import Device
+from ..core.errors import OptionError
+from ..core.pytree import flatten, unflatten
+from ..trace.axes import to_shape
+from ..trace.operands import checked_dtype
+from .array import Array, NumpyMemory, asarray, from_numpy
+from .devices import default, open_device, parse
+from .in_flight import hold
+from .spec import spec_of
+
+
+def pinned_empty(shape: Any, dtype: Any = np.float64, *, device: str | None = None) -> np.ndarray[Any, Any]:
+    """An uninitialised NumPy array in page-locked memory, which the GPU copies from and to at the speed of the bus. On
+    the CPU it is an ordinary array.
+
+    shape: an int or a sequence of ints. device: whose copies it is for. Raises DTypeError, ShapeError, OutOfMemory."""
+    lengths, kind = to_shape(shape), checked_dtype(dtype)
+    pinned = open_device(parse(device) or default()).pinned_empty(lengths, kind)
+    return np.empty(lengths, kind) if pinned is None else pinned
+
+
+def to_device(x: Any, device: str | None = None, *, non_blocking: bool = False) -> Array:
+    """The values on `device` (default: the default device); a `kg.Array` that is there already comes back itself.
+
+    non_blocking: return at once where the copy can go on by itself. From a page-locked array (`pinned_empty`) to a GPU:
+    leave the array as it is until the result is ready (`wait`). From a GPU to the CPU: the result is a `kg.Array` in
+    page-locked memory that is still on its way. Anything else has been read on return, as without it."""
+    target = open_device(parse(device) or default())
+    if not non_blocking or (isinstance(x, Array) and x._device is target):
+        return asarray(x, device=f"{target.kind}:{target.index}")
+    if type(x) is Array and target.host_memory and x._device.copies_later:
+        return _coming(x, target)
+    host = x.numpy() if isinstance(x, Array) else x
+    later = target.copies_later and isinstance(host, np.ndarray)
+    return from_numpy(host, target, later=True) if later else asarray(host, device=f"{target.kind}:{target.index}")
+
+
+def _coming(x: Array, target: Device) -> Array:
+    """A GPU's array on its way to the CPU."""
+    host, event = x._device.read_later(x._memory, x.shape, x.dtype, x._event)
+    hold((event,), (x._memory, host))
+    return Array(NumpyMemory(host), spec_of(ArrayType(x.shape, x.dtype)), target, event)
+
+
+def prefetch(iterable: Iterable[Any], depth: int = 2, *, device: str | None = None) -> Iterator[Any]:
+    """The items of an iterable with their NumPy arrays on the device, read ahead by a thread.
+
+    The thread takes the next item while the caller works on one, and copies its arrays (in tuples, lists, dicts and
+    dataclasses) before it takes another; so the iterable may use its arrays again. depth: how many items may be ready
+    before they are asked for. What the iterable raises is raised here, in its turn. Raises OptionError."""
+    if not isinstance(depth, int) or depth < 1:
+        raise OptionError(f"depth={depth!r}: write a whole number, 1 or more")
+    return _Ahead(iterable, depth, open_device(parse(device) or default())).items()
+
+
+class _Ahead:
+    """A thread that is some items ahead of its reader."""
+
+    def __init__(self, iterable: Iterable[Any], depth: int, device: Device) -> None:
+        self._iterable, self._device = iterable, device
+        self._ready: Queue[tuple[str, Any]] = Queue(depth)
+        self._stopped = threading.Event()
+
+    def items(self) -> Iterator[Any]:
+        thread = threading.Thread(target=self._run, name="kernelgraph prefetch", daemon=True)
+        thread.start()
+        try:
+            while True:
+                what, value = self._ready.get()
+                if what == "item":
+                    yield value
+                elif what == "end":
+                    return
+                else:
+                    raise value
+        finally:  # the reader may leave early
+            self._stopped.set()
+            while not self._ready.empty():
+                self._ready.get()
+
+    def _run(self) -> None:
+        try:
+            for item in self._iterable:
+                self._ready.put(("item", self._moved(item)))
+                if self._stopped.is_set():
+                    return
+            self._ready.put(("end", None))
+        except BaseException as error:
+            self._ready.put(("error", error))
+
+    def _moved(self, item: Any) -> Any:
+        leaves: list[Any] = []
+        tree = flatten(item, leaves)
+        return unflatten(tree, [from_numpy(x, self._device) if isinstance(x, np.ndarray) else x for x in leaves])

@@ -1,0 +1,56 @@
+"""Arguments that the function assigns to: whether it may, and the new values given to the caller's array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import ArgumentsError, ReadOnlyError
+from ..interop.device_sharing import SHARED, check_writable
+from .array import Array
+
+
+def may_assign(target: Any, others: Sequence[Any]) -> None:
+    """Raises where the function may not assign to an argument: read-only memory, or memory of another argument too."""
+    if type(target) is np.ndarray:
+        if not target.flags.writeable:
+            raise ReadOnlyError("the function assigns to an argument that is read-only; pass x.copy()")
+        if overlaps_itself(target):
+            raise ReadOnlyError("the function assigns to an argument whose elements share memory; pass x.copy()")
+        shared = any(type(other) is np.ndarray and share_memory(target, other) for other in others)
+    else:
+        shared = any(other is target for other in others)
+        if target._memory.__class__ in SHARED:
+            check_writable(target, others)
+    if shared:
+        raise ArgumentsError("the function assigns to an argument whose memory another argument shares; pass x.copy()")
+
+
+def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
+    """Whether two elements may share bytes: no order of the axes nests each within one step of the next."""
+    reach = array.itemsize
+    for stride, n in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1):
+        if stride < reach:
+            return bool(array.size)
+        reach += stride * (n - 1)
+    return False
+
+
+def share_memory(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """Whether two arrays have bytes in common; True too where that is hard to tell (`np.shares_memory`)."""
+    if not np.may_share_memory(a, b):
+        return False
+    try:
+        return np.shares_memory(a, b, max_work=1000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def assign(target: Any, new: Array) -> None:
+    """The caller's array becomes what the function made of it; a failure is raised before anything is written."""
+    if type(target) is np.ndarray:
+        np.copyto(target, new.numpy())
+    else:
+        target._memory, target._event, target._host = new._memory, new._event, None

@@ -1,0 +1,260 @@
+"""What the user gets for a request that makes no sense: `file.py:LINE: what is wrong; what to write instead`."""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+import numpy as np
+
+from ...compiler import __path__ as _compiler
+from ...compiler.graph.graph import GraphError
+from ...runtime import __path__ as _runtime
+from ...runtime.core.errors import KernelGraphError
+from .. import __path__ as _dsl
+
+_OURS = tuple(os.path.abspath(folder) + os.sep for folder in (*_dsl, *_compiler, *_runtime, *np.__path__))
+
+
+class UserError(KernelGraphError):
+    """A mistake in the user's program. The text starts with the user's line."""
+
+    def __init__(self, message: str, line: str | None = None) -> None:
+        super().__init__(f"{line or user_line()}: {message}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), str(self)), self.__dict__
+
+
+def _again(kind: type[UserError], text: str) -> UserError:
+    """An error that was pickled or copied, whose text has the line already."""
+    error = kind.__new__(kind, text)
+    super(UserError, error).__init__(text)
+    return error
+
+
+class TraceError(UserError, TypeError):
+    """The program does something that cannot be traced, such as `if` on a traced value."""
+
+
+class EscapedValueError(TraceError):
+    """A traced value is used outside of the trace that made it."""
+
+
+class UnsupportedError(UserError, NotImplementedError, TypeError):
+    """A NumPy function, or an argument of one, that cannot be traced."""
+
+
+class DTypeError(UserError, TypeError):
+    """A dtype that is not supported, or that does not fit the operation."""
+
+
+class ShapeError(UserError, ValueError):
+    """Shapes that do not fit the operation."""
+
+
+class MatrixError(ShapeError, np.linalg.LinAlgError):
+    """A ShapeError of `np.linalg`, where NumPy raises LinAlgError."""
+
+
+class AxisError(UserError, np.exceptions.AxisError):
+    """An axis that the array does not have."""
+
+
+class IndexingError(UserError, IndexError):
+    """An index out of range, or of a kind that is not supported."""
+
+
+class ReadOnlyError(UserError, ValueError):
+    """Assignment to an array that must not be written."""
+
+
+class NumberError(UserError, OverflowError):
+    """A Python integer that does not fit the dtype of the array that it meets."""
+
+
+class ConversionError(UserError, ValueError):
+    """A value that no integer stands for, such as NaN, where an integer is wanted."""
+
+
+class ArgumentsError(UserError, TypeError):
+    """Arguments that do not fit the decorated function, or a static argument without a hash."""
+
+
+class NotFiniteError(UserError, FloatingPointError):
+    """NaN or an infinity where `kg.debug.check_finite` stands."""
+
+
+class OptionError(UserError, ValueError):
+    """An option of `kernel_graph` that makes no sense."""
+
+
+_KINDS: dict[type[Exception], type[UserError]] = {
+    TypeError: DTypeError,
+    ValueError: ShapeError,
+    IndexError: IndexingError,
+    OverflowError: NumberError,
+    NotImplementedError: UnsupportedError,
+}
+
+
+# what NumPy raises -> ours, which is a subclass; the first that fits
+_NUMPYS: dict[type[Exception], type[UserError]] = {
+    np.linalg.LinAlgError: MatrixError,
+    np.exceptions.AxisError: AxisError,
+    **_KINDS,
+}
+
+
+def is_user_file(filename: str) -> bool:
+    """Whether a code object's file is the user's: not this package's, NumPy's, Python's own or of an installed package
+    (but for packages that decorate functions themselves)."""
+    known = _USER_FILES.get(filename)
+    if known is None:
+        path = os.path.abspath(filename)
+        others = filename.startswith(("<__array_function__", "<kernelgraph", "<frozen")) or path.startswith(_OURS)
+        if not others and (path.startswith(_PYTHON) or _package(path)):
+            others = _package(path) not in _USER_PACKAGES
+        known = _USER_FILES[filename] = not others
+    return known
+
+
+def is_users(filename: str) -> None:
+    """From now on all files of the installed package that this file belongs to are the user's."""
+    package = _package(os.path.abspath(filename))
+    if package and package not in _USER_PACKAGES:
+        _USER_PACKAGES.add(package)
+        _USER_FILES.clear()
+
+
+def _package(path: str) -> str:
+    """The folder or file below site-packages that a path lies in, or nothing."""
+    head, found, tail = path.partition(f"{os.sep}site-packages{os.sep}")
+    if not found:
+        head, found, tail = path.partition(f"{os.sep}dist-packages{os.sep}")
+    return head + found + tail.split(os.sep)[0] if found else ""
+
+
+_PYTHON = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_USER_FILES: dict[str, bool] = {}
+_USER_PACKAGES: set[str] = set()
+
+
+def _user_frame() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(1)
+    known = _USER_FILES.get  # without a call for each frame: this runs for each node of a trace
+    while frame is not None:
+        name = frame.f_code.co_filename
+        users = known(name)
+        if users or (users is None and is_user_file(name)):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def user_line() -> str:
+    """`file.py:LINE` of the innermost frame that is the user's."""
+    frame = _user_frame()
+    return "<unknown>" if frame is None else _shown(frame.f_code.co_filename, frame.f_lineno)
+
+
+@lru_cache(4096)
+def _shown(filename: str, line: int) -> str:
+    return show_line(filename, line)
+
+
+def warn(message: str) -> None:
+    """A UserWarning at the user's line."""
+    frame = _user_frame()
+    place = ("<unknown>", 1) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    warnings.warn_explicit(message, UserWarning, *place)
+
+
+def line_of(traceback: TracebackType | None) -> str:
+    """`file.py:LINE` of the innermost of the traceback's entries that is the user's, else of the caller."""
+    found = ""
+    while traceback is not None:
+        if is_user_file(traceback.tb_frame.f_code.co_filename):
+            found = show_line(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found or user_line()
+
+
+def line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str) -> str:
+    """`file.py:LINE` of the first instruction of these kinds on `name` in the codes, or in code within them."""
+    for code in codes:
+        for instruction in dis.get_instructions(code):
+            if instruction.opname in operations and instruction.argval == name:
+                line = instruction.positions.lineno if instruction.positions else None
+                return show_line(code.co_filename, line or code.co_firstlineno)
+        found = line_of_name([c for c in code.co_consts if isinstance(c, CodeType)], operations, name)
+        if found:
+            return found
+    return ""
+
+
+def show_line(filename: str, line: int) -> str:
+    """`file.py:LINE`."""
+    return f"{os.path.basename(filename)}:{line}"
+
+
+def refusal(message: str, kind: type[Exception] = ValueError) -> UserError:
+    """An error of the documented type, at the user's line, that `except kind` catches."""
+    return _KINDS.get(kind, ShapeError)(message)
+
+
+def numpys(error: Exception, where: str = "") -> UserError:
+    """What NumPy raised for the user's arguments, as an error of ours that the same `except` catches."""
+    kind = next((k for k in _NUMPYS if isinstance(error, k)), ValueError)
+    return _NUMPYS.get(kind, ShapeError)(f"{where}{error}")
+
+
+def located(error: GraphError) -> UserError:
+    """The builder's refusal as an error of the documented type at the user's line."""
+    return _KINDS.get(error.kind, ShapeError)(str(error), error.line or line_of(error.__traceback__))
+
+
+def package_of(traceback: TracebackType | None) -> str | None:
+    """The installed package whose code raised; None where that is the user's, this package's, NumPy's or Python's."""
+    name = None
+    while traceback is not None:
+        name = traceback.tb_frame.f_code.co_filename
+        traceback = traceback.tb_next
+    if name is None or is_user_file(name) or name.startswith(_OURS):
+        return None
+    return os.path.basename(_package(name)).removesuffix(".py") or None
+
+
+def user_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback without this package's and NumPy's entries."""
+    kept = []
+    while traceback is not None:
+        if is_user_file(traceback.tb_frame.f_code.co_filename):
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    result = None
+    for entry in reversed(kept):
+        result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return result
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; the nearest supported one is ...`, or nothing where no known name is like `name`: the same name in another
+    module, else one of the same module that is its first word, else one that looks like it."""
+    names = list(known)
+    module, _, last = name.rpartition(".")
+    same = [n for n in names if n.rpartition(".")[2] == last]
+    around = [n for n in names if n.rpartition(".")[0] == module]
+    words = [n for n in around if name.startswith(f"{n}_")]
+    found = min(same, key=len) if same else max(words, key=len, default="")
+    if not found:
+        import difflib
+
+        found = next(iter(difflib.get_close_matches(name, around, 1, 0.5)), "")
+    return f"; the nearest supported function is {found}" if found else ""

@@ -1,0 +1,162 @@
+"""Nested tuples, lists, dicts, dataclasses and objects, taken apart into leaves and put together again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+from .exact import exact
+from .object_state import base_of
+
+Make = Callable[[type, tuple[Hashable, ...], list[Any]], Any]  # a container of this kind, names and values
+ORIGINAL = "_kernelgraph_original"  # where a class that stands for another one says for which
+_VARS = type.__dict__["__dict__"].__get__  # past a metaclass's own way
+
+
+class Tree:
+    """A structure without its leaves. kind: the container's type, or None for a leaf; names: a dict's keys, or the
+    attributes of a dataclass or object. Immutable; hashed once."""
+
+    __slots__ = ("_hash", "_told", "children", "kind", "names")
+
+    def __init__(self, kind: type | None, names: tuple[Hashable, ...] = (), children: tuple[Tree, ...] = ()) -> None:
+        self.kind = kind
+        self.names = names
+        self.children = children
+        self._told = tuple([n if type(n) is str else exact(n) for n in names]) if names else ()
+        self._hash = hash((kind, self._told, children))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Tree) or self._hash != other._hash:
+            return False
+        return (self.kind, self._told, self.children) == (other.kind, other._told, other.children)
+
+    def __repr__(self) -> str:
+        if self.kind is None:
+            return "*"
+        named = zip(self.names, self.children, strict=True) if self.names else ()
+        parts = [f"{n}: {c}" for n, c in named] or map(str, self.children)
+        return f"{self.kind.__name__}({', '.join(parts)})"
+
+
+LEAF = Tree(None)
+
+
+def flatten(
+    value: Any, leaves: list[Any], objects: bool = False, above: tuple[int, ...] = (), results: bool = False
+) -> Tree:
+    """The structure of `value`, whose leaves are appended to `leaves`.
+
+    objects: an object that is no more than its attributes is a container of them, at every depth (used for `self`).
+    above: the identities of the containers that hold the value; what contains itself is a leaf.
+    results: so are Python's other containers, and objects that a traced function has made of the user's classes."""
+    kind = type(value)
+    if id(value) in above:
+        leaves.append(value)
+        return LEAF
+    inside = (*above, id(value))
+
+    def each(values: Any) -> tuple[Tree, ...]:
+        return tuple(flatten(v, leaves, objects, inside, results) for v in values)
+
+    if kind is tuple or kind is list:
+        return Tree(kind, (), each(value))
+    original = _VARS(kind).get(ORIGINAL, kind)
+    if original is dict or original is OrderedDict:
+        return Tree(original, tuple(value), each(value.values()))
+    if hasattr(kind, "__dataclass_fields__"):
+        import dataclasses
+
+        fields = tuple(f.name for f in dataclasses.fields(kind))
+        return Tree(original, fields, each(getattr(value, n) for n in fields))
+    if original is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+        return Tree(original, (), each(value))
+    if objects and is_plain_object(kind):
+        return Tree(kind, tuple(vars(value)), each(vars(value).values()))
+    if results and isinstance(value, (dict, deque, list)) and not getattr(value, "__dict__", None):
+        return _container(value, original, each)
+    if results and kind is not original and not base_of(original) and hasattr(value, "__getstate__"):
+        held, slots = value.__getstate__(), {}
+        if isinstance(held, tuple):
+            held, slots = held
+        names = {**(held or {}), **slots}
+        return Tree(original, tuple(names), each(names.values()))
+    leaves.append(value)
+    return LEAF
+
+
+def _container(value: Any, kind: type, each: Callable[[Any], tuple[Tree, ...]]) -> Tree:
+    """One of Python's other containers; first comes what it is made with."""
+    if isinstance(value, deque):
+        return Tree(kind, (), each([value.maxlen, *value]))
+    if isinstance(value, defaultdict):
+        return Tree(kind, ("default_factory", *value), each([value.default_factory, *value.values()]))
+    return Tree(kind, tuple(value) if isinstance(value, dict) else (), each(contents_of(value)))
+
+
+def contents_of(value: Any) -> Any:
+    """The values of a dict, the items of others."""
+    return value.values() if isinstance(value, dict) else value
+
+
+def is_plain_object(kind: type) -> bool:
+    """Whether instances are made by `object.__new__` and are all in their `__dict__`."""
+    if getattr(kind, "__new__", None) is not object.__new__ or not hasattr(kind, "__dict__") or issubclass(kind, type):
+        return False
+    return (
+        bool(kind.__dictoffset__) and kind.__basicsize__ <= object.__basicsize__ + 16 and kind.__module__ != "builtins"
+    )
+
+
+def container(kind: type, names: tuple[Hashable, ...], values: list[Any]) -> Any:
+    """A container of this kind. A dataclass or an object gets its attributes without running its __init__."""
+    if kind is dict:
+        return dict(zip(names, values, strict=True))
+    if issubclass(kind, defaultdict):
+        found: Any = defaultdict.__new__(kind)
+        found.default_factory = values[0]
+        dict.update(found, zip(names[1:], values[1:], strict=True))
+        return found
+    if issubclass(kind, dict):
+        base: Any = OrderedDict if issubclass(kind, OrderedDict) else dict
+        found = base.__new__(kind)
+        for name, value in zip(names, values, strict=True):
+            base.__setitem__(found, name, value)
+        return found
+    if issubclass(kind, deque):
+        found = deque.__new__(kind)
+        deque.__init__(found, values[1:], values[0])
+        return found
+    if hasattr(kind, "_fields"):
+        return kind(*values)
+    if issubclass(kind, list):
+        found = list.__new__(kind)
+        list.extend(found, values)
+        return found
+    if issubclass(kind, tuple):
+        return kind(values)
+    result = object.__new__(kind)
+    for name, value in zip(names, values, strict=True):
+        try:
+            object.__setattr__(result, str(name), value)
+        except AttributeError:  # a property of this name is newer than the object
+            object.__getattribute__(result, "__dict__")[name] = value
+    return result
+
+
+def rebuild(tree: Tree, leaves: Iterator[Any], make: Make = container) -> Any:
+    """The structure with these leaves, in containers that `make` makes."""
+    if tree.kind is None:
+        return next(leaves)
+    return make(tree.kind, tree.names, [rebuild(c, leaves, make) for c in tree.children])
+
+
+def unflatten(tree: Tree, leaves: Sequence[Any], make: Make = container) -> Any:
+    """The structure with these leaves, in containers that `make` makes."""
+    return rebuild(tree, iter(leaves), make)

@@ -1,0 +1,355 @@
+"""What lies outside of a traced function, as it sees it: a value in, what stands for it while tracing out.
+
+Functions run as copies over a `Scope`, arrays are captured, objects and containers are read through stand-ins that
+notice what is read and refuse what is written. Everything read becomes a guard.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import functools
+from types import CellType, FunctionType, MemberDescriptorType
+from typing import Any
+
+from ..core.errors import TraceError, is_user_file, line_of_name
+from ..core.object_state import PLAIN, base_of, contents, is_user_class
+from ..core.pytree import Make, container
+from ..trace.trace import Trace, tracing
+from ..trace.tracer import Tracer
+from .frozen_containers import changes_of, frozen_kind, refused
+from .guards import READERS, Guard, frozen, sameness
+from .numpy_proxy import outside
+from .traced_globals import Scope, Super, imports
+from .type_proxy import Type
+from .value_kinds import stand_in
+
+
+class World:
+    """One trace's view of everything that is no argument."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.guards: dict[tuple[int, str, str], Guard] = {}
+        self._scopes: dict[int, Scope] = {}
+        self._lifted: dict[int, tuple[Any, Any]] = {}  # the value, kept alive, and what stands for it
+        self._originals: dict[int, tuple[Any, Any]] = {}  # the way back
+        self._outside: dict[int, type] = {}  # the user's classes that were there before
+        self._sealed: dict[int, tuple[Any, dict[str, Any]]] = {}  # and the attributes that they have
+        self._copies: list[tuple[Any, type, list[Any], str]] = []  # containers, and what they hold
+        self._states: list[Guard] = []  # of what has no stand-in to refuse changes
+        self._attributes: list[tuple[Any, dict[str, Any]]] = []  # of functions
+        self._functions: list[tuple[Any, Any, Any, dict[str, Any]]] = []  # code, defaults, defaults of keywords
+        self._cached: dict[tuple[int, str], Any] = {}  # properties that are computed once
+        self._properties: list[
+            tuple[Any, str, str, Any]
+        ] = []  # those of the user's objects: object, name, label, value
+        self._watched: set[int] = set()  # functions
+        self._codes: list[Any] = []
+        self._cells: list[tuple[CellType, Any, Any, str]] = []
+        super_ = functools.partial(Super, self)
+        self._builtins = {**vars(builtins), "__import__": imports(self.lift), "super": super_, "type": Type}
+
+    # reading
+
+    def read(self, holder: Any, key: str, label: str, how: str = "item") -> Any:
+        """holder[key], or its attribute, or a cell's contents, as traced code sees it; the read is guarded."""
+        return self.lift(self.note(holder, key, label, how), label)
+
+    def note(self, holder: Any, key: str, label: str, how: str = "item") -> Any:
+        """The same as it is."""
+        value = READERS[how](holder, key)
+        place = (id(holder), key, how)
+        if place not in self.guards:
+            self.guards[place] = Guard(label, how, holder, key, value)
+        return value
+
+    def watch_for(self, holder: Any, key: str, label: str, how: str, value: Any = None) -> None:
+        """Guards a finding that is no read: that something is not there, or which method it is."""
+        place = (id(holder), key, how)
+        if place not in self.guards:
+            self.guards[place] = Guard(label, how, holder, key, value)
+
+    def watch(self, value: Any, label: str = "") -> Any:
+        """What stands for a value that the trace was given; that it stays as it is, is guarded."""
+        place = (id(value), "", "itself")
+        if type(value) not in PLAIN and type(value) is not Tracer and place not in self.guards:
+            same = sameness(value)
+            if same is not None:
+                self.guards[place] = Guard(label, "itself", value, "", value, same)
+        return self.lift(value, label)
+
+    def watch_state(self, value: Any, label: str) -> None:
+        """Guards all that is in an object, where that can be seen."""
+        try:
+            guard = Guard(label, "itself", value, "state", value, frozen(value))
+        except Exception:
+            return
+        self.guards[id(value), "state", "itself"] = guard
+        self._states.append(guard)
+
+    def lift(self, value: Any, label: str = "") -> Any:
+        """What stands for a value. label: what the user calls it."""
+        kind = type(value)
+        if kind in PLAIN or kind is Tracer:
+            return value
+        if kind is FunctionType:
+            self._watch_function(value)
+        known = self._lifted.get(id(value))
+        if known is not None:
+            return known[1]
+        if id(value) in self._originals:  # a stand-in itself
+            return value
+        found = stand_in(self, value, label or getattr(value, "__name__", kind.__name__))
+        self._remember(value, found)
+        return found
+
+    def _remember(self, value: Any, found: Any) -> None:
+        self._lifted[id(value)] = (value, found)
+        if found is not value:
+            self._originals[id(found)] = (found, value)
+
+    # what stands for what
+
+    stand_for = _remember
+
+    def stand(self, kind: type, made: type, users: list[type]) -> None:
+        """`made` stands for a class; users: those of its bases that are the user's."""
+        self._remember(kind, made)
+        self._outside.update((id(base), base) for base in users)
+
+    def is_outside(self, kind: type) -> bool:
+        """Whether it is a class of the user's that was there before the trace."""
+        return id(kind) in self._outside
+
+    def real(self, found: Any) -> Any:
+        """The user's object that this one stands for, if any."""
+        known = self._originals.get(id(found))
+        return None if known is None else known[1]
+
+    def original(self, found: Any) -> Any:
+        """The value that this stands for, or itself."""
+        known = self._originals.get(id(found))
+        return outside(found) if known is None else known[1]
+
+    def seal(self, found: Any) -> Any:
+        """From now on no attribute of this object can be assigned."""
+        self._sealed[id(found)] = (found, _own(found))
+        if (base := base_of(type(found))) is not None:
+            self.keep(found, base)
+        return found
+
+    def is_sealed(self, found: Any) -> bool:
+        return id(found) in self._sealed
+
+    def keep(self, found: Any, base: type, label: str = "") -> None:
+        """A container must hold at the end of the trace what it holds now."""
+        self._copies.append((found, base, contents(base, found), label))
+
+    def keep_attributes(self, function: Any) -> None:
+        """So must a function keep its attributes."""
+        self._attributes.append((function, {k: v for k, v in vars(function).items() if not k.startswith("_")}))
+
+    def kept(self, real: Any, name: str, label: str, compute: Any) -> Any:
+        """A property of the user's object that is computed once: by Python, and put there when all went well."""
+        place = (id(real), name)
+        if place not in self._cached:
+            with tracing(None):
+                self._cached[place] = compute(real)
+            self._properties.append((real, name, label, self._cached[place]))
+        return self.lift(self._cached[place], label)
+
+    def cached(self, instance: Any, name: str, compute: Any) -> Any:
+        """A property of an object that is computed once."""
+        if not self.is_sealed(instance):
+            found = vars(instance)[name] = compute(instance)
+            return found
+        place = (id(instance), name)
+        if place not in self._cached:
+            self._cached[place] = compute(instance)
+        return self._cached[place]
+
+    # functions
+
+    def root(self, function: Any) -> Any:
+        """The function that is traced, whose attributes only those see who know it by another name."""
+        return self.function(function) if type(function) is FunctionType else self.watch(function)
+
+    def function(self, function: Any) -> Any:
+        """A user's function over a `Scope`; others as they are."""
+        if type(function) is not FunctionType:
+            return self.lift(function)
+        known = self._lifted.get(id(function))
+        if known is not None:
+            return known[1]
+        code = function.__code__
+        if isinstance(function.__globals__, Scope):
+            return function
+        users = is_user_file(code.co_filename)
+        if not users and not any(_holds_users(cell) for cell in function.__closure__ or ()):
+            return function
+        cells = tuple(CellType() for _ in code.co_freevars)
+        scope = self._scope(function.__globals__) if users else function.__globals__
+        copy = FunctionType(code, scope, function.__name__, None, cells or None)
+        self._remember(function, copy)  # before its cells: it may be in one of them
+        for name, cell, new in zip(code.co_freevars, function.__closure__ or (), cells, strict=True):
+            if users or _holds_users(cell):
+                self._fill(name, cell, new, code)
+            else:
+                with contextlib.suppress(ValueError):
+                    new.cell_contents = cell.cell_contents
+        for kind in ("__defaults__", "__kwdefaults__"):
+            if getattr(function, kind):
+                self.note(function, kind, f"{function.__name__}.{kind}", "attribute")
+        copy.__defaults__ = self.lift(function.__defaults__)
+        copy.__kwdefaults__ = function.__kwdefaults__ and {k: self.lift(v) for k, v in function.__kwdefaults__.items()}
+        copy.__qualname__, copy.__module__, copy.__doc__ = function.__qualname__, function.__module__, function.__doc__
+        self._functions.append((copy, copy.__code__, copy.__defaults__, dict(copy.__kwdefaults__ or {})))
+        self._codes.append(code)
+        self.note(function, "__code__", function.__name__, "attribute")
+        return copy
+
+    def _watch_function(self, function: Any) -> None:
+        """Guards the code and the attributes of a helper."""
+        if id(function) in self._watched or not is_user_file(function.__code__.co_filename):
+            return
+        self._watched.add(id(function))
+        if isinstance(function.__globals__, Scope):
+            return
+        label, held = function.__name__, function.__dict__
+        copy = self.function(function)
+        if not held:
+            self.watch_for(function, "", label, "bare")
+        else:
+            self.watch_for(held, "", label, "size", len(held))
+        for key in held:
+            copy.__dict__[key] = self.read(function, key, f"{label}.{key}", "held")
+        self.keep_attributes(copy)
+
+    def _fill(self, name: str, cell: CellType, new: CellType, code: Any) -> None:
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            self.watch_for(cell, name, name, "unbound", _is_unbound)
+            return
+        new.cell_contents = content if name == "__class__" else self.read(cell, name, name, "cell")
+        self._cells.append((new, new.cell_contents, code, name))
+
+    def _scope(self, real: dict[str, Any]) -> Scope:
+        scope = self._scopes.get(id(real))
+        if scope is None:
+            scope = self._scopes[id(real)] = Scope(real, self.read, self._builtins, self._absent)
+        return scope
+
+    def _absent(self, real: dict[str, Any], name: str) -> None:
+        self.watch_for(real, name, name, "no item")
+        if name not in self._builtins:
+            self.watch_for(vars(builtins), name, name, "no item")
+
+    # the end
+
+    def check(self) -> None:
+        """Raises TraceError, at the line, where the traced function assigned to a name outside of it."""
+        for scope in self._scopes.values():
+            scope.check(self._codes)
+        for cell, content, code, name in self._cells:
+            try:
+                same = cell.cell_contents is content
+            except ValueError:
+                same = False
+            if not same:
+                raise TraceError(
+                    f"a traced function cannot assign to the outer function's {name!r}, since later calls would not do "
+                    "it again; return the value instead",
+                    line_of_name([code], ("STORE_DEREF", "DELETE_DEREF"), name),
+                )
+        self._check_objects()
+
+    def _check_objects(self) -> None:
+        """Raises TraceError where something was changed past what refuses that."""
+        changed = [guard.name for guard in self._states if not guard.holds()]
+        changed += [f"an object of {type(x).__name__}" for x, held in self._sealed.values() if not _same(_own(x), held)]
+        for found, base, items, label in self._copies:
+            now = contents(base, found)
+            if len(now) != len(items) or not all(_is(a, b) for a, b in zip(now, items, strict=True)):
+                changed.append(f"the {base.__name__} {label}".rstrip())
+        for function, code, defaults, keywords in self._functions:
+            if function.__code__ is not code or function.__defaults__ is not defaults:
+                changed.append(function.__name__)
+            if not _same(function.__kwdefaults__ or {}, keywords):
+                changed.append(f"the defaults of {function.__name__}")
+        for function, held in self._attributes:
+            now_ = {k: v for k, v in vars(function).items() if not k.startswith("_")}
+            if not _same(now_, held):
+                key = next(k for k in {**now_, **held} if now_.get(k) is not held.get(k))
+                where = line_of_name(self._codes, ("STORE_ATTR", "DELETE_ATTR"), key)
+                refused(f"the attribute {key!r} of {getattr(function, '__name__', 'a partial object')}", where)
+        for label in changed:
+            refused(label)
+        for real, name, label, value in self._properties:
+            real.__dict__[name] = value
+            self.note(real, name, label, "held")
+
+
+def _same(now: dict[str, Any], then: dict[str, Any]) -> bool:
+    return now.keys() == then.keys() and all(now[k] is v for k, v in then.items())
+
+
+def _is(now: Any, then: Any) -> bool:
+    return now is then or (type(now) is type(then) is bytes and now == then)
+
+
+def _own(found: Any) -> dict[str, Any]:
+    """The attributes in an object itself, those in slots too."""
+    held: dict[str, Any] = {}
+    for base in type.mro(type(found)):
+        for name, member in type.__dict__["__dict__"].__get__(base).items():
+            if type(member) is MemberDescriptorType:
+                with contextlib.suppress(AttributeError):
+                    held[name] = member.__get__(found)
+    with contextlib.suppress(AttributeError):
+        held |= object.__getattribute__(found, "__dict__")
+    return held
+
+
+def _is_unbound(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is None and False
+    except ValueError:
+        return True
+
+
+def _holds_users(cell: CellType) -> bool:
+    """Whether a function of a library's has one of the user's in this cell."""
+    try:
+        content = cell.cell_contents
+    except ValueError:
+        return False
+    return type(content) is FunctionType and is_user_file(content.__code__.co_filename)
+
+
+def maker(world: World | None) -> Make:
+    """What makes the containers of the arguments for traced code: nothing can be assigned to them."""
+    if world is None:
+        return container
+
+    def make(kind: type, names: tuple[Any, ...], values: list[Any]) -> Any:
+        if kind is tuple:
+            return tuple(values)
+        of_python = bool(changes_of(kind)) and not is_user_class(kind)
+        return world.seal(container(frozen_kind(kind) if of_python else world.lift(kind), names, values))
+
+    return make
+
+
+def known_names(function: Any) -> list[Guard]:
+    """Guards of the globals that a function names and of its closure: all there is where `Scope` does not work."""
+    function = getattr(function, "__func__", function)
+    if type(function) is not FunctionType:
+        return []
+    scope = function.__globals__
+    found = [Guard(name, "item", scope, name, scope[name]) for name in function.__code__.co_names if name in scope]
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):
+            found.append(Guard(name, "cell", cell, "", cell.cell_contents))
+    return found

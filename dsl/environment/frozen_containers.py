@@ -1,0 +1,134 @@
+"""The user's containers as traced code sees them: copies with what stands for their items, which refuse changes."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict, deque
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..core.errors import TraceError
+from ..core.object_state import base_of
+from ..core.pytree import ORIGINAL
+
+if TYPE_CHECKING:
+    from .environment import World
+
+
+def refused(label: str, line: str | None = None) -> NoReturn:
+    raise TraceError(
+        f"a traced function cannot change {label}, since later calls would not do it again; change a copy, "
+        "or return the value instead",
+        line,
+    )
+
+
+_SEQUENCE = "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse"
+_SET = "add clear discard pop remove update difference_update intersection_update symmetric_difference_update"
+_DICT = "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update"
+# what changes a container
+CHANGES: dict[type, tuple[str, ...]] = {
+    list: (*_SEQUENCE.split(), "sort"),
+    dict: tuple(_DICT.split()),
+    set: (*_SET.split(), "__iand__", "__ior__", "__isub__", "__ixor__"),
+    deque: (*_SEQUENCE.split(), "appendleft", "extendleft", "popleft", "rotate"),
+    bytearray: tuple(_SEQUENCE.split()),
+    OrderedDict: (*_DICT.split(), "move_to_end"),
+    defaultdict: (*_DICT.split(), "__missing__"),
+    Counter: (*_DICT.split(), "subtract", "__iadd__", "__isub__", "__iand__"),
+}
+_ARRAY = (*_SEQUENCE.split(), "byteswap", "frombytes", "fromfile", "fromlist", "fromunicode")
+
+
+def changes_of(kind: type) -> tuple[str, ...]:
+    """The methods that change a container of this kind."""
+    for base in kind.__mro__:
+        if base in CHANGES:
+            return CHANGES[base]
+    return _ARRAY if kind.__module__ == "array" else ()
+
+
+def _label(found: Any, base: type) -> str:
+    return f"the {base.__name__} {getattr(found, 'label', '')}".rstrip()
+
+
+def _refusing(name: str, base: type) -> Any:
+    def method(self: Any, *args: Any, **options: Any) -> NoReturn:
+        refused(_label(self, base))
+
+    method.__name__ = name
+    return method
+
+
+def _plain(kind: type) -> Any:
+    """A way to reduce: copies and pickles are plain containers."""
+
+    def reduce(self: Any, protocol: Any = None) -> Any:
+        return _made, (kind, getattr(self, "default_factory", None), list(fill_of(kind, self)))
+
+    return reduce
+
+
+def _made(kind: type, factory: Any, items: list[Any]) -> Any:
+    base = base_of(kind)
+    if kind is defaultdict:
+        return defaultdict(factory, items)
+    if base is dict:
+        made = kind()
+        made.update(dict(items))
+        return made
+    return kind(items)
+
+
+def fill_of(kind: type, value: Any) -> Any:
+    return value.items() if issubclass(kind, dict) else value
+
+
+_FROZEN: dict[type, type] = {}
+
+
+def frozen_kind(kind: type) -> type:
+    """A subclass of a library's container whose objects refuse to change."""
+    known = _FROZEN.get(kind)
+    if known is None:
+        members: dict[str, Any] = {name: _refusing(name, kind) for name in changes_of(kind)}
+        members |= {ORIGINAL: kind, "label": "", "__reduce_ex__": _plain(kind), "__copy__": _copy, "copy": _copy}
+        if kind in (bytearray,) or kind.__module__ == "array":
+            del members["__reduce_ex__"], members["__copy__"], members["copy"]
+        known = _FROZEN[kind] = type(kind.__name__, (kind,), members)
+    return known
+
+
+def _copy(self: Any) -> Any:
+    kind = vars(type(self))[ORIGINAL]
+    return _made(kind, getattr(self, "default_factory", None), list(fill_of(kind, self)))
+
+
+def fill(world: World, found: Any, value: Any, base: type, label: str) -> Any:
+    """Puts what stands for the items of `value` into `found`."""
+    if base is list:
+        list.extend(found, (world.lift(i, label) for i in value))
+    elif base is dict:
+        factory = getattr(value, "default_factory", None)
+        if factory is not None:
+            found.default_factory = world.lift(factory)
+        source = OrderedDict if isinstance(value, OrderedDict) else dict
+        for key in source.keys(value):
+            source.__setitem__(found, world.lift(key), world.lift(dict.__getitem__(value, key), label))
+    elif base is set:
+        set.update(found, (world.lift(i, label) for i in set.__iter__(value)))
+    elif base is deque:
+        deque.extend(found, (world.lift(i, label) for i in deque.__iter__(value)))
+    return found
+
+
+def blank(made: Any, kind: type, value: Any) -> Any:
+    """An object of a subclass of the container's kind, still empty where its items have to be lifted."""
+    base: Any = base_of(kind)
+    if base.__module__ == "array":
+        return base.__new__(made, value.typecode, value.tobytes())
+    native: Any = next((b for b in (OrderedDict, defaultdict) if issubclass(kind, b)), base)
+    found = native.__new__(made)
+    if base is deque:
+        deque.__init__(found, (), value.maxlen)
+    elif base is bytearray:
+        bytearray.__init__(found, value)
+    return found

@@ -1,0 +1,186 @@
+"""What a trace took from outside of its arguments, as a check that every call makes: is it all as it was?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from keyword import iskeyword
+from operator import is_
+from types import MethodType
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import dtype_of
+from ..array.array import Array
+from ..core.object_state import PLAIN, base_of, contents, state_of
+from ..core.readable import native
+
+Same = Callable[[Any], bool]
+_BY_VALUE = (list, tuple, dict, set, frozenset)  # another one with the same contents is as good
+
+
+class Guard:
+    """One thing that was read, or found missing. how: a key of `READS` or `TESTS`.
+    Arrays and other objects must be the same object, plain data and containers of it equal."""
+
+    __slots__ = ("holder", "how", "key", "name", "same", "strict", "value")
+
+    def __init__(self, name: str, how: str, holder: Any, key: str, value: Any, same: Same | None = None) -> None:
+        """name: what `why()` calls it. same: by default `sameness(value)`."""
+        self.name, self.how, self.holder, self.key, self.value = name, how, holder, key, value
+        self.same = same or (sameness(value) if how in READS else None)
+        self.strict = self.same is not None and type(value) not in PLAIN  # may have changed and be the same object
+
+    def holds(self) -> bool:
+        """Whether it is as it was."""
+        return _written((self,))()
+
+
+def _item(holder: str, key: str) -> str:
+    return f"{holder}[{key!r}]"
+
+
+def _attribute(holder: str, key: str) -> str:
+    return f"{holder}.{key}" if key.isidentifier() and not iskeyword(key) else f"getattr({holder}, {key!r})"
+
+
+READERS: dict[str, Callable[[Any, str], Any]] = {
+    "item": lambda holder, key: holder[key],
+    "attribute": getattr,
+    "held": lambda holder, key: holder.__dict__[key],
+    "cell": lambda holder, key: holder.cell_contents,
+    "variable": lambda holder, key: holder.get(None if key == "None" else 0),
+    "call": lambda holder, key: holder(),
+    "itself": lambda holder, key: holder,
+}
+READS: dict[str, Callable[[str, str], str]] = {  # how the text of a guard reads what it compares
+    "item": _item,
+    "attribute": _attribute,
+    "held": lambda holder, key: _item(f"{holder}.__dict__", key),
+    "cell": lambda holder, key: f"{holder}.cell_contents",
+    "variable": lambda holder, key: f"{holder}.get({key})",
+    "call": lambda holder, key: f"{holder}()",
+    "itself": lambda holder, key: holder,
+}
+TESTS: dict[str, Callable[[str, str, str], str]] = {  # and what it asks where there is nothing to compare
+    "method": lambda holder, key, value: f"{_attribute(holder, key)} == {value}",  # the same function and object
+    "type": lambda holder, key, value: f"{holder}.__class__ is {value}",
+    "no item": lambda holder, key, value: f"{key!r} not in {holder}",
+    "no attribute": lambda holder, key, value: f"not hasattr({holder}, {key!r})",
+    "not held": lambda holder, key, value: f"{key!r} not in {holder}.__dict__",
+    "size": lambda holder, key, value: f"len({holder}) == {value}",
+    "bare": lambda holder, key, value: f"not {holder}.__dict__",
+    "unbound": lambda holder, key, value: f"{value}({holder})",
+}
+
+
+class Guards:
+    """All guards of a trace. `hold()` says whether all hold, by a function written for them."""
+
+    __slots__ = ("hold", "rows")
+
+    def __init__(self, rows: Sequence[Guard]) -> None:
+        self.rows = tuple(sorted(rows, key=lambda row: row.how == "size"))  # what tells least comes last
+        self.hold: Callable[[], bool] = _written(self.rows)
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+    def failed(self) -> str | None:
+        """The name of the first thing that has changed, if any."""
+        return None if self.hold() else next((row.name for row in self.rows if not row.holds()), "something")
+
+
+def _written(rows: Sequence[Guard]) -> Callable[[], bool]:
+    scope: dict[str, Any] = {}
+    checks = []
+    for i, row in enumerate(rows):
+        scope.update({f"h{i}": row.holder, f"v{i}": row.value, f"s{i}": row.same})
+        if row.how in TESTS:
+            checks.append(TESTS[row.how](f"h{i}", row.key, f"v{i}"))
+            continue
+        read = READS[row.how](f"h{i}", row.key)
+        same = f"{read} is v{i}"
+        checks.append(same if row.same is None else f"s{i}({read})" if row.strict else f"({same} or s{i}({read}))")
+    lines = ["def hold():", "    try:", f"        return {' and '.join(checks) or 'True'}"]
+    lines += ["    except Exception:", "        return False"]
+    exec(compile("\n".join(lines), "<kernelgraph guards>", "exec"), scope)
+    hold: Callable[[], bool] = scope["hold"]
+    return hold
+
+
+def sameness(value: Any, above: tuple[int, ...] = ()) -> Same | None:
+    """A predicate that says whether another value is as good as this one is now; None where only itself is.
+
+    above: the identities of the containers that hold the value."""
+    kind = type(value)
+    if kind in PLAIN or issubclass(kind, np.generic):
+        return lambda now: _equal(now, value)
+    if id(value) in above:
+        return None
+    if issubclass(kind, np.ndarray):  # not what says that it is one: a traced value that was kept
+        return _array(value)
+    if kind is Array:
+        memory = value._memory  # another one once the array was assigned to
+        return lambda now: now is value and now._memory is memory
+    if kind is MethodType:
+        return lambda now: type(now) is MethodType and now == value
+    base = base_of(kind)
+    if base is not None:
+        only = None if kind in _BY_VALUE or hasattr(kind, "_fields") else value
+        return _contents(kind, base, only, contents(base, value), (*above, id(value)))
+    return None
+
+
+def _equal(now: Any, then: Any) -> bool:
+    """For plain data; tells 0.0 from -0.0 and 1 from True, and NaN equals itself."""
+    return now is then or (type(now) is type(then) and repr(now) == repr(then))
+
+
+def _array(value: np.ndarray[Any, Any]) -> Same:
+    """An array is read at each call, and must be as it lies; one that is not (text, dates) keeps its contents."""
+    shape, strides, dtype = value.shape, value.strides, value.dtype
+    try:
+        dtype_of(native(dtype))
+    except TypeError:
+        return frozen(value)
+    return lambda now: now is value and now.strides == strides and now.shape == shape and now.dtype == dtype
+
+
+def _contents(kind: Any, base: type, only: Any, items: list[Any], above: tuple[int, ...]) -> Same:
+    """Equal length, and each item as good as it was. only: the one object that will do, if that is so."""
+    nested = [(i, check) for i, x in enumerate(items) if type(x) not in PLAIN and (check := sameness(x, above))]
+    special = {i for i, _ in nested}
+    plain = kind is list or kind is tuple
+
+    def equal(now: Any) -> bool:
+        if type(now) is not kind or (only is not None and now is not only):
+            return False
+        found = now if plain else contents(base, now)
+        if len(found) != len(items):
+            return False
+        if not all(map(is_, found, items)):
+            for i, (a, b) in enumerate(zip(found, items, strict=True)):
+                if a is not b and i not in special and not (type(b) in PLAIN and _equal(a, b)):
+                    return False
+        return all(check(found[i]) for i, check in nested)
+
+    return equal
+
+
+def frozen(value: Any) -> Same:
+    """Whether it is the same object in the same state."""
+    kept: list[Any] = []
+    then = state_of(value, kept)
+
+    def same(now: Any, kept: Any = kept) -> bool:  # the identities in the state stay those of living objects
+        return now is value and bool(state_of(now) == then)
+
+    return same
+
+
+def contents_guard(array: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> Guard:
+    """An array that is no argument must still hold these values: they decided how the trace went on."""
+    data = values.tobytes()
+    name = "the contents of an array that the trace looked at"
+    return Guard(name, "itself", array, "contents", array, lambda now: now.tobytes() == data)

@@ -1,0 +1,583 @@
+"""The user's classes, objects and modules as traced code sees them: read with care, never written.
+
+A class is stood for by a subclass, an object by an empty object of that. Their `__getattribute__` finds attributes as
+Python does, on the class and object behind them: what is there is lifted, and that it is there, or not, is guarded.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator, Mapping
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import TraceError
+from ..core.object_state import PLAIN, base_of, is_user_class
+from ..core.pytree import ORIGINAL
+from ..trace.trace import tracing
+from .frozen_containers import blank, changes_of, fill, refused
+from .traced_globals import Scope
+
+if TYPE_CHECKING:
+    from .environment import World
+
+WORLD = "_kernelgraph_world"
+_MRO = type.__dict__["__mro__"].__get__
+_VARS = type.__dict__["__dict__"].__get__  # past the metaclass's own way
+_SLOTS = (MemberDescriptorType, GetSetDescriptorType)
+
+
+class UserModule:
+    """A module of the user's: what is read from it is traced, and guarded."""
+
+    def __init__(self, world: World, module: ModuleType) -> None:
+        object.__getattribute__(self, "__dict__").update(_world=world, _module=module)
+
+    def __getattribute__(self, name: str) -> Any:
+        held = object.__getattribute__(self, "__dict__")
+        if name in held:
+            return held[name]
+        module, world = held["_module"], held["_world"]
+        names = vars(module)
+        label = f"{module.__name__}.{name}"
+        if name == "__dict__":
+            return Names(world, names, module.__name__)
+        if module is sys and name == "modules":
+            return Names(world, sys.modules, label)
+        value = None if name in names or "__getattr__" not in names else getattr(module, name)  # which may put it there
+        if name in names:
+            found = world.read(names, name, label)
+        else:
+            world.watch_for(names, name, label, "no item")
+            found = world.function(names["__getattr__"])(name) if "__getattr__" in names else getattr(module, name)
+            found = world.lift(found, label) if found is value else found
+        held[name] = found
+        return found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        refused(f"{_module(self).__name__}.{name}")
+
+    def __delattr__(self, name: str) -> None:
+        refused(f"{_module(self).__name__}.{name}")
+
+    def __dir__(self) -> list[str]:
+        return dir(_module(self))
+
+    def __repr__(self) -> str:
+        return repr(_module(self))
+
+
+def _module(found: UserModule) -> ModuleType:
+    module: ModuleType = object.__getattribute__(found, "__dict__")["_module"]
+    return module
+
+
+class Names(Mapping[str, Any]):
+    """The names of a module, or `sys.modules`: each is guarded where it is read."""
+
+    def __init__(self, world: World, names: dict[str, Any], label: str) -> None:
+        self._world, self._names, self._label = world, names, label
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            self._world.watch_for(self._names, name, f"{self._label}[{name!r}]", "no item")
+            raise KeyError(name)
+        return self._world.read(self._names, name, f"{self._label}[{name!r}]")
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        refused(f"{self._label}[{name!r}]")
+
+    def __delitem__(self, name: str) -> None:
+        refused(f"{self._label}[{name!r}]")
+
+    def __iter__(self) -> Iterator[str]:
+        len(self)
+        return iter([*self._names])
+
+    def __len__(self) -> int:
+        self._world.watch_for(self._names, "", self._label, "size", len(self._names))
+        return len(self._names)
+
+
+class Cached:
+    """A function with `functools.lru_cache`: with plain arguments its cache answers, with others it is traced."""
+
+    def __init__(self, world: World, function: Any, label: str) -> None:
+        self._world, self._function, self._label = world, function, label
+        self._calls: dict[Any, Any] = {}
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        if not all(type(x) in PLAIN for x in (*args, *options.values())):
+            return self._world.lift(self._function.__wrapped__)(*args, **options)
+        key = repr((args, options))
+        if key not in self._calls:
+            self._calls[key] = functools.partial(self._function, *args, **options)
+            with tracing(None):
+                self._world.note(self._calls[key], "", self._label, "call")
+        return self._world.lift(self._calls[key](), self._label)
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
+
+    def cache_clear(self) -> None:
+        refused(f"the cache of {self._label}")
+
+
+class Variable:
+    """A context variable."""
+
+    _parts: tuple[World, Any, str]
+
+    def __init__(self, world: World, variable: Any, label: str) -> None:
+        object.__setattr__(self, "_parts", (world, variable, label))
+
+    def get(self, *default: Any) -> Any:
+        world, variable, label = self._parts
+        for other in ("None", "0"):  # one of which is not what it holds
+            world.note(variable, other, label, "variable")
+        return world.lift(variable.get(*default), label)
+
+    def set(self, value: Any) -> None:
+        refused(self._parts[2])
+
+    reset = set
+
+
+# classes
+
+
+class Quiet:
+    """Comes first among the bases of stand-ins: they are nobody's subclasses to the user's `__init_subclass__`."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        if ORIGINAL not in _VARS(cls):
+            super().__init_subclass__(**options)
+
+
+class TracedType(type):
+    """The class of classes that stand for the user's. What is an instance of those is one of these, and they are equal,
+    so that tables by type work."""
+
+    def __getattribute__(cls, name: str) -> Any:
+        return _class_attribute(cls, name)
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        if ORIGINAL in _VARS(cls):
+            refused(f"{_NAME(cls)}.{name}")
+        super().__setattr__(name, value)
+
+    def __delattr__(cls, name: str) -> None:
+        if ORIGINAL in _VARS(cls):
+            refused(f"{_NAME(cls)}.{name}")
+        super().__delattr__(name)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return _checked(cls, super().__instancecheck__, isinstance, instance)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return _checked(cls, super().__subclasscheck__, issubclass, subclass)
+
+    def __eq__(cls, other: object) -> bool:
+        return original_class(cls) is original_class(other)
+
+    def __hash__(cls) -> int:
+        return type.__hash__(original_class(cls))
+
+
+_NAME = type.__dict__["__name__"].__get__
+_asked: set[int] = set()  # classes that are being asked: an abstract class asks its subclasses, stand-ins among them
+
+
+def _checked(cls: type, own: Any, ask: Any, candidate: Any) -> bool:
+    original = _VARS(cls).get(ORIGINAL)
+    if original is None:
+        return bool(own(candidate))
+    if id(cls) in _asked:
+        return False
+    _asked.add(id(cls))
+    try:
+        return bool(ask(candidate, original))
+    finally:
+        _asked.discard(id(cls))
+
+
+def original_class(kind: Any) -> Any:
+    """The class that this one stands for, or itself."""
+    return _VARS(kind).get(ORIGINAL, kind) if isinstance(kind, TracedType) else kind
+
+
+_metaclasses: dict[type, Any] = {type: TracedType}
+
+
+def _metaclass(kind: type) -> Any:
+    if kind not in _metaclasses:
+        _metaclasses[kind] = type(f"Traced{kind.__name__}", (TracedType, kind), {})
+    return _metaclasses[kind]
+
+
+_OWN_WAYS = ("__getattribute__", "__instancecheck__", "__subclasscheck__")
+# what Python keeps in classes
+_PYTHONS = """
+__class__ __mro__ __bases__ __name__ __qualname__ __module__ __doc__ __slots__ __weakref__ __annotations__
+__parameters__ __orig_bases__ __abstractmethods__ __match_args__ __static_attributes__ __firstlineno__
+__dataclass_fields__ __dataclass_params__ _abc_impl __subclasses__ __mro_entries__ __flags__ __basicsize__
+"""
+_AS_IT_IS = frozenset(_PYTHONS.split())
+_NOT_SPECIAL = _AS_IT_IS | {"__new__", "__setattr__", "__delattr__", "__del__", "__dict__"}
+_NOT_SPECIAL |= {"__init_subclass__", "__set_name__", "__class_getitem__"}
+
+
+def traced_class(world: World, kind: type) -> type:
+    """A subclass whose attributes are traced and guarded; the class itself where that cannot be."""
+    users = [base for base in kind.__mro__ if is_user_class(base)] or [kind]
+    if (
+        isinstance(kind, TracedType)
+        or issubclass(kind, (BaseException, type))
+        or any(m.__module__ == "enum" for m in type(kind).__mro__)
+    ):
+        return kind
+    if any(type(v) is FunctionType and isinstance(v.__globals__, Scope) for v in vars(kind).values()):  # made inside
+        return kind
+    above = [*users, *filter(is_user_class, type(kind).__mro__)]
+    if any(type(vars(base).get(name)) is FunctionType for base in above for name in _OWN_WAYS):
+        return kind
+    contents: dict[str, Any] = {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    contents |= {ORIGINAL: kind, WORLD: world, "__doc__": kind.__doc__}
+    for name in dict.fromkeys(name for base in filter(is_user_class, users) for name in vars(base)):
+        if name.startswith("__") and name.endswith("__") and name not in _NOT_SPECIAL:
+            found = _static(kind.__mro__, name)[1]
+            contents[name] = None if found is None else Special(name)  # __hash__ may be None
+    contents |= {name: _refusing(kind, name) for name in changes_of(kind) if hasattr(kind, name)}
+    contents |= {"__getattribute__": _attribute, "__setattr__": _setattr(kind), "__delattr__": _delattr(kind)}
+    if "__getstate__" not in contents and getattr(kind, "__getstate__", None) is getattr(object, "__getstate__", None):
+        contents["__getstate__"] = _getstate
+    if kind is SimpleNamespace:  # whose own methods look into the object
+        contents |= {"__eq__": lambda self, other: vars(self) == vars(other), "__hash__": None}
+        contents["__reduce__"] = lambda self: (SimpleNamespace, (), dict(vars(self)))
+        contents["__repr__"] = lambda self: repr(SimpleNamespace(**vars(self)))
+    if any("__del__" in vars(base) for base in users):
+        contents["__del__"] = lambda self: None
+    try:
+        made: type = type.__new__(_metaclass(type(kind)), kind.__name__, (Quiet, kind), contents)
+    except TypeError:  # a class that cannot have subclasses
+        return kind
+    if getattr(kind, "__abstractmethods__", None):
+        type.__setattr__(made, "__abstractmethods__", kind.__abstractmethods__)  # type: ignore[attr-defined]
+    world.stand(kind, made, users)
+    if is_user_class(type(kind)):
+        world.watch_state(type(kind), type(kind).__name__)
+    for base in filter(is_user_class, users):  # one that gets a `__len__` or the like is another
+        world.watch_for(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
+    return made
+
+
+class Special:
+    """A method such as `__add__`, which Python looks for on the class alone."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return _class_attribute(owner, self._name)
+        return _attribute(instance, self._name, special=True)
+
+
+def _static(mro: tuple[type, ...], name: str) -> tuple[type | None, Any]:
+    """Which class has it, and what; stand-ins have nothing of their own."""
+    for base in mro:
+        held = _VARS(base)
+        if name in held and ORIGINAL not in held and base is not Quiet:
+            return base, held[name]
+    return None, None
+
+
+def _place(mro: tuple[type, ...], kind: type) -> int:
+    """Where the class itself comes, not its stand-in, which is equal to it."""
+    return next(i for i, base in enumerate(mro) if base is kind)
+
+
+def _world(cls: type) -> World:
+    found: World = next(_VARS(base)[WORLD] for base in _MRO(cls) if WORLD in _VARS(base))
+    return found
+
+
+def _holder(world: World, cls: type) -> type:
+    """The first class of the user's that the class stands for, or extends."""
+    found: type = next(base for base in _MRO(cls) if world.is_outside(base))
+    return found
+
+
+def _class_attribute(cls: Any, name: str) -> Any:
+    """cls.name, for a class that stands for a user's or extends one that does."""
+    if name in _AS_IT_IS:
+        return type.__getattribute__(cls, name)
+    world = _world(cls)
+    owner, found = _static(_MRO(cls), name)
+    original = _VARS(cls).get(ORIGINAL)
+    if original is not None and type(original) is not type:
+        meta, above = _static(_MRO(type(original)), name)
+        if meta is not None and is_user_class(meta) and (owner is None or hasattr(type(above), "__set__")):
+            return _of_metaclass(world, cls, original, meta, above, name)
+    if name == "__dict__":
+        if original is None:
+            return _VARS(cls)
+        return world.watch(dict(_VARS(original)), f"{original.__name__}.__dict__")
+    if owner is not None and world.is_outside(owner):
+        return _member(world, owner, found, None, cls, name)
+    if owner is None and original is not None and not hasattr(type, name):
+        world.watch_for(original, name, f"{original.__name__}.{name}", "no attribute")
+    return type.__getattribute__(cls, name)
+
+
+def _of_metaclass(world: World, cls: type, original: type, meta: type, found: Any, name: str) -> Any:
+    """What the user's metaclass has for its classes."""
+    held = world.read(_VARS(meta), name, f"{meta.__name__}.{name}")
+    if isinstance(found, property):
+        return world.lift(found.fget)(cls)
+    if isinstance(found, FunctionType):
+        return MethodType(held, cls)
+    if isinstance(found, classmethod):
+        return MethodType(world.lift(found.__func__), meta)
+    return world.lift(found.__func__) if isinstance(found, staticmethod) else held
+
+
+def _member(world: World, owner: type, found: Any, instance: Any, cls: type, name: str) -> Any:
+    """What a user's class has, for a class (instance is None) or an object of it."""
+    holder = _holder(world, cls)
+    label = f"{holder.__name__}.{name}"
+    kind = type(found)
+    if kind in _SLOTS:
+        return found if instance is None else found.__get__(instance, cls)
+    if kind is classmethod:
+        bound = getattr(holder, name)
+        if type(bound) is MethodType and bound.__self__ is holder:
+            world.watch_for(holder, name, label, "method", bound)
+        return MethodType(world.function(found.__func__), cls)
+    if kind is FunctionType:
+        world.note(holder, name, label, "attribute")
+        return world.function(found) if instance is None else MethodType(world.function(found), instance)
+    if kind is property:
+        world.note(holder, name, label, "attribute")
+        if found.fget is None and instance is not None:
+            raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter")
+        return found if instance is None else world.function(found.fget)(instance)
+    if kind is staticmethod or not hasattr(kind, "__get__"):
+        return world.read(holder, name, label, "attribute")
+    world.note(_VARS(owner), name, label)
+    for base in _MRO(cls)[: _place(_MRO(cls), owner)]:
+        if world.is_outside(base):
+            world.watch_for(_VARS(base), name, label, "no item")
+    if kind is functools.cached_property:
+        return found if instance is None else world.cached(instance, name, world.lift(found.func))
+    if is_user_class(kind):
+        return world.lift(found).__get__(instance, cls)
+    return world.lift(found.__get__(instance, cls), label)
+
+
+# objects
+
+
+def _attribute(self: Any, name: str, special: bool = False) -> Any:
+    """self.name, for an object of a class that stands for a user's or extends one that does."""
+    cls = type(self)
+    world = _world(cls)
+    real = world.real(self)
+    if name == "__class__":
+        return cls
+    owner: Any
+    owner, found = _static(_MRO(cls), name)
+    outside = owner is not None and world.is_outside(owner)
+    if name in _AS_IT_IS or name in ("__reduce__", "__getstate__"):
+        return object.__getattribute__(self, name)
+    if real is None or special:
+        own = not special and _shadowed(self, found, name)
+        if outside and type(found) not in _SLOTS and not own:
+            return _member(world, owner, found, self, cls, name)
+        if owner is None:
+            _missing(world, self, None, name)
+        elif outside and own:
+            world.note(_VARS(owner), name, f"{owner.__name__}.{name}")
+        return object.__getattribute__(self, name)
+    label = f"{type(real).__name__}.{name}"
+    if name == "__dict__":
+        return world.read(real, name, label, "attribute")
+    if type(found) in _SLOTS and owner is not object:
+        return _slot(world, self, real, name, label)
+    if outside and hasattr(type(found), "__set__"):
+        return _member(world, owner, found, self, cls, name)
+    if name in getattr(real, "__dict__", ()):
+        if outside:
+            world.note(_VARS(owner), name, label)
+        return world.read(real, name, label, "attribute" if owner is None else "held")
+    if type(found) is functools.cached_property:
+        return world.kept(real, name, label, found.func)
+    if owner is None:
+        _missing(world, self, real, name)
+        return object.__getattribute__(self, name)
+    if not outside:
+        if hasattr(type(found), "__get__"):
+            return object.__getattribute__(self, name)
+        return world.read(real, name, label, "attribute")
+    if type(found) in (FunctionType, classmethod):
+        bound = getattr(real, name)
+        if type(bound) is MethodType:
+            world.watch_for(real, name, label, "method", bound)
+            return MethodType(world.function(bound.__func__), cls if type(found) is classmethod else self)
+    elif not hasattr(type(found), "__get__"):
+        return world.read(real, name, label, "attribute")
+    elif hasattr(real, "__dict__"):
+        world.watch_for(real, name, label, "not held")
+    return _member(world, owner, found, self, cls, name)
+
+
+def _shadowed(self: Any, found: Any, name: str) -> bool:
+    """Whether an object made inside has an attribute of its own that comes before its class's."""
+    if hasattr(type(found), "__set__"):
+        return False
+    try:
+        return name in object.__getattribute__(self, "__dict__")
+    except AttributeError:
+        return False
+
+
+def _slot(world: World, self: Any, real: Any, name: str, label: str) -> Any:
+    """What a slot of the object holds, if anything."""
+    if hasattr(real, name):
+        return world.read(real, name, label, "attribute")
+    world.watch_for(real, name, label, "no attribute")
+    raise AttributeError(f"{type(real).__name__!r} object has no attribute {name!r}")
+
+
+def _missing(world: World, self: Any, real: Any, name: str) -> None:
+    """Guards that there is no such attribute."""
+    cls = type(self)
+    kind = _holder(world, cls)
+    label = f"{kind.__name__}.{name}"
+    if real is not None and not hasattr(kind, "__getattr__"):
+        world.watch_for(real, name, label, "no attribute")
+        return
+    if real is not None and hasattr(real, "__dict__"):
+        world.watch_for(real, name, label, "not held")
+    for base in _MRO(cls):
+        if world.is_outside(base):
+            world.watch_for(_VARS(base), name, label, "no item")
+
+
+def super_attribute(world: World, kind: type, self: Any, name: str) -> Any:
+    """super(kind, self).name, where the class of `self` stands for a user's, or extends one that does."""
+    cls = self if isinstance(self, type) else type(self)
+    rest = _MRO(cls)[_place(_MRO(cls), kind) + 1 :]
+    owner, found = _static(rest, name)
+    if owner is None or not world.is_outside(owner) or type(found) in _SLOTS:
+        return getattr(super(kind, self), name)
+    for base in rest[: _place(rest, owner)]:
+        if world.is_outside(base):
+            world.watch_for(_VARS(base), name, f"{base.__name__}.{name}", "no item")
+    world.note(_VARS(owner), name, f"{owner.__name__}.{name}")
+    if type(found) is FunctionType:
+        return world.function(found) if self is cls else MethodType(world.function(found), self)
+    if type(found) is classmethod:
+        return MethodType(world.function(found.__func__), cls)
+    if type(found) is property and self is not cls:
+        return world.function(found.fget)(self)
+    return world.lift(found.__func__ if type(found) is staticmethod else found)
+
+
+def _getstate(self: Any) -> Any:
+    """For copies: the attributes as traced code sees them."""
+    cls = type(self)
+    slots = [n for b in _MRO(cls) for n, m in _VARS(b).items() if type(m) is MemberDescriptorType]
+    known = {n: getattr(self, n) for n in slots if hasattr(self, n)}
+    try:
+        held = dict(self.__dict__)
+    except AttributeError:
+        held = {}
+    return (held or None, known) if known else held
+
+
+def _refusing(kind: type, name: str) -> Any:
+    """A method that changes a container."""
+
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        world = _world(type(self))
+        if world.is_sealed(self):
+            refused(f"an object of {kind.__name__}")
+        return _through(world, self, kind, name)(*args, **options)
+
+    method.__name__ = name
+    return method
+
+
+def _setattr(kind: Any) -> Any:
+    def __setattr__(self: Any, name: str, value: Any) -> None:
+        world = _world(type(self))
+        if world.is_sealed(self):
+            refused(f"the attribute {name!r} of an object of {kind.__name__}")
+        _through(world, self, kind, "__setattr__")(name, value)
+
+    return __setattr__
+
+
+def _delattr(kind: Any) -> Any:
+    def __delattr__(self: Any, name: str) -> None:
+        world = _world(type(self))
+        if world.is_sealed(self):
+            refused(f"the attribute {name!r} of an object of {kind.__name__}")
+        _through(world, self, kind, "__delattr__")(name)
+
+    return __delattr__
+
+
+def _through(world: World, self: Any, kind: Any, name: str) -> Any:
+    owner, found = _static(kind.__mro__, name)
+    if owner is not None and type(found) is FunctionType and is_user_class(owner):
+        return MethodType(world.function(found), self)
+    return getattr(kind, name).__get__(self)
+
+
+def refuse_own_ways(kind: type) -> None:
+    """What an object gives that decides on every attribute itself cannot be watched."""
+    raise TraceError(
+        f"an object of the class {kind.__name__}, which has a __getattribute__ of its own, cannot be watched; read "
+        "what is needed outside of the traced function, and pass it as an argument"
+    )
+
+
+def object_in(world: World, value: Any, label: str) -> Any:
+    """A stand-in for an object of the user's; the object itself where its class has none."""
+    kind = type(value)
+    if any(type(vars(b).get("__getattribute__")) is FunctionType and is_user_class(b) for b in kind.__mro__):
+        refuse_own_ways(kind)
+    made = traced_class(world, kind)
+    if made is kind:
+        return value
+    base = base_of(kind)
+    found: Any
+    try:
+        if base is tuple:
+            found = tuple.__new__(made, (world.lift(i, label) for i in tuple.__iter__(value)))
+        elif base is frozenset:
+            found = frozenset.__new__(made, (world.lift(i, label) for i in frozenset.__iter__(value)))
+        elif base is not None:
+            found = blank(made, kind, value)
+        else:
+            found = _native(kind).__new__(made)
+    except TypeError:
+        return value
+    world.stand_for(value, found)
+    return fill(world, found, value, base, label) if base is not None else found
+
+
+def _native(kind: type) -> Any:
+    """The class in C that an object is made by. Raises TypeError for those that hold a value."""
+    found = kind if kind.__module__ == "_thread" else next(b for b in kind.__mro__ if not b.__flags__ & (1 << 9))
+    if found is not object and found.__name__ not in ("SimpleNamespace", "_local"):
+        raise TypeError(found.__name__)
+    return found

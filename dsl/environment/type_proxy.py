@@ -1,0 +1,53 @@
+"""`type` as traced code sees it: of a stand-in it gives the type of what it stands for, as `isinstance` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.pytree import ORIGINAL
+from ..trace.trace import current
+from .proxies import TracedType, original_class
+
+_OURS = __name__.partition(".")[0] + "."
+
+
+class _Meta(type):
+    """Lets `Type` pass for `type` itself."""
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        if cls is Type and len(args) == 1 and not options:
+            return kind_of(args[0])
+        return super().__call__(*args, **options) if cls is not Type else type(*args, **options)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, type) if cls is Type else super().__instancecheck__(instance)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, type) if cls is Type else super().__subclasscheck__(subclass)
+
+    def __getitem__(cls, item: Any) -> Any:
+        return type[item]
+
+    def __repr__(cls) -> str:
+        return repr(type) if cls is Type else super().__repr__()
+
+
+class Type(type, metaclass=_Meta):
+    """Stands for `type` in traced code."""
+
+
+Type.__name__ = Type.__qualname__ = "type"
+
+
+def kind_of(x: Any) -> Any:
+    """What `type(x)` gives outside of a trace, as traced code sees that class."""
+    kind = type(x)
+    if kind in (type, _Meta, TracedType):
+        return Type
+    if issubclass(kind, TracedType):
+        return type.mro(kind)[2]  # the user's metaclass, or ABCMeta
+    if kind.__module__.startswith(_OURS):
+        return vars(kind).get(ORIGINAL) or x.__class__
+    trace = current()
+    stands = original_class(kind) is not kind
+    return kind if trace is None or trace.world is None or stands else trace.world.lift(kind)

@@ -1,0 +1,218 @@
+"""What a traced function may find outside, one row for each kind: what stands for it while tracing.
+
+Each row says which values it is for and how they are read; that they stay as they are is guarded by `guards.sameness`
+(plain data, containers and arrays, wherever they are held), or by what the row's function watches. What stands for
+something that can change refuses to be changed; what has no stand-in is compared with its state in full.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+from types import BuiltinMethodType, FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...compiler.core.types import dtype_of
+from ..core.errors import TraceError, is_user_file
+from ..core.object_state import base_of, is_constant, is_user_class
+from ..core.readable import native
+from ..interop.host_import import is_foreign
+from ..trace.tracer import CAPTURED, Tracer
+from .frozen_containers import blank, fill, frozen_kind
+from .numpy_proxy import Random, inside, is_numpys
+from .proxies import Cached, TracedType, UserModule, Variable, object_in, traced_class
+
+if TYPE_CHECKING:
+    from .environment import World
+
+Applies = Callable[[type, Any], bool]
+StandIn = Callable[["World", Any, str], Any]
+
+
+def _array(world: World, value: Any, label: str) -> Any:
+    """Numbers are an input of the graph, read at each call; text and dates are known, and cannot be written."""
+    try:
+        dtype_of(native(value.dtype))
+    except TypeError:
+        found = value.view()
+        if value.dtype == object:
+            found = np.empty(value.shape, object)
+            found.reshape(-1)[:] = [world.lift(x, label) for x in value.ravel()]
+        found.flags.writeable = False
+        return found
+    return Tracer(world.trace, world.trace.capture(value), CAPTURED)
+
+
+def is_random(kind: type, value: Any) -> bool:
+    """Whether it draws random numbers."""
+    if isinstance(value, (MethodType, BuiltinMethodType)) and is_random(type(value.__self__), None):
+        return True
+    modules = kind.__module__, getattr(value, "__module__", None) or ""
+    return any(isinstance(m, str) and (m == "random" or m.startswith("numpy.random")) for m in modules)
+
+
+def _class(world: World, value: Any, label: str) -> Any:
+    if not is_user_class(value):
+        return value
+    made = traced_class(world, value)
+    if made is value and not isinstance(value, TracedType) and not issubclass(value, BaseException):
+        world.watch_state(value, label)
+    return made
+
+
+_RANDOM = ("numpy.random", "random")
+
+
+def _module(world: World, value: Any, label: str) -> Any:
+    if value.__name__ in _RANDOM:
+        return Random("np.random" if value is np.random else value.__name__)
+    if is_numpys(value):
+        return inside(value)
+    file, name = getattr(value, "__file__", None), value.__name__.partition(".")[0]
+    users = is_user_file(file) if file is not None else name not in sys.stdlib_module_names
+    return UserModule(world, value) if users or value in (sys, importlib) else value
+
+
+def _method(world: World, value: Any, label: str) -> Any:
+    function, owner = world.function(value.__func__), world.watch(value.__self__, label)
+    return value if function is value.__func__ and owner is value.__self__ else MethodType(function, owner)
+
+
+def _native_method(world: World, value: Any, label: str) -> Any:
+    owner = world.watch(value.__self__, label)
+    return value if owner is value.__self__ else getattr(owner, value.__name__)
+
+
+def _partial(world: World, value: Any, label: str) -> Any:
+    func, args, options = (world.read(value, key, label, "attribute") for key in ("func", "args", "keywords"))
+    found = functools.partial(func, *args, **options)
+    for key in value.__dict__:
+        found.__dict__[key] = world.read(value, key, label, "held")
+    world.watch_for(value.__dict__, "", label, "size", len(value.__dict__))
+    world.keep_attributes(found)
+    return found
+
+
+def _view(world: World, value: Any, label: str) -> Any:
+    """A view of a dict, or a mapping that cannot be written."""
+    owner = world.watch(gc.get_referents(value)[0], label)
+    return MappingProxyType(owner) if type(value) is MappingProxyType else getattr(owner, _VIEWS[type(value)])()
+
+
+def _import_module(world: World, value: Any, label: str) -> Any:
+    return lambda name, package=None: world.lift(value(name, package))
+
+
+def _container(world: World, value: Any, label: str) -> Any:
+    """A copy with what stands for its items."""
+    kind, base = type(value), base_of(type(value))
+    if base is tuple or base is frozenset:
+        items = [world.lift(i, label) for i in value]
+        if all(a is b for a, b in zip(items, value, strict=True)):
+            return value
+        return kind._make(items) if hasattr(kind, "_fields") else kind(items)
+    assert base is not None
+    found = blank(frozen_kind(kind), kind, value)
+    world.stand_for(value, found)  # before its items: it may contain itself
+    fill(world, found, value, base, label)
+    found.label = label
+    world.keep(found, base, label)
+    return found
+
+
+def _decorated(world: World, value: Any, label: str) -> Any:
+    """It is traced when it is called; what the user has put on it must stay."""
+    own = {k: v for k, v in vars(value).items() if not k.startswith("_")}
+    world.watch_for(vars(value), "", label, "size", len(vars(value)))
+    for key in own:
+        world.watch(own[key], f"{label}.{key}")
+        world.note(value, key, f"{label}.{key}", "attribute")
+    world.keep_attributes(value)
+    return value
+
+
+def _object(world: World, value: Any, label: str) -> Any:
+    found = object_in(world, value, label)
+    if found is value:
+        return _other(world, value, label)
+    world.watch_for(value, "", label, "type", type(value))
+    return world.seal(found)
+
+
+def _iterator(world: World, value: Any, label: str) -> Any:
+    raise TraceError(
+        f"{label} is a {type(value).__name__}, which would give its next items once, for all calls; make a list of it, "
+        "and pass that"
+    )
+
+
+def _other(world: World, value: Any, label: str) -> Any:
+    """An object of a library's: it must stay in the state that it is in."""
+    if not is_constant(type(value)):
+        world.watch_state(value, label)
+    return value
+
+
+def _is_iterator(kind: type) -> bool:
+    return hasattr(kind, "__next__") and not is_constant(kind)
+
+
+_ITERATORS: tuple[Any, ...] = (
+    type(iter([])),
+    type(iter(())),
+    type(iter({})),
+    map,
+    filter,
+    zip,
+    enumerate,
+    reversed,
+    type(_ for _ in ()),
+)
+_VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+_VIEWS |= {
+    type(OrderedDict().keys()): "keys",
+    type(OrderedDict().values()): "values",
+    type(OrderedDict().items()): "items",
+}
+# classes of Python's own library that are no more than their attributes
+_NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_thread", "_local")}
+_NAMESPACES |= {("collections", name) for name in ("UserDict", "UserList", "UserString", "ChainMap")}
+
+# (what, which values, what stands for them); the first that applies
+KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
+    ("array", lambda kind, value: kind is np.ndarray, _array),
+    ("random numbers", is_random, lambda world, value, label: Random(label)),
+    ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType, lambda w, value, label: inside(value)),
+    ("import_module", lambda kind, value: value is importlib.import_module, _import_module),
+    ("function", lambda kind, value: kind is FunctionType, lambda world, value, label: world.function(value)),
+    ("class", lambda kind, value: isinstance(value, type), _class),
+    ("module", lambda kind, value: kind is ModuleType, _module),
+    ("method", lambda kind, value: kind is MethodType, _method),
+    ("method in C", lambda kind, value: kind is BuiltinMethodType and base_of(type(value.__self__)) is not None,
+     _native_method),
+    ("partial", lambda kind, value: kind is functools.partial, _partial),
+    ("cached function", lambda kind, value: kind is functools._lru_cache_wrapper,
+     lambda world, value, label: Cached(world, value, label)),
+    ("static method", lambda kind, value: kind in (staticmethod, classmethod),
+     lambda world, value, label: type(value)(world.function(value.__func__))),
+    ("decorated function", lambda kind, value: kind.__name__ == "KernelGraph" and hasattr(kind, "_within"), _decorated),
+    ("object", lambda kind, value: is_user_class(kind) or (kind.__module__, kind.__name__) in _NAMESPACES, _object),
+    ("context variable", lambda kind, value: kind.__name__ == "ContextVar" and not is_user_class(kind), Variable),
+    ("view", lambda kind, value: kind is MappingProxyType or kind in _VIEWS, _view),
+    ("container", lambda kind, value: base_of(kind) is not None, _container),
+    ("iterator", lambda kind, value: kind in _ITERATORS or _is_iterator(kind), _iterator),
+    ("array of another library", lambda kind, value: is_foreign(value), lambda world, value, label: value),
+    ("anything else", lambda kind, value: True, lambda w, value, label: _other(w, inside(value), label)),
+)  # fmt: skip
+
+
+def stand_in(world: World, value: Any, label: str) -> Any:
+    """What stands for a value, by the first row that applies."""
+    kind = type(value)
+    return next(make for _, applies, make in KINDS if applies(kind, value))(world, value, label)

@@ -1,0 +1,57 @@
+"""`x.view(dtype)`: the same bytes read as another dtype, by NumPy on the host."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import ArrayType
+from ...compiler.graph.builder import Builder
+from ...compiler.graph.graph import Value
+from ...runtime.core.frozen import dataclass
+from ..core.errors import ShapeError, UnsupportedError
+from ..trace.aliasing import Part, view, whole, written
+from ..trace.dispatch import implements
+from ..trace.memory_layout import StandIn
+from ..trace.operands import checked_dtype
+from ..trace.tracer import Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """The bytes of each element (or of the last axis, where the sizes differ) as another dtype."""
+
+    type: ArrayType
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        if builder.nodes[value.number].type == self.type:
+            return value
+        return builder.host("view", [value], [self.type], dtype=self.type.dtype)[0]
+
+    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+        return whole(Bits(base.type).apply(builder, written(builder, self.apply(builder, base), part)))
+
+    def numpy(self, a: StandIn) -> StandIn | None:
+        try:
+            return a.view(self.type.dtype)
+        except ValueError:  # NumPy refuses it
+            return None
+
+
+@implements(method="view")
+def view_as(x: Tracer, dtype: Any = None, type: Any = None) -> Tracer:
+    """The bytes of `x` as another dtype; without one a view of `x`. Raises ShapeError where they do not fit."""
+    if isinstance(dtype, builtins.type) and issubclass(dtype, np.ndarray):
+        dtype, type = None, dtype
+    if type not in (None, np.ndarray):
+        raise UnsupportedError("x.view(type=...) of another class cannot be traced; leave it out")
+    wanted = x.dtype if dtype is None else checked_dtype(dtype)
+    shape = x.shape
+    if wanted.itemsize != x.dtype.itemsize:
+        length = shape[-1] * x.dtype.itemsize if shape else 0
+        if not shape or length % wanted.itemsize:
+            raise ShapeError(f"the last axis of {x.dtype}{list(shape)} does not come out even as {wanted}")
+        shape = (*shape[:-1], length // wanted.itemsize)
+    return view(x, Bits(ArrayType(shape, wanted)))

@@ -1,0 +1,262 @@
+"""Differences, slopes, integrals and convolutions, in kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import FLOAT64, kind_of
+from ..core.errors import DTypeError, ShapeError
+from ..trace.axes import to_axes, to_axis
+from ..trace.dispatch import implements
+from ..trace.operands import array_of, fresh, to_index
+from ..trace.tracer import TracedNumber, Tracer
+from .cumulative import cumsum
+from .elementwise import apply
+from .host_calls import host_one, known
+from .indexing import getitem
+from .joining import concatenate
+from .products import from_zero
+from .reductions import NO_VALUE, sum
+from .views import broadcast_to, cast, flip, ravel, reshape
+
+FEW = 32  # a convolution with so few weights is one sum of shifted products
+
+
+def _at(axis: int, key: Any) -> tuple[Any, ...]:
+    return (*(slice(None),) * axis, key)
+
+
+@implements(np.diff)
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = NO_VALUE, append: Any = NO_VALUE) -> Tracer:
+    """Differences of neighbours, n times; of booleans `!=`."""
+    x = array_of(a)
+    times = to_index(n, "n")
+    if times < 0:
+        raise ShapeError(f"order must be non-negative but got {times}")
+    if x.ndim == 0:
+        raise ShapeError("diff requires input that is at least one dimensional")
+    if times == 0:
+        return x
+    at = to_axis(axis, x.ndim)
+    edge = (*x.shape[:at], 1, *x.shape[at + 1 :])
+    ends = [None if e is NO_VALUE else array_of(e) for e in (prepend, append)]
+    wide = [None if e is None else e if e.ndim else broadcast_to(e, edge) for e in ends]
+    parts = [part for part in (wide[0], x, wide[1]) if part is not None]
+    x = concatenate(parts, at) if len(parts) > 1 else x
+    op = "not_equal" if x.dtype == np.bool_ else "subtract"
+    for _ in range(times):
+        x = apply(op, x[_at(at, slice(1, None))], x[_at(at, slice(-1))])
+    return x
+
+
+@implements(np.ediff1d)
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tracer:
+    x = ravel(ary)
+    middle = apply("subtract", x[1:], x[:-1])
+    parts = []
+    for part in (to_begin, middle, to_end):
+        if part is not None:
+            array = ravel(part)
+            if not np.can_cast(array.dtype, x.dtype, "same_kind"):
+                raise DTypeError(f"dtype of `to_begin` and `to_end` must be compatible with {x.dtype}")
+            parts.append(cast(array, x.dtype))
+    return concatenate(parts) if len(parts) > 1 else middle
+
+
+@implements(np.trapezoid)
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tracer:
+    """The trapezoidal rule."""
+    values = array_of(y)
+    at = to_axis(axis, values.ndim)
+    step: Any = dx
+    if x is not None:
+        points = array_of(x)
+        step = diff(points, axis=-1 if points.ndim == 1 else axis)
+        if points.ndim == 1:
+            step = reshape(step, (-1,) + (1,) * (values.ndim - 1 - at))
+    pairs = apply("add", values[_at(at, slice(1, None))], values[_at(at, slice(-1))])
+    return sum(apply("divide", apply("multiply", step, pairs), 2.0), at)
+
+
+@implements(np.gradient)
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """Slopes along each axis: central differences inside, one-sided ones at both ends (NumPy's formulas)."""
+    x = array_of(f)
+    axes = to_axes(axis, x.ndim)
+    if kind_of(x.dtype) in "iu":
+        x = cast(x, FLOAT64)
+    if edge_order not in (1, 2):
+        raise ShapeError("'edge_order' greater than 2 not supported")
+    given = varargs * len(axes) if len(varargs) == 1 and _is_number(varargs[0]) else varargs or (1.0,) * len(axes)
+    if len(given) != len(axes):
+        raise ShapeError(f"gradient takes a spacing for each of {len(axes)} axes, got {len(given)}")
+    found = tuple(_slope(x, at, spacing, edge_order) for at, spacing in zip(axes, given, strict=True))
+    return found[0] if len(found) == 1 else found
+
+
+def _is_number(x: Any) -> bool:
+    return type(x) is TracedNumber or np.ndim(x) == 0
+
+
+def _slope(f: Tracer, axis: int, spacing: Any, edge_order: int) -> Tracer:
+    n = f.shape[axis]
+    if n < edge_order + 1:
+        raise ShapeError(
+            f"an axis of length {n} is too short for a gradient: at least edge_order + 1 = {edge_order + 1} are needed"
+        )
+
+    def part(start: int, stop: int | None) -> Tracer:
+        found: Tracer = getitem(f, _at(axis, slice(start, stop)))
+        return found
+
+    def weighted(*terms: tuple[Any, Tracer]) -> Tracer:
+        total = apply("multiply", *terms[0])
+        for weight, x in terms[1:]:
+            total = apply("add", total, apply("multiply", weight, x))
+        return total
+
+    low, high = (part(0, 1), part(1, 2), part(2, 3)), (part(-3, -2), part(-2, -1), part(n - 1, None))
+    if _is_number(spacing):
+        middle = apply("divide", apply("subtract", part(2, None), part(0, -2)), 2.0 * spacing)
+        ends = (spacing, spacing)
+        if edge_order == 2:
+            first = weighted((-1.5 / spacing, low[0]), (2.0 / spacing, low[1]), (-0.5 / spacing, low[2]))
+            last = weighted((0.5 / spacing, high[0]), (-2.0 / spacing, high[1]), (1.5 / spacing, high[2]))
+    else:
+        points = array_of(spacing)
+        if points.shape != (n,):
+            raise ShapeError(f"when 1d, distances must match the length of the axis: {points.shape} against {n}")
+        steps = diff(cast(points, FLOAT64) if kind_of(points.dtype) in "biu" else points)
+        steps = reshape(steps, tuple(-1 if i == axis else 1 for i in range(f.ndim)))
+        one, two = steps[_at(axis, slice(None, -1))], steps[_at(axis, slice(1, None))]
+        middle = weighted(
+            (-two / (one * (one + two)), part(0, -2)),
+            ((two - one) / (one * two), part(1, -1)),
+            (one / (two * (one + two)), part(2, None)),
+        )
+        ends = (steps[_at(axis, slice(0, 1))], steps[_at(axis, slice(-1, None))])
+        if edge_order == 2:
+            one, two = steps[_at(axis, slice(0, 1))], steps[_at(axis, slice(1, 2))]
+            first = weighted(
+                (-(2.0 * one + two) / (one * (one + two)), low[0]),
+                ((one + two) / (one * two), low[1]),
+                (-one / (two * (one + two)), low[2]),
+            )
+            one, two = steps[_at(axis, slice(-2, -1))], steps[_at(axis, slice(-1, None))]
+            last = weighted(
+                (two / (one * (one + two)), high[0]),
+                (-(two + one) / (one * two), high[1]),
+                ((2.0 * two + one) / (two * (one + two)), high[2]),
+            )
+    if edge_order == 1:
+        first = apply("divide", apply("subtract", part(1, 2), part(0, 1)), ends[0])
+        last = apply("divide", apply("subtract", part(n - 1, None), part(n - 2, n - 1)), ends[1])
+    return concatenate([cast(first, f.dtype), cast(middle, f.dtype), cast(last, f.dtype)], axis)
+
+
+@implements(np.unwrap)
+def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.pi) -> Tracer:
+    """Phases without jumps of more than half a period."""
+    x = array_of(p)
+    at = to_axis(axis, x.ndim)
+    period = known(period)
+    steps = diff(x, axis=at)
+    wanted = np.result_type(steps.dtype, period)
+    limit = period / 2 if discont is None else discont
+    high, rest = divmod(period, 2) if wanted.kind in "iu" else (period / 2, 0)
+    folded = apply("add", apply("remainder", apply("subtract", steps, -high), period), -high)
+    if rest == 0:
+        both = apply("logical_and", apply("equal", folded, -high), apply("greater", steps, 0))
+        folded = apply("where", both, cast(array_of(high), folded.dtype), folded)
+    change = apply("subtract", folded, steps)
+    change = apply("where", apply("less", apply("absolute", steps), limit), change.dtype.type(0), change)
+    rest_of = apply("add", x[_at(at, slice(1, None))], cumsum(change, at))
+    return concatenate([cast(x[_at(at, slice(0, 1))], wanted), cast(rest_of, wanted)], at)
+
+
+# convolutions
+
+
+@implements(np.convolve)
+def convolve(a: Any, v: Any, mode: str = "full") -> Tracer:
+    """`sum_j a[k - j] * v[j]`: one kernel for short `v` (or short `a`), else NumPy on the host."""
+    x, weights = _signal(a), _signal(v)
+    if weights.size > x.size:
+        x, weights = weights, x
+    return _convolved(x, weights, _mode(mode), "convolve")
+
+
+@implements(np.correlate)
+def correlate(a: Any, v: Any, mode: str = "valid") -> Tracer:
+    """`sum_n a[n + k] * conj(v[n])`."""
+    x, weights = _signal(a), _signal(v)
+    if array_of(a).ndim == 0 or array_of(v).ndim == 0:
+        raise ShapeError("a correlation is of two arrays of one axis; write np.correlate([a], v)")
+    if weights.size > min(FEW, x.size):
+        return _on_host(x, weights, _mode(mode), "correlate")
+    turned = flip(weights)
+    return _convolved(x, apply("conjugate", turned) if turned.dtype.kind == "c" else turned, _mode(mode), "convolve")
+
+
+def _signal(a: Any) -> Tracer:
+    x = array_of(a)
+    if x.ndim > 1:
+        raise ShapeError(f"object too deep for desired array: a convolution takes one axis, not shape {x.shape}")
+    if x.size == 0:
+        raise ShapeError("a convolution needs at least one element in each array")
+    return reshape(x, (x.size,))
+
+
+def _mode(mode: Any) -> str:
+    if mode not in ("full", "same", "valid"):
+        raise ShapeError(f"mode {mode!r} is none of 'full', 'same', 'valid'")
+    return str(mode)
+
+
+def _on_host(x: Tracer, weights: Tracer, mode: str, name: str) -> Tracer:
+    n, m = max(x.size, weights.size), min(x.size, weights.size)
+    length = {"full": n + m - 1, "same": n, "valid": n - m + 1}[mode]
+    return host_one(name, [x, weights], (length,), mode=mode)
+
+
+def _convolved(x: Tracer, weights: Tracer, mode: str, name: str) -> Tracer:
+    n, m = x.size, weights.size
+    if m > FEW:
+        return _on_host(x, weights, mode, name)
+    wanted = np.result_type(x.dtype, weights.dtype)
+    x, weights = cast(x, wanted), cast(weights, wanted)
+    add = "logical_or" if wanted == np.bool_ else "add"
+    first, last = {"full": (0, n + m - 1), "same": ((m - 1) // 2, (m - 1) // 2 + n), "valid": (m - 1, n)}[mode]
+    inner, end = max(first, m - 1), min(last, n)  # where all weights meet x
+    parts = (
+        [_total(add, (apply("multiply", x[inner - j : end - j], weights[j]) for j in range(m)))] if end > inner else []
+    )
+    if first < inner:
+        parts.insert(0, _edge(x, weights, add, first, inner))
+    if end < last:
+        parts.append(_edge(x, weights, add, end, last))
+    return from_zero(concatenate(parts) if len(parts) > 1 else parts[0])
+
+
+def _edge(x: Tracer, weights: Tracer, add: str, first: int, last: int) -> Tracer:
+    """Elements first..last of the full convolution, where x does not reach all weights."""
+    n, m, zero = x.size, weights.size, x.dtype.type(0)
+    low, high = max(0, first - m + 1), min(n, last)  # of x, what reaches them
+    ends = [broadcast_to(zero, (count,)) for count in (max(0, m - 1 - first), max(0, last - n))]
+    wide = concatenate([ends[0], x[low:high], ends[1]])  # from x[first - m + 1] to x[last - 1]
+    at = fresh(x._trace.builder.index((last - first,), 0), x)
+    terms = []
+    for j in range(m):
+        start = m - 1 - j  # of the window in `wide`; what lies outside of x counts for nothing
+        inside = apply("logical_and", apply("greater_equal", at, j - first), apply("less", at, n + j - first))
+        term = apply("multiply", wide[start : start + last - first], weights[j])
+        terms.append(apply("where", inside, term, zero))
+    return _total(add, terms)
+
+
+def _total(add: str, terms: Iterable[Tracer]) -> Tracer:
+    return reduce(partial(apply, add), terms)

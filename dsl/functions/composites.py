@@ -1,0 +1,181 @@
+"""Elementwise functions and polynomials that are formulas of other rows, so that they fuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import kind_of
+from ..core.errors import DTypeError, ShapeError
+from ..trace.dispatch import implements
+from ..trace.operands import array_of, to_index
+from ..trace.tracer import Tracer
+from .creation import arange, linspace
+from .elementwise import apply
+from .host_calls import host_one, known, written
+from .joining import concatenate
+from .views import atleast_1d, broadcast_to, cast, copy, expand_dims, moveaxis, reshape
+
+
+def _infinite(x: Any, out: Any, negative: bool) -> Tracer:
+    a = array_of(x)
+    if a.dtype.kind == "c":
+        raise DTypeError("this operation is not supported for complex128 values because it would be ambiguous")
+    sign = apply("signbit", a) if kind_of(a.dtype) != "b" else apply("logical_and", a, False)
+    return written(apply("logical_and", apply("isinf", a), sign if negative else apply("logical_not", sign)), out)
+
+
+@implements(np.isposinf)
+def isposinf(x: Any, out: Any = None) -> Tracer:
+    return _infinite(x, out, False)
+
+
+@implements(np.isneginf)
+def isneginf(x: Any, out: Any = None) -> Tracer:
+    return _infinite(x, out, True)
+
+
+@implements(np.isreal)
+def isreal(x: Any) -> Tracer:
+    return apply("equal", array_of(x).imag, 0)
+
+
+@implements(np.iscomplex)
+def iscomplex(x: Any) -> Tracer:
+    return apply("not_equal", array_of(x).imag, 0)
+
+
+@implements(np.fix)
+def fix(x: Any, out: Any = None) -> Tracer:
+    """Rounded towards zero."""
+    return written(apply("trunc", x), out)
+
+
+@implements(np.sinc)
+def sinc(x: Any) -> Tracer:
+    """sin(pi x) / (pi x), and 1 at 0 (NumPy's formula)."""
+    angle = apply("multiply", np.pi, x)
+    tiny = np.finfo(angle.dtype).eps if kind_of(angle.dtype) == "f" else 1e-20
+    angle = apply("where", apply("not_equal", angle, 0), angle, tiny)
+    return apply("divide", apply("sin", angle), angle)
+
+
+@implements(np.i0)
+def i0(x: Any) -> Tracer:
+    """The modified Bessel function of the first kind, order 0; by NumPy on the host."""
+    a = array_of(x)
+    return host_one("i0", [a], a.shape)
+
+
+@implements(np.geomspace)
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Tracer:
+    """Powers of ten of evenly spaced logarithms, times the sign of `start`; the ends exact (NumPy's formula)."""
+    first, last = array_of(start), array_of(stop)
+    count = to_index(num, "num")
+    real = np.result_type(first.dtype, last.dtype, float(count), np.zeros((), dtype or float).dtype)
+    if real.kind == "c":
+        raise DTypeError("np.geomspace of complex numbers cannot be traced; write np.exp(np.linspace(...))")
+    wanted = real if dtype is None else np.dtype(dtype)
+    shape = first._trace.builder.broadcast_shapes("geomspace", [first.shape, last.shape])
+    first, last = (broadcast_to(cast(x, real), shape) for x in (first, last))
+    sign = apply("sign", first)
+    low, high = apply("divide", first, sign), apply("divide", last, sign)
+    exponents = linspace(apply("log10", low), apply("log10", high), count, endpoint)
+    result = apply("power", cast(array_of(10.0), exponents.dtype), exponents)
+    parts = [result]
+    if count:
+        parts = [reshape(low, (1, *shape)), result[1:]]
+        if count > 1 and endpoint:
+            parts = [parts[0], result[1:-1], reshape(high, (1, *shape))]
+    result = apply("multiply", concatenate([cast(p, result.dtype) for p in parts], 0), sign)
+    return cast(moveaxis(result, 0, axis), wanted)
+
+
+# polynomials: coefficients from the highest power down
+
+
+@implements(np.polyval)
+def polyval(p: Any, x: Any) -> Tracer:
+    """Horner's rule."""
+    coefficients = _coefficients(p)
+    at = array_of(x)
+    y = apply("multiply", at, 0) if kind_of(at.dtype) in "biu" else broadcast_to(at.dtype.type(0), at.shape)
+    if at.dtype == np.bool_:
+        y = broadcast_to(np.False_, at.shape)
+    for i in range(coefficients.shape[0]):
+        y = apply("add", apply("multiply", y, at), coefficients[i])
+    return y
+
+
+def _coefficients(p: Any) -> Tracer:
+    x = array_of(p)
+    if x.ndim == 0:
+        raise DTypeError("a polynomial is an array of coefficients, not a number; write [p]")
+    return x
+
+
+def _padded(a: Any, n: int) -> Tracer:
+    x = atleast_1d(array_of(a))
+    return x if x.size == n else concatenate([broadcast_to(x.dtype.type(0), (n - x.size,)), x])
+
+
+def _sum_or_difference(op: str) -> Any:
+    def function(a1: Any, a2: Any) -> Tracer:
+        x, y = atleast_1d(array_of(a1)), atleast_1d(array_of(a2))
+        n = max(x.size, y.size)
+        return apply(op, _padded(x, n), _padded(y, n))
+
+    return function
+
+
+polyadd = implements(np.polyadd)(_sum_or_difference("add"))
+polysub = implements(np.polysub)(_sum_or_difference("subtract"))
+
+
+@implements(np.polyder)
+def polyder(p: Any, m: int = 1) -> Tracer:
+    x = _coefficients(p)
+    times = to_index(m, "m")
+    if times < 0:
+        raise ShapeError("Order of derivative must be positive (see polyint)")
+    for _ in range(times):
+        n = x.size - 1
+        x = apply("multiply", x[:-1], arange(n, 0, -1))
+    return copy(x)
+
+
+@implements(np.polyint)
+def polyint(p: Any, m: int = 1, k: Any = None) -> Tracer:
+    """The integral with constants `k` (0 by default)."""
+    times = to_index(m, "m")
+    if times < 0:
+        raise ShapeError("Order of integral must be positive (see polyder)")
+    constants = [0.0] * times if k is None else known(k)
+    constants = list(constants) if isinstance(constants, (list, tuple)) else [constants]
+    if len(constants) == 1 and times > 1:
+        constants = constants * times
+    if len(constants) < times:
+        raise ShapeError("k must be a scalar or a rank-1 array of length 1 or >m.")
+    x = _coefficients(p)
+    for constant in constants[:times]:
+        divided = apply("divide", x, arange(x.size, 0, -1))
+        x = concatenate([divided, atleast_1d(array_of(constant))])
+    return copy(x)
+
+
+@implements(np.vander)
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tracer:
+    """Columns 1, x, x * x, ... (reversed unless increasing)."""
+    a = array_of(x)
+    if a.ndim != 1:
+        raise ShapeError("x must be a one-dimensional array or sequence.")
+    a = cast(a, np.promote_types(a.dtype, int))
+    count = a.size if N is None else to_index(N, "N")
+    columns = [broadcast_to(a.dtype.type(1), a.shape)]
+    while len(columns) < count:
+        columns.append(a if len(columns) == 1 else apply("multiply", columns[-1], a))
+    columns = columns[:count] if increasing else columns[:count][::-1]
+    if not columns:
+        return broadcast_to(a.dtype.type(0), (a.size, 0))
+    return concatenate([expand_dims(c, -1) for c in columns], -1)

@@ -1,0 +1,200 @@
+"""New arrays inside a trace: constants and indices, never memory of the caller's."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import FLOAT64, INT64
+from ..core.errors import ShapeError
+from ..trace.axes import to_shape
+from ..trace.dispatch import implements
+from ..trace.memory_layout import C, F
+from ..trace.operands import array_of, checked_dtype, fresh, length, operand, to_index, trace_of
+from ..trace.tracer import TracedNumber, Tracer
+from .elementwise import apply
+from .views import broadcast_to, cast, copy, in_order, moveaxis, reshape, result_type
+
+Shape = int | Sequence[int]
+
+
+def full(shape: Shape, fill_value: Any, dtype: Any = None, *, order: str = "C", device: Any = None) -> Tracer:
+    """An array of `shape` filled with one value; dtype defaults to the value's own."""
+    if dtype is None:
+        return copy(broadcast_to(array_of(fill_value), shape), order)
+    builder = trace_of(fill_value).builder
+    wanted = checked_dtype(dtype)
+    if type(fill_value) in (float, complex):
+        fill_value = np.asarray(fill_value)[()]  # cast as arrays are: NaN too
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what has no imaginary part
+        number = builder.cast(builder.value(operand(fill_value), wanted), wanted)
+    value = builder.broadcast(number, to_shape(shape))
+    return Tracer(trace_of(fill_value), value, layout=F if order == "F" else C)
+
+
+def zeros(shape: Shape, dtype: Any = None, *, order: str = "C", device: Any = None) -> Tracer:
+    return full(shape, 0, FLOAT64 if dtype is None else dtype, order=order)
+
+
+def ones(shape: Shape, dtype: Any = None, *, order: str = "C", device: Any = None) -> Tracer:
+    return full(shape, 1, FLOAT64 if dtype is None else dtype, order=order)
+
+
+def empty(shape: Shape, dtype: Any = None, *, order: str = "C", device: Any = None) -> Tracer:
+    """Zeros: what is undefined in NumPy is the same in every run here."""
+    return zeros(shape, dtype, order=order)
+
+
+@implements(np.full_like)
+def full_like(
+    a: Any,
+    /,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> Tracer:
+    x = array_of(a)
+    lengths = x.shape if shape is None else to_shape(shape)
+    found = full(lengths, fill_value, x.dtype if dtype is None else dtype)
+    if order != "C":
+        like = x if len(lengths) == x.ndim else found
+        found._layout = in_order(order, like) if like.shape == lengths else None
+    return found
+
+
+@implements(np.zeros_like)
+def zeros_like(
+    a: Any, /, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Tracer:
+    return full_like(a, 0, dtype, order, shape=shape)
+
+
+@implements(np.ones_like)
+def ones_like(
+    a: Any, /, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Tracer:
+    return full_like(a, 1, dtype, order, shape=shape)
+
+
+@implements(np.empty_like)
+def empty_like(
+    prototype: Any, /, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Tracer:
+    """Zeros, as `empty`."""
+    return full_like(prototype, 0, dtype, order, shape=shape)
+
+
+def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tracer:
+    """start, start + step, ... below stop, each `start + i * step`. The length must be known while tracing."""
+    if stop is None:
+        start, stop = 0, start
+    start, stop, step = _known(start), _known(stop), _known(step)
+    if step == 0:
+        raise ShapeError("arange with step 0 has no end")
+    count = (stop - start) / step
+    if not abs(count) < 2.0**63:
+        raise ShapeError(f"arange from {start} to {stop} by {step}: the maximum allowed size is exceeded")
+    length = max(0, math.ceil(count))
+    whole = all(isinstance(x, int) for x in (start, stop, step))
+    wanted = checked_dtype(dtype) if dtype is not None else INT64 if whole else FLOAT64
+    builder = trace_of().builder
+    computed = INT64 if wanted.kind in "iu" and whole else FLOAT64
+    numbers = fresh(builder.cast(builder.index((length,), 0), computed))
+    # NumPy's own rule: the step is the difference of the first two elements
+    delta = step if whole else (start + step) - start
+    return cast(apply("add", apply("multiply", numbers, delta), start), wanted)
+
+
+def _known(x: Any) -> int | float:
+    """The value of a bound; the trace starts again where it is not known yet."""
+    if isinstance(x, (float, np.floating)):
+        return float(x)
+    return to_index(x, "a bound of arange")
+
+
+@implements(np.linspace)
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
+    """`num` numbers from start to stop, as NumPy computes them: start + i * step, the last one exactly stop."""
+    count = to_index(num, "num")
+    if count < 0:
+        raise ShapeError(f"num={count} must not be negative")
+    first, last = array_of(start), array_of(stop)
+    trace = trace_of(start, stop)
+    weak = (int, float, complex, TracedNumber)  # as Python numbers these have no dtype of their own
+    kinds = (a if type(a) in weak else array_of(a) for a in (start, stop))
+    real = np.result_type(result_type(*kinds), 1.0)
+    wanted = real if dtype is None else checked_dtype(dtype)
+    delta = apply("subtract", cast(apply("multiply", last, 1.0), real), cast(apply("multiply", first, 1.0), real))
+    shape = (count,) + (1,) * delta.ndim
+    i = cast(reshape(fresh(trace.builder.index((count,), 0)), shape), real)
+    divisor = count - 1 if endpoint else count
+    step = apply("divide", delta, length(trace, divisor)) if divisor > 0 else delta
+    result = apply("add", apply("multiply", i, step), cast(first, real))
+    if endpoint and count > 1:
+        result = apply("where", apply("equal", i, length(trace, count - 1)), cast(last, result.dtype), result)
+    if wanted.kind in "iu":
+        result = apply("floor", result)
+    result = moveaxis(cast(result, wanted), 0, axis) if delta.ndim else cast(result, wanted)
+    return (result, step if divisor > 0 else math.nan) if retstep else result
+
+
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tracer:
+    shape = (to_index(n_rows, "n_rows"), to_index(n_rows if n_cols is None else n_cols, "n_cols"))
+    builder = trace_of().builder
+    rows, columns = fresh(builder.index(shape, 0)), fresh(builder.index(shape, 1))
+    return cast(apply("equal", apply("subtract", columns, rows), k), FLOAT64 if dtype is None else dtype)
+
+
+def _triangle(m: Any, k: int, keep_lower: bool) -> Tracer:
+    x = array_of(m)
+    if x.ndim == 0:
+        raise ShapeError("tril and triu need an array of at least one axis")
+    x = x if x.ndim > 1 else broadcast_to(x, 2 * x.shape)  # a row, as often as it is long
+    builder = x._trace.builder
+    distance = apply("subtract", fresh(builder.index(x.shape[-2:], 1)), fresh(builder.index(x.shape[-2:], 0)))
+    keep = apply("less_equal", distance, k) if keep_lower else apply("greater_equal", distance, k)
+    return apply("where", keep, x, x.dtype.type(0))
+
+
+@implements(np.tril)
+def tril(m: Any, k: int = 0) -> Tracer:
+    return _triangle(m, k, True)
+
+
+@implements(np.triu)
+def triu(m: Any, k: int = 0) -> Tracer:
+    return _triangle(m, k, False)
+
+
+@implements(np.meshgrid)
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Tracer, ...]:
+    if indexing not in ("xy", "ij"):
+        raise ShapeError(f"indexing={indexing!r} is neither 'xy' nor 'ij'")
+    arrays = [reshape(array_of(x), (-1,)) for x in xi]
+    n = len(arrays)
+    grids = [reshape(x, tuple(-1 if i == j else 1 for j in range(n))) for i, x in enumerate(arrays)]
+    if indexing == "xy" and n >= 2:
+        grids = [moveaxis(g, 0, 1) for g in grids]
+    if not sparse:
+        shape = trace_of(*xi).builder.broadcast_shapes("meshgrid", [g.shape for g in grids])
+        grids = [broadcast_to(g, shape) for g in grids]
+    return tuple(Tracer(g._trace, g._value, layout=C) if copy else g for g in grids)

@@ -1,0 +1,61 @@
+"""Running sums and products: done by NumPy on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import ShapeError
+from ..trace.axes import to_axis
+from ..trace.dispatch import implements
+from ..trace.operands import checked_dtype
+from ..trace.tracer import Tracer
+from .host_calls import host_one
+from .reductions import _without_nans
+from .views import atleast_1d, ravel
+
+
+def _scan(name: str, a: Any, axis: Any, dtype: Any, out: Any) -> Tracer:
+    x = atleast_1d(a)
+    x, at = (ravel(x), 0) if axis is None else (x, to_axis(axis, x.ndim))
+    return host_one(name, [x], x.shape, out, axis=at, dtype=None if dtype is None else checked_dtype(dtype))
+
+
+@implements(np.cumsum, method=True)
+def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
+    return _scan("cumsum", a, axis, dtype, out)
+
+
+@implements(np.cumprod, method=True)
+def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
+    return _scan("cumprod", a, axis, dtype, out)
+
+
+@implements(np.nancumsum)
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
+    return _scan("cumsum", _without_nans(a, 0), axis, dtype, out)
+
+
+@implements(np.nancumprod)
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
+    return _scan("cumprod", _without_nans(a, 1), axis, dtype, out)
+
+
+def _cumulative(name: str) -> Any:
+    def function(
+        x: Any, /, *, axis: int | None = None, dtype: Any = None, out: Any = None, include_initial: bool = False
+    ) -> Tracer:
+        a = atleast_1d(x)
+        if axis is None and a.ndim != 1:
+            raise ShapeError("For arrays which have more than one dimension ``axis`` argument is required.")
+        at = to_axis(0 if axis is None else axis, a.ndim)
+        shape = tuple(n + (i == at and bool(include_initial)) for i, n in enumerate(a.shape))
+        wanted = None if dtype is None else checked_dtype(dtype)
+        return host_one(name, [a], shape, out, axis=at, dtype=wanted, include_initial=bool(include_initial))
+
+    return function
+
+
+cumulative_sum = implements(np.cumulative_sum)(_cumulative("cumulative_sum"))
+cumulative_prod = implements(np.cumulative_prod)(_cumulative("cumulative_prod"))

@@ -1,0 +1,223 @@
+"""Einstein summation: subscripts and arrays in; products of matrices and fused products with sums out."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import DTypeError, ShapeError
+from ..trace.dispatch import implements
+from ..trace.operands import array_of, checked_dtype, to_index
+from ..trace.tracer import Tracer
+from .elementwise import apply
+from .host_calls import written
+from .products import from_zero, product
+from .reductions import reduce
+from .views import cast, diagonal, reshape, squeeze, transpose
+
+Label = str | int  # a letter, or the position of an axis of the ellipsis, counted from its end
+Term = tuple[Label, ...]
+
+
+@implements(np.einsum)
+def einsum(
+    *operands: Any,
+    out: Any = None,
+    dtype: Any = None,
+    order: str = "K",
+    casting: str = "safe",
+    optimize: Any = False,
+) -> Tracer:
+    """`einsum("ij,jk->ik", a, b)` or `einsum(a, [0, 1], b, [1, 2], [0, 2])`.
+
+    A pair of arrays with axes of their own beside those summed over is one matrix product; anything else is a product
+    and a sum in one kernel. Three and more arrays are taken in pairs, in the order that `np.einsum_path` proposes."""
+    subscripts, given = _arguments(operands)
+    arrays = [array_of(a) for a in given]
+    terms, result = parse(subscripts, [x.shape for x in arrays])
+    lengths = _lengths(terms, arrays)
+    arrays = _converted(arrays, dtype, casting)
+    needed = {*result, *_shared(terms)}
+    parts = [_single(x, term, lengths, needed) for x, term in zip(arrays, terms, strict=True)]
+    for pair in _path(parts, result, lengths):
+        chosen = [parts[i] for i in pair]
+        parts = [p for i, p in enumerate(parts) if i not in pair]
+        while len(chosen) > 1:
+            later = {*result}.union(*(t for _, t in (*parts, *chosen[2:])))
+            chosen = [_pair(*chosen[0], *chosen[1], later), *chosen[2:]]
+        parts.append(chosen[0])
+    ((x, term),) = parts
+    gone = tuple(i for i, label in enumerate(term) if label not in result)
+    if gone:
+        x, term = _sum(x, gone), tuple(label for label in term if label in result)
+    return written(transpose(x, [term.index(label) for label in result]), out)
+
+
+def _shared(terms: Sequence[Term]) -> set[Label]:
+    """Labels of more than one operand."""
+    seen = Counter(label for term in terms for label in set(term))
+    return {label for label, n in seen.items() if n > 1}
+
+
+# subscripts
+
+
+def _arguments(operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+    """The subscripts as text, and the arrays."""
+    if not operands:
+        raise ShapeError("must specify the einstein sum subscripts string and at least one operand")
+    if isinstance(operands[0], str):
+        return operands[0].replace(" ", ""), operands[1:]
+    arrays, lists = list(operands[0::2]), list(operands[1::2])
+    text = ",".join(map(_letters, lists))
+    if len(arrays) > len(lists):
+        return f"{text}->{_letters(arrays[-1])}", arrays[:-1]
+    return text, arrays
+
+
+_ALL_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def _letters(numbers: Any) -> str:
+    """A list of numbers and Ellipsis as text."""
+    found = ["..." if n is Ellipsis else _ALL_LETTERS[to_index(n, "a subscript")] for n in numbers]
+    return "".join(found)
+
+
+def parse(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Term], Term]:
+    """The labels of each operand's axes and of the result's. Raises ShapeError."""
+    inputs, arrow, output = subscripts.partition("->")
+    texts = inputs.split(",")
+    if len(texts) != len(shapes):
+        raise ShapeError(f"einsum {subscripts!r} names {len(texts)} operands, but {len(shapes)} were given")
+    terms = [_term(text, len(shape), subscripts) for text, shape in zip(texts, shapes, strict=True)]
+    dots = max((sum(isinstance(label, int) for label in term) for term in terms), default=0)
+    broadcast: Term = tuple(range(-dots, 0))
+    if not arrow:
+        seen = Counter(label for term in terms for label in term if isinstance(label, str))
+        return terms, (*broadcast, *sorted(label for label, n in seen.items() if n == 1))
+    result = _term(output, len(output.replace("...", "")) + dots * ("..." in output), subscripts)
+    if dots and "..." not in output:
+        raise ShapeError(f"einsum {subscripts!r}: the operands' ellipsis has axes; write '...' in the output as well")
+    known = {label for term in terms for label in term}
+    for label, n in Counter(result).items():
+        if n > 1:
+            raise ShapeError(f"einsum {subscripts!r} has the output label {label!r} twice")
+        if label not in known:
+            raise ShapeError(f"einsum {subscripts!r} has the output label {label!r}, which no operand has")
+    return terms, result
+
+
+def _term(text: str, ndim: int, subscripts: str) -> Term:
+    head, dots, tail = text.partition("...")
+    letters = head + tail
+    if not all(c in _ALL_LETTERS for c in letters):
+        raise ShapeError(f"einsum {subscripts!r}: {text!r} may hold letters and one '...' alone")
+    extra = ndim - len(letters)
+    if extra < 0 or (extra and not dots):
+        raise ShapeError(f"einsum {subscripts!r}: {text!r} names {len(letters)} axes of an array that has {ndim}")
+    return (*head, *range(-extra, 0), *tail)
+
+
+def _lengths(terms: Sequence[Term], arrays: Sequence[Tracer]) -> dict[Label, int]:
+    """The length that each label stands for; 1 gives way to any other."""
+    lengths: dict[Label, int] = {}
+    for term, x in zip(terms, arrays, strict=True):
+        for i, (label, n) in enumerate(zip(term, x.shape, strict=True)):
+            if n != x.shape[term.index(label)]:
+                raise ShapeError(f"einsum: axes {term.index(label)} and {i} of {x.shape} share the label {label!r}")
+            if lengths.setdefault(label, n) == 1:
+                lengths[label] = n
+            elif n not in (1, lengths[label]):
+                raise ShapeError(f"einsum: axes of lengths {lengths[label]} and {n} share the label {label!r}")
+    return lengths
+
+
+def _converted(arrays: Sequence[Tracer], dtype: Any, casting: str) -> list[Tracer]:
+    wanted = np.result_type(*(x.dtype for x in arrays)) if dtype is None else checked_dtype(dtype)
+    for x in arrays:
+        if not np.can_cast(x.dtype, wanted, casting):  # type: ignore[arg-type]
+            raise DTypeError(f"einsum cannot cast {x.dtype} to {wanted} with casting={casting!r}; write x.astype(...)")
+    return [x if x.dtype == wanted else cast(x, wanted) for x in arrays]
+
+
+# operands
+
+
+def _single(x: Tracer, term: Term, lengths: dict[Label, int], needed: Iterable[Label]) -> tuple[Tracer, Term]:
+    """One operand by itself: diagonals where a label comes twice, sums over labels that nobody else has."""
+    wide = tuple(i for i, label in enumerate(term) if x.shape[i] == 1 and lengths[label] != 1)
+    if wide:
+        x, term = squeeze(x, wide), tuple(label for i, label in enumerate(term) if i not in wide)
+    for label in [label for label, n in Counter(term).items() for _ in range(n - 1)]:
+        i = term.index(label)
+        j = term.index(label, i + 1)
+        x = diagonal(x, 0, i, j)
+        term = (*(other for k, other in enumerate(term) if k not in (i, j)), label)
+    gone = tuple(i for i, label in enumerate(term) if label not in set(needed))
+    return (_sum(x, gone), tuple(label for label in term if label in set(needed))) if gone else (x, term)
+
+
+def _sum(x: Tracer, axes: tuple[int, ...]) -> Tracer:
+    return reduce("any", x, axes) if x.dtype == np.bool_ else reduce("sum", x, axes, x.dtype)
+
+
+def _pair(a: Tracer, left: Term, b: Tracer, right: Term, needed: Iterable[Label]) -> tuple[Tracer, Term]:
+    """The product of two operands, summed over the labels of both that nobody needs."""
+    keep = set(needed)
+    batch = [label for label in left if label in right and label in keep]
+    summed = [label for label in left if label in right and label not in keep]
+    own_a, own_b = [label for label in left if label not in right], [label for label in right if label not in left]
+    order = (*batch, *own_a, *own_b)
+    if summed and own_a and own_b:
+        return _matrix_product(a, left, b, right, batch, own_a, own_b, summed), order
+    full = (*order, *summed)
+    product = apply("multiply", _aligned(a, left, full), _aligned(b, right, full))
+    axes = tuple(range(len(order), len(full)))
+    return (_sum(product, axes) if axes else from_zero(product)), order
+
+
+def _aligned(x: Tracer, term: Term, order: Term) -> Tracer:
+    """The operand with its axes in this order, and axes of length 1 for labels that it has not."""
+    moved = transpose(x, [term.index(label) for label in order if label in term])
+    lengths = iter(moved.shape)
+    return reshape(moved, tuple(next(lengths) if label in term else 1 for label in order))
+
+
+def _matrix_product(
+    a: Tracer,
+    left: Term,
+    b: Tracer,
+    right: Term,
+    batch: Sequence[Label],
+    own_a: Sequence[Label],
+    own_b: Sequence[Label],
+    summed: Sequence[Label],
+) -> Tracer:
+    def flat(x: Tracer, term: Term, *groups: Sequence[Label]) -> tuple[Tracer, list[list[int]]]:
+        """x with the batch first, then one axis for each group; and the groups' lengths."""
+        moved = transpose(x, [term.index(label) for group in (batch, *groups) for label in group])
+        sizes = [[x.shape[term.index(label)] for label in group] for group in (batch, *groups)]
+        return reshape(moved, (*sizes[0], *map(math.prod, sizes[1:]))), sizes
+
+    rows, (lead, height, _) = flat(a, left, own_a, summed)
+    columns, (_, _, width) = flat(b, right, summed, own_b)
+    return reshape(product(rows, columns), (*lead, *height, *width))
+
+
+def _path(parts: Sequence[tuple[Tracer, Term]], result: Term, lengths: dict[Label, int]) -> list[tuple[int, ...]]:
+    """Which operands to take together, and in which order; what they make goes to the end of the list."""
+    if len(parts) <= 2:
+        return [tuple(range(len(parts)))]
+    labels = list(dict.fromkeys(label for _, term in parts for label in term))
+    if len(labels) > len(_ALL_LETTERS):
+        return [(0, 1), *((0, len(parts) - 2 - i) for i in range(len(parts) - 2))]
+    letter = dict(zip(labels, _ALL_LETTERS, strict=False))
+    text = ",".join("".join(letter[label] for label in term) for _, term in parts)
+    output = "".join(letter[label] for label in result if label in letter)
+    stand_ins = [np.broadcast_to(np.empty(()), tuple(lengths[label] for label in term)) for _, term in parts]
+    return [tuple(step) for step in np.einsum_path(f"{text}->{output}", *stand_ins, optimize="greedy")[0][1:]]

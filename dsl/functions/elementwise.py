@@ -1,0 +1,371 @@
+"""Rows of the op table on traced values: operators, NumPy's ufuncs with their options, where, clip and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, kind_of, result_type
+from ...compiler.graph.graph import Value
+from ...compiler.ops.table import OPS, UFUNC_PARTS
+from ..core.errors import DTypeError, NumberError, ShapeError, UnsupportedError, nearest
+from ..trace.aliasing import Half, ReadOnly, assign, kept, layout_of, view
+from ..trace.dispatch import (
+    FUNCTIONS,
+    METHODS,
+    SPECIAL,
+    UFUNCS,
+    call_function,
+    check_options,
+    given,
+    implements,
+    public_name,
+    supported_names,
+)
+from ..trace.items import wrapped
+from ..trace.memory_layout import Like, one_way
+from ..trace.operands import array_of, checked_dtype, fresh, fresh_array, operand, trace_of
+from ..trace.tracer import CAPTURED, SCALAR, TracedNumber, Tracer
+
+
+def apply(op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
+    """Row `op` on broadcast arguments of any kind, at least one of them traced."""
+    trace = trace_of(*args)
+    operands = [operand(a) for a in args]
+    try:
+        value = trace.builder.map(op, *operands, dtype=dtype, **attrs)
+    except NumberError as error:
+        value = _out_of_range(op, operands, error)
+    if one_way(value.type):
+        return Tracer(trace, value, None if value.type.shape else SCALAR)
+    return Tracer(trace, value, layout=kept(args))
+
+
+def user_apply(op: str, *args: Any, **attrs: Any) -> Tracer:
+    """`apply` as the user asked for it: where NumPy looks at the value of a number, so does this."""
+    for x in args:
+        if type(x) in SPECIAL:
+            return SPECIAL[type(x)][0](op, *args, **attrs)  # type: ignore[no-any-return]
+    rule = _VALUE_RULES.get(op)
+    replaced = rule(*args) if rule is not None else None
+    return apply(op, *args, **attrs) if replaced is None else replaced
+
+
+def operator_apply(op: str, *args: Any) -> Tracer:
+    """`user_apply` for one of Python's operators, which NumPy gives more fast paths than its functions: the squares of
+    booleans, and the roots of float16 and complex arrays."""
+    x = args[0]
+    if op == "power" and isinstance(x, Tracer) and x._owner != SCALAR and not isinstance(args[1], (Tracer, np.ndarray)):
+        given = args[1]._number if type(args[1]) is TracedNumber else args[1]
+        fast = _FAST_POWERS.get(kind_of(x.dtype), {})
+        if type(given) in (int, float) and (x.dtype != np.bool_ or type(given) is int):
+            if given in fast and given is not args[1]:
+                raise args[1]._need()
+            if given in fast:
+                return apply(fast[given], x)
+            if given is not args[1] and fast:
+                trace_of(x).checks.append(f"{args[1]._name} not in {(*fast,)}")
+    return user_apply(op, *args)
+
+
+# kind of an array -> exponents for which `x ** n` is another row
+_FAST_POWERS: dict[str, dict[float, str]] = {
+    "b": {2: "square"},
+    "f": {0.5: "sqrt"},
+    "c": {-1: "reciprocal", 0.5: "sqrt", 1: "positive", 2: "square"},
+}
+
+
+def _power(x: Any, exponent: Any) -> Tracer | None:
+    """NumPy's fast paths for scalar exponents (-0.0 ** 0.5 is -0.0), and its refusal of negative ones for integers."""
+    traced = type(exponent) is TracedNumber
+    given: Any = exponent._number if traced else exponent
+    if isinstance(exponent, Tracer) or not isinstance(given, (int, float, np.generic)):
+        return None
+    x = array_of(x)
+    number: Any = given
+    whole = kind_of(x.dtype) in "biu" and isinstance(number, (int, np.integer))
+    if traced:  # what follows must hold for every value that the trace serves
+        check = f"{exponent._name} >= 0" if whole else f"{exponent._name} != 0.5"
+        if (number < 0) if whole else (number == 0.5):
+            raise exponent._need()
+        trace_of(exponent).checks.append(check)
+        return None
+    if whole and number < 0 and number >= (np.iinfo(x.dtype).min if kind_of(x.dtype) != "b" else -(2**63)):
+        raise ShapeError("integers to negative integer powers are not allowed; write x.astype(np.float64) ** n")
+    row = None if kind_of(x.dtype) not in "fc" else {0.5: "sqrt", 2: "square"}.get(float(number))
+    if row == "sqrt" and x.dtype not in (FLOAT32, FLOAT64):
+        return None
+    result = None if row is None else apply(row, x)
+    if result is None or result.dtype != apply("power", x, exponent).dtype:
+        return None
+    return result
+
+
+_SCIPY = {"erf": ("erf",), "erfc": ("erfc",), "gammaln": ("lgamma",), "expit": ("sigmoid",)}  # ufuncs of scipy.special
+_VALUE_RULES: dict[str, Callable[..., Tracer | None]] = {"power": _power}
+
+
+def _out_of_range(op: str, operands: list[Any], error: NumberError) -> Value:
+    """NumPy's answer where a Python int does not fit the other's dtype: comparisons have one, for all values alike."""
+    builder = trace_of().builder
+    answers = []
+    for end in ("min", "max"):
+        samples = [_extreme(a.dtype, end) if isinstance(a, Value) else a for a in operands]
+        try:
+            answers.append(OPS[op].numpy(*samples))  # type: ignore[misc]
+        except OverflowError:
+            raise error from None
+    answer = answers[0]
+    if answer != answers[1]:
+        raise error
+    shape = builder.broadcast_shapes(op, [a.shape for a in operands if isinstance(a, Value)])
+    return builder.broadcast(builder.const(answer), shape)
+
+
+def _extreme(dtype: np.dtype[Any], end: str) -> np.ndarray[Any, Any]:
+    return np.array(getattr(np.iinfo(dtype), end) if dtype.kind in "iu" else end == "max", dtype)
+
+
+def call_ufunc(
+    ufunc: np.ufunc,
+    *inputs: Any,
+    out: Any = None,
+    where: Any = True,
+    dtype: Any = None,
+    casting: str = "same_kind",
+    signature: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    **more: Any,
+) -> Any:
+    """`ufunc(*inputs, ...)`; more: what generalised ufuncs take. Several results come as a tuple."""
+    implementation = FUNCTIONS.get(ufunc)
+    outs = out if isinstance(out, tuple) else (out,) * ufunc.nout
+    if implementation is not None:
+        asked = {"out": outs[0], "dtype": dtype, "casting": None if casting == "same_kind" else casting}
+        options = {**more, **{k: v for k, v in asked.items() if v is not None}}
+        check_options(implementation, public_name(ufunc), options)
+        return given(ufunc.__name__, implementation(*inputs, **options), inputs, options)
+    if more:
+        raise ShapeError(f"{public_name(ufunc)} has no argument {next(iter(more))}=; leave it out")
+    parts = UFUNC_PARTS.get(ufunc) or _SCIPY.get(ufunc.__name__)
+    if parts is None:
+        name = public_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__
+        raise UnsupportedError(f"{name} cannot be traced{nearest(name, [*supported_names(), *ELEMENTWISE])}")
+    if dtype is not None or casting != "same_kind" or signature is not None:
+        inputs = _chosen_loop(ufunc, inputs, dtype, casting, signature)
+        dtype = None
+    found = [user_apply(part, *inputs) for part in parts]  # all of them before one is written over an input
+    results = tuple(_masked(result, o, where, casting) for result, o in zip(found, outs, strict=True))
+    return results if len(results) > 1 else results[0]
+
+
+def _chosen_loop(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: Any, casting: str, signature: Any) -> tuple[Any, ...]:
+    """The inputs in the dtypes that NumPy's own choice of loop asks for."""
+    kinds = [_kind(a) for a in inputs]
+    if isinstance(signature, str):
+        signature = tuple(np.dtype(c) for c in signature.replace("->", ""))
+    if signature is None and dtype is not None:
+        signature = (None,) * ufunc.nin + (checked_dtype(dtype),) * ufunc.nout
+    try:
+        chosen: Any = {"casting": casting} if signature is None else {"casting": casting, "signature": signature}
+        loop = ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), **chosen)
+    except TypeError as error:
+        raise DTypeError(f"{error}; convert the arguments with x.astype(...)") from None
+    return tuple(METHODS["astype"](array_of(a), to) for a, to in zip(inputs, loop[: ufunc.nin], strict=True))
+
+
+def _kind(a: Any) -> Any:
+    found = operand(a)
+    if isinstance(found, Value):
+        return found.weak or found.dtype
+    return found.dtype if isinstance(found, np.generic) else np.dtype(bool) if isinstance(found, bool) else type(found)
+
+
+def _masked(result: Tracer, out: Any, where: Any, casting: str) -> Tracer:
+    """The result where `where` holds; elsewhere `out`, or 0 (NumPy leaves it undefined)."""
+    if where is not True:
+        other = out if out is not None else result.dtype.type(0)
+        result = apply("where", where, result, other)
+    if out is None:
+        return result
+    if result.shape != out.shape:
+        result = fresh(result._trace.builder.broadcast(result._value, out.shape), result)
+    return assign(out, result, casting)
+
+
+UFUNCS["__call__"] = call_ufunc  # its methods are in `ufunc_methods`
+
+
+# functions that are no ufuncs
+
+
+def _public(op: str) -> Callable[..., Any]:
+    """Row `op` as a function of its arguments and attributes."""
+
+    def function(*args: Any, **attrs: Any) -> Any:
+        return apply(op, *args, **attrs)
+
+    function.__name__ = op
+    return function
+
+
+@implements(np.where)
+def where(condition: Any, x: Any = None, y: Any = None, /) -> Tracer:
+    """Elements of `x` where the condition holds, else of `y`; of a condition alone, the places where it holds."""
+    if (x is None) != (y is None):
+        raise ShapeError("np.where takes a condition and two choices; write np.where(c, a, b)")
+    if x is None:
+        return call_function(np.nonzero, (condition,), {})  # type: ignore[no-any-return]
+    (first, second), _ = choices(x, y)
+    condition = bool(condition) if type(condition) in (int, float, complex) else condition
+    result = apply("where", condition, first, second)
+    return fresh_array(result._value, condition, x, y)
+
+
+_WEAK = (bool, int, float, complex, TracedNumber)
+
+
+def choices(*given: Any) -> tuple[list[Any], np.dtype[Any]]:
+    """Arrays and Python numbers as NumPy takes them where it chooses among them, and the dtype of what it makes. The
+    numbers have none of their own, and integers that do not fit are taken modulo the dtype's range."""
+    parts = [c if type(c) in _WEAK else array_of(c) for c in given]
+    dtype = result_type(*map(_kind, parts))
+    return [wrapped(p, dtype) for p in parts], dtype
+
+
+@implements(np.clip, method=True)
+def clip(
+    a: Any,
+    a_min: Any = None,
+    a_max: Any = None,
+    out: Any = None,
+    *,
+    min: Any = None,
+    max: Any = None,
+    dtype: Any = None,
+) -> Tracer:
+    """min(max(a, a_min), a_max); None is no bound. Between two bounds for all elements equal zeros keep their sign."""
+    low, high = (a_min if a_min is not None else min), (a_max if a_max is not None else max)
+    kind = array_of(a).dtype
+    if kind.kind in "iu":  # Python integers that bound nothing need not fit
+        low = None if type(low) is int and low <= np.iinfo(kind).min else low
+        high = None if type(high) is int and high >= np.iinfo(kind).max else high
+    if low is None and high is None:
+        result = apply("positive", a)
+    elif high is None:
+        result = apply("maximum", a, low, dtype=dtype)
+    elif low is None:
+        result = apply("minimum", a, high, dtype=dtype)
+    elif all(_size(bound) == 1 for bound in (low, high)) or choices(a, low, high)[1] in HALVES:
+        result = apply("clip", a, low, high, dtype=dtype)
+    else:
+        result = apply("minimum", apply("maximum", a, low, dtype=dtype), high, dtype=dtype)
+    return result if out is None else assign(out, result)
+
+
+def _size(x: Any) -> int:
+    """How many elements an operand has."""
+    return x.size if isinstance(x, Tracer) else int(np.size(x)) if not isinstance(x, TracedNumber) else 1
+
+
+def clipped(a: Any, /, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Any:
+    """min(max(a, min), max); None is no bound. NumPy's `a_min` and `a_max` are other names of the bounds."""
+    low, high = options.pop("a_min", min), options.pop("a_max", max)
+    return np.clip(a, low, high, out=out, **options)
+
+
+@implements(np.round, np.around, method=True)
+def round(a: Any, decimals: int = 0, out: Any = None) -> Tracer:
+    """To even at ties; decimals as NumPy: multiply, rint, divide."""
+    x = array_of(a)
+    kind = kind_of(x.dtype)
+    if decimals == 0 or (kind in "biu" and decimals > 0):
+        result = fresh(x._value, x) if kind in "iu" else _rint(x)
+    elif kind in "biu":
+        raise UnsupportedError("rounding integers to tens is not supported; write x // 10 * 10")
+    else:
+        scale = 10.0 ** abs(decimals)
+        up, down = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
+        result = apply(down, _rint(apply(up, x, scale)), scale)
+    return result if out is None else assign(out, result)
+
+
+def _rint(x: Tracer) -> Tracer:
+    return apply("rint", x)
+
+
+@implements(np.real)
+def real(val: Any) -> Tracer:
+    return _half(array_of(val), "real")
+
+
+@implements(np.imag)
+def imag(val: Any) -> Tracer:
+    return _half(array_of(val), "imag")
+
+
+def _half(x: Tracer, name: str) -> Tracer:
+    """A view of complex numbers; of real ones themselves, or zeros that are read-only."""
+    if x._owner == SCALAR:
+        return apply(name, x)
+    if kind_of(x.dtype) == "c":
+        return view(x, Half(name))
+    return x if name == "real" else view(fresh_array(apply(name, x)._value, x), ReadOnly("x.imag of real numbers"))
+
+
+@implements(np.angle)
+def angle(z: Any, deg: bool = False) -> Tracer:
+    return apply("angle", z, deg=bool(deg))
+
+
+@implements(method="conj")
+@implements(method="conjugate")
+def conj(x: Any) -> Tracer:
+    """Of numbers that are not complex the array itself, where np.conj makes another."""
+    return apply("conjugate", x) if x.dtype.kind == "c" else x
+
+
+@implements(np.isclose)
+def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Tracer:
+    """|a - b| <= atol + rtol * |b|, and equal infinities."""
+    x, y = array_of(a), array_of(b)
+    y = METHODS["astype"](y, np.result_type(y.dtype, 1.0), copy=False)
+    distance = apply("absolute", apply("subtract", x, y))
+    near = apply("less_equal", distance, apply("add", atol, apply("multiply", rtol, apply("absolute", y))))
+    result = apply("logical_or", apply("logical_and", near, apply("isfinite", y)), apply("equal", x, y))
+    if equal_nan:
+        result = apply("logical_or", result, apply("logical_and", apply("isnan", x), apply("isnan", y)))
+    return result
+
+
+@implements(np.nan_to_num)
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tracer:
+    limits = {"nan": nan, "posinf": posinf, "neginf": neginf}
+    if any(isinstance(v, (complex, np.complexfloating)) for v in limits.values()):
+        raise DTypeError("np.nan_to_num puts real numbers in place of NaN and infinities, not complex ones")
+    old = array_of(x)
+    limits = {} if kind_of(old.dtype) in "biu" else limits
+    result = apply("nan_to_num", old, **{k: None if v is None else float(v) for k, v in limits.items()})
+    if not copy and old._owner not in (SCALAR, CAPTURED):
+        return assign(old, result)
+    if result._owner != SCALAR:
+        result._layout = Like((layout_of(old), old._held.type))
+    return result
+
+
+_OWN = {
+    "erf": "The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.",
+    "erfc": "1 - erf(x), without cancellation.",
+    "lgamma": "The logarithm of the absolute value of the gamma function.",
+    "sigmoid": "1 / (1 + exp(-x)), without overflow.",
+    "relu": "max(x, 0).",
+    "gelu": "x * (1 + erf(x / sqrt(2))) / 2; with approximate=True by tanh (Hendrycks and Gimpel, 2016).",
+}
+ELEMENTWISE: dict[str, Callable[..., Any]] = {}  # public name -> function, for the rows that are no NumPy functions
+for _name, _text in _OWN.items():
+    ELEMENTWISE[_name] = _public(_name)
+    ELEMENTWISE[_name].__doc__ = _text

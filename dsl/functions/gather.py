@@ -1,0 +1,333 @@
+"""`x[key]` and `x[key] = value` where the key holds arrays of integers: which elements, and in which shape.
+
+Reading is a load at a computed place inside a kernel, unless the indices are known and few slices hold them; assigning
+is done by NumPy on the host."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ...compiler.graph.builder import Builder
+from ...compiler.graph.graph import Value
+from ...runtime.core.frozen import dataclass
+from ...runtime.interpret.numpy_calls import ARRAY
+from ..core.errors import IndexingError, ShapeError, TraceError, UnsupportedError
+from ..trace.aliasing import Part, as_dtype, assign, store, view
+from ..trace.concrete_values import known_value
+from ..trace.dispatch import METHODS
+from ..trace.memory_layout import StandIn
+from ..trace.operands import array_of, fresh, fresh_array
+from ..trace.tracer import SCALAR, TracedNumber, Tracer
+from .host_calls import host_one
+
+Shape = tuple[int, ...]
+
+
+MANY = 4096  # up to so many indices are looked at while tracing
+MANY_RUNS = 8  # up to so many slices are joined
+
+
+def index_array(entry: Any) -> Any:
+    """An entry of a key as integers: a NumPy array where they are known, else a traced one, or an int; None where it is
+    nothing of the kind. Known booleans become the places of True. Raises IndexingError, UnsupportedError."""
+    if isinstance(entry, range):
+        entry = list(entry)
+    if not isinstance(entry, (list, tuple, Tracer, np.ndarray)):
+        return None
+    known: Any = fixed_array(entry)
+    if known is not None and known.size == 0 and not isinstance(entry, (Tracer, np.ndarray)):
+        known = known.astype(np.intp)
+    entry = entry if known is not None else array_of(entry)
+    dtype = entry.dtype if known is None else known.dtype
+    if dtype == np.bool_:
+        if known is None:
+            raise UnsupportedError(
+                "indexing with booleans gives a shape that depends on data; write np.where(mask, x, 0), "
+                "or a reduction with where=mask"
+            )
+        return known.nonzero() if known.ndim else None
+    if dtype.kind not in "iu":
+        raise IndexingError(f"arrays used as indices must be of integer (or boolean) type, not {dtype}")
+    if known is not None:
+        return int(known) if known.ndim == 0 and is_scalar(entry) else np.asarray(known)
+    if entry.ndim == 0:
+        try:
+            found = operator.index(entry)
+            return found if is_scalar(entry) else np.asarray(found)
+        except TraceError:
+            pass
+    return array_of(entry)
+
+
+def is_scalar(entry: Any) -> bool:
+    """Whether NumPy has a number there, with which it indexes as with an int, and not an array of no axis."""
+    return isinstance(entry, np.generic) or (isinstance(entry, Tracer) and entry._owner == SCALAR)
+
+
+def fixed_array(x: Any) -> np.ndarray[Any, Any] | None:
+    """The value of a list of numbers, or of an array that is the same in every call."""
+    if isinstance(x, (list, tuple)) and not any(type(i) in (Tracer, TracedNumber) for i in x):
+        return np.asarray(x)
+    return fixed_value(array_of(x))
+
+
+def fixed_value(x: Tracer) -> np.ndarray[Any, Any] | None:
+    """The value of a small array that is the same in every call."""
+    trace = x._trace
+    nodes = trace.builder.nodes
+    todo, seen = [x._value.number], set()
+    if x.size > MANY:
+        return None
+    while todo:
+        number = todo.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        node = nodes[number]
+        fixed = node.op == "input" and trace.captured_at.get(number) in trace.constants
+        if node.type.size > MANY or (node.op in ("number", "input") and not fixed):
+            return None
+        todo.extend(node.args)
+    return known_value(trace, x._value)
+
+
+def is_gathered(keys: list[Any]) -> bool:
+    """Whether an entry is an array of integers."""
+    return any(_is_array(k) for k in keys)
+
+
+def runs(numbers: list[int]) -> list[slice]:
+    """The numbers, none of them negative, as slices one after another: of one step, or of steps 1 and -1."""
+    steps = {b - a for a, b in pairwise(numbers)}
+    if len(steps) == 1 and 0 not in steps:
+        return [_slice(numbers[0], numbers[-1], steps.pop())]
+    found = []
+    at = 0
+    while at < len(numbers):
+        step = numbers[at + 1] - numbers[at] if at + 1 < len(numbers) else 1
+        step = step if step in (1, -1) else 1
+        end = at + 1
+        while end < len(numbers) and numbers[end] - numbers[end - 1] == step:
+            end += 1
+        found.append(_slice(numbers[at], numbers[end - 1], step))
+        at = end
+    return found
+
+
+def _slice(first: int, last: int, step: int) -> slice:
+    stop = last + (1 if step > 0 else -1)
+    return slice(first, stop if stop >= 0 else None, step)
+
+
+def gather(x: Tracer, keys: list[Any]) -> Tracer:
+    """x[keys]; the keys have one entry for each axis (Ellipsis stands for none), and arrays of integers among them."""
+    joined = _joined(x, keys)
+    if joined is not None:
+        return joined
+    builder = x._trace.builder
+    shape, at, together = _result(x, keys)
+    part = METHODS["__getitem__"](x, tuple(slice(None) if _is_array(k) else k for k in keys if k is not None))
+    indices: list[Value] = []
+    numbers = all(is_scalar(k) for k in keys if _is_array(k))
+    axes: list[int] = []
+    rest: list[int] = []
+    checked, made = False, 0  # made: axes of the result so far, but for `together`
+    for entry in keys:
+        if _is_array(entry):
+            axis, known = len(axes) + len(rest), not isinstance(entry, Tracer)
+            index = array_of(_in_range(entry, part.shape[axis], axis) if known else entry)
+            value = builder.reshape(index._value, (*index.shape, *(1,) * (len(shape) - at - together)))
+            indices.append(value)
+            axes.append(axis)
+            checked = checked or not known
+        elif entry is None or isinstance(entry, slice):
+            if entry is not None:
+                rest.append(made if made < at else made + together)
+            made += 1
+    if numbers and (shape or Ellipsis in [k for k in keys if not _is_array(k)]) and x._owner != SCALAR:
+        return view(part, Lookup(tuple(indices), tuple(axes), tuple(rest), shape))
+    return fresh(looked_up(part, indices, axes, rest, shape, checked), x)
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A view at computed integers along some axes, which vanish. rest: where the other axes are in `shape`, which may
+    have new ones of length 1 beside them."""
+
+    indices: tuple[Value, ...]
+    axes: tuple[int, ...]
+    rest: tuple[int, ...]
+    shape: Shape
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        return _loaded(builder, value, self.indices, self.axes, self.rest, self.shape, True)
+
+    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+        value, starts, steps = part
+        rest = iter(self.rest)
+        places = [None if axis in self.axes else next(rest) for axis in range(len(base.shape))]
+        region = [n if i is None else value.shape[i] for i, n in zip(places, base.shape, strict=True)]
+        first = [0 if i is None else starts[i] for i in places]
+        each = [1 if i is None else steps[i] for i in places]
+        narrow = builder.reshape(value, [1 if i is None else value.shape[i] for i in places])
+        chosen = None
+        for index, axis in zip(self.indices, self.axes, strict=True):
+            n = base.shape[axis]  # a load finds the place of a negative index, and whether it is in range
+            place = builder.gather(builder.index((n,), 0), [builder.reshape(index, ())], [0], [], ())
+            here = builder.map("equal", builder.index(region, axis), place)
+            chosen = here if chosen is None else builder.map("logical_and", chosen, here)
+        assert chosen is not None
+        old = builder.slice(base, first, each, region)
+        return builder.map("where", chosen, builder.broadcast(narrow, region), old), tuple(first), tuple(each)
+
+    def numpy(self, a: StandIn) -> StandIn | None:
+        found = a[tuple(0 if axis in self.axes else slice(None) for axis in range(a.ndim))]
+        return np.expand_dims(found, tuple(i for i in range(len(self.shape)) if i not in self.rest))
+
+
+def looked_up(
+    x: Tracer, indices: Sequence[Value], axes: Sequence[int], rest: Sequence[int], shape: Shape, checked: bool
+) -> Value:
+    """`Builder.gather`. Raises IndexingError where every index is out of range."""
+    return _loaded(x._trace.builder, x._value, indices, axes, rest, shape, checked)
+
+
+def _loaded(
+    builder: Builder,
+    value: Value,
+    indices: Sequence[Value],
+    axes: Sequence[int],
+    rest: Sequence[int],
+    shape: Shape,
+    checked: bool,
+) -> Value:
+    empty = [axis for axis in axes if value.shape[axis] == 0]
+    if empty and 0 not in shape:
+        raise IndexingError(f"no index is in range along axis {empty[0]}, which has size 0")
+    if empty:
+        return builder.broadcast(builder.const(0, value.dtype), shape)
+    return builder.gather(value, indices, axes, rest, shape, checked)
+
+
+def _is_array(entry: Any) -> bool:
+    return isinstance(entry, (Tracer, np.ndarray))
+
+
+def _slices(x: Tracer, keys: list[Any]) -> tuple[int, np.ndarray[Any, Any], list[list[Any]]] | None:
+    """Where a known array is the only index: its place among the keys, its numbers, and the keys with each of a few
+    slices in its place; else None."""
+    keys = [k for k in keys if k is not Ellipsis]
+    places = [i for i, k in enumerate(keys) if k is not None and not isinstance(k, slice)]
+    at = places[0]
+    index = keys[at]
+    if len(places) != 1 or type(index) is not np.ndarray:
+        return None
+    axis = sum(k is not None for k in keys[:at])
+    index = _in_range(index, x.shape[axis], axis)
+    parts = runs(index.ravel().tolist())
+    return (at, index, [[*keys[:at], part, *keys[at + 1 :]] for part in parts]) if len(parts) <= MANY_RUNS else None
+
+
+def _joined(x: Tracer, keys: list[Any]) -> Tracer | None:
+    """x[keys] as a few slices put together, where that can be."""
+    found = _slices(x, keys)
+    if found is None:
+        return None
+    at, index, parts = found  # every key before that place makes one axis
+    getitem = METHODS["__getitem__"]
+    if not parts:
+        parts = [[slice(0, 0) if i == at else k for i, k in enumerate(k for k in keys if k is not Ellipsis)]]
+    values = [getitem(x, tuple(part))._value for part in parts]
+    builder = x._trace.builder
+    joined = builder.concat(values, at)
+    shape = joined.shape
+    return fresh(builder.reshape(joined, (*shape[:at], *index.shape, *shape[at + 1 :])), x)
+
+
+def _in_range(index: np.ndarray[Any, Any], n: int, axis: int) -> np.ndarray[Any, Any]:
+    outside = (index < -n) | (index >= n)
+    if outside.any():
+        raise IndexingError(f"index {index[outside][0]} is out of bounds for axis {axis} with size {n}")
+    return np.where(index < 0, index + n, index).astype(np.intp)
+
+
+def nonempty(x: Tracer, assigned: bool) -> None:
+    """Raises IndexingError where elements are assigned to an array that has none."""
+    if assigned and not x.size:
+        raise IndexingError(f"no index is in range: the array of shape {x.shape} is empty")
+
+
+def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
+    """x[keys] = value, in place; of an index that comes twice the last value stays."""
+    shape, key, arrays = _plan(x, keys)
+    new = fresh_array(as_dtype(value, x), x)
+    excess = max(len(new.shape) - len(shape), 0)
+    fits = all(n == 1 for n in new.shape[:excess])
+    builder = x._trace.builder
+    if not fits or builder.broadcast_shapes("assignment", [new.shape[excess:], shape]) != shape:
+        raise ShapeError(f"a value of shape {new.shape} cannot be assigned to a part of shape {shape}")
+    nonempty(x, 0 not in shape)
+    found = _slices(x, keys)
+    if found is None or found[1].ndim != 1 or len(set(found[1].tolist())) < found[1].size:
+        assign(x, host_one("setitem", [x, *arrays, new], x.shape, dtypes=[x.dtype], key=key))
+        return
+    at, _, parts = found
+    small = builder.reshape(new._value, new.shape[excess:])
+    wide = fresh_array(builder.broadcast(small, shape), x)
+    start = 0
+    for part in parts:
+        target = METHODS["__getitem__"](x, tuple(part))
+        end = start + target.shape[at]
+        store(target, METHODS["__getitem__"](wide, (*(slice(None),) * at, slice(start, end))))
+        start = end
+
+
+def _result(x: Tracer, keys: list[Any]) -> tuple[Shape, int, int]:
+    """The shape of x[keys], and which of its axes, from where and how many, the indices make."""
+    shape, at, together = _shapes(x, keys)
+    return (*shape[:at], *together, *shape[at:]), at, len(together)
+
+
+def _plan(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[Any, ...], list[Tracer]]:
+    """The shape of x[keys], the key as an option of a host call, and its arrays."""
+    key = [
+        (k.start, k.stop, k.step)
+        if isinstance(k, slice)
+        else ARRAY
+        if _is_array(k)
+        else k
+        if k is None or k is Ellipsis
+        else int(k)
+        for k in keys
+    ]
+    return _result(x, keys)[0], tuple(key), [array_of(k) for k in keys if _is_array(k)]
+
+
+def _shapes(x: Tracer, keys: list[Any]) -> tuple[Shape, int, Shape]:
+    """The shape that what is no index gives x[keys], where in it those come that the indices make together, and these.
+    Raises IndexingError for known indices that are out of range."""
+    builder = x._trace.builder
+    together = builder.broadcast_shapes("indexing", [k.shape for k in keys if _is_array(k)])
+    shape: list[int] = []
+    places: list[int] = []  # of the entries that are indices
+    first, axis = -1, 0
+    for place, entry in enumerate(keys):
+        if entry is None or entry is Ellipsis:
+            shape += [1] if entry is None else []
+            continue
+        n = x.shape[axis]
+        axis += 1
+        if isinstance(entry, slice):
+            shape.append(len(range(*entry.indices(n))))
+            continue
+        if not isinstance(entry, Tracer):
+            _in_range(np.asarray(entry), n, axis - 1)
+        first = len(shape) if first < 0 else first
+        places.append(place)
+    adjacent = places[-1] - places[0] + 1 == len(places)
+    return tuple(shape), first if adjacent else 0, together

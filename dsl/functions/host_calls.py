@@ -1,0 +1,85 @@
+"""Calls that NumPy does on the host, each one task: arrays and options in, traced results out.
+
+The rule of a function gives the shapes of its results. Their dtypes are NumPy's own, found by calling the function on
+arrays of one element; the real computation never runs while tracing.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import ArrayType
+from ...runtime.interpret.numpy_calls import HOST
+from ..core.errors import DTypeError, ShapeError
+from ..trace.aliasing import assign
+from ..trace.operands import array_of, fresh
+from ..trace.tracer import TracedNumber, Tracer
+
+Shape = tuple[int, ...]
+Tiny = tuple[tuple[Shape, np.dtype[Any]], ...]
+
+
+def host(
+    function: str,
+    arrays: Sequence[Any],
+    shapes: Sequence[Shape],
+    dtypes: Sequence[Any] | None = None,
+    tiny: Sequence[Shape] | None = None,
+    **options: Any,
+) -> list[Tracer]:
+    """What row `function` of the table of host calls gives: one array for each of `shapes`.
+
+    dtypes: the results', where they are known. tiny: shapes on which the function can be asked for its dtypes, where
+    one element for each argument will not do. Raises DTypeError, ShapeError where NumPy refuses those."""
+    inputs = [array_of(a) for a in arrays]
+    given = {k: v for k, v in options.items() if v is not None}
+    if dtypes is None:
+        small = tuple((1,) * x.ndim for x in inputs) if tiny is None else tuple(tiny)
+        kinds = tuple((s, x.dtype) for s, x in zip(small, inputs, strict=True))
+        dtypes = _answers(function, kinds, tuple(sorted(given.items())))
+    types = [ArrayType(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    builder = inputs[0]._trace.builder
+    values = builder.host(function, [x._value for x in inputs], types, **given)
+    return [fresh(value, *inputs) for value in values]
+
+
+def host_one(function: str, arrays: Sequence[Any], shape: Shape, out: Any = None, **options: Any) -> Tracer:
+    """`host` of a function with one result, written to `out` if that is given."""
+    (result,) = host(function, arrays, [shape], **options)
+    return written(result, out)
+
+
+def written(result: Tracer, out: Any) -> Tracer:
+    """The result, or `out` with the result in it."""
+    return result if out is None else assign(out, result)
+
+
+def known(x: Any) -> Any:
+    """The value of an option that may be a number of the call: the trace starts again where it is not known yet."""
+    if type(x) is TracedNumber:
+        raise x._need()
+    if isinstance(x, Tracer):
+        return x._known("cannot be an option of a NumPy function", "pass it as a Python number").tolist()
+    if isinstance(x, (list, tuple)):
+        return type(x)(known(i) for i in x)
+    return x
+
+
+@lru_cache(4096)
+def _answers(function: str, arrays: Tiny, options: tuple[tuple[str, Any], ...]) -> tuple[np.dtype[Any], ...]:
+    """The dtypes of the results for arrays of these shapes and dtypes, all of ones."""
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            results = HOST[function](*(np.ones(shape, dtype) for shape, dtype in arrays), **dict(options))
+    except TypeError as error:
+        raise DTypeError(f"np.{function}: {error}; convert the arguments with x.astype(...)") from None
+    except (ValueError, np.linalg.LinAlgError) as error:
+        raise ShapeError(f"np.{function}: {error}") from None
+    every = results if isinstance(results, tuple) else (results,)
+    return tuple(np.asarray(r).dtype for r in every)

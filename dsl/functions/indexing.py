@@ -1,0 +1,244 @@
+"""`x[key]` and `x[key] = value`: integers, slices with any step, None and Ellipsis; and assignment through masks."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from ...runtime.interpret.numpy_calls import ARRAY
+from ..core.errors import DTypeError, IndexingError, ShapeError, TraceError, UnsupportedError
+from ..trace.aliasing import Reshape, Slice, as_dtype, assign, store, view
+from ..trace.concrete_values import settled_value
+from ..trace.dispatch import METHODS, implements
+from ..trace.items import wrapped
+from ..trace.operands import array_of, fresh, fresh_array
+from ..trace.tracer import Tracer, check_alive
+from .elementwise import apply, choices
+from .gather import MANY, gather, index_array, is_gathered, scatter
+from .host_calls import host_one
+from .masked_values import for_mask, masked
+
+_SIMPLE = frozenset({int, slice})
+_PLAIN = frozenset({int, slice, type(None), type(Ellipsis)})  # keys that are no arrays
+
+
+@implements(method="__getitem__")
+def getitem(x: Tracer, key: Any) -> Tracer:
+    """Integers, slices with any step, None and Ellipsis; arrays of integers, see `gather`; a mask, see
+    `masked_values`."""
+    check_alive(x)
+    keys = key if isinstance(key, tuple) else (key,)
+    plain = _PLAIN.issuperset(map(type, keys))
+    if not plain:
+        found = _through_mask(x, keys)
+        if found is not None:
+            return masked(*found)  # type: ignore[return-value]
+    every = _expand(keys, x)
+    if not plain and is_gathered(every):
+        numbers = _numbers(every)
+        if is_gathered(numbers):
+            return gather(x, numbers)
+        chosen = getitem(x, (*numbers, Ellipsis) if _has_dots(keys) else (*numbers,))  # arrays of no axis: a copy
+        return fresh(chosen._value, x)
+    starts, steps, lengths, shape = [], [], [], []
+    axis = 0
+    lengths_of_x = x.shape
+    for entry in every:
+        if entry is None:
+            shape.append(1)
+            continue
+        n = lengths_of_x[axis]
+        if isinstance(entry, slice):
+            start, stop, step = _slice(entry, n)
+            length = len(range(start, stop, step))
+            starts.append(start if length else 0)
+            steps.append(step)
+            lengths.append(length)
+            shape.append(length)
+        else:
+            i = operator.index(entry)
+            if not -n <= i < n:
+                raise IndexingError(f"index {i} is out of bounds for axis {axis} with size {n}")
+            starts.append(i % n)
+            steps.append(1)
+            lengths.append(1)
+        axis += 1
+    if not shape and not _has_dots(keys):  # NumPy makes a scalar
+        builder = x._trace.builder
+        return fresh(builder.reshape(builder.slice(x._value, starts, steps, lengths), ()), x)
+    look = Slice(tuple(starts), tuple(steps), tuple(lengths))
+    return view(x, look) if shape == lengths else view(x, look, Reshape(tuple(shape)))
+
+
+def _numbers(every: list[Any]) -> list[Any]:
+    """Ints for arrays of no axis that are known, which mean the same where other arrays are, or in an assignment."""
+    return [int(k) if isinstance(k, np.ndarray) and not k.ndim else k for k in every]
+
+
+@implements(method="__setitem__")
+def setitem(x: Tracer, key: Any, value: Any) -> None:
+    """`x[key] = value` with a key of `getitem`, or with a mask."""
+    check_alive(x)
+    keys = key if isinstance(key, tuple) else (key,)
+    if _PLAIN.issuperset(map(type, keys)):
+        store(getitem(x, keys if _has_dots(keys) else (*keys, Ellipsis)), value)
+        return
+    through = _through_mask(x, keys)
+    if len(keys) == 1 and _is_mask(keys[0]):
+        _store_masked(x, array_of(keys[0]), value)
+    elif through is not None:
+        _store_masked(*through, value)
+    elif any(isinstance(entry, (list, tuple, np.ndarray, Tracer)) for entry in keys):
+        expanded = _numbers(_expand(keys, x))
+        if is_gathered(expanded):
+            scatter(x, expanded, value)
+        else:
+            store(getitem(x, (*expanded, Ellipsis)), value)
+    else:
+        store(getitem(x, keys if _has_dots(keys) else (*keys, Ellipsis)), value)
+
+
+def _is_mask(entry: Any) -> bool:
+    return isinstance(entry, (bool, np.bool_)) or getattr(entry, "dtype", None) == np.bool_
+
+
+def _through_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tracer] | None:
+    """The part of x that a key's mask chooses from, and the mask; None where there is none.
+
+    Before the mask there may be integers, after it integers, slices and Ellipsis."""
+    at = next((i for i, k in enumerate(keys) if isinstance(k, Tracer) and k.ndim and k.dtype == np.bool_), -1)
+    if at < 0:
+        return None
+    mask, before, after = keys[at], keys[:at], keys[at + 1 :]
+    plain = all(_is_number(k) for k in before)
+    plain = plain and all(_is_number(k) or isinstance(k, slice) or k is Ellipsis for k in after)
+    if not plain:
+        return None
+    every = (*before, *(slice(None),) * mask.ndim, *after)
+    numbers = tuple(fresh(k._value, k) if isinstance(k, Tracer) else k for k in every)
+    part = x if len(keys) == 1 else getitem(x, numbers)
+    if mask.shape != part.shape[: mask.ndim]:
+        raise IndexingError(f"a mask of shape {mask.shape} does not fit an array of shape {x.shape}")
+    return part, mask
+
+
+def _known_mask(mask: Tracer) -> np.ndarray[Any, Any] | None:
+    """The value of a mask that no call decides, and that is small enough to be looked at."""
+    return settled_value(mask._trace, mask._value) if mask.ndim and mask.size <= MANY else None
+
+
+def _spread(values: Tracer, mask: np.ndarray[Any, Any]) -> Tracer:
+    """Values for the places where a mask holds, each at its place; elsewhere any of them. Raises ShapeError."""
+    count = int(mask.sum())
+    if len(values) != count:
+        raise ShapeError(
+            f"NumPy boolean array indexing assignment cannot assign {len(values)} input values to the {count} output "
+            "values where the mask is true"
+        )
+    places = np.maximum(np.cumsum(mask).reshape(mask.shape) - 1, 0)
+    return gather(values, [places, *(slice(None),) * (values.ndim - 1)])
+
+
+def _is_number(k: Any) -> bool:
+    """Whether it is an integer, a computed one too; beside a mask an array of no axis is one."""
+    return isinstance(k, (int, np.integer)) or (isinstance(k, Tracer) and not k.ndim and k.dtype.kind in "iu")
+
+
+def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:
+    """x[mask] = value"""
+    if mask.shape != x.shape[: mask.ndim]:
+        raise IndexingError(f"a mask of shape {mask.shape} does not fit an array of shape {x.shape}")
+    rest = x.ndim - mask.ndim
+    new = for_mask(value, mask)
+    if new is None or new.ndim != x.ndim:
+        new = array_of(value) if isinstance(value, (np.ndarray, list, tuple)) else None
+        known = None if new is None else _known_mask(mask)
+        if new is not None and new.ndim == rest + 1 and len(new) != 1 and known is not None:
+            if not known.any() and not len(new):
+                return
+            new = _spread(new, known)
+        elif new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
+            key = (ARRAY, *((None, None, None),) * rest)
+            values = fresh_array(as_dtype(new, x), x)
+            assign(x, host_one("setitem", [x, mask, values], x.shape, dtypes=[x.dtype], key=key))
+            return
+        elif new is not None and new.ndim > rest:
+            new = METHODS["reshape"](new, new.shape[new.ndim - rest :])
+    number = as_dtype(value if new is None else new, x)
+    wide = view(mask, Reshape(mask.shape + (1,) * rest))
+    store(x, apply("where", wide, Tracer(x._trace, number), x))
+
+
+def _slice(entry: slice, n: int) -> tuple[int, int, int]:
+    try:
+        return entry.indices(n)
+    except TypeError:
+        raise IndexingError("slice bounds must be ints or None; write x[int_a:int_b]") from None
+    except ValueError as error:
+        raise ShapeError(str(error)) from None
+
+
+def _expand(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
+    """The keys with Ellipsis written out, each checked. Raises IndexingError, UnsupportedError."""
+    if len(keys) == len(x.shape) and _SIMPLE.issuperset(map(type, keys)):
+        return [*keys]
+    found: list[Any] = []
+    for entry in keys:
+        checked = _checked(entry)
+        if isinstance(checked, tuple):  # the places where a known mask is True
+            axis = sum(e is not None for e in found)
+            if any(e is Ellipsis for e in found) or x.shape[axis : axis + len(checked)] != np.shape(entry):
+                raise IndexingError(f"a mask of shape {np.shape(entry)} does not fit axis {axis} of {x.shape}")
+            found.extend(checked)
+        else:
+            found.append(checked)
+    used = sum(entry is not None and entry is not Ellipsis for entry in found)
+    if used > x.ndim:
+        raise IndexingError(f"too many indices: the array has {x.ndim} axes, but {used} were indexed")
+    dots = [i for i, entry in enumerate(found) if entry is Ellipsis]
+    if len(dots) > 1:
+        raise IndexingError("an index can only have a single ellipsis ('...')")
+    at = dots[0] if dots else len(found)
+    rest: list[Any] = [slice(None)] * (x.ndim - used)
+    if dots and not rest and is_gathered(found):
+        rest = [Ellipsis]  # of no axis, but it parts what stands before it from what follows
+    return found[:at] + rest + found[at + bool(dots) :]
+
+
+def _checked(entry: Any) -> Any:
+    if entry is None or entry is Ellipsis or isinstance(entry, slice):
+        return entry
+    if isinstance(entry, (bool, np.bool_)):
+        raise UnsupportedError("indexing with one boolean is not supported; write x[None], or x[None][:0]")
+    index = index_array(entry)
+    if index is not None:
+        return index
+    try:
+        return operator.index(entry)
+    except TypeError:
+        raise IndexingError("only integers, slices (`:`), ellipsis (`...`), and np.newaxis are valid indices") from None
+
+
+@implements(np.copyto)
+def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    """`dst[...] = src`, where the mask holds."""
+    if not isinstance(dst, Tracer):
+        raise TraceError("a traced value cannot be copied into an untraced array; use the value itself")
+    source = array_of(wrapped(src, dst.dtype) if type(src) is int else src)
+    weak = isinstance(src, (int, float, complex)) and not isinstance(src, np.generic)
+    kept = weak and choices(dst, src)[1] == dst.dtype
+    if not kept and not np.can_cast(source.dtype, dst.dtype, casting):  # type: ignore[arg-type]
+        raise DTypeError(f"copyto: no {casting!r} cast from {source.dtype} to {dst.dtype}; write x.astype(...)")
+    store(dst, src if where is True else apply("where", where, Tracer(dst._trace, as_dtype(src, dst)), dst))
+
+
+@implements(method="fill")
+def fill(x: Tracer, value: Any) -> None:
+    """`x[...] = value`."""
+    store(x, value)
+
+
+def _has_dots(key: Any) -> bool:
+    return any(entry is Ellipsis for entry in (key if isinstance(key, tuple) else (key,)))

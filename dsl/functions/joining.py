@@ -1,0 +1,231 @@
+"""Arrays put together, cut apart and repeated, with NumPy's meanings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import DTypeError, ShapeError, UnsupportedError
+from ..trace.axes import to_axis, to_shape
+from ..trace.dispatch import implements
+from ..trace.items import converted, wrapped
+from ..trace.operands import array_of, checked_dtype, fresh, to_index
+from ..trace.tracer import Tracer
+from .elementwise import choices
+from .gather import fixed_array, runs
+from .host_calls import known
+from .indexing import getitem
+from .views import atleast_1d, atleast_2d, broadcast_to, cast, copy, expand_dims, moveaxis, ravel, reshape
+
+
+@implements(np.concatenate, np.concat)
+def concatenate(
+    arrays: Sequence[Any], /, axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+) -> Tracer:
+    """Parts of any dtypes, promoted as NumPy promotes arrays (numbers among them are refused, as they have no axis)."""
+    wanted = None if dtype is None else checked_dtype(dtype)
+    if axis is None and wanted is None:  # numbers take the arrays' dtype
+        arrays, wanted = choices(*arrays)
+    parts = [array_of(a) for a in arrays]
+    if out is not None:
+        raise UnsupportedError("concatenate with out= is not supported; use its result")
+    if not parts:
+        raise ShapeError("need at least one array to concatenate")
+    if axis is None:
+        parts = [ravel(p) for p in parts]
+        axis = 0
+    if any(p.ndim == 0 for p in parts):
+        raise ShapeError("zero-dimensional arrays cannot be concatenated; write np.stack([...])")
+    at = to_axis(axis, parts[0].ndim)
+    wanted = np.result_type(*(p.dtype for p in parts)) if wanted is None else wanted
+    for p in parts:
+        if not np.can_cast(p.dtype, wanted, casting):  # type: ignore[arg-type]
+            raise DTypeError(
+                f"concatenate cannot cast {p.dtype} to {wanted} with casting={casting!r}; write x.astype(...)"
+            )
+    builder = parts[0]._trace.builder
+    return fresh(builder.concat([builder.cast(p._value, wanted) for p in parts], at), *parts)
+
+
+@implements(np.stack)
+def stack(
+    arrays: Sequence[Any], axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+) -> Tracer:
+    parts = [array_of(a) for a in arrays]
+    if not parts:
+        raise ShapeError("need at least one array to stack")
+    if len({p.shape for p in parts}) > 1:
+        shapes = ", ".join(str(p.shape) for p in parts)
+        raise ShapeError(
+            f"all arrays to stack must have the same shape, got {shapes}; write np.concatenate or broadcast_to"
+        )
+    at = to_axis(axis, parts[0].ndim + 1)
+    return concatenate([expand_dims(p, at) for p in parts], at, out, dtype=dtype, casting=casting)
+
+
+@implements(np.vstack)
+def vstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Tracer:
+    return concatenate([atleast_2d(a) for a in tup], 0, dtype=dtype, casting=casting)
+
+
+@implements(np.hstack)
+def hstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Tracer:
+    parts = [atleast_1d(a) for a in tup]
+    return concatenate(parts, 0 if parts and parts[0].ndim == 1 else 1, dtype=dtype, casting=casting)
+
+
+@implements(np.column_stack)
+def column_stack(tup: Sequence[Any]) -> Tracer:
+    return concatenate([x if x.ndim >= 2 else reshape(x, (x.size, 1)) for x in map(array_of, tup)], 1)
+
+
+@implements(np.split)
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tracer]:
+    x = array_of(ary)
+    at = to_axis(axis, x.ndim)
+    if isinstance(indices_or_sections, (tuple, list, np.ndarray)):
+        cuts = [0, *(to_index(i, "a split point") for i in indices_or_sections), x.shape[at]]
+    else:
+        sections = to_index(indices_or_sections, "the number of sections")
+        if sections <= 0 or x.shape[at] % sections:
+            raise ShapeError(
+                f"an axis of length {x.shape[at]} does not split into {sections} equal parts; pass split points"
+            )
+        cuts = list(range(0, x.shape[at] + 1, x.shape[at] // sections)) if x.shape[at] else [0] * (sections + 1)
+    head = (slice(None),) * at
+    return [getitem(x, (*head, slice(i, j))) for i, j in pairwise(cuts)]
+
+
+@implements(np.unstack)
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tracer, ...]:
+    return tuple(moveaxis(array_of(x), axis, 0))
+
+
+@implements(np.roll)
+def roll(a: Any, shift: Any, axis: Any = None) -> Tracer:
+    x = array_of(a)
+    if axis is None:
+        return reshape(roll(ravel(x), shift, 0), x.shape)
+    shifts, axes = np.broadcast_arrays(shift, axis)
+    for by, at in zip(shifts.ravel().tolist(), axes.ravel().tolist(), strict=True):
+        at = to_axis(at, x.ndim)
+        cut = -by % x.shape[at] if x.shape[at] else 0
+        if cut:
+            head = (slice(None),) * at
+            x = concatenate([getitem(x, (*head, slice(cut, None))), getitem(x, (*head, slice(cut)))], at)
+    return copy(x)
+
+
+@implements(np.tile)
+def tile(A: Any, reps: Any) -> Tracer:
+    x = array_of(A)
+    times = to_shape(reps)
+    ndim = max(x.ndim, len(times))
+    shape = (1,) * (ndim - x.ndim) + x.shape
+    times = (1,) * (ndim - len(times)) + times
+    between = [m for n in shape for m in (1, n)]
+    wide = [m for n, t in zip(shape, times, strict=True) for m in (t, n)]
+    return copy(reshape(broadcast_to(reshape(x, between), wide), [n * t for n, t in zip(shape, times, strict=True)]))
+
+
+@implements(np.repeat, method=True)
+def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tracer:
+    x = array_of(a)
+    if axis is None:
+        x, axis = ravel(x), 0
+    at = to_axis(axis, x.ndim)
+    if isinstance(repeats, (Tracer, np.ndarray, list, tuple)):
+        counts = fixed_array(repeats)
+        if counts is None:
+            raise UnsupportedError(
+                "repeat with an array of counts gives a shape that depends on data; pass an int, or a list of ints"
+            )
+        if counts.size != 1:
+            if counts.shape != (x.shape[at],):
+                raise ShapeError(f"{counts.size} counts do not fit an axis of length {x.shape[at]}")
+            chosen: Tracer = getitem(x, (*(slice(None),) * at, np.repeat(np.arange(x.shape[at]), counts).tolist()))
+            return chosen
+        repeats = int(counts.reshape(()))
+    times = to_index(repeats, "repeats")
+    if times < 0:
+        raise ShapeError(f"repeats may not be negative, got {times}")
+    lead, n, rest = x.shape[:at], x.shape[at], x.shape[at + 1 :]
+    return copy(
+        reshape(broadcast_to(reshape(x, (*lead, n, 1, *rest)), (*lead, n, times, *rest)), (*lead, n * times, *rest))
+    )
+
+
+@implements(np.pad)
+def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Tracer:
+    """Modes constant, edge, wrap, reflect and symmetric."""
+    x = array_of(array)
+    widths = _widths(pad_width, x.ndim)
+    values = _by_side(constant_values, x)
+    if mode not in _PADS and mode != "constant":
+        raise UnsupportedError(f"pad with mode={mode!r} is not supported; supported are constant, {', '.join(_PADS)}")
+    for axis, (before, after) in enumerate(widths):
+        if before or after:
+            x = _pad_axis(x, axis, before, after, mode, values[axis])
+    return copy(x)
+
+
+def _widths(pad_width: Any, ndim: int) -> list[list[int]]:
+    """(before, after) for each axis; of a dict those that it does not name are 0."""
+    if isinstance(pad_width, dict):
+        named = {to_axis(axis, ndim): width for axis, width in pad_width.items()}
+        pad_width = [named.get(axis, 0) for axis in range(ndim)]
+        pad_width = [w if isinstance(w, (tuple, list)) else (w, w) for w in pad_width]
+    widths = np.asarray(known(pad_width))
+    if widths.dtype.kind not in "iu":
+        raise DTypeError("`pad_width` must be of integral type.")
+    try:
+        found: list[list[int]] = np.broadcast_to(widths, (ndim, 2)).tolist()
+    except ValueError:
+        raise ShapeError(f"pad_width of shape {widths.shape} does not fit {ndim} axes, each with two sides") from None
+    if widths.size and widths.min() < 0:
+        raise ShapeError("index can't contain negative values")
+    return found
+
+
+def _by_side(values: Any, x: Tracer) -> list[tuple[Tracer, Tracer]]:
+    """The constants before and after each axis, as NumPy converts them: as an array of all, then to x's dtype."""
+    if type(values) is int and values >= 1 << 63:
+        values = converted(values, x.dtype)[()]
+    every = array_of(wrapped(values, x.dtype))
+    try:
+        shape = np.broadcast_shapes(every.shape, (x.ndim, 2))
+    except ValueError:
+        shape = ()
+    if shape != (x.ndim, 2):
+        raise ShapeError(f"constant_values of shape {every.shape} do not fit {x.ndim} axes, each with two sides")
+    wide = cast(broadcast_to(every, shape), x.dtype, copy=False)
+    return [(wide[axis, 0], wide[axis, 1]) for axis in range(x.ndim)]
+
+
+_PADS = {  # mode -> the source index of position i in an axis of length n
+    "edge": lambda i, n: min(max(i, 0), n - 1),
+    "wrap": lambda i, n: i % n,
+    "reflect": lambda i, n: n - 1 - abs(i % max(2 * n - 2, 1) - (n - 1)),
+    "symmetric": lambda i, n: min(i % (2 * n), 2 * n - 1 - i % (2 * n)),
+}
+
+
+def _pad_axis(x: Tracer, axis: int, before: int, after: int, mode: str, constants: tuple[Tracer, Tracer]) -> Tracer:
+    n = x.shape[axis]
+    head = (slice(None),) * axis
+
+    def side(positions: range, constant: Tracer) -> list[Tracer]:
+        if not positions:
+            return []
+        if mode == "constant":
+            shape = (*x.shape[:axis], len(positions), *x.shape[axis + 1 :])
+            return [broadcast_to(constant, shape)]
+        if n == 0:
+            raise ShapeError(f"an empty axis cannot be padded with mode={mode!r}; write mode='constant'")
+        sources = [_PADS[mode](i, n) for i in positions]
+        return [getitem(x, (*head, run)) for run in runs(sources)]
+
+    return concatenate([*side(range(-before, 0), constants[0]), x, *side(range(n, n + after), constants[1])], axis)

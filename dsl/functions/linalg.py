@@ -1,0 +1,298 @@
+"""Linear algebra: solvers and decompositions by NumPy on the host, powers and chains of matrices in kernels."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import MatrixError, ShapeError, UnsupportedError
+from ..trace.axes import to_axis
+from ..trace.dispatch import implements
+from ..trace.operands import array_of, checked_dtype, to_index, trace_of
+from ..trace.tracer import Tracer
+from .creation import eye
+from .elementwise import apply
+from .host_calls import Shape, host, host_one, known, written
+from .products import matmul, outer, tensordot, vecdot
+from .reductions import NO_VALUE, trace
+from .views import copy, diagonal, matrix_transpose
+
+
+@lru_cache
+def _result_type(name: str) -> Any:
+    """The named tuple that a decomposition gives."""
+    return type(getattr(np.linalg, name)(np.ones((1, 1))))
+
+
+def _matrix(a: Any, name: str) -> Tracer:
+    """An array of at least two axes."""
+    x = array_of(a)
+    if x.ndim < 2:
+        raise MatrixError(f"np.linalg.{name} needs an array of at least two axes, not of shape {x.shape}")
+    return x
+
+
+def _square(a: Any, name: str) -> Tracer:
+    x = _matrix(a, name)
+    if x.shape[-1] != x.shape[-2]:
+        raise MatrixError(f"np.linalg.{name}: the last two axes must be square, not {x.shape[-2]} x {x.shape[-1]}")
+    return x
+
+
+def _batch(*shapes: Shape) -> Shape:
+    return trace_of().builder.broadcast_shapes("np.linalg", shapes)
+
+
+@implements(np.linalg.solve)
+def solve(a: Any, b: Any) -> Tracer:
+    """x with a @ x == b; a 1-d `b` is one column, else its last two axes are a matrix."""
+    left, right = _square(a, "solve"), array_of(b)
+    rows = 1 if right.ndim == 1 else 2
+    if right.ndim == 0 or right.shape[-rows] != left.shape[-1]:
+        raise ShapeError(f"np.linalg.solve of {left.shape} and {right.shape}: {left.shape[-1]} rows are needed")
+    shape = _batch(left.shape[:-2], right.shape[:-rows]) + right.shape[-rows:]
+    return host_one("linalg.solve", [left, right], shape)
+
+
+@implements(np.linalg.inv)
+def inv(a: Any) -> Tracer:
+    x = _square(a, "inv")
+    return host_one("linalg.inv", [x], x.shape)
+
+
+@implements(np.linalg.pinv)
+def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tracer:
+    x = _matrix(a, "pinv")
+    limits = {k: v for k, v in (("rcond", rcond), ("rtol", rtol)) if v is not None and v is not NO_VALUE}
+    shape = (*x.shape[:-2], x.shape[-1], x.shape[-2])
+    arrays = [x, *map(array_of, limits.values())]
+    return host_one("linalg.pinv", arrays, shape, named=tuple(limits) or None, hermitian=bool(hermitian))
+
+
+@implements(np.linalg.det)
+def det(a: Any) -> Tracer:
+    x = _square(a, "det")
+    return host_one("linalg.det", [x], x.shape[:-2])
+
+
+@implements(np.linalg.slogdet)
+def slogdet(a: Any) -> Any:
+    x = _square(a, "slogdet")
+    return _result_type("slogdet")(*host("linalg.slogdet", [x], [x.shape[:-2]] * 2))
+
+
+@implements(np.linalg.cholesky)
+def cholesky(a: Any, /, *, upper: bool = False) -> Tracer:
+    x = _square(a, "cholesky")
+    return host_one("linalg.cholesky", [x], x.shape, upper=bool(upper))
+
+
+@implements(np.linalg.qr)
+def qr(a: Any, mode: str = "reduced") -> Any:
+    x = _matrix(a, "qr")
+    batch, (m, n) = x.shape[:-2], x.shape[-2:]
+    k = min(m, n)
+    shapes: Any = {
+        "reduced": [(m, k), (k, n)],
+        "complete": [(m, m), (m, n)],
+        "r": [(k, n)],
+        "raw": [(n, m), (k,)],
+    }.get(mode)
+    if shapes is None:
+        raise ShapeError(f"np.linalg.qr has no mode {mode!r}; write 'reduced', 'complete', 'r' or 'raw'")
+    results = host("linalg.qr", [x], [batch + s for s in shapes], mode=mode)
+    if mode in ("r", "raw"):
+        return results[0] if mode == "r" else tuple(results)
+    return _result_type("qr")(*results)
+
+
+@implements(np.linalg.svd)
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+    x = _matrix(a, "svd")
+    batch, (m, n) = x.shape[:-2], x.shape[-2:]
+    k = min(m, n)
+    options: dict[str, Any] = {"hermitian": bool(hermitian)}
+    if not compute_uv:
+        return host_one("linalg.svd", [x], (*batch, k), compute_uv=False, **options)
+    left, right = (m, n) if full_matrices else (k, k)
+    shapes = [(*batch, m, left), (*batch, k), (*batch, right, n)]
+    return _result_type("svd")(*host("linalg.svd", [x], shapes, full_matrices=bool(full_matrices), **options))
+
+
+@implements(np.linalg.svdvals)
+def svdvals(x: Any, /) -> Tracer:
+    a = _matrix(x, "svdvals")
+    return host_one("linalg.svdvals", [a], (*a.shape[:-2], min(a.shape[-2:])))
+
+
+@implements(np.linalg.eigh)
+def eigh(a: Any, UPLO: str = "L") -> Any:
+    x = _square(a, "eigh")
+    return _result_type("eigh")(*host("linalg.eigh", [x], [x.shape[:-1], x.shape], UPLO=UPLO.upper()))
+
+
+@implements(np.linalg.eigvalsh)
+def eigvalsh(a: Any, UPLO: str = "L") -> Tracer:
+    x = _square(a, "eigvalsh")
+    return host_one("linalg.eigvalsh", [x], x.shape[:-1], UPLO=UPLO.upper())
+
+
+def _complex(a: Any, name: str) -> Tracer:
+    x = _square(a, name)
+    if x.dtype.kind != "c":
+        raise UnsupportedError(
+            f"the dtype of np.linalg.{name} of a real array depends on data (complex only where it must be); "
+            f"write np.linalg.{name}(x.astype(complex)), or np.linalg.{name}h(x) for a symmetric matrix"
+        )
+    return x
+
+
+@implements(np.linalg.eig)
+def eig(a: Any) -> Any:
+    """Of complex matrices: what a real matrix gives is complex or not according to its values."""
+    x = _complex(a, "eig")
+    return _result_type("eig")(*host("linalg.eig", [x], [x.shape[:-1], x.shape]))
+
+
+@implements(np.linalg.eigvals)
+def eigvals(a: Any) -> Tracer:
+    """Of complex matrices, as `eig`."""
+    x = _complex(a, "eigvals")
+    return host_one("linalg.eigvals", [x], x.shape[:-1])
+
+
+@implements(np.linalg.cond)
+def cond(x: Any, p: Any = None) -> Tracer:
+    a = _matrix(x, "cond")
+    return host_one("linalg.cond", [a], a.shape[:-2], p=known(p))
+
+
+@implements(np.linalg.matrix_rank)
+def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tracer:
+    x = array_of(A)
+    limits = {k: array_of(v) for k, v in (("tol", tol), ("rtol", rtol)) if v is not None}
+    shape = _batch(x.shape[:-2], *(v.shape for v in limits.values() if x.ndim >= 2))
+    arrays, named = [x, *limits.values()], tuple(limits) or None
+    return host_one("linalg.matrix_rank", arrays, shape, dtypes=[np.intp], named=named, hermitian=hermitian or None)
+
+
+@implements(np.linalg.tensorinv)
+def tensorinv(a: Any, ind: int = 2) -> Tracer:
+    x = array_of(a)
+    at = to_index(ind, "ind")
+    return host_one("linalg.tensorinv", [x], x.shape[at:] + x.shape[:at], ind=at)
+
+
+@implements(np.linalg.tensorsolve)
+def tensorsolve(a: Any, b: Any, axes: Any = None) -> Tracer:
+    x, y = array_of(a), array_of(b)
+    if axes is not None:
+        moved = [to_axis(i, x.ndim) for i in axes]
+        order = [*(i for i in range(x.ndim) if i not in moved), *moved]
+        x = x.transpose(order)
+    return host_one("linalg.tensorsolve", [x, y], x.shape[y.ndim :])
+
+
+@implements(np.linalg.matrix_power)
+def matrix_power(a: Any, n: int) -> Tracer:
+    """By repeated squaring, as NumPy does it."""
+    x = _square(a, "matrix_power")
+    times = to_index(n, "n")
+    if times == 0:
+        one = eye(x.shape[-1], dtype=x.dtype)
+        return copy(apply("add", one, apply("multiply", x, 0))) if x.ndim > 2 else one
+    if times < 0:
+        x, times = inv(x), -times
+    if times == 3:
+        return matmul(matmul(x, x), x)
+    power, result = x, None
+    while times:
+        times, odd = divmod(times, 2)
+        if odd:
+            result = power if result is None else matmul(result, power)
+        if times:
+            power = matmul(power, power)
+    assert result is not None
+    return copy(result)
+
+
+@implements(np.linalg.multi_dot)
+def multi_dot(arrays: Any, *, out: Any = None) -> Tracer:
+    """A chain of products, in the order with the fewest multiplications (NumPy's choice)."""
+    chain = [array_of(a) for a in arrays]
+    if len(chain) < 2:
+        raise ShapeError("multi_dot needs at least two arrays")
+    result = _chain(chain, 0, len(chain) - 1, _splits([_rows(chain[0]), *(_columns(c) for c in chain)]))
+    return written(result, out)
+
+
+def _rows(x: Tracer) -> int:
+    return x.shape[0] if x.ndim == 2 else 1
+
+
+def _columns(x: Tracer) -> int:
+    return x.shape[-1] if x.ndim == 2 else 1
+
+
+def _splits(lengths: list[int]) -> dict[tuple[int, int], int]:
+    """Where to cut the chain i..j: dynamic programming over all chains, shorter ones first."""
+    n = len(lengths) - 1
+    cost = {(i, i): 0 for i in range(n)}
+    cut: dict[tuple[int, int], int] = {}
+    for width in range(1, n):
+        for i in range(n - width):
+            j = i + width
+            totals = [cost[i, k] + cost[k + 1, j] + lengths[i] * lengths[k + 1] * lengths[j + 1] for k in range(i, j)]
+            cost[i, j] = min(totals)
+            cut[i, j] = i + totals.index(cost[i, j])
+    return cut
+
+
+def _chain(arrays: list[Tracer], i: int, j: int, cut: dict[tuple[int, int], int]) -> Tracer:
+    if i == j:
+        return arrays[i]
+    k = cut[i, j]
+    return matmul(_chain(arrays, i, k, cut), _chain(arrays, k + 1, j, cut))
+
+
+# the Array API's names
+
+
+@implements(np.linalg.diagonal)
+def _diagonal(x: Any, /, *, offset: int = 0) -> Tracer:
+    return diagonal(x, offset, -2, -1)
+
+
+@implements(np.linalg.trace)
+def _trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tracer:
+    return trace(x, offset, -2, -1, None if dtype is None else checked_dtype(dtype))
+
+
+@implements(np.linalg.outer)
+def _outer(x1: Any, x2: Any, /) -> Tracer:
+    a, b = array_of(x1), array_of(x2)
+    if a.ndim != 1 or b.ndim != 1:
+        raise ShapeError(f"Input arrays must be one-dimensional, but they are {a.ndim} and {b.ndim}-dimensional.")
+    return outer(a, b)
+
+
+@implements(np.linalg.matmul)
+def _matmul(x1: Any, x2: Any, /) -> Tracer:
+    return matmul(x1, x2)
+
+
+@implements(np.linalg.tensordot)
+def _tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Tracer:
+    return tensordot(x1, x2, axes)
+
+
+@implements(np.linalg.vecdot)
+def _vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tracer:
+    return vecdot(x1, x2, axis=axis)
+
+
+@implements(np.linalg.matrix_transpose)
+def _matrix_transpose(x: Any, /) -> Tracer:
+    return matrix_transpose(x)

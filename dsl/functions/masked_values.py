@@ -1,0 +1,354 @@
+"""`x[mask]` where the mask may have no value yet: all elements and the mask, in place of the chosen elements.
+
+What is done to each element, and reductions of the chosen ones, need no more than that, and `x[mask] = y[mask]` puts
+the values back: no shape depends on data. Whatever else is asked for needs the mask's value.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import kind_of
+from ..array.array import Array
+from ..core.errors import UnsupportedError, user_line
+from ..trace.aliasing import assign, store
+from ..trace.concrete_values import known_value, settled_value
+from ..trace.dispatch import FUNCTIONS, METHODS, SPECIAL, UFUNCS, Traced
+from ..trace.operands import array_of, fresh_array
+from ..trace.tracer import Tracer, check_alive
+from .elementwise import apply, user_apply
+from .gather import fixed_value, gather
+from .host_calls import host_one
+
+
+class Masked(Traced):
+    """The chosen elements of an array, in one axis that has taken the place of the mask's axes; the other axes follow.
+
+    Assignment to it gives it memory of its own."""
+
+    __slots__ = ("_all", "_base", "_key", "_line", "_made", "_mask")
+
+    def __init__(
+        self, all_: Tracer, mask: Tracer, line: str | None = None, base: Masked | None = None, key: Any = None
+    ) -> None:
+        """all_: of the mask's axes and the others. line: of the user's, where the mask was applied. base, key: what
+        it is a view of, and which; `all_` is one of base's."""
+        self._all, self._mask = all_, mask
+        self._base, self._key = base, key
+        self._line = line or user_line()
+        self._made: Tracer | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._all.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self._all.ndim - self._mask.ndim + 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return chosen(self).shape
+
+    @property
+    def size(self) -> int:
+        return chosen(self).size
+
+    @property
+    def T(self) -> Any:
+        return self if self.ndim == 1 else chosen(self).T
+
+    @property
+    def real(self) -> Any:
+        return np.real(self)
+
+    @property
+    def imag(self) -> Any:
+        return np.imag(self)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return np.ndarray
+
+    __array_namespace__ = Tracer.__array_namespace__
+
+    def __len__(self) -> int:
+        return len(chosen(self))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(chosen(self))
+
+    def __bool__(self) -> bool:
+        return bool(chosen(self))
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return chosen(self).__array__(dtype, copy)
+
+    def __getitem__(self, key: Any) -> Any:
+        rest = key[1:] if isinstance(key, tuple) and _is_plain(key) and key[0] is not Ellipsis else None
+        if key is Ellipsis or (type(key) is slice and key == slice(None)):
+            rest = ()
+        if is_open(self) and rest is not None and all(isinstance(k, (int, slice)) for k in rest):
+            return Masked(self._all[(slice(None),) * self._mask.ndim + rest], self._mask, self._line, self, key)
+        return chosen(self)[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        part = self[key] if _is_plain(key) else None
+        found = together((part, value)) if type(part) is Masked else None
+        if found is not None:
+            store(part._all, found[1][1])  # type: ignore[union-attr]
+        else:
+            chosen(self)[key] = _one(value)
+
+    def assign(self, result: Any) -> Masked:
+        """`self[...] = result`, of an operation in place."""
+        if is_open(self) and type(result) is Masked and is_open(result) and _same(self._mask, result._mask):
+            assign(self._all, result._all)
+        else:
+            assign(chosen(self), _one(result))
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _METHODS and is_open(self):
+            return lambda *args, **options: _METHODS[name](self, *args, **options)
+        if name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(chosen(self), name)
+
+    def __repr__(self) -> str:
+        return f"<traced {self.dtype}, chosen by a mask {list(self._mask.shape)}>"
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _is_plain(key: Any) -> bool:
+    """Whether it chooses of the other axes alone."""
+    keys = key if isinstance(key, tuple) else (key,)
+    first = keys[0] if keys else None
+    whole = first is Ellipsis or (type(first) is slice and first == slice(None))
+    return whole and all(isinstance(k, (int, slice)) for k in keys[1:])
+
+
+def is_open(x: Masked) -> bool:
+    """Whether neither it nor what it is a view of has been made an array."""
+    return x._made is None and (x._base is None or is_open(x._base))
+
+
+def masked(x: Tracer, mask: Tracer) -> Masked:
+    """x[mask]; the mask's shape is that of x's first axes."""
+    return Masked(fresh_array(x._value, x), fresh_array(mask._value, mask))
+
+
+def chosen(x: Masked) -> Tracer:
+    """The chosen elements as an array; once it is made, it is what the value stands for.
+
+    Raises UnsupportedError where the mask's value is not known."""
+    if x._made is None and x._base is not None:
+        x._made = chosen(x._base)[x._key]
+    elif x._made is None:
+        trace = check_alive(x._all)
+        settled = settled_value(trace, x._mask._value)
+        if settled is None and trace.split is not None:
+            x._made = trace.split.call(trace, [x._all._value, x._mask._value], lambda values: values[0][values[1]])
+            return x._made
+        mask = known_value(trace, x._mask._value) if settled is None else settled
+        if mask is None:
+            raise UnsupportedError(
+                "indexing with booleans gives a shape that depends on data; write np.where(mask, x, 0), or a reduction "
+                "with where=mask; or decorate with @kg.kernel_graph(untraceable='split')",
+                x._line,
+            )
+        keys = [*mask.nonzero(), *(slice(None),) * (x._all.ndim - mask.ndim)]
+        x._made = gather(x._all, keys)
+    return x._made
+
+
+def for_mask(value: Any, mask: Tracer) -> Tracer | None:
+    """All elements of a value that the same mask has chosen; None where it is anything else."""
+    same = type(value) is Masked and is_open(value) and _same(value._mask, mask)
+    return value._all if same else None
+
+
+def _same(a: Tracer, b: Tracer) -> bool:
+    return a._value.number == b._value.number
+
+
+# what works on all elements alike
+
+
+def together(args: Any) -> tuple[Masked, list[Any]] | None:
+    """The first masked value among the arguments, and all of them as arrays of all elements; None where that cannot
+    be, since masks differ, or an array has an element for each chosen one."""
+    first: Masked = next(a for a in args if type(a) is Masked)
+    rest = first.ndim - 1
+    found = []
+    for a in args:
+        if type(a) is Masked:
+            if not is_open(a) or not _same(a._mask, first._mask):
+                return None
+            extra = rest - (a.ndim - 1)
+            shape = a._all.shape
+            lead = shape[: a._mask.ndim]
+            a = a._all if extra <= 0 else METHODS["reshape"](a._all, (*lead, *(1,) * extra, *shape[a._mask.ndim :]))
+        elif isinstance(a, (np.ndarray, Array, list, tuple)):
+            a = array_of(a)
+            if a.ndim > rest:
+                if any(n != 1 for n in a.shape[: a.ndim - rest]):
+                    return None
+                a = METHODS["reshape"](a, a.shape[a.ndim - rest :])
+        found.append(a)
+    return first, found
+
+
+def _each(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that works on each element alone."""
+
+    def on_masked(*args: Any, **options: Any) -> Any:
+        options.pop("out", None) if options.get("out") is None else None
+        found = None if any(type(v) is Masked for v in options.values()) else together(args)
+        if found is None or "out" in options:
+            return function(*made(args), **{k: _one(v) for k, v in options.items()})
+        first, all_ = found
+        results = function(*all_, **options)
+        if isinstance(results, tuple):
+            return tuple(Masked(r, first._mask, first._line) for r in results)
+        return Masked(results, first._mask, first._line)
+
+    return on_masked
+
+
+def _one(x: Any) -> Any:
+    return chosen(x) if type(x) is Masked else x
+
+
+def made(args: Any) -> list[Any]:
+    return [made(a) if type(a) in (list, tuple) else _one(a) for a in args]
+
+
+def _apply(op: str, *args: Any, **attrs: Any) -> Any:
+    return _each(lambda *all_, **more: user_apply(op, *all_, **more))(*args, **attrs)
+
+
+# reductions
+
+
+def _reduced(function: Any, low: str = "") -> Callable[..., Any]:
+    """A reduction with where=; or, of what has no such, with the other elements replaced by the largest (low=False) or
+    smallest value there is."""
+
+    def on_masked(x: Any, axis: Any = None, *args: Any, **options: Any) -> Any:
+        implementation = FUNCTIONS[function]
+        if type(x) is not Masked or not is_open(x) or options.get("where") is not None or _named(options):
+            return implementation(_one(x), axis, *args, **{k: _one(v) for k, v in options.items()})
+        k, rest = x._mask.ndim, x.ndim - 1
+        axes = range(rest + 1) if axis is None else [axis] if isinstance(axis, int) else axis
+        numbers = {a % (rest + 1) if -rest - 1 <= a <= rest else a for a in axes}
+        moved = tuple(a + k - 1 for a in numbers if a)
+        if 0 not in numbers:
+            return Masked(implementation(x._all, moved, *args, **options), x._mask, x._line)
+        over = tuple(range(k)) + moved
+        wide = METHODS["reshape"](x._mask, x._mask.shape + (1,) * rest)
+        if low:
+            result = implementation(apply("where", wide, x._all, _limit(x.dtype, low)), over, *args, **options)
+            has_value = args or options.get("initial") is not None
+            return result if has_value else _of_some(result, x._mask, _EXTREMES[low])
+        return implementation(x._all, over, *args, where=wide, **options)
+
+    return on_masked
+
+
+_EXTREMES = {"low": "maximum", "high": "minimum"}  # the limit that replaces the other elements -> NumPy's ufunc
+
+
+def _of_some(result: Tracer, mask: Tracer, ufunc: str) -> Tracer:
+    """The result of a reduction without identity; the call raises NumPy's ValueError where the mask holds nowhere."""
+    always = fixed_value(mask)
+    if always is not None and always.any():
+        return result
+    some = FUNCTIONS[np.any](mask)
+    return host_one("nonempty", [result, some], result.shape, dtypes=[result.dtype], ufunc=ufunc)
+
+
+def _named(options: dict[str, Any]) -> bool:
+    return bool(options.get("keepdims")) or options.get("out") is not None
+
+
+def _limit(dtype: np.dtype[Any], low: str) -> Any:
+    """The smallest or the largest value of a dtype."""
+    kind = kind_of(dtype)
+    if kind == "b":
+        return np.bool_(low == "high")
+    if kind in "iu":
+        return dtype.type(np.iinfo(dtype).min if low == "low" else np.iinfo(dtype).max)
+    return dtype.type(-np.inf if low == "low" else np.inf)
+
+
+def _count_nonzero(x: Any, axis: Any = None, **options: Any) -> Any:
+    return _FUNCTIONS[np.sum](user_apply("not_equal", x, 0), axis, **options)
+
+
+def _dot(function: Any, a: Any, b: Any, *args: Any, **options: Any) -> Any:
+    """Of two vectors that one mask has chosen."""
+    vectors = all(type(v) is Masked and is_open(v) and v.ndim == 1 for v in (a, b))
+    if vectors and _same(a._mask, b._mask) and not args and not options:
+        a = user_apply("conjugate", a) if function is np.vdot else a
+        return _FUNCTIONS[np.sum](user_apply("multiply", a, b))
+    return FUNCTIONS[function](_one(a), _one(b), *args, **options)
+
+
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    **{
+        f: _each(lambda *args, _f=f, **options: FUNCTIONS[_f](*args, **options))
+        for f in (np.clip, np.round, np.around, np.real, np.imag, np.angle, np.nan_to_num, np.isclose, np.where)
+    },
+    **{f: _reduced(f) for f in (np.sum, np.prod, np.any, np.all, np.mean, np.var, np.std, np.nansum, np.nanprod)},
+    **{f: _reduced(f, "low") for f in (np.max, np.amax)},
+    **{f: _reduced(f, "high") for f in (np.min, np.amin)},
+    np.count_nonzero: _count_nonzero,
+    **{f: functools.partial(_dot, f) for f in (np.dot, np.vdot, np.inner, np.matmul)},
+    np.size: lambda x, axis=None: FUNCTIONS[np.size](chosen(x), axis),
+}
+_METHODS: dict[str, Callable[..., Any]] = {
+    **{
+        name: _FUNCTIONS[getattr(np, name)]
+        for name in ("sum", "prod", "any", "all", "mean", "var", "std", "max", "min", "clip", "round", "dot")
+    },
+    **{
+        name: _each(lambda x, *args, _name=name, **options: METHODS[_name](x, *args, **options))
+        for name in ("astype", "copy", "conj", "conjugate")
+    },
+}
+
+
+def _call(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """A NumPy function with a masked value among its arguments."""
+    on_masked = _FUNCTIONS.get(function)
+    if on_masked is not None:
+        return on_masked(*args, **options)
+    return FUNCTIONS[function](*made(args), **{k: _one(v) for k, v in options.items()})
+
+
+def _ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """A ufunc, or a method of one."""
+    plain = {k: v for k, v in options.items() if v is not None}
+    if method == "__call__":
+        return _each(lambda *all_, **more: UFUNCS["__call__"](ufunc, *all_, **more))(*inputs, **plain)
+    if method == "reduce" and ufunc in _REDUCE and len(inputs) == 1:
+        return _FUNCTIONS[_REDUCE[ufunc]](inputs[0], plain.pop("axis", 0), **plain)
+    return UFUNCS[method](ufunc, *made(inputs), **options)
+
+
+_REDUCE: dict[Any, Any] = {
+    np.add: np.sum,
+    np.multiply: np.prod,
+    np.minimum: np.min,
+    np.maximum: np.max,
+    np.logical_and: np.all,
+    np.logical_or: np.any,
+}
+
+SPECIAL[Masked] = (_apply, _call, _ufunc, chosen)

@@ -1,0 +1,88 @@
+"""Norms of vectors and matrices, with NumPy's orders and names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import FLOAT64, kind_of
+from ..core.errors import ShapeError
+from ..trace.axes import to_axes
+from ..trace.dispatch import implements
+from ..trace.operands import array_of
+from ..trace.tracer import Tracer
+from .elementwise import apply
+from .host_calls import known
+from .linalg import svdvals
+from .reductions import _squared, max, min, sum
+from .views import cast, expand_dims, moveaxis
+
+
+@implements(np.linalg.norm)
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tracer:
+    """Of vectors along one axis, of matrices along two; without `ord` of all elements along any number."""
+    a, ord = array_of(x), known(ord)
+    if kind_of(a.dtype) in "biu":
+        a = cast(a, FLOAT64)
+    axes = to_axes(axis, a.ndim)
+    if axis is None and (ord is None or (ord in ("f", "fro") and a.ndim == 2) or (ord == 2 and a.ndim == 1)):
+        return apply("sqrt", sum(_squares(a), axes, None, None, keepdims))
+    if len(axes) == 1:
+        return _vector_norm(a, ord, axes, keepdims)
+    if len(axes) == 2:
+        return _matrix_norm(a, ord, axes, keepdims)
+    raise ShapeError("Improper number of dimensions to norm.")
+
+
+def _squares(a: Tracer) -> Tracer:
+    return _squared(a) if kind_of(a.dtype) == "c" else apply("square", a)
+
+
+def _vector_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Tracer:
+    if ord is None or ord == 2:
+        return apply("sqrt", sum(_squares(a), axes, None, None, keepdims))
+    if isinstance(ord, str):
+        raise ShapeError(f"Invalid norm order '{ord}' for vectors")
+    size = apply("absolute", a)
+    if ord == np.inf:
+        return max(size, axes, None, keepdims, 0)
+    if ord == -np.inf:
+        return min(size, axes, None, keepdims)
+    if ord == 0:
+        return sum(cast(apply("not_equal", a, 0), size.dtype), axes, None, None, keepdims)
+    if ord == 1:
+        return sum(size, axes, None, None, keepdims)
+    return apply("power", sum(apply("power", size, ord), axes, None, None, keepdims), 1 / ord)
+
+
+def _matrix_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Tracer:
+    if ord in (None, "f", "fro"):
+        return apply("sqrt", sum(_squares(a), axes, None, None, keepdims))
+    matrices = moveaxis(a, axes, (-2, -1))
+    if ord in _BY_SVD:
+        result = _BY_SVD[ord](svdvals(matrices), -1)
+    elif ord in _BY_SUMS:
+        extreme, summed = _BY_SUMS[ord]
+        result = extreme(sum(apply("absolute", matrices), summed), -1)
+    else:
+        raise ShapeError(f"Invalid norm order {ord!r} for matrices.")
+    return expand_dims(result, axes) if keepdims else result
+
+
+_BY_SVD: dict[Any, Any] = {2: max, -2: min, "nuc": sum}
+_BY_SUMS: dict[Any, Any] = {1: (max, -2), -1: (min, -2), np.inf: (max, -1), -np.inf: (min, -1)}
+
+
+@implements(np.linalg.matrix_norm)
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tracer:
+    return norm(x, ord, (-2, -1), keepdims)
+
+
+@implements(np.linalg.vector_norm)
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tracer:
+    """Along any number of axes, as if they were one."""
+    a = array_of(x)
+    if kind_of(a.dtype) in "biu":
+        a = cast(a, FLOAT64)
+    return _vector_norm(a, known(ord), to_axes(axis, a.ndim), keepdims)

@@ -1,0 +1,135 @@
+"""Python's operators on the stand-ins, made from the rows of the op table that name one."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...compiler.graph.graph import Value
+from ...compiler.ops.table import OPS, UFUNC_PARTS
+from ..trace.aliasing import assign
+from ..trace.dispatch import call_function
+from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_alive
+from .elementwise import operator_apply
+from .masked_values import Masked
+
+
+def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: bool = False) -> Callable[..., Any]:
+    def unary(self: Tracer) -> Any:
+        return _like_numbers((self,), operator_apply(rows[0], self))
+
+    def binary(self: Tracer, other: Any, modulus: Any = None) -> Any:
+        if modulus is not None or other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
+            return NotImplemented
+        args = (other, self) if reflected else (self, other)
+        results = tuple(_like_numbers(args, operator_apply(row, *args)) for row in rows)
+        return results if len(results) > 1 else results[0]
+
+    function = unary if arity == 1 else binary
+    function.__name__ = name
+    return function
+
+
+def _like_numbers(args: tuple[Any, ...], result: Any) -> Any:
+    """What operators make of loop counters and Python numbers promotes like a Python number."""
+    for x in args:
+        if type(x) not in _NUMBERS and (type(x) is not Tracer or x._held.weak is None):
+            return result
+    kind = _WEAK.get(result.dtype.kind)
+    return (
+        result if kind is None else Tracer(result._trace, Value(result._value.number, result._value.type, kind), SCALAR)
+    )
+
+
+def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
+    def inplace(self: Any, other: Any) -> Any:
+        result = operator_apply(row, self, other)
+        if type(self) is Masked:
+            return self.assign(result)
+        return result if self._owner == SCALAR else assign(self, result)  # a scalar's name is bound anew
+
+    inplace.__name__ = name
+    return inplace
+
+
+def _number_operator(
+    name: str, python: str, rows: tuple[str, ...], arity: int, reflected: bool = False
+) -> Callable[..., Any]:
+    """Among numbers Python's own operator, on the host; with anything else the array's."""
+    on_arrays = _array_operator(name, rows, arity, reflected)
+    function = divmod if python == "__divmod__" else getattr(operator, python)
+
+    def host(self: TracedNumber, *others: Any) -> Any:
+        if any(type(other) not in _NUMBERS and not _is_pythons(other) for other in others):
+            return on_arrays(self, *others)
+        operands = (*others, self) if reflected else (self, *others)
+        for o in operands:
+            if type(o) is TracedNumber:
+                check_alive(o)
+        sources = frozenset().union(*(o._sources for o in operands if type(o) is TracedNumber))
+        try:
+            number = function(*(o._number if type(o) is TracedNumber else o for o in operands))
+        except (ArithmeticError, TypeError, ValueError):
+            raise self._trace.need(sources) from None  # with known numbers Python raises it at the user's line
+        code = self._trace.host
+        names = [o._name if type(o) is TracedNumber else code.constant(o) for o in operands]
+        result = code.statement(f"{code.function_name(function)}({', '.join(names)})")
+        if isinstance(number, tuple):
+            return tuple(
+                TracedNumber(self._trace, code.statement(f"{result}[{i}]"), n, sources) for i, n in enumerate(number)
+            )
+        return TracedNumber(self._trace, result, number, sources)
+
+    host.__name__ = name
+    return host
+
+
+def _is_pythons(x: Any) -> bool:
+    """Whether it is a number of a subclass of Python's, such as an IntEnum."""
+    return isinstance(x, (int, float, complex)) and not isinstance(x, (np.generic, Tracer))
+
+
+_WEAK: dict[str, type] = {"i": int, "f": float, "c": complex}
+_NUMBERS = {bool, int, float, complex, TracedNumber}
+
+
+def _install_operators() -> None:
+    """Gives both stand-ins the Python methods that the rows of the table answer."""
+    rows: dict[str, tuple[str, ...]] = {
+        row.operator: (row.name,) for row in OPS.values() if row.operator and row.kind == "map"
+    }
+    rows["__divmod__"] = UFUNC_PARTS[np.divmod]
+    for python, parts in rows.items():
+        arity = OPS[parts[0]].arity
+        for stand_in in (Tracer, Masked):
+            setattr(stand_in, python, _array_operator(python, parts, arity))
+        setattr(TracedNumber, python, _number_operator(python, python, parts, arity))
+        stem = python.strip("_")
+        if arity == 2 and hasattr(int, f"__r{stem}__"):
+            for stand_in in (Tracer, Masked):
+                setattr(stand_in, f"__r{stem}__", _array_operator(f"__r{stem}__", parts, arity, True))
+            setattr(TracedNumber, f"__r{stem}__", _number_operator(f"__r{stem}__", python, parts, arity, True))
+            if hasattr(operator, f"__i{stem}__"):
+                for stand_in in (Tracer, Masked):
+                    setattr(stand_in, f"__i{stem}__", _inplace_operator(f"__i{stem}__", parts[0]))
+    setattr(Tracer, "__imatmul__", lambda self, other: assign(self, call_function(np.matmul, (self, other), {})))  # noqa: B010
+    for kind in (Tracer, TracedNumber, Masked):
+        setattr(kind, "__matmul__", lambda self, other: _matmul(self, other, self, other))  # noqa: B010
+        setattr(kind, "__rmatmul__", lambda self, other: _matmul(self, other, other, self))  # noqa: B010
+
+
+def _matmul(self: Any, other: Any, left: Any, right: Any) -> Any:
+    if _is_number(self) and _is_number(other):
+        return NotImplemented
+    return call_function(np.matmul, (left, right), {})
+
+
+def _is_number(x: Any) -> bool:
+    """Whether it is one to Python, which an array of no axes is not."""
+    return type(x) in _NUMBERS or isinstance(x, np.generic)
+
+
+_install_operators()

@@ -1,0 +1,145 @@
+"""Products of matrices and vectors, with NumPy's rules for one, two and more axes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import ShapeError
+from ..trace.aliasing import assign
+from ..trace.axes import to_axes, to_axis
+from ..trace.dispatch import implements
+from ..trace.operands import array_of, fresh, trace_of
+from ..trace.tracer import Tracer
+from .elementwise import apply
+from .reductions import reduce, sum
+from .views import expand_dims, moveaxis, ravel, reshape, swapaxes, transpose
+
+
+@implements(np.matmul)
+def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Tracer:
+    """`x1 @ x2`: a 1-d argument is a row (left) or a column (right) whose axis vanishes; batches broadcast."""
+    a, b = array_of(x1), array_of(x2)
+    if a.ndim == 0 or b.ndim == 0:
+        raise ShapeError("matmul of a 0-d array is not defined; write a * b")
+    left = reshape(a, (1, *a.shape)) if a.ndim == 1 else a
+    right = reshape(b, (*b.shape, 1)) if b.ndim == 1 else b
+    if left.shape[-1] != right.shape[-2]:
+        raise ShapeError(
+            f"matmul of {a.shape} and {b.shape}: {left.shape[-1]} columns against {right.shape[-2]} rows; "
+            "transpose one of them, or reshape"
+        )
+    result = product(left, right)
+    shape = list(result.shape)
+    if b.ndim == 1:
+        del shape[-1]
+    if a.ndim == 1:
+        del shape[-1 if b.ndim == 1 else -2]
+    result = reshape(result, shape)
+    if dtype is not None:
+        result = result.astype(dtype, casting=casting)
+    return fresh(result._value, a, b) if out is None else assign(out, result, casting)
+
+
+# A library's product costs a call of some us, which small ones never earn back; as a sum of products they are part of
+# a kernel. So are products of vectors, which read each element once, and with one, until the library's threads pay.
+SMALL, SMALL_BY_VECTOR = 1 << 13, 1 << 18
+
+
+def _limit(m: int, n: int) -> float:
+    """The most products of a (m, k) @ (k, n) that is a sum of products."""
+    return math.inf if m == n == 1 else SMALL_BY_VECTOR if 1 in (m, n) else SMALL
+
+
+def product(a: Tracer, b: Tracer) -> Tracer:
+    """(..., m, k) @ (..., k, n), as a node of its own or, where it is small, as a sum of products."""
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    batch = trace_of(a, b).builder.broadcast_shapes("matmul", [a.shape[:-2], b.shape[:-2]])
+    work = math.prod(batch) * m * k * n
+    dtype = np.result_type(a.dtype, b.dtype)
+    plain = dtype.kind in "iufc" and dtype.itemsize >= 4
+    if plain and k == 1:
+        return from_zero(apply("multiply", a, b))
+    if not plain or work > _limit(m, n):
+        return fresh(a._trace.builder.matmul(a._value, b._value), a, b)
+    if m == 1 or n == 1:  # the sum goes along the last axis
+        rows = a if m > 1 or n == 1 else swapaxes(b, -1, -2)
+        row = swapaxes(b, -1, -2) if rows is a else a
+        result = from_zero(sum(apply("multiply", rows, row), -1, dtype))
+        return expand_dims(result, -1 if rows is a else -2)
+    products = apply("multiply", expand_dims(a, -1), expand_dims(b, -3))
+    return from_zero(sum(products, -2, dtype))
+
+
+def from_zero(result: Tracer) -> Tracer:
+    """A product of BLAS adds to 0.0: it never gives -0.0."""
+    return apply("add", result, 0) if result.dtype.kind in "fc" and result.dtype.itemsize > 2 else result
+
+
+@implements(np.dot, method=True)
+def dot(a: Any, b: Any, out: Any = None) -> Tracer:
+    """NumPy's dot: the last axis of `a` against the second-last of `b` (its only one if it has one)."""
+    x, y = array_of(a), array_of(b)
+    if x.ndim == 0 or y.ndim == 0:
+        result = from_zero(apply("multiply", x, y))
+    elif y.ndim <= 2:
+        result = matmul(x, y)
+    else:
+        result = tensordot(x, y, ((x.ndim - 1,), (y.ndim - 2,)))
+    return result if out is None else assign(out, result)
+
+
+@implements(np.tensordot)
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Tracer:
+    """Sums over pairs of axes, as one matrix product."""
+    x, y = array_of(a), array_of(b)
+    if isinstance(axes, (tuple, list)):
+        gone_a, gone_b = to_axes(axes[0], x.ndim), to_axes(axes[1], y.ndim)
+    else:
+        gone_a, gone_b = tuple(range(x.ndim - axes, x.ndim)), tuple(range(axes))
+    lengths = [x.shape[i] for i in gone_a]
+    if lengths != [y.shape[i] for i in gone_b]:
+        raise ShapeError(f"tensordot: axes {axes} of {x.shape} and {y.shape} have different lengths; choose other axes")
+    kept_a = [i for i in range(x.ndim) if i not in gone_a]
+    kept_b = [i for i in range(y.ndim) if i not in gone_b]
+    left, right = [x.shape[i] for i in kept_a], [y.shape[i] for i in kept_b]
+    inner = math.prod(lengths)
+    rows = reshape(transpose(x, (*kept_a, *gone_a)), (math.prod(left), inner))
+    columns = reshape(transpose(y, (*gone_b, *kept_b)), (inner, math.prod(right)))
+    return reshape(product(rows, columns), (*left, *right))
+
+
+@implements(np.inner)
+def inner(a: Any, b: Any, /) -> Tracer:
+    x, y = array_of(a), array_of(b)
+    if x.ndim == 0 or y.ndim == 0:
+        return from_zero(apply("multiply", x, y))
+    return tensordot(x, y, ((x.ndim - 1,), (y.ndim - 1,)))
+
+
+@implements(np.outer)
+def outer(a: Any, b: Any, out: Any = None) -> Tracer:
+    result = apply("multiply", expand_dims(ravel(a), 1), expand_dims(ravel(b), 0))
+    return result if out is None else assign(out, result)
+
+
+@implements(np.vdot)
+def vdot(a: Any, b: Any, /) -> Tracer:
+    x = array_of(a)
+    return matmul(ravel(apply("conjugate", x) if x.dtype.kind == "c" else x), ravel(b))
+
+
+@implements(np.vecdot)
+def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, dtype: Any = None) -> Tracer:
+    x, y = array_of(x1), array_of(x2)
+    if to_axis(axis, x.ndim) != x.ndim - 1 or to_axis(axis, y.ndim) != y.ndim - 1:
+        x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
+    if x.shape[-1] != y.shape[-1]:
+        raise ShapeError(f"vecdot of {x.shape} and {y.shape}: {x.shape[-1]} components against {y.shape[-1]}")
+    product = apply("multiply", apply("conjugate", x) if x.dtype.kind == "c" else x, y)
+    if product.dtype == np.bool_:
+        return reduce("any", product, -1, out=out)
+    result = from_zero(sum(product, -1, product.dtype if dtype is None else dtype))
+    return result if out is None else assign(out, result)

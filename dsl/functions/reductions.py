@@ -1,0 +1,273 @@
+"""Reductions: sum, prod, min, max, any, all, argmin, argmax and what NumPy composes from them, with its dtype rules."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.combiners import COMBINERS
+from ...compiler.core.types import FLOAT32, FLOAT64, kind_of
+from ..core.errors import ShapeError
+from ..trace.aliasing import assign
+from ..trace.axes import Axes, to_axes
+from ..trace.dispatch import implements
+from ..trace.items import as_element
+from ..trace.operands import array_of, checked_dtype, fresh, fresh_array, length, to_index
+from ..trace.tracer import Tracer
+from .elementwise import apply
+from .views import broadcast_to, cast, diagonal, reshape
+
+NO_VALUE: Any = getattr(np, "_NoValue", None)
+
+
+def _given(x: Any) -> bool:
+    return x is not NO_VALUE and x is not None
+
+
+def reduce(
+    op: str,
+    a: Any,
+    axis: Any,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = None,
+    neutral: Any = None,
+) -> Tracer:
+    """Row `op` over `axis`. neutral: what stands where `where` is False; without it `initial` does."""
+    x = array_of(a)
+    if x.ndim == 0 and isinstance(axis, (int, np.integer)) and axis in (0, -1):
+        axis = None  # a ufunc's reduce takes these for a 0-d array; mean, var and the like do not
+    axes = to_axes(axis, x.ndim)
+    if _given(where) and where is not True:
+        stand_in = neutral if neutral is not None else initial
+        if not _given(stand_in):
+            raise ShapeError(f"{op} with where= has no identity; pass initial=")
+        x = apply("where", where, x, _in_dtype(stand_in, x))
+    builder = x._trace.builder
+    kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    combiner = COMBINERS[op]
+    if combiner.carries_index and not axes:
+        x, axes = reshape(x, (1,)), (0,)
+    if neutral is None and _given(initial) and 0 in [x.shape[i] for i in axes]:
+        shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
+        result = broadcast_to(_in_dtype(initial, x), shape)
+    else:
+        wanted = None if dtype is None else checked_dtype(dtype)
+        result = fresh(builder.reduce(op, x._value, tuple(sorted(axes)), wanted), x)
+        if op == "sum" and not axes and result.dtype.kind in "fc":
+            result = apply("add", result, 0)  # NumPy begins with 0.0
+        if _given(initial):
+            result = apply(combiner.ufunc.__name__, result, _in_dtype(initial, result))
+    if keepdims is True or (keepdims and keepdims is not NO_VALUE):
+        result = fresh_array(reshape(result, kept)._value, result)
+    return result if out is None else assign(out, result)
+
+
+def _in_dtype(number: Any, like: Tracer) -> Tracer:
+    return fresh(as_element(like._trace, number, like.dtype), like)
+
+
+@implements(np.sum, method=True)
+def sum(
+    a: Any,
+    axis: Axes = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Tracer:
+    return reduce("sum", a, axis, dtype, out, keepdims, initial, where, neutral=0)
+
+
+@implements(np.prod, method=True)
+def prod(
+    a: Any,
+    axis: Axes = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Tracer:
+    return reduce("prod", a, axis, dtype, out, keepdims, initial, where, neutral=1)
+
+
+@implements(np.min, np.amin, method=True)
+def min(
+    a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None
+) -> Tracer:
+    return reduce("min", a, axis, None, out, keepdims, initial, where)
+
+
+@implements(np.max, np.amax, method=True)
+def max(
+    a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None
+) -> Tracer:
+    return reduce("max", a, axis, None, out, keepdims, initial, where)
+
+
+@implements(np.any, method=True)
+def any(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = None) -> Tracer:
+    return reduce("any", a, axis, None, out, keepdims, None, where, neutral=0)
+
+
+@implements(np.all, method=True)
+def all(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = None) -> Tracer:
+    return reduce("all", a, axis, None, out, keepdims, None, where, neutral=1)
+
+
+@implements(np.argmin, method=True)
+def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
+    return reduce("argmin", a, axis if axis is None else to_index(axis, "axis"), None, out, keepdims)
+
+
+@implements(np.argmax, method=True)
+def argmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
+    return reduce("argmax", a, axis if axis is None else to_index(axis, "axis"), None, out, keepdims)
+
+
+@implements(np.ptp)
+def ptp(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False) -> Tracer:
+    result = apply("subtract", max(a, axis, None, keepdims), min(a, axis, None, keepdims))
+    return result if out is None else assign(out, result)
+
+
+@implements(np.count_nonzero)
+def count_nonzero(a: Any, axis: Axes = None, *, keepdims: Any = False) -> Tracer:
+    return sum(apply("not_equal", a, 0), axis, np.intp, None, keepdims)
+
+
+def _count(x: Tracer, axes: tuple[int, ...], keepdims: Any, where: Any) -> Any:
+    """How many elements each result is made of: an int, or with `where` an array."""
+    if not _given(where) or where is True:
+        return math.prod(x.shape[i] for i in axes)
+    return sum(broadcast_to(where, x.shape), axes, np.intp, None, keepdims)
+
+
+@implements(np.mean, method=True)
+def mean(
+    a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None
+) -> Tracer:
+    """As NumPy's `_mean`: bool and integers in float64; float16 summed in float32, the result float16."""
+    x = array_of(a)
+    axes = to_axes(axis, x.ndim)
+    wanted = _summed_in(x, dtype)
+    total = sum(x, axes, wanted, None, keepdims, where=where)
+    result = _divided(total, _count(x, axes, keepdims, where))
+    if dtype is None and x.dtype.itemsize == 2 and kind_of(x.dtype) == "f":
+        result = cast(result, x.dtype)
+    return result if out is None else assign(out, result)
+
+
+def _summed_in(x: Tracer, dtype: Any) -> Any:
+    """The dtype that a mean or variance of `x` is summed in."""
+    if dtype is not None:
+        return checked_dtype(dtype)
+    kind = kind_of(x.dtype)
+    if kind in "biu":
+        return FLOAT64
+    return FLOAT32 if kind == "f" and x.dtype.itemsize == 2 else None
+
+
+def _divided(total: Tracer, count: Any) -> Tracer:
+    """total / count in total's dtype, whatever that is. A count that is an int is passed at each call, so that the
+    kernel serves every length."""
+    divisor = length(total._trace, count) if type(count) is int else count
+    return cast(apply("divide", total, divisor), total.dtype)
+
+
+@implements(np.var, method=True)
+def var(
+    a: Any,
+    axis: Axes = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: Any = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+    correction: Any = None,
+) -> Tracer:
+    """As NumPy's `_var`: the mean of |x - mean|^2, with the sum divided by max(count - ddof, 0)."""
+    x = array_of(a)
+    axes = to_axes(axis, x.ndim)
+    wanted = _summed_in(x, dtype)
+    less = correction if _given(correction) else ddof
+    if _given(mean):
+        centre = array_of(mean)
+    else:
+        centre = _divided(sum(x, axes, wanted, None, True, where=where), _count(x, axes, True, where))
+    off = apply("subtract", x, centre)
+    squares = _squared(off) if kind_of(off.dtype) == "c" else apply("multiply", off, off)
+    total = sum(squares, axes, dtype, None, keepdims, where=where)
+    count = _count(x, axes, keepdims, where)
+    if isinstance(count, Tracer):
+        divisor: Any = apply("maximum", apply("subtract", count, less), 0)
+    else:
+        divisor = _at_least_zero(count - less)
+    result = _divided(total, divisor)
+    if dtype is None and x.dtype.itemsize == 2 and kind_of(x.dtype) == "f":
+        result = cast(result, x.dtype)
+    return result if out is None else assign(out, result)
+
+
+def _at_least_zero(n: Any) -> Any:
+    return n if n > 0 else 0
+
+
+def root_of(variance: Callable[..., Tracer]) -> Callable[..., Tracer]:
+    """A standard deviation, from the variance that it is the root of."""
+
+    @functools.wraps(variance)
+    def function(a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, *rest: Any, **options: Any) -> Tracer:
+        result = apply("sqrt", variance(a, axis, dtype, None, *rest, **options))
+        return result if out is None else assign(out, result)
+
+    return function
+
+
+std = implements(np.std, method="std")(root_of(var))
+
+
+def _without_nans(a: Any, stand_in: Any) -> Tracer:
+    x = array_of(a)
+    return x if kind_of(x.dtype) not in "fc" else apply("where", apply("isnan", x), _in_dtype(stand_in, x), x)
+
+
+def _skipping(reduction: Any, stand_in: Any) -> Any:
+    """A sum or product for which NaN counts as `stand_in`."""
+
+    def function(
+        a: Any,
+        axis: Axes = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: Any = False,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Tracer:
+        return reduction(_without_nans(a, stand_in), axis, dtype, out, keepdims, initial, where)  # type: ignore[no-any-return]
+
+    return function
+
+
+nansum = implements(np.nansum)(_skipping(sum, 0))
+nanprod = implements(np.nanprod)(_skipping(prod, 1))
+
+
+def _squared(a: Tracer) -> Tracer:
+    return apply("add", apply("square", apply("real", a)), apply("square", apply("imag", a)))
+
+
+@implements(np.trace, method=True)
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Tracer:
+
+    return sum(diagonal(a, offset, axis1, axis2), -1, dtype, out)

@@ -1,0 +1,290 @@
+"""Elements chosen by index, by mask and by condition, and put where an index says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.ops.table import OPS
+from ..core.errors import DTypeError, IndexingError, ShapeError, UnsupportedError
+from ..trace.aliasing import assign, store
+from ..trace.axes import to_axis, to_shape
+from ..trace.dispatch import call_function, implements
+from ..trace.items import as_element, wrapped
+from ..trace.operands import array_of, fresh, fresh_array, holds_array, to_index
+from ..trace.tracer import SCALAR, Tracer
+from .elementwise import apply
+from .elementwise import choices as common
+from .gather import MANY_RUNS, looked_up, nonempty, runs
+from .host_calls import host, host_one, written
+from .indexing import getitem
+from .joining import concatenate
+from .views import broadcast_to, cast, ravel, reshape
+
+# by index
+
+
+@implements(np.take, method=True)
+def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tracer:
+    """Slices put together where the indices are a list or a number, else loads at computed places in a kernel."""
+    if mode not in ("raise", "wrap", "clip"):
+        raise ShapeError(f"mode={mode!r} is none of 'raise', 'wrap' and 'clip'")
+    x = array_of(a)
+    x, at = (ravel(x), 0) if axis is None else (x, to_axis(axis, x.ndim))
+    n, head = x.shape[at], (slice(None),) * at
+    if type(indices) in (int, range) or (isinstance(indices, (list, tuple)) and not holds_array(indices)):
+        numbers = np.asarray(indices)
+        if numbers.size == 0:
+            numbers = numbers.astype(np.intp)
+        if numbers.dtype.kind not in "iu":
+            raise DTypeError(f"take needs integers as indices, not {numbers.dtype}")
+        flat = _in_range(numbers.ravel().tolist(), n, mode)
+        slices = runs(flat)
+        if len(slices) <= MANY_RUNS:
+            parts = [getitem(x, (*head, run)) for run in slices] or [getitem(x, (*head, slice(0, 0)))]
+            joined = concatenate(parts, at)
+            return written(reshape(joined, (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])), out)
+    index = array_of(indices)
+    if not np.can_cast(index.dtype, np.intp, "safe"):
+        raise DTypeError(f"take needs integers as indices, not {index.dtype}; write indices.astype(np.int64)")
+    shape = (*x.shape[:at], *index.shape, *x.shape[at + 1 :])
+    value = _placed(index, n, mode)._value
+    value = x._trace.builder.reshape(value, (*index.shape, *(1,) * (x.ndim - at - 1)))
+    rest = [i if i < at else i + index.ndim - 1 for i in range(x.ndim) if i != at]
+    return written(fresh(looked_up(x, [value], [at], rest, shape, mode == "raise"), x), out)
+
+
+def _placed(index: Tracer, n: int, mode: str) -> Tracer:
+    """The indices of an axis of length n as NumPy's mode `wrap` or `clip` brings them into range."""
+    if mode not in ("raise", "wrap", "clip"):
+        raise ShapeError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
+    wide = cast(index, np.int64, copy=False)
+    if mode == "raise" or n == 0:
+        return wide
+    return apply("remainder", wide, n) if mode == "wrap" else apply("clip", wide, 0, n - 1)
+
+
+def _in_range(numbers: Sequence[int], n: int, mode: str) -> list[int]:
+    if mode == "wrap":
+        return [i % n for i in numbers]
+    if mode == "clip":
+        return [min(max(i, 0), n - 1) for i in numbers]
+    for i in numbers:
+        if not -n <= i < n:
+            raise IndexingError(f"index {i} is out of bounds for axis with size {n}")
+    return [i % n for i in numbers]
+
+
+def _along(x: Tracer, indices: Any, axis: int | None) -> tuple[Tracer, Tracer, int]:
+    index = array_of(indices)
+    if index.dtype.kind not in "iu":
+        raise DTypeError(f"indices must be integers, not {index.dtype}")
+    if axis is None:
+        x, axis = ravel(x), 0
+    at = to_axis(axis, x.ndim)
+    if index.ndim != x.ndim:
+        raise ShapeError(f"indices of {index.ndim} axes do not fit an array of {x.ndim}")
+    return x, index, at
+
+
+@implements(np.take_along_axis)
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tracer:
+    x, index, at = _along(array_of(arr), indices, axis)
+    rest = [s.shape[:at] + s.shape[at + 1 :] for s in (x, index)]
+    shape = list(x._trace.builder.broadcast_shapes("take_along_axis", rest))
+    shape.insert(at, index.shape[at])
+    wide = broadcast_to(x, (*shape[:at], x.shape[at], *shape[at + 1 :]))
+    others = [i for i in range(x.ndim) if i != at]
+    return fresh_array(looked_up(wide, [index._value], [at], others, tuple(shape), True), x)
+
+
+@implements(np.put_along_axis)
+def put_along_axis(arr: Tracer, indices: Any, values: Any, axis: int | None) -> None:
+    index = array_of(indices)
+    where = None if axis is None else to_axis(axis, arr.ndim)
+    nonempty(arr, 0 not in index.shape)
+    new = host_one("put_along_axis", [arr, index, values], arr.shape, dtypes=[arr.dtype], axis=where)
+    assign(arr, new)
+
+
+@implements(np.put, method=True)
+def put(a: Tracer, ind: Any, v: Any, mode: str = "raise") -> None:
+    _array(a, "put")
+    if np.ndim(ind) == 0 and not isinstance(ind, Tracer):
+        ind = fresh(as_element(a._trace, ind, np.dtype(np.intp)), a)
+    nonempty(a, array_of(ind).size > 0)
+    assign(a, host_one("put", [a, ind, _elements(v, a)], a.shape, dtypes=[a.dtype], mode=mode))
+
+
+@implements(np.choose, method=True)
+def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tracer:
+    index = array_of(a)
+    parts, dtype = common(*choices)
+    every = [cast(array_of(c), dtype, copy=False) for c in parts]
+    shape = index._trace.builder.broadcast_shapes("choose", [index.shape, *(c.shape for c in every)])
+    return host_one("choose", [index, *every], shape, out, dtypes=[dtype], mode=mode)
+
+
+@implements(np.unravel_index)
+def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Tracer, ...]:
+    index = array_of(indices)
+    lengths = tuple(
+        to_index(n, "a length in a shape") for n in (shape if isinstance(shape, (tuple, list)) else [shape])
+    )
+    dtypes = [np.intp] * len(lengths)
+    return tuple(host("unravel_index", [index], [index.shape] * len(lengths), dtypes, shape=lengths, order=order))
+
+
+@implements(np.ravel_multi_index)
+def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Tracer:
+    every = [array_of(i) for i in multi_index]
+    shape = every[0]._trace.builder.broadcast_shapes("ravel_multi_index", [i.shape for i in every])
+    lengths = to_shape(dims)
+    modes = tuple(mode) if isinstance(mode, (tuple, list)) else mode
+    return host_one("ravel_multi_index", every, shape, dtypes=[np.intp], dims=lengths, mode=modes, order=order)
+
+
+# by condition
+
+
+@implements(method=True)
+def nonzero(x: Tracer) -> Any:
+    return call_function(np.nonzero, (x,), {})
+
+
+@implements(np.compress)
+def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Tracer:
+    """With a condition that is a list of booleans."""
+    if not isinstance(condition, (list, tuple)):
+        raise UnsupportedError(
+            "np.compress with an array as condition gives a shape that depends on data; write np.where(condition, a, 0)"
+        )
+    return take(a, [i for i, chosen in enumerate(condition) if chosen], axis, out)
+
+
+@implements(method="compress")
+def _compress_method(x: Tracer, condition: Any, axis: int | None = None, out: Any = None) -> Tracer:
+    return compress(condition, x, axis, out)
+
+
+@implements(np.select)
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Tracer:
+    """From the first choice whose condition holds, else the default."""
+    if len(condlist) != len(choicelist):
+        raise ShapeError("list of cases must be same length as list of conditions")
+    if not condlist:
+        raise ShapeError("select with an empty condition list is not possible")
+    (*choices, default), wanted = common(*choicelist, default)
+    for choice in choicelist:
+        if type(choice) in (int, float, complex) and not np.can_cast(np.asarray(choice).dtype, wanted, "same_kind"):
+            raise DTypeError(f"select cannot cast the Python number {choice} to {wanted}; write {wanted}({choice})")
+    conditions = [array_of(c) for c in condlist]
+    for i, condition in enumerate(conditions):
+        if condition.dtype != np.bool_:
+            raise DTypeError(f"invalid entry {i} in condlist: should be boolean ndarray, not {condition.dtype}")
+    result: Any = _as(default, wanted)
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+        result = apply("where", condition, _as(choice, wanted), result)
+    return result  # type: ignore[no-any-return]
+
+
+def _as(x: Any, dtype: np.dtype[Any]) -> Tracer:
+    return cast(array_of(wrapped(x, dtype)), dtype, copy=False)
+
+
+def _array(x: Any, name: str) -> None:
+    if not isinstance(x, Tracer) or x._owner == SCALAR:
+        raise DTypeError(f"np.{name} changes its first argument, which must be an array")
+
+
+def _elements(x: Any, like: Tracer) -> Tracer:
+    """What is assigned to elements of an array, in its dtype."""
+    return fresh(as_element(like._trace, x, like.dtype), like)
+
+
+@implements(np.piecewise)
+def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Tracer:
+    """Each function on all of `x`, and of that what its condition chooses; the functions must be elementwise."""
+    a = array_of(x)
+    if isinstance(condlist, (Tracer, np.ndarray)):
+        conditions = [condlist] if a.ndim == 0 or condlist.ndim == 1 else list(condlist)
+    else:
+        nested = a.ndim == 0 or isinstance(condlist[0], (list, np.ndarray, Tracer))
+        conditions = list(condlist) if isinstance(condlist, (list, tuple)) and nested else [condlist]
+    masks = [cast(array_of(c), np.bool_, copy=False) for c in conditions]
+    for mask in masks:
+        if mask.shape != a.shape:
+            raise ShapeError(f"a condition of shape {mask.shape} does not fit an array of shape {a.shape}")
+    if len(funclist) == len(masks) + 1:
+        chosen = masks[0]
+        for mask in masks[1:]:
+            chosen = apply("logical_or", chosen, mask)
+        masks.append(apply("logical_not", chosen))
+    if len(funclist) != len(masks):
+        raise ShapeError(
+            f"with {len(masks)} condition(s), either {len(masks)} or {len(masks) + 1} functions are expected"
+        )
+    result = _as(np.zeros((), a.dtype)[()], a.dtype)
+    result = broadcast_to(result, a.shape)
+    for mask, function in zip(masks, funclist, strict=True):
+        value = _elementwise(function, a, *args, **kw) if callable(function) else function
+        result = apply("where", mask, _elements(value, a), result)
+    return result
+
+
+def _elementwise(function: Callable[..., Any], x: Tracer, *args: Any, **kw: Any) -> Any:
+    """function(x, ...). Raises UnsupportedError where an element of the result needs more than its own element of x."""
+    builder = x._trace.builder
+    start = len(builder.nodes)
+    copied = builder.add("cast", (x._value.number,), x._value.type, (("copy", start),))  # a node that is nothing else
+    result = function(fresh(copied, x), *args, **kw)
+    if not isinstance(result, Tracer):
+        return result
+    made = {start}  # of x
+    for number in range(start + 1, len(builder.nodes)):
+        if not made.isdisjoint(builder.nodes[number].args):
+            made.add(number)
+    todo = [result._value.number]
+    while todo:
+        number = todo.pop()
+        if number in made and number != start:
+            made.discard(number)
+            node = builder.nodes[number]
+            if OPS[node.op].kind != "map":
+                raise UnsupportedError(
+                    "np.piecewise with a function that is not elementwise cannot be traced, since it would see only "
+                    "the chosen elements; write np.where(condition, value, other)"
+                )
+            todo.extend(node.args)
+    return result
+
+
+@implements(np.putmask)
+def putmask(a: Tracer, mask: Any, values: Any) -> None:
+    _array(a, "putmask")
+    condition = apply("not_equal", mask, False)
+    if condition.shape != a.shape:
+        raise ShapeError(f"putmask: a mask of shape {condition.shape} does not fit an array of shape {a.shape}")
+    value = _elements(values, a) if not isinstance(values, (Tracer, np.ndarray)) else array_of(values)
+    if value.size != 1 and value.shape != a.shape:
+        raise UnsupportedError(
+            "np.putmask with values of another shape repeats them; write a[...] = np.where(mask, values, a)"
+        )
+    if isinstance(values, (Tracer, np.ndarray)) and not np.can_cast(value.dtype, a.dtype):
+        raise DTypeError(f"putmask cannot cast {value.dtype} to {a.dtype} safely; write values.astype(a.dtype)")
+    wide = reshape(value, ()) if value.size == 1 else value
+    store(a, apply("where", condition, _as(wide, a.dtype), a))
+
+
+@implements(np.fill_diagonal)
+def fill_diagonal(a: Tracer, val: Any, wrap: bool = False) -> None:
+    if array_of(a).ndim < 2:
+        raise ShapeError("array must be at least 2-d")
+    value = _elements(val, a)
+    if value.size != 1 or wrap or a.ndim != 2:
+        raise UnsupportedError("np.fill_diagonal is supported of matrices with one value; assign with np.where instead")
+    builder = a._trace.builder
+    on = apply("equal", fresh(builder.index(a.shape, 0), a), fresh(builder.index(a.shape, 1), a))
+    store(a, apply("where", on, _as(reshape(value, ()), a.dtype), a))

@@ -1,0 +1,47 @@
+"""Lists and tuples that hold traced values, nested too, as the arrays that `np.array` makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import ShapeError
+from ..environment.proxies import TracedType
+from ..trace.dispatch import SPECIAL
+from ..trace.items import as_element, converted
+from ..trace.operands import array_of, checked_dtype, fresh_array, is_traced, trace_of
+from ..trace.tracer import TracedNumber, Tracer
+from .joining import stack
+from .views import cast
+
+
+def gathered(x: Any, dtype: Any = None) -> Tracer:
+    """A traced array of a nested list of anything, as np.array makes it; a traced array itself. Raises ShapeError."""
+    if isinstance(x, (list, tuple)) and is_traced(x):
+        parts = [gathered(i, dtype) for i in x]
+        if len({p.shape for p in parts}) > 1:
+            shapes = ", ".join(str(p.shape) for p in parts)
+            raise ShapeError(f"a list of values of shapes {shapes} is no array; give them one shape, or pad them")
+        return stack(parts)
+    if isinstance(x, Tracer) or type(x) is TracedNumber or type(x) in SPECIAL:
+        if dtype is not None and type(x) is TracedNumber:
+            return fresh_array(as_element(x._trace, x, checked_dtype(dtype)))
+        found = array_of(x)
+        return found if dtype is None else cast(found, checked_dtype(dtype), copy=False)
+    if isinstance(x, (int, float, complex, np.number, np.bool_)):
+        if dtype is None:
+            return array_of(x)  # in a kernel's text, not in memory
+        return array_of(converted(x, checked_dtype(dtype))[()])
+    if type(x) is not np.ndarray and type(found := _as_array(x)) is Tracer:
+        return gathered(found, dtype)
+    array = np.asarray(x) if dtype is None else converted(x, checked_dtype(dtype))
+    checked_dtype(array.dtype)
+    trace = trace_of()
+    return Tracer(trace, trace.capture_constant(array))
+
+
+def _as_array(x: Any) -> Any:
+    """What the `__array__` of an object of the user's gives, if it is traced."""
+    kind = type(x)
+    return x.__array__() if isinstance(kind, TracedType) and hasattr(kind, "__array__") else None

@@ -1,0 +1,63 @@
+"""Sliding windows: a view in which each element is the start of a window, whose elements have axes of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...compiler.graph.builder import Builder
+from ...compiler.graph.graph import Value
+from ...runtime.core.frozen import dataclass
+from ..core.errors import ReadOnlyError, ShapeError
+from ..trace.aliasing import Part, view
+from ..trace.axes import to_axes, to_shape
+from ..trace.dispatch import implements
+from ..trace.memory_layout import StandIn
+from ..trace.operands import array_of
+from ..trace.tracer import Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows of a length along one axis; what they hold becomes the last axis."""
+
+    axis: int
+    length: int
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        return builder.windows(value, self.axis, self.length)
+
+    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+        raise ReadOnlyError(self.read_only())
+
+    def read_only(self) -> str:
+        return "sliding windows share their elements and are read-only; assign to the array itself"
+
+    def numpy(self, a: StandIn) -> StandIn | None:
+        return np.lib.stride_tricks.sliding_window_view(a, self.length, self.axis)
+
+
+@implements(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> Tracer:
+    """All windows of a shape; those along several axes have their axes in the given order, last."""
+    a = array_of(x)
+    lengths = to_shape(window_shape)
+    axes = tuple(range(a.ndim)) if axis is None else to_axes_of_windows(axis, a.ndim)
+    if len(lengths) != len(axes):
+        raise ShapeError(f"a window of shape {lengths} does not fit {len(axes)} axes; pass axis=")
+    for at, w in zip(axes, lengths, strict=True):
+        if w < 0 or w > a.shape[at]:
+            raise ShapeError(f"a window of length {w} does not fit axis {at} of length {a.shape[at]}")
+        if w == 0:
+            raise ShapeError("windows without elements are not supported; pass a length of 1 or more")
+        a = view(a, Windows(at, w))
+    return a
+
+
+def to_axes_of_windows(axis: Any, ndim: int) -> tuple[int, ...]:
+    """As `to_axes`; an axis may come twice."""
+    entries = axis if isinstance(axis, (tuple, list)) else (axis,)
+    return tuple(to_axes(a, ndim)[0] for a in entries)

@@ -1,0 +1,299 @@
+"""Sorting and searching, and what is made of it (medians, quantiles): host calls, but for what `searching` does in
+kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...runtime.interpret.numpy_calls import HOST
+from ..core.errors import DTypeError, ShapeError, UnsupportedError
+from ..trace.aliasing import assign
+from ..trace.axes import Axes, to_axes, to_axis
+from ..trace.concrete_values import settled_value
+from ..trace.dispatch import implements
+from ..trace.operands import array_of
+from ..trace.tracer import Tracer
+from .elementwise import apply
+from .host_calls import host_one, known, written
+from .reductions import any as any_of
+from .searching import search
+from .statistics import nanmean
+from .views import expand_dims, flip, ravel, reshape
+
+SMALL = 32  # up to so many elements are looked for one by one, in a kernel
+
+
+def _plain_order(order: Any) -> None:
+    if order is not None:
+        raise UnsupportedError("order= is for arrays with fields, which cannot be traced; sort by np.argsort(field)")
+
+
+def _along(a: Any, axis: int | None, least: int = 0) -> tuple[Tracer, int]:
+    """The array (flat where axis is None, or where it has fewer than `least` axes) and the axis."""
+    x = array_of(a)
+    if axis is None:
+        return ravel(x), 0
+    x = ravel(x) if x.ndim < least else x
+    return x, to_axis(axis, x.ndim)
+
+
+def _way(function: str, **options: Any) -> dict[str, Any]:
+    """How a function is to do its work, where NumPy knows that way. Raises DTypeError, ShapeError."""
+    try:
+        HOST[function](np.empty(0), **options)
+    except TypeError as error:
+        raise DTypeError(f"np.{function}: {error}") from None
+    except ValueError as error:
+        raise ShapeError(f"np.{function}: {error}") from None
+    return options
+
+
+@implements(np.sort)
+def sort(
+    a: Any,
+    axis: int | None = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: bool | None = None,
+    descending: bool = False,
+) -> Tracer:
+    """The values in order; descending (which NumPy has not) is the Array API's."""
+    _plain_order(order)
+    way = _way("sort", kind=kind, stable=None if stable is None else bool(stable))
+    x, at = _along(a, axis)
+    result = host_one("sort", [x], x.shape, dtypes=[x.dtype], axis=at, **way)
+    return flip(result, at) if descending else result
+
+
+@implements(method="sort")
+def _sort_in_place(
+    a: Tracer, axis: int = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
+) -> None:
+    assign(a, sort(a, axis, kind, order, stable=stable))
+
+
+@implements(np.argsort, method=True)
+def argsort(
+    a: Any,
+    axis: int | None = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: bool | None = None,
+    descending: bool = False,
+) -> Tracer:
+    """Where the values in order come from; descending (which NumPy has not) is the Array API's."""
+    _plain_order(order)
+    way = _way("argsort", kind=kind, stable=None if stable is None else bool(stable))
+    x, at = _along(a, axis, 1)
+    if not descending:
+        return host_one("argsort", [x], x.shape, dtypes=[np.intp], axis=at, **way)
+    places = argsort(flip(x, at), at, kind, stable=stable)  # turned twice, so that equal values keep their order
+    return apply("subtract", x.shape[at] - 1, flip(places, at))
+
+
+def unique_values(x: Any, /) -> Any:
+    """The distinct values of an array, sorted; np.unique_values gives them in no order."""
+    return np.unique(x, equal_nan=False)
+
+
+unique_values.__module__ = "numpy"  # in messages it goes by NumPy's name
+
+
+def sorted_values(
+    a: Any,
+    axis: int | None = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: bool | None = None,
+    descending: bool = False,
+) -> Any:
+    """`kg.sort` of arrays: np.sort, and the Array API's `descending`."""
+    result = np.sort(a, axis, kind, order, stable=stable)
+    return np.flip(result, 0 if axis is None else axis) if descending else result
+
+
+def sorted_places(
+    a: Any,
+    axis: int | None = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: bool | None = None,
+    descending: bool = False,
+) -> Any:
+    """`kg.argsort`, traced or not: np.argsort, and the Array API's `descending`; stable unless `kind` is given."""
+    if stable is None and kind is None:
+        stable = True
+    if isinstance(a, Tracer):
+        return argsort(a, axis, kind, order, stable=stable, descending=descending)
+    if not descending:
+        return np.argsort(a, axis, kind, order, stable=stable)
+    x, at = (np.ravel(a), 0) if axis is None else (np.atleast_1d(a), axis)
+    return x.shape[at] - 1 - np.flip(np.argsort(np.flip(x, at), at, kind, order, stable=stable), at)
+
+
+def _kth(kth: Any, x: Tracer, axis: int) -> tuple[int, ...]:
+    """The places that are to be right; in an empty array any are. Raises DTypeError, ShapeError."""
+    wanted = kth._known("cannot be a kth", "pass it as a Python int") if isinstance(kth, Tracer) else known(kth)
+    places = np.asarray(wanted)
+    if places.dtype == bool:
+        raise ShapeError(f"kth must be ints, not {kth!r}")
+    if places.dtype.kind not in "iu":
+        raise DTypeError(f"kth must be ints, not {kth!r}")
+    if places.ndim > 1:
+        raise ShapeError(f"kth must be an int or a list of ints, not {kth!r}")
+    found = tuple(places.ravel().tolist())
+    for k in found if x.size else ():
+        if not -x.shape[axis] <= k < x.shape[axis]:
+            raise ShapeError(f"kth={k} is out of bounds for an axis of length {x.shape[axis]}")
+    return found
+
+
+@implements(np.partition)
+def partition(a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Tracer:
+    _plain_order(order)
+    _way("partition", kth=(0,), kind=kind)
+    x, at = _along(a, axis)
+    return host_one("partition", [x], x.shape, dtypes=[x.dtype], kth=_kth(kth, x, at), axis=at)
+
+
+@implements(method="partition")
+def _partition_in_place(a: Tracer, kth: Any, axis: int = -1, kind: Any = "introselect", order: Any = None) -> None:
+    assign(a, partition(a, kth, axis, kind, order))
+
+
+@implements(np.argpartition, method=True)
+def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Tracer:
+    _plain_order(order)
+    _way("argpartition", kth=(0,), kind=kind)
+    x, at = _along(a, axis, 1)
+    return host_one("argpartition", [x], x.shape, dtypes=[np.intp], kth=_kth(kth, x, at), axis=at)
+
+
+@implements(np.lexsort)
+def lexsort(keys: Any, axis: int = -1) -> Tracer:
+    """The order by the last key, among equals by the one before it, ..."""
+    every = [array_of(k) for k in keys]
+    if not every:
+        raise ShapeError("lexsort needs at least one key")
+    if any(k.shape != every[0].shape for k in every):
+        shapes = ", ".join(str(k.shape) for k in every)
+        raise ShapeError(f"lexsort needs keys of one shape, got {shapes}; broadcast them first")
+    at = to_axis(axis, max(every[0].ndim, 1))  # NumPy takes axis 0 of keys that have none
+    return host_one("lexsort", every, every[0].shape, dtypes=[np.intp], axis=at)
+
+
+@implements(np.searchsorted, method=True)
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tracer:
+    if side not in ("left", "right"):
+        raise ShapeError(f"side must be 'left' or 'right', got {side!r}")
+    found = search(array_of(a), array_of(v), side) if sorter is None and array_of(a).ndim == 1 else None
+    if found is not None:
+        return found
+    extra = [] if sorter is None else [sorter]
+    named = ("sorter",) if extra else None
+    return host_one("searchsorted", [a, v, *extra], array_of(v).shape, dtypes=[np.intp], side=side, named=named)
+
+
+@implements(np.digitize)
+def digitize(x: Any, bins: Any, right: bool = False) -> Tracer:
+    return host_one("digitize", [x, bins], array_of(x).shape, dtypes=[np.intp], right=bool(right))
+
+
+@implements(np.isin)
+def isin(
+    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
+) -> Tracer:
+    """Whether each element is among the others: in a kernel if those are few."""
+    x, tests = array_of(element), array_of(test_elements)
+    if 0 < tests.size <= SMALL:
+        found = any_of(apply("equal", expand_dims(x, -1), reshape(tests, (tests.size,))), -1)
+        return apply("logical_not", found) if invert else found
+    return host_one("isin", [x, tests], x.shape, dtypes=[np.bool_], invert=bool(invert), kind=kind)
+
+
+# medians and quantiles
+
+
+def _reduced(x: Tracer, axis: Axes, keepdims: bool) -> tuple[tuple[int, ...], Any]:
+    """The shape without the axes (or with 1 for each), and the axes as an option."""
+    axes = to_axes(axis, x.ndim)
+    kept = [(i, n) for i, n in enumerate(x.shape) if keepdims or i not in axes]
+    return tuple(1 if i in axes else n for i, n in kept), None if axis is None else axes
+
+
+def _median(name: str) -> Any:
+    def function(
+        a: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
+    ) -> Tracer:
+        x = array_of(a)
+        shape, axes = _reduced(x, axis, keepdims is True)
+        return host_one(name, [x], shape, out, axis=axes, keepdims=keepdims is True)
+
+    return function
+
+
+median = implements(np.median)(_median("median"))
+nanmedian = implements(np.nanmedian)(_median("nanmedian"))
+
+
+def _quantile(name: str) -> Any:
+    def function(
+        a: Any,
+        q: Any,
+        axis: Axes = None,
+        out: Any = None,
+        overwrite_input: bool = False,
+        method: str = "linear",
+        keepdims: bool = False,
+        *,
+        weights: Any = None,
+    ) -> Tracer:
+        x = array_of(a)
+        if name.startswith("nan") and not x.size:  # then NumPy looks at no `q`
+            return written(nanmean(x, axis, keepdims=keepdims is True), out)
+        shape, axes = _reduced(x, axis, keepdims is True)
+        options: dict[str, Any] = {"axis": axes, "method": method, "keepdims": keepdims is True}
+        arrays, names = [x], []
+        asked = _asked(q)
+        strict = not isinstance(asked, Tracer) and isinstance(asked, np.generic)  # an array's kind, no Python number's
+        q_shape = (1,) if strict else np.shape(asked)
+        if isinstance(asked, Tracer):
+            arrays, names = [x, asked], ["q"]
+        else:
+            options["q"] = (asked.item(),) if strict else asked
+        if weights is not None:
+            arrays, names = [*arrays, array_of(weights)], [*names, "weights"]
+        result = host_one(name, arrays, q_shape + shape, named=tuple(names) or None, **options)
+        return written(reshape(result, shape) if strict else result, out)
+
+    return function
+
+
+def _asked(q: Any) -> Any:
+    """Quantiles as a Python number, a float64, or tuples of numbers, where they are known; else as an array."""
+    if isinstance(q, (Tracer, np.ndarray)):
+        wanted = array_of(q)
+        if wanted.dtype not in (np.float64, np.int64) or wanted.ndim == 0:
+            return wanted
+        found = settled_value(wanted._trace, wanted._value)
+        return wanted if found is None else _tuples(found.tolist())
+    q = known(q)
+    if isinstance(q, np.generic) and q.dtype != np.float64:
+        return array_of(q)
+    return np.float64(q) if isinstance(q, np.generic) else _tuples(q)
+
+
+def _tuples(q: Any) -> Any:
+    return tuple(map(_tuples, q)) if isinstance(q, (list, tuple)) else q
+
+
+quantile = implements(np.quantile)(_quantile("quantile"))
+nanquantile = implements(np.nanquantile)(_quantile("nanquantile"))
+percentile = implements(np.percentile)(_quantile("percentile"))
+nanpercentile = implements(np.nanpercentile)(_quantile("nanpercentile"))

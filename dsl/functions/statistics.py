@@ -1,0 +1,257 @@
+"""Covariances, statistics that skip NaN, and comparisons of whole arrays, composed so that they fuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import FLOAT64, kind_of
+from ..core.errors import ArgumentsError, DTypeError, ShapeError
+from ..trace.axes import Axes, to_axes, to_axis
+from ..trace.dispatch import implements
+from ..trace.operands import array_of, checked_dtype
+from ..trace.tracer import Tracer
+from .elementwise import apply, isclose
+from .host_calls import host_one, known, written
+from .joining import concatenate
+from .products import matmul
+from .reductions import NO_VALUE, all, mean, root_of, sum, var
+from .reductions import reduce as reduce_by
+from .ufunc_methods import general_reduce
+from .views import broadcast_to, cast, diagonal, reshape, squeeze, transpose
+
+
+@implements(np.average)
+def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
+    """With weights of the array's own shape, or of that of its `axis`. Weights that sum to 0 give NaN or infinity
+    (NumPy raises ZeroDivisionError)."""
+    x = array_of(a)
+    if weights is None:
+        result = mean(x, axis, keepdims=keepdims)
+        count = cast(array_of(x.size / (result.size or 1)), result.dtype)
+        return (result, broadcast_to(count, result.shape)) if returned else result
+    w = array_of(weights)
+    if w.shape != x.shape:
+        axes = to_axes(axis, x.ndim)
+        if axis is None:
+            raise ArgumentsError(f"weights of shape {w.shape} and no axis do not fit {x.shape}; pass axis=")
+        if w.shape != tuple(x.shape[i] for i in axes):
+            raise ShapeError(f"weights of shape {w.shape} do not fit {x.shape}; pass one weight for each element")
+        w = transpose(w, sorted(range(len(axes)), key=axes.__getitem__))
+        w = reshape(w, tuple(n if i in axes else 1 for i, n in enumerate(x.shape)))
+    wanted = np.result_type(x.dtype, w.dtype, *([FLOAT64] if kind_of(x.dtype) in "biu" else []))
+    scale = sum(w, axis, wanted, keepdims=keepdims)
+    product = apply("multiply", cast(x, wanted, copy=False), cast(w, wanted, copy=False))
+    result = apply("divide", sum(product, axis, keepdims=keepdims), scale)
+    return (result, broadcast_to(scale, result.shape)) if returned else result
+
+
+@implements(np.cov)
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    dtype: Any = None,
+) -> Tracer:
+    """Covariances of the rows, as NumPy: products of the rows less their (weighted) means."""
+    less = known(ddof)
+    if less is not None and less != int(less):
+        raise ShapeError("ddof must be integer")
+    arrays = [array_of(a) for a in (m, y) if a is not None]
+    if any(a.ndim > 2 for a in arrays):
+        raise ShapeError("m and y have more than 2 dimensions")
+    wanted = np.result_type(*(a.dtype for a in arrays), np.float64) if dtype is None else checked_dtype(dtype)
+    rows = [_rows(a, rowvar, i == 1, wanted) for i, a in enumerate(arrays)]
+    x = rows[0] if len(rows) == 1 else concatenate(rows)
+    less = (0 if bias else 1) if less is None else int(less)
+    weights = _weights(fweights, aweights, x.shape[1])
+    if weights is None:
+        centre, scale = mean(x, 1, keepdims=True), np.maximum(x.shape[1] - less, 0)
+        left = apply("subtract", x, centre)
+        right = left
+    else:
+        centre, total = average(x, 1, weights, True, keepdims=True)
+        total = reshape(total[0], ())
+        if less == 0:
+            scale = total
+        elif aweights is None:
+            scale = apply("subtract", total, less)
+        else:
+            squares = sum(apply("multiply", weights, aweights))
+            scale = apply("subtract", total, apply("divide", apply("multiply", less, squares), total))
+        scale = apply("maximum", scale, 0.0)
+        left = apply("subtract", x, centre)
+        right = apply("multiply", left, weights)
+    right = apply("conjugate", right) if right.dtype.kind == "c" else right
+    product = matmul(left, transpose(right))
+    factor = apply("divide", array_of(1.0), scale)
+    return squeeze(apply("multiply", product, cast(factor, np.result_type(product.real.dtype))))
+
+
+def _rows(a: Tracer, rowvar: bool, second: bool, dtype: Any) -> Tracer:
+    x = cast(a, dtype, copy=False)
+    x = reshape(x, (1, -1) if x.size else (1, 0)) if x.ndim < 2 else x
+    turn = not rowvar and (x.shape[0] != 1 if second else a.ndim != 1)
+    return transpose(x) if turn else x
+
+
+def _weights(fweights: Any, aweights: Any, n: int) -> Tracer | None:
+    found: Tracer | None = None
+    for name, given in (("fweights", fweights), ("aweights", aweights)):
+        if given is None:
+            continue
+        w = array_of(given)
+        if w.ndim != 1 or w.shape[0] != n:
+            raise ShapeError(f"incompatible numbers of samples and {name}: {w.shape} against {n}")
+        if name == "fweights" and kind_of(w.dtype) not in "iu":
+            raise DTypeError("fweights must be integer; write fweights.astype(np.int64)")
+        w = cast(w, np.float64)
+        found = w if found is None else apply("multiply", found, w)
+    return found
+
+
+@implements(np.corrcoef)
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Tracer:
+    c = cov(x, y, rowvar, dtype=dtype)
+    if c.ndim == 0:
+        return apply("divide", c, c)
+    deviation = apply("sqrt", diagonal(c).real)
+    c = apply("divide", apply("divide", c, reshape(deviation, (-1, 1))), reshape(deviation, (1, -1)))
+    if c.dtype.kind != "c":
+        return apply("clip", c, -1, 1)
+    turned = apply("multiply", apply("clip", c.imag, -1, 1), c.dtype.type(1j))
+    return apply("add", apply("clip", c.real, -1, 1), turned)
+
+
+# statistics that skip NaN
+
+
+def _numbers(a: Any, where: Any) -> Tracer:
+    """Where `a` is a number, and `where` holds."""
+    valid = apply("logical_not", apply("isnan", a))
+    return valid if where is NO_VALUE or where is True or where is None else apply("logical_and", valid, where)
+
+
+@implements(np.nanmean)
+def nanmean(
+    a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE
+) -> Tracer:
+    x = array_of(a)
+    if kind_of(x.dtype) not in "fc":
+        return mean(x, axis, dtype, out, keepdims, where=where)
+    return mean(x, axis, dtype, out, keepdims, where=_numbers(x, where))
+
+
+@implements(np.nanvar)
+def nanvar(
+    a: Any,
+    axis: Axes = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: Any = False,
+    *,
+    where: Any = NO_VALUE,
+    mean: Any = NO_VALUE,
+    correction: Any = NO_VALUE,
+) -> Tracer:
+    x = array_of(a)
+    options: dict[str, Any] = {"mean": None if mean is NO_VALUE else mean}
+    less = ddof if correction is NO_VALUE or correction is None else correction
+    if kind_of(x.dtype) not in "fc":
+        return var(x, axis, dtype, out, less, keepdims, where=where, **options)
+    valid = _numbers(x, where)
+    result = var(x, axis, dtype, None, less, keepdims, where=valid, **options)
+    count = sum(valid, axis, np.intp, None, keepdims)
+    too_few = apply("less_equal", apply("subtract", count, less), 0)
+    return written(apply("where", too_few, result.dtype.type(np.nan), result), out)
+
+
+implements(np.nanstd)(root_of(nanvar))
+
+
+def _nan_extreme(op: str, stand_in: float) -> Any:
+    """min or max that skips NaN; NaN where there is nothing else."""
+
+    def function(
+        a: Any,
+        axis: Axes = None,
+        out: Any = None,
+        keepdims: Any = False,
+        initial: Any = NO_VALUE,
+        where: Any = NO_VALUE,
+    ) -> Tracer:
+        x = array_of(a)
+        plain = {"keepdims": keepdims, "initial": initial, "where": where}
+        if kind_of(x.dtype) == "c":
+            given = {k: v for k, v in plain.items() if v is not NO_VALUE and v is not None}
+            return general_reduce(np.fmax if op == "max" else np.fmin, x, axis, None, out, **given)
+        if kind_of(x.dtype) != "f":
+            return written(reduce_by(op, x, axis, **plain), out)
+        missing = apply("isnan", x)
+        number = x.dtype.type(stand_in)
+        found = reduce_by(op, apply("where", missing, number, x), axis, **plain)
+        nothing = missing if where is NO_VALUE else apply("logical_or", missing, apply("logical_not", where))
+        empty = all(broadcast_to(nothing, x.shape), axis, None, keepdims)
+        if initial is not NO_VALUE and initial is not None:
+            empty = apply("logical_and", empty, False)
+        return written(apply("where", empty, x.dtype.type(np.nan), found), out)
+
+    return function
+
+
+nanmin = implements(np.nanmin)(_nan_extreme("min", float("inf")))
+nanmax = implements(np.nanmax)(_nan_extreme("max", float("-inf")))
+
+
+def _nan_arg(name: str) -> Any:
+    def function(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
+        """On the host, which raises where all are NaN."""
+        x = array_of(a)
+        at = None if axis is None else to_axis(axis, x.ndim)
+        axes = to_axes(at, x.ndim)
+        keep = keepdims is True
+        shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
+        return host_one(name, [x], shape, out, dtypes=[np.intp], axis=at, keepdims=keep or None)
+
+    return function
+
+
+nanargmin = implements(np.nanargmin)(_nan_arg("nanargmin"))
+nanargmax = implements(np.nanargmax)(_nan_arg("nanargmax"))
+
+
+# whole arrays compared
+
+
+@implements(np.allclose)
+def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Tracer:
+    return all(isclose(a, b, rtol, atol, equal_nan))
+
+
+@implements(np.array_equal)
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+    """False at once where the shapes differ."""
+    x, y = array_of(a1), array_of(a2)
+    if x.shape != y.shape:
+        return False
+    same = apply("equal", x, y)
+    if equal_nan and {kind_of(x.dtype), kind_of(y.dtype)} <= {"f", "c"}:
+        same = apply("logical_or", same, apply("logical_and", apply("isnan", x), apply("isnan", y)))
+    return all(same)
+
+
+@implements(np.array_equiv)
+def array_equiv(a1: Any, a2: Any) -> Any:
+    x, y = array_of(a1), array_of(a2)
+    try:
+        np.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        return False
+    return all(apply("equal", x, y))

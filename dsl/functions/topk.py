@@ -1,0 +1,43 @@
+"""`kg.topk`: the greatest or least values along an axis and where they are, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...runtime.interpret.topk import topk as top_places
+from ..core.errors import ShapeError
+from ..trace.axes import to_axis
+from ..trace.operands import array_of, fresh_array, to_index
+from .gather import looked_up
+from .host_calls import host_one
+
+
+def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
+    """The k greatest values along an axis, the greatest first (or the k least, the least first), and their places.
+
+    Of equal values the first comes first; NaN counts as the greatest. Shapes: that of x with k along the axis; dtypes:
+    that of x, and int64. Raises ShapeError for k below 0 or above the axis' length, AxisError for an axis out of range.
+    """
+    a = array_of(x)
+    at, count = _checked(a.shape, k, axis)
+    shape = tuple(count if i == at else n for i, n in enumerate(a.shape))
+    places = host_one("topk", [a], shape, dtypes=[np.intp], k=count, axis=at, largest=bool(largest))
+    others = [i for i in range(a.ndim) if i != at]
+    return fresh_array(looked_up(a, [places._value], [at], others, places.shape, False), a), places
+
+
+def topk_of_arrays(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
+    """`topk` of NumPy arrays."""
+    a = np.asarray(x)
+    at, count = _checked(a.shape, k, axis)
+    places = top_places(a, count, at, bool(largest))
+    return np.take_along_axis(a, places, at), places
+
+
+def _checked(shape: tuple[int, ...], k: Any, axis: int) -> tuple[int, int]:
+    at, count = to_axis(axis, len(shape)), to_index(k, "k")
+    if not 0 <= count <= shape[at]:
+        raise ShapeError(f"topk: k={count} is not between 0 and {shape[at]}, the length of axis {at}")
+    return at, count

@@ -1,0 +1,140 @@
+"""The methods of ufuncs: reduce and outer in kernels, accumulate, reduceat and at by NumPy on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import IndexingError, UnsupportedError
+from ..trace.aliasing import assign
+from ..trace.axes import to_axes, to_axis
+from ..trace.dispatch import FUNCTIONS, METHODS, UFUNCS
+from ..trace.items import as_element
+from ..trace.operands import array_of, checked_dtype, fresh, to_index
+from ..trace.tracer import Tracer
+from .elementwise import call_ufunc
+from .gather import nonempty
+from .host_calls import host_one, known, written
+from .reductions import NO_VALUE
+from .views import copy
+
+_REDUCTIONS: dict[Any, Any] = {
+    np.add: np.sum,
+    np.multiply: np.prod,
+    np.minimum: np.min,
+    np.maximum: np.max,
+    np.logical_and: np.all,
+    np.logical_or: np.any,
+}
+
+
+def reduce_ufunc(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, **options: Any) -> Any:
+    """`ufunc.reduce(array, axis=0, ...)`; where there is no kernel for it NumPy does it on the host."""
+    given = {k: v for k, v in options.items() if v is not None and v is not NO_VALUE}
+    reduction = FUNCTIONS.get(_REDUCTIONS.get(ufunc))
+    if "initial" in given and ufunc in (np.logical_and, np.logical_or):
+        rest = reduce_ufunc(ufunc, array, axis, dtype, **{**given, "initial": None})
+        truth = call_ufunc(ufunc, rest, fresh(as_element(rest._trace, given["initial"], rest.dtype)))
+        return written(truth, _first(out))
+    if reduction is None:
+        return general_reduce(ufunc, array, axis, dtype, out, **given)
+    if dtype is not None and ufunc in (np.add, np.multiply):
+        given["dtype"] = dtype
+    elif dtype is not None:
+        array = METHODS["astype"](array_of(array), dtype)
+    return reduction(array, axis, out=_first(out), **given)
+
+
+def outer_ufunc(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
+    """`ufunc.outer(a, b)`: every element of `a` with every element of `b`."""
+    x, y = array_of(a), array_of(b)
+    return call_ufunc(ufunc, METHODS["reshape"](x, x.shape + (1,) * y.ndim), y, **options)
+
+
+def _first(out: Any) -> Any:
+    return out[0] if isinstance(out, tuple) else out
+
+
+def accumulate_ufunc(ufunc: np.ufunc, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Tracer:
+    """`ufunc.accumulate(array, axis=0)`: as many results as elements."""
+    x = array_of(array)
+    at = to_axis(axis, x.ndim)
+    wanted = None if dtype is None else checked_dtype(dtype)
+    return host_one("accumulate", [x], x.shape, _first(out), ufunc=ufunc.__name__, axis=at, dtype=wanted)
+
+
+def reduceat_ufunc(
+    ufunc: np.ufunc, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None
+) -> Tracer:
+    """`ufunc.reduceat(array, indices, axis=0)`: one result for each index."""
+    x, at = array_of(array), array_of(indices)
+    where = to_axis(axis, x.ndim)
+    shape = (*x.shape[:where], at.size, *x.shape[where + 1 :])
+    tiny = [(2,) * x.ndim, (2,)]
+    wanted = None if dtype is None else checked_dtype(dtype)
+    return host_one("reduceat", [x, at], shape, _first(out), tiny=tiny, ufunc=ufunc.__name__, axis=where, dtype=wanted)
+
+
+def at_ufunc(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
+    """`ufunc.at(a, indices, b)`: in place, an index that comes twice counting twice."""
+    if not isinstance(a, Tracer):
+        raise UnsupportedError(f"np.{ufunc.__name__}.at on an array that is no argument; pass it as an argument")
+    key, arrays = static_key(indices)
+    operands = [] if b is None else [array_of(b)]
+    nonempty(a, a.ndim == 1 and any(i.size for i in arrays))
+    options = {"ufunc": ufunc.__name__, "key": key}
+    assign(a, host_one("at", [a, *arrays, *operands], a.shape, dtypes=[a.dtype], **options), "unsafe")
+
+
+def static_key(indices: Any) -> tuple[tuple[Any, ...], list[Tracer]]:
+    """A key of `x[...]` as an option of a host call, and the arrays among its entries."""
+    entries: list[Any] = []
+    arrays: list[Tracer] = []
+    for entry in indices if isinstance(indices, tuple) else (indices,):
+        if isinstance(entry, slice):
+            entries.append(tuple(known(v) for v in (entry.start, entry.stop, entry.step)))
+        elif entry is None or entry is Ellipsis:
+            entries.append(entry)
+        elif isinstance(entry, (Tracer, np.ndarray, list, tuple)):
+            index = array_of(entry)
+            if index.dtype.kind not in "iub":
+                raise IndexingError(f"arrays used as indices must be of integer (or boolean) type, not {index.dtype}")
+            entries.append("array")
+            arrays.append(index)
+        else:
+            entries.append(to_index(known(entry), "an index"))
+    return tuple(entries), arrays
+
+
+def general_reduce(
+    ufunc: np.ufunc,
+    array: Any,
+    axis: Any = 0,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    initial: Any = None,
+    where: Any = True,
+) -> Tracer:
+    """`ufunc.reduce(array, ...)` of a ufunc that has no kernel for it."""
+    x = array_of(array)
+    if not x.ndim:
+        return copy(x)
+    axes = to_axes(axis, x.ndim)
+    keep = keepdims is True
+    shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
+    options: dict[str, Any] = {"axis": axes if len(axes) != 1 else axes[0], "keepdims": keep}
+    if initial is not None:
+        options["initial"] = known(initial)
+    arrays = [x] if where is True else [x, array_of(where)]
+    if dtype is not None:
+        options["dtype"] = checked_dtype(dtype)
+    return host_one("ufunc_reduce", arrays, shape, _first(out), ufunc=ufunc.__name__, **options)
+
+
+UFUNCS["reduce"] = reduce_ufunc
+UFUNCS["outer"] = outer_ufunc
+UFUNCS["accumulate"] = accumulate_ufunc
+UFUNCS["reduceat"] = reduceat_ufunc
+UFUNCS["at"] = at_ufunc

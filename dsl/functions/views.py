@@ -1,0 +1,301 @@
+"""Changes of shape: each becomes an index map, never a copy. Meanings and defaults are NumPy's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...compiler.graph.graph import Value
+from ..core.errors import DTypeError, ShapeError, UnsupportedError
+from ..trace.aliasing import Broadcast, Contiguous, Diagonal, Permute, Reshape, layout_of, view
+from ..trace.axes import Axes, to_axes, to_axis, to_shape
+from ..trace.dispatch import implements
+from ..trace.memory_layout import C, F, Layout, Like, one_way, resolve
+from ..trace.operands import array_of, checked_dtype, fresh, fresh_array, operand, to_index, trace_of, value_of
+from ..trace.tracer import SCALAR, TracedNumber, Tracer
+from .indexing import getitem
+
+
+@implements(np.reshape)
+def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None = None) -> Tracer:
+    x = array_of(a)
+    if order not in ("C", "F", "A"):
+        raise ShapeError(f"order={order!r} is none of 'C', 'F' and 'A'")
+    if memory_order(x, order) == "F" and x.ndim + len(to_shape(shape)) > 2:
+        return transpose(reshape(transpose(x), to_shape(shape)[::-1], copy=copy))
+    step = Reshape(x._trace.builder.reshape(x._value, to_shape(shape)).shape)
+    if copy is False and not step.is_view_of(x._held.type) and step.numpy(_laid_out(x, "copy=False")) is None:
+        raise ShapeError("unable to avoid creating a copy while reshaping; leave copy=False out")
+    found = view(x, step)
+    return fresh_array(found._value, x) if copy else found
+
+
+def memory_order(x: Tracer, order: str | None) -> str:
+    """`C` or `F`: where an order of memory is asked for, that of the array."""
+    if order not in ("A", "K"):
+        return order or "C"
+    if sum(n != 1 for n in x.shape) < 2:
+        return "C"
+    found = _laid_out(x, f"order={order!r}").flags
+    return "F" if found.f_contiguous and not found.c_contiguous else "C"
+
+
+def _laid_out(x: Tracer, asked: str) -> Any:
+    """What stands for the array, as it lies in memory. Raises UnsupportedError where that is not known."""
+    found = resolve(layout_of(x), x._held.type)
+    if found is None:
+        raise UnsupportedError(f"{asked} needs the order of memory, which is not known here; write 'C' or 'F'")
+    return found
+
+
+def contiguous(x: Tracer, order: str | None) -> Tracer:
+    """The array itself where it lies in this order (A and K are any), else a copy that does."""
+    return x if order in (None, "K", "A") else view(x, Contiguous(order))
+
+
+def in_order(order: str | None, *arrays: Tracer) -> Layout | None:
+    """The layout of a copy in this order."""
+    if arrays and one_way(arrays[0]._held.type):
+        return None
+    if order in ("K", None):
+        return Like((layout_of(arrays[0]), arrays[0]._held.type)) if arrays and arrays[0].shape else C
+    return F if order == "F" or (order == "A" and arrays and memory_order(arrays[0], order) == "F") else C
+
+
+@implements(method="reshape")
+def _reshape_method(x: Tracer, *shape: Any, order: str = "C", copy: bool | None = None) -> Tracer:
+    return reshape(x, shape[0] if len(shape) == 1 else shape, order=order, copy=copy)
+
+
+@implements(np.ravel, method=True)
+def ravel(a: Any, order: str = "C") -> Tracer:
+    x = _by_memory(array_of(a)) if order == "K" else array_of(a)
+    if order not in ("C", "F", "A", "K"):
+        raise ShapeError(f"order={order!r} is none of 'C', 'F', 'A' and 'K'")
+    if order in ("F", "A") and memory_order(x, order) == "F":
+        x = transpose(x)
+    return view(x, Contiguous("C"), Reshape((x.size,), True))
+
+
+def _by_memory(x: Tracer) -> Tracer:
+    """The axes in the order of memory, the outermost first."""
+    if sum(n != 1 for n in x.shape) < 2:
+        return x
+    strides = _laid_out(x, "order='K'").strides
+    if 0 in [s for s, n in zip(strides, x.shape, strict=True) if n != 1]:
+        raise UnsupportedError("order='K' of an array whose elements share memory is not supported; write 'C' or 'F'")
+    return transpose(x, sorted(range(x.ndim), key=lambda i: -abs(strides[i])))
+
+
+@implements(method=True)
+def flatten(a: Any, order: str = "C") -> Tracer:
+    return copy(ravel(a, order), "C")
+
+
+@implements(np.transpose, np.permute_dims)
+def transpose(a: Any, axes: Any = None) -> Tracer:
+    x = array_of(a)
+    if axes is None:
+        order = tuple(reversed(range(x.ndim)))
+    else:
+        order = to_axes(tuple(axes), x.ndim, "axes")
+        if len(order) != x.ndim:
+            raise ShapeError(f"axes {tuple(axes)} don't match an array of dimension {x.ndim}")
+    return view(x, Permute(order))
+
+
+@implements(method="transpose")
+def _transpose_method(x: Tracer, *axes: Any) -> Tracer:
+    if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
+        return transpose(x, axes[0])
+    return transpose(x, axes or None)
+
+
+@implements(np.matrix_transpose)
+def matrix_transpose(x: Any) -> Tracer:
+    return swapaxes(x, -1, -2)
+
+
+@implements(np.swapaxes, method=True)
+def swapaxes(a: Any, axis1: int, axis2: int) -> Tracer:
+    x = array_of(a)
+    i, j = to_axis(axis1, x.ndim, "axis1"), to_axis(axis2, x.ndim, "axis2")
+    order = list(range(x.ndim))
+    order[i], order[j] = order[j], order[i]
+    return transpose(x, order)
+
+
+@implements(np.moveaxis)
+def moveaxis(a: Any, source: Axes, destination: Axes) -> Tracer:
+    x = array_of(a)
+    origin, target = to_axes(source, x.ndim, "source"), to_axes(destination, x.ndim, "destination")
+    if len(origin) != len(target):
+        raise ShapeError("source and destination must name the same number of axes")
+    order = [n for n in range(x.ndim) if n not in origin]
+    for to, axis in sorted(zip(target, origin, strict=True)):
+        order.insert(to, axis)
+    return transpose(x, order)
+
+
+@implements(np.rollaxis)
+def rollaxis(a: Any, axis: int, start: int = 0) -> Tracer:
+    x = array_of(a)
+    at = to_axis(axis, x.ndim)
+    to = start if start >= 0 else start + x.ndim
+    return moveaxis(x, at, to - (at < to))
+
+
+@implements(np.expand_dims)
+def expand_dims(a: Any, axis: Any) -> Tracer:
+    x = array_of(a)
+    entries = axis if isinstance(axis, (tuple, list)) else (axis,)
+    ndim = x.ndim + len(entries)
+    new = to_axes(tuple(entries), ndim)
+    lengths = iter(x.shape)
+    return reshape(x, tuple(1 if i in new else next(lengths) for i in range(ndim)))
+
+
+@implements(np.squeeze, method=True)
+def squeeze(a: Any, axis: Axes = None) -> Tracer:
+    x = array_of(a)
+    if axis is None:
+        gone = tuple(i for i, n in enumerate(x.shape) if n == 1)
+    else:
+        gone = to_axes(axis, x.ndim)
+        if any(x.shape[i] != 1 for i in gone):
+            raise ShapeError(
+                f"cannot squeeze axis {axis} of shape {x.shape}: its length is not one; write x.reshape(...)"
+            )
+    return reshape(x, tuple(n for i, n in enumerate(x.shape) if i not in gone))
+
+
+@implements(np.broadcast_to)
+def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Tracer:
+    x = array_of(array)
+    return view(x, Broadcast(to_shape(shape)))
+
+
+@implements(np.broadcast_arrays)
+def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Tracer, ...]:
+    arrays = [array_of(a) for a in args]
+    shape = trace_of(*args).builder.broadcast_shapes("broadcast_arrays", [x.shape for x in arrays])
+    return tuple(x if x.shape == shape else broadcast_to(x, shape) for x in arrays)
+
+
+@implements(np.flip)
+def flip(m: Any, axis: Axes = None) -> Tracer:
+    x = array_of(m)
+    axes = to_axes(axis, x.ndim)
+    return getitem(x, tuple(slice(None, None, -1 if i in axes else 1) for i in range(x.ndim)))
+
+
+@implements(np.flipud)
+def flipud(m: Any) -> Tracer:
+    return flip(m, 0)
+
+
+@implements(np.fliplr)
+def fliplr(m: Any) -> Tracer:
+    return flip(m, 1)
+
+
+@implements(np.rot90)
+def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tracer:
+    x = array_of(m)
+    first, second = to_axes(axes, x.ndim, "axes")
+    turns = k % 4
+    if turns == 0:
+        return getitem(x, ...)
+    if turns == 2:
+        return flip(x, (first, second))
+    return swapaxes(flip(x, second), first, second) if turns == 1 else flip(swapaxes(x, first, second), second)
+
+
+@implements(np.atleast_1d)
+def atleast_1d(*arys: Any) -> Any:
+    return _each(arys, lambda x: x if x.ndim else reshape(x, (1,)))
+
+
+@implements(np.atleast_2d)
+def atleast_2d(*arys: Any) -> Any:
+    return _each(arys, lambda x: x if x.ndim >= 2 else reshape(x, (1, *x.shape) if x.ndim else (1, 1)))
+
+
+def _each(arrays: tuple[Any, ...], change: Any) -> Any:
+    found = tuple(change(array_of(a)) for a in arrays)
+    return found[0] if len(found) == 1 else found
+
+
+@implements(method="copy")
+def _copy_method(x: Tracer, order: str = "C") -> Tracer:
+    return copy(x, order)
+
+
+@implements(np.copy)
+def copy(a: Any, order: str = "K", subok: bool = False) -> Tracer:
+    """An array of its own."""
+    x = array_of(a)
+    return Tracer(x._trace, x._value, layout=in_order(order, x))
+
+
+@implements(np.astype)
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tracer:
+    return cast(x, dtype, copy=copy)
+
+
+@implements(method="astype")
+def cast(
+    x: Any, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+) -> Tracer:
+    """Conversion with NumPy's C casts."""
+    a = array_of(x)
+    wanted = checked_dtype(dtype)
+    if not np.can_cast(a.dtype, wanted, casting):  # type: ignore[arg-type]
+        raise DTypeError(f"cannot cast {a.dtype} to {wanted} with casting={casting!r}; leave casting out")
+    if a.dtype == wanted and not copy:
+        return contiguous(a, memory_order(a, order) if order == "A" else order)
+    value = a._trace.builder.cast(a._value, wanted)
+    return fresh(value, a) if a._owner == SCALAR else Tracer(a._trace, value, layout=in_order(order, a))
+
+
+@implements(np.shape)
+def shape(a: Any) -> tuple[int, ...]:
+    return array_of(a).shape
+
+
+@implements(np.ndim)
+def ndim(a: Any) -> int:
+    return array_of(a).ndim
+
+
+@implements(np.size)
+def size(a: Any, axis: Axes = None) -> int:
+    x = array_of(a)
+    return math.prod(x.shape[i] for i in to_axes(axis, x.ndim))
+
+
+@implements(np.result_type)
+def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
+    return np.result_type(*(_promoted(a) for a in arrays_and_dtypes))
+
+
+def _promoted(a: Any) -> Any:
+    value: Any = operand(a) if isinstance(a, Tracer) or type(a) is TracedNumber else a
+    if isinstance(value, Value):
+        return value.weak(0) if value.weak is not None else value.dtype
+    return value
+
+
+@implements(np.can_cast)
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
+    return np.can_cast(value_of(from_).dtype, to, casting)
+
+
+@implements(np.diagonal, method=True)
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tracer:
+    """A view, which NumPy makes read-only."""
+    x = array_of(a)
+    i, j = to_axis(axis1, x.ndim, "axis1"), to_axis(axis2, x.ndim, "axis2")
+    return view(moveaxis(x, (i, j), (-2, -1)), Diagonal(to_index(offset, "offset")))

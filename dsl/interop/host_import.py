@@ -1,0 +1,71 @@
+"""Arrays of other libraries in, NumPy arrays over the same memory out."""
+
+from __future__ import annotations
+
+import array
+import sys
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..core.errors import ArgumentsError, DTypeError
+from .device_sharing import elsewhere, has_memory, name_of, place_of, reason_of
+
+ON_CPU = (1, 3, 11, 13)  # DLPack's kinds of memory that the CPU reads: its own, and pinned or managed by CUDA and ROCm
+_ARRAY = ("__dlpack__", "__array_interface__", "__array_struct__", "__array__", "__cuda_array_interface__")
+
+
+def is_foreign(value: Any) -> bool:
+    """Whether it is an array of another library, or a buffer of numbers."""
+    if isinstance(value, type):
+        return False
+    return any(hasattr(value, name) for name in _ARRAY) or isinstance(value, (array.array, memoryview))
+
+
+def foreign(value: Any) -> np.ndarray[Any, Any] | None:
+    """The NumPy array of anything that exchanges memory (DLPack, NumPy's array interface, buffers of numbers), without
+    a copy; None for anything else. Raises ArgumentsError where the memory cannot be read here, DTypeError."""
+    if not is_foreign(value):
+        return None
+    if hasattr(value, "__dlpack__"):
+        return _from_dlpack(value)
+    if hasattr(value, "__cuda_array_interface__"):
+        raise elsewhere(value)
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"{name_of(value)} cannot be read: {str(error).rstrip('.')}") from None
+
+
+def values_of(x: Any) -> Any:
+    """Another library's array as NumPy's, anything else as it is. Raises ArgumentsError, DTypeError."""
+    found = None if isinstance(x, (np.ndarray, np.generic)) else foreign(x)
+    return x if found is None else found
+
+
+def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
+    place = place_of(value)
+    if place is not None and place[0] not in ON_CPU:
+        raise elsewhere(value)
+    if getattr(value, "is_neg", bool)():  # PyTorch's, which DLPack cannot tell
+        raise ArgumentsError(f"{name_of(value)} cannot be read: its negative bit is set; write x.resolve_neg()")
+    is_half = "bfloat16" in str(getattr(value, "dtype", ""))  # which NumPy's DLPack does not know
+    try:
+        found = bfloat16_of(value) if is_half else np.from_dlpack(value)
+        if found.size and hasattr(value, "data_ptr") and not has_memory(value):
+            raise BufferError("its storage was resized to nothing")
+        return found
+    except (BufferError, RuntimeError, ValueError) as error:
+        raise ArgumentsError(f"{name_of(value)} cannot be read: {reason_of(error, value)}") from None
+    except TypeError as error:
+        raise DTypeError(f"{name_of(value)} cannot be read: {error}; convert it to float32, say") from None
+
+
+def bfloat16_of(value: Any) -> np.ndarray[Any, Any]:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        if value.requires_grad:
+            raise BufferError("it requires gradients")
+        return np.from_dlpack(value.view(torch.int16)).view(ml_dtypes.bfloat16)
+    return np.asarray(value)

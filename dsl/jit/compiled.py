@@ -1,0 +1,91 @@
+"""A compiled program in; the entries that run it out: they take part in the choice of its plan until that is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...runtime.core.errors import OutOfMemory
+from ...runtime.core.frozen import dataclass
+from ...runtime.program.device import Device, Executable
+from ...runtime.program.plan import Plan
+from ...runtime.program.program import Program
+from ...runtime.schedule.cost_model import machine_of
+from ...runtime.tune.trial import Trial, open_trial, prepared
+from .launcher import Entry, Run, make_entry
+from .trace_function import Captured
+
+
+@dataclass(slots=True)
+class Compiled:
+    """A program, its plan, and, from the first call on, what runs it. trial: how the plan is chosen, if it is."""
+
+    program: Program
+    plan: Plan
+    executable: Executable | None = None
+    trial: Trial | None = None
+
+    def make_ready(self, device: Device, streams: str | int, memory: str) -> None:
+        """Open the trial or, where there is nothing to choose, make the plan ready. Raises PlanError, CompileError."""
+        if self.executable is None:
+            machine = machine_of(device.kind, device.properties)
+            self.trial = open_trial(self.program, self.plan, streams, memory, machine, device)
+            if self.trial is None:
+                self.executable = prepared(device, self.plan)
+            else:
+                self.adopt()
+
+    def adopt(self) -> None:
+        """Run what the trial says."""
+        assert self.trial is not None
+        self.plan, self.executable = self.trial.plan, self.trial.executable
+
+    def lines(self) -> Iterator[str]:
+        """How the plan was chosen, and what the device says of it."""
+        if self.trial is not None:
+            yield from self.trial.lines()
+        if self.executable is not None:
+            yield from self.executable.notes
+
+    def entry(self, captured: Captured, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> Entry:
+        """An entry for calls like the one with these leaves."""
+        trial = self.trial
+        assert self.executable is not None
+        if trial is None or trial.tuner.winner is not None:
+            return self._final(captured, device, leaves, arrays)
+        return self._on_trial(trial, captured, device, leaves, arrays)
+
+    def _final(self, captured: Captured, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> Entry:
+        assert self.executable is not None
+        execute, direct = self.executable.run, self.executable.direct
+        return make_entry(captured, self.plan, execute, device, leaves, arrays, direct)
+
+    def _on_trial(
+        self, trial: Trial, captured: Captured, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
+    ) -> Entry:
+        """An entry whose calls take turns among the candidates; the winner's own function then takes its place."""
+        made: dict[tuple[int, bool], Run] = {}
+
+        def make(number: int, timed: bool, leaves: Sequence[Any]) -> Entry:
+            execute = trial.timed(number) if timed else trial.ready(number).run
+            return make_entry(captured, trial.candidates[number].plan, execute, device, leaves, arrays)
+
+        def run(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
+            while True:
+                number, timed = (trial.current, False) if caller else trial.turn()
+                if trial.tuner.winner is not None:
+                    self.adopt()
+                    final = self._final(captured, device, leaves, arrays)
+                    entry.run, entry.text, entry.direct = final.run, final.text, final.direct
+                    return entry.run(leaves, places, caller)
+                if (number, timed) not in made:
+                    made[number, timed] = make(number, timed, leaves).run
+                try:
+                    return made[number, timed](leaves, places, caller)
+                except OutOfMemory:
+                    if not trial.drop(number, "out of memory"):
+                        raise
+
+        entry = make(trial.current, False, leaves)
+        entry.run = run
+        return entry

@@ -1,0 +1,153 @@
+"""A trace that asks for values that arrays of the call decide: it is split there.
+
+What is traced so far is a part of its own. It gives the value, and all arrays that live on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...compiler.core.types import ArrayType
+from ...compiler.graph.graph import Value
+from ...runtime.core.frozen import dataclass
+from ..core.errors import user_line
+from ..core.pytree import Tree, unflatten
+from ..trace.subgraph import Cut, cut
+from ..trace.tracer import Tracer
+
+if TYPE_CHECKING:
+    from ..trace.trace import Trace
+    from .launcher import Entry
+    from .trace_function import Captured
+
+Host = np.ndarray[Any, Any]
+
+
+class Suspended(BaseException):
+    """The trace has come to its first split. Not an Exception, so that a user's `except Exception` does not stop it."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__()
+        self.part = part
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a Python function gave: the structure, and for each leaf the type of an array or a value as it is."""
+
+    tree: Tree
+    leaves: tuple[Any, ...]
+
+    @property
+    def key(self) -> Hashable:
+        return self.tree, tuple(x if type(x) is ArrayType else (type(x), repr(x)) for x in self.leaves)
+
+
+Answer = Host | Made
+Watched = tuple[tuple[tuple[int, ...], Callable[[Sequence[Any]], None]], ...]  # results, and what looks at them
+Python = Callable[[Sequence[Host]], Any]
+
+
+class Part:
+    """What runs between two splits. line: where values are read, or nothing for what ends the call. function: what is
+    done with `count` values by Python; without one the value itself decides how the trace goes on. kept: of what lives
+    on, which result it is (or -1 - its place among what lived before). children: the next part for each answer."""
+
+    __slots__ = (
+        "captured", "children", "count", "cut", "entry", "function", "kept", "last", "line", "nodes", "reads",
+        "seconds", "type", "watched",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        cut_: Cut | None = None,
+        line: str = "",
+        values: Sequence[Value] = (),
+        kept: Sequence[int] = (),
+        function: Python | None = None,
+        watched: Watched = (),
+    ) -> None:
+        self.cut, self.line, self.kept, self.function, self.watched = cut_, line, tuple(kept), function, watched
+        self.nodes = tuple(v.number for v in values)
+        self.type = ", ".join(str(v.type) for v in values)
+        self.count = len(values)
+        self.captured: Captured | None = None
+        self.entry: Entry | None = None
+        self.children: dict[Hashable, Part] = {}
+        self.reads, self.seconds = 0, 0.0
+        self.last = 0.0  # when it last ran
+
+    def same(self, other: Part) -> bool:
+        """Whether it was made by the same operations."""
+        mine, theirs = self.cut, other.cut
+        assert mine is not None and theirs is not None
+        return (self.nodes, self.kept, mine.graph, mine.feeds) == (other.nodes, other.kept, theirs.graph, theirs.feeds)
+
+
+class Reader:
+    """Answers a trace that asks for values. known: the nodes that earlier parts have left behind, and where."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, int] = {}
+        self._made = 0
+
+    def read(self, trace: Trace, value: Value) -> Host:
+        """The value of a node that arrays of the call decide."""
+        found = self.answer(trace, self._part(trace, [value], None))
+        assert not isinstance(found, Made)
+        trace.values[value.number] = found
+        return found
+
+    def call(self, trace: Trace, values: Sequence[Value], function: Python) -> Any:
+        """What a Python function makes of the values of nodes; the arrays in it are traced. Only their types, and what
+        else there is in it, decide how the trace goes on."""
+        made = self.answer(trace, self._part(trace, values, function))
+        assert isinstance(made, Made)
+        leaves = []
+        for x in made.leaves:
+            if type(x) is ArrayType:
+                self._made += 1
+                value = trace.builder.add("input", (), x, (("made", self._made),))
+                self.known[value.number] = len(self.known)
+                x = Tracer(trace, value)
+            leaves.append(x)
+        return unflatten(made.tree, leaves)
+
+    def answer(self, trace: Trace, part: Part) -> Answer:
+        raise Suspended(part)
+
+    def _part(self, trace: Trace, values: Sequence[Value], function: Python | None) -> Part:
+        """What gives the values, and all that lives on and is worth keeping."""
+        lasting = sorted(dict.fromkeys(number for number in trace.living() if _costs(trace, self.known, number)))
+        places = {v.number: i for i, v in reversed([*enumerate(values)])}
+        new = [n for n in lasting if n not in self.known and n not in places]
+        places |= {n: i + len(values) for i, n in enumerate(new)}
+        kept = [places[n] if n in places else -1 - self.known[n] for n in lasting]
+        outputs = [*values, *map(trace.builder.at, new)]
+        watched = placed(trace, outputs)
+        found = cut(trace, outputs, self.known)
+        self.known = {n: i for i, n in enumerate(lasting)}
+        return Part(found, user_line(), values, kept, function, watched)
+
+
+def placed(trace: Trace, outputs: list[Value]) -> Watched:
+    """What is to be looked at: it is added to the outputs, and no longer waits in the trace."""
+    found = []
+    for values, watcher in trace.watched:
+        found.append((tuple(range(len(outputs), len(outputs) + len(values))), watcher))
+        outputs += values
+    trace.watched = []
+    return tuple(found)
+
+
+def _costs(trace: Trace, known: dict[int, int], number: int) -> bool:
+    """Whether it is worth keeping: it is not made of numbers alone, nor is it a view of what is there anyway."""
+    nodes = trace.builder.nodes
+    while number not in known and nodes[number].op in _VIEWS:
+        number = nodes[number].args[0]
+    return number in known or (nodes[number].op != "input" and trace.needs_arrays(number))
+
+
+_VIEWS = ("slice", "permute", "broadcast", "reshape", "windows")

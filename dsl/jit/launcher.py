@@ -1,0 +1,393 @@
+"""One trace made ready for one kind of arguments on one device, as a function written for it: all that a call pays.
+
+The function's text is made here from facts that the key decides (which leaf is a NumPy array, how many outputs, ...),
+so that a call has no decisions left. `Entry.text` shows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import ArrayType
+from ...compiler.passes.materialize import Layout
+from ...runtime.core.errors import OutOfMemory
+from ...runtime.core.settings import settings
+from ...runtime.engine.direct_call import ARENA, Taken
+from ...runtime.program.device import Device, Event, outcome
+from ...runtime.program.plan import Plan
+from ...runtime.program.plan_boundary import borders
+from ..array.array import Array, NumpyMemory
+from ..array.in_flight import fly, hold, make_room
+from ..array.spec import Spec, spec_of
+from ..array.streams import fork, join
+from ..array.write_back import assign, may_assign
+from ..core.host_scalars import Respecialise
+from ..core.numpy_address import address
+from ..core.pytree import LEAF, Tree, unflatten
+from ..core.readable import is_readable, native, readable
+from ..environment.guards import Guards
+from ..interop.fast_import import MISSED, directly_lent
+from .out_of_memory import too_large
+from .signature import low_offset
+from .trace_function import Captured
+
+Run = Callable[..., Any]
+Execute = Callable[..., tuple[Event, ...]]
+Direct = Callable[..., Any]
+
+
+class Entry:
+    """run(leaves, places, caller=()): starts the plan; places are the addresses of the leaves that are NumPy arrays, in
+    order; caller are the streams that the call is forked from and joined to.
+
+    It returns when no NumPy memory of the caller is still to be read, and raises Respecialise if a number does not fit
+    the trace. direct(leaves, caller=0), if there is one, is the same for leaves that nobody has looked at; it gives
+    `MISSED`, and has done nothing, where they are not as expected. caller: the handle of the stream to run on."""
+
+    __slots__ = ("assigned", "direct", "guards", "holds", "run", "text", "used")
+
+    def __init__(self, run: Run, text: str, guards: Guards, assigned: tuple[int, ...], direct: Direct | None) -> None:
+        self.run = run
+        self.direct = direct
+        self.text = text
+        self.guards = guards
+        self.holds = guards.hold if guards else None
+        self.assigned = assigned
+        self.used = True
+
+
+def make_entry(
+    captured: Captured,
+    plan: Plan,
+    execute: Execute,
+    device: Device,
+    leaves: Sequence[Any],
+    arrays: Sequence[int],
+    directly: Callable[[Sequence[Taken]], Any] | None = None,
+) -> Entry:
+    """execute: an executable's `run`. arrays: the numbers of the leaves that are arguments of the graph. leaves: those
+    of a call of the same key. directly: an executable's `direct`, if it has one; what it gives takes memory on the CPU
+    (see `direct_call.direct`), elsewhere addresses (see `one_launch.direct`)."""
+    writer = _Writer(captured, plan, device, leaves, arrays)
+    text = "def run(leaves, places, caller=()):\n" + "".join(f"    {line}\n" for line in writer.lines())
+    start = directly(writer.taken()) if directly is not None and writer.is_direct() else None
+    if start is not None:
+        direct_lines = writer.direct_lines() if writer.on_cpu else writer.distant_lines()
+        text += "\n\ndef direct(leaves, caller=0):\n" + "".join(f"    {line}\n" for line in direct_lines)
+    scope = {
+        "Array": Array,
+        "OutOfMemory": OutOfMemory,
+        "Respecialise": Respecialise,
+        "allocate": device.allocate,
+        "device": device,
+        "execute": execute,
+        "fork": fork,
+        "join": join,
+        "settings": settings,
+        "start": start,
+        "MISSED": MISSED,
+        "NumpyMemory": NumpyMemory,
+        "capturing": device.is_capturing,
+        "directly_lent": directly_lent,
+        "fly": fly,
+        "hold": hold,
+        "host": captured.host,
+        "settled": settled,
+        "over": [None],
+        "readable": readable,
+        "ready": ready,
+        "address": address,
+        "asarray": np.asarray,
+        "assign": assign,
+        "make_room": make_room,
+        "may_assign": may_assign,
+        "upload": _uploader(device),
+        "too_large": partial(too_large, plan, device),
+        "unflatten": unflatten,
+        **writer.constants,
+    }
+    exec(compile(text, "<kernelgraph entry>", "exec"), scope)
+    assigned = tuple(leaf for leaf, _ in captured.assigned)
+    return Entry(scope["run"], text, captured.guards, assigned, scope.get("direct"))
+
+
+class _Writer:
+    """Writes the lines of one entry."""
+
+    def __init__(
+        self, captured: Captured, plan: Plan, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
+    ) -> None:
+        self.captured, self.plan, self.leaves, self.arrays = captured, plan, leaves, arrays
+        self.on_cpu = device.host_memory
+        self.constants: dict[str, Any] = {}
+        self.places = {leaf: i for i, leaf in enumerate(i for i, x in enumerate(leaves) if type(x) is np.ndarray)}
+        self.waits = self.on_cpu and bool(captured.arrays or any(type(leaves[i]) is not Array for i in arrays))
+        self.device_arrays = [i for i in arrays if type(leaves[i]) is Array]
+        self.specs = [spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs]
+
+    def constant(self, value: Any) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def lines(self) -> Iterator[str]:
+        graph, program = self.captured.graph, self.plan.program
+        numbers = len(graph.numbers)
+        for leaf, _ in self.captured.assigned:
+            others = [f"leaves[{i}]" for i in self.arrays if i != leaf] + [*map(self.constant, self.captured.arrays)]
+            yield f"may_assign(leaves[{leaf}], ({''.join(f'{o}, ' for o in others)}))"
+        uses_host = numbers or self.captured.checks or any(kind == "number" for kind, _ in self.captured.results)
+        if uses_host:
+            yield "try: numbers = host(leaves)"
+            yield "except Exception: raise Respecialise from None"
+        memories = ["None"] * len(program.buffers)
+        kept: list[str] = []
+        collects = bool(self.device_arrays or not self.on_cpu)
+        yield "after = []" if collects else "after = [] if caller else ()"
+        places = list(self._places(memories, kept))
+        made = dict.fromkeys(line.split(" = ")[0] for line in places if _ALLOCATES.search(line))
+        if made:
+            yield "try:"
+        yield from (f"    {line}" if made else line for line in places)
+        if made:
+            yield "except OutOfMemory as error:"
+            yield f"    {' = '.join(made)} = None"  # what was had goes back, although the traceback lives on
+            yield "    if not make_room(): raise too_large(error) from None"
+            yield "    return run(leaves, places, caller)"
+        scalars = "()" if not numbers else "numbers" if not self._more_than(numbers) else f"numbers[:{numbers}]"
+        yield f"if caller: forked = fork(caller, after, {len(program.buffers)})"
+        arena = "arena.address" if self.plan.arena_bytes else "None"
+        yield f"events = execute([{', '.join(memories)}], {arena}, {scalars}, after)"
+        held = [array.nbytes for array in (*(self.leaves[i] for i in self.arrays), *self.captured.arrays)]
+        held += [self.plan.arena_bytes, *(spec.nbytes for spec in self.specs)]
+        for number, spec in enumerate(self.specs):
+            event = "" if self.on_cpu else f", events[{number}]"
+            yield f"r{number} = Array(m{number}, {self.constant(spec)}, device{event})"
+        outputs = "".join(f"r{i}, " for i in range(len(self.specs)))
+        if self.specs:
+            holds = f"({''.join(f'{k}, ' for k in kept)})"
+            known = "".join(f"r{i}._event = " for i in range(len(self.specs)))
+            yield f"if caller and join(caller, forked, events, {borders(self.plan).exits}, {holds}): {known}None"
+            if self.on_cpu:
+                yield f"elif events is not over[0] and not settled(events, ({outputs}), {self.waits}, over):"
+                yield f"    hold(events, {holds})"
+            else:
+                yield f"else: fly(events, {holds}, {sum(held)})"
+        for leaf, output in self.captured.assigned:
+            yield f"assign(leaves[{leaf}], r{output})"
+        for which, watcher in self.captured.watched:
+            yield f"{self.constant(watcher)}(({''.join(f'r{i}, ' for i in which)}))"
+        yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
+
+    def is_direct(self) -> bool:
+        """Whether a call has no more to do than to allocate and to run: leaves are arrays, and none is assigned."""
+        captured = self.captured
+        decides = captured.graph.numbers or captured.checks or captured.assigned or captured.watched
+        kinds = {type(leaf) for leaf in self.leaves}
+        plain = kinds <= {np.ndarray, Array} and len(self.arrays) == len(self.leaves)
+        plain = plain and all(map(is_readable, captured.arrays))
+        if not self.on_cpu:
+            plain = plain and kinds == {Array} and not captured.arrays and bool(self.specs)
+        return plain and not decides and all(kind != "number" for kind, _ in captured.results)
+
+    def taken(self) -> list[Taken]:
+        """What `start` takes: the arguments of the graph, the arrays of the trace, the outputs, and the arena."""
+        program = self.plan.program
+        arrays = [*(self.leaves[leaf] for leaf in self.arrays), *self.captured.arrays]
+        found = [_taken(buffer, array) for buffer, array in zip(program.inputs, arrays, strict=True)]
+        found += [Taken(buffer) for buffer in program.outputs]
+        return [*found, Taken(ARENA)] if self.plan.arena_bytes else found
+
+    def direct_lines(self) -> Iterator[str]:
+        yield "if settings.engine != 'async': return MISSED"
+        given = []
+        for leaf in self.arrays:
+            if type(self.leaves[leaf]) is Array:
+                spec = self.constant(self.leaves[leaf]._spec)
+                yield f"a{leaf} = leaves[{leaf}]"
+                yield f"if type(a{leaf}) is not Array or a{leaf}._spec is not {spec}: return MISSED"
+                yield f"if a{leaf}._device is not device or a{leaf}._event is not None: return MISSED"
+                yield f"a{leaf} = a{leaf}._memory"
+                yield f"if type(a{leaf}) is NumpyMemory: a{leaf} = a{leaf}.array"
+                given.append(f"a{leaf}")
+            else:
+                given.append(f"leaves[{leaf}]")
+        given += [self.constant(array) for array in self.captured.arrays]
+        sizes = [f"allocate({max(1, output.nbytes)})" for output in self.specs]
+        sizes += [f"allocate({self.plan.arena_bytes})"] if self.plan.arena_bytes else []
+        made = [f"m{number}" for number in range(len(sizes))]
+        yield f"try: {'; '.join(f'{m} = {size}' for m, size in zip(made, sizes, strict=True)) or 'pass'}"
+        yield "except OutOfMemory: return MISSED"
+        yield f"if not start({', '.join([*given, *made])}): return MISSED"
+        for number, output in enumerate(self.specs):
+            yield f"r{number} = Array(m{number}, {self.constant(output)}, device)"
+        yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
+
+    def distant_lines(self) -> Iterator[str]:
+        """As `direct_lines`, on a device whose work is not done when a call returns."""
+        yield "if settings.engine != 'async': return MISSED"
+        yield "after = ()"
+        for leaf in self.arrays:
+            spec = self.constant(self.leaves[leaf]._spec)
+            yield f"a{leaf} = leaves[{leaf}]"
+            yield f"if type(a{leaf}) is not Array: return MISSED if caller else directly_lent(direct, leaves)"
+            yield f"if a{leaf}._spec is not {spec} or a{leaf}._device is not device: return MISSED"
+            yield f"e = a{leaf}._event"
+            yield "if e is not None and (not e.done or e.error is not None): after += (e,)"
+            yield f"k{leaf} = a{leaf}._memory"
+        yield "if caller and capturing(caller): return MISSED"
+        sizes = [max(1, output.nbytes) for output in self.specs]
+        allocated = "; ".join(f"m{number} = allocate({size})" for number, size in enumerate(sizes))
+        yield f"try: {allocated}"
+        yield "except OutOfMemory: return MISSED"
+        used = [*(f"k{leaf}" for leaf in self.arrays), *(f"m{number}" for number in range(len(sizes)))]
+        yield f"e = start(after, caller, {', '.join(f'{name}.address' for name in used)})"
+        yield "if e is None: return MISSED"
+        for number, output in enumerate(self.specs):
+            yield f"r{number} = Array(m{number}, {self.constant(output)}, device, e)"
+        nbytes = sum(sizes) + sum(self.leaves[leaf].nbytes for leaf in self.arrays)
+        yield f"fly((e,), ({', '.join(used)},), {nbytes})"
+        yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
+
+    def _places(self, memories: list[str], kept: list[str]) -> Iterator[str]:
+        """Lines that find or make each buffer's memory; its address goes to `memories`, what to hold to `kept`."""
+        program = self.plan.program
+        for leaf, buffer in zip(self.arrays, program.inputs, strict=False):
+            if type(self.leaves[leaf]) is Array:
+                yield f"a{leaf} = leaves[{leaf}]"
+                yield f"if a{leaf}._device is not device or a{leaf}._event is not None:"
+                yield f"    a{leaf} = ready(a{leaf}, device, {buffer}, after)"
+                memories[buffer] = f"a{leaf}._memory.address"
+                kept.append(f"a{leaf}._memory")
+            elif not isinstance(self.leaves[leaf], np.ndarray) and self.on_cpu:  # a NumPy scalar
+                yield f"a{leaf} = asarray(leaves[{leaf}])"
+                memories[buffer] = f"address(a{leaf})"
+            elif self.on_cpu:
+                low = low_offset(self.leaves[leaf].shape, self.leaves[leaf].strides)
+                memories[buffer] = f"places[{self.places[leaf]}]" + (f" - {-low}" if low else "")
+            else:
+                yield f"a{leaf} = upload(leaves[{leaf}], {buffer}, after)"
+                memories[buffer] = f"a{leaf}.address"
+                kept.append(f"a{leaf}")
+        for number, array in enumerate(self.captured.arrays):
+            buffer = program.inputs[len(self.arrays) + number]
+            name, direct = self.constant(array), is_readable(array)
+            if self.on_cpu and direct:
+                low = low_offset(array.shape, array.strides)
+                memories[buffer] = f"address({name})" + (f" - {-low}" if low else "")
+            elif self.on_cpu:
+                yield f"b{number} = readable({name})"
+                memories[buffer] = f"address(b{number})"
+                kept.append(f"b{number}")
+            else:
+                yield f"b{number} = upload({name if direct else f'readable({name})'}, {buffer}, after)"
+                memories[buffer] = f"b{number}.address"
+                kept.append(f"b{number}")
+        for number, (buffer, spec) in enumerate(zip(program.outputs, self.specs, strict=True)):
+            yield f"m{number} = allocate({max(1, spec.nbytes)})"
+            memories[buffer] = f"m{number}.address"
+            kept.append(f"m{number}")
+        if self.plan.arena_bytes:
+            yield f"arena = allocate({self.plan.arena_bytes})"
+            kept.append("arena")
+
+    def _more_than(self, numbers: int) -> bool:
+        return any(kind == "number" for kind, _ in self.captured.results)
+
+    def _result(self, tree: Tree, results: Iterator[tuple[str, Any]]) -> str:
+        """An expression for the returned structure."""
+        if tree == LEAF:
+            kind, x = next(results)
+            if kind == "fresh":
+                from copy import deepcopy
+
+                self.constants["deepcopy"] = deepcopy
+            return _RESULTS[kind].format(self.constant(x) if kind in ("static", "fresh") else x)
+        parts = [self._result(child, results) for child in tree.children]
+        if tree.kind is tuple:
+            return f"({''.join(f'{p}, ' for p in parts)})"
+        if tree.kind is list:
+            return f"[{', '.join(parts)}]"
+        shallow = Tree(tree.kind, tree.names, (LEAF,) * len(parts))
+        return f"unflatten({self.constant(shallow)}, ({''.join(f'{p}, ' for p in parts)}))"
+
+
+def _taken(buffer: int, array: Any) -> Taken:
+    if type(array) is Array:  # C-contiguous, as its spec says
+        return Taken(buffer)
+    return Taken(buffer, array, low_offset(array.shape, array.strides))
+
+
+_ALLOCATES = re.compile(r" = (allocate|upload)\(")
+_RESULTS = {"array": "r{}", "number": "numbers[{}]", "argument": "leaves[{}]", "static": "{}", "fresh": "deepcopy({})"}
+
+
+def settled(events: Sequence[Event], arrays: Sequence[Array], wait: bool, over: list[Any]) -> bool:
+    """Whether the call is over: then the arrays need no events, but for those that failed, which raise when read.
+
+    over: the last events that went well; the CPU has one tuple of them for all calls that it does at once."""
+    if not wait:
+        for event in events:
+            if not event.query():
+                for array, its in zip(arrays, events, strict=True):
+                    array._event = its
+                return False
+    elif len(events) > 1:
+        finish = getattr(events[0], "finish", None)
+        if finish is not None:  # helps with every branch, where waiting for an event helps with its own
+            finish()
+    well = True
+    for array, event in zip(arrays, events, strict=True):
+        if outcome(event) is not None:
+            array._event = event
+            well = False
+    if well:
+        over[0] = events
+    return True
+
+
+def ready(array: Array, device: Device, buffer: int, after: list[tuple[int, Event]]) -> Array:
+    """The array on the device; if its values are on their way, the work on `buffer` has to wait for them."""
+    if array._device is not device:
+        array = array.to_device(f"{device.kind}:{device.index}")
+    event = array._event
+    if event is not None:
+        try:
+            if event.query():
+                array.wait()
+                return array
+        except Exception:  # poisoned: so will be what is made of it
+            pass
+        after.append((buffer, event))
+    return array
+
+
+def _uploader(device: Device) -> Callable[[Any, int, list[tuple[int, Event]]], Any]:
+    """Copies a NumPy array to memory of the device, which `buffer` then is."""
+
+    def upload(given: Any, buffer: int, after: list[tuple[int, Event]]) -> Any:
+        array = np.asarray(given)
+        memory = device.allocate(max(1, array.nbytes))
+        after.append((buffer, device.upload(np.ascontiguousarray(array).reshape(array.shape), memory)))
+        return memory
+
+    return upload
+
+
+def layout_of(leaf: Any, in_place: bool) -> Layout:
+    """How an array argument lies in the memory that the kernels read. in_place: NumPy's memory itself."""
+    if isinstance(leaf, np.ndarray) and not is_readable(leaf):
+        return Layout(spec_of(ArrayType(leaf.shape, native(leaf.dtype))).strides, False)
+    if isinstance(leaf, np.ndarray) and in_place and leaf.size:
+        dense = spec_of(ArrayType(leaf.shape, leaf.dtype)).strides
+        strides = tuple(d if n == 1 else s for n, s, d in zip(leaf.shape, leaf.strides, dense, strict=True))
+        return Layout(strides, address(leaf) % 16 == 0)
+    spec = leaf if isinstance(leaf, Spec) else leaf._spec if isinstance(leaf, Array) else None
+    if spec is None:
+        spec = spec_of(ArrayType(leaf.shape, leaf.dtype))
+    return Layout(spec.strides, spec.aligned)

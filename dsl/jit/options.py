@@ -1,0 +1,73 @@
+"""The options of a decorated function: as the user wrote them in, checked and in the library's own words out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TypedDict, Unpack
+
+from ...runtime.core.frozen import dataclass
+from ...runtime.schedule.schedule import MODES, checked_streams
+from ..array.devices import parse
+from ..core.errors import OptionError
+
+UNTRACEABLE = ("refuse", "split")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """place: the device's kind and number; None where it was left open. static: parameters taken by value.
+    splits: whether programs that decide on array values are run in parts."""
+
+    place: tuple[str, int] | None
+    streams: str | int
+    memory: str
+    static: tuple[str, ...]
+    fastmath: bool
+    tf32: bool
+    splits: bool
+
+    @property
+    def compiling(self) -> dict[str, bool]:
+        """Those that the compiler asks for."""
+        return {"fastmath": self.fastmath, "tf32": self.tf32}
+
+
+class Given(TypedDict, total=False):
+    """The keywords of `kernel_graph`."""
+
+    device: str | None
+    streams: str | int
+    memory: str
+    static_argnames: str | Sequence[str]
+    fastmath: bool
+    tf32: bool
+    untraceable: str
+
+
+def checked(**given: Unpack[Given]) -> Options:
+    """The options of `kernel_graph`. Raises OptionError."""
+    for name in given:
+        if name not in Given.__annotations__:
+            raise OptionError(f"kernel_graph has no option {name!r}; there are {', '.join(Given.__annotations__)}")
+    place = parse(given.get("device"))
+    memory, untraceable = given.get("memory", "balanced"), given.get("untraceable", "refuse")
+    static_argnames = given.get("static_argnames", ())
+    try:
+        streams = checked_streams(given.get("streams", "auto"))
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+    if memory not in MODES:
+        raise OptionError(f"memory={memory!r} is no memory mode; write one of {', '.join(map(repr, MODES))}")
+    if untraceable not in UNTRACEABLE:
+        raise OptionError(f"untraceable={untraceable!r} is no option; write 'refuse' or 'split'")
+    static = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
+    if not isinstance(static, Collection) or not all(isinstance(name, str) for name in static):
+        raise OptionError(f"static_argnames={static!r}: write a name, or a tuple of names")
+    fastmath, tf32 = _flag("fastmath", given.get("fastmath", False)), _flag("tf32", given.get("tf32", False))
+    return Options(place, streams, memory, tuple(static), fastmath, tf32, untraceable == "split")
+
+
+def _flag(name: str, value: object) -> bool:
+    if value not in (True, False):
+        raise OptionError(f"{name}={value!r} is neither True nor False")
+    return bool(value)

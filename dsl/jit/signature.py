@@ -1,0 +1,325 @@
+"""A call's arguments bound to parameters and taken apart: the leaves, and the key that finds what was compiled."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from ...compiler.core.types import SHORT_NAMES, ArrayType, dtype_of, type_of
+from ..array.array import Array
+from ..array.spec import Spec, spec_of
+from ..core.errors import ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
+from ..core.exact import ATOMS, exact
+from ..core.numpy_address import address
+from ..core.pytree import Tree, flatten
+from ..core.readable import native, readable
+from ..interop.device_sharing import SharedArray, as_leaf, borrow, gpu_of
+from ..interop.fast_import import quick, remember
+from ..interop.host_import import foreign, is_foreign
+from ..trace.operands import is_plain_array, refused_kind
+from ..trace.trace import current
+from ..trace.tracer import TracedNumber, Tracer
+from .trace_function import Argument
+
+
+def check_function(function: Any) -> None:
+    """Raises OptionError for what cannot be decorated."""
+    if not callable(function):
+        raise OptionError(f"kernel_graph decorates functions, not {function!r}; write @kg.kernel_graph(name=value)")
+    if isinstance(function, type):
+        raise OptionError(f"kernel_graph decorates functions, not the class {function.__name__}; decorate its methods")
+    kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    if any(is_kind(f) for is_kind in kinds for f in (function, type(function).__call__)):
+        name = getattr(function, "__name__", type(function).__name__)
+        raise OptionError(f"{name} is a generator or async, and runs after its trace is over; return a list instead")
+
+
+class Parameters:
+    """A function's parameters, for fast binding."""
+
+    def __init__(self, function: Callable[..., Any], static: Sequence[str]) -> None:
+        self.name = getattr(function, "__name__", "function")
+        self.is_ufunc = isinstance(function, np.ufunc)
+        self._whole = function
+        self._function: Any = getattr(function, "__func__", function)
+        self._read()
+        kinds = inspect.Parameter
+        parameters = list(self.signature.parameters.values())
+        self.names = tuple(p.name for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD))
+        self.simple = len(self.names) == len(parameters) and not static
+        self.variadic = any(p.kind is kinds.VAR_POSITIONAL for p in parameters)
+        self.positional = len(self.names) + self.variadic == len(parameters) and not static
+        self.only_keywords = frozenset(p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD)
+        unknown = [name for name in static if name not in self.signature.parameters]
+        if unknown:
+            raise ArgumentsError(
+                f"static_argnames names {unknown[0]!r}, which {self} does not have; write one of its parameters"
+            )
+        self.static = frozenset(static)
+
+    def __str__(self) -> str:
+        bare = [p.replace(annotation=inspect.Parameter.empty) for p in self.signature.parameters.values()]
+        return f"{self.name}{inspect.Signature(bare)}"
+
+    def _read(self) -> None:
+        """The function's signature, which has its defaults."""
+        self.signature = inspect.signature(self._whole)
+        parameters = self.signature.parameters.values()
+        self.defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+        self._given = getattr(self._function, "__defaults__", None)
+        self._keyword = dict(getattr(self._function, "__kwdefaults__", None) or {})
+
+    def _changed(self) -> bool:
+        """Whether the function's defaults are others than they were."""
+        if getattr(self._function, "__defaults__", None) is not self._given:
+            return True
+        now = getattr(self._function, "__kwdefaults__", None) or {}
+        return now.keys() != self._keyword.keys() or any(now[k] is not v for k, v in self._keyword.items())
+
+    def bind(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """All arguments, defaults included; by position where that is possible. Raises ArgumentsError."""
+        if self._changed():
+            self._read()
+        if self.simple and len(args) <= len(self.names):
+            rest, used = [], 0
+            for name in self.names[len(args) :]:
+                if name in options and name in self.only_keywords:
+                    rest.append(options[name])
+                    used += 1
+                elif name in self.defaults:
+                    rest.append(self.defaults[name])
+                else:
+                    break
+            else:
+                if used == len(options):
+                    return (*args, *rest), {}
+        try:
+            bound = self.signature.bind(*args, **options)
+        except TypeError as error:
+            raise ArgumentsError(f"{self.name}: {error}; it is called as {self}") from None
+        if not self.is_ufunc:  # whose defaults are not for passing
+            bound.apply_defaults()
+        return bound.args, bound.kwargs
+
+
+class Static:
+    """A value that is part of the key, told apart as Python tells literals apart (1, 1.0, True, -0.0, NaN)."""
+
+    __slots__ = ("_exact", "_hash", "value")
+
+    def __init__(self, value: Any) -> None:
+        """Raises TypeError for what has no hash."""
+        kind = type(value)
+        self.value = value
+        if kind in ATOMS:
+            self._exact: Hashable = (kind, value)
+        else:
+            hash(value)
+            self._exact = exact(value)
+        self._hash = hash(self._exact)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Static and self._exact == other._exact
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class Identity:
+    """An object without a hash, as a dict key."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and self.value is other.value
+
+
+def _has_hash(leaf: Any) -> bool:
+    return isinstance(leaf, (np.ndarray, Array)) or is_foreign(leaf) or getattr(leaf, "__hash__", None) is not None
+
+
+def take_apart(
+    parameters: Parameters, args: tuple[Any, ...], options: dict[str, Any], method: bool
+) -> tuple[Tree, list[Any]]:
+    """The structure of bound arguments and their leaves. method: the attributes of the first one are leaves too."""
+    leaves: list[Any] = []
+    positional = tuple(
+        _part(name, value, parameters, leaves, method and i == 0)
+        for i, (name, value) in enumerate(_named(parameters, args))
+    )
+    keywords = tuple(_part(name, value, parameters, leaves, False) for name, value in options.items())
+    return Tree(tuple, (), (Tree(tuple, (), positional), Tree(dict, tuple(options), keywords))), leaves
+
+
+def _named(parameters: Parameters, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
+    names = (*parameters.names, *("",) * (len(args) - len(parameters.names)))
+    return list(zip(names, args, strict=False))
+
+
+def _part(name: str, value: Any, parameters: Parameters, leaves: list[Any], objects: bool) -> Tree:
+    if name not in parameters.static:
+        start = len(leaves)
+        tree = flatten(value, leaves, objects)
+        if objects:  # what has no hash among the attributes is told apart by identity
+            leaves[start:] = [leaf if _has_hash(leaf) else Static(Identity(leaf)) for leaf in leaves[start:]]
+        return tree
+    try:
+        leaves.append(Static(value))
+    except TypeError:
+        raise ArgumentsError(
+            f"the static argument {name!r} of {parameters.name} has no hash ({type(value).__name__}); "
+            "pass a tuple in place of a list or array, or take it out of static_argnames"
+        ) from None
+    return Tree(None)
+
+
+def to_leaf(value: Any) -> Any:
+    """A leaf as calls use it: NumPy array, kg.Array, Spec, Python number or Static. Raises UserError."""
+    kind = type(value)
+    if kind in (Array, Spec, Static):
+        return value
+    if isinstance(value, (Tracer, TracedNumber)) or kind is TracedNumber:
+        if current() is None:
+            raise EscapedValueError(f"{value!r} escaped the trace that made it; return it from the traced function")
+        raise TraceError("a traced value cannot be passed here")
+    if kind in GENERICS:
+        return value
+    if isinstance(value, np.generic) and not isinstance(value, (np.str_, np.bytes_, np.void)):
+        value = np.asarray(value)  # raises for its dtype
+        kind = np.ndarray
+    if isinstance(value, np.ndarray):
+        return _array_leaf(value, kind)
+    if kind in (int, float, complex):
+        return value
+    if kind is SharedArray:
+        return as_leaf(value)
+    seen = quick(value)
+    if seen is not None:
+        return seen if isinstance(seen, Array) else _array_leaf(seen, np.ndarray)
+    remember(kind)
+    gpu = gpu_of(value)
+    if gpu is not None:
+        return as_leaf(borrow(value, gpu))
+    found = foreign(value)
+    if found is not None:
+        return _array_leaf(found, np.ndarray)
+    try:
+        return Static(value)
+    except (TypeError, ValueError):  # a memoryview has a hash that refuses
+        raise ArgumentsError(
+            f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass arrays, "
+            "numbers, or tuples, lists, dicts and dataclasses of them"
+        ) from None
+
+
+def _array_leaf(value: np.ndarray[Any, Any], kind: type) -> np.ndarray[Any, Any]:
+    if kind is not np.ndarray:
+        if not is_plain_array(kind):
+            raise refused_kind(kind)
+        value = value.view(np.ndarray)
+    try:
+        dtype_of(native(value.dtype))
+    except TypeError as error:
+        raise DTypeError(str(error)) from None
+    return readable(value)
+
+
+GENERICS = frozenset(dtype.type for dtype in SHORT_NAMES)  # the types of NumPy's scalars
+LEAF_TYPES = frozenset({Array, Spec, Static, int, float, complex})  # what `to_leaf` gives back as it is
+
+
+def quick_key(leaves: Sequence[Any], places: list[int]) -> tuple[Hashable, ...] | None:
+    """`key_of` all leaves at once, and the addresses of the NumPy arrays; None where a leaf needs `to_leaf` first."""
+    key: list[Any] = []
+    for leaf in leaves:
+        kind = type(leaf)
+        if kind is np.ndarray:
+            place = address(leaf)
+            places.append(place)
+            key += (leaf.dtype, leaf.shape, leaf.strides, place & 15)
+        elif kind is Array:
+            key.append(leaf._spec)
+        elif kind is float or kind is int or kind in GENERICS:
+            key.append(kind)
+        elif kind in _PLAIN:
+            key.append(Static(leaf))
+        else:
+            return None
+    return tuple(key)
+
+
+_PLAIN = frozenset({bool, str, type(None)})
+
+
+def key_of(leaf: Any) -> tuple[Hashable, ...]:
+    """The part of the key that a leaf (of `to_leaf`) stands for."""
+    kind = type(leaf)
+    if kind is np.ndarray:
+        return (leaf.dtype, leaf.shape, leaf.strides, address(leaf) & 15)
+    if kind is Array:
+        return (leaf._spec,)
+    if kind in (int, float, complex) or kind in GENERICS:
+        return (cast(Hashable, kind),)
+    return (leaf,)
+
+
+def argument_of(leaf: Any, known: bool) -> Argument:
+    """What the trace sees of a leaf. known: its value, or the layout of an array, is part of the key."""
+    kind = type(leaf)
+    if known and (strides := strides_of(leaf)) is not None:
+        spec = spec_of(ArrayType(leaf.shape, leaf.dtype))
+        return Argument(spec, None, (spec, strides), strides=strides)
+    if kind is Static:
+        return Argument(None, leaf.value.value if type(leaf.value) is Identity else leaf.value, leaf, True)
+    if known and kind is np.ndarray:  # an array, though its value is known
+        return Argument(_spec_of_array(leaf), leaf.copy(), (_spec_of_array(leaf), Static(number_of(leaf))), strides=())
+    if known:
+        return Argument(None, number_of(leaf), Static(number_of(leaf)), True)
+    if kind is np.ndarray:
+        spec = _spec_of_array(leaf)
+        return Argument(spec, leaf, (spec,)) if leaf.ndim == 0 else Argument(spec, None, spec)
+    if kind in GENERICS:
+        spec = _spec_of_array(leaf)
+        return Argument(spec, leaf, (spec, kind))
+    if kind is Array:
+        spec = leaf._spec if leaf._spec.aligned and leaf._spec.contiguous else spec_of(leaf._spec.type)
+        return Argument(spec, None, spec)
+    if kind is Spec:
+        return Argument(leaf, None, leaf)
+    return Argument(None, leaf, cast(Hashable, kind))
+
+
+def strides_of(leaf: Any) -> tuple[int, ...] | None:
+    """In bytes, those of lengths of 1 left out, as NumPy does; None for what is no array of one axis or more."""
+    if not isinstance(leaf, (np.ndarray, Array, Spec)) or not leaf.shape:
+        return None
+    strides = leaf._spec.strides if isinstance(leaf, Array) else leaf.strides
+    return tuple(0 if n == 1 else s for n, s in zip(leaf.shape, strides, strict=True))
+
+
+def number_of(leaf: Any) -> Any:
+    """The value of a leaf that is a number, a NumPy scalar or a 0-d array."""
+    return leaf[()] if type(leaf) is np.ndarray else leaf
+
+
+def _spec_of_array(array: np.ndarray[Any, Any]) -> Spec:
+    return spec_of(type_of(array))
+
+
+def low_offset(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Bytes from the first element to the lowest one; 0 or negative."""
+    if 0 in shape:
+        return 0
+    return sum(min(0, s) * (n - 1) for n, s in zip(shape, strides, strict=True))

@@ -1,0 +1,221 @@
+"""All versions of one decorated function: kinds of arguments in; traces, compiled programs and what runs calls out."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from ...compiler.graph.graph import GraphError
+from ...compiler.passes.materialize import Layout
+from ...compiler.pipeline import build
+from ...runtime.program.device import Device
+from ...runtime.schedule.cost_model import machine_of
+from ...runtime.schedule.plan_candidates import model_plan, with_batches
+from ..array.devices import DEVICES, begin, default, gpu_at, open_device, target
+from ..core.errors import located, warn
+from ..core.pytree import Tree
+from .compiled import Compiled
+from .graph_break import Reader
+from .launcher import Entry, layout_of
+from .options import Options
+from .segments import SplitEntry, Trees
+from .signature import Static, argument_of, number_of, strides_of
+from .trace_check import check_same
+from .trace_function import Argument, Captured, capture, finished_part
+
+BOUND = 512  # what a function keeps of traces, plans and entries; what was not used lately goes first
+MANY_VALUES = 8
+LOG = 1000  # lines that `why` can tell
+
+
+class Versions:
+    """entries: key -> what runs calls of it, or the leaves whose values are part of the key. log: what `why` tells."""
+
+    def __init__(self, function: Callable[..., Any], name: str, options: Options) -> None:
+        self.function, self.name, self.options = function, name, options
+        self.entries: dict[Hashable, Any] = {}
+        self.traces: dict[Hashable, Captured | frozenset[int]] = {}
+        self.plans: dict[Hashable, Compiled] = {}
+        self.log: deque[str] = deque(maxlen=LOG)
+        self.lock = threading.RLock()
+        self._values: dict[int, set[str]] = {}  # the values seen of each number whose value was needed
+        self._trees = Trees(BOUND)
+        self._place = options.place
+        self._device: Device | None = None
+
+    # what runs a call
+
+    def entry(self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry:
+        """What runs a call. known: numbers to take by value although the trace does not ask for it."""
+        found = self.known(key, leaves, known)
+        if found is None:
+            with self.lock:
+                found = self.known(key, leaves, known) or self._new_entry(key, tree, leaves, known)
+        return found
+
+    def known(self, key: Hashable, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry | None:
+        """What runs a call, if it is there and still right."""
+        found: Any = self.entries.get(key)
+        if known or type(found) is tuple:
+            found = self.entries.get((key, values_of(leaves, known or found)))
+        return found if isinstance(found, Entry) and found.guards.hold() else None
+
+    def _new_entry(self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry:
+        begin(self._place)
+        captured, arguments, needed = self.trace(tree, leaves, frozenset(known))
+        by_value = [i for i in needed if strides_of(leaves[i]) is None]  # strides are part of every key
+        entry = self._in_parts(tree, arguments, captured) if captured.line else self._made(captured, leaves)
+        marker: Any = self.entries.get(key)
+        if by_value and not known:
+            marker = tuple(sorted({*by_value, *(marker if type(marker) is tuple else ())}))
+            self.entries[key] = marker
+        if known or type(marker) is tuple:
+            remember(self.entries, (key, values_of(leaves, known or marker)), entry)
+        else:
+            remember(self.entries, key, entry)
+        return entry
+
+    def _made(self, captured: Captured, leaves: Sequence[Any]) -> Entry:
+        """What runs a trace, or a part of one, for leaves like these."""
+        return self.ready(captured, leaves).entry(captured, self.device, leaves, captured.feeds)
+
+    def _in_parts(self, tree: Tree, arguments: Sequence[Argument], first: Captured) -> Entry:
+        """What runs calls of these arguments in parts."""
+        self.log.append(f"split at {first.line}, and wherever else array values decide")
+        trace = functools.partial(capture, self.function, self.name, tree, arguments)
+        finish = functools.partial(finished_part, self.function)
+        return SplitEntry(self.name, self._made, trace, finish, self.lock, first.guards, self._trees)
+
+    # traces
+
+    def trace(
+        self, tree: Tree, leaves: Sequence[Any], known: frozenset[int]
+    ) -> tuple[Captured, list[Argument], frozenset[int]]:
+        """The trace for these leaves (cached while its guards hold), what it saw of them, and which by value (of arrays
+        by their layout)."""
+        if self.options.splits:  # a later part might ask
+            known |= {i for i, leaf in enumerate(leaves) if strides_of(leaf) is not None}
+        while True:
+            arguments = [argument_of(leaf, i in known) for i, leaf in enumerate(leaves)]
+            key = (tree, tuple(a.key for a in arguments))
+            found = self.traces.get(key)
+            if isinstance(found, Captured) and (changed := found.guards.failed()) is not None:
+                self.log.append(f"traced again: {changed} has changed")
+                found = None
+            if found is None:
+                found = self._captured(tree, arguments)
+                remember(self.traces, key, found)
+                if isinstance(found, Captured):
+                    self.log.append(f"traced for ({', '.join(map(show, arguments))})")
+                    self._count_values(known, leaves)
+            if isinstance(found, Captured):
+                return found, arguments, known
+            known |= found
+
+    def _captured(self, tree: Tree, arguments: Sequence[Argument]) -> Captured | frozenset[int]:
+        return capture(self.function, self.name, tree, arguments, Reader() if self.options.splits else None)
+
+    def verify(self, tree: Tree, leaves: Sequence[Any]) -> None:
+        """Trace a call again. Raises TraceError where that gives something else than the trace that serves the call."""
+        with self.lock:
+            captured, arguments, known = self.trace(tree, leaves, frozenset())
+            try:
+                captured.host(leaves)
+            except Exception:  # its numbers do not fit this trace: the call takes all of them by value
+                numbers = [i for i, leaf in enumerate(leaves) if type(leaf) in (int, float, complex)]
+                captured, arguments, known = self.trace(tree, leaves, known | frozenset(numbers))
+            again = self._captured(tree, arguments)
+            check_same(self.name, captured, again)
+
+    def _count_values(self, known: frozenset[int], leaves: Sequence[Any]) -> None:
+        for leaf in known:
+            if strides_of(leaves[leaf]) is not None:
+                continue
+            values = self._values.setdefault(leaf, set())
+            if len(values) > MANY_VALUES:
+                continue
+            values.add(repr(leaves[leaf]))
+            if len(values) > MANY_VALUES:
+                warn(
+                    f"{self.name} was traced for more than {MANY_VALUES} values of one number, since its value "
+                    "decides the trace; write np.where in place of if, or pass the number as an array"
+                )
+
+    # programs
+
+    def layouts(self, captured: Captured, leaves: Sequence[Any]) -> tuple[Layout, ...]:
+        in_place = DEVICES[self.kind].host_memory
+        return tuple(layout_of(array, in_place) for array in (*(leaves[i] for i in captured.feeds), *captured.arrays))
+
+    def compiled(self, captured: Captured, leaves: Sequence[Any]) -> Compiled:
+        """The program and the plan of a trace for leaves like these."""
+        kind, layouts = self.kind, self.layouts(captured, leaves)
+        key = (captured.graph, layouts)
+        found = self.plans.get(key)
+        if found is None:
+            options, gpu = self.options, gpu_at(self.place)
+            machine, streams = machine_of(kind, gpu), options.streams
+            try:
+                program = build(captured.graph, target(kind), layouts, **options.compiling, gpu=gpu)
+            except GraphError as error:
+                raise located(error) from None
+            program = with_batches(program, streams, machine)
+            found = Compiled(program, model_plan(program, streams, self.options.memory, machine))
+            remember(self.plans, key, found)
+            shown = ", ".join(str(captured.graph.nodes[i].type) for i in captured.graph.inputs)
+            self.log.append(f"compiled {len(program.tasks)} tasks for ({shown})")
+        return found
+
+    def ready(self, captured: Captured, leaves: Sequence[Any]) -> Compiled:
+        """`compiled`, and its code made for the device."""
+        with self.lock:
+            found = self.compiled(captured, leaves)
+            found.make_ready(self.device, self.options.streams, self.options.memory)
+            return found
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Kind and number of the device; chosen when it is first asked for."""
+        if self._place is None:
+            self._place = default()
+        return self._place
+
+    @property
+    def kind(self) -> str:
+        """Of the device."""
+        return self.place[0]
+
+    @property
+    def device(self) -> Device:
+        """Opened when it is first asked for."""
+        if self._device is None:
+            self._device = open_device(self.place)
+        return self._device
+
+
+def remember(cache: dict[Hashable, Any], key: Hashable, value: Any) -> None:
+    """Add to a bounded cache; what was not used since the last clearing makes room."""
+    if len(cache) >= BOUND:
+        for old, held in list(cache.items()):
+            if getattr(held, "used", False):
+                held.used = False
+            else:
+                del cache[old]
+        if len(cache) >= BOUND:
+            cache.clear()
+    cache[key] = value
+
+
+def values_of(leaves: Sequence[Any], which: Sequence[int]) -> tuple[Static, ...]:
+    """The values of some leaves, as part of a key."""
+    return tuple(Static(number_of(leaves[i])) for i in which)
+
+
+def show(argument: Argument) -> str:
+    """An argument as `explain` and `why` write it."""
+    if argument.spec is not None:
+        return str(argument.spec.type)
+    return repr(argument.value) if argument.static else type(argument.value).__name__

@@ -1,0 +1,309 @@
+"""The user's function and the kinds of its arguments in, a Graph and what a call needs beside it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import kind_of
+from ...compiler.graph.graph import Graph, GraphError, Value
+from ...compiler.reroll.reroll import roll
+from ...runtime.core.errors import note
+from ...runtime.core.frozen import dataclass
+from ...runtime.core.gc_pause import uncollected
+from ..array.array import Array
+from ..array.spec import Spec
+from ..core.errors import EscapedValueError, TraceError, UserError, line_of, located, package_of, user_frames, user_line
+from ..core.host_scalars import Host
+from ..core.object_state import PLAIN, base_of, contents
+from ..core.pytree import LEAF, Tree, flatten, unflatten
+from ..environment.environment import World, known_names, maker
+from ..environment.guards import Guards, contents_guard
+from ..environment.traced_globals import works
+from ..trace.aliasing import itself
+from ..trace.dispatch import fill_tables
+from ..trace.memory_layout import OfArgument
+from ..trace.operands import array_of
+from ..trace.subgraph import Cut, cut
+from ..trace.trace import NeedValue, Trace, tracing
+from ..trace.tracer import SCALAR, TracedNumber, Tracer
+from .graph_break import Part, Reader, Suspended, Watched, placed
+
+NUMBERS = (int, float, complex)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One leaf of the arguments: an array of a spec, a Python number that is passed at each call, or a static value.
+    value: of what is no array, and of a 0-d NumPy array. key: what tells it apart from other arguments. strides: of an
+    array whose layout (of a 0-d one: value) is part of the key."""
+
+    spec: Spec | None
+    value: Any
+    key: Hashable
+    static: bool = False
+    strides: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A trace that is over, or a part of one. host: a call's leaves -> the graph's scalars, then the numbers that are
+    returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument",
+    leaf), ("static", value), or ("fresh", value), of which each call gets a copy. feeds: the leaves that fill the
+    graph's inputs, before `arrays`. line: where it was split. watched: outputs that are looked at when they are there,
+    and by what. rolled: remarks on Python loops."""
+
+    graph: Graph
+    arrays: tuple[np.ndarray[Any, Any], ...]
+    host: Host
+    checks: tuple[str, ...]
+    tree: Tree
+    results: tuple[tuple[str, Any], ...]
+    assigned: tuple[tuple[int, int], ...]
+    guards: Guards
+    feeds: tuple[int, ...]
+    text: str = ""
+    line: str = ""
+    watched: Watched = ()
+    rolled: tuple[str, ...] = ()
+
+
+def capture(
+    function: Callable[..., Any],
+    name: str,
+    tree: Tree,
+    arguments: Sequence[Argument],
+    reader: Reader | None = None,
+) -> Captured | frozenset[int]:
+    """Run `function` on stand-ins. Returns the leaves whose values (of arrays: layouts) it needs, where it needs any.
+
+    reader: answers where array values decide; without one that is refused.
+    Raises UserError at the user's line; what the function itself raises goes through."""
+    fill_tables()
+    trace = Trace(name)
+    trace.split, trace.leaves = reader, len(arguments)
+    world = trace.world = World(trace) if works() else None
+    try:
+        with tracing(trace), uncollected():
+            leaves = [_stand_in(trace, i, a) for i, a in enumerate(arguments)]
+            for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
+                if a.static and world is not None:
+                    leaves[i] = world.watch(a.value, "an argument")
+            args, options = unflatten(tree, leaves, maker(world))
+            trace.builder.where = user_line
+            result = (function if world is None else world.root(function))(*args, **options)
+            if trace.needed:
+                return frozenset(trace.needed)
+            if world is not None:
+                world.check()
+            return _finished(trace, function, result)
+    except NeedValue:
+        return frozenset(trace.needed)
+    except Suspended as suspended:
+        return finished_part(function, trace, suspended.part)
+    except GraphError as error:
+        raise located(error).with_traceback(user_frames(error.__traceback__)) from None
+    except UserError as error:
+        raise error.with_traceback(user_frames(error.__traceback__)) from None
+    except Exception as error:
+        if world is not None and isinstance(error, ValueError) and "destination is read-only" in str(error):
+            raise TraceError(
+                "a traced function cannot change an array that is no argument, since later calls would not do it again",
+                line_of(error.__traceback__),
+            ) from None
+        if (package := package_of(error.__traceback__)) is not None:
+            note(
+                error,
+                f"{package} may know no traced values; it gets their values in kg.host(f, reads, writes)",
+            )
+        raise
+
+
+def finished_part(function: Callable[..., Any], trace: Trace, part: Part) -> Captured:
+    """What runs up to a split: its results are the value that is read, and what lives on."""
+    assert part.cut is not None
+    count = len(part.cut.graph.outputs) - sum(len(which) for which, _ in part.watched)
+    tree = Tree(tuple, (), (LEAF,) * count)
+    results = [("array", i) for i in range(count)]
+    return _captured(trace, function, part.cut, tree, results, [], (), part.line, part.watched)
+
+
+def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
+    if argument.static:
+        return argument.value
+    if argument.spec is not None:
+        value = trace.builder.input(argument.spec.type)
+        trace.arguments_at[value.number] = leaf
+        if argument.strides == ():
+            trace.values[value.number] = argument.value
+        elif argument.value is not None and argument.spec.shape == ():
+            trace.number_inputs[value.number] = leaf
+        if isinstance(argument.value, np.generic):
+            return Tracer(trace, value, SCALAR)
+        if argument.strides:
+            trace.strides[leaf] = argument.strides
+        return Tracer(trace, value, leaf, layout=OfArgument(trace, leaf))
+    return TracedNumber(trace, trace.host.argument(leaf), argument.value, frozenset([leaf]))
+
+
+_LATER = (GeneratorType, CoroutineType, AsyncGeneratorType)
+
+
+def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captured:
+    leaves: list[Any] = []
+    tree = flatten(result, leaves, results=True)
+    outputs: list[Value] = []
+    results: list[tuple[str, Any]] = []
+    numbers: list[str] = []
+    for leaf in leaves:
+        if type(leaf) is TracedNumber:
+            results.append(("number", len(numbers)))
+            numbers.append(leaf._name)
+        elif isinstance(leaf, Tracer) and leaf._owner in trace.assigned and (own := itself(leaf))._parent is None:
+            results.append(("argument", own._owner))
+        elif isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)):
+            results.append(("array", len(outputs)))
+            outputs.append(array_of(leaf)._value)
+        elif isinstance(leaf, _LATER):
+            getattr(leaf, "close", int)()  # or Python warns that nobody awaits it
+            raise TraceError(
+                f"the function returns a {type(leaf).__name__}, which runs after the trace is over; return arrays, or "
+                "a list of them"
+            )
+        else:
+            results.append(_other(trace, leaf))
+    assigned = tuple((leaf, len(outputs) + i) for i, leaf in enumerate(sorted(trace.assigned)))
+    outputs += [trace.assigned[leaf]._value for leaf, _ in assigned]
+    watched = placed(trace, outputs)
+    if trace.split is not None:
+        whole = cut(trace, outputs, trace.split.known, [*trace.arguments_at])
+    else:
+        graph = trace.builder.finish(outputs)
+        feeds = tuple(trace.arguments_at.values())
+        whole = Cut(graph, feeds, tuple(trace.captured), tuple(trace.scalars))
+    return _captured(trace, function, whole, tree, results, numbers, assigned, "", watched)
+
+
+def _other(trace: Trace, leaf: Any) -> tuple[str, Any]:
+    """A returned leaf that is no array: the user's own object, or one that each call gets anew."""
+    real = leaf if trace.world is None else trace.world.original(leaf)
+    if real is not leaf or type(leaf) in PLAIN or callable(leaf):
+        return "static", real
+    if holds_traced(leaf):
+        raise TraceError(
+            f"the function returns an object of the class {type(leaf).__name__}, which holds traced values; return "
+            "them in a tuple, list, dict or dataclass, and make the object of what the call gives"
+        )
+    import copy
+
+    try:
+        again = copy.deepcopy(leaf)
+    except Exception:
+        return "static", leaf
+    return ("static" if again is leaf else "fresh"), leaf
+
+
+def holds_traced(value: Any, seen: set[int] | None = None) -> bool:
+    """Whether traced values are in it, at any depth that can be seen."""
+    if isinstance(value, (Tracer, TracedNumber)):
+        return True
+    seen = set() if seen is None else seen
+    if id(value) in seen or type(value) in PLAIN or isinstance(value, (type, FunctionType, ModuleType)):
+        return False
+    seen.add(id(value))
+    parts = [] if (base := base_of(type(value))) is None else contents(base, value)
+    parts += getattr(value, "__dict__", {}).values()
+    slots = [n for kind in type(value).__mro__ for n in np.atleast_1d(kind.__dict__.get("__slots__", ())).tolist()]
+    parts += [getattr(value, n) for n in slots if hasattr(value, n)]
+    return any(holds_traced(x, seen) for x in parts)
+
+
+def _captured(
+    trace: Trace,
+    function: Callable[..., Any],
+    whole: Cut,
+    tree: Tree,
+    results: Sequence[tuple[str, Any]],
+    numbers: Sequence[str],
+    assigned: tuple[tuple[int, int], ...],
+    line: str = "",
+    watched: Watched = (),
+) -> Captured:
+    _nothing_left(whole.graph)
+    made = roll(whole.graph)
+    if made.wanted:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
+        nodes = [trace.scalar_node(whole.scalars[i][0]) for i in made.wanted]
+        raise trace.need(leaf for n in nodes for leaf in trace.number_sources[n][0])
+    names = [name for name, _ in whole.scalars]
+    checks = [*dict.fromkeys(trace.checks), *_scalar_checks(whole)]
+    found = tuple((kind, x + len(names) if kind == "number" else x) for kind, x in results)
+    text = trace.host.text([*names, *numbers], checks)
+    host = trace.host.function(text)
+    guards = [*known_names(function)] if trace.world is None else [*trace.world.guards.values()]
+    guards += [contents_guard(trace.captured[i], values) for i, values in trace.looked_at.items()]
+    return Captured(
+        made.graph,
+        (*whole.arrays, *made.arrays),
+        host,
+        tuple(checks),
+        tree,
+        found,
+        assigned,
+        Guards(guards),
+        whole.feeds,
+        text,
+        line,
+        watched,
+        made.why,
+    )
+
+
+def _nothing_left(graph: Graph) -> None:
+    """Raises where a value that a loop's body had while it was traced is used outside of the body."""
+    for number, node in enumerate(graph.nodes):
+        if node.op == "placeholder":
+            line = graph.lines[graph.users[number][0]] if graph.users[number] else graph.lines[number]
+            raise EscapedValueError(
+                "a value inside the body of a loop or branch is used outside of it; return it from the body", line
+            )
+
+
+def _scalar_checks(whole: Cut) -> list[str]:
+    """What a call's numbers must fulfil: the type that was traced, and a size that fits all their uses."""
+    found = []
+    graph = whole.graph
+    for (name, kind), number in zip(whole.scalars, graph.numbers, strict=True):
+        if not name.startswith("leaves["):
+            found.append(f"type({name}) is {kind.__name__}")
+        if kind is int:
+            low, high = _limits(graph, number)
+            found.append(f"{low} <= {name} <= {high}")
+    return found
+
+
+def _limits(graph: Graph, number: int) -> tuple[int, int]:
+    """The Python ints that fit all uses of a number, those in bodies of loops and branches too."""
+    low, high = _bounds(graph.nodes[number].type.dtype)
+    for user in graph.users[number]:
+        node = graph.nodes[user]
+        found = [_bounds(node.type.dtype)] if node.op == "cast" else []
+        if node.op in ("loop", "branch"):
+            for body in node.attr("control").bodies:
+                own = body.numbers[node.op == "loop" :]  # a loop's first is the turn's
+                given = node.args[len(node.args) - len(own) :]
+                found += [_limits(body, n) for n, arg in zip(own, given, strict=True) if arg == number]
+        for bounds in found:
+            low, high = max(low, bounds[0]), min(high, bounds[1])
+    return low, high
+
+
+def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The Python ints that convert to `dtype` as NumPy converts them when they pass through int64."""
+    kind = kind_of(dtype)
+    if kind in "iu":
+        info = np.iinfo(dtype)
+        return int(info.min), int(info.max)
+    return (-(1 << 53), 1 << 53) if kind in "fc" else (-(1 << 63), (1 << 63) - 1)

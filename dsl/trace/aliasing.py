@@ -1,0 +1,446 @@
+"""Views that know what they look at, and assignment: what is written through one name is seen under all of them.
+
+A graph has no memory: an assignment makes a new version of the array that owns the memory, and each view of it finds
+its own new version when it is next asked. Whether NumPy makes a view or a copy of what may be either is asked when
+something is assigned while it matters, and not before.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...compiler.core.types import ArrayType
+from ...compiler.graph.builder import Builder
+from ...compiler.graph.graph import Value
+from ...runtime.core.frozen import dataclass, replace
+from ..core.errors import DTypeError, ReadOnlyError, ShapeError, TraceError
+from .axes import to_shape
+from .items import as_element
+from .memory_layout import Kept, Layout, StandIn, Viewed, resolve
+from .tracer import CAPTURED, SCALAR, Tracer, check_alive
+
+Part = tuple[Value, tuple[int, ...], tuple[int, ...]]  # what is assigned, and the (starts, steps) of where it goes
+
+
+class Look(Protocol):
+    """One way to look at an array."""
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        """What is seen of a base."""
+        ...
+
+    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+        """A part of the view as the part of its base that it is."""
+        ...
+
+    def numpy(self, a: StandIn) -> StandIn | None:
+        """NumPy's view; None where it makes a copy."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Element i is element `starts + i * steps`."""
+
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        return builder.slice(value, self.starts, self.steps, self.shape)
+
+    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+        value, starts, steps = part
+        first = tuple(s + t * a for s, t, a in zip(self.starts, self.steps, starts, strict=True))
+        return value, first, tuple(t * b for t, b in zip(self.steps, steps, strict=True))
+
+    def numpy(self, a: StandIn) -> StandIn | None:
+        ends = [s + t * n for s, t, n in zip(self.starts, self.steps, self.shape, strict=True)]
+        keys = zip(self.starts, ends, self.steps, strict=True)
+        return a[tuple(slice(s, e if e >= 0 else None, t) for s, e, t in keys)]
+
+
+@dataclass(frozen=True, slots=True)
+class Permute:
+    """Axis i is axis `axes[i]`."""
+
+    axes: tuple[int, ...]
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        return builder.permute(value, self.axes)
+
+    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+        value, starts, steps = part
+        back = [self.axes.index(i) for i in range(len(self.axes))]
+        return builder.permute(value, back), tuple(starts[i] for i in back), tuple(steps[i] for i in back)
+
+    def numpy(self, a: StandIn) -> StandIn | None:
+        return a.transpose(self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """The same elements in C order. NumPy makes a view where it can, for certain where axes of length 1 come and go.
+
+    through: it is known to be a view. flat: it is `x.flat`, of which elements are assigned, and parts are copies."""
+
+    shape: tuple[int, ...]
+    through: bool = False
+    flat: bool = False
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        return builder.reshape(value, self.shape)
+
+    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+        if not self.is_view_of(base.type):
+            seen = self.apply(builder, base)
+            return whole(builder.reshape(written(builder, seen, part), base.shape))
+        value, starts, steps = part
+        long = iter([axis for axis, n in enumerate(self.shape) if n != 1])
+        places = [None if n == 1 else next(long) for n in base.shape]
+        lengths = [1 if i is None else value.shape[i] for i in places]
+        first = tuple(0 if i is None else starts[i] for i in places)
+        return builder.reshape(value, lengths), first, tuple(1 if i is None else steps[i] for i in places)
+
+    def is_view_of(self, type: ArrayType) -> bool:
+        return [n for n in self.shape if n != 1] == [n for n in type.shape if n != 1]
+
+    def numpy(self, a: StandIn) -> StandIn | None:
+        try:
+            return np.reshape(a, self.shape, copy=False)
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Contiguous:
+    """The array itself where its memory is dense in an order (`C` or `F`), else a copy that is.
+
+    through: it is known to be the array itself."""
+
+    order: str
+    through: bool = False
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        return value
+
+    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+        return part
+
+    def is_view_of(self, type: ArrayType) -> bool:
+        return type.size < 2
+
+    def numpy(self, a: StandIn) -> StandIn | None:
+        return a if (a.flags.c_contiguous if self.order == "C" else a.flags.f_contiguous) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """NumPy's broadcast_to, which is read-only."""
+
+    shape: tuple[int, ...]
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        return builder.broadcast(value, self.shape)
+
+    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+        raise ReadOnlyError(self.read_only())
+
+    def read_only(self) -> str:
+        return "a broadcast array is read-only; assign to x.copy()"
+
+    def numpy(self, a: StandIn) -> StandIn | None:
+        return np.broadcast_to(a, self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnly:
+    """The same array, not to be assigned to."""
+
+    what: str
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        return value
+
+    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+        raise ReadOnlyError(self.read_only())
+
+    def read_only(self) -> str:
+        return f"{self.what} is read-only; assign to x.copy()"
+
+    def numpy(self, a: StandIn) -> StandIn | None:
+        return a
+
+
+@dataclass(frozen=True, slots=True)
+class Diagonal:
+    """Elements (..., i, i + offset), through a flat view with one step per row and column. NumPy makes it read-only."""
+
+    offset: int
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        lead, (rows, columns), k = value.shape[:-2], value.shape[-2:], self.offset
+        length = max(0, min(rows + min(k, 0), columns - max(k, 0)))
+        first = max(k, 0) + max(-k, 0) * columns if length else 0
+        flat, rest = builder.reshape(value, (*lead, rows * columns)), len(lead)
+        return builder.slice(flat, (*(0,) * rest, first), (*(1,) * rest, columns + 1), (*lead, length))
+
+    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+        raise ReadOnlyError(self.read_only())
+
+    def read_only(self) -> str:
+        return "a diagonal is read-only; write np.fill_diagonal, or x[i, i] = ... with i = np.arange(n)"
+
+    def numpy(self, a: StandIn) -> StandIn | None:
+        return a.diagonal(self.offset, -2, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """The real or the imaginary parts of complex numbers."""
+
+    name: str  # `real` or `imag`
+
+    def apply(self, builder: Builder, value: Value) -> Value:
+        return builder.map(self.name, value)
+
+    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+        value, starts, steps = part
+        old = builder.slice(base, starts, steps, value.shape)
+        halves = [value if name == self.name else builder.map(name, old) for name in ("real", "imag")]
+        return builder.map("complex", *halves), starts, steps
+
+    def numpy(self, a: StandIn) -> StandIn | None:
+        return getattr(a, self.name)  # type: ignore[no-any-return]
+
+
+def whole(value: Value) -> Part:
+    """The whole of an array, as a part of it."""
+    return value, (0,) * len(value.shape), (1,) * len(value.shape)
+
+
+def written(builder: Builder, base: Value, part: Part) -> Value:
+    """The base with a part of it replaced."""
+    value, starts, steps = part
+    all_ = value.shape == base.shape and not any(starts) and all(t == 1 for t in steps)
+    return value if all_ else builder.update(base, value, starts, steps)
+
+
+def view(x: Tracer, *steps: Look) -> Tracer:
+    """An array that shares memory with `x`, where NumPy's does."""
+    root = root_of(x)
+    if root._owner == SCALAR:  # NumPy makes an array of its own from a scalar
+        x = root = Tracer(x._trace, x._value)
+    for step in steps:
+        value = step.apply(x._trace.builder, x._value)
+        x = Tracer(x._trace, value, x._owner, x, step)
+        root._views.append(weakref.ref(x))
+    return x
+
+
+def root_of(x: Tracer) -> Tracer:
+    """The array whose memory `x` looks at."""
+    while x._parent is not None:
+        x = x._parent
+    return x
+
+
+def layout_of(x: Tracer) -> Layout | None:
+    """How it lies in memory; None where that is not known."""
+    if x._parent is None:
+        return x._layout
+    steps = []
+    while x._parent is not None:
+        steps.append((x._step, x._parent))
+        x = x._parent
+    layout = x._layout
+    for step, parent in reversed(steps):
+        layout = Viewed(step, (layout, parent._held.type))
+    return layout
+
+
+def kept(operands: Iterable[Any]) -> Layout | None:
+    """That of a ufunc's result; None where an operand is no array whose layout is known."""
+    arrays = [x for x in operands if isinstance(x, Tracer) and x._held.type.shape]
+    return Kept(*((layout_of(x), x._held.type) for x in arrays)) if arrays else None
+
+
+def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
+    """`target[...] = result`, of the same shape, for all that share the memory. Returns target.
+
+    Raises TraceError, ReadOnlyError, ShapeError, DTypeError."""
+    if not isinstance(target, Tracer):
+        raise TraceError(
+            "a traced result cannot be written into an untraced array; use the result itself, or assign to kg.zeros()"
+        )
+    trace = check_alive(target)
+    if target._owner == SCALAR:
+        raise TraceError("a NumPy scalar cannot be assigned to; write x = x + ..., or assign to x.copy()")
+    if result.shape != target.shape:
+        raise ShapeError(f"a result of shape {result.shape} cannot be written in place into shape {target.shape}")
+    if not np.can_cast(result.dtype, target.dtype, casting):  # type: ignore[arg-type]
+        raise DTypeError(
+            f"a {result.dtype} result cannot be written in place into a {target.dtype} array; "
+            f"write x = x.astype(np.{result.dtype}) first, or a new value"
+        )
+    builder = trace.builder
+    _check_writable(target)
+    value = builder.cast(result._value, target.dtype)
+    if value.number == target._value.number or not result.size:
+        return target
+    _settle(target)
+    if target._owner == CAPTURED:
+        raise TraceError(
+            "assigning to an array that is no argument is not supported; pass it as an argument, or assign to x.copy()"
+        )
+    root = root_of(target)
+    if root._depth < trace.depth:
+        raise TraceError(
+            "the body of a loop or branch cannot assign to an array from outside of it; pass it in, and return it"
+        )
+    part = whole(value)
+    root = target
+    while root._parent is not None:
+        step: Any = root._step
+        part = step.lift(builder, root._parent._value, part)
+        root = root._parent
+    _settle(*_seen(root))
+    root._held = written(builder, root._held, part)
+    if isinstance(root._owner, int):
+        trace.assigned[root._owner] = root
+    return target
+
+
+def _check_writable(x: Tracer) -> None:
+    at = x
+    while at._parent is not None:
+        reason = getattr(at._step, "read_only", None)
+        if reason is not None:
+            raise ReadOnlyError(reason())
+        at = at._parent
+
+
+def _seen(root: Tracer) -> list[Tracer]:
+    """The views of an array that are still there."""
+    seen = [v for ref in root._views if (v := ref()) is not None and v._parent is not None]
+    root._views = [weakref.ref(v) for v in seen]
+    return seen
+
+
+def _settle(*views: Tracer) -> None:
+    """Decide, as NumPy does, which of the reshapes that these look through are views; the others get memory of their
+    own. Raises TraceError where NumPy's layout is not known."""
+    for x in views:
+        chain = [x]
+        while chain[-1]._parent is not None:
+            chain.append(chain[-1]._parent)
+        for at in reversed(chain):
+            if _is_open(at):
+                _decide(at)
+
+
+def _is_open(x: Tracer) -> bool:
+    step, parent = x._step, x._parent
+    maybe = parent is not None and isinstance(step, (Reshape, Contiguous)) and not step.through
+    return maybe and not step.is_view_of(parent._held.type)  # type: ignore[union-attr]
+
+
+def _decide(x: Tracer) -> None:
+    step, parent = x._step, x._parent
+    assert parent is not None and isinstance(step, (Reshape, Contiguous))
+    if step.numpy(_stand_in(parent)) is None:
+        _part_from(x)
+    else:
+        x._step = replace(step, through=True)
+
+
+def flat(x: Tracer) -> Tracer:
+    """`x.flat`, which looks at x however that lies in memory."""
+    return view(x, Reshape((x.size,), True, True))
+
+
+def reshape_in_place(x: Tracer, shape: Any) -> None:
+    """`x.shape = shape`, for all who have x. Raises TraceError, ShapeError where NumPy would have to copy."""
+    lengths = x._trace.builder.reshape(x._value, to_shape(shape)).shape
+    if lengths == x.shape:
+        return
+    if x._owner == SCALAR or (x._parent is None and x._owner is not None):
+        raise TraceError("the shape of an argument cannot be assigned, it is the caller's; write x = x.reshape(...)")
+    if Reshape(lengths).numpy(_stand_in(x)) is None:
+        raise ShapeError("incompatible shape for in-place modification: NumPy would copy; write x = x.reshape(...)")
+    root = root_of(x)
+    old = Tracer(x._trace, x._held, x._owner, x._parent, x._step, x._layout)
+    old._depth = x._depth
+    for v in _seen(root):
+        if v._parent is x:
+            v._parent = old
+    if root is x:
+        old._views, x._views = [*x._views, weakref.ref(x)], []
+    else:
+        root._views.append(weakref.ref(old))
+    x._parent, x._step, x._layout = old, Reshape(lengths, True), None
+    x._held, x._seen = x._step.apply(x._trace.builder, old._value), old._value.number
+
+
+def _stand_in(x: Tracer) -> StandIn:
+    """How x lies in memory. Raises TraceError where that is not known."""
+    found = resolve(layout_of(x), x._held.type)
+    if found is None:
+        raise TraceError(
+            "assigning to an array and to a reshape of it is not supported where the order of its memory is not known, "
+            "since NumPy makes a view or a copy as it can; write x.reshape(...).copy(), or assign first"
+        )
+    return found
+
+
+def itself(x: Tracer) -> Tracer:
+    """What it is another name of, where it is one: np.ascontiguousarray(x) may be x."""
+    while isinstance(x._step, Contiguous):
+        _settle(x)
+        if x._parent is None:
+            break
+        x = x._parent
+    return x
+
+
+def _part_from(x: Tracer) -> None:
+    """Give a view memory of its own, as it is now, and all that look at it."""
+    root = root_of(x)
+    below = [v for v in _seen(root) if v is not x and _looks_at(v, x)]
+    x._held, x._layout = x._value, layout_of(x)
+    x._parent, x._step, x._owner = None, None, None
+    for v in below:
+        v._owner = None
+    x._views = [weakref.ref(v) for v in below]
+    gone = {id(v) for v in below}
+    root._views = [weakref.ref(v) for v in _seen(root) if id(v) not in gone]
+    x._trace.register(x)
+
+
+def _looks_at(x: Tracer, base: Tracer) -> bool:
+    at: Tracer | None = x
+    while at is not None and at is not base:
+        at = at._parent
+    return at is base
+
+
+def store(target: Tracer, value: Any) -> None:
+    """`target[...] = value` as assignment to elements does it: broadcast, and converted to target's dtype."""
+    converted = as_dtype(value, target)
+    shape = converted.shape
+    while len(shape) > target.ndim and shape[0] == 1:
+        shape = shape[1:]
+    builder = target._trace.builder
+    if builder.broadcast_shapes("assignment", [shape, target.shape]) != target.shape:
+        raise ShapeError(f"a value of shape {shape} cannot be assigned to a part of shape {target.shape}")
+    wide = builder.broadcast(builder.reshape(converted, shape), target.shape)
+    assign(target, Tracer(target._trace, wide))
+
+
+def as_dtype(value: Any, target: Tracer) -> Value:
+    """The value converted to target's dtype, as NumPy converts what is assigned. Raises where a number does not fit."""
+    return as_element(target._trace, value, target.dtype)

@@ -1,0 +1,43 @@
+"""Axes and shapes as the user gives them, as tuples of numbers in range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import AxisError, ShapeError
+from .operands import to_index
+from .tracer import Tracer
+
+Axes = int | Sequence[int] | None
+
+
+def to_axis(axis: Any, ndim: int, name: str = "axis") -> int:
+    """A number in [0, ndim). Raises AxisError."""
+    number = to_index(axis, name)
+    if not -ndim <= number < ndim:
+        raise AxisError(f"{name} {number} is out of bounds for an array of dimension {ndim}")
+    return number % ndim
+
+
+def to_axes(axis: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
+    """Distinct numbers in [0, ndim), in the given order; None means all. Raises AxisError, ShapeError."""
+    if axis is None:
+        return tuple(range(ndim))
+    entries = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = tuple(to_axis(a, ndim, name) for a in entries)
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"{name} {axis} names an axis twice")
+    return axes
+
+
+def to_shape(shape: Any) -> tuple[int, ...]:
+    """A tuple of Python ints from an int or a sequence of ints."""
+    if isinstance(shape, Tracer):
+        shape = shape._known("cannot be a shape", "pass it as a Python int argument of the function")
+    if type(shape) is np.ndarray:
+        shape = shape.tolist()
+    entries = shape if isinstance(shape, (tuple, list)) else (shape,)
+    return tuple(to_index(n, "a length in a shape") for n in entries)

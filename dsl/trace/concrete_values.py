@@ -1,0 +1,72 @@
+"""Values that are known while tracing, since no argument decides them: a node in, its NumPy array out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...compiler.graph.graph import Value
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+Array = np.ndarray[Any, Any]
+
+
+def known_value(trace: Trace, value: Value) -> Array | None:
+    """The value of a node; None where arrays of the call decide it, and the trace may not be split there.
+
+    Raises NeedValue where its numbers do. Arrays that are no arguments are read as they now are, and guarded."""
+    from ...compiler.graph.interpret import evaluate
+
+    nodes, values = trace.builder.nodes, trace.values
+    order: list[int] = []
+    todo, seen = [value.number], {value.number}
+    numbers: set[int] = set()
+    while todo:
+        number = todo.pop()
+        if number in values:
+            continue
+        order.append(number)
+        node = nodes[number]
+        if node.op == "placeholder":  # another one at each turn of a loop
+            return None
+        if node.op == "number":
+            numbers |= trace.number_sources[number][0]
+        elif node.op == "input" and number not in trace.captured_at:
+            leaf = trace.number_inputs.get(number)
+            if leaf is None:
+                return None if trace.split is None else trace.split.read(trace, value)
+            numbers.add(leaf)
+        for arg in node.args:
+            if arg not in seen:
+                seen.add(arg)
+                todo.append(arg)
+    if numbers:
+        raise trace.need(numbers)
+    for number in sorted(order):
+        node = nodes[number]
+        if node.op == "number":
+            found = np.asarray(trace.number_sources[number][1], node.type.dtype)
+        elif node.op == "input":
+            found = trace.look_at(trace.captured_at[number])
+        else:
+            found = evaluate(node, [values[a] for a in node.args])
+        values[number] = found
+    return np.array(values[value.number])
+
+
+def settled_value(trace: Trace, value: Value) -> Array | None:
+    """The value of a node that no argument and no number of a call decides; None for others."""
+    todo, seen = [value.number], {value.number}
+    while todo:
+        number = todo.pop()
+        node = trace.builder.nodes[number]
+        if node.op == "placeholder" or (node.op == "input" and number not in trace.captured_at):
+            return None
+        if node.op == "number" and trace.number_sources[number][0]:
+            return None
+        todo.extend(a for a in node.args if a not in seen)
+        seen.update(node.args)
+    return known_value(trace, value)

@@ -1,0 +1,159 @@
+"""The tables of what can be traced, and NumPy's protocols, which look there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...compiler.ops.table import UFUNC_PARTS
+from ..core.errors import TraceError, UnsupportedError, nearest
+from ..core.pytree import flatten, unflatten
+from .trace import current
+
+Implementation = Callable[..., Any]
+F = TypeVar("F", bound=Implementation)
+
+FUNCTIONS: dict[Any, Implementation] = {}  # NumPy's function -> ours; filled by `implements`
+METHODS: dict[str, Implementation] = {}  # ndarray's methods -> ours
+REFUSED: dict[Any, str] = {}  # NumPy's function -> why it cannot be traced, and what to write; filled by `unsupported`
+# types of operands with ways of their own: (op and operands, NumPy function, ufunc, to an array); by `masked_values`
+SPECIAL: dict[type, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {}
+GIVES: dict[str, Callable[..., Any]] = {}  # what gives copies -> what sees to that; filled by `sharing`
+UFUNCS: dict[str, Callable[..., Any]] = {}  # what a call, a reduction, ... of a ufunc does; filled by `elementwise`
+
+
+def implements(*functions: Any, method: str | bool = False) -> Callable[[F], F]:
+    """Registers an implementation of NumPy functions, and of the method of the same name (or of the given one)."""
+
+    def register(implementation: F) -> F:
+        for function in functions:
+            FUNCTIONS[function] = implementation
+        if method:
+            METHODS[method if isinstance(method, str) else implementation.__name__] = implementation
+        return implementation
+
+    return register
+
+
+def fill_tables() -> None:
+    """Loads every module that has rows of the tables."""
+    from ..functions import tables  # noqa: F401
+
+
+class Traced:
+    """What arrays and numbers have in common: NumPy's protocols."""
+
+    __slots__ = ()
+    _settable: frozenset[str] = frozenset()
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        for x in inputs:
+            if type(x) in SPECIAL:
+                return SPECIAL[type(x)][2](ufunc, method, inputs, options)
+        handler = UFUNCS.get(method)
+        if handler is None:
+            raise UnsupportedError(
+                f"np.{ufunc.__name__}.{method} cannot be traced; write it with whole-array operations"
+            )
+        result = handler(ufunc, *inputs, **options)
+        return result if method == "__call__" else given(method, result, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        return call_function(function, args, options)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("shape", "dtype", "strides", "real", "imag", "flat", "T") and name not in self._settable:
+            raise TraceError(f"the {name} of a traced value cannot be assigned; write a new value, e.g. x.reshape(...)")
+        object.__setattr__(self, name, value)
+
+
+def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Our implementation of a NumPy function. Raises UnsupportedError, naming the nearest supported one."""
+    implementation = FUNCTIONS.get(function)
+    name = public_name(function)
+    if implementation is None and (found := _of_known(function, args, options)) is not None:
+        return found[0]
+    if implementation is None and (found := _by_splitting(function, args, options)) is not None:
+        return found[0]
+    if implementation is None and function in REFUSED:
+        raise UnsupportedError(f"{name} cannot be traced: {REFUSED[function]}")
+    if implementation is None:
+        near = nearest(name, supported_names())
+        raise UnsupportedError(f"{name} cannot be traced{near}; or call it outside of the traced function")
+    check_options(implementation, name, options)
+    for x in args:
+        if type(x) in SPECIAL:
+            return SPECIAL[type(x)][1](function, args, options)
+    return given(name[3:], implementation(*args, **options), args, options)
+
+
+def given(name: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """What a function or method of NumPy's gives, as a copy where NumPy makes one."""
+    check = GIVES.get(name)
+    return result if check is None else check(name, result, args, options)
+
+
+def _of_known(function: Any, args: Any, options: Any) -> tuple[Any] | None:
+    """What NumPy itself gives for arrays that no call decides."""
+    from ..environment.numpy_proxy import constant
+    from .concrete_values import settled_value
+    from .operands import array_of
+
+    trace = current()
+    if trace is None or function is np.place or "out" in options:  # which changes its argument
+        return None
+    leaves: list[Any] = []
+    tree = flatten((args, options), leaves)
+    for i, x in enumerate(leaves):
+        if isinstance(x, Traced):
+            value = None if type(x) in SPECIAL else settled_value(trace, array_of(x)._value)
+            if value is None:
+                return None
+            leaves[i] = value
+    args, options = unflatten(tree, leaves)
+    return (constant(function(*args, **options)),)
+
+
+def _by_splitting(function: Any, args: Any, options: Any) -> tuple[Any] | None:
+    """What NumPy itself gives, where the trace may be split there."""
+    from .operands import array_of
+
+    trace = current()
+    if trace is None or trace.split is None or function is np.place:  # which changes its argument
+        return None
+    leaves: list[Any] = []
+    tree = flatten((args, options), leaves)
+    traced = [i for i, x in enumerate(leaves) if isinstance(x, Traced)]
+
+    def call(values: Sequence[Any]) -> Any:
+        filled = [values[traced.index(i)] if i in traced else x for i, x in enumerate(leaves)]
+        args, options = unflatten(tree, filled)
+        return function(*args, **options)
+
+    return (trace.split.call(trace, [array_of(leaves[i])._value for i in traced], call),)
+
+
+def check_options(implementation: Implementation, name: str, options: Iterable[str]) -> None:
+    """Raises UnsupportedError for a keyword that the implementation does not have."""
+    code = getattr(implementation, "__code__", None)
+    if code is None or code.co_flags & 0x08:
+        return
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    for option in options:
+        if option not in known:
+            raise UnsupportedError(
+                f"the argument {option}= of {name} cannot be traced; supported are {', '.join(known)}"
+            )
+
+
+def public_name(function: Any) -> str:
+    module = getattr(function, "__module__", None) or "numpy"
+    return f"{module.replace('numpy', 'np', 1)}.{getattr(function, '__name__', function)}"
+
+
+def supported_names() -> list[str]:
+    """Of functions, ufuncs and methods, as they are called in NumPy."""
+    named = {f"np.{name}" for name in (*METHODS, *(u.__name__ for u in UFUNC_PARTS)) if hasattr(np, name)}
+    return sorted({public_name(f) for f in FUNCTIONS} | named)

@@ -1,0 +1,228 @@
+"""How NumPy would lay out the arrays of a trace in memory, found only where it decides between a view and a copy.
+
+What stands for an array here is a NumPy array of the same shape, dtype and strides over memory that nobody reads: what
+NumPy makes of it (a view, a copy, a result in an order of its own) is NumPy's own answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ...compiler.core.types import ArrayType
+
+StandIn = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+
+
+class Layout(Protocol):
+    """What knows how an array lies in memory, or finds out."""
+
+    def parts(self) -> Sequence[_Typed]:
+        """The layouts that it depends on."""
+        ...
+
+    def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
+        """What stands for an array of a type that lies so; None where that is not known. May raise NeedValue."""
+        ...
+
+
+class Known:
+    """The strides, in bytes."""
+
+    __slots__ = ("strides",)
+
+    def __init__(self, strides: Shape) -> None:
+        self.strides = strides
+
+    def parts(self) -> Sequence[_Typed]:
+        return ()
+
+    def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
+        return stand_in(type, self.strides)
+
+
+class Ordered:
+    """Dense, in C's or Fortran's order."""
+
+    __slots__ = ("order",)
+
+    def __init__(self, order: str) -> None:
+        self.order = order
+
+    def parts(self) -> Sequence[_Typed]:
+        return ()
+
+    def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
+        axes = range(len(type.shape))
+        return dense(type, axes if self.order == "C" else axes[::-1])
+
+
+class Unknown:
+    """Not dense for certain, of one axis too."""
+
+    __slots__ = ()
+
+    def parts(self) -> Sequence[_Typed]:
+        return ()
+
+    def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
+        return None
+
+
+C, F = Ordered("C"), Ordered("F")
+
+
+class OfArgument:
+    """That of an argument of the call, which then becomes part of the key."""
+
+    __slots__ = ("leaf", "trace")
+
+    def __init__(self, trace: Any, leaf: int) -> None:
+        self.trace, self.leaf = trace, leaf
+
+    def parts(self) -> Sequence[_Typed]:
+        return ()
+
+    def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
+        strides = self.trace.strides.get(self.leaf)
+        if strides is None:
+            raise self.trace.need([self.leaf])
+        return stand_in(type, strides)
+
+
+class Derived:
+    """That of what is made of other arrays."""
+
+    __slots__ = ("_from",)
+
+    def __init__(self, *arrays: tuple[Layout | None, ArrayType]) -> None:
+        self._from = arrays
+
+    def parts(self) -> Sequence[_Typed]:
+        return [_Typed(layout, type) for layout, type in self._from]
+
+    def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
+        known = [p for p in parts if p is not None]
+        return self.made(type, known) if len(known) == len(parts) else None
+
+    def made(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
+        raise NotImplementedError
+
+
+class _Typed:
+    """A layout of an array of a known type."""
+
+    __slots__ = ("layout", "type")
+
+    def __init__(self, layout: Layout | None, type: ArrayType) -> None:
+        self.layout, self.type = layout, type
+
+
+class Kept(Derived):
+    """That of a ufunc's result: dense, its axes in the order that they have in the operands (NumPy's order K)."""
+
+    __slots__ = ()
+
+    def made(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
+        small: list[Any] = [*map(_small, parts), None]
+        flags: Any = [["readonly"]] * len(parts) + [["writeonly", "allocate"]]
+        dtypes = [None] * len(parts) + [np.dtype(np.int8)]
+        found: StandIn = np.nditer(small, ["zerosize_ok"], flags, dtypes).operands[-1]
+        return dense(type, _order(found)) if found.ndim == len(type.shape) else None
+
+
+class Uniform(Derived):
+    """C's order, where all operands lie so; else it is not known."""
+
+    __slots__ = ()
+
+    def made(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
+        return C.found(type, ()) if all(p.flags.c_contiguous for p in parts) else None
+
+
+class Like(Derived):
+    """That of a copy in NumPy's order K."""
+
+    __slots__ = ()
+
+    def made(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
+        found = np.empty_like(_small(parts[0]), np.int8)
+        return dense(type, _order(found)) if found.ndim == len(type.shape) else None
+
+
+class Viewed(Derived):
+    """That of a view."""
+
+    __slots__ = ("step",)
+
+    def __init__(self, step: Any, base: tuple[Layout | None, ArrayType]) -> None:
+        super().__init__(base)
+        self.step = step
+
+    def made(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
+        found: StandIn | None = self.step.numpy(parts[0])
+        if found is not None:
+            return found
+        return (F if getattr(self.step, "order", "C") == "F" else C).found(type, ())  # the copy that NumPy makes
+
+
+def resolve(layout: Layout | None, type: ArrayType) -> StandIn | None:
+    """What stands for an array of a type; None where NumPy's layout is not known. May raise NeedValue."""
+    found: dict[Any, StandIn | None] = {}
+    top = _Typed(layout, type)
+    todo = [(top, list(_parts(top)))]
+    while todo:  # not by recursion: a long loop makes a long chain
+        at, parts = todo[-1]
+        open_ = [p for p in parts if _key(p) not in found]
+        if open_:
+            todo += [(p, list(_parts(p))) for p in open_]
+            continue
+        todo.pop()
+        found[_key(at)] = _found(at, [found[_key(p)] for p in parts])
+    return found[_key(top)]
+
+
+def _key(x: _Typed) -> Any:
+    return id(x.layout), x.type
+
+
+def _parts(x: _Typed) -> Sequence[Any]:
+    return () if x.layout is None else x.layout.parts()
+
+
+def _found(x: _Typed, parts: Sequence[StandIn | None]) -> StandIn | None:
+    if x.layout is None:
+        return dense(x.type, range(len(x.type.shape))) if one_way(x.type) else None
+    return x.layout.found(x.type, parts)
+
+
+def one_way(type: ArrayType) -> bool:
+    """Whether a dense array of the type can lie in one way only."""
+    return not type.size or sum(n != 1 for n in type.shape) < 2
+
+
+def stand_in(type: ArrayType, strides: Shape) -> StandIn:
+    """What nobody may read."""
+    return as_strided(np.empty((), type.dtype), type.shape, strides)
+
+
+def dense(type: ArrayType, axes: Sequence[int]) -> StandIn:
+    """Dense memory in which these axes come from the outermost to the innermost."""
+    strides, step = [0] * len(type.shape), type.dtype.itemsize
+    for axis in reversed(axes):
+        strides[axis] = step
+        step *= max(type.shape[axis], 1)
+    return stand_in(type, tuple(strides))
+
+
+def _small(x: StandIn) -> StandIn:
+    """The same order of axes in less memory."""
+    return as_strided(x, tuple(min(n, 2) for n in x.shape), x.strides)
+
+
+def _order(x: StandIn) -> list[int]:
+    return sorted(range(x.ndim), key=lambda axis: -x.strides[axis])

@@ -1,0 +1,71 @@
+"""A part of a trace as a graph of its own: nodes that are there already become its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...compiler.graph.graph import Graph, Node, Value
+from ...runtime.core.frozen import dataclass
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """feeds: the leaves of the call that fill the graph's inputs; what earlier parts have kept comes behind the leaves.
+    arrays: captured ones, which fill the last inputs. scalars: host names and types of the graph's numbers."""
+
+    graph: Graph
+    feeds: tuple[int, ...]
+    arrays: tuple[np.ndarray[Any, Any], ...]
+    scalars: tuple[tuple[str, type], ...]
+
+
+def cut(trace: Trace, outputs: Sequence[Value], known: Mapping[int, int], always: Sequence[int] = ()) -> Cut:
+    """The graph of `outputs`. known: nodes that are there, and their places among what was kept. always: inputs that it
+    has even if nothing needs them."""
+    nodes = trace.builder.nodes
+    needed = {*always}
+    todo = [o.number for o in outputs]
+    while todo:
+        number = todo.pop()
+        if number not in needed:
+            needed.add(number)
+            if number not in known:
+                todo.extend(nodes[number].args)
+    inputs = [n for n in sorted(needed) if n in known or nodes[n].op == "input"]
+    fed = [n for n in inputs if n in known or n not in trace.captured_at]
+    captured = [n for n in inputs if n not in known and n in trace.captured_at]
+    place = {n: i for i, n in enumerate([*fed, *captured])}
+    order = [
+        *place,
+        *(n for n in sorted(needed) if n not in place),
+    ]  # inputs in order
+    numbers = [n for n in order if n not in known and nodes[n].op == "number"]
+    count = {n: i for i, n in enumerate(numbers)}
+    new = {old: i for i, old in enumerate(order)}
+
+    def made(old: int) -> Node:
+        node = nodes[old]
+        if old in place:
+            return Node("input", (), node.type, (("index", place[old]),))
+        if old in count:
+            return Node("number", (), node.type, (("index", count[old]),))
+        return Node(node.op, tuple(new[a] for a in node.args), node.type, node.attrs)
+
+    graph = Graph(
+        tuple(map(made, order)),
+        tuple(new[n] for n in place),
+        tuple(new[n] for n in numbers),
+        tuple(new[o.number] for o in outputs),
+        tuple(trace.builder.lines[n] for n in order),
+        trace.builder.name,
+    )
+    feeds = tuple(trace.leaves + known[n] if n in known else trace.arguments_at[n] for n in fed)
+    names = dict(zip(trace.builder.numbers, trace.scalars, strict=True))
+    arrays = tuple(trace.captured[trace.captured_at[n]] for n in captured)
+    return Cut(graph, feeds, arrays, tuple(names[n] for n in numbers))

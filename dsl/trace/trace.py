@@ -1,0 +1,167 @@
+"""A trace in progress: the graph being built, the caller's numbers, and arrays that the function brought along."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...compiler.core.types import ArrayType
+from ...compiler.graph.builder import Builder
+from ...compiler.graph.graph import Value
+from ..core.errors import refusal
+from ..core.host_scalars import HostCode
+from ..core.readable import native
+
+if TYPE_CHECKING:
+    from ..environment.environment import World
+    from ..jit.graph_break import Reader
+
+
+class NeedValue(BaseException):
+    """The trace needs to know these numbers of the call; it is run again with them known.
+
+    Not an Exception, so that a user's `except Exception` does not swallow it."""
+
+    def __init__(self, leaves: Iterable[int]) -> None:
+        super().__init__()
+        self.leaves = frozenset(leaves)
+
+
+class Trace:
+    """What one run of the user's function leaves behind."""
+
+    def __init__(self, name: str) -> None:
+        self.builder = Builder(name, error=refusal)
+        self.host = HostCode()
+        self.alive = True
+        self.depth = 0  # how many bodies of loops and branches are being traced, one in another
+        self.needed: set[int] = set()  # also those whose NeedValue was swallowed
+        self.world: World | None = None  # what lies outside of the function, as it sees it
+        self.captured: list[np.ndarray[Any, Any]] = []
+        self.captured_at: dict[int, int] = {}  # the node -> which of the captured
+        self.constants: set[int] = set()  # those of the captured that nobody else has
+        self.looked_at: dict[int, np.ndarray[Any, Any]] = {}  # those of the captured whose values decided something
+        self.number_inputs: dict[int, int] = {}  # the node of a 0-d array of the call -> leaf
+        self.number_sources: dict[int, tuple[frozenset[int], Any]] = {}  # the node of a number -> leaves, value
+        self.values: dict[int, np.ndarray[Any, Any]] = {}  # the nodes whose values are known
+        self.scalars: list[tuple[str, type]] = []  # host names of the graph's numbers, and their types
+        self.checks: list[str] = []  # what must hold of a call's numbers for the trace to serve it
+        self.assigned: dict[int, Any] = {}  # the arguments that were assigned to: leaf -> Tracer
+        self.leaves = 0  # how many the call has
+        self.strides: dict[int, tuple[int, ...]] = {}  # of those arguments whose layout is part of the key
+        self.arguments_at: dict[int, int] = {}  # the node of an argument -> leaf
+        # values to look at when they are there, and what is to be done with them
+        self.watched: list[tuple[tuple[Value, ...], Callable[[Sequence[Any]], None]]] = []
+        self.split: Reader | None = None  # what answers where array values decide
+        self._living: list[weakref.ref[Any]] = []  # the arrays of a trace that may be split
+        self._needs: dict[int, bool] = {}
+        self._captured_values: dict[int, Value] = {}
+        self._scalar_values: dict[str, Value] = {}
+
+    def capture(self, array: np.ndarray[Any, Any]) -> Value:
+        """An array that is no argument: it is read, as it then is, at every call."""
+        value = self._captured_values.get(id(array))
+        if value is None:
+            value = self._captured_values[id(array)] = self.builder.input(ArrayType(array.shape, native(array.dtype)))
+            self.captured_at[value.number] = len(self.captured)
+            self.captured.append(array)
+        return value
+
+    def capture_constant(self, array: np.ndarray[Any, Any]) -> Value:
+        """`capture` of an array that nobody else has."""
+        value = self.capture(array)
+        self.constants.add(self.captured_at[value.number])
+        return value
+
+    def look_at(self, captured: int) -> np.ndarray[Any, Any]:
+        """The values of a captured array, on which the trace then depends."""
+        if captured in self.constants:
+            return self.captured[captured]
+        array = self.captured[captured]
+        found = self.looked_at[captured] = array.astype(native(array.dtype))
+        return found
+
+    def scalar(self, name: str, number: Any, sources: frozenset[int]) -> Value:
+        """The number that the host calls `name`, as a node. sources: the leaves that decide it."""
+        value = self._scalar_values.get(name)
+        if value is None:
+            kind = type(number)
+            value = self._scalar_values[name] = self.builder.scalar(kind)
+            self.number_sources[value.number] = (sources, number)
+            self.scalars.append((name, kind))
+        return value
+
+    def scalar_node(self, name: str) -> int:
+        """The node of the number that the host calls `name`."""
+        return self._scalar_values[name].number
+
+    def register(self, array: Any) -> None:
+        """To be called for each new Tracer that owns its memory."""
+        if self.split is not None:
+            self._living.append(weakref.ref(array))
+
+    def living(self) -> Iterator[int]:
+        """The nodes that arrays of the traced function stand for now."""
+        self._living = [ref for ref in self._living if ref() is not None]
+        for ref in self._living:
+            array = ref()
+            if array is not None:
+                yield array._held.number
+
+    def needs_arrays(self, number: int) -> bool:
+        """Whether a node is made of arrays that come from outside, not of numbers and constants alone."""
+        todo = [number]
+        while todo:
+            at = todo[-1]
+            node = self.builder.nodes[at]
+            open_ = [a for a in node.args if a not in self._needs]
+            if open_:
+                todo.extend(open_)
+            else:
+                self._needs[at] = node.op == "input" or any(self._needs[a] for a in node.args)
+                todo.pop()
+        return self._needs[number]
+
+    def need(self, leaves: Iterable[int]) -> NeedValue:
+        """To be raised where a number's value decides how the trace goes on."""
+        self.needed.update(leaves)
+        return NeedValue(leaves)
+
+
+class _Local(threading.local):
+    """What calls of this thread are part of. busy: whether that is anything at all."""
+
+    trace: Trace | None = None
+    stream: Any = None  # the kg.Stream that calls are put on
+    busy = False
+
+    def put(self, stream: Any) -> None:
+        self.stream = stream
+        self.busy = stream is not None or self.trace is not None
+
+
+_local = _Local()
+
+
+def current() -> Trace | None:
+    """This thread's trace in progress, if any."""
+    return _local.trace
+
+
+@contextmanager
+def tracing(trace: Trace | None) -> Iterator[None]:
+    """Makes `trace` the current one; None suspends tracing."""
+    before, _local.trace = _local.trace, trace
+    _local.put(_local.stream)
+    try:
+        yield
+    finally:
+        _local.trace = before
+        _local.put(_local.stream)
+        if trace is not None:
+            trace.alive = False

@@ -1,0 +1,372 @@
+"""The stand-ins that a traced function gets for its arrays and numbers; each operation on them becomes a node."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from ...compiler.graph.builder import Builder
+from ...compiler.graph.graph import Value
+from ..core.errors import DTypeError, EscapedValueError, TraceError, UnsupportedError, nearest
+from .concrete_values import known_value
+from .dispatch import METHODS, Implementation, Traced, check_options, given
+from .memory_layout import Layout
+from .trace import Trace, _local
+
+SCALAR = "scalar"  # the owner of what NumPy makes a scalar of: it never changes
+CAPTURED = "captured"  # the owner of arrays that are no arguments
+
+
+class Step(Protocol):
+    """One way to look at an array: see `aliasing`."""
+
+    def apply(self, builder: Builder, value: Value) -> Value: ...
+
+
+class Tracer(Traced):
+    """Stands for an array. It has a shape and a dtype, and no value until the traced function has returned."""
+
+    __slots__ = ("__weakref__", "_depth", "_held", "_layout", "_owner", "_parent", "_seen", "_step", "_trace", "_views")
+    _settable = frozenset(["shape", "real", "imag", "flat"])
+    _trace: Trace
+    _depth: int
+    _held: Value
+    _layout: Layout | None
+    _owner: int | str | None
+    _parent: Tracer | None
+    _step: Step | None
+    _seen: int
+    _views: list[weakref.ref[Tracer]]
+
+    def __init__(
+        self,
+        trace: Trace,
+        value: Value,
+        owner: int | str | None = None,
+        parent: Tracer | None = None,
+        step: Step | None = None,
+        layout: Layout | None = None,
+    ) -> None:
+        """owner: whose memory it is in: None for its own, the leaf of an argument, SCALAR or CAPTURED.
+        parent, step: what it is a view of, and which. layout: of what is no view, where NumPy's is known."""
+        put = object.__setattr__  # past the refusal of users' attributes
+        put(self, "_trace", trace)
+        put(self, "_depth", trace.depth)
+        put(self, "_held", value)  # of a view: what it was when the parent was node number _seen
+        put(self, "_owner", owner)
+        put(self, "_layout", layout)
+        put(self, "_parent", parent)
+        put(self, "_step", step)
+        put(self, "_seen", -1 if parent is None else parent._value.number)
+        put(self, "_views", [])  # of a root: weak references to all views of it and of its views
+        if parent is None:
+            trace.register(self)
+
+    @property
+    def _value(self) -> Value:
+        """The node that it stands for now: an assignment to what a view looks at changes the view."""
+        if self._parent is not None and self._step is not None:
+            value = self._parent._value
+            if value.number != self._seen:
+                self._held, self._seen = self._step.apply(self._trace.builder, value), value.number
+        return self._held
+
+    # what is known while tracing
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._held.type.shape
+
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        from .aliasing import reshape_in_place
+
+        reshape_in_place(self, shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._held.type.dtype
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return np.ndarray if self._owner != SCALAR else self.dtype.type
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return self._held.type.size
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self._held.type.nbytes
+
+    @property
+    def T(self) -> Any:
+        return METHODS["transpose"](self)
+
+    @property
+    def mT(self) -> Any:
+        return METHODS["swapaxes"](self, -1, -2)
+
+    @property
+    def real(self) -> Any:
+        return np.real(self)
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        np.real(self)[...] = value
+
+    @property
+    def imag(self) -> Any:
+        return np.imag(self)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        np.imag(self)[...] = value
+
+    @property
+    def flat(self) -> Any:
+        from .aliasing import flat
+
+        return flat(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        self.flat[...] = value if np.ndim(value) == 0 else np.resize(value, self.size)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise DTypeError("a 0-d array has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise DTypeError("a 0-d array cannot be iterated over; use it as it is")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __getitem__(self, key: Any) -> Any:
+        found = METHODS["__getitem__"](self, key)
+        return METHODS["copy"](found) if getattr(self._step, "flat", False) and found.shape else found
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        METHODS["__setitem__"](self, key, value)
+
+    def __getattr__(self, name: str) -> Any:
+        implementation = METHODS.get(name)
+        if implementation is not None:
+            return _Method(implementation, self, name)
+        if name.startswith("__") or not hasattr(np.ndarray, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise UnsupportedError(f"the array attribute .{name} cannot be traced{nearest(name, METHODS)}")
+
+    # what has an answer while tracing only where no array of the call decides it
+
+    def _known(self, what: str, instead: str) -> np.ndarray[Any, Any]:
+        check_alive(self)
+        found = known_value(self._trace, self._value)
+        if found is None:
+            raise TraceError(f"a traced {self._value.type} has no value yet, so it {what}; {instead}")
+        return found
+
+    def __bool__(self) -> bool:
+        return bool(
+            self._known("cannot decide an if, while, and, or, not", "write np.where(condition, a, b), or &, |, ~")
+        )
+
+    def __int__(self) -> int:
+        return int(
+            self._known("is no Python int", "write x.astype(np.int64), or return it and call int() on the result")
+        )
+
+    def __index__(self) -> int:
+        found = self._known(
+            "cannot be an index, a length or a loop count", "pass that number as a Python int argument of the function"
+        )
+        return found.__index__()
+
+    def __round__(self, decimals: Any = None) -> Any:
+        if self.shape:
+            raise TraceError("an array has no round(); write np.round(x, decimals)")
+        return self.__int__() if decimals is None else np.round(self, decimals)
+
+    def __float__(self) -> float:
+        return float(
+            self._known("is no Python float", "write x.astype(np.float64), or return it and call float() on the result")
+        )
+
+    def __complex__(self) -> complex:
+        return complex(self._known("is no Python complex", "write x.astype(np.complex128)"))
+
+    def item(self, *args: Any) -> Any:
+        return self._known("has no .item()", "use it as it is, or return it and call .item() on the result").item(*args)
+
+    def tolist(self) -> Any:
+        return self._known("has no .tolist()", "return it and call .tolist() on the result").tolist()
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        found = self._known(
+            "cannot become a NumPy array",
+            "use it as it is; np.stack joins traced values, np.astype converts them, and a function of another library "
+            "takes their values in kg.host(function, reads, writes)",
+        )
+        return found if dtype is None else found.astype(dtype)
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self._known("cannot decide `in`", "write (x == value).any() and np.where")
+
+    def __hash__(self) -> int:
+        raise TraceError("a traced value cannot be a dict key or a member of a set; use a list")
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return repr(self)
+        found = self._known("has no digits to format", "write kg.debug.print(x), or return it and format the result")
+        return format(found[()], spec)
+
+    def __repr__(self) -> str:
+        return f"<traced {self._value.type}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TraceError("a traced value cannot be pickled; return it from the traced function")
+
+    def __copy__(self) -> Any:
+        return METHODS["copy"](self, "K")
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return METHODS["copy"](self, "K")
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        import kernelgraph
+
+        return kernelgraph
+
+
+class _Method:
+    """`x.sum`, ready to be called."""
+
+    __slots__ = ("_implementation", "_name", "_self")
+
+    def __init__(self, implementation: Implementation, self_: Tracer, name: str) -> None:
+        self._implementation, self._self, self._name = implementation, self_, name
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        check_options(self._implementation, f".{self._name}()", options)
+        result = self._implementation(self._self, *args, **options)
+        return given(self._name, result, (self._self, *args), options)
+
+
+class TracedNumber(Traced):
+    """Stands for a Python number of the call. `isinstance` sees int, float or complex; asking for its value restarts
+    the trace with the value known. Arithmetic among numbers is Python's own and runs on the host."""
+
+    __slots__ = ("_name", "_number", "_sources", "_trace")
+
+    def __init__(self, trace: Trace, name: str, number: Any, sources: frozenset[int]) -> None:
+        """number: the value in the call that is traced; only its type may decide anything."""
+        self._trace = trace
+        self._name = name
+        self._number = number
+        self._sources = sources
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._number)
+
+    def _need(self) -> BaseException:
+        check_alive(self)
+        return self._trace.need(self._sources)
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(type(self._number), name):
+            raise self._need()
+        raise AttributeError(f"{type(self._number).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def real(self) -> Any:
+        return self._attribute("real")
+
+    @property
+    def imag(self) -> Any:
+        return self._attribute("imag")
+
+    def conjugate(self) -> Any:
+        return self._attribute("conjugate()")
+
+    def _attribute(self, name: str) -> Any:
+        value = getattr(self._number, name.removesuffix("()"))
+        return self._derived(f"{self._name}.{name}", value() if callable(value) else value, self._sources)
+
+    def _derived(self, expression: str, number: Any, sources: frozenset[int]) -> Any:
+        check_alive(self)
+        return TracedNumber(self._trace, self._trace.host.statement(expression), number, sources)
+
+    def __bool__(self) -> bool:
+        raise self._need()
+
+    def __int__(self) -> int:
+        raise self._need()
+
+    def __float__(self) -> float:
+        raise self._need()
+
+    def __complex__(self) -> complex:
+        raise self._need()
+
+    def __index__(self) -> int:
+        if not isinstance(self._number, int):
+            raise TypeError(f"{type(self._number).__name__!r} object cannot be interpreted as an integer")
+        raise self._need()
+
+    def __round__(self, digits: Any = None) -> Any:
+        raise self._need()
+
+    def __trunc__(self) -> Any:
+        raise self._need()
+
+    def __floor__(self) -> Any:
+        raise self._need()
+
+    def __ceil__(self) -> Any:
+        raise self._need()
+
+    def __hash__(self) -> int:
+        raise self._need()
+
+    def __str__(self) -> str:
+        raise self._need()
+
+    def __format__(self, spec: str) -> str:
+        raise self._need()
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise self._need()
+
+    def __reduce__(self) -> Any:
+        raise self._need()
+
+    def __repr__(self) -> str:
+        return f"<traced {type(self._number).__name__}>"
+
+
+def check_alive(x: Tracer | TracedNumber) -> Trace:
+    """The trace in progress, which `x` belongs to. Raises EscapedValueError."""
+    trace = x._trace
+    if trace is not _local.trace:  # `current()`, without a call: this runs several times for each node
+        what = repr(x)
+        if not trace.alive:
+            raise EscapedValueError(
+                f"{what} escaped the trace that made it; return it from the traced function instead of "
+                "keeping it in a global, a closure or an attribute"
+            )
+        raise EscapedValueError(f"{what} belongs to another trace in progress; pass it as an argument")
+    return trace

@@ -1,0 +1,5 @@
+"""Text to machine code in this process.
+
+In reading order: llvm_jit, cpu_features, elf_loader, symbols, numba_functions, numba_errors, word_language,
+native_callable.
+"""

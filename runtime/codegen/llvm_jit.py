@@ -1,0 +1,287 @@
+"""LLVM IR text in, addresses of its functions in this process out; compiled once per machine, kept on disk.
+
+A warm start reads the object file from the disk cache and loads it without LLVM. The text carries neither triple nor
+data layout: it is compiled for this CPU, or for the one that the settings `cpu_name` and `cpu_features` describe.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import struct
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from itertools import takewhile
+from typing import Any
+
+from ..core.disk_cache import Cache, digest
+from ..core.errors import CompileError
+from ..core.frozen import dataclass
+from ..core.progress import progress
+from ..core.settings import settings
+from . import elf_loader, symbols
+
+_CACHE = Cache("cpu")
+_FORMAT = 2
+_OBJECTS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\x64\x86", b"\x64\xaa")  # how object files begin: ELF, Mach-O, COFF
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Loaded machine code: address of each function; `keep` owns the memory."""
+
+    functions: dict[str, int]
+    keep: Any
+
+    def function(self, name: str, result: Any, *arguments: Any, gil: bool = False) -> Any:
+        """A ctypes function; the interpreter lock is kept during the call only if `gil`."""
+        kind = ctypes.PYFUNCTYPE if gil else ctypes.CFUNCTYPE
+        made: Any = kind(result, *arguments)(self.functions[name])
+        made.keep = self.keep
+        return made
+
+
+@cache
+def _this_machine() -> tuple[str, ...]:
+    """What tells this machine's CPU and libraries from another's, without LLVM."""
+    cpu = ""
+    if sys.platform == "linux":
+        wanted = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part", "CPU implementer")
+        with open("/proc/cpuinfo") as file:
+            first = takewhile(str.strip, file)  # the first core's lines
+            cpu = "".join(line for line in first if line.startswith(wanted))
+    libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in getattr(os, "confstr_names", {}) else ""
+    return (sys.platform, platform.machine(), cpu or platform.processor(), libc or "")
+
+
+@cache
+def _llvm_version() -> str:
+    import llvmlite  # the package alone: its binding loads LLVM
+
+    return str(llvmlite.__version__)
+
+
+def key(text: str) -> str:
+    """The cache key of a text on this machine under the settings in force."""
+    return digest(_FORMAT, text, _llvm_version(), _this_machine(), settings.cpu_name, settings.cpu_features)
+
+
+@cache
+def _llvm() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    return llvm
+
+
+@cache
+def _target(cpu_name: str, cpu_features: str) -> tuple[Any, str, str]:
+    """LLVM's target and the CPU's name and features: this CPU's, then the changes asked for."""
+    llvm = _llvm()
+    features = "" if cpu_name else llvm.get_host_cpu_features().flatten()
+    chosen = ",".join(part for part in (features, cpu_features) if part)
+    if cpu_name or cpu_features:
+        words = _refused(cpu_name or llvm.get_host_cpu_name(), chosen)
+        if words:
+            raise CompileError(f"KERNELGRAPH_CPU_NAME={cpu_name!r}, KERNELGRAPH_CPU_FEATURES={cpu_features!r}: {words}")
+    return llvm.Target.from_triple(llvm.get_process_triple()), cpu_name or llvm.get_host_cpu_name(), chosen
+
+
+@cache
+def _refused(cpu: str, features: str) -> str:
+    """What LLVM says against a CPU, or nothing. It ends the process over some: so another process asks."""
+    import subprocess
+
+    tried = subprocess.run([sys.executable, "-c", _TRY, cpu, features], capture_output=True, text=True)
+    said = next((line for line in tried.stderr.splitlines() if "not a recognized" in line or "ERROR" in line), "")
+    return said or (f"LLVM ends with {tried.returncode}" if tried.returncode else "")
+
+
+_TRY = """
+import sys
+import llvmlite.binding as llvm
+llvm.initialize_native_target()
+llvm.initialize_native_asmprinter()
+target = llvm.Target.from_triple(llvm.get_process_triple())
+machine = target.create_target_machine(cpu=sys.argv[1], features=sys.argv[2], opt=0)
+machine.emit_object(llvm.parse_assembly("define void @f() { ret void }"))
+"""
+
+
+def _machine() -> Any:
+    target, cpu, features = _target(settings.cpu_name, settings.cpu_features)
+    return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small")
+
+
+def optimise(text: str, name: str = "text") -> Any:
+    """The optimised LLVM module of a text, and its target machine. Raises CompileError with LLVM's message."""
+    llvm, machine = _llvm(), _machine()
+    try:
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.triple = machine.triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+    except RuntimeError as error:
+        raise CompileError(f"{name}: LLVM refuses the text: {error}", name) from None
+    options = llvm.create_pipeline_tuning_options(speed_level=2)  # 3 takes longer, and makes no kernel faster
+    options.loop_vectorization = "@user_" in text  # kernels come as vectors, but for the user's functions in them
+    options.slp_vectorization = False
+    options.loop_unrolling = True
+    builder = llvm.create_pass_builder(machine, options)
+    _unlocked("LLVMPY_RunNewModulePassManager", builder.getModulePassManager(), module, builder)
+    return module, machine
+
+
+def compile_object(text: str, name: str = "text") -> bytes:
+    """The object file of a text."""
+    module, machine = optimise(text, name)
+    ffi = _llvm().ffi
+    with ffi.OutputString() as message:
+        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory", machine, module, 1, message)
+        if not buffer:
+            raise CompileError(f"{name}: {message}", name)
+    try:
+        start, size = ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer)
+        return ctypes.string_at(start, size)
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def _unlocked(name: str, *arguments: Any) -> Any:
+    """Call a function of LLVM's that takes long, without the one lock that llvmlite puts around every call.
+
+    LLVM is safe for threads that share no context, and every text has a context of its own. Where a release of llvmlite
+    hides the bare function, the locked one serves."""
+    function = getattr(_llvm().ffi.lib, name)
+    return getattr(function, "_cfn", function)(*arguments)
+
+
+def assembly(text: str, name: str = "text") -> str:
+    """The assembler text of a text, to read."""
+    module, machine = optimise(text, name)
+    return str(machine.emit_assembly(module))
+
+
+def build(text: str, name: str = "text") -> Code:
+    """Compile a text, or take its object from the disk cache, and load it. Raises CompileError."""
+    return build_lazily(text, partial(str, text), name)
+
+
+def build_lazily(identity: str, text: Callable[[], str], name: str) -> Code:
+    """`build` for a text that is written only where the cache has no entry; `identity` decides it."""
+    return _from_cache(identity, text, name) or _compile(identity, text, name)
+
+
+def build_all(texts: Sequence[tuple[str, Callable[[], str], str]]) -> list[Code]:
+    """`build_lazily` for several (identity, text, name); what the cache has not is compiled in parallel (see
+    `_unlocked`)."""
+    codes = [_from_cache(identity, text, name) for identity, text, name in texts]
+    missing = [i for i, code in enumerate(codes) if code is None]
+    errors: list[Exception] = []
+
+    def work() -> None:
+        while missing and not errors:
+            try:
+                i = missing.pop()
+            except IndexError:
+                return
+            try:
+                codes[i] = _compile(*texts[i])
+                done()
+            except Exception as error:
+                errors.append(error)
+
+    with progress(len(missing), "compiling kernels") as done:
+        helpers = [threading.Thread(target=work) for _ in range(min(len(missing), os.cpu_count() or 1) - 1)]
+        for helper in helpers:
+            helper.start()
+        work()
+        for helper in helpers:
+            helper.join()
+    if errors:
+        raise errors[0]
+    return [code for code in codes if code is not None]
+
+
+def _from_cache(identity: str, text: Callable[[], str], name: str) -> Code | None:
+    data = _CACHE.get(key(identity))
+    try:
+        return _load(data, text, name) if data is not None and data.startswith(_OBJECTS) else None
+    except (CompileError, struct.error, ValueError, IndexError, OverflowError):
+        return None  # another machine's symbols; no object file
+
+
+def _compile(identity: str, text: Callable[[], str], name: str) -> Code:
+    data = compile_object(text(), name)
+    code = _load(data, text, name)
+    _CACHE.put(key(identity), data, {"name": name, "llvmlite": _llvm_version(), "machine": _this_machine()})
+    return code
+
+
+def _load(data: bytes, text: Callable[[], str], name: str) -> Code:
+    try:
+        parsed = elf_loader.Object(data)
+        image = elf_loader.Image(parsed, symbols.resolve(parsed.undefined(), name))
+        return Code(image.functions, image)
+    except elf_loader.Unsupported:
+        return _load_with_llvm(data, text(), name)
+
+
+_DECLARED = re.compile(r'^declare\b[^@\n]*@"?([\w.$]+)"?\(', re.MULTILINE)
+_DEFINED = re.compile(r'^define\b(?![^@\n]*\b(?:internal|private)\b)[^@\n]*@"?([\w.$]+)"?\(', re.MULTILINE)
+_loading = threading.Lock()
+
+
+def declared(text: str) -> list[str]:
+    """The names of the C functions that a text calls."""
+    return [n for n in _DECLARED.findall(text) if not n.startswith("llvm.")]
+
+
+def link(text: str, others: Sequence[tuple[str, str]]) -> str:
+    """A text with other texts, whose functions it may call: each is (the name of one to be inlined, the text)."""
+    llvm = _llvm()
+    context = llvm.create_context()
+    module = llvm.parse_assembly(text, context)
+    exported = {f.name for f in module.functions if not f.is_declaration}
+    for entry, other in others:
+        module.link_in(llvm.parse_assembly(other, context))
+        module.get_function(entry).add_function_attribute("alwaysinline")
+    for thing in (*module.functions, *module.global_variables):
+        if not thing.is_declaration and thing.name not in exported:
+            thing.linkage = "internal"
+    return str(module)
+
+
+def _load_with_llvm(data: bytes, text: str, name: str) -> Code:
+    """LLVM's own loader, for other systems. It ignores missing symbols, so the text's are resolved before."""
+    llvm = _llvm()
+    known = symbols.resolve(declared(text), name)
+    with _loading:
+        for symbol, address in known.items():
+            llvm.add_symbol(symbol, address)
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+        engine.finalize_object()
+        functions = {n: engine.get_function_address(n) for n in _DEFINED.findall(text)}
+    return Code(functions, engine)
+
+
+def features() -> frozenset[str]:
+    """The CPU features that kernels are compiled with, as far as LLVM and the system name them alike (avx2, avx512f).
+
+    A `cpu_name` of another machine has none but those that `cpu_features` adds.
+    """
+    flags: set[str] = set()
+    if not settings.cpu_name:
+        for line in _this_machine()[2].splitlines():
+            if line.startswith(("flags", "Features")):
+                flags = set(line.split(":", 1)[1].split())
+    for change in filter(None, settings.cpu_features.split(",")):
+        (flags.add if change[0] == "+" else flags.discard)(change.lstrip("+-"))
+    return frozenset(flags)

@@ -1,0 +1,51 @@
+"""Machine code and words that it reads in; a function that Python calls as it calls its own built-in ones, out."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from ..engine.words.records import BYTES_AT, TYPE_AT
+
+_FASTCALL = 0x80  # METH_FASTCALL of methodobject.h
+_NEW = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
+_WORD = (1 << 64) - 1
+
+
+class _Method(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)
+    )  # fmt: skip
+
+
+@cache
+def _method(address: int) -> _Method:
+    """What all functions of an address share; it lives forever."""
+    return _Method(b"native", address, _FASTCALL, None)
+
+
+def builtin(address: int, words: Sequence[int], held: Any) -> Callable[..., Any]:
+    """The machine code at `address` as a function. Its first argument is a `bytes` object of the words, its second the
+    address of the references to the arguments, its third how many there are; it gives a new reference. held: what lives
+    as long as the function."""
+    given = (ctypes.c_uint64 * len(words))(*(w & _WORD for w in words))
+    # The function's `__module__` is a place to hold on to things.
+    made: Callable[..., Any] = _NEW(("PyCFunction_NewEx", ctypes.pythonapi))(
+        ctypes.addressof(_method(address)), bytes(given), held
+    )
+    return made
+
+
+@cache
+def works() -> bool:
+    """Whether the words of a `bytes` object lie where machine code looks for them."""
+    usual = sys.implementation.name == "cpython" and sys.byteorder == "little"
+    text = b"12345678"
+    return usual and ctypes.string_at(id(text) + BYTES_AT, 8) == text and word_at(id(text) + TYPE_AT) == id(bytes)
+
+
+def word_at(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value

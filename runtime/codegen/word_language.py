@@ -1,0 +1,279 @@
+"""Functions over 64-bit words, written in a small part of Python's grammar, in; LLVM IR text out.
+
+Every value is an i64, an address too. There are names, integers, `+ - * // % << >> & | ^ ~`, comparisons, `and or not`,
+assignment, `if`, `while`, `break`, `continue`, `return`, calls of such functions, and calls of a `Word`: one row below
+for each instruction, or C function, that Python's grammar has no sign for. `//`, `%` and comparisons are unsigned; a
+function without `return` gives 0. A name in capitals is a number of the module.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Collection, Sequence
+from types import ModuleType
+
+from ..core.frozen import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """An instruction: `ir` with {r} the result, {0} {1} the arguments, {p0} {p1} the same as pointers.
+
+    declare: the C function that it calls. Outside native code it can only be named, not called.
+    """
+
+    ir: str
+    declare: str = ""
+
+    def __call__(self, *arguments: int) -> int:
+        raise TypeError(f"{self.ir!r} exists in native code alone")
+
+
+def _c(name: str, parameters: str) -> Word:
+    """A C function that returns int; parameters: p for a pointer, l for a 64-bit and i for a 32-bit integer."""
+    kinds = {"p": "ptr", "l": "i64", "i": "i32"}
+    types = [kinds[p] for p in parameters]
+    narrow = "".join(f"{{r}}n{i} = trunc i64 {{{i}}} to i32\n" for i, p in enumerate(parameters) if p == "i")
+    names = {"p": "{{p{}}}", "l": "{{{}}}", "i": "{{r}}n{}"}
+    arguments = ", ".join(f"{t} {names[p].format(i)}" for i, (p, t) in enumerate(zip(parameters, types, strict=True)))
+    call = f"{{r}}w = call i32 @{name}({arguments})\n{{r}} = sext i32 {{r}}w to i64"
+    return Word(narrow + call, f"declare i32 @{name}({', '.join(types)})")
+
+
+load = Word("{r} = load i64, ptr {p0}")
+store = Word("store i64 {1}, ptr {p0}")
+load_shared = Word("{r} = load atomic i64, ptr {p0} seq_cst, align 8")
+store_shared = Word("store atomic i64 {1}, ptr {p0} seq_cst, align 8")
+fetch_add = Word("{r} = atomicrmw add ptr {p0}, i64 {1} seq_cst")
+fetch_and = Word("{r} = atomicrmw and ptr {p0}, i64 {1} seq_cst")
+fetch_or = Word("{r} = atomicrmw or ptr {p0}, i64 {1} seq_cst")
+swapped = Word(  # whether the word at 0 was 1, and so has become 2
+    "{r}c = cmpxchg ptr {p0}, i64 {1}, i64 {2} seq_cst seq_cst\n"
+    "{r}b = extractvalue {{i64, i1}} {r}c, 1\n{r} = zext i1 {r}b to i64"
+)
+lowest_bit = Word("{r} = call i64 @llvm.cttz.i64(i64 {0}, i1 false)", "declare i64 @llvm.cttz.i64(i64, i1)")
+stack = Word("{r}p = alloca i8, i64 {0}, align 64\n{r} = ptrtoint ptr {r}p to i64")
+copy = Word(
+    "call void @llvm.memcpy.p0.p0.i64(ptr {p0}, ptr {p1}, i64 {2}, i1 false)",
+    "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
+)
+launch = Word("call void {p0}(ptr {p1}, i64 {2}, i64 {3})")  # a kernel: its slots, begin, end
+relax = Word('call void asm sideeffect "{relax}", "~{{memory}}"()')  # tells the core that this is a spin
+
+mutex_init = _c("pthread_mutex_init", "pp")
+mutex_lock = _c("pthread_mutex_lock", "p")
+mutex_unlock = _c("pthread_mutex_unlock", "p")
+cond_init = _c("pthread_cond_init", "pp")
+cond_wait = _c("pthread_cond_wait", "pp")
+cond_timedwait = _c("pthread_cond_timedwait", "ppp")
+cond_signal = _c("pthread_cond_signal", "p")
+cond_broadcast = _c("pthread_cond_broadcast", "p")
+clock_gettime = _c("clock_gettime", "ip")
+sched_yield = _c("sched_yield", "")
+pthread_self = Word("{r} = call i64 @pthread_self()", "declare i64 @pthread_self()")
+has_gil = _c("PyGILState_Check", "")
+take_gil = _c("PyGILState_Ensure", "")
+give_gil = _c("PyGILState_Release", "i")
+leave_gil = Word("{r} = call i64 @PyEval_SaveThread()", "declare i64 @PyEval_SaveThread()")
+enter_gil = _c("PyEval_RestoreThread", "p")
+handle_signals = _c("PyErr_CheckSignals", "")
+set_error = _c("PyErr_SetNone", "p")
+fetch_error = _c("PyErr_Fetch", "ppp")
+restore_error = _c("PyErr_Restore", "ppp")
+
+RELAX = {"x86_64": "pause", "AMD64": "pause", "aarch64": "isb", "arm64": "isb"}
+
+_BINARY: dict[type, str] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "udiv", ast.Mod: "urem", ast.LShift: "shl",
+    ast.RShift: "lshr", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor",
+}  # fmt: skip
+_COMPARE: dict[type, str] = {
+    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "ult", ast.LtE: "ule", ast.Gt: "ugt", ast.GtE: "uge",
+}  # fmt: skip
+
+
+def source_of(module: ModuleType) -> str:
+    """The text that `translate` reads, to key a cache with. Raises OSError where the source is not at hand."""
+    return inspect.getsource(module)
+
+
+def translate(modules: Sequence[ModuleType], entries: Collection[str], machine: str) -> str:
+    """The IR text of the functions of the modules, which may call each other; only `entries` are seen from outside.
+
+    machine: `platform.machine()`. Raises SyntaxError for what is outside the grammar above.
+    """
+    parsed = [(module, node) for module in modules for node in ast.parse(source_of(module)).body]
+    functions = [(module, node) for module, node in parsed if isinstance(node, ast.FunctionDef)]
+    names = {node.name for _, node in functions}
+    texts, declared = [], set()
+    for module, node in functions:
+        writer = _Writer(vars(module), names, RELAX.get(machine, ""))
+        texts.append(writer.function(node, "" if node.name in entries else "internal "))
+        declared |= writer.declared
+    return "\n\n".join(["\n".join(sorted(declared)), *texts]) + "\n"
+
+
+class _Writer:
+    """Writes one function: variables are stack slots (LLVM makes registers of them), every block ends in a jump."""
+
+    def __init__(self, scope: dict[str, object], functions: set[str], relax: str) -> None:
+        self.scope, self.functions, self.relax_text = scope, functions, relax
+        self.lines: list[str] = []
+        self.places: list[str] = []
+        self.declared: set[str] = set()
+        self.variables: list[str] = []
+        self.loops: list[tuple[str, str]] = []
+        self.count = 0
+
+    def function(self, node: ast.FunctionDef, linkage: str) -> str:
+        parameters = [a.arg for a in node.args.args]
+        self.variables = sorted(
+            {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} | set(parameters)
+        )
+        self.block(node.body)
+        self.emit("ret i64 0")
+        head = self.places + [f"  %{v}.at = alloca i64" for v in self.variables]
+        head += [f"  store i64 %{p}, ptr %{p}.at" for p in parameters]
+        opening = f"define {linkage}i64 @{node.name}({', '.join(f'i64 %{p}' for p in parameters)}) nounwind {{"
+        return "\n".join([opening, "entry:", *head, *self.lines, "}"])
+
+    def emit(self, text: str) -> None:
+        self.lines += ["  " + line for line in text.splitlines()]
+
+    def new(self) -> str:
+        self.count += 1
+        return f"%v{self.count}"
+
+    def label(self, name: str) -> None:
+        self.emit(f"br label %{name}")
+        self.lines.append(f"{name}:")
+
+    def block(self, body: list[ast.stmt]) -> None:
+        for statement in body:
+            self.statement(statement)
+
+    def statement(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                self.emit(f"store i64 {self.value(value)}, ptr %{name}.at")
+            case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
+                self.emit(f"store i64 {self.binary(op, self.read(name), self.value(value))}, ptr %{name}.at")
+            case ast.Expr(value=ast.Constant(value=str())):
+                pass  # a docstring
+            case ast.Expr(value=ast.Call() as call):
+                self.call(call)
+            case ast.If(test=test, body=body, orelse=orelse):
+                yes, no, end = self.labels("yes", "no", "end")
+                self.emit(f"br i1 {self.truth(test)}, label %{yes}, label %{no}")
+                self.lines.append(f"{yes}:")
+                self.block(body)
+                self.emit(f"br label %{end}")
+                self.lines.append(f"{no}:")
+                self.block(orelse)
+                self.label(end)
+            case ast.While(test=test, body=body, orelse=[]):
+                top, inside, end = self.labels("top", "inside", "end")
+                self.label(top)
+                self.emit(f"br i1 {self.truth(test)}, label %{inside}, label %{end}")
+                self.lines.append(f"{inside}:")
+                self.loops.append((top, end))
+                self.block(body)
+                self.loops.pop()
+                self.emit(f"br label %{top}")
+                self.lines.append(f"{end}:")
+            case ast.Return(value=value):
+                self.emit(f"ret i64 {'0' if value is None else self.value(value)}")
+                self.lines.append(f"{self.labels('dead')[0]}:")
+            case ast.Break() | ast.Continue():
+                self.emit(f"br label %{self.loops[-1][isinstance(node, ast.Break)]}")
+                self.lines.append(f"{self.labels('dead')[0]}:")
+            case _:
+                raise _outside(node)
+
+    def labels(self, *names: str) -> list[str]:
+        self.count += 1
+        return [f"{name}{self.count}" for name in names]
+
+    def value(self, node: ast.expr) -> str:
+        match node:
+            case ast.Constant(value=int(number)):
+                return str(int(number))
+            case ast.Name(id=name):
+                return self.read(name)
+            case ast.BinOp(left=left, op=op, right=right):
+                return self.binary(op, self.value(left), self.value(right))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return self.result(f"sub i64 0, {self.value(operand)}")
+            case ast.UnaryOp(op=ast.Invert(), operand=operand):
+                return self.result(f"xor i64 -1, {self.value(operand)}")
+            case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
+                return self.result(f"zext i1 {self.truth(node)} to i64")
+            case ast.Call():
+                return self.call(node)
+        raise _outside(node)
+
+    def truth(self, node: ast.expr) -> str:
+        match node:
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
+                return self.result(f"icmp {_COMPARE[type(op)]} i64 {self.value(left)}, {self.value(right)}")
+            case ast.Compare():
+                raise _outside(node)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return self.result(f"xor i1 true, {self.truth(operand)}")
+            case ast.BoolOp(op=op, values=values):
+                place, end = self.new(), self.labels("end")[0]
+                self.places.append(f"  {place} = alloca i1")
+                for position, part in enumerate(values):
+                    truth = self.truth(part)
+                    self.emit(f"store i1 {truth}, ptr {place}")
+                    if position + 1 < len(values):
+                        more = self.labels("more")[0]
+                        first, second = (more, end) if isinstance(op, ast.And) else (end, more)
+                        self.emit(f"br i1 {truth}, label %{first}, label %{second}")
+                        self.lines.append(f"{more}:")
+                self.label(end)
+                return self.result(f"load i1, ptr {place}")
+        return self.result(f"icmp ne i64 {self.value(node)}, 0")
+
+    def read(self, name: str) -> str:
+        if name in self.variables:
+            return self.result(f"load i64, ptr %{name}.at")
+        number = self.scope.get(name)
+        if not isinstance(number, int):
+            raise SyntaxError(f"{name} is neither a variable nor a number of the module")
+        return str(number)
+
+    def binary(self, op: ast.operator, left: str, right: str) -> str:
+        if type(op) not in _BINARY:
+            raise SyntaxError(f"outside the language of words: {type(op).__name__}")
+        return self.result(f"{_BINARY[type(op)]} i64 {left}, {right}")
+
+    def result(self, text: str) -> str:
+        name = self.new()
+        self.emit(f"{name} = {text}")
+        return name
+
+    def call(self, node: ast.Call) -> str:
+        if not isinstance(node.func, ast.Name) or node.keywords:
+            raise _outside(node)
+        arguments = [self.value(a) for a in node.args]
+        name = node.func.id
+        if name in self.functions:
+            return self.result(f"call i64 @{name}({', '.join(f'i64 {a}' for a in arguments)})")
+        word = self.scope.get(name)
+        if not isinstance(word, Word):
+            raise _outside(node)
+        pointers = {}
+        for i, argument in enumerate(arguments):
+            if f"{{p{i}}}" in word.ir:
+                pointers[f"p{i}"] = self.result(f"inttoptr i64 {argument} to ptr")
+        result = self.new()
+        self.emit(word.ir.format(*arguments, **pointers, r=result, relax=self.relax_text))
+        if word.declare:
+            self.declared.add(word.declare)
+        return result if f"{result} =" in self.lines[-1] else "0"
+
+
+def _outside(node: ast.AST) -> SyntaxError:
+    return SyntaxError(f"outside the language of words: {ast.unparse(node)}")

@@ -1,0 +1,214 @@
+"""Sizes in, blocks of host memory out, recycled: a block goes back to its size class when its Python object dies.
+
+A block is a ctypes array, so NumPy arrays made over it (`as_numpy`) keep it alive. The hot path is a dictionary look-up
+and a `list.pop`, both atomic under the interpreter lock. Small blocks (64-byte aligned) are cut from slabs that live as
+long as the pool; large ones are mappings of their own (2 MiB aligned, huge pages asked for), kept up to a bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .errors import OutOfMemory
+from .memory_limit import Limit
+from .settings import settings
+
+ALIGNMENT = 64
+HUGE = 2 << 20
+LARGE = 256 << 10
+_KNOWN_SIZES = 4096
+
+
+def class_size(nbytes: int) -> int:
+    """The size of the block that holds `nbytes`: a multiple of 64 bytes, above 512 one of eight steps an octave."""
+    if nbytes <= 512:
+        return max(ALIGNMENT, nbytes + -nbytes % ALIGNMENT)
+    step = 1 << ((nbytes - 1).bit_length() - 4)
+    return nbytes + -nbytes % step
+
+
+class _SizeClass:
+    """Blocks of one size: how to make the object over an address, and the free addresses."""
+
+    __slots__ = ("free", "make", "pop", "size")
+
+    def __init__(self, size: int, freed: Callable[[], None] | None) -> None:
+        self.size = size
+        self.free: list[int] = []
+        self.pop = self.free.pop
+        self.make: Any = _block_type(size, self.free.append, freed).from_address
+
+
+def _block_type(size: int, push: Callable[[int], None], freed: Callable[[], None] | None) -> Any:
+    def recycle(block: Any) -> None:
+        push(block.address)
+
+    def recycle_large(block: Any) -> None:
+        push(block.address)
+        if freed is not None:
+            freed()
+
+    body = {"__slots__": ("address", "nbytes"), "__del__": recycle if freed is None else recycle_large}
+    return type("Block", (ctypes.c_char * size,), body)
+
+
+class Pool:
+    """Recycled host memory. All methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._by_size: dict[int, _SizeClass] = {}
+        self._classes: dict[int, _SizeClass] = {}
+        self._mappings: dict[int, mmap.mmap] = {}
+        self._slab, self._slab_end = 0, 0
+        self._slabs: list[mmap.mmap] = []
+        self._reserved = self._peak = 0
+        self.limit = Limit()
+        self._lock = threading.RLock()  # a block may die, and call in here, inside any allocation
+        self._bound = 0
+        _pools.add(self)
+
+    def allocate(self, nbytes: int) -> Any:
+        """A block with `address` and `nbytes`; its content is whatever was there. Raises OutOfMemory."""
+        found = self._by_size.get(nbytes) or self._class_of(nbytes)
+        try:
+            address = found.pop()
+        except IndexError:
+            address = self._fresh(found.size)
+        block = found.make(address)
+        block.address = address
+        block.nbytes = nbytes
+        return block
+
+    def trim(self) -> int:
+        """Give the large free blocks back to the system; the bytes given back."""
+        return self._release_down_to(0)
+
+    def statistics(self) -> dict[str, int]:
+        """Bytes `in_use`, `cached` (free, kept) and `reserved` (both), and `peak`: the most ever reserved."""
+        with self._lock:
+            cached = sum(c.size * len(c.free) for c in self._classes.values())
+            return {
+                "in_use": self._reserved - cached,
+                "cached": cached,
+                "reserved": self._reserved,
+                "peak": self._peak,
+            }
+
+    def _class_of(self, nbytes: int) -> _SizeClass:
+        if nbytes < 0:
+            raise ValueError(f"{nbytes} bytes")
+        if nbytes >= 1 << 62:
+            raise OutOfMemory(f"{nbytes} bytes are more than there can be")
+        size = class_size(nbytes)
+        with self._lock:
+            found = self._classes.get(size)
+            if found is None:
+                found = self._classes[size] = _SizeClass(size, self._bound_cached if size >= LARGE else None)
+            if len(self._by_size) >= _KNOWN_SIZES:
+                self._by_size.clear()
+            self._by_size[nbytes] = found
+        return found
+
+    def _fresh(self, size: int) -> int:
+        with self._lock:
+            if self.limit.passed(self._reserved, size):
+                self.trim()
+                if self.limit.passed(self._reserved, size):
+                    raise self.limit.refusal(self._reserved, size)
+            try:
+                address = self._map_large(size) if size >= LARGE else self._cut(size)
+            except (OSError, ValueError, MemoryError, OverflowError):
+                self.trim()
+                try:
+                    address = self._map_large(size) if size >= LARGE else self._cut(size)
+                except (OSError, ValueError, MemoryError, OverflowError) as error:
+                    raise OutOfMemory(f"no {size} bytes of memory: {error}; {self._reserved} are held") from None
+            self._reserved += size
+            self._peak = max(self._peak, self._reserved)
+            return address
+
+    def _cut(self, size: int) -> int:
+        if self._slab + size > self._slab_end:
+            mapping, self._slab = _map(2 * HUGE, HUGE)
+            self._slabs.append(mapping)
+            self._slab_end = self._slab + 2 * HUGE
+        self._slab += size
+        return self._slab - size
+
+    def _map_large(self, size: int) -> int:
+        mapping, address = _map(size, HUGE)
+        self._mappings[address] = mapping
+        return address
+
+    def _bound_cached(self) -> None:
+        """A large block has died: keep no more than the bound."""
+        if LARGE is None:  # modules go before the last objects at exit
+            return
+        if not self._bound:
+            self._bound = settings.pool_bytes or _memory_of_machine() // 4
+        if sum(c.size * len(c.free) for c in list(self._classes.values()) if c.size >= LARGE) > self._bound:
+            self._release_down_to(self._bound)
+
+    def _release_down_to(self, bound: int) -> int:
+        released = 0
+        with self._lock:
+            large = sorted((c for c in self._classes.values() if c.size >= LARGE), key=lambda c: -c.size)
+            cached = sum(c.size * len(c.free) for c in large)
+            for found in large:
+                while cached - released > bound:
+                    try:
+                        address = found.pop()
+                    except IndexError:
+                        break
+                    del self._mappings[address]
+                    released += found.size
+            self._reserved -= released
+        return released
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """Another thread may have held a lock, and is not here to release it."""
+    for pool in _pools:
+        pool._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _memory_of_machine() -> int:
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 4 << 30
+
+
+def _map(size: int, align: int) -> tuple[mmap.mmap, int]:
+    """A private mapping and an aligned address with `size` bytes after it; the slack before is never touched."""
+    if hasattr(mmap, "MAP_PRIVATE"):
+        mapping = mmap.mmap(-1, size + align, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    else:
+        mapping = mmap.mmap(-1, size + align)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+    offset = -start % align
+    if hasattr(mmap, "MADV_HUGEPAGE") and size >= HUGE:
+        with contextlib.suppress(OSError):
+            # The advice wants whole pages of the mapping.
+            mapping.madvise(mmap.MADV_HUGEPAGE, offset, size + -size % mmap.PAGESIZE)
+    return mapping, start + offset
+
+
+def as_numpy(memory: Any, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
+    """A C-contiguous array over the bytes of a block from `offset` on; the array keeps the block alive."""
+    return np.ndarray(shape, dtype, memory, offset)

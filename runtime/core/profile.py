@@ -1,0 +1,172 @@
+"""What happens while a profile is on, in; spans on one clock, a table and a Chrome trace out.
+
+`active` is the recorder in force, if any. While there is one, `settings.engine` is "profile": every short way of a call
+asks for "async" and so leaves the call to the general one, which records. Nothing is asked for when no profile is on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from .frozen import dataclass
+
+HOST = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """start and end: microseconds from the start of the profile. kind: kernel, library, copy, wait, or a phase of the
+    host (call, guard, trace, plan, compile, launch). process, track: a device and its stream, or host and thread."""
+
+    kind: str
+    name: str
+    start: float
+    end: float
+    process: str
+    track: str
+    line: str = ""
+    program: str = ""
+    nbytes: int = 0
+
+    @property
+    def duration(self) -> float:
+        return self.end - self.start
+
+
+Later = Callable[[], Iterable[Span]]
+
+
+class Recorder:
+    """Collects spans. What is known only when work is done is read at the end (`later`). May be used by any thread."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic_ns()
+        self.spans: list[Span] = []
+        self._later: list[Later] = []
+        self._push, self._pop = _nvtx()
+
+    def since(self, nanoseconds: int) -> float:
+        """A moment of the monotonic clock, in microseconds from the start."""
+        return (nanoseconds - self.began) / 1e3
+
+    def later(self, read: Later) -> None:
+        self._later.append(read)
+
+    @contextmanager
+    def host(self, kind: str, name: str, line: str = "", program: str = "", nbytes: int = 0) -> Iterator[None]:
+        """A span of the calling thread; an NVTX range too, where the package nvtx is installed."""
+        self._push(f"{kind} {name}" + (f" ({line})" if line else ""))
+        start = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            end = time.monotonic_ns()
+            self._pop()
+            track = threading.current_thread().name
+            self.spans.append(Span(kind, name, self.since(start), self.since(end), HOST, track, line, program, nbytes))
+
+    def finish(self) -> list[Span]:
+        """All spans, by their start; waits for work that is not done."""
+        for read in self._later:
+            self.spans += read()
+        self._later.clear()
+        self.spans.sort(key=lambda s: (s.start, -s.end))
+        return self.spans
+
+
+active: Recorder | None = None
+
+
+def _nvtx() -> tuple[Callable[[str], Any], Callable[[], Any]]:
+    try:
+        nvtx = import_module("nvtx")
+    except ImportError:
+        return lambda text: None, lambda: None
+    return (lambda text: nvtx.push_range(message=text, domain="kernelgraph")), lambda: nvtx.pop_range("kernelgraph")
+
+
+def table(spans: Sequence[Span]) -> str:
+    """For each kind and name: how often, microseconds in all, the mean, the least and the most; the longest first."""
+    groups: dict[tuple[str, str, str], list[Span]] = {}
+    for span in spans:
+        groups.setdefault((span.process, span.kind, span.name), []).append(span)
+    rows = []
+    for (process, kind, name), found in groups.items():
+        times = [s.duration for s in found]
+        line = next((s.line for s in found if s.line), "")
+        rows.append((sum(times), process, kind, name, len(times), min(times), max(times), line))
+    rows.sort(key=lambda row: (row[1] == HOST, -row[0]))
+    head = (
+        f"{'where':<8} {'what':<8} {'name':<32} {'times':>6} {'total us':>11} {'mean':>9} {'min':>9} {'max':>9}  line"
+    )
+    lines = [head]
+    for total, process, kind, name, count, least, most, line in rows:
+        shown = name if len(name) <= 32 else name[:29] + "..."
+        lines.append(
+            f"{process:<8} {kind:<8} {shown:<32} {count:>6} {total:>11.1f} {total / count:>9.1f} {least:>9.1f} "
+            f"{most:>9.1f}  {line}".rstrip()
+        )
+    for (process, track), busy in sorted(_busy(spans).items()):
+        lines.append(f"{process} {track}: busy for {busy:.1f} us")
+    return "\n".join(lines)
+
+
+def _busy(spans: Sequence[Span]) -> dict[tuple[str, str], float]:
+    """Microseconds of work on each stream of each device; waits are none."""
+    found: dict[tuple[str, str], float] = {}
+    for s in spans:
+        if s.process != HOST and s.kind != "wait":
+            found[s.process, s.track] = found.get((s.process, s.track), 0.0) + s.duration
+    return found
+
+
+def trace(spans: Sequence[Span]) -> dict[str, Any]:
+    """The Chrome trace format (JSON object form), which Perfetto and chrome://tracing open.
+
+    Spans of one track that overlap without nesting, which the format cannot show, are put on tracks beside it."""
+    processes: dict[str, int] = {}
+    tracks: dict[tuple[str, str], int] = {}
+    events: list[dict[str, Any]] = []
+    open_: dict[tuple[str, str], list[float]] = {}
+    for span in sorted(spans, key=lambda s: (s.start, -s.end)):
+        lane, track = 1, span.track
+        while not _fits(open_.setdefault((span.process, track), []), span):
+            lane += 1
+            track = f"{span.track} ({lane})"
+        pid = processes.setdefault(span.process, len(processes) + 1)
+        tid = tracks.setdefault((span.process, track), len(tracks) + 1)
+        details = {"line": span.line, "program": span.program, "bytes": span.nbytes}
+        events.append(
+            {"name": span.name, "cat": span.kind, "ph": "X", "pid": pid, "tid": tid, "ts": round(span.start, 3),
+             "dur": round(span.duration, 3), "args": {k: v for k, v in details.items() if v}}
+        )  # fmt: skip
+    names = [_named("process_name", pid, 0, process) for process, pid in processes.items()]
+    names += [_named("thread_name", processes[process], tid, track) for (process, track), tid in tracks.items()]
+    return {"traceEvents": names + events, "displayTimeUnit": "ms"}
+
+
+def _fits(ends: list[float], span: Span) -> bool:
+    """Whether a span comes after the open ones of its track or lies within the innermost; it is then open itself."""
+    while ends and ends[-1] <= span.start:
+        ends.pop()
+    if ends and span.end > ends[-1]:
+        return False
+    ends.append(span.end)
+    return True
+
+
+def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def save(spans: Sequence[Span], path: Any) -> None:
+    """Write the trace to a file."""
+    import json
+
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(trace(spans), file)

@@ -1,0 +1,141 @@
+"""The table of settings: each a `KERNELGRAPH_*` environment variable, read once here, and an override in a `with`.
+
+    from .settings import settings, override
+    settings.engine                      # "async" unless KERNELGRAPH_ENGINE says otherwise
+    with override(engine="sync"): ...    # for the whole process, until the block ends
+
+Settings belong to the process, not to a thread: one attribute read is all that a call pays.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from .frozen import dataclass
+
+PREFIX = "KERNELGRAPH_"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row: the attribute's name, its default, how text becomes a value (ValueError if it cannot), what it does."""
+
+    name: str
+    default: Any
+    parse: Callable[[str], Any]
+    meaning: str
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("", "0", "false", "no", "off"):
+        return False
+    raise ValueError("write 0 or 1")
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdigit():
+        raise ValueError("write a whole number, 0 or more")
+    return int(text)
+
+
+def _choice(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError("write one of " + ", ".join(words))
+        return text
+
+    return parse
+
+
+def _default_cache_dir() -> str:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(base, "kernelgraph")
+
+
+def _features(text: str) -> str:
+    if not all(part[0] in "+-" and len(part) > 1 for part in text.split(",") if part):
+        raise ValueError("write each feature as +name or -name")  # anything else makes LLVM end the process
+    return text
+
+
+TABLE = (
+    Setting("engine", "async", _choice("async", "sync", "chaos"), "sync: one step at a time; chaos: random delays"),
+    Setting("verify", False, _flag, "prove every plan free of races; trace each call again and compare"),
+    Setting("tune", True, _flag, "let the clock choose between plans"),
+    Setting("roll", True, _flag, "make loops again of traced turns that repeat"),
+    Setting("disable", False, _flag, "run functions as plain NumPy, untraced"),
+    Setting("cache_dir", _default_cache_dir(), str, "folder of compiled code and tuning records; empty: no disk cache"),
+    Setting("cache_bytes", 1 << 30, _count, "the disk cache drops its oldest entries above this size"),
+    Setting("threads", 0, _count, "threads of the CPU device, the caller's included; 0: one per core"),
+    Setting("cpu_name", "", str, "CPU to compile for, in LLVM's words; empty: this one"),
+    Setting("cpu_features", "", _features, "changes to its features, e.g. -avx512f; applied to this CPU's own list"),
+    Setting("memory_limit", 0, _count, "bytes each device may hold; 0: no limit"),
+    Setting("pool_bytes", 0, _count, "freed bytes the CPU device keeps for reuse; 0: a quarter of all memory"),
+)
+
+
+class Settings:
+    """The values in force, one attribute for each row of the table."""
+
+    engine: str
+    verify: bool
+    tune: bool
+    roll: bool
+    disable: bool
+    cache_dir: str
+    cache_bytes: int
+    threads: int
+    cpu_name: str
+    cpu_features: str
+    memory_limit: int
+    pool_bytes: int
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        for row in TABLE:
+            text = environment.get(row.variable)
+            try:
+                setattr(self, row.name, row.default if text is None else row.parse(text))
+            except ValueError as error:
+                raise ValueError(f"{row.variable}={text!r}: {error}") from None
+
+    def __str__(self) -> str:
+        return "\n".join(f"{row.variable}={getattr(self, row.name)}    # {row.meaning}" for row in TABLE)
+
+
+settings = Settings(os.environ)
+
+
+@contextmanager
+def override(**values: Any) -> Iterator[Settings]:
+    """Change settings inside a `with` block. A value is given as itself or as the text of its variable.
+
+    Raises AttributeError for a name that is not in the table and ValueError for a value that its row refuses.
+    """
+    rows = {row.name: row for row in TABLE}
+    parsed = {}
+    for name, value in values.items():
+        if name not in rows:
+            raise AttributeError(f"no setting {name!r}; there are {', '.join(rows)}")
+        row = rows[name]
+        text = str(int(value)) if isinstance(value, bool) else str(value)
+        try:
+            parsed[name] = row.parse(text)
+        except ValueError as error:
+            raise ValueError(f"{name}={value!r}: {error}") from None
+    before = {name: getattr(settings, name) for name in parsed}
+    for name, value in parsed.items():
+        setattr(settings, name, value)
+    try:
+        yield settings
+    finally:
+        for name, value in before.items():
+            setattr(settings, name, value)

@@ -1,0 +1,4 @@
+"""The CPU device.
+
+In reading order: device, streams, profile.
+"""

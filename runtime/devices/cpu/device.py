@@ -1,0 +1,388 @@
+"""The CPU device: plans in, their steps run on this machine's cores, events out.
+
+Linux on x86-64 is the tested system. Where the native engine cannot be built, plans run serially in the caller.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
+from struct import Struct, error
+from typing import Any, cast
+
+import numpy as np
+
+from ...codegen import llvm_jit
+from ...codegen.cpu_features import vector_bytes, vector_library
+from ...codegen.numba_functions import identity, linked
+from ...core import profile
+from ...core.errors import CompileError, PlanError
+from ...core.host_pool import Pool, as_numpy
+from ...core.settings import settings
+from ...engine.direct_call import Direct, Taken, direct
+from ...engine.encode_control_flow import is_native, lay_out_nested
+from ...engine.encode_plan import Layout
+from ...engine.engine import Engine, cores, engine, native
+from ...engine.host_steps import control_call
+from ...engine.run import DONE, Done, DoneTiming, Record, Run, RunEvent, RunTiming, wait_for_all
+from ...interpret.serial import Call, calls_of, noted, run_serially, scalar_bits
+from ...program.control_flow import Branch, Loop, kernels_of
+from ...program.device import Device, Executable, Timing, outcome
+from ...program.plan import Launch, Plan, Wait
+from ...program.plan import Record as RecordStep
+from ...program.program import Kernel, Task, members
+from .profile import spans_of, timed_calls
+from .streams import QueueEvent, QueueStream, milliseconds
+
+INLINE_US = 20.0  # less work than this runs on the caller's thread,
+LOADED = 1024  # kernels that stay loaded although no plan needs them
+PARKED_US = 40.0  # and less than this when all workers are parked: waking one costs as much
+
+Events = tuple[Any, ...]
+_FORMATS = {
+    "bool": "?7x", "int8": "b7x", "int16": "h6x", "int32": "i4x", "int64": "q", "uint8": "B7x", "uint16": "H6x",
+    "uint32": "I4x", "uint64": "Q", "float16": "e6x", "float32": "f4x", "float64": "d",
+}  # fmt: skip
+
+
+def _packers(heads: int, scalars: Sequence[str]) -> tuple[Callable[..., bytes], Callable[..., bytes]]:
+    """Two functions from addresses and scalars to a call's table: one fast and choosy, one that takes any number."""
+    words = Struct(f"={heads + len(scalars)}Q").pack
+
+    def convert(*values: Any) -> bytes:
+        bits = (scalar_bits(v, s) for v, s in zip(values[heads:], scalars, strict=True))
+        return words(*values[:heads], *bits)
+
+    if all(s in _FORMATS for s in scalars):
+        return Struct("=" + "Q" * heads + "".join(_FORMATS[s] for s in scalars)).pack, convert
+    return convert, convert
+
+
+class CPUExecutable(Executable):
+    """A plan with its kernels loaded. `run` starts it once: see the protocol in `runtime/program/device.py`."""
+
+    def __init__(self, device: CPUDevice, plan: Plan) -> None:
+        _check(plan)
+        self.plan = plan
+        self._device = device
+        tasks = plan.tasks
+        kernels = kernels_of(plan)
+        self._code = dict(zip(kernels, device.load(kernels), strict=True))  # the device may let go of it
+        self._calls = [self._control(t, call) for t, call in zip(tasks, calls_of(plan, self._address), strict=True)]
+        self.cost = sum(t.cost for t in tasks)
+        self.needs_python = not is_native(plan)
+        self._engine: Engine | None = None
+        self._timed: tuple[Layout, list[Record], list[tuple[int, int]]] | None = None
+        self._layout: Layout | None = None
+        self._bound: Any = None
+        self._free: list[Record] = []
+        self._order: tuple[int, ...] = ()
+        self._completion: list[tuple[int, int]] = []
+        self._pack = self._convert = _packers(0, ())[1]
+        self.run: Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events]  # type: ignore[assignment]
+        self.run = self._any_way
+        self._runs_inline = native() is not None and self.cost < INLINE_US and not self.needs_python
+        if native() is not None:
+            self._attach()
+        if self._runs_inline:
+            self.run = self._inline()
+
+    def _control(self, task: Task, call: Call) -> Call:
+        """What does a task, loops and branches natively."""
+        looped = isinstance(task.kernel, (Loop, Branch))
+        return control_call(task, self._address, self.plan.program.name, call) if looped else call
+
+    def direct(self, taken: Sequence[Taken]) -> Direct | None:
+        """A function of what is taken that runs the plan in the caller: see `direct_call`. None where it cannot."""
+        if not self._runs_inline or self.plan.program.scalars or self._layout is None:
+            return None
+        return direct(self._layout, taken, (self, self._engine))
+
+    def _address(self, kernel: Kernel) -> int:
+        return self._code[kernel].functions[kernel.name]
+
+    def _attach(self) -> None:
+        """Lay the plan out for the process' engine (another one after a fork)."""
+        found = engine()
+        assert found is not None
+        if self._engine is not found:
+            layout = lay_out_nested(self.plan, self._address, found)
+            self._engine, self._layout, self._free, self._order = found, layout, [], layout.order
+            self._completion = self._ends(layout)
+            self._pack, self._convert = _packers(len(layout.order) + layout.uses_arena, self.plan.program.scalars)
+            self._timed = None
+
+    def _ends(self, layout: Layout) -> list[tuple[int, int]]:
+        """For each output its event's place in a run, and what that needs."""
+        places = [layout.events[e] for e in self.plan.completion]
+        return [(place, layout.needs.get(place, 0)) for place in places]
+
+    def _inline(self) -> Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events]:
+        """`run` for a small plan of kernels, with all that can be looked up bound beforehand."""
+        layout, functions = self._layout, native()
+        assert layout is not None and functions is not None
+        self._bound = (layout, self._engine)  # a fork brings others, and `run` goes on with these
+        call, place, pack, any_way = functions.inline, layout.plan, self._pack, self._any_way
+        done = (DONE,) * len(self.plan.completion)
+        order = layout.order
+        everything = order == tuple(range(len(self.plan.program.buffers)))
+        pick: Callable[[Sequence[Any]], Sequence[Any]]
+        pick = itemgetter(*order) if len(order) > 1 else lambda memories: [memories[b] for b in order]
+        uses_arena = layout.uses_arena
+
+        def run(
+            memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+        ) -> Events:
+            if after or settings.engine != "async":
+                return any_way(memories, arena, scalars, after)
+            try:
+                if uses_arena:
+                    call(place, pack(*pick(memories), arena, *scalars))
+                elif everything:
+                    call(place, pack(*memories, *scalars))
+                else:
+                    call(place, pack(*pick(memories), *scalars))
+            except (error, OverflowError, TypeError):
+                return any_way(memories, arena, scalars, after)
+            return done
+
+        return run
+
+    def _any_way(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+    ) -> Events:
+        """Choose between the engine, the caller's thread, and one step at a time."""
+        mode = settings.engine
+        if (recorder := profile.active) is not None:
+            with recorder.host("launch", self.plan.program.name):
+                return self._profiled(recorder, memories, arena, scalars, after)
+        if native() is None or mode == "sync":
+            return self._serially(memories, arena, scalars, after)
+        self._attach()
+        assert self._engine is not None and self._layout is not None
+        if not self.plan.steps or not self._engine.start():
+            return self._serially(memories, arena, scalars, after)
+        small = self.cost < INLINE_US or (self.cost < PARKED_US and not self._engine.awake)
+        if small and mode == "async" and all(event.query() for _, event in after):
+            if self.needs_python or any(event is not DONE for _, event in after):
+                return self._serially(memories, arena, scalars, after)
+            self._engine.native.inline(self._layout.plan, self._table(memories, arena, scalars))
+            return (DONE,) * len(self.plan.completion)
+        return self._submit(memories, arena, scalars, after, mode == "chaos")
+
+    def run_timed(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+    ) -> tuple[Events, Timing]:
+        """As `run`, and how long it takes from now (or from the end of what it waits for) to its end."""
+        found = self._engine
+        active, begun = found.begun if found is not None else (0, 0)
+        waits = not all(event.query() for _, event in after)
+        start = time.monotonic_ns()
+        events = self.run(memories, arena, scalars, after)
+        if events and isinstance(events[0], RunEvent):
+            return events, RunTiming(events[0].run, 0 if waits else start)
+        took = (time.monotonic_ns() - start) / 1e3
+        alone = found is None or (active == 0 and found.begun[1] == begun)
+        failed = any(event.failure is not None for event in events)
+        return events, DoneTiming(took if alone and not waits and not failed else math.nan)
+
+    def _submit(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]], chaos: bool
+    ) -> Events:
+        assert self._layout is not None
+        run = self._started(self._layout, self._free, memories, arena, scalars, after, chaos)
+        return tuple(RunEvent(run, place, needs) for place, needs in self._completion)
+
+    def _started(
+        self,
+        layout: Layout,
+        free: list[Record],
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Any]],
+        chaos: bool,
+    ) -> Run:
+        found = self._engine
+        assert found is not None
+        found.set_chaos(chaos)
+        try:
+            record = free.pop()
+        except IndexError:
+            record = Record(layout)
+        run = Run(found, record, free, self)
+        if self.needs_python:
+            found.start_python()
+            run.addresses, run.scalars = self._addresses(memories, arena), scalars
+        run.start(layout, self._table(memories, arena, scalars), after)
+        return run
+
+    def _profiled(
+        self,
+        recorder: profile.Recorder,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Any]],
+    ) -> Events:
+        """As ever, but that each step notes its times; small plans run step by step on the caller's thread."""
+        small = self.cost < INLINE_US and all(event.query() for _, event in after)
+        if native() is not None:
+            self._attach()
+        if small or not self.plan.steps or self._engine is None or not self._engine.start():
+            return self._serially(memories, arena, scalars, after, timed_calls(recorder, self.plan, self._calls))
+        if self._timed is None:
+            layout = lay_out_nested(self.plan, self._address, self._engine, timed=True)
+            self._timed = layout, [], self._ends(layout)
+        layout, free, ends = self._timed
+        run = self._started(layout, free, memories, arena, scalars, after, False)
+        recorder.later(partial(spans_of, recorder, self.plan, layout, run))
+        return tuple(RunEvent(run, place, needs) for place, needs in ends)
+
+    def _serially(
+        self,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Any]],
+        calls: Sequence[Callable[..., None]] | None = None,
+    ) -> Events:
+        poisoned = {}
+        for buffer, event in after:
+            bad = outcome(event)
+            if bad is not None:
+                poisoned[buffer] = bad
+        errors = run_serially(self.plan, calls or self._calls, self._addresses(memories, arena), scalars, poisoned)
+        return tuple(DONE if error is None else Done(error) for error in errors)
+
+    def host_step(self, task: int, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
+        """Do a task that needs Python: the engine's Python thread calls this."""
+        try:
+            self._calls[task](addresses, scalars)
+        except BaseException as raised:
+            raise noted(raised, self.plan.tasks[task], self.plan.program.name) from None
+
+    def _addresses(self, memories: Sequence[Any], arena: Any) -> list[int]:
+        return [(m if o is None else (arena or 0) + o) or 0 for m, o in zip(memories, self.plan.offsets, strict=True)]
+
+    def _table(self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any]) -> bytes:
+        """The call's table: see `encode_plan`."""
+        assert self._layout is not None
+        heads = [memories[b] for b in self._order] + ([arena] if self._layout.uses_arena else [])
+        try:
+            return self._pack(*heads, *scalars)
+        except (error, OverflowError, TypeError):
+            return self._convert(*heads, *scalars)
+
+
+def _check(plan: Plan) -> None:
+    """Every wait must follow its record, or it would never end; kernels here do one task each. Raises PlanError."""
+    recorded = set()
+    for step in plan.steps:
+        if isinstance(step, RecordStep):
+            recorded.add(step.event)
+        elif isinstance(step, Wait) and step.event not in recorded:
+            raise PlanError(f"{step}: no step before it records the event")
+        elif isinstance(step, Launch) and plan.tasks[step.task].units < 0:
+            raise PlanError(f"{step}: {plan.tasks[step.task].units} units")
+        elif isinstance(step, Launch) and len(members(plan.tasks[step.task])) > 1:
+            raise PlanError(f"{step}: several tasks in one launch, on a CPU")
+
+
+class CPUDevice(Device):
+    """This machine's cores and memory. All methods may be called from any thread."""
+
+    kind = "cpu"
+    host_memory = True
+    measures = True
+    exchange = 1
+
+    def __init__(self, index: int = 0) -> None:
+        self.index = index
+        self.pool = Pool()
+        # the pool's own methods, one Python call less each
+        self.allocate = self.pool.allocate  # type: ignore[method-assign]
+        self.trim = self.pool.trim  # type: ignore[method-assign]
+        self.statistics = self.pool.statistics  # type: ignore[method-assign]
+        self._loaded: dict[Kernel, llvm_jit.Code] = {}  # used longest ago first
+        self._lock = threading.Lock()
+
+    @property
+    def limit(self) -> int:
+        """Bytes that the device may hold; 0: no limit."""
+        return self.pool.limit.nbytes
+
+    @limit.setter
+    def limit(self, nbytes: int) -> None:
+        self.pool.limit.own = nbytes
+
+    @property
+    def kernels(self) -> int:
+        """How many are loaded, beside those that plans hold."""
+        return len(self._loaded)
+
+    @property
+    def identity(self) -> str:
+        """What tells this machine, its libraries and the settings from others."""
+        return f"cpu {llvm_jit.key('')} {cores()} threads"
+
+    def upload(self, host: np.ndarray[Any, Any], memory: Any) -> Done:
+        """Copy a C-contiguous host array into the start of `memory`."""
+        as_numpy(memory, host.dtype, host.shape)[...] = host
+        return DONE
+
+    def download(self, memory: Any, host: np.ndarray[Any, Any]) -> None:
+        """Copy the start of `memory` into a C-contiguous host array."""
+        host[...] = as_numpy(memory, host.dtype, host.shape)
+
+    def load(self, kernels: Sequence[Kernel]) -> list[llvm_jit.Code]:
+        """The code of each kernel, compiled or fetched from the disk cache where it is not loaded yet. Code that was
+        not asked for lately is let go of: it lives as long as an executable holds it. Raises CompileError."""
+        found = {kernel: self._loaded.get(kernel) for kernel in kernels}
+        missing = [kernel for kernel, code in found.items() if code is None]
+        texts = [(identity(k.source, k.functions), partial(linked, k.source, k.functions), k.name) for k in missing]
+        codes = llvm_jit.build_all(texts)
+        for kernel, code in zip(missing, codes, strict=True):
+            if kernel.name not in code.functions:
+                raise CompileError(f"the text of kernel {kernel.name} does not define @{kernel.name}", kernel.name)
+        found.update(zip(missing, codes, strict=True))
+        with self._lock:
+            for kernel, one in found.items():
+                self._loaded.pop(kernel, None)
+                self._loaded[kernel] = cast(llvm_jit.Code, one)
+            while len(self._loaded) > LOADED:
+                del self._loaded[next(iter(self._loaded))]
+        return [cast(llvm_jit.Code, found[kernel]) for kernel in kernels]
+
+    def prepare(self, plan: Plan, way: str = "") -> CPUExecutable:
+        return CPUExecutable(self, plan)
+
+    def synchronize(self) -> None:
+        """Wait until all work that has started is over; what failed raises where its arrays are read."""
+        found = engine()
+        if found is not None:
+            wait_for_all(found)
+
+    def stream(self, priority: int = 0) -> QueueStream:
+        """A stream for a caller; the priority changes nothing, since every core takes what comes first."""
+        return QueueStream(priority)
+
+    def elapsed(self, start: QueueEvent, end: QueueEvent) -> float:
+        return milliseconds(start, end)
+
+    @property
+    def vector_bytes(self) -> int:
+        """The width of a vector register that kernels may use here."""
+        return vector_bytes()
+
+    @property
+    def vector_library(self) -> str | None:
+        """The widest vector mathematics that kernels may call here: `libmvec-avx512`, `libmvec-avx2` or None."""
+        return vector_library()
+
+
+__all__ = ["DONE", "CPUDevice", "CPUExecutable", "as_numpy"]

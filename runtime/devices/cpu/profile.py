@@ -1,0 +1,47 @@
+"""What a profile sees of the CPU: a run that noted the times of its steps in, spans out; calls that note their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ...core.profile import Recorder, Span
+from ...engine.encode_plan import Layout
+from ...engine.run import Run
+from ...engine.words import records as e
+from ...program.plan import Launch, Plan, Wait
+from ...program.program import Kernel, Task
+
+SHORT_US = 1.0  # a stream's wait below this was none
+
+
+def spans_of(recorder: Recorder, plan: Plan, layout: Layout, run: Run) -> Iterator[Span]:
+    """A span for each launch and each wait of a run on the engine; waits until the run is over."""
+    if not run.released and not run.lost:
+        run.wait(run.record.address + e.RUN_EVENT, 0)
+    for number, place in layout.stamps.items():
+        start, end = (recorder.since(run.record.words[place // 8 + i]) for i in range(2))
+        step = plan.steps[number]
+        track, program = f"stream {step.stream}", plan.program.name
+        if isinstance(step, Launch):
+            task = plan.tasks[step.task]
+            yield Span(kind_of(task), task.name, start, end, "cpu", track, task.line, program)
+        elif isinstance(step, Wait) and end - start >= SHORT_US:
+            yield Span("wait", f"for event {step.event}", start, end, "cpu", track, "", program)
+
+
+def timed_calls(recorder: Recorder, plan: Plan, calls: Sequence[Callable[..., None]]) -> list[Callable[..., None]]:
+    """The same calls, each a span of the thread that makes it."""
+
+    def timed(task: Task, call: Callable[..., None]) -> Callable[..., None]:
+        def run(*args: Any) -> None:
+            with recorder.host(kind_of(task), task.name, task.line, plan.program.name):
+                call(*args)
+
+        return run
+
+    return [timed(task, call) for task, call in zip(plan.tasks, calls, strict=True)]
+
+
+def kind_of(task: Task) -> str:
+    return "kernel" if isinstance(task.kernel, Kernel) else "library"

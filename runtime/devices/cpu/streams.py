@@ -1,0 +1,94 @@
+"""Streams that callers put calls on: a queue of events, for devices whose work runs as soon as it can.
+
+Such a stream holds no work: it knows the events of what was put on it last, and each call follows those.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from ...engine.run import RunEvent
+from ...engine.words.records import ENDED
+from ...program.device import outcome
+
+Events = tuple[Any, ...]
+
+
+class QueueEvent:
+    """The moment when all that was on a stream is done."""
+
+    __slots__ = ("_at", "_events")
+
+    def __init__(self, events: Events) -> None:
+        self._events, self._at = events, time.monotonic_ns()
+
+    @property
+    def events(self) -> Events:
+        return self._events
+
+    def query(self) -> bool:
+        return all(event.query() for event in self._events)
+
+    def wait(self) -> None:
+        """What failed raises where its arrays are read, not here."""
+        for event in self._events:
+            outcome(event)
+
+    def nanoseconds(self) -> int:
+        """When it happened, by the monotonic clock: what it waits for is over."""
+        self.wait()
+        return max((self._at, *map(_end, self._events)))
+
+
+def _end(event: Any) -> int:
+    if not isinstance(event, RunEvent):
+        return 0
+    with suppress(Exception):
+        event.finish()
+    return int(event.run.record.words[ENDED // 8])
+
+
+class QueueStream:
+    """See `Stream` in `runtime/program/device.py`."""
+
+    handle = 0
+    capturing = False
+
+    def __init__(self, priority: int = 0) -> None:
+        self.priority = priority
+        self._tail: Events = ()
+
+    def fork(self, after: list[tuple[int, Any]], buffers: int) -> Events:
+        pending = self._pending()
+        after += [(buffer, event) for event in pending for buffer in range(buffers)]
+        return pending
+
+    def join(self, events: Sequence[Any], forked: Events, kept: Sequence[Any]) -> None:
+        own = tuple(event for event in dict.fromkeys(events) if not event.query())
+        if own:
+            self._tail = (*(event for event in self._pending() if event not in forked), *own)
+
+    def record(self) -> QueueEvent:
+        return QueueEvent(self._pending())
+
+    def wait(self, event: Any) -> None:
+        new = event.events if isinstance(event, QueueEvent) else (event,)
+        self._tail = (*self._pending(), *(each for each in new if not each.query()))
+
+    def query(self) -> bool:
+        return not self._pending()
+
+    def synchronize(self) -> None:
+        QueueEvent(self._pending()).wait()
+
+    def _pending(self) -> Events:
+        self._tail = tuple(event for event in self._tail if not event.query())
+        return self._tail
+
+
+def milliseconds(start: QueueEvent, end: QueueEvent) -> float:
+    """From one event to another; waits for both."""
+    return (end.nanoseconds() - start.nanoseconds()) / 1e6

@@ -1,0 +1,347 @@
+"""Kernel text in, machine code out, on any machine: numba.cuda to PTX, nvJitLink to a cubin. No GPU is needed.
+
+The only file that knows the compiler: another one is swapped in here. `python -m` on it compiles kernels of a pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from ....codegen.numba_errors import explained
+from ....core.disk_cache import Cache, digest
+from ....core.errors import CompileError
+from ....core.frozen import replace
+from ....core.gc_pause import uncollected
+from ....core.progress import progress
+from ....program.program import Kernel
+from ..modules.predicated_kernels import guarded_ptx
+
+FORMAT = 5  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
+MANY = 16  # kernels that are worth a process beside this one: it takes longer to start than to compile them
+THREADS = 4  # that compile: half of the time is under numba's lock
+_PACKAGES = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
+
+# A kernel's signature names integers `i64` and scalars by NumPy's names.
+_PARAMETERS = {"ptr": "u64", "i64": "i64", "bool": "b1", "bfloat16": "bf16", "float16": "f16", "float32": "f32"}
+_PARAMETERS |= {"float64": "f64"} | {f"{k}int{n}": f"{k or 'i'}{n}" for k in ("", "u") for n in (8, 16, 32, 64)}
+
+RECENT_BYTES = 64 << 20  # of cubins that stay in memory: what was unloaded is loaded again without a compiler or a disk
+
+_cache = Cache("cuda")
+_recent: OrderedDict[str, bytes] = OrderedDict()  # by key, used longest ago first
+_recent_lock = threading.Lock()
+
+
+def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
+    """PTX for compute capability `cc`, e.g. (9, 0); its entry point has the kernel's name."""
+    with uncollected():
+        compiler = _numba().compiler
+        with compiler.global_compiler_lock:
+            library = _library(compiler, kernel, cc)
+    (ptx,) = library.get_asm_strs(cc=cc)
+    return _renamed(str(ptx), kernel.name)
+
+
+def _library(compiler: Any, kernel: Kernel, cc: tuple[int, int]) -> Any:
+    """What numba.cuda makes of a kernel's text."""
+    modules = ("vocabulary", "lanes", "user_functions")
+    intrinsics, lanes, user = (import_module(f".{m}", __package__) for m in modules)
+    namespace: dict[str, Any] = {}
+    exec(compile(kernel.source, f"<kernel {kernel.name}>", "exec"), namespace)
+    function = namespace[kernel.name]
+    fast = _fastmath(kernel)
+    own = user.calls_of(kernel.functions, cc)
+    namespace.update({n: own[n] if n in own else intrinsics.resolve(n, fast) for n in function.__code__.co_names})
+    parameters = tuple(lanes.NUMBA[_PARAMETERS[name]] for name in kernel.signature)
+    bounds = namespace["THREADS"]
+    if not kernel.functions:
+        with suppress(ImportError, AttributeError, TypeError):  # another release of numba-cuda's, with other insides
+            return import_module(".numba_front_end", __package__).library_of(function, parameters, cc, bounds, fast)
+    return _whole(compiler, function, parameters, cc, bounds, fast)
+
+
+def _whole(compiler: Any, function: Any, parameters: Any, cc: tuple[int, int], bounds: Any, fastmath: bool) -> Any:
+    """A kernel as numba.cuda's own `compile_ptx` has it, which does not pass NVVM's option fma on."""
+    library, _ = compiler._compile_pyfunc_with_fixup(
+        function,
+        import_module("numba.cuda").types.void(*parameters),
+        cc=cc,
+        device=False,
+        abi="numba",
+        fastmath=fastmath,
+        launch_bounds=bounds,
+    )
+    # A new dict: the old one is part of the key of numba-cuda's caches of overloads.
+    library._nvvm_options = {**library._nvvm_options, "fma": fastmath}
+    return library
+
+
+def _numba() -> Any:
+    """numba.cuda. Raises CompileError where it cannot be imported, saying what to install."""
+    try:
+        return import_module("numba.cuda")
+    except ImportError as error:
+        numpy = version("numpy")
+        if tuple(int(n) for n in numpy.split(".")[:2]) >= (2, 5):
+            why = f"numba-cuda {_version('numba-cuda')} does not work with NumPy {numpy}; pip install 'numpy<2.5'"
+        else:
+            why = f'numba-cuda cannot be imported ({error}); run pip install "kernelgraph[cuda]"'
+        raise CompileError(f"CUDA kernels cannot be compiled: {why}") from error
+
+
+def _renamed(ptx: str, name: str) -> str:
+    """Numba's mangled name, which counts compilations, replaced by the kernel's; its environment dropped."""
+    (mangled,) = re.findall(r"\.visible \.entry (\w+)\(", ptx)
+    lines = [line for line in ptx.splitlines() if "NumbaEnv" not in line]
+    return "\n".join(lines).replace(mangled, name) + "\n"
+
+
+def _fastmath(kernel: Kernel) -> bool:
+    return bool(dict(kernel.options).get("fastmath"))
+
+
+_LOAD = re.compile(r"(ld\.param\.\w+\s+\S+) \[\w+_param_(\d+)\];")
+_ROW = """
+	.reg .b32 %packed<6>;
+	.reg .b64 %packedwide<6>;
+	mov.u32 %packed0, %ctaid.x;
+	mov.u32 %packed1, %nctaid.x;
+	div.u32 %packed2, %packed1, {members};
+	div.u32 %packed3, %packed0, %packed2;
+	mul.lo.u32 %packed4, %packed3, %packed2;
+	sub.u32 %packed4, %packed0, %packed4;
+	mov.b64 %packedwide0, arguments;
+	mul.wide.u32 %packedwide1, %packed3, {pointers};
+	add.s64 %packedwide1, %packedwide0, %packedwide1;
+	mul.wide.u32 %packedwide2, %packed3, {numbers};
+	add.s64 %packedwide2, %packedwide0, %packedwide2;
+"""
+
+
+def packed_ptx(ptx: str, kernel: Kernel, members: int) -> str:
+    """A kernel's text for `members` of it in one launch: each has an equal run of blocks along x, and its row of the
+    arguments: all lie in one block of parameters, first the pointers of each member, then the numbers of each."""
+    pointers = sum(kind == "ptr" for kind in kernel.signature)
+    numbers = len(kernel.signature) - pointers
+    head, _, body = ptx.partition(f".visible .entry {kernel.name}(")
+    _, _, body = body.partition(")")
+    bounds, _, body = body.partition("{")
+    body = body.replace("%ctaid.x", "%packed4").replace("%nctaid.x", "%packed2")
+
+    def load(match: re.Match[str]) -> str:
+        k = int(match[2])
+        if k < pointers:
+            return f"{match[1]} [%packedwide1+{8 * k}];"
+        return f"{match[1]} [%packedwide2+{8 * (members * pointers + k - pointers)}];"
+
+    body = _LOAD.sub(load, body)
+    if "_param_" in body:
+        raise CompileError(f"kernel {kernel.name} reads its parameters in a way that cannot be packed", kernel.name)
+    row = _ROW.format(members=members, pointers=8 * pointers, numbers=8 * numbers)
+    block = f"\t.param .align 8 .b8 arguments[{8 * members * len(kernel.signature)}]\n"
+    return f"{head}.visible .entry {kernel.name}(\n{block}){bounds}{{{row}{body}"
+
+
+def link_cubin(ptx: str, cc: tuple[int, int], fastmath: bool = False) -> bytes:
+    """The machine code of PTX. A product and a sum are contracted into one rounding only under `fastmath`.
+
+    nvJitLink heeds `fma=False` for link-time optimisation alone; for PTX, ptxas has to be told too.
+    """
+    core: Any = import_module("cuda.core")
+    strict = {} if fastmath else {"fma": False, "ptxas_options": ["--fmad=false"]}
+    options = core.LinkerOptions(arch=f"sm_{cc[0]}{cc[1]}", **strict)
+    linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)
+    try:
+        return bytes(linker.link("cubin").code)
+    finally:
+        linker.close()
+
+
+def compile_text(text: str, cc: tuple[int, int]) -> bytes:
+    """The machine code of CUDA C++."""
+    core: Any = import_module("cuda.core")
+    options = core.ProgramOptions(arch=f"sm_{cc[0]}{cc[1]}", fma=False)
+    return bytes(core.Program(text, "c++", options).compile("cubin").code)
+
+
+@lru_cache(64)
+def _ptx_of(kernel: Kernel, cc: tuple[int, int]) -> str:
+    """A kernel's PTX; kept, since its guarded form is likely to be asked for next."""
+    options = dict(kernel.options)
+    if "ptx" in options:
+        return kernel.source
+    ptx = compile_ptx(kernel, cc)
+    return packed_ptx(ptx, kernel, options["packed"]) if "packed" in options else ptx
+
+
+def compile_cuda(kernel: Kernel, cc: tuple[int, int]) -> bytes:
+    """A cubin for compute capability `cc`. Raises CompileError."""
+    options = dict(kernel.options)
+    try:
+        if options.get("own") == "c++":
+            return compile_text(kernel.source, cc)
+        ptx = _ptx_of(
+            replace(kernel, options=tuple(o for o in kernel.options if o[0] not in ("guarded", "turned"))), cc
+        )
+        if "guarded" in options:
+            ptx = guarded_ptx(ptx, kernel)
+        return link_cubin(ptx, cc, _fastmath(kernel))
+    except CompileError:
+        raise
+    except Exception as error:
+        if kernel.functions:
+            found, names = (
+                explained(error, kernel.functions[0].source.file),
+                " or ".join(f.source.name for f in kernel.functions),
+            )
+            place = f"{os.path.basename(found.file)}:{found.line}: " if found.line else ""
+            raise CompileError(
+                f"{place}{names} cannot be compiled for sm_{cc[0]}{cc[1]}: {found.reason}; "
+                "write it with what numba.cuda supports, or run it on the CPU",
+                kernel.name,
+            ) from None
+        why = f"kernel {kernel.name} does not compile for sm_{cc[0]}{cc[1]}: {error}"
+        raise CompileError(why, kernel.name) from error
+
+
+@cache
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
+
+
+def versions(*more: str) -> str:
+    """Those of the packages that code depends on, and of others."""
+    return ", ".join(f"{p} {_version(p)}" for p in (*_PACKAGES, *more))
+
+
+def key_of(kernel: Kernel, cc: tuple[int, int]) -> str:
+    """What a cubin depends on, as the disk cache's key."""
+    functions = [(f.source.digest, f.arguments, f.results) for f in kernel.functions]
+    return digest(FORMAT, kernel.source, kernel.name, kernel.signature, kernel.options, functions, cc, versions())
+
+
+def cubins(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
+    """The kernels' machine code, from memory or the disk cache where they have it; a warm start imports no numba."""
+    keys = [key_of(k, cc) for k in kernels]
+    found = [_recent.get(key) or _cache.get(key) for key in keys]
+    missing = [i for i, code in enumerate(found) if code is None]
+    for i, code in zip(missing, _compile_all([kernels[i] for i in missing], cc), strict=True):
+        found[i] = code
+        _cache.put(keys[i], code, {"kernel": kernels[i].name, "capability": list(cc)})
+    codes = [code for code in found if code is not None]
+    _remember(dict(zip(keys, codes, strict=True)))
+    return codes
+
+
+def _remember(codes: dict[str, bytes]) -> None:
+    """Keep machine code in memory, in place of what was used longest ago."""
+    with _recent_lock:
+        for key, code in codes.items():
+            _recent[key] = code
+            _recent.move_to_end(key)
+        while sum(map(len, _recent.values())) > RECENT_BYTES:
+            _recent.popitem(last=False)
+
+
+def _compile_all(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
+    """In a few threads: numba has one lock, but what comes after it (NVVM, ptxas) has none. Many kernels go to other
+    processes too, which take a second to start."""
+    codes: dict[int, bytes] = {}
+    with progress(len(kernels), "compiling kernels") as done:
+        waiting: SimpleQueue[int] = SimpleQueue()
+        for i in sorted(range(len(kernels)), key=lambda i: -len(kernels[i].source)):  # the longest first
+            waiting.put(i)
+        here = min(_cores(), len(kernels), THREADS)
+        others = min(_cores(), max(0, len(kernels) // MANY - 1))
+        if here > 1:
+            with ThreadPoolExecutor(here + others) as pool:
+                work = [pool.submit(_elsewhere, kernels, cc, waiting, codes, done) for _ in range(others)]
+                work += [pool.submit(_here, kernels, cc, waiting, codes, done) for _ in range(here)]
+                for one in work:
+                    one.result()
+        for i in range(len(kernels)):  # where a process ended
+            if i not in codes:
+                waiting.put(i)
+        _here(kernels, cc, waiting, codes, done)
+    return [codes[i] for i in range(len(kernels))]
+
+
+def _here(
+    kernels: Sequence[Kernel],
+    cc: tuple[int, int],
+    waiting: SimpleQueue[int],
+    codes: dict[int, bytes],
+    done: Callable[[], None],
+) -> None:
+    """Compile one kernel after another of those waiting."""
+    with suppress(Empty):
+        while True:
+            i = waiting.get_nowait()
+            try:
+                codes[i] = compile_cuda(kernels[i], cc)
+            except BaseException:
+                while not waiting.empty():  # nobody starts another
+                    with suppress(Empty):
+                        waiting.get_nowait()
+                raise
+            done()
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _elsewhere(
+    kernels: Sequence[Kernel],
+    cc: tuple[int, int],
+    waiting: SimpleQueue[int],
+    codes: dict[int, bytes],
+    done: Callable[[], None],
+) -> None:
+    """Compile one kernel after another of those waiting, in another process; if that ends, the rest is left."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-m", __name__]
+    with (
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        ) as child,
+        suppress(Empty, OSError, EOFError, pickle.UnpicklingError),
+    ):
+        assert child.stdin is not None and child.stdout is not None
+        while True:
+            i = waiting.get_nowait()
+            pickle.dump((replace(kernels[i], form=None), cc), child.stdin)
+            child.stdin.flush()
+            codes[i] = pickle.load(child.stdout)
+            done()
+
+
+def main() -> None:
+    """Kernels in through a pipe, machine code out, until the pipe is closed."""
+    with suppress(EOFError):
+        while True:
+            kernel, cc = pickle.load(sys.stdin.buffer)
+            pickle.dump(compile_cuda(kernel, cc), sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Values as lanes: intrinsics that take and give tuples of lanes, and the numba type of every dtype."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from llvmlite import ir
+
+from .primitives import I64, Value
+
+types: Any = import_module("numba.cuda").types  # numba.cuda is redirected at run time: checkers find another package
+intrinsic: Any = import_module("numba.cuda.extending").intrinsic
+signature: Any = import_module("numba.cuda.typing").signature
+call_register: Any = import_module("numba.cuda.nvvmutils").call_sreg
+
+NUMBA: dict[str, Any] = {
+    "b1": types.boolean,
+    "i8": types.int8,
+    "i16": types.int16,
+    "i32": types.int32,
+    "i64": types.int64,
+    "u8": types.uint8,
+    "u16": types.uint16,
+    "u32": types.uint32,
+    "u64": types.uint64,
+    "f32": types.float32,
+    "f64": types.float64,
+    "f16": types.uint16,  # their bits
+    "bf16": types.uint16,
+}
+SHORT = {t: name for name, t in NUMBA.items() if name not in ("f16", "bf16")}
+
+Codegen = Callable[..., Sequence[Value]]  # (builder, *lanes of each argument) -> lanes of the result
+Rule = Callable[..., tuple[Any, Codegen]]  # (*argument types) -> result type, code generator
+
+
+def element_of(t: Any) -> Any:
+    """The numba type of a lane."""
+    return types.unliteral(t.dtype if isinstance(t, types.UniTuple) else t)
+
+
+def count_of(t: Any) -> int:
+    """The number of lanes."""
+    return int(t.count) if isinstance(t, types.UniTuple) else 1
+
+
+def lanes_type(element: Any, count: int) -> Any:
+    """One lane is a scalar, several are a tuple."""
+    return element if count == 1 else types.UniTuple(element, count)
+
+
+def _unpack(b: ir.IRBuilder, value: Value, t: Any) -> list[Value]:
+    return [b.extract_value(value, k) for k in range(t.count)] if isinstance(t, types.BaseTuple) else [value]
+
+
+def _pack(b: ir.IRBuilder, lanes: Sequence[Value]) -> Value:
+    if len(lanes) == 1:
+        return lanes[0]
+    kinds = [lane.type for lane in lanes]
+    alike = all(kind == kinds[0] for kind in kinds)
+    pack = ir.ArrayType(kinds[0], len(lanes)) if alike else ir.LiteralStructType(kinds)
+    result = ir.Constant(pack, ir.Undefined)
+    for k, lane in enumerate(lanes):
+        result = b.insert_value(result, lane, k)
+    return result
+
+
+def intrinsic_of(name: str, arity: int, rule: Rule, in_context: bool = False) -> Any:
+    """A numba.cuda intrinsic of `arity` arguments from its rule.
+
+    in_context: the code generator is given numba's context before the builder."""
+
+    def define(typingctx: Any, *given: Any) -> Any:
+        argtypes = [types.unliteral(t) for t in given]
+        result, generate = rule(*argtypes)
+
+        def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[Value]) -> Value:
+            first = (context, builder) if in_context else (builder,)
+            lanes = generate(*first, *(_unpack(builder, a, t) for a, t in zip(args, argtypes, strict=True)))
+            return context.get_dummy_value() if result == types.void else _pack(builder, lanes)
+
+        return signature(result, *argtypes), codegen
+
+    names = ["typingctx", *(f"a{k}" for k in range(arity))]
+    define.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in names]
+    )
+    define.__name__ = name
+    return intrinsic(define)
+
+
+def same_width(b: ir.IRBuilder, *integers: Value) -> list[Value]:
+    """The integers in the widest of their types."""
+    if all(i.type == integers[0].type for i in integers):
+        return list(integers)
+    return [i if i.type == I64 else b.sext(i, I64) for i in integers]
+
+
+def numbers(b: ir.IRBuilder, first: Value, gs: Value, ls: Value, length: int, groups: int) -> list[list[Value]]:
+    """The element numbers `first + g*gs + j*ls`, group by group."""
+    first, gs, ls = same_width(b, first, gs, ls)
+    rows = []
+    for g in range(groups):
+        start = b.add(first, b.mul(gs, ir.Constant(gs.type, g))) if g else first
+        rows.append([b.add(start, b.mul(ls, ir.Constant(ls.type, j))) if j else start for j in range(length)])
+    return rows
+
+
+def either(
+    b: ir.IRBuilder,
+    condition: Value,
+    yes: Callable[[], Sequence[Value]],
+    no: Callable[[], Sequence[Value]],
+) -> list[Value]:
+    """What `yes` gives where the condition holds, else what `no` gives; only one of them runs."""
+    first, second, done = (b.append_basic_block(n) for n in ("yes", "no", "done"))
+    b.cbranch(condition, first, second)
+    ends = []
+    for block, make in ((first, yes), (second, no)):
+        b.position_at_end(block)
+        values = make()
+        ends.append((b.block, values))
+        b.branch(done)
+    b.position_at_end(done)
+    results = []
+    for choices in zip(*(values for _, values in ends), strict=True):
+        phi = b.phi(choices[0].type)
+        for (block, _), value in zip(ends, choices, strict=True):
+            phi.add_incoming(value, block)
+        results.append(phi)
+    return results
+
+
+def every(b: ir.IRBuilder, flags: Sequence[Value]) -> Value:
+    """Whether all flags hold."""
+    result = flags[0]
+    for flag in flags[1:]:
+        result = b.and_(result, flag)
+    return result

@@ -1,0 +1,322 @@
+"""Loads and stores of kernel text: global memory with the widest legal accesses, masks, and shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from .lanes import NUMBA, Codegen, count_of, either, every, intrinsic_of, lanes_type, numbers, same_width, types
+from .primitives import BITS, I8, I32, I64, LLVM, Value
+
+GLOBAL, SHARED = 1, 3  # LLVM address spaces
+VECTOR_BYTES = 16  # the widest access of one thread
+
+
+class Cell:
+    """How an array element lies in memory: `parts` scalars of `dtype` (2 for complex), bools as bytes."""
+
+    def __init__(self, name: str, space: int = GLOBAL) -> None:
+        bare = name.removesuffix("re").removesuffix("im")
+        self.dtype = {"c64": "f32", "c128": "f64"}.get(bare, bare)
+        self.parts = 1 if bare == self.dtype else 2
+        self.part = int(name.endswith("im"))
+        self.storage = I8 if self.dtype == "b1" else LLVM[self.dtype]
+        self.bytes = max(1, BITS[self.dtype] // 8)
+        self.space = space
+
+    @property
+    def zero(self) -> Value:
+        return ir.Constant(LLVM[self.dtype], 0.0 if self.dtype in ("f32", "f64") else 0)
+
+    def _pointer(self, b: ir.IRBuilder, base: Value, scalar: Value, storage: Any) -> Value:
+        (wide, _) = same_width(b, scalar, ir.Constant(I64, 0))
+        address = b.add(base, b.mul(wide, ir.Constant(I64, self.bytes)))
+        return b.inttoptr(address, storage.as_pointer(self.space))
+
+    def _storage(self, length: int) -> tuple[Any, int]:
+        """(LLVM type of one access to `length` scalars, scalars in each of its elements).
+
+        Scalars smaller than 4 bytes travel as 4-byte words: an access has at most 4 elements.
+        """
+        if length == 1:
+            return self.storage, 1
+        nbytes = length * self.bytes
+        if self.bytes >= 4 or nbytes < 4:
+            return ir.VectorType(self.storage, length), 1
+        return (I32 if nbytes == 4 else ir.VectorType(I32, nbytes // 4)), 4 // self.bytes
+
+    def _chunks(self, b: ir.IRBuilder, element: Value, scalars: int) -> list[tuple[int, int, Value]]:
+        """(first scalar, scalars, number of the first) of each access."""
+        first = b.mul(element, ir.Constant(element.type, self.parts)) if self.parts > 1 else element
+        length = min(scalars, VECTOR_BYTES // self.bytes)
+        return [
+            (k, length, b.add(first, ir.Constant(first.type, k)) if k else first) for k in range(0, scalars, length)
+        ]
+
+    def load(self, b: ir.IRBuilder, base: Value, element: Value, length: int) -> list[Value]:
+        """This part of `length` consecutive elements, which start at a multiple of the access."""
+        scalars: list[Value] = []
+        for _, width, number in self._chunks(b, element, length * self.parts):
+            storage, per_word = self._storage(width)
+            found = b.load(self._pointer(b, base, number, storage))
+            found.align = width * self.bytes
+            words = [found]
+            if isinstance(storage, ir.VectorType):
+                words = [b.extract_element(found, ir.Constant(I32, j)) for j in range(storage.count)]
+            scalars += words if per_word == 1 else [x for word in words for x in self._split(b, word, per_word)]
+        lanes = scalars[self.part :: self.parts]
+        return [b.icmp_unsigned("!=", x, ir.Constant(I8, 0)) for x in lanes] if self.dtype == "b1" else lanes
+
+    def store(self, b: ir.IRBuilder, base: Value, element: Value, scalars: Sequence[Value]) -> None:
+        """Consecutive elements; real and imaginary parts come side by side."""
+        if self.dtype == "b1":
+            scalars = [b.zext(x, I8) for x in scalars]
+        for k, width, number in self._chunks(b, element, len(scalars)):
+            storage, per_word = self._storage(width)
+            words = list(scalars[k : k + width])
+            if per_word > 1:
+                words = [self._join(b, words[j : j + per_word]) for j in range(0, width, per_word)]
+            value = words[0]
+            if isinstance(storage, ir.VectorType):
+                value = ir.Constant(storage, ir.Undefined)
+                for j, word in enumerate(words):
+                    value = b.insert_element(value, word, ir.Constant(I32, j))
+            b.store(value, self._pointer(b, base, number, storage), align=width * self.bytes)
+
+    def _split(self, b: ir.IRBuilder, word: Value, count: int) -> list[Value]:
+        """The scalars in a word, lowest bits first."""
+        bits = 8 * self.bytes
+        return [b.trunc(b.lshr(word, ir.Constant(I32, bits * j)) if j else word, self.storage) for j in range(count)]
+
+    def _join(self, b: ir.IRBuilder, scalars: Sequence[Value]) -> Value:
+        word = b.zext(scalars[0], I32)
+        for j, scalar in enumerate(scalars[1:], 1):
+            word = b.or_(word, b.shl(b.zext(scalar, I32), ir.Constant(I32, 8 * self.bytes * j)))
+        return word
+
+
+def load(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
+    """load(pointer, first, group stride[, lane stride][, mask])"""
+    cell, length, repeats = Cell(dtype), int(lanes), int(groups)
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
+            stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
+            rows = numbers(b, first[0], gs[0], stride, length, repeats)
+            flags = rest[-1] if masked else None
+
+            def single(number: Value, flag: Value | None) -> list[Value]:
+                def found() -> list[Value]:
+                    return cell.load(b, base[0], number, 1)
+
+                return found() if flag is None else either(b, flag, found, lambda: [cell.zero])
+
+            def group(row: Sequence[Value], flags: Sequence[Value | None]) -> list[Value]:
+                return [x for number, flag in zip(row, flags, strict=True) for x in single(number, flag)]
+
+            def whole(row: Sequence[Value]) -> list[Value]:
+                return cell.load(b, base[0], row[0], length) if vector else group(row, [None] * length)
+
+            def everything() -> list[Value]:
+                return [x for row in rows for x in whole(row)]
+
+            def piecewise(flags: Sequence[Value]) -> list[Value]:
+                result = []
+                for g, row in enumerate(rows):
+                    mine = flags[g * length : (g + 1) * length]
+                    result += either(b, every(b, mine), lambda: whole(row), lambda: group(row, mine))  # noqa: B023
+                return result
+
+            if flags is None:
+                return everything()
+            flags = _spread(flags, length * repeats)
+            return either(b, every(b, flags), everything, lambda: piecewise(flags))
+
+        return lanes_type(NUMBA[cell.dtype], length * repeats), generate
+
+    return intrinsic_of(name, 3 + (not vector) + bool(masked), rule)
+
+
+def _spread(lanes: Sequence[Value], total: int) -> list[Value]:
+    return [lanes[k % len(lanes)] for k in range(total)]
+
+
+def gather(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
+    """gather(pointer, first, group stride[, lane stride], offset[, mask]): `load` at `first + offset`; an offset of
+    several lanes has one for each."""
+    cell, length, repeats = Cell(dtype), int(lanes), int(groups)
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        own = count_of(argtypes[-2 if masked else -1])
+        count = max(length * repeats, own)
+
+        def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
+            stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
+            offsets = rest[-2 if masked else -1]
+            flags = _spread(rest[-1], count) if masked and count > 1 else None
+            rows = numbers(b, first[0], gs[0], stride, length, repeats)
+            flat = [number for row in rows for number in row]
+
+            def one(k: int) -> list[Value]:
+                return cell.load(b, base[0], b.add(*same_width(b, flat[k % len(flat)], offsets[k % own])), 1)
+
+            def whole() -> list[Value]:
+                if vector and own == 1:
+                    wide = [b.add(*same_width(b, row[0], offsets[0])) for row in rows]
+                    return [x for number in wide for x in cell.load(b, base[0], number, length)]
+                return [x for k in range(count) for x in one(k)]
+
+            def piecewise(flags: Sequence[Value]) -> list[Value]:
+                found = [either(b, flags[k], lambda: one(k), lambda: [cell.zero]) for k in range(count)]  # noqa: B023
+                return [x for lane in found for x in lane]
+
+            return whole() if flags is None else either(b, every(b, flags), whole, lambda: piecewise(flags))
+
+        return lanes_type(NUMBA[cell.dtype], count), generate
+
+    return intrinsic_of(name, 4 + (not vector) + bool(masked), rule)
+
+
+def report(name: str) -> Any:
+    """report(pointer, value, condition): one of the int64 values for which the condition holds is stored, if any."""
+    cell = Cell("i64")
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, base: Any, values: Sequence[Value], bad: Sequence[Value]) -> list[Value]:
+            some, value = bad[0], values[0]
+            for k in range(1, max(len(bad), len(values))):
+                value = b.select(bad[k % len(bad)], values[k % len(values)], value)
+                some = b.or_(some, bad[k % len(bad)])
+
+            def put() -> list[Value]:
+                cell.store(b, base[0], ir.Constant(I64, 0), [value])
+                return []
+
+            either(b, some, put, list)
+            return []
+
+        return types.void, generate
+
+    return intrinsic_of(name, 3, rule)
+
+
+def store(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
+    """store(pointer, first, group stride[, lane stride], value[, imaginary value][, mask])"""
+    cell, length, repeats = Cell(dtype), int(lanes), int(groups)
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
+            stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
+            values = rest[0 if vector else 1 :][: cell.parts]
+            rows = numbers(b, first[0], gs[0], stride, length, repeats)
+            parts = [_spread(v, length * repeats) for v in values]
+            scalars = list(zip(*parts, strict=True))  # (re, im) or (x,) of each lane
+
+            def put(number: Value, lanes: Sequence[tuple[Value, ...]]) -> list[Value]:
+                cell.store(b, base[0], number, [x for lane in lanes for x in lane])
+                return []
+
+            def whole(g: int) -> list[Value]:
+                mine = scalars[g * length : (g + 1) * length]
+                if vector:
+                    return put(rows[g][0], mine)
+                for number, lane in zip(rows[g], mine, strict=True):
+                    put(number, [lane])
+                return []
+
+            def lane_by_lane(g: int, flags: Sequence[Value]) -> list[Value]:
+                for j, number in enumerate(rows[g]):
+                    lane = scalars[g * length + j]
+                    either(b, flags[j], lambda: put(number, [lane]), list)  # noqa: B023
+                return []
+
+            flags = _spread(rest[-1], length * repeats) if masked else None
+            for g in range(repeats):
+                if flags is None:
+                    whole(g)
+                else:
+                    mine = flags[g * length : (g + 1) * length]
+                    either(b, every(b, mine), lambda: whole(g), lambda: lane_by_lane(g, mine))  # noqa: B023
+            return []
+
+        return types.void, generate
+
+    return intrinsic_of(name, 3 + (not vector) + cell.parts + bool(masked), rule)
+
+
+def shared(name: str, dtype: str, elements: str) -> Any:
+    """The address of shared memory of `elements`, as an integer."""
+    cell = Cell(dtype, SHARED)
+
+    def rule() -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder) -> list[Value]:
+            array = ir.ArrayType(cell.storage, int(elements))
+            memory = ir.GlobalVariable(b.module, array, b.module.get_unique_name("shared"), SHARED)
+            memory.linkage = "internal"
+            memory.initializer = ir.Constant(array, ir.Undefined)
+            memory.align = VECTOR_BYTES
+            return [b.ptrtoint(memory, I64)]
+
+        return types.int64, generate
+
+    return intrinsic_of(name, 0, rule)
+
+
+def shared_load(name: str, dtype: str, lanes: str) -> Any:
+    """sload(memory, first)"""
+    cell = Cell(dtype, SHARED)
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, base: Any, first: Any) -> list[Value]:
+            return cell.load(b, base[0], first[0], int(lanes))
+
+        return lanes_type(NUMBA[dtype], int(lanes)), generate
+
+    return intrinsic_of(name, 2, rule)
+
+
+def shared_store(name: str, dtype: str, lanes: str) -> Any:
+    """sstore(memory, first, value)"""
+    cell = Cell(dtype, SHARED)
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, base: Any, first: Any, value: Sequence[Value]) -> list[Value]:
+            cell.store(b, base[0], first[0], _spread(value, int(lanes)))
+            return []
+
+        return types.void, generate
+
+    return intrinsic_of(name, 3, rule)
+
+
+def shared_get(name: str, dtype: str, lanes: str, groups: str) -> Any:
+    """sget(memory, first, group stride, lane stride)"""
+    cell = Cell(dtype, SHARED)
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any) -> list[Value]:
+            rows = numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
+            return [x for row in rows for number in row for x in cell.load(b, base[0], number, 1)]
+
+        return lanes_type(NUMBA[dtype], int(lanes) * int(groups)), generate
+
+    return intrinsic_of(name, 4, rule)
+
+
+def shared_put(name: str, dtype: str, lanes: str, groups: str) -> Any:
+    """sput(memory, first, group stride, lane stride, value)"""
+    cell = Cell(dtype, SHARED)
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any, value: Any) -> list[Value]:
+            rows = numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
+            places = [number for row in rows for number in row]
+            for number, x in zip(places, _spread(value, len(places)), strict=True):
+                cell.store(b, base[0], number, [x])
+            return []
+
+        return types.void, generate
+
+    return intrinsic_of(name, 5, rule)

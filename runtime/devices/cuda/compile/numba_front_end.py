@@ -1,0 +1,117 @@
+"""Kernel text in, a library of numba.cuda's out: what numba.cuda does to a Python function before NVVM, in less time.
+
+Kernel text has no arrays, closures or overloaded functions, and calls few functions with few types, again and again in
+every kernel. So the passes for such things are left out, and what a call means is resolved once in the process.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from .lanes import types
+
+compiler: Any = import_module("numba.cuda.compiler")
+nvvm: Any = import_module("numba.cuda.cudadrv.nvvm")
+TypingContext: Any = import_module("numba.cuda.target").CUDATypingContext
+OPERATORS: Any = import_module("numba.cuda.utils").OPERATORS_TO_BUILTINS
+PassManager: Any = import_module("numba.cuda.core.compiler_machinery").PassManager
+target: Any = import_module("numba.core.target_extension").target_override
+
+# Passes for what kernel text has not: closures, functions to be inlined, `with`, exceptions, calls of `literally`.
+NEEDLESS = {"WithLifting", "InlineClosureLikes", "RewriteDynamicRaises", "MakeFunctionToJitFunction"}
+NEEDLESS |= {"InlineInlinables", "InlineOverloads", "FindLiterallyCalls", "LiteralUnroll"}
+NEEDLESS |= {"LiteralPropagationSubPipelinePass", "AnnotateTypes"}
+
+
+def library_of(function: Any, parameters: tuple[Any, ...], cc: tuple[int, int], bounds: Any, fastmath: bool) -> Any:
+    """The library of a kernel without functions of the user's, as `numba.cuda.compile_ptx` would make it, but that a
+    product and a sum are contracted only under `fastmath`. The caller holds numba's lock."""
+    with target("cuda"):
+        typing, lowering = _contexts()
+        made = compiler.compile_extra(
+            typing,
+            lowering,
+            function,
+            parameters,
+            types.void,
+            _flags(cc, fastmath),
+            {},
+            pipeline_class=_Pipeline,
+            call_conv=compiler.CUDACallConv(lowering),
+            abi_info={},
+        )
+        made.library.finalize()
+        kernel = made.library.get_function(made.fndesc.llvm_func_name)
+        made.library._entry_name = made.fndesc.llvm_func_name
+        compiler.kernel_fixup(kernel, False)
+        nvvm.set_launch_bounds(kernel, bounds)
+        return made.library
+
+
+def _flags(cc: tuple[int, int], fastmath: bool) -> Any:
+    flags = compiler.CUDAFlags()
+    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+    flags.no_rewrites = True
+    flags.error_model = "numpy"
+    flags.fastmath = fastmath
+    flags.nvvm_options = {"fastmath": fastmath, "opt": 3, "fma": fastmath}
+    flags.compute_capability = cc
+    return flags
+
+
+class _Pipeline(compiler.CUDACompiler):  # type: ignore[misc]
+    def define_pipelines(self) -> list[Any]:
+        (whole,) = super().define_pipelines()
+        passes = PassManager("kernel")
+        passes.passes = [(p, why) for p, why in whole.passes if p.__name__ not in NEEDLESS]
+        passes.finalize()
+        return [passes]
+
+
+class _Remembered(types.Function):  # type: ignore[misc]
+    """An operator, which is resolved again when it is lowered."""
+
+    def __init__(self, operator: Any) -> None:
+        super().__init__(operator.templates)
+        self._found: dict[Any, Any] = {}
+
+    def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
+        key = (tuple(args), tuple(kws.items()))
+        if key not in self._found:
+            self._found[key] = super().get_call_type(context, args, kws)
+        return self._found[key]
+
+
+class _Types(TypingContext):  # type: ignore[misc]
+    """numba.cuda's own typing context, all of whose registrations it shares, that remembers what it resolved."""
+
+    def __init__(self, whole: Any) -> None:
+        self.__dict__ |= vars(whole)
+        self._calls: dict[Any, Any] = {}
+        self._operators: dict[Any, Any] = {}
+
+    def resolve_function_type(self, function: Any, args: Any, kws: Any) -> Any:
+        key = (function, tuple(args), tuple(kws.items()))
+        if key not in self._calls:
+            self._calls[key] = super().resolve_function_type(function, args, kws)
+        return self._calls[key]
+
+    def resolve_value_type(self, value: Any) -> Any:
+        if value not in OPERATORS:
+            return super().resolve_value_type(value)
+        if value not in self._operators:
+            self._operators[value] = _Remembered(super().resolve_value_type(value))
+        return self._operators[value]
+
+
+@cache
+def _contexts() -> tuple[Any, Any]:
+    """For types and for lowering."""
+    whole = import_module("numba.cuda.descriptor").cuda_target
+    whole.target_context.refresh()
+    typing, lowering = _Types(whole.typing_context), copy.copy(whole.target_context)
+    lowering.typing_context = typing
+    return typing, lowering

@@ -1,0 +1,70 @@
+"""Division and square root of float32 lanes, correctly rounded: lanes in, lanes out, with one branch for all of them.
+
+The compiler's own `div.rn.f32` and `sqrt.rn.f32` branch for each lane: no two lanes overlap. Here all lanes take
+the approximation of the hardware and one correction by fused multiply-adds (Markstein, "Computation of elementary
+functions on the IBM RISC System/6000 processor", 1990); where an intermediate of some lane may have been rounded
+otherwise (too small, too large, zero, not finite), all lanes are done again by the compiler's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from llvmlite import ir
+
+from .lanes import either, every
+from .primitives import F32, ROWS, Value, call, instruction
+
+_SMALLEST = 2.0**-100  # of a numerator or a square: below it the remainder, 2^-47 times as small, may be no float32
+_LEAST, _MOST = 2.0**-125, 2.0**127  # of a quotient
+TOGETHER = 4  # lanes of one branch: until then, all their arguments stay in registers
+_RECIPROCAL = instruction("rcp.approx.ftz.f32", F32, F32, "=f,f")
+_INVERSE_ROOT = instruction("rsqrt.approx.ftz.f32", F32, F32, "=f,f")
+
+
+def _fma(b: ir.IRBuilder, x: Value, y: Value, z: Value) -> Value:
+    return call(b, "__nv_fmaf", F32, x, y, z)
+
+
+def _negative(b: ir.IRBuilder, x: Value) -> Value:
+    return b.fsub(ir.Constant(F32, -0.0), x)
+
+
+def _size_at_least(b: ir.IRBuilder, x: Value, least: float) -> Value:
+    return b.fcmp_ordered(">=", call(b, "__nv_fabsf", F32, x), ir.Constant(F32, least))
+
+
+def _quotient(b: ir.IRBuilder, x: Value, y: Value) -> tuple[Value, Value]:
+    """x / y, and whether it is correctly rounded."""
+    near = _RECIPROCAL(b, y)
+    minus = _negative(b, y)
+    reciprocal = _fma(b, near, _fma(b, minus, near, ir.Constant(F32, 1.0)), near)
+    first = b.fmul(x, reciprocal)
+    found = _fma(b, reciprocal, _fma(b, minus, first, x), first)
+    low = b.and_(_size_at_least(b, x, _SMALLEST), _size_at_least(b, found, _LEAST))
+    high = b.fcmp_ordered("<=", call(b, "__nv_fabsf", F32, found), ir.Constant(F32, _MOST))
+    return found, b.and_(low, high)
+
+
+def _root(b: ir.IRBuilder, x: Value) -> tuple[Value, Value]:
+    """The square root of x, and whether it is correctly rounded. Infinity and zero give NaN here."""
+    near = _INVERSE_ROOT(b, x)
+    first, half = b.fmul(x, near), b.fmul(near, ir.Constant(F32, 0.5))
+    found = _fma(b, _fma(b, _negative(b, first), first, x), half, first)
+    positive = b.fcmp_ordered(">=", x, ir.Constant(F32, _SMALLEST))
+    return found, b.and_(positive, b.fcmp_ordered(">=", found, ir.Constant(F32, 0.0)))
+
+
+def _together(name: str, fast: Callable[..., tuple[Value, Value]]) -> Callable[..., Sequence[Value]]:
+    def some(b: ir.IRBuilder, rows: Sequence[tuple[Value, ...]]) -> list[Value]:
+        values, good = zip(*(fast(b, *row) for row in rows), strict=True)
+        return either(b, every(b, good), lambda: values, lambda: [ROWS[name].emit(b, "f32", *row) for row in rows])
+
+    def emit(b: ir.IRBuilder, rows: Sequence[tuple[Value, ...]]) -> list[Value]:
+        return [value for k in range(0, len(rows), TOGETHER) for value in some(b, rows[k : k + TOGETHER])]
+
+    return emit
+
+
+LANES = {("div", "f32"): _together("div", _quotient), ("sqrt", "f32"): _together("sqrt", _root)}
+"""(primitive, dtype) -> emitter for several lanes: (builder, arguments of each lane) -> lanes."""

@@ -1,0 +1,360 @@
+"""The vocabulary of CUDA kernel text: a name in, a numba.cuda intrinsic (or type) out.
+
+A value is a scalar or a tuple of lanes, group after group (lane `g*L + j` is element j of group g). Lane k of a value
+with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The names:
+
+    add(x, y) ...             a primitive on each lane (`compile.primitives.py`); keywords as `and_`, `or_`, `not_`
+    prefer_argmax(x, i, y, j) whether candidate (y, j) replaces (x, i); prefer_argmin
+    f32_from_i64(x)           a conversion
+    f32_bits_i32(x)           the float32 with the bits of an int32
+    f32(x), i64(x), b1(x)     a constant, or an index as that integer
+    lo(x), hi(x)              the first and the second half of the lanes
+    repeat_8(x)               8 lanes of x
+    window_4x2_1(x, y, z, w)  groups of 4 elements, each from its 1st of x and y, of z and w (0th: of x, of z)
+    lanes_4x2(i, gs, ls)      int64 lanes `i + g*gs + j*ls`, 2 groups of 4
+    below_4x2(i, gs, ls, n)   which of those lanes are below n
+    load_f32_4x2(p, i, gs, ls), store_f32_4x2(p, i, gs, ls, x)     elements `p[i + g*gs + j*ls]`
+    loadv_f32_4x2(p, i, gs), storev_f32_4x2(p, i, gs, x)           the same for ls = 1, aligned: one vector a group
+    gather_f32_4x2(p, i, gs, ls, o), gatherv_f32_4x2(p, i, gs, o)  elements `p[i + g*gs + j*ls + o]`, each lane its o
+    report(p, x, c)           one of the int64 x for which c holds is stored to p, if any
+    ..._if(..., mask)         only the lanes of a mask (others are zero, or are not stored)
+    c64re, c64im              as dtypes of loads: the parts of complex elements; stores of c64 take (re, im)
+    shared_f32_512()          512 elements of shared memory, other ones for each call in the text
+    sload_f32_4(s, i), sstore_f32_4(s, i, x)                       4 consecutive elements of it
+    fold_add_1(x)             the halves of the lanes added until 1 is left; so for other primitives
+    sget_f32_4x2(s, i, gs, ls), sput_f32_4x2(s, i, gs, ls, x)      elements `i + g*gs + j*ls` of it
+    shuffle_xor(x, o)         x of the lane of the warp whose number differs in the bits of o
+    shuffle_up(x, o), shuffle_idx(x, l)    x of the lane o before (its own where there is none), of lane l
+    match_8(x)                the lanes of the warp with the same lowest 8 bits of a u32, as bits
+    ballot(c), sync_warp()    the lanes of the warp for which c holds, as bits; a barrier of the warp
+    sadd_u32(s, i, x), gadd_u64(p, i, x), gmax_i64(p, i, x)   what shared or global element i was before x was added
+    peek_u64(p, i), post_u64(p, i, x)      read, write a word that blocks share
+    warp_add(x, n)            the sum over each n neighbouring threads of a warp (n a power of two); so for others
+    tid_x() bid_x() bdim_x() tid_y() ...  barrier()
+    array_f32_2(p, n, m)      the array of numba.cuda's at address p, of n rows of m
+    part_0_2(t)               the first of 2 equal parts of a tuple's items
+    user_f_1a2b(x, y), user_f_1a2b_if(x, y, mask)                  a user's function on each lane: see
+    `user_functions.py` udiv(a, b)  urem(a, b)  least(a, b)                            for indices, which are not
+    negative
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from llvmlite import ir
+
+from .lanes import (
+    NUMBA,
+    SHORT,
+    Codegen,
+    call_register,
+    count_of,
+    element_of,
+    intrinsic_of,
+    lanes_type,
+    numbers,
+    same_width,
+    types,
+)
+from .loads_and_stores import gather, load, report, shared, shared_get, shared_load, shared_put, shared_store, store
+from .primitives import I32, LLVM, PREFER, ROWS, Row, Value, call, convert
+from .rounded_division import LANES
+from .warp_and_atomics import atomic, ballot, exchange, match, peek, post, shuffle, sync_warp
+
+
+def _spread(count: int, lanes: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
+    return (tuple(v[k % len(v)] for v in lanes) for k in range(count))
+
+
+def _primitive(name: str, row: Row, fastmath: bool) -> Any:
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        count, element = max(map(count_of, argtypes)), element_of(argtypes[-1])
+        dtype = SHORT[element]
+        together = None if fastmath or count == 1 else LANES.get((name, dtype))
+
+        def generate(b: ir.IRBuilder, *lanes: Sequence[Value]) -> Sequence[Value]:
+            rows = list(_spread(count, lanes))
+            return [row.emit(b, dtype, *args) for args in rows] if together is None else together(b, rows)
+
+        return lanes_type(NUMBA[row.result] if row.result else element, count), generate
+
+    return intrinsic_of(name, row.arity, rule)
+
+
+def _preference(name: str) -> Any:
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        count, dtype = max(map(count_of, argtypes)), SHORT[element_of(argtypes[0])]
+
+        def generate(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
+            return [PREFER[name](b, dtype, *args) for args in _spread(count, lanes)]
+
+        return lanes_type(types.boolean, count), generate
+
+    return intrinsic_of(name, 4, rule)
+
+
+def _conversion(name: str, target: str, source: str) -> Any:
+    def rule(t: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
+            return [convert(b, x, source, target) for x in lanes]
+
+        return lanes_type(NUMBA[target], count_of(t)), generate
+
+    return intrinsic_of(name, 1, rule)
+
+
+def _bitcast(name: str, target: str, source: str) -> Any:
+    def rule(t: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
+            return [b.bitcast(x, LLVM[target]) for x in lanes]
+
+        return lanes_type(NUMBA[target], count_of(t)), generate
+
+    return intrinsic_of(name, 1, rule)
+
+
+def _half(name: str) -> Any:
+    def rule(t: Any) -> tuple[Any, Codegen]:
+        half = count_of(t) // 2
+
+        def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
+            return lanes[:half] if name == "lo" else lanes[half:]
+
+        return lanes_type(element_of(t), half), generate
+
+    return intrinsic_of(name, 1, rule)
+
+
+def _repeat(name: str, count: str) -> Any:
+    def rule(t: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
+            return [lanes[k % len(lanes)] for k in range(int(count))]
+
+        return lanes_type(element_of(t), int(count)), generate
+
+    return intrinsic_of(name, 1, rule)
+
+
+def _window(name: str, length: str, groups: str, first: str) -> Any:
+    """Groups of consecutive elements: each begins in one value, and ends in the next if not at its element 0."""
+    size, skip = int(length), int(first)
+    values = 1 + (skip > 0)
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
+            joined = [[x for part in lanes[k : k + values] for x in part] for k in range(0, len(lanes), values)]
+            return [x for row in joined for x in row[skip : skip + size]]
+
+        return lanes_type(element_of(argtypes[0]), size * int(groups)), generate
+
+    return intrinsic_of(name, int(groups) * values, rule)
+
+
+def _lane_numbers(name: str, length: str, groups: str) -> Any:
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, first: Any, gs: Any, ls: Any) -> list[Value]:
+            rows = numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
+            return [same_width(b, i, ir.Constant(LLVM["i64"], 0))[0] for row in rows for i in row]
+
+        return lanes_type(types.int64, int(length) * int(groups)), generate
+
+    return intrinsic_of(name, 3, rule)
+
+
+def _below(name: str, length: str, groups: str) -> Any:
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, first: Any, gs: Any, ls: Any, n: Any) -> list[Value]:
+            rows = numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
+            return [b.icmp_signed("<", *same_width(b, i, n[0])) for row in rows for i in row]
+
+        return lanes_type(types.boolean, int(length) * int(groups)), generate
+
+    return intrinsic_of(name, 4, rule)
+
+
+def _fold(name: str, op: str, until: str) -> Any:
+    """Combine the halves of the lanes until `until` are left."""
+
+    def rule(t: Any) -> tuple[Any, Codegen]:
+        dtype = SHORT[element_of(t)]
+
+        def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
+            while len(lanes) > int(until):
+                half = len(lanes) // 2
+                lanes = [ROWS[op].emit(b, dtype, x, y) for x, y in zip(lanes[:half], lanes[half:], strict=True)]
+            return lanes
+
+        return lanes_type(element_of(t), min(int(until), count_of(t))), generate
+
+    return intrinsic_of(name, 1, rule)
+
+
+def _warp(name: str, op: str) -> Any:
+    """Butterflies over the first `among` lanes (a power of two) of each aligned run of as many lanes."""
+
+    def rule(t: Any, among: Any) -> tuple[Any, Codegen]:
+        dtype = SHORT[element_of(t)]
+
+        def generate(b: ir.IRBuilder, lanes: Sequence[Value], among: Sequence[Value]) -> list[Value]:
+            (x,) = lanes
+            for offset in (16, 8, 4, 2, 1):
+                joined = ROWS[op].emit(b, dtype, x, exchange(b, "bfly", x, ir.Constant(I32, offset)))
+                x = b.select(b.icmp_signed(">", among[0], ir.Constant(among[0].type, offset)), joined, x)
+            return [x]
+
+        return element_of(t), generate
+
+    return intrinsic_of(name, 2, rule)
+
+
+def _register(name: str, special: str) -> Any:
+    def rule() -> tuple[Any, Codegen]:
+        return types.int32, lambda b: [call_register(b, special)]
+
+    return intrinsic_of(name, 0, rule)
+
+
+def _barrier(name: str) -> Any:
+    def rule() -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder) -> list[Value]:
+            call(b, "llvm.nvvm.barrier0", ir.VoidType())
+            return []
+
+        return types.void, generate
+
+    return intrinsic_of(name, 0, rule)
+
+
+def _part(name: str, number: str, among: str) -> Any:
+    def rule(t: Any) -> tuple[Any, Codegen]:
+        kinds = list(t) if isinstance(t, types.BaseTuple) else [t]
+        count = len(kinds) // int(among)
+        first = int(number) * count
+
+        def generate(b: ir.IRBuilder, items: Sequence[Value]) -> Sequence[Value]:
+            return items[first : first + count]
+
+        return lanes_type(kinds[first], count), generate
+
+    return intrinsic_of(name, 1, rule)
+
+
+def _array(name: str, dtype: str, ndim: str) -> Any:
+    """A C-contiguous array of numba.cuda's from an address and its lengths."""
+    halves = {"f16": types.float16, "c64": types.complex64, "c128": types.complex128}
+    kind = types.Array(halves.get(dtype) or NUMBA[dtype], int(ndim), "C")
+
+    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate(context: Any, b: ir.IRBuilder, address: Any, *lengths: Any) -> list[Value]:
+            array = context.make_array(kind)(context, b)
+            itemsize = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+            strides = [ir.Constant(LLVM["i64"], itemsize)]
+            for (n,) in lengths[:0:-1]:
+                strides.insert(0, b.mul(n, strides[0]))
+            items = {"shape": [n for (n,) in lengths], "strides": strides[: len(lengths)]}
+            count = ir.Constant(LLVM["i64"], 1)
+            for (n,) in lengths:
+                count = b.mul(count, n)
+            for field, values in items.items():
+                setattr(array, field, _packed(b, values))
+            array.data = b.inttoptr(address[0], array.data.type)
+            array.itemsize, array.nitems = ir.Constant(LLVM["i64"], itemsize), count
+            array.meminfo = ir.Constant(array.meminfo.type, None)
+            array.parent = ir.Constant(array.parent.type, None)
+            return [array._getvalue()]
+
+        return kind, generate
+
+    return intrinsic_of(name, 1 + int(ndim), rule, in_context=True)
+
+
+def _packed(b: ir.IRBuilder, values: Sequence[Value]) -> Value:
+    result = ir.Constant(ir.ArrayType(LLVM["i64"], len(values)), ir.Undefined)
+    for k, value in enumerate(values):
+        result = b.insert_value(result, value, k)
+    return result
+
+
+def _index_op(name: str) -> Any:
+    methods = {
+        "udiv": lambda b, x, y: b.udiv(x, y),
+        "urem": lambda b, x, y: b.urem(x, y),
+        "least": lambda b, x, y: b.select(b.icmp_signed("<", x, y), x, y),
+    }
+
+    def rule(x: Any, y: Any) -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder, x: Sequence[Value], y: Sequence[Value]) -> list[Value]:
+            return [methods[name](b, *same_width(b, x[0], y[0]))]
+
+        wide = types.int64 in (element_of(x), element_of(y))
+        return types.int64 if wide else types.int32, generate
+
+    return intrinsic_of(name, 2, rule)
+
+
+_DTYPE = "(b1|[iu](?:8|16|32|64)|f(?:16|32|64)|bf16)"
+_CELL = "(b1|[iu](?:8|16|32|64)|f(?:16|32|64)|bf16|c(?:64|128)(?:re|im)?)"
+_PATTERNS = tuple(
+    (re.compile(pattern), make)
+    for pattern, make in (
+        (f"{_DTYPE}_from_{_DTYPE}", _conversion),
+        (f"{_DTYPE}_bits_{_DTYPE}", _bitcast),
+        (r"window_(\d+)x(\d+)_(\d+)", _window),
+        (r"lanes_(\d+)x(\d+)", _lane_numbers),
+        (r"below_(\d+)x(\d+)", _below),
+        (rf"load(v?)_{_CELL}_(\d+)x(\d+)(_if)?", load),
+        (rf"gather(v?)_{_CELL}_(\d+)x(\d+)(_if)?", gather),
+        ("report", report),
+        (rf"store(v?)_{_CELL}_(\d+)x(\d+)(_if)?", store),
+        (rf"shared_{_DTYPE}_(\d+)", shared),
+        (rf"sload_{_DTYPE}_(\d+)", shared_load),
+        (rf"sstore_{_DTYPE}_(\d+)", shared_store),
+        (rf"sget_{_DTYPE}_(\d+)x(\d+)", shared_get),
+        (rf"sput_{_DTYPE}_(\d+)x(\d+)", shared_put),
+        (r"part_(\d+)_(\d+)", _part),
+        (rf"array_{_CELL}_(\d+)", _array),
+        ("lo|hi", _half),
+        (r"repeat_(\d+)", _repeat),
+        (r"fold_(\w+?)_(\d+)", _fold),
+        (r"warp_(\w+)", _warp),
+        ("shuffle_(xor|up|idx)", shuffle),
+        (r"match_(\d+)", match),
+        ("ballot", ballot),
+        ("sync_warp", sync_warp),
+        ("(s|g)(add|max)_([iu](?:32|64))", atomic),
+        ("peek_u64", peek),
+        ("post_u64", post),
+        ("barrier", _barrier),
+        ("udiv|urem|least", _index_op),
+        ("prefer_(?:argmax|argmin)", _preference),
+    )
+)
+_REGISTERS = {
+    f"{name}_{axis}": f"{special}.{axis}"
+    for name, special in (("tid", "tid"), ("bid", "ctaid"), ("bdim", "ntid"))
+    for axis in "xyz"
+}
+_CONSTANTS = {"inf": float("inf"), "nan": float("nan")}
+
+
+@cache
+def resolve(name: str, fastmath: bool = False) -> Any:
+    """What `name` stands for in kernel text. Raises KeyError for a name outside the vocabulary.
+
+    fastmath: leave all roundings to the compiler."""
+    if name in ROWS:
+        return _primitive(name, ROWS[name], fastmath)
+    if name in NUMBA:
+        return NUMBA[name]
+    if name in _CONSTANTS:
+        return _CONSTANTS[name]
+    if name in _REGISTERS:
+        return _register(name, _REGISTERS[name])
+    for pattern, make in _PATTERNS:
+        if match := pattern.fullmatch(name):
+            return make(name, *match.groups())
+    raise KeyError(name)

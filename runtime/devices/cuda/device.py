@@ -1,0 +1,379 @@
+"""The CUDA device: plans in, their steps run on an NVIDIA GPU's streams, events out."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+
+from ...core.errors import CompileError, DeviceLost, LaunchError, OutOfMemory
+from ...core.profile import Recorder
+from ...program.control_flow import kernels_of
+from ...program.device import Device
+from ...program.gpu_properties import GpuProperties
+from ...program.plan import Plan
+from ...program.program import Kernel, Task, bodies_of
+from .compile.compile import cubins, versions
+from .driver.context import Context, DeviceNotFound
+from .driver.driver import CAPTURE_RELAXED, SUCCESS
+from .driver.events import CudaEvent, EventPool, is_lost
+from .driver.streams import LEGACY, Captures, CudaStream
+from .executable import CUDAExecutable
+from .graphs.instances import Graphs
+from .graphs.replay import Replay, replayable, worth_replay
+from .libraries.steps import Blas, native_step
+from .memory.pinned import Pinned
+from .memory.pool import DevicePool
+from .memory.transfer import Transfers
+from .modules.launch import KernelStep, in_one_block
+from .modules.modules import Loaded, Modules
+from .profile import Marks
+from .timing import Clock
+
+STREAMS_WAY, REPLAY_WAY = "streams", "replay"
+RECENT, SHOWN = 16, 8  # calls that a lost device can name, and steps that it does
+STREAMS = 8  # that calls rotate over; a wider plan adds more
+
+
+class CUDADevice(Device):
+    """GPU number `index`. All methods may be called from any thread. Raises DeviceNotFound.
+
+    context: what stands between the device and the hardware; tests bring their own.
+    """
+
+    kind = "cuda"
+    exchange = 2
+    measures = True
+    copies_later = True
+    foreign_streams = True
+
+    def __init__(self, index: int = 0, context: Any = None) -> None:
+        self.index = index
+        self.context = context or Context(index)
+        self.properties: GpuProperties = self.context.properties
+        self.events = EventPool(self.context, self.failure)
+        self.recent: deque[tuple[CudaEvent, tuple[str, ...]]] = deque(maxlen=RECENT)  # calls: their ends, their steps
+        self.pool = DevicePool(self._memory, self.context.release, self.context.synchronize)
+        self.allocate = self.pool.allocate  # type: ignore[method-assign]
+        self.statistics = self.pool.statistics  # type: ignore[method-assign]
+        self.blas = Blas(
+            self.pool.allocate, self.properties.memory_bytes, self.context.driver, lambda: self.new_stream(False)
+        )
+        self.is_capturing = self.context.driver.is_capturing  # type: ignore[method-assign, assignment]
+        self.graphs = Graphs(self)
+        self.captures = Captures(self)
+        self.timed_events = EventPool(self.context, self.failure, timed=True)
+        self.lost: DeviceLost | None = None
+        self.marks: Marks | None = None  # while a profile is on
+        self.modules = Modules(self.context, self._compiled, self._launched)
+        self._lock = threading.RLock()
+        self._streams: dict[bool, list[int]] = {False: [], True: []}  # by priority
+        self._urgent: set[int] = set()  # streams of callers of a high priority: what is under them has it too
+        self._numbers: dict[int, int] = {}  # of streams of low priority
+        self._objects: list[Any] = []
+        self._spare: dict[bool, list[int]] = {False: [], True: []}  # streams that callers had
+        self._handshake: CudaStream | None = None
+        self._turn = 0
+        _devices.add(self)
+        self._grow(STREAMS)
+        self.clock = Clock(self.context, self.failure, self.new_stream(False), self._working)
+        lanes = (self.new_stream(False), self.new_stream(False))
+        self._transfers = Transfers(self.context, self.events, lanes, self.failure)
+        self.pinned = Pinned(self.context)
+
+    @property
+    def identity(self) -> str:
+        """What tells this GPU, its driver, what compiles for it and its libraries from others."""
+        driver = ".".join(map(str, self.context.driver.version()))
+        return f"{self.properties}, driver {driver}, {versions('cuda-bindings', 'nvmath-python', 'nvidia-cublas')}"
+
+    # memory
+
+    @property
+    def limit(self) -> int:
+        """Bytes that the device may hold; 0: no limit."""
+        return self.pool.limit.nbytes
+
+    @limit.setter
+    def limit(self, nbytes: int) -> None:
+        self.pool.limit.own = nbytes
+
+    def upload(self, host: np.ndarray[Any, Any], memory: Any) -> CudaEvent:
+        self.context.enter()
+        return self._transfers.upload(host, memory, False)
+
+    def upload_later(self, host: np.ndarray[Any, Any], memory: Any) -> CudaEvent:
+        self.context.enter()
+        return self._transfers.upload(host, memory, True)
+
+    def download(self, memory: Any, host: np.ndarray[Any, Any]) -> None:
+        self.context.enter()
+        self._transfers.download(memory.address, host)
+
+    def read(self, memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """Device memory, already written, as a new host array."""
+        self.context.enter()
+        pinned = self.pinned.for_result(shape, dtype)
+        host = np.empty(shape, dtype) if pinned is None else pinned
+        self._transfers.download(memory.address, host, pinned is not None)
+        return host
+
+    def read_later(
+        self, memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any], after: Any
+    ) -> tuple[np.ndarray[Any, Any], CudaEvent]:
+        self.context.enter()
+        host = self.pinned.empty(shape, dtype)
+        return host, self._transfers.download_later(memory, host, after)
+
+    def pinned_empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        return self.pinned.empty(shape, dtype)
+
+    @property
+    def graph_bytes(self) -> int:
+        return self.graphs.kept_bytes()
+
+    def trim(self) -> int:
+        """Give free memory back to the driver, and unload the kernels that nothing needs; the bytes given back."""
+        self.captures.let_go()
+        with self.relaxed():
+            self.modules.trim()
+        return self.pool.trim()
+
+    def _memory(self, nbytes: int) -> Any:
+        """Memory of the driver's. Raises OutOfMemory, DeviceLost."""
+        self.context.enter()
+        try:
+            return self.context.allocate(nbytes)
+        except OutOfMemory:
+            self._check("allocating")
+            raise
+
+    # kernels and plans
+
+    @property
+    def kernels(self) -> int:
+        """How many are loaded."""
+        return self.modules.count
+
+    def load(self, kernels: Sequence[Kernel]) -> list[Loaded]:
+        """Compile or fetch from a cache what is not loaded; a kernel is as long as somebody holds it. Raises
+        CompileError."""
+        self.context.enter()
+        try:
+            return self.modules.load(kernels)
+        except CompileError:
+            self._check("loading a kernel")
+            raise
+
+    def _compiled(self, kernels: Sequence[Kernel]) -> list[bytes]:
+        return cubins(kernels, self.properties.compute_capability)
+
+    def _launched(self) -> tuple[CudaEvent, ...]:
+        """Events after all that was launched so far."""
+        return tuple(self.events.record(stream) for stream in self._working())
+
+    def step(self, task: Task) -> KernelStep:
+        """The launch of a task whose kernel may not be loaded yet."""
+        assert isinstance(task.kernel, Kernel)
+        return KernelStep(self.context.driver, task, *self.load([task.kernel]))
+
+    def prepare(self, plan: Plan, way: str = "") -> CUDAExecutable:
+        """way: one of `ways`; empty: what the model finds better."""
+        return CUDAExecutable(self, plan, way)
+
+    def ways(self, plan: Plan) -> tuple[str, ...]:
+        """How a plan can be run, what the model finds better first. Raises CompileError."""
+        loaded = self.load(kernels_of(plan))  # at once; the runners hold them then
+        if any(bodies_of(task) for task in plan.tasks):  # the host counts the turns
+            return (STREAMS_WAY,)
+        runners = [self.runner(task) for task in plan.tasks]
+        del loaded
+        if sum(not r.empty for r in runners if r is not None) < 2 or not replayable(runners, plan):
+            return (STREAMS_WAY,)  # one launch is a graph of its own, see `one_launch`
+        return (REPLAY_WAY, STREAMS_WAY) if worth_replay(plan, runners) else (STREAMS_WAY, REPLAY_WAY)
+
+    def runner(self, task: Task) -> Any:
+        """What does a task; None where only the host can."""
+        if isinstance(task.kernel, Kernel):
+            return self.step(in_one_block(task))
+        return native_step(self.context.driver, self.blas, task, self.step)
+
+    def replay_of(self, executable: CUDAExecutable, way: str) -> Replay | None:
+        """The graph form of a plan, where that is the way or, without one, pays."""
+        plan, runners = executable.plan, executable.runners
+        if way == STREAMS_WAY or not replayable(runners, plan):
+            return None
+        return Replay(self, executable) if way == REPLAY_WAY or worth_replay(plan, runners) else None
+
+    def synchronize(self) -> None:
+        """Wait for all work launched on the device; what failed raises where its arrays are read."""
+        try:
+            self.context.synchronize()
+        except Exception as error:
+            raise self._lose(str(error)) from None
+        self._transfers.let_go()
+
+    # streams
+
+    def streams_for(self, high: Sequence[bool], after: Sequence[tuple[int, Any]]) -> list[int]:
+        """Physical streams for a plan's. The first is that of the latest event to wait for, which then costs nothing;
+        else calls take turns, so that independent ones overlap."""
+        low, top = self._streams[False], self._streams[True]
+        urgent = bool(self._urgent) and any(getattr(event, "stream", 0) in self._urgent for _, event in after)
+        if len(low) < len(high):
+            self._grow(len(high))
+        count, base = len(low), self._turn
+        follows = [n for _, event in after if (n := self._numbers.get(getattr(event, "stream", 0))) is not None]
+        if follows:
+            base = follows[-1]
+        else:
+            self._turn = (base + len(high)) % count
+        if len(high) == 1 and not (high[0] or urgent):
+            return [low[base % count]]
+        return [(top if is_high or urgent else low)[(base + s) % count] for s, is_high in enumerate(high)]
+
+    def some_streams(self, count: int) -> list[int]:
+        """At most so many streams for calls that wait for nothing; others for the next who asks."""
+        low = self._streams[False]
+        first, count = self._turn, min(count, len(low))
+        self._turn = (first + count) % len(low)
+        return [low[(first + i) % len(low)] for i in range(count)]
+
+    def is_common(self, stream: int) -> bool:
+        """Whether it is one of those that calls take turns on."""
+        return stream in self._numbers
+
+    def new_stream(self, high: bool) -> int:
+        """The handle of a stream that lives as long as the device."""
+        made = self.context.stream(high)
+        self._objects.append(made)
+        return int(made.handle)
+
+    def stream(self, priority: int = 0) -> CudaStream:
+        """A stream for a caller. priority: below 0 is high."""
+        self.context.enter()
+        spare = self._spare[priority < 0]
+        handle = spare.pop() if spare else self.new_stream(priority < 0)
+        if priority < 0:
+            self._urgent.add(handle)
+        return CudaStream(self, handle, priority, own=True)
+
+    def give_stream(self, handle: int, priority: int) -> None:
+        self._spare[priority < 0].append(handle)
+
+    @property
+    def handshake(self) -> CudaStream:
+        """A stream that other libraries make wait for what they hand over, and wait for."""
+        if self._handshake is None:
+            self._handshake = CudaStream(self, self.new_stream(False))
+        return self._handshake
+
+    def foreign_stream(self, handle: int, owner: Any = None) -> CudaStream:
+        """Somebody's stream. handle: the driver's; 0 and 1 are the legacy default stream, 2 is the thread's own.
+        owner: what keeps the handle valid."""
+        return CudaStream(self, handle or LEGACY, owner=owner)
+
+    def relaxed(self) -> AbstractContextManager[None]:
+        """Within it this thread may do what a capture of somebody else's forbids."""
+        return _relaxed(self.context)
+
+    def elapsed(self, start: CudaEvent, end: CudaEvent) -> float:
+        """Milliseconds between two events of `CudaStream.record`; waits for them."""
+        self.context.enter()
+        start.wait()
+        end.wait()
+        code, found = self.context.driver.elapsed(start.handle, end.handle)
+        if code != SUCCESS:
+            raise self.failure(code, "reading the time")
+        return found / 1e3
+
+    def _working(self) -> list[int]:
+        """The streams that work is launched on."""
+        return [*self._streams[False], *self._streams[True], *self.graphs.streams()]
+
+    def _grow(self, count: int) -> None:
+        with self._lock:
+            for high, streams in self._streams.items():
+                while len(streams) < count:
+                    streams.append(self.new_stream(high))
+            self._numbers = {handle: i for i, handle in enumerate(self._streams[False])}
+
+    def profiled(self, recorder: Recorder) -> list[tuple[Any, str, Any]]:
+        """Measure steps and copies from now on; what attributes were before, to be put back."""
+        self.context.enter()
+        before = [(self, "marks", None)]
+        self.marks = Marks(recorder, self)
+        return [*before, *self.marks.copies()]
+
+    def waits(self) -> list[tuple[Any, str]]:
+        """What the host waits for the GPU with."""
+        return [(CudaEvent, "wait")]
+
+    # errors
+
+    def after_fork(self) -> None:
+        """In the child of a fork: the driver answers it nothing any more."""
+        self.lost = lost = DeviceLost(
+            f"GPU {self.index} ({self.properties.name}) cannot be used here: the process forked after its first use. "
+            "Start processes with multiprocessing's 'spawn' method, or use the GPU in the child alone"
+        )
+
+        def refuse() -> None:
+            raise lost.with_traceback(None)
+
+        self.context.enter = refuse  # type: ignore[method-assign]  # to load code would end the process
+
+    def failure(self, code: int, what: str) -> BaseException:
+        """The exception for a driver's result code other than success."""
+        words = self.context.driver.describe(code)
+        if is_lost(code) or self.lost is not None:
+            return self._lose(f"{what}: {words}")
+        return LaunchError(f"{what} failed: {words}")
+
+    def _check(self, what: str) -> None:
+        """Raises DeviceLost where that is why something else failed."""
+        code = self.context.driver.query_stream(self._streams[False][0]) if self._streams[False] else SUCCESS
+        if self.lost is not None or is_lost(code):
+            raise self.failure(code, what).with_traceback(None)
+
+    def _lose(self, why: str) -> DeviceLost:
+        if self.lost is None:
+            steps = [step for end, steps in self.recent if not end.is_known for step in steps]
+            more = f" and {len(steps) - SHOWN} more" if len(steps) > SHOWN else ""
+            self.lost = DeviceLost(
+                f"GPU {self.index} ({self.properties.name}) is lost to this process: {why}. Its arrays cannot be read; "
+                "start a new process, with KERNELGRAPH_ENGINE=sync to see which step fails"
+                + (f". It is one of {'; '.join(steps[:SHOWN])}{more}" if steps else "")
+            )
+        return self.lost
+
+
+@contextmanager
+def _relaxed(context: Any) -> Iterator[None]:
+    context.enter()
+    before = context.driver.capture_mode(CAPTURE_RELAXED)
+    try:
+        yield
+    finally:
+        context.driver.capture_mode(before)
+
+
+_devices: weakref.WeakSet[CUDADevice] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for device in _devices:
+        device.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+__all__ = ["CUDADevice", "DeviceNotFound"]

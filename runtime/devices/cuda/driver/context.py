@@ -1,0 +1,127 @@
+"""One GPU: its properties, streams, events and raw memory through cuda-core, and its kernels. Everything here is the
+slow path.
+
+The only file of the device, besides `compile.compile.py`, that knows cuda-core.
+"""
+
+from __future__ import annotations
+
+import threading
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+from ....core.errors import CompileError, KernelGraphError, OutOfMemory
+from ....engine.engine import cores
+from .driver import Driver
+from .early_start import begin, gpu_properties
+
+INSTALL = 'pip install "kernelgraph[cuda]"'
+OLDEST_DRIVER = (12, 0)
+
+
+class DeviceNotFound(KernelGraphError, RuntimeError):
+    """There is no such GPU, or what it takes to use it is missing; the message says which, and what to do."""
+
+
+class Context:
+    """GPU number `index`. Raises DeviceNotFound, saying what is missing."""
+
+    def __init__(self, index: int) -> None:
+        try:
+            self.driver = Driver()
+        except OSError as error:
+            raise DeviceNotFound(f"no NVIDIA driver was found ({error}); install one, or write device='cpu'") from None
+        except AttributeError as error:
+            raise DeviceNotFound(f"the NVIDIA driver is too old ({error}); install one for CUDA 12 or newer") from None
+        if self.driver.version() < OLDEST_DRIVER:
+            had, need = (".".join(map(str, v)) for v in (self.driver.version(), OLDEST_DRIVER))
+            raise DeviceNotFound(f"the NVIDIA driver is for CUDA {had}; kernelgraph needs one for {need} or newer")
+        starting = begin(index)
+        try:
+            self.core: Any = import_module("cuda.core")
+        except ImportError as error:
+            raise DeviceNotFound(f"cuda-core is missing ({error}); run {INSTALL}") from None
+        starting.join()
+        try:
+            self._device = self.core.Device(index)
+            self._device.set_current()
+        except Exception as error:
+            raise DeviceNotFound(f"GPU {index} cannot be used: {error}") from None
+        self._ready = threading.local()
+        self._ready.yes = True
+        self._memory = self._device.memory_resource
+        self._side = self.stream(False)  # where memory is allocated
+        found = gpu_properties(index)
+        if found is None:
+            raise DeviceNotFound(f"GPU {index} cannot be used: the driver does not know it")
+        self.properties = found
+
+    def enter(self) -> None:
+        """Make the GPU current in the calling thread."""
+        if not getattr(self._ready, "yes", False):
+            self._device.set_current()
+            self._ready.yes = True
+
+    def stream(self, high: bool) -> Any:
+        """A new stream (cuda-core's object; `int(stream.handle)` is the driver's). high: of a high priority."""
+        return self._device.create_stream(options=self.core.StreamOptions(priority=-1 if high else 0))
+
+    def event(self) -> Any:
+        """A new event without timing."""
+        return self._device.create_event()
+
+    def timed_event(self) -> Any:
+        """A new event that tells the time."""
+        code, handle = self.driver.create_event(0)
+        if code:
+            raise KernelGraphError(f"no event: {self.driver.describe(code)}")
+        return SimpleNamespace(handle=handle)
+
+    def kernel(self, cubin: bytes, name: str) -> tuple[int, int]:
+        """The library that a cubin becomes, loaded, and the handle of its kernel. Raises CompileError."""
+        code, library = self.driver.load_library(cubin)
+        function = 0
+        if not code:
+            code, function = self.driver.function_of(library, name)
+            if code:
+                self.driver.unload_library(library)
+        if code:
+            raise CompileError(f"the driver cannot load kernel {name}: {self.driver.describe(code)}", name)
+        return library, function
+
+    def unload(self, library: int) -> int:
+        """Result code; nothing uses the library any more."""
+        return int(self.driver.unload_library(library))
+
+    def allocate(self, nbytes: int) -> Any:
+        """Memory (`int(memory.handle)` is its address) that every stream may use at once. Raises OutOfMemory."""
+        self.enter()
+        try:
+            buffer = self._memory.allocate(nbytes, stream=self._side)
+            self._side.sync()
+        except Exception as error:
+            raise OutOfMemory(f"no {nbytes} bytes on {self.properties.name}: {error}") from None
+        return buffer
+
+    def release(self, buffer: Any) -> None:
+        """Give back memory that no launched work needs."""
+        self.enter()
+        buffer.close(self._side)
+
+    @property
+    def copy_threads(self) -> int:
+        """How many threads help with large copies."""
+        return min(12, cores() - 1)
+
+    def pinned(self, nbytes: int) -> Any:
+        """Page-locked host memory; `int(memory.handle)` is its address."""
+        self.enter()
+        try:
+            return self.core.LegacyPinnedMemoryResource().allocate(nbytes)
+        except Exception as error:
+            raise OutOfMemory(f"no {nbytes} bytes of page-locked memory: {error}") from None
+
+    def synchronize(self) -> None:
+        self.enter()
+        self._device.sync()

@@ -1,0 +1,240 @@
+"""The driver calls of the hot path: handles and addresses in as integers, result codes out.
+
+They go through `native_calls`, or where that is not to be had through ctypes, which costs the host 0.3 us more a call.
+
+What happens once (contexts, streams) goes through cuda-core; see `driver.context.py`. Graphs are captured, and kernels
+loaded and unloaded: the functions for that are here too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from ctypes import addressof, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from typing import Any
+
+from .native_calls import native
+
+SUCCESS, OUT_OF_MEMORY, NOT_READY = 0, 2, 600
+CAPTURING = 1
+IF, WHILE = 0, 1  # kinds of conditional nodes
+CONDITIONALS = (12, 4)  # the first CUDA version whose driver nests conditional nodes
+NO_DESTRUCTOR_SYNC = MOVE = 1
+MEMORY_TYPE, HOST_MEMORY = 2, 1
+CAPTURE_RELAXED = 2  # a capture that forbids other threads nothing
+LOST = frozenset({214, 219, 220, 700, 702, 709, 710, 713, 714, 715, 716, 717, 718, 719})  # the context is unusable
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig of cuda.h."""
+
+    _fields_ = (
+        *((name, c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared_bytes")),
+        ("stream", c_void_p),
+        ("attributes", c_void_p),
+        ("attribute_count", c_uint),
+    )
+
+
+class KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2 of cuda.h."""
+
+    _fields_ = (
+        ("function", c_void_p),
+        *((name, c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared_bytes")),
+        *((name, c_void_p) for name in ("parameters", "extra", "kernel", "context")),
+    )
+
+
+class ConditionalNode(ctypes.Structure):
+    """CUgraphNodeParams of cuda.h, of a conditional node: its union is 29 words."""
+
+    _fields_ = (
+        *(("type", c_int), ("reserved", c_int * 3), ("handle", c_ulonglong), ("kind", c_int), ("size", c_uint)),
+        *(("bodies", ctypes.POINTER(c_void_p)), ("context", c_void_p), ("rest", c_ulonglong * 26)),
+    )
+    TYPE = 13
+
+
+class Driver:
+    """libcuda. Raises OSError where there is none."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        self._library = library
+
+        def function(name: str, *parameters: Any) -> Any:
+            found = getattr(library, name)
+            found.argtypes, found.restype = parameters, c_int
+            return found
+
+        def quick(name: str, *parameters: Any, long: bool = True) -> Any:
+            """long: other Python threads run during the call."""
+            found = function(name, *parameters)
+            return found if calls is None else calls.function(found, long)
+
+        calls = native()
+        self.launch = quick("cuLaunchKernelEx", c_void_p, c_void_p, c_void_p, c_void_p)  # config, kernel, parameters
+        self.record = quick("cuEventRecord", c_void_p, c_void_p, long=False)  # event, stream
+        self.wait = quick("cuStreamWaitEvent", c_void_p, c_void_p, c_uint)  # stream, event, 0
+        self.query = quick("cuEventQuery", c_void_p, long=False)
+        self.synchronize_event = quick("cuEventSynchronize", c_void_p)
+        self.synchronize_stream = quick("cuStreamSynchronize", c_void_p)
+        self.query_stream = quick("cuStreamQuery", c_void_p, long=False)
+        asked = function("cuStreamIsCapturing", c_void_p, c_void_p)
+        self.is_capturing = calls.question(asked) if calls else _question(asked)  # stream -> 0 for no; or a result code
+        self.to_device = quick("cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)  # to, from, n, stream
+        self.to_host = quick("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
+        self.on_device = quick("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
+        self.begin_capture = quick("cuStreamBeginCapture_v2", c_void_p, c_int)  # stream, mode
+        self.launch_graph = quick("cuGraphLaunch", c_void_p, c_void_p)  # executable graph, stream
+        self.update_kernel = quick("cuGraphExecKernelNodeSetParams_v2", c_void_p, c_void_p, c_void_p, long=False)
+        self.update_event = quick("cuGraphExecEventRecordNodeSetEvent", c_void_p, c_void_p, c_void_p, long=False)
+        self.destroy_executable = quick("cuGraphExecDestroy", c_void_p)
+        self.destroy_graph = quick("cuGraphDestroy", c_void_p)
+        self._user_object = function("cuUserObjectCreate", *(c_void_p,) * 3, c_uint, c_uint)
+        self._retain = function("cuGraphRetainUserObject", c_void_p, c_void_p, c_uint, c_uint)
+        self._exchange_mode = function("cuThreadExchangeStreamCaptureMode", c_void_p)
+        self._pointer_attributes = function("cuPointerGetAttributes", c_uint, *(c_void_p,) * 3)
+        self._end_capture = function("cuStreamEndCapture", c_void_p, c_void_p)
+        self._capture_info = function("cuStreamGetCaptureInfo_v2", c_void_p, *(c_void_p,) * 5)
+        self._instantiate = function("cuGraphInstantiateWithFlags", c_void_p, c_void_p, c_ulonglong)
+        self._add_event = function("cuGraphAddEventRecordNode", c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
+        self._create_event = function("cuEventCreate", c_void_p, c_uint)
+        self._load_library = function("cuLibraryLoadData", *(c_void_p,) * 4, c_uint, c_void_p, c_void_p, c_uint)
+        self._kernel_of = function("cuLibraryGetKernel", c_void_p, c_void_p, c_char_p)
+        self._function_of = function("cuKernelGetFunction", c_void_p, c_void_p)
+        self.unload_library = function("cuLibraryUnload", c_void_p)
+        self._elapsed = function("cuEventElapsedTime", c_void_p, c_void_p, c_void_p)
+        self._name = function("cuGetErrorName", c_int, c_void_p)
+        self._text = function("cuGetErrorString", c_int, c_void_p)
+        self._version = function("cuDriverGetVersion", c_void_p)
+        self.conditionals = self.version() >= CONDITIONALS
+        if self.conditionals:
+            self._handle = function("cuGraphConditionalHandleCreate", c_void_p, c_void_p, c_void_p, c_uint, c_uint)
+            self._add_node = function("cuGraphAddNode", c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
+            self._follow = function("cuStreamUpdateCaptureDependencies", c_void_p, c_void_p, c_size_t, c_uint)
+            self._capture_into = function("cuStreamBeginCaptureToGraph", *(c_void_p,) * 4, c_size_t, c_int)
+            self._context = function("cuCtxGetCurrent", c_void_p)
+
+    def address(self, name: str) -> int:
+        """Where the driver's function of this name is."""
+        return ctypes.cast(getattr(self._library, name), c_void_p).value or 0
+
+    def end_capture(self, stream: int) -> tuple[int, int]:
+        """Result code and graph."""
+        graph = c_void_p()
+        return self._end_capture(stream, byref(graph)), graph.value or 0
+
+    def captured_node(self, stream: int) -> tuple[int, int]:
+        """Result code and the node that was captured last on a stream."""
+        status, number, graph, count = c_int(), c_ulonglong(), c_void_p(), c_size_t()
+        nodes = c_void_p()
+        code = self._capture_info(stream, *(byref(x) for x in (status, number, graph, nodes, count)))
+        if code != SUCCESS or count.value != 1 or not nodes.value:
+            return code or NOT_READY, 0
+        return SUCCESS, c_void_p.from_address(nodes.value).value or 0
+
+    def captures(self, stream: int) -> tuple[int, int]:
+        """Result code and the graph that a stream is captured into; 0 for none."""
+        status, number, graph = c_int(), c_ulonglong(), c_void_p()
+        code = self._capture_info(stream, byref(status), byref(number), byref(graph), None, None)
+        return code, (graph.value or 0) if code == SUCCESS and status.value == CAPTURING else 0
+
+    def capture_into(self, stream: int, graph: int) -> int:
+        """Begin a capture that adds to a graph."""
+        return int(self._capture_into(stream, graph, None, None, 0, CAPTURE_RELAXED))
+
+    def conditional_handle(self, stream: int) -> tuple[int, int]:
+        """Result code and what the condition of a node of the captured graph is set by; 0 at each launch."""
+        code, graph = self.captures(stream)
+        context, made = c_void_p(), c_ulonglong()
+        code = code or self._context(byref(context))
+        return code or self._handle(byref(made), graph, context, 0, 1), made.value
+
+    def add_conditional(self, stream: int, handle: int, kind: int) -> tuple[int, int]:
+        """Result code and the graph to be filled of a node that comes next on a captured stream. kind: IF, WHILE."""
+        status, number, graph, count = c_int(), c_ulonglong(), c_void_p(), c_size_t()
+        nodes, context, made = c_void_p(), c_void_p(), c_void_p()
+        code = self._capture_info(stream, *(byref(x) for x in (status, number, graph, nodes, count)))
+        code = code or self._context(byref(context))
+        given = ConditionalNode(type=ConditionalNode.TYPE, handle=handle, kind=kind, size=1, context=context.value)
+        code = code or self._add_node(byref(made), graph, nodes, count, byref(given))
+        if code or (code := self._follow(stream, byref(made), 1, 1)):
+            return int(code), 0
+        return SUCCESS, given.bodies[0] or 0
+
+    def capture_mode(self, mode: int) -> int:
+        """What this thread may do while somebody captures; the mode before."""
+        found = c_int(mode)
+        self._exchange_mode(byref(found))
+        return found.value
+
+    def tell_when_gone(self, graph: int, argument: int, function: int) -> int:
+        """Result code; `function(argument)`, of C, is called when nothing of the graph is left."""
+        made = c_void_p()
+        code = self._user_object(byref(made), argument, function, 1, NO_DESTRUCTOR_SYNC)
+        return int(code or self._retain(graph, made, 1, MOVE))
+
+    def is_pinned(self, address: int) -> bool:
+        """Whether host memory is page-locked."""
+        found, wanted = c_uint(0), c_int(MEMORY_TYPE)  # for other memory, the singular of this function fails
+        places = (c_void_p * 1)(addressof(found))
+        code = self._pointer_attributes(1, byref(wanted), byref(places), address)
+        return code == SUCCESS and found.value == HOST_MEMORY
+
+    def add_event(self, graph: int, follows: int, event: int) -> tuple[int, int]:
+        """Result code and a new node that records an event after another node."""
+        made, before = c_void_p(), c_void_p(follows)
+        return self._add_event(byref(made), graph, byref(before), 1, event), made.value or 0
+
+    def instantiate(self, graph: int) -> tuple[int, int]:
+        """Result code and executable graph."""
+        made = c_void_p()
+        return self._instantiate(byref(made), graph, 0), made.value or 0
+
+    def create_event(self, flags: int) -> tuple[int, int]:
+        """Result code and event."""
+        made = c_void_p()
+        return self._create_event(byref(made), flags), made.value or 0
+
+    def load_library(self, code: bytes) -> tuple[int, int]:
+        """Result code and the library that machine code becomes, of which the driver makes a copy."""
+        found = c_void_p()
+        return self._load_library(byref(found), code, None, None, 0, None, None, 0), found.value or 0
+
+    def function_of(self, library: int, name: str) -> tuple[int, int]:
+        """Result code and a kernel of a library as a function of the current context, which is quicker to launch."""
+        kernel, found = c_void_p(), c_void_p()
+        code = self._kernel_of(byref(kernel), library, name.encode())
+        return code or self._function_of(byref(found), kernel), found.value or 0
+
+    def elapsed(self, start: int, end: int) -> tuple[int, float]:
+        """Result code and the microseconds between two events with timing, both of which have happened."""
+        found = c_float()
+        return self._elapsed(byref(found), start, end), found.value * 1e3
+
+    def version(self) -> tuple[int, int]:
+        """The newest CUDA version that the driver knows, such as (13, 0)."""
+        found = c_int(0)
+        self._version(byref(found))
+        return found.value // 1000, found.value % 1000 // 10
+
+    def describe(self, code: int) -> str:
+        """A result code in words."""
+        words = []
+        for function in (self._name, self._text):
+            found = c_char_p()
+            if function(code, byref(found)) == SUCCESS and found.value:
+                words.append(found.value.decode())
+        return ": ".join(words) or f"CUDA error {code}"
+
+
+def _question(function: Any) -> Any:
+    """As `Native.question`, by ctypes."""
+
+    def ask(handle: int) -> int:
+        answer = c_int(0)
+        return int(function(handle, byref(answer)) or answer.value)
+
+    return ask

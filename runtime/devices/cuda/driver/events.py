@@ -1,0 +1,90 @@
+"""Events of a GPU: the moment when launched work is done, with handles that are recycled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .driver import LOST, NOT_READY, SUCCESS
+
+
+class CudaEvent:
+    """Recorded on physical stream `stream` (a handle). `error` is set where the host knows that the work failed, `done`
+    where it knows that it is over."""
+
+    __slots__ = ("_pool", "done", "error", "handle", "stream")
+    captured = False  # whether it belongs to somebody's graph
+
+    def __init__(self, pool: EventPool, handle: int, stream: int) -> None:
+        self._pool, self.handle, self.stream = pool, handle, stream
+        self.error: BaseException | None = None
+        self.done = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether somebody has seen it happen."""
+        return self.done and self.error is None
+
+    def query(self) -> bool:
+        if not self.done:
+            code = self._pool.query(self.handle)
+            if code == NOT_READY:
+                return False
+            self._over(code)
+        return True
+
+    def wait(self) -> None:
+        if not self.done and self.error is None:
+            self._over(self._pool.wait(self.handle))
+        if self.error is not None:
+            raise self.error.with_traceback(None)  # else it grows with each wait
+
+    def _over(self, code: int) -> None:
+        if code != SUCCESS and self.error is None:
+            self.error = self._pool.failure(code, "work that was launched earlier")
+        self.done = True
+
+    def __del__(self) -> None:
+        self._pool.free.append(self.handle)
+
+
+class EventPool:
+    """Handles of events. An event's handle is free when its object dies: waits that were issued keep what they need.
+
+    context: makes events and has the driver. timed: events that tell the time. failure(code, what) gives the exception
+    for a result code.
+    """
+
+    def __init__(self, context: Any, failure: Any, timed: bool = False) -> None:
+        self.free: list[int] = []
+        self.failure = failure
+        self.query = context.driver.query
+        self.wait = context.driver.synchronize_event
+        self._record = context.driver.record
+        self._make = context.timed_event if timed else context.event
+        self._objects: list[Any] = []
+
+    def take(self, stream: int, kind: type[CudaEvent] = CudaEvent) -> CudaEvent:
+        """An event that is to be recorded on the stream."""
+        try:
+            handle = self.free.pop()
+        except IndexError:
+            made = self._make()
+            self._objects.append(made)
+            handle = int(made.handle)
+        return kind(self, handle, stream)
+
+    def record(self, stream: int) -> CudaEvent:
+        """The moment when all that was put on the stream before is done."""
+        try:
+            event = CudaEvent(self, self.free.pop(), stream)
+        except IndexError:
+            event = self.take(stream)
+        code = self._record(event.handle, stream)
+        if code:
+            event.error = self.failure(code, "recording an event")
+        return event
+
+
+def is_lost(code: int) -> bool:
+    """Whether a result code means that the context cannot be used any more."""
+    return code in LOST

@@ -1,0 +1,74 @@
+"""Addresses of the driver's functions in; functions that Python calls in 0.1 us, where ctypes takes 0.4, out."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from ....codegen import llvm_jit, native_callable, word_language
+from ....core.disk_cache import digest
+from ....core.errors import CompileError
+from ....engine.words import records as native_records
+from . import words as w
+
+ENTRIES = ("call", "ask", "start", "prepare")
+_PYTHON = ("PyLong_AsUnsignedLongLong", "PyLong_FromLong", "PyEval_SaveThread", "PyEval_RestoreThread")
+
+
+class Native:
+    """The functions of `driver.words`. Raises CompileError where they cannot be built."""
+
+    def __init__(self) -> None:
+        if not native_callable.works():
+            raise CompileError("this Python has no place for them")
+        sources = [word_language.source_of(m) for m in (word_language, native_records, w)]
+        self._code = llvm_jit.build_lazily(
+            digest("cuda calls", *sources, *ENTRIES, native_records.HEAD),
+            lambda: word_language.translate([w], ENTRIES, platform.machine()),
+            "cuda_calls",
+        )
+        self._python = [_address(getattr(ctypes.pythonapi, name)) for name in _PYTHON]
+        self._prepare = self._code.function("prepare", ctypes.c_int64, ctypes.c_uint64)
+
+    def function(self, found: Any, takes_long: bool) -> Callable[..., int]:
+        """A ctypes function of at most four integers (a pointer is one) that gives a result code, as a quick one.
+
+        takes_long: the interpreter lock is given back during the call."""
+        words = [*self._python, _address(found), int(takes_long)]
+        return native_callable.builtin(self._code.functions["call"], words, (self._code, found))
+
+    def question(self, found: Any) -> Callable[[int], int]:
+        """A ctypes function of an integer and of where a 32-bit answer goes, as a quick one that gives the result code
+        or, where that is 0, the answer."""
+        words = [*self._python, _address(found)]
+        return native_callable.builtin(self._code.functions["ask"], words, (self._code, found))
+
+    def start(self, handles: dict[int, int], rows: Sequence[tuple[int, int]], held: Any) -> Callable[..., int]:
+        """f(event, *addresses): a graph of one node, launched; the result code. handles: the words of the graph's
+        record, by offset. rows: for each of the kernel's addresses which of a call's it is, and what to add to it.
+        Any thread may call it."""
+        record = (ctypes.c_uint64 * (w.ROWS // 8 + 2 * len(rows)))()
+        for offset, word in handles.items():
+            record[offset // 8] = word
+        record[w.COUNT // 8] = len(rows)
+        for i, (which, add) in enumerate(rows):
+            record[w.ROWS // 8 + 2 * i], record[w.ROWS // 8 + 2 * i + 1] = which, add
+        self._prepare(ctypes.addressof(record))
+        words = [*self._python, ctypes.addressof(record)]
+        return native_callable.builtin(self._code.functions["start"], words, (self._code, record, held))
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+@cache
+def native() -> Native | None:
+    """The process' functions, or None where they cannot be built: then ctypes serves."""
+    try:
+        return Native()
+    except (CompileError, OSError, ImportError, SyntaxError, KeyError):
+        return None

@@ -1,0 +1,119 @@
+"""Calls of the driver from Python, as functions on words: a call of any function, and a launch as a graph of one node.
+
+`word_language` makes machine code of this text; Python never runs it. What a function's `this` holds, and a graph's
+record, is said at the offsets below, in bytes.
+"""
+
+from __future__ import annotations
+
+from ....codegen.word_language import Word, load, mutex_init, mutex_lock, mutex_unlock, stack, store
+from ....engine.words.records import BYTES_AT
+
+# C functions of Python: an int to a word (all ones and an exception if it is none), a word to an int, the interpreter
+# lock given back and taken again.
+as_word = Word("{r} = call i64 {p0}(i64 {1})")
+as_int = Word("{r} = call i64 {p0}(i64 {1})")
+unlock_python = Word("{r} = call i64 {p0}()")
+lock_python = Word("call void {p0}(i64 {1})")
+# A function of the driver: parameters that it has not are ignored in their registers.
+driver = Word("{r}w = call i32 {p0}(i64 {1}, i64 {2}, i64 {3}, i64 {4})\n{r} = zext i32 {r}w to i64")
+
+# What `this` holds first: those four, then the function and whether it may take long, or the graph's record.
+AS_WORD, AS_INT, UNLOCK, RELOCK, FUNCTION, LONG = 0, 8, 16, 24, 32, 40
+GRAPH = 32
+
+# A graph of one node for one stream. BLOCK: where its kernel's addresses lie. Then, for each of those, which of the
+# addresses of a call it is and what to add to it.
+LOCK, EXECUTABLE, NODE, PARAMETERS, STREAM, UPDATE, LAUNCH, RECORD, BLOCK, COUNT = 0, *range(128, 200, 8)
+ROWS = 200
+
+
+def take(head: int, words: int, given: int, count: int) -> int:
+    """Python's ints as words. 0: one is none, and Python has been told."""
+    last = given + 8 * count
+    while given != last:
+        word = as_word(load(head + AS_WORD), load(given))
+        if word == ~0:
+            return 0
+        store(words, word)
+        words += 8
+        given += 8
+    return 1
+
+
+def call(this: int, given: int, count: int) -> int:
+    """A function for Python (METH_FASTCALL): up to four ints to the driver's function, its result code."""
+    head = this + BYTES_AT
+    words = stack(32)
+    if count > 4:
+        count = 4
+    if not take(head, words, given, count):
+        return 0
+    if load(head + LONG):
+        state = unlock_python(load(head + UNLOCK))
+        code = driver(load(head + FUNCTION), load(words), load(words + 8), load(words + 16), load(words + 24))
+        lock_python(load(head + RELOCK), state)
+    else:
+        code = driver(load(head + FUNCTION), load(words), load(words + 8), load(words + 16), load(words + 24))
+    return as_int(load(head + AS_INT), code)
+
+
+def ask(this: int, given: int, count: int) -> int:
+    """A function for Python: an int to the driver's function, which answers with a 32-bit number; its result code or,
+    where that is 0, the answer."""
+    head = this + BYTES_AT
+    words = stack(32)
+    if count > 1:
+        count = 1
+    if not take(head, words, given, count):
+        return 0
+    store(words + 8, 0)
+    code = driver(load(head + FUNCTION), load(words), words + 8, 0, 0)
+    if code == 0:
+        code = load(words + 8)
+    return as_int(load(head + AS_INT), code)
+
+
+def start(this: int, given: int, count: int) -> int:
+    """A function for Python: an event, then the addresses of a call's buffers, to the driver's result code."""
+    head = this + BYTES_AT
+    words = stack(8 * count)
+    if not take(head, words, given, count):
+        return 0
+    graph = load(head + GRAPH)
+    state = unlock_python(load(head + UNLOCK))
+    mutex_lock(graph + LOCK)
+    code = issue(graph, words)
+    mutex_unlock(graph + LOCK)
+    lock_python(load(head + RELOCK), state)
+    return as_int(load(head + AS_INT), code)
+
+
+def issue(graph: int, words: int) -> int:
+    """New addresses into the node where there are any, a launch, and the event after it."""
+    row = graph + ROWS
+    last = row + 16 * load(graph + COUNT)
+    at = load(graph + BLOCK)
+    changed = 0
+    while row != last:
+        address = load(words + 8 + 8 * load(row)) + load(row + 8)
+        if load(at) != address:
+            store(at, address)
+            changed = 1
+        at += 8
+        row += 16
+    code = 0
+    if changed:
+        code = driver(load(graph + UPDATE), load(graph + EXECUTABLE), load(graph + NODE), load(graph + PARAMETERS), 0)
+        if code:
+            store(load(graph + BLOCK), 0)  # the node has not got what lies there
+    if code == 0:
+        code = driver(load(graph + LAUNCH), load(graph + EXECUTABLE), load(graph + STREAM), 0, 0)
+    if code == 0:
+        code = driver(load(graph + RECORD), load(words), load(graph + STREAM), 0, 0)
+    return code
+
+
+def prepare(graph: int) -> int:
+    """Make the lock of a record."""
+    return mutex_init(graph + LOCK, 0)

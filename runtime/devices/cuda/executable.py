@@ -1,0 +1,252 @@
+"""A plan made ready for a GPU; each call walks its steps on streams, or replays them as one graph."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from ...core import profile
+from ...core.errors import LaunchError
+from ...core.settings import settings
+from ...engine.direct_call import Taken
+from ...interpret.error_propagation import Poison, poisoned
+from ...interpret.serial import host_call, noted
+from ...program.control_flow import kernels_of
+from ...program.device import Executable
+from ...program.plan import Launch, Plan, Record, Wait
+from ...program.plan_boundary import ENTRY, borders
+from ...program.program import bodies_of, members
+from .driver.driver import SUCCESS
+from .driver.events import CudaEvent
+from .driver.streams import CapturedEvent, captured_event
+from .graphs.host_control_flow import ControlStep
+from .graphs.one_launch import Start, direct
+from .modules.launch import HostStep, KernelStep
+from .profile import Marks
+from .timing import CudaTiming
+
+LAUNCH, RECORD, WAIT = range(3)
+
+
+class Runner(Protocol):
+    """What a step is: called with the buffers' addresses, the scalars and a stream, it gives a result code."""
+
+    empty: bool
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int: ...
+
+
+class CUDAExecutable(Executable):
+    """See `Executable` in `runtime/program/device.py`. One call is issued at a time; calls overlap on the device."""
+
+    def __init__(self, device: Any, plan: Plan, way: str = "") -> None:
+        self.plan = plan
+        self.notes: list[str] = []
+        self._device = device
+        self._lock = threading.Lock()
+        loaded = device.load(kernels_of(plan))  # at once; the runners hold them then
+        self.runners: list[Runner] = [self._runner(task) for task in plan.tasks]
+        del loaded
+        self._offsets = tuple(plan.offsets)
+        self._uses_arena = any(o is not None for o in plan.offsets)
+        kinds = {Launch: LAUNCH, Record: RECORD, Wait: WAIT}
+        self.steps: list[tuple[int, int, Any, int]] = [
+            (kinds[type(s)], s.stream, self.runners[s.task] if isinstance(s, Launch) else s.event, i)
+            for i, s in enumerate(plan.steps)
+        ]
+        self._tasks = [s.task if isinstance(s, Launch) else -1 for s in plan.steps]
+        self._touched: dict[int, list[int]] = {}  # buffer -> steps that touch it, the first of each stream
+        for i, step in enumerate(plan.steps):
+            if isinstance(step, Launch):
+                task = plan.tasks[step.task]
+                for buffer in {r.buffer for r in (*task.reads, *task.writes)}:
+                    found = self._touched.setdefault(buffer, [])
+                    if all(plan.steps[j].stream != step.stream for j in found):
+                        found.append(i)
+        self._high = tuple(s in plan.high_priority for s in range(plan.streams))
+        self._replay = device.replay_of(self, way)
+        tasks = [plan.tasks[s.task] for s in plan.steps if isinstance(s, Launch)]
+        self._told = tuple(f"{t.name} of {plan.program.name}" + (f", {t.line}" if t.line else "") for t in tasks)
+        self._roots = borders(plan).roots
+
+    def _runner(self, task: Any) -> Runner:
+        if bodies_of(task):
+            return ControlStep(self._device, task, self._runner, self.notes)
+        found: Runner | None = self._device.runner(task)
+        if found is None:
+            self.notes.append(f"{task.name}: {task.kernel.name} of these arrays runs on the host")
+            return HostStep(self._device.context.driver, task, [host_call(part) for part in members(task)])
+        return found
+
+    def addresses(self, memories: Sequence[Any], arena: Any) -> Sequence[int]:
+        """The address of every buffer."""
+        if not self._uses_arena:
+            return memories
+        return [m if o is None else (arena or 0) + o for m, o in zip(memories, self._offsets, strict=True)]
+
+    def run(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+    ) -> tuple[Any, ...]:
+        device = self._device
+        device.context.enter()
+        device.clock.runs += 1
+        if after and any([type(event) is CapturedEvent for _, event in after]):
+            with self._lock:
+                return self._captured(memories, arena, scalars, after)
+        if device.clock.end is not None:
+            after = self._following(after, device.clock.pending())
+        with self._lock:
+            if (recorder := profile.active) is not None:
+                with recorder.host("launch", self.plan.program.name):
+                    walked = self._walk(self.addresses(memories, arena), scalars, after, marks=device.marks)
+                return self._noticed(walked)
+            if self._replay is not None and settings.engine == "async":
+                replayed = self._replay.run(memories, scalars, after)
+                if replayed is not None:
+                    return self._noticed(tuple(replayed))
+            return self._noticed(self._walk(self.addresses(memories, arena), scalars, after))
+
+    def _noticed(self, events: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The device can name these steps, should it be lost before they end."""
+        if events:
+            self._device.recent.append((events[-1], self._told))
+        return events
+
+    def _captured(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+    ) -> tuple[Any, ...]:
+        """The steps as nodes of somebody's graph. What they need from outside of it is waited for on the host."""
+        inside = [(buffer, event) for buffer, event in after if type(event) is CapturedEvent]
+        for _, event in after:
+            event.wait()
+        tasks = zip(self.plan.tasks, self.runners, strict=True)
+        hosts = [t.name for t, r in tasks if isinstance(r, HostStep) or getattr(r, "waits", False)]
+        if hosts:
+            raise LaunchError(f"a graph cannot hold what runs on the host: {', '.join(hosts)}; call it outside")
+        streams = self._device.captures.streams(inside[0][1].graph, self._high)
+        self._device.captures.keep(inside[0][1].graph, [self])
+        return self._walk(self.addresses(memories, arena), scalars, inside, streams)
+
+    def direct(self, taken: Sequence[Taken]) -> Start | None:
+        """See `one_launch.direct`: for plans of one launch that needs no memory but what is taken."""
+        plan, order = self.plan, [t.buffer for t in taken]
+        launches = sum(isinstance(s, Launch) for s in plan.steps)
+        step = self.runners[0] if self._replay is None and launches == len(self.runners) == 1 else None
+        if not isinstance(step, KernelStep) or True in self._high or len(set(order)) < len(order):
+            return None
+        if not step.buffers <= set(order):
+            return None
+        return direct(self._device, step, order, plan.tasks[0].cost, self._lock, self._told)
+
+    def run_timed(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+    ) -> tuple[tuple[Any, ...], CudaTiming]:
+        """As `run`; nothing else runs on the device at that time."""
+        device = self._device
+        device.context.enter()
+        with device.clock.lock:
+            start, idle = device.clock.start(self._following(after, device.clock.pending()))
+            device.clock.end = None
+            runs = device.clock.runs
+            events = self.run(memories, arena, scalars, after if idle else self._following(after, start))
+            counts = device.clock.runs == runs + 1 and (self._replay is None or self._replay.settled)
+            return events, device.clock.stop(start, events, counts)
+
+    def _following(self, after: Sequence[tuple[int, Any]], event: Any) -> Sequence[tuple[int, Any]]:
+        """Everything also waits for an event."""
+        return after if event is None else [*after, *((buffer, event) for buffer in self._touched)]
+
+    def _walk(
+        self,
+        addresses: Sequence[int],
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Any]],
+        capturing: list[int] | None = None,
+        marks: Marks | None = None,
+    ) -> tuple[Any, ...]:
+        """Issue every step that nothing bad stops: see `error_propagation`. A stream that cannot wait for another
+        stops."""
+        device, plan = self._device, self.plan
+        driver, record = device.context.driver, device.events.record
+        poison = Poison(plan, poisoned(plan, after) if after else None)
+        entry = self._entry(after) if after else None
+        checked = settings.engine in ("sync", "chaos") and capturing is None
+        steps = self.steps if marks is None else marks.steps(self)
+        wait = self._wait if marks is None else partial(marks.waited, self._wait)
+        if capturing is None:
+            streams = device.streams_for(self._high, after)
+        else:
+            streams, record = capturing, partial(captured_event, device)
+        events: list[Any] = [None] * plan.events
+        stopped: dict[int, BaseException] = {}  # by stream of the plan
+        for kind, s, what, number in steps:
+            stream = streams[s]
+            if kind == LAUNCH:
+                if entry is not None and number in entry:
+                    for event in entry[number]:
+                        wait(driver, stopped, s, stream, event)
+                if stopped and s in stopped:
+                    poison.fail(self._tasks[number], stopped[s])
+                    continue
+                if poison and poison.stops(self._tasks[number]):
+                    continue
+                try:
+                    code, doing = what(addresses, scalars, stream), "launching"
+                    if checked and code == SUCCESS:
+                        code, doing = self._check(driver, stream), "running"
+                except Exception as raised:  # of a library
+                    poison.fail(self._tasks[number], self._noted(raised, number))
+                    continue
+                if code != SUCCESS:
+                    poison.fail(self._tasks[number], self._noted(device.failure(code, doing), number))
+            elif kind == RECORD:
+                event = events[what] = record(stream)
+                if stopped and s in stopped:
+                    event.error = stopped[s]
+            else:
+                wait(driver, stopped, s, stream, events[what])
+        results = tuple([events[e] for e in plan.completion])
+        if poison:
+            for event, error in zip(results, poison.outputs(), strict=True):
+                event.error = event.error or error
+        return results
+
+    def _entry(self, after: Sequence[tuple[int, Any]]) -> dict[int, list[Any]]:
+        """The events to wait for before a step."""
+        found: dict[int, list[Any]] = {}
+        for buffer, event in after:
+            if getattr(event, "error", None) is not None:
+                continue
+            for step in self._roots if buffer == ENTRY else self._touched.get(buffer, ()):
+                waiting = found.setdefault(step, [])
+                if event not in waiting:
+                    waiting.append(event)
+        return found
+
+    def _wait(self, driver: Any, stopped: dict[int, BaseException], s: int, stream: int, event: Any) -> None:
+        if event.error is not None:
+            stopped.setdefault(s, event.error)
+        elif isinstance(event, CudaEvent):
+            if event.stream != stream:
+                code = driver.wait(stream, event.handle, 0)
+                if code != SUCCESS:
+                    stopped.setdefault(s, self._device.failure(code, "waiting for an event"))
+        else:
+            event.wait()  # of another kind of device
+
+    def _check(self, driver: Any, stream: int) -> int:
+        """One step at a time (`sync`), or with random delays (`chaos`)."""
+        if settings.engine == "chaos":
+            time.sleep(random.random() * 1e-3)
+            return SUCCESS
+        return int(driver.synchronize_stream(stream))
+
+    def _noted(self, error: BaseException, number: int) -> BaseException:
+        """The error with the step and the user's line."""
+        step = self.plan.steps[number]
+        assert isinstance(step, Launch)
+        return noted(error, self.plan.tasks[step.task], self.plan.program.name)

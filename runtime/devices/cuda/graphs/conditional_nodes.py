@@ -1,0 +1,327 @@
+"""Loops and branches as nodes of one CUDA graph, in which the GPU decides: no turn waits for the host.
+
+A `while` is a conditional node. To enter its body costs the GPU some 4 us (measured on an H200), a launch 1 us; so the
+body holds several turns, and the kernels of all but the first look whether theirs is to run (`predicated_kernels`).
+Where a turn has steps that cannot look, such as cuBLAS's, a conditional node is around it.
+
+Flag i of a block says whether turn i runs: conditions are written there. A body of n turns, after `lead` turns before
+it, writes the flags lead + 1 to lead + n, and is entered again if the last one is true, too. In the end the first flag
+that is not true tells how many turns it was, but for whole rounds, and so where the carried values are.
+
+A loop that counts enters its node for whole rounds only, whose turns need no look, and has the turns that are left
+after it. What kernels are given of a turn's number, and of places that move on with it, they add up themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....core.errors import CompileError
+from ....interpret.control_flow import branches_of, places_of, value_of
+from ....program.control_flow import FRESH, Branch, Loop, Rotation, arguments_of
+from ....program.plan import Launch, Plan
+from ....program.program import Kernel, Pointer, Scalar, Task, bodies_of
+from ..driver.driver import IF, WHILE
+from ..libraries.steps import BatchStep, CopyStep, ManyStep, MatmulStep
+from ..modules.launch import HostStep, KernelStep
+from ..modules.predicated_kernels import (  # fmt: skip
+    FLAGS,
+    LEAVES,
+    Guard,
+    advance_task,
+    always,
+    begin_task,
+    can_look,
+    can_turn,
+    count_task,
+    first_is,
+    guarded_task,
+    leave_task,
+    true_up_to,
+)
+from ..modules.ptx_kernels import copy_task
+from .nodes import Nodes
+
+ROUND = 16  # launches of a body of several turns, at most
+MOST_LOOK = 16  # launches: of more, a conditional node around them is cheaper, should they not run
+UNROLLED = 64  # launches of turns of a known number: more become a node that counts
+LIBRARY = (MatmulStep, ManyStep, BatchStep)
+
+
+class Part:
+    """A body's steps in the order of its one stream, and how they become nodes."""
+
+    def __init__(self, device: Any, plan: Plan, runners: Sequence[Any]) -> None:
+        """runners: what does each task; `whole` of one that does a loop or branch is its `Whole`."""
+        order = [s.task for s in plan.steps if isinstance(s, Launch) and not runners[s.task].empty]
+        self.steps = [(plan.tasks[i], runners[i]) for i in order]
+        self.wholes: list[Whole] = [runner.whole for task, runner in self.steps if bodies_of(task)]
+        self.library = any(isinstance(r, LIBRARY) for _, r in self.steps) or any(w.library for w in self.wholes)
+        self.looks = len(self.steps) <= MOST_LOOK and all(_looks(task, runner) for task, runner in self.steps)
+        self._device, self._numbers = device, len(plan.program.scalars)
+        self._looking: list[Any] = []
+        self._turned: list[tuple[int, ...]] = [()] * len(self.steps)
+
+    def refusal(self) -> str | None:
+        """Why it cannot be part of a graph."""
+        for task, runner in self.steps:
+            if bodies_of(task):
+                if runner.whole.refusal is not None:
+                    return str(runner.whole.refusal)
+            elif not isinstance(runner, (KernelStep, CopyStep, *LIBRARY)):
+                why = (
+                    "waits for the host"
+                    if isinstance(runner, HostStep)
+                    else "is of a library that keeps memory of its own"
+                )
+                return f"{task.name} {why}"
+        return None
+
+    def load(self, moved: dict[int, int] | None = None) -> None:
+        """Have the kernels compiled that look. moved: of a loop that counts, what buffers move on by at a turn. Raises
+        CompileError."""
+        if moved is not None:
+            self._turned = [_changes(task, moved) for task, _ in self.steps]
+        if self.looks:
+            tasks = [self._look(i, task, runner) for i, (task, runner) in enumerate(self.steps)]
+            self._device.load([task.kernel for task in tasks if task is not None])  # at once
+            self._looking = [self._device.step(task) if task is not None else None for task in tasks]
+
+    @property
+    def turned(self) -> bool:
+        """Whether some kernel adds up what changes by a turn."""
+        return any(any(moves) for moves in self._turned)
+
+    def _look(self, number: int, task: Task, runner: Any) -> Task | None:
+        if bodies_of(task):
+            return None
+        own = copy_task([runner.row], self._device.properties) if isinstance(runner, CopyStep) else task
+        return guarded_task(own, self._numbers, self._turned[number])
+
+    def add(
+        self, nodes: Nodes, addresses: Sequence[int], numbers: Sequence[Any], guard: Guard | None, flags: int = 0
+    ) -> None:
+        """guard: what has to hold for it to run, if that is not known. flags: the block of a loop that counts."""
+        if guard is not None and not self.looks:
+            with nodes.only(IF, guard):
+                self.add(nodes, addresses, numbers, None, flags)
+            return
+        for i, (task, runner) in enumerate(self.steps):
+            looks = guard or (always(flags) if flags and any(self._turned[i]) else None)
+            if bodies_of(task):
+                runner.whole.add(nodes, addresses, numbers, guard)
+            elif looks is None:
+                nodes.run(runner, addresses, numbers)
+            else:
+                nodes.run(self._looking[i], addresses, [*numbers, *looks.words])
+
+
+def _looks(task: Task, runner: Any) -> bool:
+    if bodies_of(task):
+        return not runner.whole.counted or all(part.looks for part in runner.whole.parts)
+    return isinstance(runner, CopyStep) or (isinstance(task.kernel, Kernel) and can_look(task.kernel))
+
+
+def _changes(task: Task, moved: dict[int, int]) -> tuple[int, ...]:
+    """What each argument changes by at a turn."""
+    return tuple(
+        moved.get(a.buffer, 0) if isinstance(a, Pointer) else int(isinstance(a, Scalar) and a.index == 0)
+        for a in task.arguments
+    )
+
+
+class Whole:
+    """A loop or branch with all that is in it."""
+
+    def __init__(self, device: Any, task: Task, runners: Sequence[Sequence[Any]]) -> None:
+        """runners: of each body, what does its tasks."""
+        self._device, self._task = device, task
+        self.parts = [Part(device, body, each) for body, each in zip(bodies_of(task), runners, strict=True)]
+        self.library: bool = any(part.library for part in self.parts)
+        self.counted = isinstance(task.kernel, Loop) and not task.kernel.flag
+        self.depth: int = 2 + max((whole.depth for part in self.parts for whole in part.wholes), default=0)  # at most
+        self._moved = _moved(task.kernel) if isinstance(task.kernel, Loop) and self.counted else None
+        self.alone: str | None = self._alone() if isinstance(task.kernel, Loop) else None
+        self.refusal = self._refusal()
+        if self.refusal is None:
+            try:
+                for part in self.parts:
+                    part.load(self._moved if self.alone is None else None)
+            except CompileError as error:
+                self.refusal = self.alone = str(error)
+
+    def _refusal(self) -> str | None:
+        """Why it cannot be done in a graph."""
+        if not self._device.context.driver.conditionals:
+            return "the driver is older than CUDA 12.4"
+        for part in self.parts:
+            if (why := part.refusal()) is not None:
+                return why
+        known = self.counted and not isinstance(arguments_of(self._task).count, Pointer)
+        return None if known else self.alone  # turns of a known number can be nodes one after another
+
+    def _alone(self) -> str | None:
+        """Why the GPU cannot go on with turns of its own accord."""
+        loop, part = self._task.kernel, self.parts[0]
+        assert isinstance(loop, Loop)
+        if self._moved is None:
+            outputs = loop.body.program.outputs
+            if loop.follows[0] != FRESH or len(set(outputs)) < len(outputs):
+                return "its condition is a value that it carries"
+            if any(loop.moves) or uses_turn(loop.body):
+                return "its turns use their number"
+        else:
+            for task, runner in part.steps:
+                touched = {r.buffer for r in (*task.reads, *task.writes)} & self._moved.keys()
+                able = part.looks and isinstance(runner, KernelStep) and can_turn(task.kernel)  # type: ignore[arg-type]
+                if not able and (touched or any(_changes(task, self._moved))):
+                    return f"{task.name} uses the number of the turn"
+        rotation = loop.rotation
+        round_, start = len(rotation.held) - rotation.lead, rotation.held[rotation.lead]
+        own = all(place >= len(start) or place == i for i, place in enumerate(start))
+        if round_ >= FLAGS or (len(rotation.held) >= FLAGS and not own) or (self.counted and _crossed(rotation)):
+            return "its carried values change places in too many ways"
+        return None
+
+    def key(self, addresses: Sequence[int], scalars: Sequence[Any]) -> tuple[Any, ...]:
+        """What its nodes follow from."""
+        given = self._task.arguments
+        places = [addresses[a.buffer] for a in given if isinstance(a, Pointer)]
+        return (*places, *(scalars[a.index] for a in given if isinstance(a, Scalar)))
+
+    def add(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None = None) -> None:
+        if isinstance(self._task.kernel, Branch):
+            self._branch(nodes, addresses, scalars, guard)
+        elif self.counted and self._unrolls(self.turns(addresses, scalars), guard):
+            self._unrolled(nodes, addresses, scalars, guard)
+        elif self.counted:
+            self._count(nodes, addresses, scalars, guard)
+        else:
+            self._while(nodes, addresses, scalars, guard)
+
+    def _branch(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
+        flag, *bodies = branches_of(self._task, addresses, scalars)
+        flags = nodes.flags()
+        nodes.launch(begin_task(flags, flag, guard))
+        for part, (places, numbers), value in zip(self.parts, bodies, (True, False), strict=True):
+            part.add(nodes, places, numbers, first_is(flags, value))
+
+    def turns(self, addresses: Sequence[int], scalars: Sequence[Any]) -> int | None:
+        """The number of turns; None where it is in memory."""
+        count = arguments_of(self._task).count
+        assert count is not None
+        return None if isinstance(count, Pointer) else max(0, int(value_of(count, addresses, scalars)))
+
+    def _unrolls(self, turns: int | None, guard: Guard | None) -> bool:
+        """Whether turns become nodes one after another. What adds up by a guard's block needs a block of its own."""
+        if turns is None or self.alone is not None:
+            return turns is not None
+        return turns * len(self.parts[0].steps) <= UNROLLED and (guard is None or not self.parts[0].turned)
+
+    def _unrolled(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
+        """One turn after another: there is nothing to decide."""
+        places = places_of(self._task, addresses, scalars, _unread)
+        for number in range(places.count):
+            self.parts[0].add(nodes, places.turn(number), [number, *places.numbers], guard)
+        self._copy(nodes, places.copies(places.count), guard)
+
+    def _count(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
+        """Whole rounds without a look, then the turns that are left."""
+        part, places = self.parts[0], places_of(self._task, addresses, scalars)
+        first, end = self._turns(places.loop)
+        lead, flags, number = places.loop.rotation.lead, nodes.flags(), self.turns(addresses, scalars)
+        count = arguments_of(self._task).count
+        source = value_of(count, addresses, scalars) if count is not None and number is None else 0
+        nodes.launch(count_task(flags, source, number or 0, guard))
+        if first:
+            self._copy(nodes, places.starts(first), guard)
+
+        def turn(number: int, looks: bool) -> None:
+            holds = true_up_to(flags, number - first) if looks else None
+            part.add(nodes, places.turn(number, 0, first), [number - first, *places.numbers], holds, flags)
+
+        for number in range(first, lead):
+            turn(number, True)
+        with nodes.only(WHILE, true_up_to(flags, end - 1 - first)):
+            for number in range(lead, end):
+                turn(number, False)
+            nodes.launch(advance_task(flags, end - lead))
+        for number in range(lead, end - 1):
+            turn(number, True)
+        self._leave(nodes, flags, [places.copies(number) for number in range(first, end)])
+
+    def _while(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
+        part, places = self.parts[0], places_of(self._task, addresses, scalars)
+        first, end = self._turns(places.loop)
+        lead, flags = places.loop.rotation.lead, nodes.flags()
+        nodes.launch(begin_task(flags, places.flag(0), guard))
+        if first:
+            self._copy(nodes, places.starts(first), guard)
+
+        def turn(number: int, guard: Guard | None) -> None:
+            part.add(nodes, places.turn(number, flags, first), [number, *places.numbers], guard)
+
+        for number in range(first, lead):
+            turn(number, true_up_to(flags, number - first))
+        with nodes.only(WHILE, true_up_to(flags, end - first)):
+            for number in range(lead, end):
+                turn(number, None if number == lead else true_up_to(flags, number - first))
+        self._leave(nodes, flags, [places.copies(number, flags + FLAGS) for number in range(first, end + 1)])
+
+    def _leave(self, nodes: Nodes, flags: int, copies: Sequence[Sequence[tuple[int, int, int]]]) -> None:
+        """copies: of (target, source, bytes), by the flag that is the first that is not true."""
+        ends: dict[tuple[int, int, int], int] = {}
+        for number, rows in enumerate(copies):
+            for row in rows:
+                ends[row] = ends.get(row, 0) | 1 << number
+        masked = [(*row, mask) for row, mask in ends.items()]
+        for i in range(0, len(masked), LEAVES):
+            nodes.launch(leave_task(flags, masked[i : i + LEAVES], self._device.properties))
+
+    def _turns(self, loop: Loop) -> tuple[int, int]:
+        """The first turn of the rotation that there is, which may be one whose buffers the initial values are copied
+        to, and the one that the node's body ends before."""
+        lead, part = loop.rotation.lead, self.parts[0]
+        period = len(loop.rotation.held) - lead
+        first = lead if lead + period >= FLAGS else 0
+        if not part.looks or part.wholes:
+            return first, lead + period
+        most = min(FLAGS - 1 - lead + first, ROUND // max(1, len(part.steps)))
+        return first, lead + period * max(1, most // period)
+
+    def _copy(self, nodes: Nodes, rows: Sequence[tuple[int, int, int]], guard: Guard | None) -> None:
+        """Copies of (target, source, bytes)."""
+        rows = [row for row in rows if row[2]]
+        for i in range(0, len(rows), LEAVES):
+            some = rows[i : i + LEAVES]
+            places = [(Pointer(2 * k), Pointer(2 * k + 1), n) for k, (_, _, n) in enumerate(some)]
+            task = copy_task(places, self._device.properties)
+            step = self._device.step(task if guard is None else guarded_task(task, 0))
+            nodes.run(step, [a for row in some for a in row[:2]], guard.words if guard else ())
+
+
+def _moved(loop: Loop) -> dict[int, int]:
+    """The buffers of a body that move on at each turn, and the bytes."""
+    program, carried = loop.body.program, len(loop.follows)
+    buffers = (*program.inputs[carried:], *program.outputs[loop.follows.count(FRESH) :])
+    return {buffer: move for buffer, move in zip(buffers, loop.moves, strict=True) if move}
+
+
+def _crossed(rotation: Rotation) -> bool:
+    """Whether the results of some turn lie in each other's places, so that they cannot be copied at once."""
+    for held in rotation.held:
+        carried = len(held)
+        wrong = {carried + i for i, place in enumerate(held) if place != carried + i}
+        if wrong & set(held):
+            return True
+    return False
+
+
+def uses_turn(body: Plan) -> bool:
+    """Whether some argument is the number of the turn."""
+    return any(isinstance(a, Scalar) and a.index == 0 for t in body.tasks for a in t.arguments)
+
+
+def _unread(address: int) -> int:
+    raise AssertionError(f"the number of turns is in memory, at {address:#x}")

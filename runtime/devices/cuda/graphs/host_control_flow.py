@@ -1,0 +1,187 @@
+"""Loops and branches on a GPU: turns launched one after another on a stream, those that repeat as a graph of turns.
+
+Where a flag or a count is in device memory the GPU decides (`device_control_flow`) if it can, else the host, which
+waits for the stream then. Where turns of a known number differ in no argument once the carried values go round (no
+window, no turn's number), some of them are captured as one graph, which is then launched as often as it takes; where
+they differ, the GPU counts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ....interpret.control_flow import Turn, run_control
+from ....program.control_flow import Loop, arguments_of
+from ....program.plan import Launch, Plan
+from ....program.program import Pointer, Task, bodies_of
+from ..driver.driver import CAPTURE_RELAXED, SUCCESS
+from ..modules.launch import HostStep
+from .conditional_nodes import Whole, uses_turn
+from .device_control_flow import Decided, Executable
+from .nodes import Refused, ask
+
+GRAPH_NODES, LEAST_NODES = 256, 4  # of a graph of turns
+GRAPHS = 6  # of turns, of one loop
+LEAST_LAUNCHES = 64  # fewer are launched as they are
+COUNTED = 128  # fewer of a known number, where turns differ, are launched as they are
+
+Rows = Sequence[Sequence[int]]
+
+
+class ControlStep:
+    """A loop or branch. runner: what does a task of a body. notes: for people."""
+
+    empty = False
+
+    def __init__(self, device: Any, task: Task, runner: Callable[[Task], Any], notes: list[str]) -> None:
+        self._device, self._driver, self._task, self._notes = device, device.context.driver, task, notes
+        runners = [[runner(t) for t in body.tasks] for body in bodies_of(task)]
+        self._bodies = [_Body(body, each) for body, each in zip(bodies_of(task), runners, strict=True)]
+        self.whole = Whole(device, task, runners)
+        loop = task.kernel
+        counted = isinstance(loop, Loop) and not loop.flag
+        known = counted and not isinstance(arguments_of(task).count, Pointer)
+        even = isinstance(loop, Loop) and counted and not (any(loop.moves) or uses_turn(loop.body))
+        whole, waits = self.whole, any(body.waits for body in self._bodies)
+        able = whole.refusal is None and not (known and (even or whole.alone))
+        self._decided = Decided(device, whole) if able else None
+        if able:
+            self._notes.append(f"{task.name}: the GPU {'counts' if counted else 'decides'}, in a CUDA graph")
+        elif not known:
+            self._notes.append(f"{task.name}: the host reads what decides: {whole.refusal}")
+        self._least = COUNTED // max(1, len(self._bodies[0].order)) if known else 0
+        gpu = able and not whole.library
+        self.waits = waits or not (known or gpu)  # no graph of somebody else's can hold it
+        self._even = even and not waits
+        self._graphs: OrderedDict[Any, Executable] = OrderedDict()  # of turns, by what they were made of
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+        hands = _Hands(self, stream)
+        try:
+            decided = self._decided
+            if decided is not None and self._least and (self.whole.turns(addresses, scalars) or 0) < self._least:
+                decided = None
+            if decided is not None and self._decide(decided, addresses, scalars, stream):
+                return SUCCESS
+            turns = [body.turn(stream) for body in self._bodies]
+            run_control(self._task, turns, hands, addresses, scalars)
+        except Refused as refused:
+            return refused.code
+        return SUCCESS
+
+    def _decide(self, decided: Decided, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> bool:
+        """Whether the GPU does it. Raises Refused where nothing else can: somebody else's graph is half made."""
+        try:
+            decided.run(addresses, scalars, stream)
+        except Exception as error:  # a graph is an optimisation: say so, and go on without
+            if self._driver.captures(stream)[1]:
+                raise
+            why = self._why(error)
+            self._notes.append(f"{self._task.name}: the host reads what decides, since there is no graph: {why}")
+            self._decided = None
+            return False
+        return True
+
+    def _why(self, error: Exception) -> BaseException:
+        return self._device.failure(error.code, "making it") if isinstance(error, Refused) else error
+
+    def repeat(self, rows: Rows, numbers: Sequence[Any], times: int, stream: int) -> int:
+        """Turns with these addresses, over and over: how often they were launched as graphs, of `times`."""
+        driver, body = self._driver, self._bodies[0]
+        launches = len(body.order) * len(rows)
+        if not self._even or launches * times < LEAST_LAUNCHES or driver.captures(stream)[1]:
+            return 0
+        done, copies = 0, max(1, min(times, GRAPH_NODES // max(1, launches)))
+        while done < times and copies * launches >= LEAST_NODES:  # what is left over has a smaller graph
+            if times - done >= copies:
+                graph = self._graph_of(rows, numbers, copies)
+                if graph is None:
+                    break
+                for _ in range((times - done) // copies):
+                    graph.launch(self._device, stream)
+            done, copies = times - (times - done) % copies, copies // 4
+        return done
+
+    def _graph_of(self, rows: Rows, numbers: Sequence[Any], copies: int) -> Executable | None:
+        key = (tuple(map(tuple, rows)), tuple(numbers), copies)
+        found = self._graphs.pop(key, None)
+        if found is None:
+            try:
+                found = self._captured(rows, numbers, copies)
+            except Exception as error:  # a graph is an optimisation: say so, and go on without
+                self._notes.append(f"{self._task.name}: no graph of turns: {self._why(error)}")
+                self._even = False
+                return None
+        self._graphs[key] = found
+        while len(self._graphs) > GRAPHS:
+            self._graphs.popitem(last=False)
+        return found
+
+    def _captured(self, rows: Rows, numbers: Sequence[Any], copies: int) -> Executable:
+        driver, graphs = self._driver, self._device.graphs
+        with graphs.lock:
+            lane = graphs.lane() if self.whole.library else None
+            stream = graphs.capturing() if lane is None else lane.capturing((False,))[0]
+            if lane is not None:
+                self._device.blas.handle(stream)  # with memory that what is launched on the lane takes turns with
+            ask(driver.begin_capture(stream, CAPTURE_RELAXED))
+            try:
+                turn = self._bodies[0].turn(stream)
+                for _ in range(copies):
+                    for row in rows:
+                        turn(row, [0, *numbers])
+            finally:
+                code, graph = driver.end_capture(stream)
+        ask(code)
+        code, executable = driver.instantiate(graph)
+        driver.destroy_graph(graph)
+        ask(code)
+        return Executable(driver, executable, self._bodies, 0 if lane is None else lane.stream)
+
+
+class _Body:
+    """A plan's tasks in the order of its one stream."""
+
+    def __init__(self, plan: Plan, runners: Sequence[Any]) -> None:
+        self.order = [runners[s.task] for s in plan.steps if isinstance(s, Launch) and not runners[s.task].empty]
+        self.waits = any(isinstance(r, HostStep) or getattr(r, "waits", False) for r in runners)
+
+    def turn(self, stream: int) -> Turn:
+        order = self.order
+
+        def turn(addresses: Sequence[int], numbers: Sequence[Any]) -> None:
+            for runner in order:
+                code = runner(addresses, numbers, stream)
+                if code != SUCCESS:
+                    raise Refused(code)
+
+        return turn
+
+
+class _Hands:
+    """What loops do with device memory, in the order of a stream."""
+
+    def __init__(self, step: ControlStep, stream: int) -> None:
+        self._step, self._driver, self._stream = step, step._driver, stream
+
+    def _read(self, address: int, nbytes: int) -> int:
+        word = ctypes.c_int64(0)
+        ask(self._driver.to_host(ctypes.addressof(word), address, nbytes, self._stream))
+        ask(self._driver.synchronize_stream(self._stream))
+        return word.value
+
+    def integer(self, address: int) -> int:
+        return self._read(address, 8)
+
+    def boolean(self, address: int) -> bool:
+        return self._read(address, 1) != 0
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        if nbytes:
+            ask(self._driver.on_device(target, source, nbytes, self._stream))
+
+    def repeat(self, rows: Rows, numbers: Sequence[Any], times: int) -> int:
+        return self._step.repeat(rows, numbers, times, self._stream)

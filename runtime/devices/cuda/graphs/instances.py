@@ -1,0 +1,134 @@
+"""What replays share and keep: the lanes that graphs are launched on, executable graphs with their memory, and a bound
+on the bytes of these."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+from weakref import ref
+
+from ..driver.events import CudaEvent
+from ..modules.launch import Node
+
+IN_FLIGHT = 16  # launches of an instance before the events of those that are over are let go
+LANES = 4  # streams that graphs are launched on
+BYTES = 16  # one part in so many of the device's memory is for what graphs keep
+
+
+class Holder(Protocol):
+    """What has instances, and can be asked to let them go: a Replay."""
+
+    instances: list[Instance]
+
+
+class Lane:
+    """A stream that graphs are launched on, and those that they are captured on: what one holds, only one runs."""
+
+    def __init__(self, device: Any) -> None:
+        self.stream: int = device.new_stream(False)
+        self._new_stream = device.new_stream
+        self._captures: dict[tuple[bool, int], int] = {}
+
+    def capturing(self, high: Sequence[bool]) -> list[int]:
+        """Streams for a plan's, with their libraries made ready."""
+        for key in ((is_high, i) for i, is_high in enumerate(high)):
+            if key not in self._captures:
+                self._captures[key] = self._new_stream(key[0])
+        return [self._captures[is_high, i] for i, is_high in enumerate(high)]
+
+
+class Graphs:
+    """The replays of a device: they share lanes and a bound on the bytes that instances keep."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._lanes: list[Lane] = []
+        self._turn = self._capture = 0
+        self._bodies: Lane | None = None
+        self.lock = threading.RLock()  # of captures, and of what is kept
+        self._kept: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # weak references and bytes
+        self.limit = device.properties.memory_bytes // BYTES
+
+    def streams(self) -> list[int]:
+        """Those that graphs are launched on."""
+        return [lane.stream for lane in self._lanes]
+
+    def capturing(self) -> int:
+        """A stream for the captures of single launches."""
+        if not self._capture:
+            self._capture = self._device.new_stream(False)
+        return self._capture
+
+    @property
+    def bodies(self) -> Lane:
+        """For captures of what needs no library's memory: it may be launched on any stream."""
+        if self._bodies is None:
+            self._bodies = Lane(self._device)
+        return self._bodies
+
+    def lane(self) -> Lane:
+        """They take turns."""
+        if len(self._lanes) < LANES:
+            self._lanes.append(Lane(self._device))
+        self._turn += 1
+        return self._lanes[(self._turn - 1) % LANES]
+
+    def kept_bytes(self) -> int:
+        """What instances keep."""
+        with self.lock:
+            return sum(n for found, n in self._kept.values() if (replay := found()) is not None and replay.instances)
+
+    def keep(self, replay: Holder, nbytes: int) -> None:
+        """A replay has made an instance of so many bytes; those that made theirs longest ago give them back."""
+        with self.lock:
+            self._keep(replay, nbytes)
+
+    def _keep(self, replay: Holder, nbytes: int) -> None:
+        alive = [(key, entry) for key, entry in self._kept.items() if entry[0]() is not None and entry[0]().instances]
+        self._kept = OrderedDict(alive)
+        _, before = self._kept.pop(id(replay), (None, 0))
+        self._kept[id(replay)] = (ref(replay), before + nbytes)
+        while len(self._kept) > 1 and sum(n for _, n in self._kept.values()) > self.limit:
+            _, (oldest, _) = self._kept.popitem(last=False)
+            if found := oldest():
+                found.instances = []
+
+
+class Instance:
+    """An executable graph with its memory; the nodes that change."""
+
+    def __init__(self, driver: Any, lane: Lane, graph: int, steps: Sequence[Any]) -> None:
+        """steps: whose kernels it has."""
+        self._driver, self.lane, self.graph, self._steps = driver, lane, graph, steps
+        self.executable = 0
+        self.nodes: list[Node] = []
+        self.fixed: list[int] = []  # addresses that nodes pick from, beside those that a call brings
+        self.kept: list[Any] = []
+        self.last: CudaEvent | None = None
+        self.results: set[CudaEvent] = set()
+        self.moments: dict[int, int] = {}  # completion event of the plan -> the node that records it
+        self.launched: deque[tuple[CudaEvent, Sequence[CudaEvent]]] = deque()  # no event of theirs is used again before
+
+    def idle(self) -> bool:
+        """Whether the latest launch has given its results; the next one comes after it anyway."""
+        return all([event.query() for event in self.results])
+
+    def note(self, last: CudaEvent, results: Sequence[CudaEvent]) -> None:
+        """A launch, with the event after it and those of its results."""
+        self.last, self.results = last, set(results)
+        if self.moments:
+            self.launched.append((last, results))
+            while len(self.launched) > IN_FLIGHT and self.launched[0][0].query():
+                self.launched.popleft()
+
+    def __del__(self) -> None:
+        if sys is None or sys.is_finalizing():
+            return
+        if self.last is not None and self.last.error is None and not self.last.query():
+            self._driver.synchronize_event(self.last.handle)  # its memory goes back
+        if self.executable:
+            self._driver.destroy_executable(self.executable)
+        self._driver.destroy_graph(self.graph)

@@ -1,0 +1,113 @@
+"""Launches and conditional nodes as data, and their capture into a CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ....core.frozen import dataclass, field
+from ....program.program import Task
+from ..driver.driver import SUCCESS, WHILE
+from ..modules.predicated_kernels import FLAGS_BYTES, Guard, decide_task
+
+DEPTH = 8  # conditional nodes within each other
+MOST_LAUNCHES = 4096  # of one graph
+
+
+class Refused(Exception):
+    """The driver's answer to what was asked of it."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class TooMuch(Exception):
+    """A graph would have too many nodes, or too many within each other; the message says which."""
+
+
+def ask(code: int) -> None:
+    if code != SUCCESS:
+        raise Refused(code)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A launch, or what a library launches."""
+
+    runner: Any
+    addresses: Sequence[int]
+    numbers: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Nodes that run if the guard holds (IF), or again and again as long as it does (WHILE)."""
+
+    kind: int
+    guard: Guard
+    nodes: list[Run | Only] = field(default_factory=list)
+
+
+class Nodes:
+    """One after another. What kernels they need is loaded as they are added, before any capture."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self.nodes: list[Run | Only] = []
+        self.kept: list[Any] = []  # memory and steps, until nothing of the graph is left
+        self._within = [self.nodes]
+        self._launches = 0
+
+    def flags(self) -> int:
+        """A new block of flags."""
+        self.kept.append(self._device.pool.allocate(FLAGS_BYTES))
+        return int(self.kept[-1].address)
+
+    def run(self, runner: Any, addresses: Sequence[int] = (), numbers: Sequence[Any] = ()) -> None:
+        self._launches += 1
+        if self._launches > MOST_LAUNCHES:
+            raise TooMuch(f"a graph would have more than {MOST_LAUNCHES} launches")
+        self._within[-1].append(Run(runner, addresses, numbers))
+        self.kept.append(runner)
+
+    def launch(self, task: Task) -> None:
+        """A task of which all is known."""
+        self.run(self._device.step(task))
+
+    @contextmanager
+    def only(self, kind: int, guard: Guard) -> Iterator[None]:
+        """What is added within is for an `Only`."""
+        if len(self._within) > DEPTH:
+            raise TooMuch(f"more than {DEPTH} loops and branches within each other")
+        self.kept.append(self._device.step(decide_task(guard, 0)))  # whose kernel `capture` needs
+        made = Only(kind, guard)
+        self._within[-1].append(made)
+        self._within.append(made.nodes)
+        yield
+        self._within.pop()
+
+
+def capture(device: Any, nodes: Sequence[Run | Only], streams: Sequence[int]) -> None:
+    """Add nodes to the graph that the first stream is captured into. The others are for what is within. Raises
+    Refused, and what libraries raise."""
+    driver, stream = device.context.driver, streams[0]
+    for node in nodes:
+        if isinstance(node, Run):
+            ask(node.runner(node.addresses, node.numbers, stream))
+            continue
+        code, handle = driver.conditional_handle(stream)
+        ask(code)
+        decide = device.step(decide_task(node.guard, handle))
+        ask(decide((), (), stream))
+        code, body = driver.add_conditional(stream, handle, node.kind)
+        ask(code)
+        ask(driver.capture_into(streams[1], body))
+        try:
+            capture(device, node.nodes, streams[1:])
+            if node.kind == WHILE:
+                ask(decide((), (), streams[1]))
+        finally:
+            code, _ = driver.end_capture(streams[1])
+        ask(code)

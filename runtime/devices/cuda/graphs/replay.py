@@ -1,0 +1,300 @@
+"""Replay: a plan's steps as one CUDA graph, captured once, given new pointers and launched at each call.
+
+The plan's walk is captured on streams of its own; what kernels are given is written into their nodes where it changed.
+A library call has its pointers fixed: an input that stays where it was is captured as it is, any other outer buffer of
+a library call has a slot, and one kernel copies inputs in, another outputs out. A graph cannot overlap itself, so
+a second instance, with memory of its own, is made when a call comes while the first still runs. Whatever goes wrong,
+the plan is walked on streams, and `CUDAExecutable.notes` says why.
+
+Where outputs are done at different moments, each of these has a node that records an event, so that one output can be
+waited for alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....core.errors import warn
+from ....program.plan import Launch, Plan, Record, Wait
+from ....program.program import Pointer
+from ..driver.driver import CAPTURE_RELAXED, SUCCESS
+from ..driver.events import CudaEvent
+from ..libraries.steps import BatchStep, CopyStep, ManyStep, MatmulStep
+from ..modules.launch import KernelStep
+from ..modules.ptx_kernels import COPIES, WORDS, copy_task, table_task
+from .instances import Instance
+
+# Host time in microseconds (measured on an H200's host): of a launch, of launching a graph, of updating one node.
+LAUNCH_US, GRAPH_US, UPDATE_US = 4.5, 7.0, 1.5
+INSTANCES = 2  # of one plan
+WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a capture
+FIXED = (MatmulStep, ManyStep)  # their pointers cannot be changed in a graph
+
+
+def replayable(runners: Sequence[Any], plan: Plan) -> bool:
+    """Whether a graph can do the plan; what only the host can do (None) it cannot."""
+    known = None not in runners and all(
+        isinstance(r, (KernelStep, BatchStep, CopyStep, *FIXED)) for r in runners if not r.empty
+    )
+    written = {w.buffer for task in plan.tasks for w in task.writes}
+    return known and written.isdisjoint(b for b in plan.program.inputs if b not in plan.program.outputs)
+
+
+def worth_replay(plan: Plan, runners: Sequence[Any]) -> bool:
+    """Whether a graph costs the host less than the launches, if all pointers to inputs and outputs are new."""
+    busy = [r for r in runners if not r.empty]
+    outer = outer_buffers(plan)
+    updates = sum(isinstance(r, KernelStep) and bool(r.buffers & outer or r.numbers) for r in busy)
+    return LAUNCH_US * len(busy) > GRAPH_US + UPDATE_US * updates
+
+
+def outer_buffers(plan: Plan) -> frozenset[int]:
+    """The buffers that a call brings: inputs and outputs."""
+    return frozenset(b for b, offset in enumerate(plan.offsets) if offset is None)
+
+
+class Replay:
+    """The graphs of one executable."""
+
+    def __init__(self, device: Any, executable: Any) -> None:
+        self._device, self._plan, self._notes = device, executable.plan, executable.notes
+        self._driver = device.context.driver
+        self._high = tuple(s in self._plan.high_priority for s in range(self._plan.streams))
+        outer = outer_buffers(self._plan)
+        outputs = frozenset(self._plan.program.outputs)
+        fixed = frozenset[int]().union(*(r.buffers for r in executable.runners if isinstance(r, FIXED))) & outer
+        self._slots = sorted(fixed & outputs)  # outer buffers whose place in the graph is a slot
+        self._pointers = sorted(fixed - outputs)  # those that are captured as they are
+        self._outer = sorted(outer)
+        self._inputs, self._outputs = frozenset(self._plan.program.inputs), outputs
+        self._runners = [self._copy([r.row]) if type(r) is CopyStep and not r.empty else r for r in executable.runners]
+        self._batches = [r for r in self._runners if isinstance(r, BatchStep)]
+        self.instances: list[Instance] = []
+        self._calls = 0
+        self._bound: tuple[int, ...] = ()  # where the captured pointers were at the last call
+        self.broken = False
+        self.settled = False  # whether the latest call was a replay of what was there before
+
+    def run(
+        self, memories: Sequence[Any], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+    ) -> list[CudaEvent] | None:
+        """Launch a graph; the completion events. None where this call is to be walked on streams instead."""
+        self._calls += 1
+        self.settled = self.broken
+        bound = tuple([memories[b] for b in self._pointers])
+        if bound != self._bound:
+            self._moved(bound)
+        if self.broken or self._calls <= WARM_CALLS:
+            return None
+        for _, event in after:
+            if not isinstance(event, CudaEvent) or event.error is not None:
+                return None
+        try:
+            known = len(self.instances)
+            instance = self._instance(memories, scalars, after)
+            self.settled = known == len(self.instances)
+            self._update(instance, memories, scalars)
+            stream, driver = instance.lane.stream, self._driver
+            for event in {event.handle: event for _, event in after}.values():
+                if event.stream != stream and driver.wait(stream, event.handle, 0):
+                    return None
+            marked = self._marked(instance)
+            self._do(driver.launch_graph(instance.executable, stream), "launching a graph")
+        except Exception as error:  # graphs are an optimisation: say so, and go on without
+            self._give_up(error)
+            return None
+        done = self._device.events.record(stream)
+        results = [marked.get(number, done) for number in self._plan.completion]
+        instance.note(done, results)
+        return results
+
+    def _give_up(self, error: BaseException) -> None:
+        self.broken = True
+        self.instances = []
+        self._notes.append(f"no replay as a graph: {type(error).__name__}: {error}")
+        warn(f"{self._plan.program.name}: {self._notes[-1]}; it runs on streams")
+
+    def _moved(self, bound: tuple[int, ...]) -> None:
+        """Captured pointers that are others now: those buffers get slots."""
+        if self._bound:
+            changed = {b for b, old, new in zip(self._pointers, self._bound, bound, strict=True) if old != new}
+            self._slots = sorted({*self._slots, *changed})
+            bound = tuple(p for b, p in zip(self._pointers, bound, strict=True) if b not in changed)
+            self._pointers = [b for b in self._pointers if b not in changed]
+            self.instances = []
+        self._bound = bound
+
+    def _instance(self, memories: Sequence[Any], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]) -> Instance:
+        """One that is idle, or that this call follows anyway; else another, up to INSTANCES."""
+        streams = {event.stream for _, event in after}
+        for instance in self.instances:
+            if instance.lane.stream in streams or instance.idle():
+                return instance
+        if len(self.instances) < INSTANCES:
+            with self._device.graphs.lock:
+                made = self._made(memories, scalars)
+            self.instances.append(made)
+            self._device.graphs.keep(self, sum(memory.nbytes for memory in made.kept))
+        else:
+            self.instances.append(self.instances.pop(0))
+        return self.instances[-1]
+
+    def _made(self, memories: Sequence[Any], scalars: Sequence[Any]) -> Instance:
+        """Capture the plan with memory of its own: temporaries, slots and tables."""
+        plan, driver, pool = self._plan, self._driver, self._device.pool
+        lane = self._device.graphs.lane()
+        count = len(plan.program.buffers)
+        arena = pool.allocate(max(1, plan.arena_bytes))
+        slots = [pool.allocate(max(1, plan.program.buffers[b].nbytes)) for b in self._slots]
+        words = [p for batch in self._batches for p in batch.pointers]
+        table = pool.allocate(max(1, 8 * len(words)))
+        base = [0 if o is None else arena.address + o for o in plan.offsets]
+        base += [0] * len(slots) + [table.address + 8 * start for start in range(0, len(words), WORDS)]
+        for b, slot in zip(self._slots, slots, strict=True):
+            base[b] = slot.address
+        tables = [
+            self._device.step(table_task(Pointer(count + len(slots) + i), words[start : start + WORDS]))
+            for i, start in enumerate(range(0, len(words), WORDS))
+        ]
+        addresses = self._addresses(base, memories)
+        streams = lane.capturing(self._high)
+        for stream in streams:
+            if self._batches or any(isinstance(r, FIXED) for r in self._runners):
+                self._device.blas.handle(stream)
+        before, behind = [*self._copies(False), *tables], self._copies(True)
+        self._do(driver.begin_capture(streams[0], CAPTURE_RELAXED), "beginning a capture")
+        try:
+            nodes, moments = self._captured(streams, before, behind, table.address, addresses, scalars)
+        finally:
+            code, graph = driver.end_capture(streams[0])
+        self._do(code, "ending a capture")
+        made = Instance(driver, lane, graph, [*self._runners, *before, *behind])
+        made.kept = [arena, *slots, table]
+        moved = {b: b for b in self._outer if b not in self._slots and b not in self._pointers}
+        moved |= {count + i: b for i, b in enumerate(self._slots)}
+        for number, follows in moments.items():  # each launch gives them an event of its own
+            code, made.moments[number] = driver.add_event(graph, follows, self._device.events.take(0).handle)
+            self._do(code, "adding an event to a graph")
+        for step, handle in nodes:
+            made.nodes.append(step.node(handle, addresses, moved))
+            made.nodes[-1].places(count, made.fixed)
+        for node in made.nodes:
+            node.fill([*memories, *made.fixed], scalars)
+        code, made.executable = driver.instantiate(graph)
+        self._do(code, "instantiating a graph")
+        return made
+
+    def _addresses(self, base: list[int], memories: Sequence[Any]) -> list[int]:
+        """The address of every buffer in the graph, then of what slots stand for, then of tables."""
+        found = list(base)
+        count = len(memories)
+        for b in self._outer:
+            if not found[b]:
+                found[b] = memories[b]
+        for i, b in enumerate(self._slots):
+            found[count + i] = memories[b]
+        return found
+
+    def _captured(
+        self,
+        streams: list[int],
+        before: Sequence[KernelStep],
+        behind: Sequence[KernelStep],
+        table: int,
+        addresses: Sequence[int],
+        scalars: Any,
+    ) -> tuple[list[tuple[KernelStep, int]], dict[int, int]]:
+        """One walk over the plan, with launches before and behind it: what changes is found again by its node. Then,
+        for each completion event that comes before the end, the node that it follows."""
+        driver, events = self._driver, self._device.events
+        outer = {b for b in self._outer if b not in self._slots and b not in self._pointers}
+        outer.update(range(len(self._plan.program.buffers), len(addresses)))
+        nodes: list[tuple[KernelStep, int]] = []
+        first, others = streams[0], streams[1:]
+        early, moments = self._early(), dict[int, int]()
+        recorded: list[CudaEvent] = []
+
+        def launch(step: Any, stream: int) -> None:
+            self._do(step(addresses, scalars, stream), "capturing")
+            if isinstance(step, KernelStep) and (step.buffers & outer or step.numbers):
+                code, node = driver.captured_node(stream)
+                self._do(code, "finding a captured kernel")
+                nodes.append((step, node))
+
+        def record(stream: int) -> CudaEvent:
+            event = events.take(stream)
+            recorded.append(event)  # until the capture is over
+            self._do(driver.record(event.handle, stream), "capturing an event")
+            return event  # type: ignore[no-any-return]
+
+        for step in before:
+            launch(step, first)
+        begun = record(first)
+        for stream in others:
+            self._do(driver.wait(stream, begun.handle, 0), "forking a capture")
+        starts = {}
+        for batch in self._batches:
+            starts[id(batch)] = table
+            table += 8 * len(batch.pointers)
+        marks: dict[int, CudaEvent] = {}
+        for step in self._plan.steps:
+            stream = streams[step.stream]
+            if isinstance(step, Wait):
+                self._do(driver.wait(stream, marks[step.event].handle, 0), "capturing a wait")
+            elif isinstance(step, Record):
+                marks[step.event] = record(stream)
+                if step.event in early:
+                    code, node = driver.captured_node(stream)
+                    if code == SUCCESS:
+                        moments[step.event] = node
+            elif isinstance(step, Launch) and not self._runners[step.task].empty:
+                runner = self._runners[step.task]
+                if isinstance(runner, BatchStep):
+                    runner.enqueue(starts[id(runner)], stream)
+                else:
+                    launch(runner, stream)
+        for stream in others:
+            self._do(driver.wait(first, record(stream).handle, 0), "joining a capture")
+        for step in behind:
+            launch(step, first)
+        return nodes, moments
+
+    def _early(self) -> set[int]:
+        """The completion events of outputs that may be done before others; copies out of slots come last."""
+        completion = self._plan.completion
+        if len(set(completion)) < 2:
+            return set()
+        late = {e for e, b in zip(completion, self._plan.program.outputs, strict=True) if b in self._slots}
+        return set(completion) - late
+
+    def _copies(self, out: bool) -> list[KernelStep]:
+        """Copies of inputs into their slots, or of outputs out of them."""
+        rows, buffers = [], self._plan.program.buffers
+        for i, b in enumerate(self._slots):
+            nbytes, place, slot = buffers[b].nbytes, Pointer(len(buffers) + i), Pointer(b)
+            if nbytes and b in (self._outputs if out else self._inputs):
+                rows.append((place, slot, nbytes) if out else (slot, place, nbytes))
+        return [self._copy(rows[i : i + COPIES]) for i in range(0, len(rows), COPIES)]
+
+    def _copy(self, rows: Sequence[tuple[Pointer, Pointer, int]]) -> KernelStep:
+        return self._device.step(copy_task(rows, self._device.properties))  # type: ignore[no-any-return]
+
+    def _marked(self, instance: Instance) -> dict[int, CudaEvent]:
+        """New events for the instance's moments, by completion event of the plan."""
+        found = {}
+        for number, node in instance.moments.items():
+            found[number] = event = self._device.events.take(instance.lane.stream)
+            self._do(self._driver.update_event(instance.executable, node, event.handle), "updating a graph")
+        return found
+
+    def _update(self, instance: Instance, memories: Sequence[Any], scalars: Sequence[Any]) -> None:
+        """Write the pointers and numbers that are not those of the last launch."""
+        places = [*memories, *instance.fixed]
+        for node in instance.nodes:
+            if node.fill(places, scalars):
+                self._do(self._driver.update_kernel(instance.executable, node.handle, node.address), "updating a graph")
+
+    def _do(self, code: int, what: str) -> None:
+        if code != SUCCESS:
+            raise self._device.failure(code, what)

@@ -1,0 +1,133 @@
+"""Fourier transforms on the GPU: a host task of `np.fft` in, the step that cuFFT does it with out, or None.
+
+cuFFT by nvmath-python's bindings: contiguous arrays, transforms of the last one to three axes at their own lengths.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ....core.frozen import dataclass
+from ....program.program import Region, Task
+from ..driver.driver import SUCCESS, Driver
+
+if TYPE_CHECKING:
+    from .steps import Blas
+
+FORWARD, INVERSE = -1, 1
+MOST_AXES = 3
+# (dtype read, dtype written): cufftType, the function that runs it, the function that scales its result
+_KINDS = {
+    ("complex64", "complex64"): (0x29, "exec_c2c", "sscal"),
+    ("complex128", "complex128"): (0x69, "exec_z2z", "dscal"),
+    ("float32", "complex64"): (0x2A, "exec_r2c", "sscal"),
+    ("float64", "complex128"): (0x6A, "exec_d2z", "dscal"),
+    ("complex64", "float32"): (0x2C, "exec_c2r", "sscal"),
+    ("complex128", "float64"): (0x6C, "exec_z2d", "dscal"),
+}
+_SCALARS = {"sscal": ctypes.c_float, "dscal": ctypes.c_double}
+# NumPy's name -> (direction, whether one side is real)
+_NAMES = {
+    **{f"{p}fft{s}": (FORWARD, p == "r") for p in ("", "r") for s in ("", "2", "n")},
+    **{f"i{p}fft{s}": (INVERSE, p == "r") for p in ("", "r") for s in ("", "2", "n")},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """lengths: of the transformed axes, of the real side where there is one. scale: of the result."""
+
+    kind: tuple[str, str]
+    direction: int
+    lengths: tuple[int, ...]
+    batch: int
+    scale: float
+
+
+def transform_of(name: str, options: Mapping[str, Any], source: Region, target: Region) -> Transform | None:
+    """The transform that a call of `np.fft.NAME` is; None where cuFFT cannot do it as it is."""
+    kind = (source.dtype, target.dtype)
+    if name not in _NAMES or kind not in _KINDS or 0 in (*source.shape, *target.shape):
+        return None
+    direction, real = _NAMES[name]
+    rank = len(source.shape)
+    if real != (kind[0] != kind[1]):
+        return None
+    if "axis" in options:
+        axes: tuple[int, ...] = (options["axis"] % rank,)
+    elif "axes" not in options:
+        return None
+    else:
+        axes = tuple(a % rank for a in options["axes"])
+    if axes != tuple(range(rank - len(axes), rank)) or not 1 <= len(axes) <= MOST_AXES:
+        return None
+    whole = target.shape if real and direction == INVERSE else source.shape
+    half = source.shape if real and direction == INVERSE else target.shape
+    lengths = tuple(whole[a] for a in axes)
+    seen = (*lengths[:-1], lengths[-1] // 2 + 1) if real else lengths
+    if tuple(half[a] for a in axes) != seen:  # padded or cut first
+        return None
+    points = math.prod(lengths)
+    norm = options.get("norm") or "backward"
+    scaled = {"backward": direction == INVERSE, "forward": direction == FORWARD}.get(norm, False)
+    scale = points**-0.5 if norm == "ortho" else 1 / points if scaled else 1.0
+    return Transform(kind, direction, lengths, math.prod(source.shape[: rank - len(axes)]), scale)
+
+
+class FftStep:
+    """A transform, one plan of cuFFT's for each stream."""
+
+    numbers = empty = False
+
+    def __init__(self, driver: Driver, blas: Blas, transform: Transform, source: Region, target: Region) -> None:
+        self._driver, self._blas, self._transform = driver, blas, transform
+        self._source, self._target = source, target
+        self.buffers = frozenset((source.buffer, target.buffer))
+        self._plans: dict[int, tuple[int, Any]] = {}  # stream -> plan, and memory for what it overwrites
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+        cufft = import_module("nvmath.bindings.cufft")
+        transform, (kind, run, scal) = self._transform, _KINDS[self._transform.kind]
+        if stream not in self._plans:
+            plan = cufft.create()
+            lengths = list(transform.lengths)
+            cufft.make_plan_many(plan, len(lengths), lengths, 0, 1, 0, 0, 1, 0, kind, transform.batch)
+            cufft.set_stream(plan, stream)
+            overwrites = transform.kind[0].startswith("c") and transform.kind[1].startswith("f")
+            held = self._blas.allocate(self._bytes(self._source)) if overwrites else None
+            self._plans[stream] = (plan, held)
+        plan, held = self._plans[stream]
+        source = addresses[self._source.buffer] + self._source.offset
+        target = addresses[self._target.buffer] + self._target.offset
+        if held is not None:
+            if code := int(self._driver.on_device(held.address, source, self._bytes(self._source), stream)):
+                return code
+            source = held.address
+        both_complex = transform.kind[0] == transform.kind[1]
+        getattr(cufft, run)(plan, source, target, *((transform.direction,) if both_complex else ()))
+        if transform.scale != 1:
+            factor = _SCALARS[scal](transform.scale)
+            count = self._bytes(self._target) // ctypes.sizeof(factor)
+            cublas: Any = import_module("nvmath.bindings.cublas")
+            getattr(cublas, scal)(self._blas.handle(stream), count, ctypes.addressof(factor), target, 1)
+        return SUCCESS
+
+    @staticmethod
+    def _bytes(region: Region) -> int:
+        return math.prod(region.shape) * region.itemsize
+
+
+def fft_step(name: str, options: Mapping[str, Any]) -> Callable[[Driver, Blas, Task], FftStep | None]:
+    """What makes the step of a call of `np.fft.NAME` with these options."""
+
+    def make(driver: Driver, blas: Blas, task: Task) -> FftStep | None:
+        (source,), (target,) = task.reads, task.writes
+        transform = transform_of(name, options, source, target)
+        too_many = 2 * math.prod(target.shape) >= 1 << 31 or max(transform.lengths if transform else (0,)) >= 1 << 31
+        return None if transform is None or too_many else FftStep(driver, blas, transform, source, target)
+
+    return make

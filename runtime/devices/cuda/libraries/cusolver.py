@@ -1,0 +1,252 @@
+"""Linear algebra of one matrix on the GPU: addresses of a call's arrays in, work of cuSOLVER on a stream out.
+
+cuSOLVER by nvmath-python's bindings. It counts columns first, so what it sees of a C-ordered matrix is the transpose.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....program.program import Region
+from ..driver.driver import Driver
+
+if TYPE_CHECKING:
+    from .steps import Blas
+
+# dtype: (cudaDataType, that of its real part, cuBLAS's letter, what alpha is)
+TYPES: dict[str, tuple[int, int, str, Any]] = {
+    "float32": (0, 0, "s", ctypes.c_float),
+    "float64": (1, 1, "d", ctypes.c_double),
+    "complex64": (4, 0, "c", ctypes.c_float * 2),
+    "complex128": (5, 1, "z", ctypes.c_double * 2),
+}
+LOWER, UPPER = 0, 1
+PLAIN, TRANSPOSED, ADJOINT = 0, 1, 2
+LEFT, NON_UNIT = 0, 0
+
+
+class Solver:
+    """One cuSOLVER handle for each stream, and identity matrices."""
+
+    def __init__(self, allocate: Callable[[int], Any]) -> None:
+        self.allocate = allocate
+        self._handles: dict[int, tuple[int, int]] = {}
+        self._ones: dict[tuple[str, int], Any] = {}
+        self._jacobi = 0
+
+    def jacobi(self) -> int:
+        """How exact the singular values of many matrices are: as cuSOLVER has it."""
+        if not self._jacobi:
+            cusolver: Any = import_module("nvmath.bindings.cusolverDn")
+            self._jacobi = cusolver.create_gesvdj_info()
+        return self._jacobi
+
+    def handle(self, stream: int) -> tuple[int, int]:
+        """(handle, parameters) that work on a stream."""
+        if stream not in self._handles:
+            cusolver: Any = import_module("nvmath.bindings.cusolverDn")
+            handle = cusolver.create()
+            cusolver.set_stream(handle, stream)
+            self._handles[stream] = (handle, cusolver.create_params())
+        return self._handles[stream]
+
+    def identity(self, driver: Driver, dtype: str, n: int, stream: int) -> int:
+        """The address of an n x n identity matrix."""
+        key = (dtype, n)
+        if key not in self._ones:
+            host = np.eye(n, dtype=dtype)
+            memory = self.allocate(host.nbytes)
+            driver.to_device(memory.address, host.ctypes.data, host.nbytes, stream)
+            driver.synchronize_stream(stream)
+            self._ones[key] = memory
+        return int(self._ones[key].address)
+
+
+class Work:
+    """What one call needs: the libraries on a stream, and memory of its own, which is kept for the next."""
+
+    def __init__(self, driver: Driver, blas: Blas, dtype: str, stream: int) -> None:
+        self.driver, self.blas, self.dtype, self.stream = driver, blas, dtype, stream
+        self.kind, self.real, self.letter, self._scalar = TYPES[dtype]
+        self.itemsize = np.dtype(dtype).itemsize
+        self.cusolver: Any = import_module("nvmath.bindings.cusolverDn")
+        self.cublas: Any = import_module("nvmath.bindings.cublas")
+        self._held: dict[str, Any] = {}
+        self.tables: dict[str, Any] = {}
+        self.info = self.memory("info", 4)
+
+    def memory(self, name: str, nbytes: int) -> int:
+        found = self._held.get(name)
+        if found is None or found.nbytes < nbytes:
+            found = self._held[name] = self.blas.allocate(max(16, nbytes))
+        return int(found.address)
+
+    def matrix(self, name: str, count: int) -> int:
+        return self.memory(name, count * self.itemsize)
+
+    def copy(self, target: int, source: int, count: int) -> None:
+        if code := int(self.driver.on_device(target, source, count * self.itemsize, self.stream)):
+            raise RuntimeError(f"CUDA error {code}")
+
+    def do(self, name: str, *arguments: Any) -> None:
+        """A function of cuSOLVER's 64-bit interface, of which this gives the workspaces."""
+        handle, parameters = self.blas.solver.handle(self.stream)
+        sizes = getattr(self.cusolver, f"{name}_buffer_size")(handle, parameters, *arguments, self.kind)
+        on_host = ctypes.create_string_buffer(max(16, sizes[1]))
+        on_device = self.memory("workspace", sizes[0])
+        place = ctypes.addressof(on_host)
+        run = getattr(self.cusolver, name)
+        run(handle, parameters, *arguments, self.kind, on_device, sizes[0], place, sizes[1], self.info)
+        self._on_host = on_host  # until the stream is done
+
+    def turned(self, target: int, source: int, rows: int, columns: int, how: int = TRANSPOSED, lead: int = 0) -> None:
+        """target, rows x columns by columns, becomes the transpose of source, which has `lead` rows: at least as many
+        as there are columns, the default."""
+        one, zero = self._number(1), self._number(0)
+        getattr(self.cublas, f"{self.letter}geam")(
+            self.blas.handle(self.stream), how, how, rows, columns, ctypes.addressof(one), source, lead or columns,
+            ctypes.addressof(zero), source, lead or columns, target, rows,
+        )  # fmt: skip
+
+    def factor(self, n: int, factors: int, pivots: int) -> None:
+        """The LU factors of a matrix in its place."""
+        handle, parameters = self.blas.solver.handle(self.stream)
+        sizes = self.cusolver.xgetrf_buffer_size(handle, parameters, n, n, self.kind, factors, n, self.kind)
+        self._on_host = ctypes.create_string_buffer(max(16, sizes[1]))
+        self.cusolver.xgetrf(
+            handle, parameters, n, n, self.kind, factors, n, pivots, self.kind,
+            self.memory("workspace", sizes[0]), sizes[0], ctypes.addressof(self._on_host), sizes[1], self.info,
+        )  # fmt: skip
+
+    def triangle(self, target: int, source: int, n: int, which: int) -> None:
+        """The triangle of a matrix, with zeros in the other: its product with the identity, which reads no more."""
+        one, ones = self._number(1), self.blas.solver.identity(self.driver, self.dtype, n, self.stream)
+        getattr(self.cublas, f"{self.letter}trmm")(
+            self.blas.handle(self.stream), LEFT, which, PLAIN, NON_UNIT, n, n, ctypes.addressof(one), source, n,
+            ones, n, target, n,
+        )  # fmt: skip
+
+    def _number(self, value: float) -> Any:
+        return self._scalar(value) if self.letter in "sd" else self._scalar(value, 0)
+
+    def failed(self) -> int:
+        """cuSOLVER's `info` once the stream is done."""
+        found = ctypes.c_int(-1)
+        code = int(self.driver.to_host(ctypes.addressof(found), self.info, 4, self.stream))
+        code = code or int(self.driver.synchronize_stream(self.stream))
+        if code:
+            raise RuntimeError(f"CUDA error {code}")
+        return found.value
+
+
+Do = Callable[[Work, Sequence[Region], Sequence[Region], Sequence[int], Sequence[int], Mapping[str, Any]], None]
+
+
+def _factored(work: Work, n: int, source: int) -> tuple[int, int]:
+    """(LU factors of the transpose, pivots)."""
+    factors, pivots = work.matrix("factors", n * n), work.memory("pivots", 8 * n)
+    work.copy(factors, source, n * n)
+    work.factor(n, factors, pivots)
+    if work.failed():
+        raise np.linalg.LinAlgError("Singular matrix")
+    return factors, pivots
+
+
+def _solve(
+    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+) -> None:
+    n, k = reads[0].shape[0], math.prod(reads[1].shape[1:])
+    factors, pivots = _factored(work, n, a[0])
+    columns = out[0] if k == 1 else work.matrix("columns", n * k)
+    if k == 1:
+        work.copy(columns, a[1], n)
+    else:
+        work.turned(columns, a[1], n, k)
+    handle, parameters = work.blas.solver.handle(work.stream)
+    work.cusolver.xgetrs(
+        handle, parameters, TRANSPOSED, n, k, work.kind, factors, n, pivots, work.kind, columns, n, work.info
+    )
+    if k > 1:
+        work.turned(out[0], columns, k, n)
+
+
+def _inv(
+    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+) -> None:
+    n = reads[0].shape[0]
+    factors, pivots = _factored(work, n, a[0])
+    work.copy(out[0], work.blas.solver.identity(work.driver, work.dtype, n, work.stream), n * n)
+    handle, parameters = work.blas.solver.handle(work.stream)
+    work.cusolver.xgetrs(
+        handle, parameters, PLAIN, n, n, work.kind, factors, n, pivots, work.kind, out[0], n, work.info
+    )
+
+
+def _cholesky(
+    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+) -> None:
+    n = reads[0].shape[0]
+    factor = work.matrix("factors", n * n)
+    work.copy(factor, a[0], n * n)
+    work.do("xpotrf", UPPER, n, work.kind, factor, n)
+    if work.failed():
+        raise np.linalg.LinAlgError("Matrix is not positive definite")
+    work.triangle(out[0], factor, n, UPPER)
+
+
+def _eigh(
+    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], options: Any
+) -> None:
+    n, which = reads[0].shape[0], LOWER if options.get("UPLO", "L") == "U" else UPPER
+    vectors, wanted = work.matrix("vectors", n * n), int(len(out) > 1)
+    work.copy(vectors, a[0], n * n)
+    work.do("xsyevd", wanted, which, n, work.kind, vectors, n, work.real, out[0])
+    if work.failed():
+        raise np.linalg.LinAlgError("Eigenvalues did not converge")
+    if wanted:
+        work.turned(out[1], vectors, n, n, ADJOINT if work.kind != work.real else TRANSPOSED)
+
+
+def _svd(
+    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], options: Any
+) -> None:
+    (m, n), wanted = reads[0].shape, len(out) > 1
+    full = bool(options.get("full_matrices", True))
+    k, wide = min(m, n), n >= m
+    rows, columns = (n, m) if wide else (m, n)  # of what cuSOLVER sees: the transpose of a wide matrix
+    given = work.matrix("given", m * n)
+    if wide:
+        work.copy(given, a[0], m * n)
+    else:
+        work.turned(given, a[0], m, n)
+    left_columns = rows if full else k
+    job = ord("A" if full else "S") if wanted else ord("N")
+    s = out[1] if wanted else out[0]
+    left, right = s, s
+    if wanted:  # a wide matrix's vectors come out as NumPy lays them
+        left = out[2] if wide else work.matrix("left", rows * left_columns)
+        right = out[0] if wide else work.matrix("right", columns * columns)
+    arguments = (job, job, rows, columns, work.kind, given, rows, work.real, s, work.kind, left, rows, work.kind)
+    work.do("xgesvd", *arguments, right, columns)
+    if work.failed():
+        raise np.linalg.LinAlgError("SVD did not converge")
+    if wanted and not wide:
+        work.turned(out[0], left, left_columns, rows)
+        work.turned(out[2], right, columns, columns)
+
+
+SINGLE: dict[str, Do] = {
+    "solve": _solve,
+    "inv": _inv,
+    "cholesky": _cholesky,
+    "eigh": _eigh,
+    "eigvalsh": _eigh,
+    "svd": _svd,
+    "svdvals": _svd,
+}

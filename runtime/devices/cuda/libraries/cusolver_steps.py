@@ -1,0 +1,84 @@
+"""A host task of `np.linalg` in, the step that cuSOLVER and cuBLAS do it with out, or None.
+
+A matrix of at least LEAST rows is done on its own, one of a stack after another; many smaller ones by one call. A step
+waits for its stream, as it must know whether a matrix was singular.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....program.program import Region, Task
+from ..driver.driver import SUCCESS, Driver
+from .cusolver import SINGLE, TYPES, Do, Work
+from .factorizations import FACTORS, MANY
+
+if TYPE_CHECKING:
+    from .steps import Blas
+
+LEAST = 64  # rows; below, the host is done before the GPU has begun
+_UNKNOWN = {"upper": (None, False), "hermitian": (None, False)}  # options that have to be so
+
+
+class SolverStep:
+    """A call of one of the rows, for each of `count` matrices that lie one after another."""
+
+    numbers = empty = False
+
+    def __init__(
+        self, driver: Driver, blas: Blas, task: Task, do: Do, options: Mapping[str, Any], stack: int, count: int
+    ) -> None:
+        """stack: axes that number the matrices."""
+        self._driver, self._blas, self._do, self._options, self._count = driver, blas, do, options, count
+        self._all = *task.reads, *task.writes
+        self._reads = [_one(r, stack) for r in task.reads]
+        self._writes = [_one(r, stack) for r in task.writes]
+        self._steps = [math.prod(r.shape) * r.itemsize for r in (*self._reads, *self._writes)]
+        self.buffers = frozenset(r.buffer for r in self._all)
+        self._work: dict[int, Work] = {}
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+        if stream not in self._work:
+            self._work[stream] = Work(self._driver, self._blas, self._reads[0].dtype, stream)
+        work, split = self._work[stream], len(self._reads)
+        places = [addresses[r.buffer] + r.offset for r in self._all]
+        for number in range(self._count):
+            these = [p + number * step for p, step in zip(places, self._steps, strict=True)]
+            self._do(work, self._reads, self._writes, these[:split], these[split:], self._options)
+        return SUCCESS
+
+
+def _one(region: Region, stack: int) -> Region:
+    r = region
+    return Region(r.buffer, r.offset, r.shape[stack:], r.strides[stack:], r.itemsize, r.dtype)
+
+
+def solver_step(name: str, options: Mapping[str, Any]) -> Callable[[Driver, Blas, Task], SolverStep | None]:
+    """What makes the step of a call of `np.linalg.NAME` with these options."""
+
+    def make(driver: Driver, blas: Blas, task: Task) -> SolverStep | None:
+        reads, every = task.reads, (*task.reads, *task.writes)
+        shape, stack = reads[0].shape, len(reads[0].shape) - 2
+        results = {"svd": 3 if options.get("compute_uv", True) else 1}.get(name, len(task.writes))
+        good = (
+            all(r.dtype == reads[0].dtype and r.dtype in TYPES for r in reads)
+            and len(task.writes) == results
+            and all(options.get(option) in allowed for option, allowed in _UNKNOWN.items())
+            and not any(0 in r.shape or r.shape[:stack] != shape[:stack] for r in every)
+            and (not stack or all(len(r.shape) == stack + 2 for r in reads))
+        )
+        if not good or stack < 0 or max(shape[-2:]) >= 1 << 15:
+            return None
+        count, do = math.prod(shape[:stack]), {**SINGLE, **FACTORS}.get(name)
+        if do is not None and min(shape[-2:]) >= LEAST and all(len(r.shape) <= stack + 2 for r in every):
+            return SolverStep(driver, blas, task, do, options, stack, count)
+        many, fewest, most = MANY.get(name, (None, 0, 0))
+        columns = math.prod(reads[-1].shape) == count * shape[-1]  # one for each matrix, where there are such
+        worth = count >= fewest and min(shape[-2:]) > 1 and max(shape[-2:]) <= most
+        if many is None or not worth or not (columns or len(reads) == 1):
+            return None
+        return SolverStep(driver, blas, task, many, options, 0, 1)
+
+    return make

@@ -1,0 +1,148 @@
+"""A matmul task in; the calls of cuBLAS that do it out, as plain data."""
+
+from __future__ import annotations
+
+import ctypes
+from itertools import product
+from typing import Any
+
+from ....core.frozen import dataclass, replace
+from ....program.program import Library, Region, Task
+
+# dtype: (cudaDataType, cublasComputeType_t, what alpha and beta are)
+_TYPES: dict[str, tuple[int, int, Any]] = {
+    "float32": (0, 68, ctypes.c_float),
+    "float64": (1, 70, ctypes.c_double),
+    "float16": (2, 68, ctypes.c_float),
+    "bfloat16": (14, 68, ctypes.c_float),
+    "complex64": (4, 68, ctypes.c_float),
+    "complex128": (5, 70, ctypes.c_double),
+}
+TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
+NO_TRANSPOSE, TRANSPOSE = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """One call of cublasGemmStridedBatchedEx for a row-major C = A B, as the column-major C' = B' A'.
+
+    Byte offsets are from the regions' buffers; leading dimensions and strides are in elements. With an epilogue it is a
+    call of cublasLtMatmul, and `offsets` ends with that of the bias, if there is one.
+    """
+
+    dtype: str
+    shape: tuple[int, int, int]  # n, m, k of the column-major product
+    operations: tuple[int, int]  # of B, A
+    leading: tuple[int, int, int]  # of B, A, C
+    strides: tuple[int, int, int]  # between batches of B, A, C
+    batch: int
+    offsets: tuple[int, ...]  # of B, A, C
+    epilogue: tuple[str, ...] = ()
+    tf32: bool = False
+
+    @property
+    def stored(self) -> tuple[tuple[int, int], ...]:
+        """Rows and columns of B, A and C as they lie in memory, column after column."""
+        (n, m, k), (turned_b, turned_a) = self.shape, self.operations
+        return ((k, n) if turned_b else (n, k), (m, k) if turned_a else (k, m), (n, m))
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element of a product that may have an epilogue."""
+        return 4 if self.dtype == "float32" else 2
+
+    @property
+    def types(self) -> tuple[int, int, Any]:
+        """cudaDataType, cublasComputeType_t, what alpha and beta are."""
+        kind, compute, scale = _TYPES[self.dtype]
+        return kind, TF32 if self.tf32 else compute, scale
+
+
+def gemms(task: Task) -> tuple[Gemm, ...] | None:
+    """The calls that do a matmul task (none where there is nothing to do); None where cuBLAS cannot do it."""
+    (a, b, *bias), (c,) = task.reads, task.writes
+    if c.dtype not in _TYPES or any(r.dtype != c.dtype for r in task.reads):
+        return None
+    if 0 in c.shape:
+        return ()
+    attrs = dict(task.kernel.attrs) if isinstance(task.kernel, Library) else {}
+    a, b, c = _tall(a, b, c)
+    m, n, k = c.shape[-2], c.shape[-1], a.shape[-1]
+    sides = (_operation(b), _operation(a), _operation(c))
+    if sides[0] is None or sides[1] is None or sides[2] is None or sides[2][0] != NO_TRANSPOSE:
+        return None
+    found = []
+    axes, inner = _batches(a, b, c)
+    for index in product(*(range(n) for n, _ in axes)):
+        moved = [sum(i * strides[r] for i, (_, strides) in zip(index, axes, strict=True)) for r in range(3)]
+        offsets = (*(r.offset + by for r, by in zip((b, a, c), moved, strict=True)), *(r.offset for r in bias))
+        found.append(
+            Gemm(
+                c.dtype,
+                (n, m, k),
+                (sides[0][0], sides[1][0]),
+                (sides[0][1], sides[1][1], sides[2][1]),
+                tuple(s // c.itemsize for s in inner[1]),  # type: ignore[arg-type]
+                inner[0],
+                offsets,
+                attrs.get("epilogue", ()),
+                attrs.get("tf32", False),
+            )
+        )
+    return tuple(found)
+
+
+def _tall(a: Region, b: Region, c: Region) -> tuple[Region, Region, Region]:
+    """A and C with the batch axes along which B repeats as more rows, where these follow each other in memory."""
+    while len(a.shape) == len(c.shape) > 2 and a.shape[-3] == c.shape[-3] and not _stride(b, -3):
+        taller = _joined(a), _joined(c)
+        if taller[0] is None or taller[1] is None:
+            break
+        b = replace(b, shape=(*b.shape[:-3], *b.shape[-2:]), strides=(*b.strides[:-3], *b.strides[-2:]))
+        a, c = taller[0], taller[1]
+    return a, b, c
+
+
+def _joined(r: Region) -> Region | None:
+    """The matrices of the last batch axis as one, if its rows are evenly spaced."""
+    (n, m, columns), (outer, row, column) = r.shape[-3:], r.strides[-3:]
+    if n != 1 and m != 1 and outer != row * m:
+        return None
+    strides = (*r.strides[:-3], row if n == 1 or m != 1 else outer, column)
+    return replace(r, shape=(*r.shape[:-3], n * m, columns), strides=strides)
+
+
+def _operation(region: Region) -> tuple[int, int] | None:
+    """(operation, leading dimension) of a row-major matrix seen as its column-major transpose; None if it has none."""
+    rows, columns = region.shape[-2:]
+    row, column = (s // region.itemsize for s in region.strides[-2:])
+    if (column == 1 or columns == 1) and (row >= columns or rows == 1):
+        return NO_TRANSPOSE, max(row if rows > 1 else 0, columns, 1)
+    if (row == 1 or rows == 1) and (column >= rows or columns == 1):
+        return TRANSPOSE, max(column if columns > 1 else 0, rows, 1)
+    return None
+
+
+Batch = tuple[int, tuple[int, int, int]]  # length, strides in bytes of B, A, C
+
+
+def _batches(a: Region, b: Region, c: Region) -> tuple[list[Batch], Batch]:
+    """The batch axes to loop over, and the one that cuBLAS steps along; axes that all walk as one are joined."""
+    joined: list[Batch] = []
+    for axis in range(len(c.shape) - 2):
+        if c.shape[axis] == 1:
+            continue
+        strides = tuple(_stride(r, axis - len(c.shape)) for r in (b, a, c))
+        if joined and all(p == s * c.shape[axis] for p, s in zip(joined[-1][1], strides, strict=True)):
+            joined[-1] = (joined[-1][0] * c.shape[axis], strides)  # type: ignore[assignment]
+        else:
+            joined.append((c.shape[axis], strides))  # type: ignore[arg-type]
+    if not joined:
+        return [], (1, (0, 0, 0))
+    longest = max(range(len(joined)), key=lambda i: joined[i][0])
+    return joined[:longest] + joined[longest + 1 :], joined[longest]
+
+
+def _stride(region: Region, axis: int) -> int:
+    """Bytes along a batch axis counted from the end; 0 where the region repeats."""
+    return 0 if -axis > len(region.shape) or region.shape[axis] == 1 else region.strides[axis]

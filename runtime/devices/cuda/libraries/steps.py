@@ -1,0 +1,258 @@
+"""Library calls on the GPU: matrix products by cuBLAS, Fourier transforms by cuFFT, decompositions by cuSOLVER (all by
+nvmath-python's bindings), copies by the driver.
+
+What these tables do not hold goes to the host (`modules.launch.HostStep`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from ....program.program import Library, Pointer, Region, Task, members
+from ..driver.driver import SUCCESS, Driver
+from ..modules.ptx_kernels import WORDS, relu_task, table_task
+from .cublaslt import Enqueue, Lt
+from .cublaslt_nan_probe import keeps_nan
+from .cufft import fft_step
+from .cusolver import Solver
+from .cusolver_steps import solver_step
+from .gemm import Gemm, gemms
+
+WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
+
+NO_REDUCED_PRECISION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION on the default mode, which has no TF32
+Load = Callable[[Task], Any]
+
+
+class Blas:
+    """One cuBLAS handle and workspace for each stream, made at first use. allocate: device memory by size; new_stream:
+    for trials."""
+
+    def __init__(
+        self, allocate: Callable[[int], Any], memory_bytes: int, driver: Driver, new_stream: Callable[[], int]
+    ) -> None:
+        self.allocate = allocate
+        self.solver = Solver(allocate)
+        self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))
+        self._driver, self._new_stream, self._trials = driver, new_stream, 0
+        self._lt = Lt(self._workspace, self._keeps_nan)
+        self._handles: dict[int, tuple[int, Any]] = {}
+        self._cublas: Any = None
+
+    def handle(self, stream: int) -> int:
+        found = self._handles.get(stream)
+        if found is None:
+            if self._cublas is None:
+                self._cublas = import_module("nvmath.bindings.cublas")
+            handle = self._cublas.create()
+            workspace = self.allocate(self._workspace)
+            self._cublas.set_stream(handle, stream)
+            self._cublas.set_workspace(handle, workspace.address, workspace.nbytes)
+            self._cublas.set_math_mode(handle, NO_REDUCED_PRECISION)
+            found = self._handles[stream] = (handle, workspace)
+        return found[0]
+
+    def run_batch(self, call: Gemm, table: int, count: int, stream: int) -> None:
+        """Enqueue `count` products of one form; `table` in device memory holds the addresses of B, of A, and of C."""
+        handle = self.handle(stream)
+        kind, compute, scale = call.types
+        one, zero = (scale * 2)(1, 0), (scale * 2)(0, 0)
+        self._cublas.gemm_batched_ex(
+            handle, *call.operations, *call.shape, ctypes.addressof(one),
+            table, kind, call.leading[0],
+            table + 8 * count, kind, call.leading[1],
+            ctypes.addressof(zero), table + 16 * count, kind, call.leading[2],
+            count, compute, -1,
+        )  # fmt: skip
+
+    def can(self, call: Gemm) -> bool:
+        """Whether there is a call that does it, wherever its arrays lie."""
+        return not call.epilogue or self._lt.can(call)
+
+    def _keeps_nan(self, call: Gemm, enqueue: Enqueue) -> bool:
+        self._trials = self._trials or self._new_stream()
+        self.handle(self._trials)
+        workspace, stream = self._handles[self._trials][1], self._trials
+        return keeps_nan(self._driver, self.allocate, stream, call, lambda at: enqueue(at, workspace, stream))
+
+    def run(self, call: Gemm, addresses: tuple[int, ...], stream: int) -> bool:
+        """Enqueue one product; addresses of the buffers of B, A, C and a bias. False where it is a relu short of its
+        epilogue. Raises what the bindings raise."""
+        handle = self.handle(stream)
+        if call.epilogue:
+            places = tuple(address + offset for address, offset in zip(addresses, call.offsets, strict=True))
+            return self._lt.run(call, places, self._handles[stream][1], stream)
+        kind, compute, scale = call.types
+        one, zero = (scale * 2)(1, 0), (scale * 2)(0, 0)
+        (b, a, c), (db, da, dc) = addresses, call.offsets
+        self._cublas.gemm_strided_batched_ex(
+            handle, *call.operations, *call.shape, ctypes.addressof(one),
+            b + db, kind, call.leading[0], call.strides[0],
+            a + da, kind, call.leading[1], call.strides[1],
+            ctypes.addressof(zero), c + dc, kind, call.leading[2], call.strides[2],
+            call.batch, compute, -1,
+        )  # fmt: skip
+        return True
+
+
+class MatmulStep:
+    """A matmul task on the GPU."""
+
+    numbers = False
+
+    def __init__(self, blas: Blas, task: Task, calls: Sequence[Gemm], loaded: Load) -> None:
+        (a, b, *bias), (c,) = task.reads, task.writes
+        self._blas, self._calls = blas, tuple(calls)
+        self._relus: list[Any] = [loaded(_relu(c.buffer, call)) if "relu" in call.epilogue else None for call in calls]
+        self._places = (b.buffer, a.buffer, c.buffer, *(r.buffer for r in bias))
+        self.buffers = frozenset(self._places)
+        self.empty = not self._calls
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+        found = tuple(addresses[b] for b in self._places)
+        for call, relu in zip(self._calls, self._relus, strict=True):
+            if not self._blas.run(call, found, stream) and (code := int(relu(addresses, (), stream))):
+                return code
+        return SUCCESS
+
+
+def _relu(buffer: int, call: Gemm) -> Task:
+    """What is left to do of an epilogue."""
+    n, m, _ = call.shape
+    strides = (call.strides[2] * call.itemsize, call.leading[2] * call.itemsize)
+    return relu_task(call.dtype, Pointer(buffer, call.offsets[2]), (call.batch, m, n), strides)
+
+
+class BatchStep:
+    """Products of one form as one call. The addresses of their operands are written into a table before."""
+
+    empty = numbers = False
+
+    def __init__(self, driver: Driver, blas: Blas, calls: Sequence[tuple[Gemm, Task]], loaded: Load) -> None:
+        """calls: each product with its task."""
+        self._driver, self._blas, self._call, self._count = driver, blas, calls[0][0], len(calls)
+        self._loaded, self._tables = loaded, dict[int, Any]()  # by stream, which orders those who use it
+        self._writer: Any = None
+        operands = [(call.offsets, (t.reads[1], t.reads[0], t.writes[0])) for call, t in calls]
+        self.pointers = [Pointer(regions[k].buffer, offsets[k]) for k in range(3) for offsets, regions in operands]
+        self.buffers = frozenset(p.buffer for p in self.pointers)
+        self.last = 1 + max(self.buffers)
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+        if stream not in self._tables:
+            self._tables[stream] = self._blas.allocate(8 * len(self.pointers))
+        if self._writer is None:
+            self._writer = self._loaded(table_task(Pointer(self.last), self.pointers))
+        table = self._tables[stream].address
+        if code := int(self._writer([*addresses[: self.last], table], (), stream)):
+            return code
+        self.enqueue(table, stream)
+        return SUCCESS
+
+    def enqueue(self, table: int, stream: int) -> None:
+        """The products alone, of what is in the table."""
+        self._blas.run_batch(self._call, table, self._count, stream)
+
+
+class ManyStep:
+    """Products that no one call does, one after another."""
+
+    numbers = False
+
+    def __init__(self, steps: Sequence[MatmulStep]) -> None:
+        self._steps = tuple(steps)
+        self.buffers = frozenset[int]().union(*(step.buffers for step in steps))
+        self.empty = all(step.empty for step in steps)
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+        for step in self._steps:
+            step(addresses, scalars, stream)
+        return SUCCESS
+
+
+class CopyStep:
+    """A copy between contiguous regions."""
+
+    numbers = False
+
+    def __init__(self, driver: Driver, task: Task) -> None:
+        (source,), (target,) = task.reads, task.writes
+        self._copy = driver.on_device
+        self._source, self._target = (source.buffer, source.offset), (target.buffer, target.offset)
+        self._nbytes = math.prod(target.shape) * target.itemsize
+        self.buffers = frozenset((source.buffer, target.buffer))
+        self.empty = not self._nbytes
+        self.row = (Pointer(*self._target), Pointer(*self._source), self._nbytes)  # see `copy_task`
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+        (s, from_), (t, to) = self._source, self._target
+        return SUCCESS if self.empty else int(self._copy(addresses[t] + to, addresses[s] + from_, self._nbytes, stream))
+
+
+def _contiguous(region: Region) -> bool:
+    expected = region.itemsize
+    for n, stride in reversed(list(zip(region.shape, region.strides, strict=True))):
+        if n > 1 and stride != expected:
+            return False
+        expected *= n
+    return True
+
+
+def native_step(driver: Driver, blas: Blas, task: Task, loaded: Load) -> Any:
+    """The step that does a library task on the GPU; None where the host has to. loaded: the step of a kernel task."""
+    assert isinstance(task.kernel, Library)
+    maker = _NATIVE.get(task.kernel.name)
+    return maker(driver, blas, task, loaded) if maker else None
+
+
+def _matmul(driver: Driver, blas: Blas, task: Task, loaded: Load) -> MatmulStep | BatchStep | ManyStep | None:
+    parts = members(task)
+    found = [gemms(part) for part in parts]
+    if any(calls is None or not all(map(blas.can, calls)) for calls in found):
+        return None
+    steps = [(calls or (), part) for calls, part in zip(found, parts, strict=True)]
+    if len(parts) == 1:
+        return MatmulStep(blas, task, steps[0][0], loaded)
+    if len(parts) <= WORDS // 3 and all(len(calls) == 1 and calls[0].batch == 1 for calls, _ in steps):
+        return BatchStep(driver, blas, [(calls[0], part) for calls, part in steps], loaded)
+    return ManyStep([MatmulStep(blas, part, calls, loaded) for calls, part in steps])
+
+
+def _copy(driver: Driver, blas: Blas, task: Task, loaded: Load) -> CopyStep | None:
+    (source,), (target,) = task.reads, task.writes
+    same = source.dtype == target.dtype and source.shape == target.shape
+    return CopyStep(driver, task) if same and _contiguous(source) and _contiguous(target) else None
+
+
+def _host(driver: Driver, blas: Blas, task: Task, loaded: Load) -> Any:
+    """A function of NumPy's that a library of the GPU has, all of its results wanted (or values without their vectors)
+    and its arrays contiguous."""
+    assert isinstance(task.kernel, Library)
+    attrs = dict(task.kernel.attrs)
+    module, _, name = attrs.get("function", "").partition(".")
+    maker = _MODULES.get(module)
+    parts = attrs.get("parts")
+    if (name, parts) in _VALUES:
+        name, parts = _VALUES[name, parts], (0,)
+    if maker is None or len(members(task)) > 1 or parts != tuple(range(len(task.writes))) or not _regular(task):
+        return None
+    return maker(name, dict(attrs["options"]))(driver, blas, task)
+
+
+def _regular(task: Task) -> bool:
+    return all(_contiguous(region) for region in (*task.reads, *task.writes))
+
+
+# by the function and the one result that is wanted of it: that which gives no other
+_VALUES: dict[tuple[str, Any], str] = {
+    ("eigh", (0,)): "eigvalsh",
+    ("eigh_rows", (0,)): "eigvalsh",
+    ("svd", (1,)): "svdvals",
+    ("svd_whole", (1,)): "svdvals",
+}
+_MODULES: dict[str, Any] = {"fft": fft_step, "linalg": solver_step}
+_NATIVE: dict[str, Callable[[Driver, Blas, Task, Load], Any]] = {"matmul": _matmul, "copy": _copy, "host": _host}

@@ -1,0 +1,4 @@
+"""Pools, page-locked memory and copies.
+
+In reading order: pool, pinned, transfer.
+"""

@@ -1,0 +1,102 @@
+"""Page-locked host memory: chunks that large copies go through, and arrays that the GPU itself reads and writes."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from ....core.errors import OutOfMemory
+from .pool import DevicePool
+
+LEAST = 1 << 20  # smaller results are copied by the driver, which costs less than to look after page-locked memory
+MOST = 16 << 30  # bytes of page-locked memory for results, and not more than a quarter of the machine's memory
+
+
+class Chunk:
+    """Page-locked memory. event: when what was put on a stream with it is done."""
+
+    __slots__ = ("address", "event", "owner")
+
+    def __init__(self, owner: Any) -> None:
+        self.owner, self.address = owner, int(owner.handle)
+        self.event: Any = None
+
+
+class Staging:
+    """Chunks that take turns; `most` at once, made when they are needed."""
+
+    def __init__(self, make: Callable[[int], Any], nbytes: int, most: int) -> None:
+        self._make, self._nbytes, self._left = make, nbytes, most
+        self._free: SimpleQueue[Chunk] = SimpleQueue()
+
+    @contextmanager
+    def chunk(self) -> Iterator[Chunk]:
+        """One that is free; it is again when the block is left and its event has happened."""
+        chunk = self._take()
+        try:
+            if chunk.event is not None:
+                chunk.event.wait()
+            yield chunk
+        finally:
+            self._free.put(chunk)
+
+    def _take(self) -> Chunk:
+        try:
+            return self._free.get_nowait()
+        except Empty:
+            pass
+        if self._left > 0:  # threads may make a few more
+            self._left -= 1
+            return Chunk(self._make(self._nbytes))
+        return self._free.get()
+
+
+class Pinned:
+    """Memory that NumPy arrays are made over, recycled."""
+
+    def __init__(self, context: Any) -> None:
+        self.pool = DevicePool(context.pinned, _close, lambda: None)
+        self._most = min(MOST, _memory_of_machine() // 4)
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """An uninitialised array in page-locked memory. Raises OutOfMemory."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        block = self.pool.allocate(max(1, nbytes))
+        return np.asarray(_Holder(block, nbytes)).view(dtype).reshape(shape)
+
+    def for_result(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+        """`empty`, where that pays and there is room."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if nbytes < LEAST or self.pool.statistics()["in_use"] + nbytes > self._most:
+            return None
+        try:
+            return self.empty(shape, dtype)
+        except OutOfMemory:
+            return None
+
+
+class _Holder:
+    """A block as NumPy sees it."""
+
+    def __init__(self, block: Any, nbytes: int) -> None:
+        self._block = block
+        self.__array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "data": (block.address, False), "version": 3}
+
+
+def _close(buffer: Any) -> None:
+    close = getattr(buffer, "close", None)
+    if close is not None:
+        close()
+
+
+def _memory_of_machine() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 4 * MOST

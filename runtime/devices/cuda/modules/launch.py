@@ -1,0 +1,208 @@
+"""One step of a plan made ready for a GPU: a kernel's argument block, laid out once, or a library call."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from math import prod
+from operator import itemgetter
+from struct import Struct, error
+from typing import Any
+
+import numpy as np
+
+from ....core.errors import CompileError
+from ....core.frozen import replace
+from ....program.program import Constant, Int, Pointer, Scalar, Task, members
+from ..driver.driver import SUCCESS, Driver, KernelNode, LaunchConfig
+from .modules import Loaded
+
+_FORMATS = {
+    "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I",
+    "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
+}  # fmt: skip
+SLOT = 8
+
+
+class KernelStep:
+    """A launch whose addresses and scalars are written into one block at each call.
+
+    The driver copies the block during the launch, so the next call may write it again; calls are made under a lock.
+    The kernel stays loaded as long as the step lives: a graph that has its launch keeps it.
+    """
+
+    __slots__ = (
+        *("_block", "_config", "_grid", "_handle", "_loaded", "_pack", "_pick", "_picks", "_scalars", "_slots"),
+        *("address", "buffers", "call", "empty", "numbers", "parameters"),
+    )
+
+    def __init__(self, driver: Driver, task: Task, loaded: Loaded) -> None:
+        count = len(task.arguments)
+        self._block = ctypes.create_string_buffer(SLOT * max(1, count))
+        start = ctypes.addressof(self._block)
+        self._slots = _slots(start, count)
+        pointers = [a for a in task.arguments if isinstance(a, Pointer)]
+        if list(task.arguments[: len(pointers)]) != pointers:
+            raise CompileError(f"task {task.name}: pointers must come before numbers")
+        self._picks = tuple((p.buffer, p.offset) for p in pointers)
+        self._pack = Struct(f"={len(pointers)}Q").pack_into
+        self._pick = _picker(self._picks)
+        self._scalars: list[tuple[int, int, str]] = []
+        for i, argument in enumerate(task.arguments):
+            if isinstance(argument, Int | Constant):
+                Struct("=Q").pack_into(self._block, SLOT * i, argument.word)
+            elif isinstance(argument, Scalar):
+                self._scalars.append((SLOT * i, argument.index, argument.dtype))
+        self.buffers = frozenset(p.buffer for p in pointers)
+        self.numbers = bool(self._scalars)
+        self.empty = 0 in task.grid
+        self._grid = (*task.grid, *task.block)
+        self._config = LaunchConfig(*self._grid)
+        self.call = driver.launch
+        self.address, self.parameters = ctypes.addressof(self._config), ctypes.addressof(self._slots)
+        self._loaded, self._handle = loaded, loaded.function
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+        """Launch on a stream; the driver's result code."""
+        if self.empty:
+            return SUCCESS
+        self._pack(self._block, 0, *self._pick(addresses))
+        for offset, index, dtype in self._scalars:
+            write_scalar(self._block, offset, scalars[index], dtype)
+        self._config.stream = stream
+        code: int = self.call(self.address, self._handle, self.parameters, 0)
+        return code
+
+    def node(self, handle: int, kept: Sequence[int], moved: dict[int, int]) -> Node:
+        """The launch in a graph. kept: addresses; moved: the buffers that come with a call, and their places there."""
+        block = ctypes.create_string_buffer(self._block.raw, len(self._block))
+        slots = _slots(ctypes.addressof(block), len(self._slots))
+        parameters = KernelNode(self._handle, *self._grid, 0, ctypes.addressof(slots), 0, 0, 0)
+        picks = [(moved.get(b), o if b in moved else kept[b] + o) for b, o in self._picks]
+        return Node(handle, block, parameters, slots, self._pack, picks, self._scalars)
+
+
+class Node:
+    """A kernel node of a graph and its own block of arguments."""
+
+    def __init__(
+        self, handle: int, block: Any, parameters: KernelNode, slots: Any, pack: Any, picks: Any, scalars: Any
+    ) -> None:
+        self.handle, self.address, self._kept = handle, ctypes.addressof(parameters), (parameters, slots)
+        self._block, self._pack, self._scalars = block, pack, scalars
+        self._moved = all(place is None or o == 0 for place, o in picks)
+        self._picks = picks
+        self.block, self.rows = ctypes.addressof(block), picks
+        self._fixed = [o for place, o in picks if place is None]
+        self._known: Any = None
+
+    def places(self, count: int, extra: list[int]) -> None:
+        """Its fixed addresses go to the end of what is picked from: a call's memories (`count`), then `extra`."""
+        if self._moved:
+            numbers = []
+            for place, address in self._picks:
+                if place is None:
+                    extra.append(address)
+                numbers.append(count + len(extra) - 1 if place is None else place)
+            self._pick = _picker([(n, 0) for n in numbers])
+        else:
+            self._pick = lambda m: [o if place is None else m[place] + o for place, o in self._picks]
+
+    def fill(self, memories: Sequence[Any], scalars: Sequence[Any]) -> bool:
+        """Write a call's addresses and numbers; whether they differ from those of the last call."""
+        values = (self._pick(memories), scalars) if self._scalars else self._pick(memories)
+        if values == self._known:
+            return False
+        self._pack(self._block, 0, *(values[0] if self._scalars else values))
+        for offset, index, dtype in self._scalars:
+            write_scalar(self._block, offset, scalars[index], dtype)
+        self._known = values
+        return True
+
+
+def _slots(start: int, count: int) -> Any:
+    """The addresses of a block's arguments."""
+    return (ctypes.c_void_p * max(1, count))(*(start + SLOT * i for i in range(count)))
+
+
+def _picker(picks: Sequence[tuple[int, int]]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A function from the buffers' addresses to those at (buffer, offset)."""
+    if len(picks) > 1 and not any(offset for _, offset in picks):
+        return itemgetter(*(buffer for buffer, _ in picks))
+    return lambda addresses: [addresses[b] + o for b, o in picks]
+
+
+def in_one_block(task: Task) -> Task:
+    """A packed task with the pointers of all members before their numbers, as `packed_ptx` reads them."""
+    parts = members(task)
+    if len(parts) == 1:
+        return task
+    every = [[isinstance(a, Pointer) for a in part.arguments] for part in parts]
+    if any(sorted(flags, reverse=True) != flags for flags in every):
+        raise CompileError(f"task {task.name}: pointers must come before numbers")
+    arguments = [a for part in parts for a in part.arguments]
+    return replace(task, arguments=tuple(sorted(arguments, key=lambda a: not isinstance(a, Pointer))))
+
+
+def write_scalar(block: Any, offset: int, value: Any, dtype: str) -> None:
+    """A number as `dtype` (NumPy's conversion where Python's is not exact enough)."""
+    try:
+        Struct("=" + _FORMATS[dtype]).pack_into(block, offset, value)
+    except (KeyError, OverflowError, error, TypeError):
+        with np.errstate(all="ignore"):
+            raw = np.asarray(value).astype(dtype).tobytes()
+        block[offset : offset + len(raw)] = raw
+
+
+class HostStep:
+    """A library call that the GPU has not: what it reads comes to the host, NumPy does it, the results go back; so does
+    what lies between the elements of a result.
+
+    It waits for its stream, so it is right, not fast; `libraries.steps.native_step` says what runs on the GPU.
+    """
+
+    empty = False
+
+    def __init__(self, driver: Driver, task: Task, calls: Sequence[Callable[[Sequence[int]], None]]) -> None:
+        """calls: `serial.host_call` of the task's members, each of which takes the address of every buffer."""
+        self._driver, self._calls = driver, calls
+        spans: dict[int, tuple[int, int]] = {}
+        for region in (*task.reads, *task.writes):
+            low, high = region.span
+            if high > low:
+                before = spans.get(region.buffer, (low, high))
+                spans[region.buffer] = (min(low, before[0]), max(high, before[1]))
+        self._spans = spans
+        self._written = {w.buffer for w in task.writes}
+        whole = {
+            w.buffer for w in task.writes if spans.get(w.buffer) == (w.offset, w.offset + prod(w.shape) * w.itemsize)
+        }
+        self._brought = (spans.keys() - whole) | {r.buffer for r in task.reads}
+
+    def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+        hosts: dict[int, Any] = {}
+        refused = self._steps(addresses, hosts, stream)
+        ended = int(self._driver.synchronize_stream(stream))  # until then, copies use `hosts`
+        return ended or refused
+
+    def _steps(self, addresses: Sequence[int], hosts: dict[int, Any], stream: int) -> int:
+        driver = self._driver
+        places = [0] * len(addresses)
+        for buffer, (low, high) in self._spans.items():
+            hosts[buffer] = ctypes.create_string_buffer(high - low)
+            place = ctypes.addressof(hosts[buffer])
+            places[buffer] = place - low
+            if buffer not in self._brought:
+                continue
+            if code := int(driver.to_host(place, addresses[buffer] + low, high - low, stream)):
+                return code
+        if code := driver.synchronize_stream(stream):
+            return int(code)
+        for call in self._calls:
+            call(places)
+        for buffer in self._written & hosts.keys():
+            low, high = self._spans[buffer]
+            place = ctypes.addressof(hosts[buffer])
+            if code := int(driver.to_device(addresses[buffer] + low, place, high - low, stream)):
+                return code
+        return SUCCESS

@@ -1,0 +1,109 @@
+"""Kernels loaded on a GPU: machine code in, `Loaded` objects out; code is unloaded when nobody holds its object, and
+nothing that was launched before the last one let go of it is still running.
+
+The driver waits for all that runs on the GPU before it loads code, and before it unloads any; threads that launch wait
+too (measured on an H200; with nothing running, 40 and 10 us). So code is unloaded just before other code is loaded,
+which waits anyway, and where somebody asks for memory back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+from weakref import WeakValueDictionary
+
+from ....program.program import Kernel
+
+RECENT = 256  # kernels that stay loaded although nobody holds them
+
+Compile = Callable[[Sequence[Kernel]], Sequence[bytes]]
+
+
+class Loaded:
+    """A kernel that stays loaded as long as this object lives. function: the driver's handle, to launch it by."""
+
+    __slots__ = ("__weakref__", "_dropped", "_library", "function")
+
+    def __init__(self, library: int, function: int, dropped: deque[int]) -> None:
+        self.function = function
+        self._library, self._dropped = library, dropped
+
+    def __del__(self) -> None:
+        self._dropped.append(self._library)  # no more: any thread may be here, at any time
+
+
+class Modules:
+    """The kernels of one device. All methods may be called from any thread whose GPU it is."""
+
+    def __init__(self, context: Any, compiled: Compile, launched: Callable[[], tuple[Any, ...]]) -> None:
+        """compiled: machine code, where it is not loaded yet. launched: events after all work launched so far."""
+        self._context, self._compiled, self._launched = context, compiled, launched
+        self._alive: WeakValueDictionary[Kernel, Loaded] = WeakValueDictionary()
+        self._recent: OrderedDict[Kernel, Loaded] = OrderedDict()  # used longest ago first
+        self._dropped: deque[int] = deque()  # libraries that nobody holds
+        self._leaving: deque[tuple[tuple[Any, ...], list[int]]] = deque()  # and those that may go after some events
+        self._lock = threading.RLock()
+        self.count = 0  # loaded
+
+    def load(self, kernels: Sequence[Kernel]) -> list[Loaded]:
+        """Each kernel, compiled or fetched from a cache where it is not loaded. Raises CompileError."""
+        with self._lock:
+            found = {kernel: self._alive.get(kernel) for kernel in kernels}
+            missing = [kernel for kernel, loaded in found.items() if loaded is None]
+            if missing:
+                self._retire()
+                codes = self._compiled(missing)
+                self._unload()
+                for kernel, code in zip(missing, codes, strict=True):
+                    found[kernel] = self._loaded(kernel, code)
+            every = {kernel: loaded for kernel, loaded in found.items() if loaded is not None}
+            for kernel, loaded in every.items():
+                self._recent[kernel] = loaded
+                self._recent.move_to_end(kernel)
+            while len(self._recent) > RECENT:
+                self._recent.popitem(last=False)
+        return [every[kernel] for kernel in kernels]
+
+    def trim(self) -> None:
+        """Unload all that nobody holds, once what runs is over."""
+        with self._lock:
+            self.forget()
+            self._retire()
+            for events, _ in self._leaving:
+                for event in events:
+                    with suppress(Exception):  # it stays with the arrays that it concerns
+                        event.wait()
+            self._unload()
+
+    def forget(self) -> None:
+        """Hold no kernels that nobody else does."""
+        with self._lock:
+            self._recent.clear()
+
+    def _loaded(self, kernel: Kernel, code: bytes) -> Loaded:
+        library, function = self._context.kernel(code, kernel.name)
+        self.count += 1
+        loaded = self._alive[kernel] = Loaded(library, function, self._dropped)
+        return loaded
+
+    def _retire(self) -> None:
+        """Note after which events the libraries that nobody holds any more may go."""
+        libraries = [self._dropped.popleft() for _ in range(len(self._dropped))]
+        if libraries:
+            self._leaving.append((self._launched(), libraries))
+
+    def _unload(self) -> None:
+        """Unload what nothing uses any more."""
+        while self._leaving:
+            events, libraries = self._leaving[0]
+            if not all(event.query() for event in events):
+                return
+            while libraries:
+                if self._context.unload(libraries[-1]):
+                    return  # not now: it is tried again
+                libraries.pop()
+                self.count -= 1
+            self._leaving.popleft()

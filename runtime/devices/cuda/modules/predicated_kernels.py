@@ -1,0 +1,290 @@
+"""Kernels that run only if something is true, and small kernels that say what is: a kernel in, its guarded form out.
+
+A guard is a word in device memory, of which some bits (`mask`) have to be as wanted. The first thing that a guarded
+kernel does is to look; where they differ it does nothing. A block of flags is such a word, a byte for each of eight
+things one after another; after it come the number of turns that are over and, of a loop that counts, of those left.
+A turned kernel adds the first of these, times what they change by at a turn, to some of its parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+
+from ....core.errors import CompileError
+from ....core.frozen import dataclass, replace
+from ....program.gpu_properties import GpuProperties
+from ....program.program import Int, Kernel, Scalar, Task
+from .launch import in_one_block
+from .ptx_kernels import COPY, HEAD, THREADS, copy_blocks
+
+FLAGS, FLAGS_BYTES = 8, 24  # of a block
+LEAVES = 100  # rows of `leave_task`: 4 KiB of parameters are the least that every GPU takes
+_ONES = 0x0101010101010101
+_WORD = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Something runs if (word at `address` & mask) == want."""
+
+    address: int
+    mask: int
+    want: int
+
+    @property
+    def words(self) -> tuple[int, int, int]:
+        return self.address, self.mask, self.want
+
+
+def true_up_to(flags: int, number: int) -> Guard:
+    """The flags 0 to `number` of a block are all true."""
+    mask = _WORD >> 8 * (FLAGS - 1 - number)
+    return Guard(flags, mask, _ONES & mask)
+
+
+def always(flags: int) -> Guard:
+    return Guard(flags, 0, 0)
+
+
+def first_is(flags: int, value: bool) -> Guard:
+    return Guard(flags, 0xFF, int(value))
+
+
+# Guards of kernels
+
+_GUARD = """
+	.reg .pred %guarded;
+	.reg .b64 %guard<4>;
+	ld.param.u64 %guard0, [{address}];
+	ld.param.u64 %guard1, [{mask}];
+	ld.param.u64 %guard2, [{want}];
+	ld.global.u64 %guard3, [%guard0];
+	and.b64 %guard3, %guard3, %guard1;
+	setp.ne.u64 %guarded, %guard3, %guard2;
+	@%guarded ret;
+"""
+_TURN = """	.reg .b64 %turn64;
+	.reg .b32 %turn32;
+	.reg .b16 %turn16;
+	ld.global.u64 %turn64, [%guard0+8];
+	cvt.u32.u64 %turn32, %turn64;
+	cvt.u16.u64 %turn16, %turn64;
+"""
+_BLOCK = re.compile(r"arguments\[(\d+)\]")
+_LOAD = re.compile(r"ld\.param\.\w+\s+(%\w+), \[\w+_param_(\d+)\];")
+_BITS = {"%rd": 64, "%r": 32, "%rs": 16}
+
+
+def guarded_ptx(ptx: str, kernel: Kernel) -> str:
+    """A kernel's text with three more parameters: the words of a guard."""
+    head, entry, rest = ptx.partition(f".visible .entry {kernel.name}(")
+    parameters, _, rest = rest.partition(")")
+    bounds, _, body = rest.partition("{")
+    if block := _BLOCK.search(parameters):
+        size = int(block[1])
+        parameters = parameters.replace(block[0], f"arguments[{size + 24}]")
+        names = [f"arguments+{size + 8 * i}" for i in range(3)]
+    else:
+        names = [f"{kernel.name}_guard_{i}" for i in range(3)]
+        parameters = parameters.rstrip() + "".join(f",\n\t.param .u64 {name}" for name in names) + "\n"
+    look = _GUARD.format(address=names[0], mask=names[1], want=names[2])
+    if moves := dict(kernel.options).get("turned"):
+        look, body = look + _TURN, _turned(body, moves, kernel.name)
+    return f"{head}{entry}{parameters}){bounds}{{{look}{body}"
+
+
+def _turned(body: str, moves: Sequence[int], name: str) -> str:
+    """moves: what each parameter changes by at a turn."""
+
+    def load(match: re.Match[str]) -> str:
+        move, bits = moves[int(match[2])], _BITS.get(match[1].rstrip("0123456789"))
+        if not move:
+            return match[0]
+        if bits is None:
+            raise CompileError(f"kernel {name} reads its parameters in a way that cannot be turned", name)
+        return f"{match[0]}\n\tmad.lo.s{bits} {match[1]}, %turn{bits}, {move}, {match[1]};"
+
+    changed = _LOAD.sub(load, body)
+    if any(m and len(re.findall(rf"_param_{k}\b", body)) != _loads(body, k) for k, m in enumerate(moves)):
+        raise CompileError(f"kernel {name} reads its parameters in a way that cannot be turned", name)
+    return changed
+
+
+def _loads(body: str, number: int) -> int:
+    return sum(int(found[1]) == number for found in _LOAD.findall(body))
+
+
+def can_turn(kernel: Kernel) -> bool:
+    """Whether there is a turned form: of one member alone."""
+    options = dict(kernel.options)
+    return can_look(kernel) and "packed" not in options and "ptx" not in options
+
+
+def can_look(kernel: Kernel) -> bool:
+    """Whether there is a guarded form: not of C++."""
+    return dict(kernel.options).get("own") != "c++"
+
+
+def guarded_task(task: Task, numbers: int, moves: tuple[int, ...] = ()) -> Task:
+    """A kernel's task that does nothing where a guard fails; its words come with each call, after `numbers` others.
+
+    moves: what each argument changes by at a turn, where the guard's word is of a block of flags."""
+    assert isinstance(task.kernel, Kernel)
+    words = (Scalar(numbers + i, "uint64") for i in range(3))
+    whole = in_one_block(task)
+    more = (("guarded", True), *((("turned", moves),) if any(moves) else ()))
+    kernel = replace(task.kernel, options=(*task.kernel.options, *more))
+    return replace(whole, kernel=kernel, arguments=(*whole.arguments, *words))
+
+
+# What says what is true
+
+# The flags; a byte; a guard. The first flag becomes whether the byte is not 0, or 2 where the guard fails.
+_BEGIN = """ld.param.u64 %rd0, [arguments];
+ld.param.u64 %rd1, [arguments+8];
+ld.param.u64 %rd2, [arguments+16];
+ld.param.u64 %rd3, [arguments+24];
+ld.param.u64 %rd4, [arguments+32];
+ld.global.u64 %rd5, [%rd2];
+and.b64 %rd5, %rd5, %rd3;
+ld.global.u8 %r0, [%rd1];
+setp.ne.u32 %p, %r0, 0;
+selp.b64 %rd6, 1, 0, %p;
+setp.ne.u64 %p, %rd5, %rd4;
+selp.b64 %rd6, 2, %rd6, %p;
+or.b64 %rd6, %rd6, 0x0101010101010100;
+st.global.u64 [%rd0], %rd6;
+mov.u64 %rd7, 0;
+st.global.u64 [%rd0+8], %rd7;
+ret;
+}}
+"""
+
+# The flags; where the number of turns is, or 0; that number; a guard. The flag of turn i becomes whether i is below it.
+_COUNT = """ld.param.u64 %rd0, [arguments];
+ld.param.u64 %rd1, [arguments+8];
+ld.param.u64 %rd2, [arguments+16];
+ld.param.u64 %rd3, [arguments+24];
+ld.param.u64 %rd4, [arguments+32];
+ld.param.u64 %rd5, [arguments+40];
+ld.global.u64 %rd6, [%rd3];
+and.b64 %rd6, %rd6, %rd4;
+setp.eq.u64 %p, %rd1, 0;
+@%p bra KNOWN;
+ld.global.u64 %rd2, [%rd1];
+KNOWN:
+max.s64 %rd2, %rd2, 0;
+mov.u64 %rd7, 0;
+st.global.u64 [%rd0+8], %rd7;
+"""
+# The flags; a number of turns that are over now.
+_ADVANCE = """ld.param.u64 %rd0, [arguments];
+ld.param.u64 %rd3, [arguments+8];
+ld.global.u64 %rd1, [%rd0+8];
+add.s64 %rd1, %rd1, %rd3;
+st.global.u64 [%rd0+8], %rd1;
+ld.global.u64 %rd2, [%rd0+16];
+sub.s64 %rd2, %rd2, %rd3;
+mov.u64 %rd5, 0;
+mov.u64 %rd6, 0;
+"""
+_LEFT = """st.global.u64 [%rd0+16], %rd2;
+min.u64 %rd8, %rd2, 8;
+cvt.u32.u64 %r0, %rd8;
+shl.b32 %r0, %r0, 3;
+mov.u64 %rd9, 0xffffffffffffffff;
+shl.b64 %rd9, %rd9, %r0;
+not.b64 %rd9, %rd9;
+and.b64 %rd9, %rd9, 0x0101010101010101;
+setp.ne.u64 %p, %rd6, %rd5;
+selp.b64 %rd9, 2, %rd9, %p;
+st.global.u64 [%rd0], %rd9;
+ret;
+}}
+"""
+
+# A guard; the handle of a condition, which becomes whether it holds.
+_DECIDE = """ld.param.u64 %rd0, [arguments];
+ld.param.u64 %rd1, [arguments+8];
+ld.param.u64 %rd2, [arguments+16];
+ld.param.u64 %rd3, [arguments+24];
+ld.global.u64 %rd4, [%rd0];
+and.b64 %rd4, %rd4, %rd1;
+setp.eq.u64 %p, %rd4, %rd2;
+selp.u32 %r0, 1, 0, %p;
+{{
+.param .b64 handle;
+.param .b32 value;
+st.param.b64 [handle], %rd3;
+st.param.b32 [value], %r0;
+call.uni cudaGraphSetConditional, (handle, value);
+}}
+ret;
+}}
+"""
+_DECLARED = ".extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);\n"
+
+# Of a copy that depends on which flag is the first that is not true: the number of that is a bit of the row's mask.
+_EXIT = """ld.param.u64 %rd10, [arguments];
+ld.global.u64 %rd10, [%rd10];
+xor.b64 %rd10, %rd10, 0x0101010101010101;
+cvt.u32.u64 %r5, %rd10;
+and.b32 %r5, %r5, 255;
+setp.eq.u32 %p, %r5, 3;
+@%p bra DONE;
+brev.b64 %rd10, %rd10;
+clz.b64 %r5, %rd10;
+shr.u32 %r5, %r5, 3;
+ld.param.u64 %rd10, [%rd2+{masks}];
+shr.u64 %rd10, %rd10, %r5;
+and.b64 %rd10, %rd10, 1;
+setp.eq.u64 %p, %rd10, 0;
+@%p bra DONE;
+"""
+
+
+@cache
+def _kernel(name: str, text: str, words: int) -> Kernel:
+    head = HEAD.replace(".visible", _DECLARED + ".visible") if name == "decide" else HEAD
+    text = (head + text).format(name=name, nbytes=8 * words)
+    return Kernel(name, "cuda", text, ("i64",) * words, (("ptx", name),))
+
+
+def begin_task(flags: int, byte: int, guard: Guard | None) -> Task:
+    """The first flag becomes whether the byte is not 0, or neither if the guard fails; all others become true."""
+    words = (flags, byte, *(guard or always(flags)).words)
+    return Task("begin", _kernel("begin", _BEGIN, 5), tuple(map(Int, words)), (), ())
+
+
+def count_task(flags: int, source: int, number: int, guard: Guard | None) -> Task:
+    """A loop of the number of turns that is at `source`, or without one of `number`; none if the guard fails."""
+    words = (flags, source, number, *(guard or always(flags)).words)
+    return Task("count", _kernel("count", _COUNT + _LEFT, 6), tuple(map(Int, words)), (), ())
+
+
+def advance_task(flags: int, turns: int) -> Task:
+    return Task("advance", _kernel("advance", _ADVANCE + _LEFT, 2), (Int(flags), Int(turns)), (), ())
+
+
+def decide_task(guard: Guard, handle: int) -> Task:
+    return Task("decide", _kernel("decide", _DECIDE, 4), tuple(map(Int, (*guard.words, handle))), (), ())
+
+
+@cache
+def _leave_kernel(rows: int) -> Kernel:
+    name, sizes = f"leave_{rows}", 8 + 16 * rows
+    text = HEAD + COPY.replace("{check}", _EXIT)
+    text = text.format(name=name, nbytes=8 + 32 * rows, first=8, sizes=sizes, masks=sizes + 8 * rows)
+    return Kernel(name, "cuda", text, ("i64",) * (1 + 4 * rows), (("ptx", "leave"),))
+
+
+def leave_task(flags: int, rows: Sequence[tuple[int, int, int, int]], gpu: GpuProperties) -> Task:
+    """Copies of (target, source, bytes, mask), where bit i of the mask says whether to copy if flag i is the first that
+    is not true."""
+    places = (Int(address) for target, source, _, _ in rows for address in (target, source))
+    numbers = (*(Int(n) for _, _, n, _ in rows), *(Int(mask) for *_, mask in rows))
+    blocks = copy_blocks(max(n for _, _, n, _ in rows), gpu)
+    return Task("leave", _leave_kernel(len(rows)), (Int(flags), *places, *numbers), (), (), grid=(blocks, len(rows), 1),
+                block=(THREADS, 1, 1))  # fmt: skip

@@ -1,0 +1,95 @@
+"""What a profile sees of a GPU: each step and copy lies between two events that tell the time."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ...core.profile import Recorder, Span
+from ...program.plan import Launch
+from ...program.program import Kernel
+from .driver.driver import SUCCESS
+from .driver.events import CudaEvent, EventPool
+
+COPIES = {"to_device": "to device", "to_host": "to host", "on_device": "on device"}
+
+
+class Marks:
+    """Events on one GPU's streams, read when the profile ends. Times count from `base`, which the host saw happen."""
+
+    def __init__(self, recorder: Recorder, device: Any) -> None:
+        self._recorder, self._device, self._driver = recorder, device, device.context.driver
+        self._pool = EventPool(device.context, device.failure, timed=True)
+        self._names: dict[int, str] = {}
+        device.synchronize()
+        self._base = self._pool.record(device.streams_for((False,), ())[0])
+        self._base.wait()
+        self._offset = recorder.since(time.monotonic_ns())
+
+    def steps(self, executable: Any) -> list[tuple[int, int, Any, int]]:
+        """An executable's steps, whose launches note their times."""
+        plan = executable.plan
+
+        def timed(what: Any, number: int) -> Callable[..., int]:
+            step = plan.steps[number]
+            assert isinstance(step, Launch)
+            task = plan.tasks[step.task]
+            kind = "kernel" if isinstance(task.kernel, Kernel) else "library"
+
+            def run(addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+                start = self._pool.record(stream)
+                code = what(addresses, scalars, stream)
+                self.until_now(start, kind, task.name, stream, task.line, plan.program.name)
+                return int(code)
+
+            return run
+
+        return [
+            (kind, s, timed(what, number) if isinstance(plan.steps[number], Launch) else what, number)
+            for kind, s, what, number in executable.steps
+        ]
+
+    def waited(self, wait: Callable[..., None], driver: Any, bad: Any, s: int, stream: int, event: Any) -> None:
+        """A wait of a stream for an event."""
+        start = self._pool.record(stream)
+        wait(driver, bad, s, stream, event)
+        if getattr(event, "stream", stream) != stream:
+            self.until_now(start, "wait", f"for {self._name(event.stream)}", stream)
+
+    def copies(self) -> Iterator[tuple[Any, str, Any]]:
+        """Measure the driver's copies from now on; what was there before, to be put back."""
+        for name, words in COPIES.items():
+            plain = getattr(self._driver, name)
+            yield self._driver, name, plain
+            setattr(self._driver, name, functools.partial(self._copy, plain, words))
+
+    def _copy(self, plain: Any, words: str, target: Any, source: Any, nbytes: int, stream: int) -> int:
+        start = self._pool.record(stream)
+        code = plain(target, source, nbytes, stream)
+        self.until_now(start, "copy", words, stream, nbytes=nbytes)
+        return int(code)
+
+    def until_now(
+        self, start: CudaEvent, kind: str, name: str, stream: int, line: str = "", program: str = "", nbytes: int = 0
+    ) -> None:
+        """A span from an event to what was put on the stream by now."""
+        end, track = self._pool.record(stream), self._name(stream)
+
+        def read() -> list[Span]:
+            try:
+                end.wait()
+            except Exception:  # of a lost device: its arrays raise it
+                return []
+            codes_times = [self._driver.elapsed(self._base.handle, event.handle) for event in (start, end)]
+            if any(code != SUCCESS for code, _ in codes_times):
+                return []
+            begun, ended = (self._offset + us for _, us in codes_times)
+            process = f"cuda:{self._device.index}"
+            return [Span(kind, name, begun, ended, process, track, line, program, nbytes)]
+
+        self._recorder.later(read)
+
+    def _name(self, stream: int) -> str:
+        return self._names.setdefault(stream, f"stream {len(self._names)}")

@@ -1,0 +1,4 @@
+"""Native threads that run plans without the interpreter lock.
+
+In reading order: engine, encode_plan, encode_control_flow, run, host_steps, deferred_interrupt, direct_call, words/.
+"""

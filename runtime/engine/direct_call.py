@@ -1,0 +1,107 @@
+"""A small plan in; a function of its arrays that Python calls as it calls its own built-in ones, out.
+
+The function looks at the arrays itself, in the memory of the objects, and runs the plan in the caller. A self-test says
+whether objects lie in memory as it expects; where they do not, there are no such functions, and calls take the ordinary
+way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..codegen import native_callable
+from ..codegen.native_callable import builtin, word_at
+from ..core.frozen import dataclass
+from ..core.host_pool import Pool
+from .encode_plan import Layout
+from .engine import Native, native
+from .words import records as e
+
+ARENA = -1
+
+Direct = Callable[..., bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An argument: which buffer it is (or `ARENA`), and an array that it has to be like (None: a block of memory).
+
+    low: bytes from the first element to the lowest one; 0 or negative."""
+
+    buffer: int
+    like: np.ndarray[Any, Any] | None = None
+    low: int = 0
+
+
+def direct(layout: Layout, taken: Sequence[Taken], keep: Any = None) -> Direct | None:
+    """f(*arguments): if each is like the one in `taken`, the plan runs here and now, and the answer is True; else it is
+    False. None where objects are not as expected. The plan takes no scalars. keep: what has to live as long."""
+    found = native()
+    return _function(found, layout, taken, keep) if found is not None and works() else None
+
+
+@cache
+def works() -> bool:
+    """The self-test: whether objects lie in memory as `words.records` says."""
+    found = native()
+    if found is None or not native_callable.works() or not _blocks_are_as_expected():
+        return False
+    base = np.arange(24, dtype=np.float32)
+    samples: list[np.ndarray[Any, Any]]
+    samples = [base, base.reshape(4, 6)[1:, ::-2], np.zeros(()), np.zeros((0, 3), np.int8), base[1:]]
+    return all(_is_as_expected(s) for s in samples) and _answers(found, samples)
+
+
+def _blocks_are_as_expected() -> bool:
+    block = Pool().allocate(64)
+    return word_at(id(block) + e.DATA_AT) == int(block.address)
+
+
+def _is_as_expected(array: np.ndarray[Any, Any]) -> bool:
+    at, n = id(array), array.ndim
+    if word_at(at + e.TYPE_AT) != id(np.ndarray) or word_at(at + e.NDIM_AT) & e.LOW_HALF != n:
+        return False
+    shape = tuple((ctypes.c_int64 * n).from_address(word_at(at + e.SHAPE_AT))) if n else ()
+    strides = tuple((ctypes.c_int64 * n).from_address(word_at(at + e.STRIDES_AT))) if n else ()
+    same = word_at(at + e.DATA_AT) == array.ctypes.data and word_at(at + e.DTYPE_AT) == id(array.dtype)
+    return same and shape == array.shape and strides == array.strides
+
+
+def _answers(found: Native, samples: Sequence[np.ndarray[Any, Any]]) -> bool:
+    """Whether functions of a plan that does nothing know their samples from each other."""
+    plan = (ctypes.c_uint64 * 8)()
+    layout = Layout(ctypes.addressof(plan), (), 0, (), (), {}, {}, (), False, 0, (), {}, (plan,))
+    for sample in samples:
+        try:
+            function = _function(found, layout, [Taken(0, sample)], None)
+        except (AttributeError, ctypes.ArgumentError):
+            return False
+        answers = [function(s) for s in samples] + [function(None), function(), function(sample, sample)]
+        if answers != [s is sample for s in samples] + [False, False, False]:
+            return False
+    return True
+
+
+def _function(found: Native, layout: Layout, taken: Sequence[Taken], keep: Any) -> Direct:
+    columns = (*layout.order, ARENA) if layout.uses_arena else layout.order
+    place = {buffer: 8 * i for i, buffer in enumerate(columns)}
+    spare = 8 * len(place)  # for what no kernel reads
+    immortal = sys.version_info >= (3, 12)
+    head = [layout.plan, spare + 8, len(taken), id(np.ndarray), id(True), id(False), 0 if immortal else 1]
+    rows = [word for t in taken for word in _row(t, place.get(t.buffer, spare))]
+    held = (layout, [t.like.dtype for t in taken if t.like is not None], keep)
+    return builtin(found.direct, head + rows, held)
+
+
+def _row(taken: Taken, place: int) -> list[int]:
+    array = taken.like
+    if array is None:
+        return [0, 0, 0, place, 0]
+    sizes = [word for pair in zip(array.shape, array.strides, strict=True) for word in pair]
+    return [id(array.dtype), array.ctypes.data & 15, taken.low, place, array.ndim, *sizes]

@@ -1,0 +1,299 @@
+"""A plan and the addresses of its kernels in; the words that the native engine runs it from, out.
+
+A call passes a table of words: the addresses of the buffers in `order`, the arena's if `uses_arena`, then the scalars'
+bits. Patches put them into the argument slots; sizes, strides and constants are in the template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from ..core.frozen import dataclass
+from ..interpret.error_propagation import looks
+from ..program.plan import Launch, Plan, Record, Wait
+from ..program.program import Constant, Int, Pointer, Task, bodies_of
+from .engine import words
+from .words import records as e
+
+SHARE_FROM_US = 5.0  # a launch below this is not worth a second thread
+CHUNKS_A_CORE = 6
+CHUNK_US = 2.0  # and a chunk below this costs more to hand out than it gives
+LONG_US = 200.0  # no chunk need be longer, so that the last one to end leaves no core idle for long
+WATCHED_US = 20.0  # after a launch that takes longer, a look at the clock costs nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Native words of a plan. `keep` owns the memory behind the addresses.
+
+    plan: address of the plan's record. image: a run's words, but for the places that depend on its own address
+    (`streams`, their first steps). events, gates: offsets in the run; gates[b] lists the gates of buffer b.
+    needs: for the offset of a completion event, the address of its list of last steps; see `words.records`.
+    poison: the offset in the run of each place of `poison`.
+    stamps: for the plan's steps that are timed, the offset in the run of the times of their start and end.
+    """
+
+    plan: int
+    image: tuple[int, ...]
+    arguments: int
+    streams: tuple[int, ...]
+    events: tuple[int, ...]
+    gates: Mapping[int, tuple[int, ...]]
+    needs: Mapping[int, int]
+    order: tuple[int, ...]
+    uses_arena: bool
+    argument_bytes: int
+    poison: tuple[int, ...]
+    stamps: Mapping[int, int]
+    keep: tuple[Any, ...]
+
+
+def split(task: Task, cores: int) -> tuple[int, int]:
+    """Units in a chunk, a multiple of the task's grain, and the number of chunks: one if sharing does not pay."""
+    grains = -(-task.units // max(1, task.grain))
+    if task.cost < SHARE_FROM_US or grains < 2 or cores < 2:
+        return (max(1, task.units), 1)
+    most = min(grains, max(CHUNKS_A_CORE * cores, int(task.cost / LONG_US)), int(task.cost / CHUNK_US))
+    size = -(-grains // most) * max(1, task.grain)
+    return (size, -(-task.units // size))
+
+
+def _is_long(task: Task) -> bool:
+    """How long loops take is not known."""
+    return task.cost >= WATCHED_US or bool(bodies_of(task))
+
+
+def lay_out(
+    plan: Plan, functions: Sequence[int], cores: int, engine: int, keep: Sequence[Any] = (), timed: bool = False
+) -> Layout:
+    """functions[t] is the address of task t's kernel (0 for one that Python does). keep: what has to live as long.
+    timed: launches and waits note when they began and ended."""
+    slots = _slots(plan)
+    places = _places(plan, 8 * len(slots.template), timed)
+
+    keep_looks, task_looks, event_looks = _looks(plan, places.poison)
+
+    def launch(task: int, arguments: int) -> list[int]:
+        size, chunks = split(plan.tasks[task], cores)
+        first = arguments + slots.first[task]
+        units, long = plan.tasks[task].units, _is_long(plan.tasks[task])
+        return _step(e.LAUNCH, functions[task], first, units, size, chunks, task_looks[task], long)
+
+    def step_of(step: Launch | Record | Wait) -> list[int]:
+        if isinstance(step, Wait):
+            return _step(e.WAIT, places.events[step.event])
+        if isinstance(step, Record):
+            return _step(e.RECORD, places.events[step.event], event_looks.get(step.event, 0))
+        if functions[step.task]:
+            return launch(step.task, places.arguments)
+        return _step(e.PYTHON, step.task, 0, 0, 0, 0, task_looks[step.task])
+
+    steps, first_step, last_step = _steps(plan, places, step_of)
+    launches = [w for s in plan.steps if isinstance(s, Launch) for w in launch(s.task, 0)]
+    keep_steps, steps_address = place_words(steps)
+    keep_plan, plan_address = _record(slots, launches, engine)
+    needs, keep_needs = {}, []
+    for event, clock in _clocks(plan, places.streams).items():
+        last = [steps_address + last_step[s, n] if n else 0 for s, n in zip(places.streams, clock, strict=True)]
+        owner, needs[places.events[event]] = place_words(last)
+        keep_needs.append(owner)
+    by_buffer: dict[int, list[int]] = {}
+    for first, buffers in places.gated.items():
+        for b in buffers:
+            by_buffer.setdefault(b, []).append(places.gates[first])
+    return Layout(
+        plan_address,
+        _image(plan, places, [steps_address + first for first in first_step]),
+        places.arguments,
+        tuple(e.RUN_BYTES + i * e.STREAM_BYTES for i in range(len(places.streams))),
+        places.events,
+        {b: tuple(gates) for b, gates in by_buffer.items()},
+        needs,
+        slots.order,
+        slots.uses_arena,
+        8 * len(slots.template),
+        places.poison,
+        places.stamps,
+        (keep_steps, keep_looks, *keep_plan, *keep_needs, *keep),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """The kernels' argument slots. first[t]: the offset of task t's; the rest as in `Layout` and `words.records`."""
+
+    template: list[int]
+    patches: list[int]
+    first: list[int]
+    order: tuple[int, ...]
+    uses_arena: bool
+
+
+def _slots(plan: Plan) -> _Slots:
+    pointed = {a.buffer for t in plan.tasks for a in t.arguments if isinstance(a, Pointer)}
+    order = tuple(sorted(b for b in pointed if plan.offsets[b] is None))
+    slots = _Slots([], [], [], order, any(plan.offsets[b] is not None for b in pointed))
+    column = {b: i for i, b in enumerate(order)}
+    arena_column = len(order)
+    scalar_column = arena_column + slots.uses_arena
+    for task in plan.tasks:
+        slots.first.append(8 * len(slots.template))
+        for argument in task.arguments:
+            place = 8 * len(slots.template)
+            if isinstance(argument, Int | Constant):
+                slots.template.append(argument.word)
+                continue
+            slots.template.append(0)
+            if not isinstance(argument, Pointer):
+                slots.patches.extend((place, 8 * (scalar_column + argument.index), 0))
+            elif (offset := plan.offsets[argument.buffer]) is None:
+                slots.patches.extend((place, 8 * column[argument.buffer], argument.offset))
+            else:
+                slots.patches.extend((place, 8 * arena_column, offset + argument.offset))
+    return slots
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Offsets in a run. gated: see `_gates`; gates[t]: task t's gate; nbytes: of it all; the rest as in `Layout`."""
+
+    streams: tuple[int, ...]
+    events: tuple[int, ...]
+    gated: Mapping[int, list[int]]
+    gates: Mapping[int, int]
+    poison: tuple[int, ...]
+    arguments: int
+    stamps: Mapping[int, int]
+    nbytes: int
+
+
+def _places(plan: Plan, argument_bytes: int, timed: bool) -> _Places:
+    streams = tuple(sorted({s.stream for s in plan.steps}))
+    events_at = e.RUN_BYTES + e.STREAM_BYTES * len(streams)
+    gates_at = events_at + e.EVENT_BYTES * plan.events
+    gated = _gates(plan)
+    gates = {task: gates_at + 8 * i for i, task in enumerate(gated)}
+    poison_at = gates_at + 8 * len(gated)
+    poison = tuple(range(poison_at, poison_at + 8 * (len(plan.program.buffers) + len(plan.tasks)), 8))
+    arguments_at = poison_at + 8 * len(poison)
+    recorded = {s.event for s in plan.steps if isinstance(s, Record)}
+    events = tuple(events_at + e.EVENT_BYTES * i if i in recorded else e.RUN_EVENT for i in range(plan.events))
+    stamps_at = arguments_at + argument_bytes
+    stamped = [i for i, s in enumerate(plan.steps) if timed and not isinstance(s, Record)]
+    stamps = {i: stamps_at + 16 * n for n, i in enumerate(stamped)}
+    return _Places(streams, events, gated, gates, poison, arguments_at, stamps, stamps_at + 16 * len(stamps))
+
+
+def _steps(
+    plan: Plan, places: _Places, step_of: Callable[[Launch | Record | Wait], list[int]]
+) -> tuple[list[int], list[int], dict[tuple[int, int], int]]:
+    """The steps' words, stream after stream; the offset of each stream's first; and that of the last one of
+    (stream, its steps so far)."""
+    words: list[int] = []
+    first: list[int] = []
+    last: dict[tuple[int, int], int] = {}
+    last_launch = _last_launches(plan)
+    for stream in places.streams:
+        first.append(8 * len(words))
+        mine = [(i, s) for i, s in enumerate(plan.steps) if s.stream == stream]
+        for count, (number, step) in enumerate(mine):
+            if isinstance(step, Launch) and step.task in places.gates:
+                words += _step(e.GATE, places.gates[step.task])
+            if number in places.stamps:
+                words += _step(e.STAMP, places.stamps[number])
+            words += step_of(step)
+            if number in places.stamps:
+                words += _step(e.STAMP, places.stamps[number] + 8)
+            last[stream, count + 1] = 8 * len(words) - e.STEP_BYTES
+            if last_launch.get(stream) is step:
+                words += _step(e.CEASE)
+        words += _step(e.END)
+    return words, first, last
+
+
+def _last_launches(plan: Plan) -> dict[int, Launch]:
+    return {s.stream: s for s in plan.steps if isinstance(s, Launch)}
+
+
+def _record(slots: _Slots, launches: Sequence[int], engine: int) -> tuple[tuple[Any, ...], int]:
+    """What owns the plan's record and the lists that it points to, and its address."""
+    keep_launches, launches_address = place_words(launches)
+    keep_template, template_address = place_words(slots.template)
+    keep_patches, patches_address = place_words(slots.patches)
+    keep, address = place_words(
+        [template_address, 8 * len(slots.template), patches_address, len(slots.patches) * 8 // e.PATCH_BYTES,
+         launches_address, len(launches) * 8 // e.STEP_BYTES, engine]
+    )  # fmt: skip
+    return (keep_launches, keep_template, keep_patches, keep), address
+
+
+def _image(plan: Plan, places: _Places, first_steps: Sequence[int]) -> tuple[int, ...]:
+    """first_steps: the addresses of the streams' first steps."""
+    image = [0] * (places.nbytes // 8)
+    image[e.STREAM_COUNT // 8] = len(places.streams)
+    image[e.LAUNCHING // 8] = len(_last_launches(plan))
+    for i, stream in enumerate(places.streams):
+        at = (e.RUN_BYTES + i * e.STREAM_BYTES) // 8
+        image[at + e.FIRST_STEP // 8] = first_steps[i]
+        image[at + e.URGENT // 8] = stream in plan.high_priority
+    return tuple(image)
+
+
+def _gates(plan: Plan) -> dict[int, list[int]]:
+    """For each task that is the first of its stream to touch some buffers: those buffers."""
+    seen: set[tuple[int, int]] = set()
+    found: dict[int, list[int]] = {}
+    for step in plan.steps:
+        if isinstance(step, Launch):
+            task = plan.tasks[step.task]
+            for b in dict.fromkeys(r.buffer for r in task.reads + task.writes):
+                if (step.stream, b) not in seen:
+                    seen.add((step.stream, b))
+                    found.setdefault(step.task, []).append(b)
+    return found
+
+
+def _looks(plan: Plan, poison: Sequence[int]) -> tuple[Any, list[int], dict[int, int]]:
+    """What owns the lists of `error_propagation.looks`; the address of each task's, after its own place; that of each
+    completion event's, for all its outputs."""
+    found, first = looks(plan), len(plan.program.buffers)
+    words: list[int] = []
+    tasks: list[int] = []
+    events: dict[int, int] = {}
+    for number, places in enumerate(found.tasks):
+        tasks.append(8 * len(words))
+        words += [poison[p] for p in (first + number, *places)] + [0]
+    for event in dict.fromkeys(plan.completion):
+        events[event] = 8 * len(words)
+        shared = (places for e, places in zip(plan.completion, found.outputs, strict=False) if e == event)
+        words += [poison[p] for p in dict.fromkeys(chain.from_iterable(shared))] + [0]
+    owner, address = place_words(words)
+    return owner, [address + place for place in tasks], {event: address + place for event, place in events.items()}
+
+
+def _clocks(plan: Plan, streams: Sequence[int]) -> dict[int, list[int]]:
+    """For each completion event that is recorded: how many steps of each stream come before it."""
+    clocks = {s: [0] * len(streams) for s in streams}
+    at = {s: i for i, s in enumerate(streams)}
+    recorded: dict[int, list[int]] = {}
+    for step in plan.steps:
+        clock = clocks[step.stream]
+        clock[at[step.stream]] += 1
+        if isinstance(step, Record):
+            recorded[step.event] = list(clock)
+        elif isinstance(step, Wait):
+            clock[:] = map(max, clock, recorded[step.event])
+    return {event: recorded[event] for event in plan.completion if event in recorded}
+
+
+def _step(operation: int, *operands: int) -> list[int]:
+    return [operation, *operands] + [0] * (e.STEP_BYTES // 8 - 1 - len(operands))
+
+
+def place_words(values: Sequence[int]) -> tuple[Any, int]:
+    owner, address, view = words(max(1, len(values)))
+    for i, value in enumerate(values):
+        view[i] = value & (1 << 64) - 1
+    return owner, address

@@ -1,0 +1,307 @@
+"""The engine: streams of native steps run by native threads that never take the interpreter lock.
+
+`engine()` gives the process' one engine, compiled at first use (a warm start loads it from the disk cache) and None
+where it cannot be built; callers then run plans serially. Its threads start with the first plan that needs them: one a
+core less the caller's, at least one; one in reserve, that works while a caller sleeps; and a Python thread a core for
+the steps that need Python, most of which release the interpreter lock while they compute. They leave at exit, after the
+step in hand; after a fork the child makes an engine of its own.
+
+Linux on x86-64 is what is tested. Nothing here is specific to it but for the calls of POSIX threads and clocks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import itertools
+import math
+import os
+import platform
+import threading
+import time
+from functools import cache
+from typing import Any, Protocol
+
+from ..codegen import llvm_jit, symbols, word_language
+from ..core.disk_cache import digest
+from ..core.errors import CompileError
+from ..core.settings import settings
+from .deferred_interrupt import SIGNALS_AT, uninterrupted
+from .words import calls as native_calls
+from .words import errors as native_poison
+from .words import loops as native_loops
+from .words import queues as native_queues
+from .words import records as native_records
+from .words import signals
+from .words import streams as native_streams
+from .words.records import (
+    ACTIVE,
+    AWAKE,
+    BEGUN,
+    CHAOS,
+    ENGINE_BYTES,
+    FREE,
+    HOST,
+    LIVE,
+    PARKED,
+    READY,
+    SIGNALS,
+    SLOT_COUNT,
+)
+
+HAPPENED, PYTHON_STEP, BROKEN_OFF = 1, 2, 3  # what a native wait may answer; 0: the time is over
+TEXTS = (native_queues, native_poison, signals, native_streams, native_calls, native_loops)
+ENTRIES = (
+    "setup", "submit", "wait", "next_for_python", "done_by_python", "nudge", "stop", "call_inline", "direct", "worker",
+    "reserve", "run_loop", "run_branch",
+)  # fmt: skip
+_WORD = ctypes.c_uint64
+
+
+class StartedRun(Protocol):
+    """A run, as the engine keeps it; see `engine.run`."""
+
+    lost: bool
+    record: Any
+
+    @property
+    def released(self) -> bool: ...
+
+    def do(self, task: int) -> int:
+        """Do a task that needs Python; the number of its error, or 0."""
+        ...
+
+    def settle(self) -> None: ...
+
+    def wait(self, goal: int, needs: int) -> None: ...
+
+
+def cores() -> int:
+    """The threads that work on plans, the caller's included: the setting, or one for each core that we may use."""
+    return settings.threads or _cores_we_may_use()
+
+
+@cache
+def _cores_we_may_use() -> int:
+    """By this process' affinity and its container's quota (Linux, control groups version 2)."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
+        count = min(count, max(1, math.ceil(int(quota) / int(period))))  # "max": no quota, no integer
+    return count
+
+
+def words(count: int) -> tuple[Any, int, memoryview]:
+    """Zeroed memory, aligned to 64 bytes: its owner, its address, and it as 64-bit words."""
+    owner = (ctypes.c_char * (8 * count + 64))()
+    skip = -ctypes.addressof(owner) % 64
+    view = memoryview(owner).cast("B")[skip : skip + 8 * count].cast("Q")
+    return owner, ctypes.addressof(owner) + skip, view
+
+
+class Native:
+    """The engine's functions, as ctypes calls. `inline` keeps the interpreter lock: it is over in microseconds."""
+
+    def __init__(self) -> None:
+        sources = [word_language.source_of(m) for m in (word_language, native_records, *TEXTS)]
+        self.code = code = llvm_jit.build_lazily(
+            digest("engine", *sources, *ENTRIES, native_records.HEAD),
+            lambda: word_language.translate(TEXTS, ENTRIES, platform.machine()),
+            "engine",
+        )
+        word, text = _WORD, ctypes.c_char_p
+        self.setup = code.function("setup", None, word)
+        self.submit = code.function("submit", None, word, word, word, word, text, word, gil=True)
+        self.wait = code.function("wait", word, *[word] * 8)
+        self.next_for_python = code.function("next_for_python", word, word, word, word, word)
+        self.done_by_python = code.function("done_by_python", None, word, word, word)
+        self.nudge = code.function("nudge", None, word)
+        self.stop = code.function("stop", None, word)
+        self.inline = code.function("call_inline", None, word, text, gil=True)
+        self.worker = code.functions["worker"]
+        self.reserve = code.functions["reserve"]
+        self.direct = code.functions["direct"]
+        self.run_loop = code.functions["run_loop"]
+        self.run_branch = code.functions["run_branch"]
+
+
+class Engine:
+    """Native threads and what they share. Made by `engine()`."""
+
+    def __init__(self, native: Native) -> None:
+        self.native = native
+        self._owner, self.address, self._words = words(ENGINE_BYTES // 8)
+        self._words[SIGNALS // 8] = SIGNALS_AT
+        native.setup(self.address)
+        self.numbers = itertools.count(1)
+        self.causes = itertools.count(1)
+        self.runs: dict[int, StartedRun] = {}  # started and, as far as is known, not released; oldest first
+        self.stopped = False
+        self._threads: list[int] = []
+        self._reserve = 0
+        self._python: list[threading.Thread] = []
+        self._starting = threading.Lock()
+
+    @property
+    def awake(self) -> int:
+        """Workers that work, or look for work."""
+        return self._words[AWAKE // 8]
+
+    @property
+    def parked(self) -> int:
+        return self._words[PARKED // 8]
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether there is nothing to do, all slots are free, and all workers sleep."""
+        w = self._words
+        busy = w[LIVE // 8] or w[READY // 8] or w[HOST // 8] or w[FREE // 8] != (1 << SLOT_COUNT) - 1
+        return not busy and self.parked == self.workers
+
+    @property
+    def begun(self) -> tuple[int, int]:
+        """How many runs have begun and not ended, and how many have ever begun."""
+        return self._words[ACTIVE // 8], self._words[BEGUN // 8]
+
+    @property
+    def workers(self) -> int:
+        return len(self._threads)
+
+    def set_chaos(self, on: bool) -> None:
+        """Random delays, and any ready stream first."""
+        self._words[CHAOS // 8] = on
+
+    def start(self) -> bool:
+        """Start the native threads, once; whether there are any."""
+        if not self._threads and not self.stopped:
+            with self._starting:
+                if not self._threads and not self.stopped:
+                    wanted = max(1, cores() - 1)
+                    started = (self._start_thread(self.native.worker) for _ in range(wanted))
+                    self._threads = list(itertools.takewhile(bool, started))
+                    if cores() > 1:
+                        self._reserve = self._start_thread(self.native.reserve)
+                    self.stopped = not self._threads
+        return not self.stopped
+
+    def start_python(self) -> None:
+        """Start the threads that do the steps that need Python, once."""
+        if not self._python:
+            with self._starting:
+                if not self._python:
+                    threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(cores())]
+                    for number, thread in enumerate(threads):
+                        thread.name = f"kernelgraph {number}"
+                        thread.start()
+                    self._python = threads
+
+    def _start_thread(self, life: int) -> int:
+        """A new thread, or 0 where the system allows no more."""
+        import signal
+
+        create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, _WORD)(
+            symbols.resolve(["pthread_create"], "the engine")["pthread_create"]
+        )
+        thread = ctypes.c_uint64()
+        # New threads take over the mask: signals stay with Python's threads.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            error = create(ctypes.addressof(thread), None, life, self.address)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return 0 if error else thread.value
+
+    def do_python_step(self, run: int = 0, needs: int = 0) -> bool:
+        """Do one step of Python's that `run` needs; for 0 wait for any. False: there is none, or none any more."""
+        return uninterrupted(lambda: self._do_python_step(run, needs))  # a step that is taken is done
+
+    def _do_python_step(self, run: int, needs: int) -> bool:
+        answer = (_WORD * 2)()
+        stream = self.native.next_for_python(self.address, ctypes.addressof(answer), run, needs)
+        if stream:
+            failed = self.runs[answer[0]].do(answer[1])
+            self.native.done_by_python(self.address, stream, failed)
+        return bool(stream)
+
+    def nudge(self) -> None:
+        """A thread that helped leaves: what it may have left of Python's steps goes to the Python thread."""
+        if self._words[HOST // 8]:
+            self.native.nudge(self.address)
+
+    def _serve(self) -> None:
+        while self.do_python_step():
+            pass
+
+    def stop(self) -> None:
+        """Let all threads leave, and wait for them."""
+        if self.stopped:
+            return
+        self.stopped = True
+        self.native.stop(self.address)
+        join = ctypes.CFUNCTYPE(ctypes.c_int, _WORD, ctypes.c_void_p)(
+            symbols.resolve(["pthread_join"], "the engine")["pthread_join"]
+        )
+        for thread in filter(None, (*self._threads, self._reserve)):
+            join(thread, None)
+        until = time.monotonic() + 1.0  # a long step of Python's own does not hold up the exit
+        for python in self._python:
+            if python is not threading.current_thread():
+                python.join(max(0.0, until - time.monotonic()))
+
+
+_engine: Engine | None = None
+_native: Native | None = None
+_failed: str | None = None
+_making = threading.Lock()
+
+
+def native() -> Native | None:
+    """The native functions, or None where they cannot be built; `why_not` says why."""
+    global _native, _failed
+    if _native is None and _failed is None:
+        with _making:
+            if _native is None and _failed is None:
+                try:
+                    _native = Native()
+                except (CompileError, OSError, ImportError, SyntaxError, KeyError) as error:
+                    _failed = f"{type(error).__name__}: {error}"
+    return _native
+
+
+def engine() -> Engine | None:
+    """The process' engine, or None."""
+    global _engine
+    if _engine is None and (found := native()) is not None:
+        with _making:
+            if _engine is None:
+                _engine = Engine(found)
+    return _engine
+
+
+def why_not() -> str | None:
+    """Why there is no native engine, or None if there is."""
+    native()
+    return _failed
+
+
+@atexit.register
+def _stop_at_exit() -> None:
+    if _engine is not None:
+        _engine.stop()
+
+
+def _after_fork_in_child() -> None:
+    """The child has none of the threads: what was in flight is lost, and a new engine comes with the next plan."""
+    global _engine, _making
+    _making = threading.Lock()
+    if _engine is not None:
+        for run in list(_engine.runs.values()):
+            run.lost = True
+        _engine.stopped = True
+        _engine = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

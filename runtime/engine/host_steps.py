@@ -1,0 +1,100 @@
+"""A loop or branch some of whose steps need Python in; a call that runs it natively, turn after turn, and calls Python
+back for those steps alone, out.
+
+It runs on one core, on the thread of whoever calls. A step that fails ends the loop, and the call raises its error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..core.frozen import replace
+from ..core.settings import settings
+from ..interpret.serial import KERNEL, Addresses, Call, host_call, kernel_call, noted
+from ..program.program import Pointer, Task
+from .deferred_interrupt import SIGNALS_AT, asked, broken, throw, uninterrupted
+from .encode_control_flow import Function, control_words
+from .engine import engine, native, words
+from .words import records as e
+
+
+def control_call(task: Task, function: Function, program: str, by_steps: Call) -> Call:
+    """What runs a loop or branch task, given the addresses of its program's buffers and the call's scalars.
+
+    function: the address of a kernel. program: whose task it is, for errors. by_steps: runs it from Python, which it is
+    where there is nothing native, or every step is to run by itself."""
+    made: list[_Control] = []  # at the first call
+
+    def call(addresses: Addresses, scalars: Any) -> None:
+        if settings.engine == "sync" or native() is None:
+            by_steps(addresses, scalars)
+            return
+        if not made:
+            made.append(_Control(task, function, program))
+        made[0].run(addresses, scalars)
+
+    return call
+
+
+class _Control:
+    """`native`, `address`: what `encode_control_flow` asks of an engine. This has no threads; its word STOP ends
+    loops."""
+
+    def __init__(self, task: Task, function: Function, program: str) -> None:
+        found = native()
+        assert found is not None
+        self.native, self.program = found, program
+        self._owner, self.address, self._words = words(e.ENGINE_BYTES // 8)
+        self._words[e.SIGNALS // 8] = SIGNALS_AT
+        self._failed: BaseException | None = None
+        self._running = threading.RLock()
+        self._callbacks: list[Any] = []
+        looped, address, self._keep = control_words(task, function, self, self._host_step)
+        self._call = kernel_call(looped, KERNEL(address))
+
+    def run(self, addresses: Addresses, scalars: Any) -> None:
+        with self._running:
+            self._failed = None
+            self._words[e.STOP // 8] = 0
+            uninterrupted(lambda: self._run(addresses, scalars))  # nothing raises as a step is called back
+            if self._failed is not None:
+                raise self._failed
+
+    def _run(self, addresses: Addresses, scalars: Any) -> None:
+        self._call(addresses, scalars)
+        if broken():
+            try:
+                throw()
+            except BaseException as raised:
+                self._failed = raised
+
+    def _host_step(self, task: Task) -> tuple[Task, int]:
+        """The task with the addresses of its buffers as arguments, and the address of what does it."""
+        buffers = tuple(dict.fromkeys(r.buffer for r in (*task.reads, *task.writes)))
+        callback = KERNEL(self._step(task, buffers, host_call(task)))
+        self._callbacks.append(callback)
+        address = ctypes.cast(callback, ctypes.c_void_p).value
+        assert address is not None
+        return replace(task, arguments=tuple(Pointer(b) for b in buffers)), address
+
+    def _step(self, task: Task, buffers: tuple[int, ...], call: Any) -> Callable[[int, int, int], None]:
+        kind = ctypes.c_uint64 * len(buffers)
+
+        def step(slots: int, begin: int, end: int) -> None:
+            if self._failed is not None:
+                return
+            try:
+                call(dict(zip(buffers, kind.from_address(slots), strict=True)))
+                stopping = engine()
+                if stopping is not None and stopping.stopped:
+                    self._words[e.STOP // 8] = 1
+                if asked():
+                    raise KeyboardInterrupt
+            except BaseException as raised:
+                self._failed = noted(raised, task, self.program)
+                self._words[e.STOP // 8] = 1
+
+        return step

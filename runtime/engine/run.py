@@ -1,0 +1,344 @@
+"""One call of a plan in flight on the native engine: what keeps it alive, its events, and the errors that poison them.
+
+A `Record` is the native memory of one call; the numbers of calls grow, so a record is used again without being reset.
+A `Run` holds a record for as long as anybody holds an event of it, and the runs that it waits for as long as they last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from ..core.errors import KernelGraphError
+from ..program.device import outcome
+from .deferred_interrupt import throw
+from .encode_plan import Layout
+from .engine import BROKEN_OFF, HAPPENED, PYTHON_STEP, Engine, words
+from .words import records as e
+
+_ENDED_EARLY = "Ctrl-C, or a signal handler that raised, ended a loop of this work: it has no result"
+
+
+class Owner(Protocol):
+    """An executable, as its runs see it: it owns the native steps and the kernels."""
+
+    def host_step(self, task: int, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
+        """Do a task that needs Python; addresses are those of all buffers, scalars the call's."""
+        ...
+
+
+class Failure:
+    """An exception that is raised again at every wait, each time from where it was raised first."""
+
+    __slots__ = ("error", "traceback")
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.traceback = error.__traceback__
+
+    def throw(self) -> None:
+        raise self.error.with_traceback(self.traceback)
+
+
+class Done:
+    """An event that has happened: well, or badly."""
+
+    __slots__ = ("failure",)
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.failure = None if error is None else Failure(error)
+
+    def query(self) -> bool:
+        return True
+
+    def finish(self) -> None:
+        """There is nothing to wait for."""
+
+    def wait(self) -> None:
+        if self.failure is not None:
+            self.failure.throw()
+
+
+DONE = Done()
+
+
+class Record:
+    """The native words of one call of a plan."""
+
+    __slots__ = ("_owner", "address", "gated", "words")
+
+    def __init__(self, layout: Layout) -> None:
+        self._owner, self.address, self.words = words(len(layout.image))
+        self.gated = False
+        for i, value in enumerate(layout.image):
+            self.words[i] = value
+        for stream in layout.streams:
+            self.words[(stream + e.RUN) // 8] = self.address
+            self.words[(stream + e.STEP) // 8] = layout.image[(stream + e.FIRST_STEP) // 8]
+
+
+class Run:
+    """One call. `after` are the events that it waits for; they are let go when it is over."""
+
+    __slots__ = (
+        "_free", "_gates", "addresses", "after", "engine", "failures", "lost", "number", "owner", "record", "scalars"
+    )  # fmt: skip
+
+    def __init__(self, engine: Engine, record: Record, free: list[Record], owner: Owner) -> None:
+        self.engine = engine
+        self.record = record
+        self.owner = owner
+        self.number = next(engine.numbers)
+        self.after: tuple[RunEvent, ...] = ()
+        self.failures: dict[int, Failure] = {}
+        self.addresses: Sequence[int] = ()
+        self.scalars: Sequence[Any] = ()
+        self.lost = False
+        self._gates: Any = None
+        self._free = free
+
+    def __del__(self) -> None:
+        if e is not None and not self.lost and self.released:  # modules go before the last objects at exit
+            self._free.append(self.record)
+
+    @property
+    def released(self) -> bool:
+        """Whether the engine has touched the record for the last time."""
+        return self.record.words[e.RELEASED // 8] >= self.number
+
+    def start(self, layout: Layout, table: bytes, after: Iterable[tuple[int, Any]]) -> None:
+        """Hand the run to the engine. after: (buffer, event) gated; events of other devices are waited for here."""
+        engine, words = self.engine, self.record.words
+        if words[e.RUN_FAILED // 8]:  # the last time
+            for place in layout.poison:
+                words[place // 8] = 0
+        self._close_gates(layout, after)
+        _reap(engine)
+        engine.runs[self.number] = self
+        address = self.record.address
+        engine.native.submit(engine.address, layout.plan, address, address + layout.arguments, table, self.number)
+
+    def _close_gates(self, layout: Layout, after: Iterable[tuple[int, Any]]) -> None:
+        """Write what each gate waits for (event, number, the place of the buffer's poison); a bad past event becomes a
+        poisoned one."""
+        gated: dict[int, list[int]] = {}
+        poisons: list[int] = []
+        waited: list[RunEvent] = []
+        for buffer, event in after:
+            gates = layout.gates.get(buffer, ())
+            if isinstance(event, RunEvent) and event.run.engine is self.engine:
+                if not gates or (event.query() and event.failure is None):
+                    continue
+                waited.append(event)
+                entry = [event.address, event.run.number, layout.poison[buffer]]
+            else:
+                failure = _failure_of(event)
+                if failure is None:
+                    continue
+                cause = next(self.engine.causes)
+                self.failures[cause] = failure
+                poisons += [self.number, 0, cause]
+                entry = [-len(poisons), self.number, layout.poison[buffer]]
+            for gate in gates:
+                gated.setdefault(gate, []).extend(entry)
+        record = self.record
+        if record.gated or gated:
+            for gate in {g for places in layout.gates.values() for g in places}:
+                record.words[gate // 8] = 0
+            record.gated = bool(gated)
+        if gated:
+            self.after = tuple(waited)
+            total = len(poisons) + sum(len(p) + 1 for p in gated.values())
+            owner, base, memory = words(total)
+            self._gates = owner
+            for i, value in enumerate(poisons):
+                memory[i] = value
+            at = len(poisons)
+            for gate, values in gated.items():
+                record.words[gate // 8] = base + 8 * at
+                for value in values:
+                    # A poisoned event of ours is written as minus the words up to its end.
+                    memory[at] = value if value >= 0 else base + 8 * (-value - 3)
+                    at += 1
+                at += 1
+
+    def do(self, task: int) -> int:
+        """The engine's Python thread: do a task; the number of its error, or 0."""
+        try:
+            self.owner.host_step(task, self.addresses, self.scalars)
+        except KeyboardInterrupt:  # who does it raises this one
+            return e.ENDED_EARLY
+        except BaseException as error:
+            cause = next(self.engine.causes)
+            self.failures[cause] = Failure(error)
+            return cause
+        return 0
+
+    def failure(self, cause: int) -> Failure:
+        """The error with a number, of this run or of one that it waited for."""
+        if cause == e.ENDED_EARLY:
+            return Failure(KernelGraphError(_ENDED_EARLY))
+        seen, left = set(), [self]
+        while left:
+            run = left.pop()
+            if cause in run.failures:
+                return run.failures[cause]
+            seen.add(run.number)
+            left += [event.run for event in run.after if event.run.number not in seen]
+        return Failure(KernelGraphError("the work before this failed"))
+
+    def settle(self) -> None:
+        """The run is over: take over the errors that came from others, and let those go."""
+        if self.after:
+            cause = self.record.words[e.RUN_FAILED // 8]
+            if cause:
+                for event in self.after:
+                    self.failures = {**event.run.failures, **self.failures}
+            self.after = ()
+            self._gates = None
+
+    def wait(self, goal: int, needs: int) -> None:
+        """Until an event of this run (its address) has happened: help with what it waits for and what it needs."""
+        try:
+            self._wait(goal, needs)
+        finally:
+            self.engine.nudge()
+
+    def _wait(self, goal: int, needs: int) -> None:
+        native, engine = self.engine.native, self.engine
+        for event in self._pending():
+            while not event.query() and self.record.words[(goal - self.record.address) // 8] < self.number:
+                self._check_alive()
+                run, at = event.run, event.run.record.address
+                want = (event.address, run.number, goal, self.number)
+                self._react(native.wait(engine.address, at, event.needs, *want, e.SLICE_NS), at, event.needs)
+        at, want = self.record.address, (goal, self.number, goal, self.number)
+        while (found := native.wait(engine.address, at, needs, *want, e.SLICE_NS)) != HAPPENED:
+            self._check_alive()
+            self._react(found, at, needs)
+
+    def _react(self, found: int, run: int, needs: int) -> None:
+        """To what a native wait has answered."""
+        if found == PYTHON_STEP:
+            self.engine.do_python_step(run, needs)
+        elif found == BROKEN_OFF:
+            throw()
+
+    def _check_alive(self) -> None:
+        if self.lost:
+            raise KernelGraphError("this work was in flight when the process forked: its result is in the parent alone")
+        if self.engine.stopped:
+            raise KernelGraphError("the engine has stopped: the interpreter is exiting")
+
+    def _pending(self) -> list[RunEvent]:
+        """The events that this run still waits for, and those that they wait for: oldest first."""
+        found: dict[tuple[int, int], RunEvent] = {}
+        left = list(self.after)
+        while left:
+            event = left.pop()
+            key = (event.run.number, event.place)
+            if key not in found and not event.query():
+                found[key] = event
+                left += event.run.after
+        return [found[key] for key in sorted(found)]
+
+
+class RunEvent:
+    """An event of a run. place: its offset in the run's record. needs: which steps it takes, natively; 0: all."""
+
+    __slots__ = ("needs", "place", "run")
+
+    def __init__(self, run: Run, place: int, needs: int) -> None:
+        self.run = run
+        self.place = place
+        self.needs = needs
+
+    @property
+    def address(self) -> int:
+        return self.run.record.address + self.place
+
+    def query(self) -> bool:
+        return self.run.record.words[self.place // 8] >= self.run.number
+
+    @property
+    def failure(self) -> Failure | None:
+        """What poisons the event, once it has happened."""
+        cause = self.run.record.words[(self.place + e.POISON) // 8]
+        return self.run.failure(cause) if cause else None
+
+    def wait(self) -> None:
+        """Block until it has happened, helping with the work. Raises, each time, what the work raised."""
+        if not self.query():
+            self.run._check_alive()
+            self.run.wait(self.address, self.needs)
+        failure = self.failure
+        if failure is not None:
+            failure.throw()
+
+    def finish(self) -> None:
+        """Block until all of its run is over, well or badly, helping with all of it."""
+        if not self.run.released:
+            self.run._check_alive()
+            self.run.wait(self.run.record.address + e.RUN_EVENT, 0)
+
+
+class RunTiming:
+    """How long a run takes, from `start` (of the monotonic clock, in ns; 0: its first launch) to its end."""
+
+    __slots__ = ("run", "start")
+
+    def __init__(self, run: Run, start: int) -> None:
+        self.run = run
+        self.start = start
+
+    def query(self) -> float | None:
+        """Microseconds; None while it runs; nan if it failed or others ran at the same time."""
+        if self.run.lost:
+            return math.nan
+        if not self.run.released:
+            return None
+        words = self.run.record.words
+        began = words[e.BEGAN // 8]
+        if not began or words[e.OTHERS // 8] or words[e.RUN_FAILED // 8]:
+            return math.nan
+        return (words[e.ENDED // 8] - (self.start or began)) / 1e3
+
+
+class DoneTiming:
+    """What is known already: microseconds, or nan."""
+
+    __slots__ = ("microseconds",)
+
+    def __init__(self, microseconds: float) -> None:
+        self.microseconds = microseconds
+
+    def query(self) -> float:
+        return self.microseconds
+
+
+def _failure_of(event: Any) -> Failure | None:
+    error = outcome(event)
+    return None if error is None else Failure(error)
+
+
+def _reap(engine: Engine) -> None:
+    """Let go of the runs that are over, oldest first (a run settles after those that it waited for)."""
+    runs = engine.runs
+    while runs:
+        try:
+            number, run = next(iter(runs.items()))
+        except (RuntimeError, StopIteration):
+            return  # another thread is at it
+        if not run.released:
+            return
+        run.settle()
+        runs.pop(number, None)
+
+
+def wait_for_all(engine: Engine) -> None:
+    """Until every run that has started is over, well or badly."""
+    for run in list(engine.runs.values()):
+        if not run.released and not run.lost:
+            run.wait(run.record.address + e.RUN_EVENT, 0)
+    _reap(engine)

@@ -1,0 +1,199 @@
+"""How a call starts, as functions on words: its arguments, a run on the engine, or all of it inline in the caller.
+
+`words.records` describes the records; `word_language` makes machine code of this text; Python never runs it.
+"""
+
+from __future__ import annotations
+
+from ...codegen.word_language import (
+    copy,
+    launch,
+    load,
+    load_shared,
+    mutex_lock,
+    mutex_unlock,
+    relax,
+    sched_yield,
+    stack,
+    store,
+    store_shared,
+)
+from .queues import chunk, claim, give_slot, publish, push, take_slot, wake
+from .records import (
+    ARRAY_TYPE,
+    AWAKE,
+    BEGAN,
+    BYTES_AT,
+    DATA_AT,
+    DIRECT_BYTES,
+    DIRECT_PLAN,
+    DTYPE_AT,
+    FIRST_STEP,
+    LAUNCH_COUNT,
+    LAUNCHES,
+    LAUNCHING,
+    LAUNCHING_LEFT,
+    LOCK,
+    LONG,
+    LOW_HALF,
+    NDIM_AT,
+    NO,
+    NUMBER,
+    PATCH_BYTES,
+    PATCH_COUNT,
+    PATCHES,
+    PENDING,
+    PLAN_ENGINE,
+    READY,
+    REFERENCE,
+    ROW_ADD,
+    ROW_BYTES,
+    ROW_DTYPE,
+    ROW_MODULO,
+    ROW_NDIM,
+    ROW_PLACE,
+    RUN_BYTES,
+    RUN_FAILED,
+    SHAPE_AT,
+    STEP,
+    STEP_BYTES,
+    STREAM_BYTES,
+    STREAM_COUNT,
+    STREAMS_LEFT,
+    STRIDES_AT,
+    TABLE_BYTES,
+    TAKES,
+    TEMPLATE,
+    TEMPLATE_BYTES,
+    TYPE_AT,
+    YES,
+    A,
+    B,
+    C,
+    E,
+)
+from .signals import broken, raise_kept
+
+
+def fill(plan: int, arguments: int, table: int) -> None:
+    """Lay out the argument slots of a call: the template, then what the call's table decides."""
+    copy(arguments, load(plan + TEMPLATE), load(plan + TEMPLATE_BYTES))
+    patch = load(plan + PATCHES)
+    last = patch + load(plan + PATCH_COUNT) * PATCH_BYTES
+    while patch != last:
+        store(arguments + load(patch), load(table + load(patch + 8)) + load(patch + 16))
+        patch += PATCH_BYTES
+
+
+def submit(engine: int, plan: int, run: int, arguments: int, table: int, number: int) -> None:
+    """Start a run: its streams become ready."""
+    fill(plan, arguments, table)
+    streams = load(run + STREAM_COUNT)
+    store(run + NUMBER, number)
+    store(run + RUN_FAILED, 0)
+    store(run + BEGAN, 0)
+    store_shared(run + LAUNCHING_LEFT, load(run + LAUNCHING))
+    store_shared(run + STREAMS_LEFT, streams)
+    mutex_lock(engine + LOCK)
+    stream = run + RUN_BYTES
+    last = stream + streams * STREAM_BYTES
+    while stream != last:
+        store(stream + STEP, load(stream + FIRST_STEP))
+        push(engine + READY, stream)
+        stream += STREAM_BYTES
+    mutex_unlock(engine + LOCK)
+    wake(engine, streams)
+
+
+def inline(plan: int, table: int) -> int:
+    """Run a small plan here and now, in issue order; spinning workers help with launches of several chunks. Whether it
+    was ended early: see `signals`."""
+    arguments = stack(load(plan + TEMPLATE_BYTES))
+    fill(plan, arguments, table)
+    step = load(plan + LAUNCHES)
+    last = step + load(plan + LAUNCH_COUNT) * STEP_BYTES
+    while step != last:
+        if load(step + E) <= 1 or join(load(plan + PLAN_ENGINE), arguments, step) == 0:
+            launch(load(step + A), arguments + load(step + B), 0, load(step + C))
+        if load(step + LONG) and broken(load(plan + PLAN_ENGINE)):
+            return 1
+        step += STEP_BYTES
+    return 0
+
+
+def call_inline(plan: int, table: int) -> None:
+    """`inline` for Python, whose lock the caller has: it raises what ended it."""
+    if inline(plan, table):
+        raise_kept(load(plan + PLAN_ENGINE))
+
+
+def join(engine: int, arguments: int, step: int) -> int:
+    """Fork a launch, help, and wait for all of it; 0, and nothing done, if nobody is there to help."""
+    if engine == 0 or load_shared(engine + AWAKE) == 0:
+        return 0
+    slot = take_slot(engine)
+    if slot == 0:
+        return 0
+    generation = publish(engine, slot, load(step + A), arguments + load(step + B), step, 0)
+    left = claim(engine, slot, 0, 0, generation)
+    while left:
+        chunk(engine, slot, left)
+        left = claim(engine, slot, 0, 0, generation)
+    turns = 0
+    while load_shared(slot + PENDING):
+        relax()
+        turns += 1
+        if turns % 4096 == 0:
+            sched_yield()
+    give_slot(engine, slot)
+    return 1
+
+
+def direct(this: int, given: int, count: int) -> int:
+    """A function for Python (METH_FASTCALL, `this` is bytes): if every argument is as its row says, `inline`, and True;
+    else nothing, and False. It raises what ended it early."""
+    head = this + BYTES_AT
+    table = stack(load(head + TABLE_BYTES))
+    row = head + DIRECT_BYTES
+    last = given + 8 * count
+    fits = 0
+    if count == load(head + TAKES):
+        fits = 1
+    while fits and given != last:
+        argument = load(given)
+        if load(row + ROW_DTYPE):
+            fits = is_like(argument, load(head + ARRAY_TYPE), row)
+        if fits:
+            store(table + load(row + ROW_PLACE), load(argument + DATA_AT) + load(row + ROW_ADD))
+        row += ROW_BYTES + 16 * load(row + ROW_NDIM)
+        given += 8
+    answer = load(head + NO)
+    if fits:
+        if inline(load(head + DIRECT_PLAN), table):
+            raise_kept(load(load(head + DIRECT_PLAN) + PLAN_ENGINE))
+            return 0
+        answer = load(head + YES)
+    store(answer, load(answer) + load(head + REFERENCE))
+    return answer
+
+
+def is_like(argument: int, kind: int, row: int) -> int:
+    """Whether an argument is a NumPy array of the row's dtype, shape, strides, and address modulo 16."""
+    if load(argument + TYPE_AT) != kind or load(argument + DTYPE_AT) != load(row + ROW_DTYPE):
+        return 0
+    if load(argument + DATA_AT) & 15 != load(row + ROW_MODULO):
+        return 0
+    left = load(row + ROW_NDIM)
+    if load(argument + NDIM_AT) & LOW_HALF != left:
+        return 0
+    size = load(argument + SHAPE_AT)
+    stride = load(argument + STRIDES_AT)
+    row += ROW_BYTES
+    while left:
+        if load(size) != load(row) or load(stride) != load(row + 8):
+            return 0
+        size += 8
+        stride += 8
+        row += 16
+        left -= 1
+    return 1

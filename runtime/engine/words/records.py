@@ -1,0 +1,113 @@
+"""The native engine's records, all made of 64-bit words: the byte offset of each word.
+
+- the engine: `LIVE`, a bit for each slot with unclaimed chunks; a queue of streams that are ready to go on, and one of
+  streams whose next step is Python's; how many threads are parked; one lock with four conditions.
+- a slot: a launch that several threads work on. `TICKET` holds a generation (high half) and the number of unclaimed
+  chunks (low half); who lowers it by compare-and-swap owns a chunk, and until that chunk is done the slot's other words
+  stand still. `PENDING` counts unfinished chunks; who brings it to 0 goes on with the stream.
+- a run: one call of a plan: its streams, events, gates and argument slots. A stream is a queue of steps, not a thread:
+  whoever holds it runs `advance`, and a stream that has to wait is left on its event's list.
+- needs: for a thread that helps only until some event has happened: for each stream of the event's run the last step
+  that the event needs, or 0; in the place of the whole list 0, if all of the run is needed.
+- an event: `HAPPENED`, the number of the last run in which it happened (numbers grow, so nothing is ever reset), the
+  streams that wait for it, and the poison: the number of the error that it brings along, or 0.
+
+A run's last touch is `RELEASED`: after that its memory may be used again.
+The lock guards both queues, the lists of waiting streams, and parking. The words that are read without it are written
+first and the other side's word read second, on both sides (Dekker): a publisher sets `LIVE` then reads `PARKED`, a
+worker raises `PARKED` then reads `LIVE`; so does an event with its list.
+"""
+
+from __future__ import annotations
+
+import time
+
+# The engine.
+LIVE = 0
+READY = 8  # a queue
+FREE = 64
+PARKED, WAITING, AWAKE, STOP, CHAOS, DICE, SIGNALS = 128, 136, 144, 152, 160, 168, 176
+HOST = 192  # a queue
+ACTIVE, BEGUN = 216, 224  # runs that have begun and not ended; runs that have ever begun
+LOCK, WORK, DONE, HOST_WORK, RESERVE = 256, 384, 512, 640, 768
+SLOTS, SLOT_BYTES, SLOT_COUNT = 1024, 128, 64
+ENGINE_BYTES = 1024 + 64 * 128
+
+# Signals, one record for the process (`interrupts`). MAIN: Python's main thread, which alone writes the rest. ASKED:
+# Ctrl-C has come and is put off. BROKEN: what it runs natively ends, and it then raises an exception: KIND, VALUE,
+# TRACE. CTRL_C: the exception for Ctrl-C.
+MAIN, ASKED, BROKEN, KIND, VALUE, TRACE, CTRL_C = 0, 8, 16, 24, 32, 40, 48
+SIGNALS_WORDS = 7
+ENDED_EARLY = 1 << 62  # the number of the error of a loop that was ended so
+
+# A queue of streams: its first, and at LAST its last.
+LAST = 8
+
+# A slot.
+TICKET, PENDING, FUNCTION, ARGUMENTS, UNITS, CHUNK, CHUNKS, SLOT_STREAM, SLOT_STEP = 0, 64, 8, 16, 24, 32, 40, 48, 56
+
+# A run. Its own event says that all of it is done; RELEASED comes after the last touch. BEGAN and ENDED: when its first
+# launch began and its last ended; ORDINAL: its place among all that have begun; OTHERS: whether others ran in between.
+# LAUNCHING: streams that launch anything; CEASE comes after the last launch of each, before the events after that.
+NUMBER, STREAMS_LEFT, RUN_EVENT, RELEASED, RUN_FAILED, STREAM_COUNT = 0, 8, 16, 40, 48, 56
+BEGAN, ENDED, ORDINAL, OTHERS, LAUNCHING, LAUNCHING_LEFT = 64, 72, 80, 88, 96, 104
+RUN_BYTES = 128
+
+# A stream. NEXT is its link in whatever list it is on.
+NEXT, STEP, RUN, FIRST_STEP, URGENT = 0, 8, 16, 24, 32
+STREAM_BYTES = 64
+
+# An event. A gate is a list that ends in 0: an event's address, its run's number, the place of the buffer's poison.
+HAPPENED, WAITERS, POISON = 0, 8, 16
+EVENT_BYTES = 24
+GATED_BYTES = 24
+
+# A step: its operation and operands. Places inside the run are offsets. A run has words of poison, see
+# `error_propagation`: the number of the error that made a buffer or task bad, or 0. LOOKS: the address of a step's own
+# such place, and then of a list, ending in 0, of the places that make it bad. LONG: whether the step may take so long
+# that a signal of Python's comes meanwhile.
+OPERATION, A, B, C, D, E, LOOKS, LONG = 0, 8, 16, 24, 32, 40, 48, 56
+STEP_BYTES = 64
+LAUNCH, RECORD, WAIT, GATE, PYTHON, CEASE, END, STAMP = 0, 1, 2, 3, 4, 5, 6, 7  # STAMP writes the time to a place
+
+# A call's arguments: a template of all slots, and for each word that differs from call to call (its place in the slots,
+# its place in the call's table, what to add).
+TEMPLATE, TEMPLATE_BYTES, PATCHES, PATCH_COUNT, LAUNCHES, LAUNCH_COUNT, PLAN_ENGINE = 0, 8, 16, 24, 32, 40, 48
+PATCH_BYTES = 24
+
+# A direct call: its plan, the bytes of a call's table, how many arguments it takes, the type of NumPy's arrays, its two
+# answers, and what a reference to an answer adds to its count. Then a row for each argument: the dtype (0: any memory),
+# the address modulo 16, what to add to the address, the place in the call's table, the dimensions, and for each of
+# those its size and stride.
+DIRECT_PLAN, TABLE_BYTES, TAKES, ARRAY_TYPE, YES, NO, REFERENCE = 0, 8, 16, 24, 32, 40, 48
+DIRECT_BYTES = 56
+ROW_DTYPE, ROW_MODULO, ROW_ADD, ROW_PLACE, ROW_NDIM = 0, 8, 16, 24, 32
+ROW_BYTES = 40
+
+# Objects of CPython 3.11 and later, where `direct_call` has seen that it is so: any (the head of each ends in its
+# type, and is larger without the interpreter lock), bytes, NumPy's arrays. A ctypes object has its address where an
+# array has it.
+HEAD = object.__basicsize__
+TYPE_AT, BYTES_AT = HEAD - 8, HEAD + 16
+DATA_AT, NDIM_AT, SHAPE_AT, STRIDES_AT, DTYPE_AT = HEAD, HEAD + 8, HEAD + 16, HEAD + 24, HEAD + 40
+
+# A body of a loop or branch: its plan; its table's addresses, each by the offset of a place, a row of them for each
+# state of the carried values, and the bytes that each moves on by a turn; its numbers; how many threads may help.
+BODY, BODY_COLUMNS, BODY_NUMBERS, BODY_ROWS, BODY_MOVES, BODY_ENGINE, BODY_HELPERS = 0, 8, 16, 24, 32, 40, 48
+BODY_BYTES = 56
+
+# A loop: then comes its body. Places are the addresses of the initial values, of the pool, and of the `OTHERS`
+# arguments after that. NAMES: for each state the loop may end in, which argument of the pool each of its places is;
+# FINAL: where the carried values are in each state; SIZES: their bytes. COUNT_AT, NUMBERS_AT: offsets in the arguments.
+# STRIDE: the turns between two looks at the clock, to see to Python's signals in time; LOOKED: when the last one was.
+LOOP_CARRIED, LOOP_POOL, LOOP_OTHERS, LOOP_LEAD, LOOP_ROW_COUNT, LOOP_NAMES, LOOP_FINAL = 0, 8, 16, 24, 32, 40, 48
+LOOP_SIZES, LOOP_COUNT_KIND, LOOP_COUNT_AT, LOOP_NUMBERS_AT = 56, 64, 72, 80
+LOOP_STRIDE, LOOP_LOOKED = 88, 96
+LOOP_BYTES = 104
+
+MONOTONIC, REALTIME = getattr(time, "CLOCK_MONOTONIC", 1), getattr(time, "CLOCK_REALTIME", 0)
+LOW_HALF = 0xFFFFFFFF
+GENERATION = 1 << 32
+SPIN_NS = 50_000
+TURNS_A_LOOK = 32  # spins between two looks at the clock
+SLICE_NS = 50_000_000  # threads of Python's see to its signals this often

@@ -1,0 +1,386 @@
+"""How streams go on, and what threads do, as functions on words: steps, workers, waiting, stopping.
+
+`words.records` describes the records; `word_language` makes machine code of this text; Python never runs it.
+"""
+
+from __future__ import annotations
+
+from ...codegen.word_language import (
+    clock_gettime,
+    cond_broadcast,
+    cond_signal,
+    cond_timedwait,
+    cond_wait,
+    fetch_add,
+    launch,
+    load,
+    load_shared,
+    lowest_bit,
+    mutex_lock,
+    mutex_unlock,
+    relax,
+    stack,
+    store,
+    store_shared,
+)
+from .errors import begin, cease, end, found_bad, make_bad, stops
+from .queues import (
+    await_event,
+    chunk,
+    claim,
+    dawdle,
+    find,
+    give_slot,
+    needed,
+    now,
+    pop,
+    publish,
+    push,
+    ready_again,
+    record,
+    take_slot,
+    wake,
+)
+from .records import (
+    AWAKE,
+    BEGAN,
+    CEASE,
+    CHAOS,
+    DONE,
+    ENDED_EARLY,
+    GATE,
+    GATED_BYTES,
+    HAPPENED,
+    HOST,
+    HOST_WORK,
+    LAUNCH,
+    LAUNCHING_LEFT,
+    LIVE,
+    LOCK,
+    LONG,
+    LOOKS,
+    NUMBER,
+    OPERATION,
+    PARKED,
+    POISON,
+    PYTHON,
+    READY,
+    REALTIME,
+    RECORD,
+    RESERVE,
+    RUN,
+    RUN_FAILED,
+    SLICE_NS,
+    SLOT_BYTES,
+    SLOT_STEP,
+    SLOT_STREAM,
+    SLOTS,
+    SPIN_NS,
+    STAMP,
+    STEP,
+    STEP_BYTES,
+    STOP,
+    TURNS_A_LOOK,
+    WAIT,
+    WAITING,
+    WORK,
+    A,
+    B,
+    C,
+    E,
+)
+from .signals import broken
+
+
+def launch_shared(engine: int, stream: int, run: int, step: int) -> int:
+    """Launch in chunks, helping. Whether the caller still holds the stream: else another thread does the last chunk."""
+    function = load(step + A)
+    arguments = run + load(step + B)
+    slot = 0
+    if load(step + E) > 1:
+        slot = take_slot(engine)
+    if slot == 0:
+        if load(step + C):
+            launch(function, arguments, 0, load(step + C))
+        return 1
+    chunks = load(step + E)
+    generation = publish(engine, slot, function, arguments, step, stream)
+    wake(engine, chunks - 1)
+    left = claim(engine, slot, 0, 0, generation)
+    while left:
+        if chunk(engine, slot, left):
+            give_slot(engine, slot)
+            return 1
+        left = claim(engine, slot, 0, 0, generation)
+    return 0
+
+
+def advance(engine: int, stream: int, helped: int, needs: int) -> None:
+    """Go on with a stream until it ends, waits, or another thread has it; a helper launches only what it needs."""
+    run = load(stream + RUN)
+    until = 0
+    held = 1
+    while held:
+        if load_shared(engine + STOP):
+            return
+        if load(engine + CHAOS):
+            dawdle(engine)
+        step = load(stream + STEP)
+        operation = load(step + OPERATION)
+        if operation == LAUNCH:
+            if needed(helped, needs, stream, step) == 0:
+                ready_again(engine, stream)
+                return
+            store(stream + STEP, step + STEP_BYTES)
+            if load_shared(run + RUN_FAILED) == 0 or stops(run, load(step + LOOKS)) == 0:
+                if load_shared(run + BEGAN) == 0:
+                    begin(engine, run)
+                held = launch_shared(engine, stream, run, step)
+                if held and load(step + LONG):
+                    if broken(engine):
+                        make_bad(run, load(load(step + LOOKS)), ENDED_EARLY)
+                        until = 1
+                    elif helped and until == 0:
+                        until = now() + SLICE_NS
+                    if until and now() > until:  # a helper sees to its signals
+                        ready_again(engine, stream)
+                        return
+        elif operation == RECORD:
+            store(stream + STEP, step + STEP_BYTES)
+            poison = 0
+            if load(step + B):
+                poison = found_bad(run, load(step + B))
+            record(engine, run + load(step + A), load(run + NUMBER), poison)
+        elif operation == WAIT:
+            held = await_event(engine, stream, run + load(step + A), load(run + NUMBER))
+            if held:
+                store(stream + STEP, step + STEP_BYTES)
+        elif operation == GATE:
+            gated = load(run + load(step + A))
+            while held and gated and load(gated):
+                held = await_event(engine, stream, load(gated), load(gated + 8))
+                if held and load(load(gated) + POISON):
+                    make_bad(run, load(gated + 16), load(load(gated) + POISON))
+                gated += GATED_BYTES
+            if held:
+                store(stream + STEP, step + STEP_BYTES)
+        elif operation == PYTHON:
+            if load_shared(run + RUN_FAILED) and stops(run, load(step + LOOKS)):
+                store(stream + STEP, step + STEP_BYTES)
+            else:
+                if load_shared(run + BEGAN) == 0:
+                    begin(engine, run)
+                to_python(engine, stream, helped and needed(helped, needs, stream, step))
+                held = 0
+        elif operation == STAMP:
+            store(stream + STEP, step + STEP_BYTES)
+            store(run + load(step + A), now())
+        elif operation == CEASE:
+            store(stream + STEP, step + STEP_BYTES)
+            if fetch_add(run + LAUNCHING_LEFT, -1) == 1 and load_shared(run + BEGAN):
+                cease(engine, run)
+        else:
+            end(engine, stream, run)
+            held = 0
+
+
+# Steps that need Python.
+
+
+def to_python(engine: int, stream: int, helped: int) -> None:
+    """Leave a stream to Python: to the helper itself, if there is one, or to the Python thread or who waits for it."""
+    mutex_lock(engine + LOCK)
+    push(engine + HOST, stream)
+    if helped == 0:
+        cond_signal(engine + HOST_WORK)
+        if load(engine + WAITING):
+            cond_broadcast(engine + DONE)
+    mutex_unlock(engine + LOCK)
+
+
+def nudge(engine: int) -> None:
+    """A helper leaves; the Python thread looks after what it may have left."""
+    mutex_lock(engine + LOCK)
+    cond_signal(engine + HOST_WORK)
+    mutex_unlock(engine + LOCK)
+
+
+def next_for_python(engine: int, answer: int, run: int, needs: int) -> int:
+    """A stream that needs Python, or 0; the run's number and the step's task go to `answer`.
+
+    With run 0 it sleeps until there is one (0: the engine has stopped), else it takes only what `run` needs."""
+    mutex_lock(engine + LOCK)
+    while run == 0 and load(engine + HOST) == 0 and load_shared(engine + STOP) == 0:
+        cond_wait(engine + HOST_WORK, engine + LOCK)
+    stream = 0
+    if load_shared(engine + STOP) == 0:
+        stream = pop(engine, engine + HOST, run, needs)
+    if stream:
+        store(answer, load(load(stream + RUN) + NUMBER))
+        store(answer + 8, load(load(stream + STEP) + A))
+        if load(engine + HOST):  # a helper leaves its steps without a signal, and can do but one at a time
+            cond_signal(engine + HOST_WORK)
+    mutex_unlock(engine + LOCK)
+    return stream
+
+
+def done_by_python(engine: int, stream: int, failed: int) -> None:
+    """The step is done, or has failed: the number of the error. The stream goes on."""
+    step = load(stream + STEP)
+    if failed:
+        make_bad(load(stream + RUN), load(load(step + LOOKS)), failed)
+    store(stream + STEP, step + STEP_BYTES)
+    ready_again(engine, stream)
+
+
+# Threads.
+
+
+def work(engine: int, run: int, needs: int) -> int:
+    """Find one piece of work (that `run` needs, if not 0) and do it; whether there was any."""
+    live = load_shared(engine + LIVE)
+    while live:
+        slot = engine + SLOTS + lowest_bit(live) * SLOT_BYTES
+        left = claim(engine, slot, run, needs, 0)
+        if left:
+            stream = load(slot + SLOT_STREAM)
+            if chunk(engine, slot, left) and stream:
+                give_slot(engine, slot)
+                advance(engine, stream, run, needs)
+            return 1
+        live = live & (live - 1)
+    if load_shared(engine + READY):
+        mutex_lock(engine + LOCK)
+        stream = pop(engine, engine + READY, run, needs)
+        mutex_unlock(engine + LOCK)
+        if stream:
+            advance(engine, stream, run, needs)
+            return 1
+    return 0
+
+
+def worker(engine: int) -> int:
+    """A thread's life: work, spin a while, park."""
+    fetch_add(engine + AWAKE, 1)
+    until = now() + SPIN_NS
+    turns = 0
+    while load_shared(engine + STOP) == 0:
+        if work(engine, 0, 0):
+            turns = 0
+            until = 0
+        else:
+            relax()
+            turns += 1
+            if turns % TURNS_A_LOOK == 0:
+                if until == 0:
+                    until = now() + SPIN_NS
+                elif now() > until:
+                    park(engine)
+                    until = 0
+    fetch_add(engine + AWAKE, -1)
+    return 0
+
+
+def park(engine: int) -> None:
+    if load(engine + CHAOS):
+        dawdle(engine)
+    mutex_lock(engine + LOCK)
+    fetch_add(engine + AWAKE, -1)
+    fetch_add(engine + PARKED, 1)
+    while load_shared(engine + LIVE) == 0 and load_shared(engine + READY) == 0 and load_shared(engine + STOP) == 0:
+        cond_wait(engine + WORK, engine + LOCK)
+    fetch_add(engine + PARKED, -1)
+    fetch_add(engine + AWAKE, 1)
+    mutex_unlock(engine + LOCK)
+
+
+def reserve(engine: int) -> int:
+    """The life of a thread that works only while another one sleeps until something has happened: its core is free."""
+    mutex_lock(engine + LOCK)
+    while load_shared(engine + STOP) == 0:
+        if load_shared(engine + WAITING) and (load_shared(engine + READY) or load_shared(engine + LIVE)):
+            mutex_unlock(engine + LOCK)
+            work(engine, 0, 0)
+            mutex_lock(engine + LOCK)
+        else:
+            cond_wait(engine + RESERVE, engine + LOCK)
+    mutex_unlock(engine + LOCK)
+    return 0
+
+
+def happened(event: int, number: int, goal: int, goal_number: int) -> int:
+    return load_shared(event + HAPPENED) >= number or load_shared(goal + HAPPENED) >= goal_number
+
+
+def wait(engine: int, run: int, needs: int, event: int, number: int, goal: int, goal_number: int, limit_ns: int) -> int:
+    """Help with what `run` needs until one of two events has happened (1), or the time is over (0), or the run needs
+    a step of Python's (2), or a loop was ended early, which Python is to hear of (3)."""
+    if happened(event, number, goal, goal_number):
+        return 1
+    start = now()
+    turns = 0
+    while happened(event, number, goal, goal_number) == 0:
+        if load_shared(engine + STOP):
+            return 0
+        if work(engine, run, needs):
+            turns = 0
+            if broken(engine):
+                return 3
+        elif turns % TURNS_A_LOOK == 0 and load_shared(engine + HOST) and needs_python(engine, run, needs):
+            return 2
+        else:
+            relax()
+            turns += 1
+            if turns % TURNS_A_LOOK == 0 and now() - start > SPIN_NS:
+                sleep(engine, run, needs, event, number, goal, goal_number, limit_ns)
+        if turns % TURNS_A_LOOK == 0 and now() - start > limit_ns:
+            return happened(event, number, goal, goal_number)
+    return 1
+
+
+def needs_python(engine: int, run: int, needs: int) -> int:
+    mutex_lock(engine + LOCK)
+    stream = find(engine + HOST, run, needs)
+    mutex_unlock(engine + LOCK)
+    return stream != 0
+
+
+def sleep(
+    engine: int, run: int, needs: int, event: int, number: int, goal: int, goal_number: int, limit_ns: int
+) -> None:
+    time = stack(16)
+    mutex_lock(engine + LOCK)
+    fetch_add(engine + WAITING, 1)
+    stay = happened(event, number, goal, goal_number) or load_shared(engine + STOP) or has_work(engine, run, needs)
+    if stay == 0:
+        if load_shared(engine + READY) or load_shared(engine + LIVE):
+            cond_signal(engine + RESERVE)
+        clock_gettime(REALTIME, time)
+        nanoseconds = load(time + 8) + limit_ns
+        store(time, load(time) + nanoseconds // 1_000_000_000)
+        store(time + 8, nanoseconds % 1_000_000_000)
+        cond_timedwait(engine + DONE, engine + LOCK, time)
+    fetch_add(engine + WAITING, -1)
+    mutex_unlock(engine + LOCK)
+
+
+def has_work(engine: int, run: int, needs: int) -> int:
+    """Whether there is work that `run` needs; the caller holds the lock."""
+    live = load_shared(engine + LIVE)
+    while live:
+        slot = engine + SLOTS + lowest_bit(live) * SLOT_BYTES
+        if needed(run, needs, load_shared(slot + SLOT_STREAM), load_shared(slot + SLOT_STEP)):
+            return 1
+        live = live & (live - 1)
+    return find(engine + READY, run, needs) or find(engine + HOST, run, needs)
+
+
+def stop(engine: int) -> None:
+    """Every thread leaves after the chunk or step that it is doing."""
+    mutex_lock(engine + LOCK)
+    store_shared(engine + STOP, 1)
+    cond_broadcast(engine + WORK)
+    cond_broadcast(engine + DONE)
+    cond_broadcast(engine + HOST_WORK)
+    cond_broadcast(engine + RESERVE)
+    mutex_unlock(engine + LOCK)

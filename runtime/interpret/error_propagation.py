@@ -1,0 +1,93 @@
+"""What fails in a call of a plan in; the tasks that are not run for it, and the outputs that are bad, out.
+
+Poison follows data: a task is bad if it fails, reads or writes over what a bad task should have written, or touches a
+bad argument; it is not run then. Tasks that share no more than a stream with one that failed go on. What is bad is
+noted at places: one for each buffer (as an argument), then one for each task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..core.errors import DeviceLost
+from ..core.frozen import dataclass
+from ..program.plan import Plan
+from ..program.plan_boundary import ENTRY
+from ..program.program import dependences
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """The places at which each task, and each output, finds what makes it bad."""
+
+    tasks: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
+
+
+def looks(plan: Plan) -> Looks:
+    """A task that leads to no output makes all of them bad, so that no failure goes unseen."""
+    program = plan.program
+    first, before = len(program.buffers), dependences(program, anti=False)
+    writers = {o: [t for t, task in enumerate(program.tasks) if o in {w.buffer for w in task.writes}]
+               for o in program.outputs}  # fmt: skip
+    leads = {t for found in writers.values() for t in found}
+    for number in reversed(range(len(program.tasks))):
+        if number in leads:
+            leads |= before[number]
+    astray = [t for t in range(len(program.tasks)) if t not in leads]
+    tasks = tuple(
+        (*dict.fromkeys(r.buffer for r in (*task.reads, *task.writes)), *(first + t for t in sorted(before[number])))
+        for number, task in enumerate(program.tasks)
+    )
+    return Looks(tasks, tuple((o, *(first + t for t in (*writers[o], *astray))) for o in program.outputs))
+
+
+def poisoned(plan: Plan, after: Iterable[tuple[int, Any]]) -> dict[int, BaseException]:
+    """The error of each buffer that something known to have failed (`error` of an event) should have written."""
+    bad: dict[int, BaseException] = {}
+    for buffer, event in after:
+        error = getattr(event, "error", None)
+        if error is not None:
+            bad |= dict.fromkeys(range(len(plan.program.buffers)) if buffer == ENTRY else (buffer,), error)
+    return bad
+
+
+class Poison:
+    """True if anything is bad so far. bad: the errors of bad arguments, by buffer."""
+
+    def __init__(self, plan: Plan, bad: Mapping[int, BaseException] | None = None) -> None:
+        self._plan = plan
+        self._looks: Looks | None = None  # of use only once something has failed
+        self._bad = dict(bad or {})  # by place
+
+    def __bool__(self) -> bool:
+        return bool(self._bad)
+
+    def fail(self, task: int, error: BaseException) -> None:
+        """A task has failed, or cannot be run. On a device that is lost nothing goes on."""
+        program = self._plan.program
+        first = len(program.buffers)
+        everything = range(first + len(program.tasks))
+        self._bad |= dict.fromkeys(everything if isinstance(error, DeviceLost) else (first + task,), error)
+
+    def stops(self, task: int) -> bool:
+        """Whether a task is not to be run."""
+        error = self._at(self._found().tasks[task])
+        if error is not None:
+            self.fail(task, error)
+        return error is not None
+
+    def outputs(self) -> tuple[BaseException | None, ...]:
+        """The error of each output of the program, or None."""
+        if not self._bad:
+            return (None,) * len(self._plan.program.outputs)
+        return tuple(map(self._at, self._found().outputs))
+
+    def _at(self, places: Iterable[int]) -> BaseException | None:
+        return next((self._bad[place] for place in places if place in self._bad), None)
+
+    def _found(self) -> Looks:
+        if self._looks is None:
+            self._looks = looks(self._plan)
+        return self._looks

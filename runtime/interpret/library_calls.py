@@ -1,0 +1,72 @@
+"""The table of library calls on the CPU: a name in, the Python function that does it on NumPy views out.
+
+A function takes the task's read views, its write views (both in the order of the task's regions) and its attributes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..program.program import Region
+from .matmul_epilogue import product
+from .numpy_calls import HOST, WRITES_INTO
+
+View = np.ndarray[Any, Any]
+HostFunction = Callable[[Sequence[View], Sequence[View], Mapping[str, Any]], None]
+
+
+def _matmul(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
+    """One product, which may have an `epilogue` (its bias is the third array), or, with the attribute `batch`, as many:
+    (a1, b1, a2, b2, ...) -> (c1, c2, ...)."""
+    if epilogue := attrs.get("epilogue"):
+        a, b, *bias = reads
+        writes[0][...] = product(a, b, writes[0].dtype, epilogue, *bias)
+        return
+    for i in range(attrs.get("batch", 1)):
+        np.matmul(reads[2 * i], reads[2 * i + 1], out=writes[i])
+
+
+def _copy(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
+    writes[0][...] = reads[0]
+
+
+def _host(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
+    """A row of HOST; `parts` says which of its results are wanted. Some can be told where to write them."""
+    if attrs["function"] in WRITES_INTO:
+        HOST[attrs["function"]](*reads, **dict(attrs["options"]), into=dict(zip(attrs["parts"], writes, strict=True)))
+        return
+    results = HOST[attrs["function"]](*reads, **dict(attrs["options"]))
+    every = results if isinstance(results, tuple) else (results,)
+    for part, out in zip(attrs["parts"], writes, strict=True):
+        out[...] = every[part]
+
+
+def _check(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
+    """Raises IndexError for the indices that a kernel reported (see `compiler/lowering/gathers.py`); the results
+    stay."""
+    for index, (axis, length, line) in zip(reads[0].tolist(), attrs["rows"], strict=True):
+        if index != 0:  # `gathers.NONE`
+            where = f"{line}: " if line else ""
+            raise IndexError(f"{where}index {index} is out of bounds for axis {axis} with size {length}")
+
+
+LIBRARY: dict[str, HostFunction] = {
+    "matmul": _matmul,
+    "copy": _copy,
+    "host": _host,
+    "check": _check,
+}
+
+
+def viewer(region: Region) -> Callable[[int], View]:
+    """A function from the address of the region's buffer to the NumPy view of the region. It owns no memory."""
+    low, high = region.span
+    kind: Any = ctypes.c_char * max(1, high - low)
+    dtype, shape, strides, offset = np.dtype(region.dtype), region.shape, region.strides, region.offset - low
+    if 0 in shape:
+        return lambda address: np.empty(shape, dtype)
+    return lambda address: np.ndarray(shape, dtype, kind.from_address(address + low), offset, strides)

@@ -1,0 +1,263 @@
+"""The table of host calls: a name in, the function of NumPy arrays and options that does it out.
+
+A function takes arrays by position and options by name, and gives an array or a tuple of arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ..program.custom_calls import call_back
+from .topk import topk
+
+View = np.ndarray[Any, Any]
+Host = Callable[..., Any]
+
+# NumPy's own functions, by their name after `np.`; the last arrays go to the keywords that the option `named` lists.
+_NUMPY = """
+    sort argsort searchsorted digitize
+    cumsum cumprod nancumsum nancumprod cumulative_sum cumulative_prod
+    i0 nanargmin nanargmax unravel_index
+    median nanmedian percentile nanpercentile quantile nanquantile
+    histogram interp convolve correlate isin
+    take take_along_axis
+    linalg.solve linalg.inv linalg.pinv linalg.det linalg.slogdet linalg.cholesky linalg.qr linalg.svd linalg.svdvals
+    linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh linalg.cond linalg.matrix_rank
+    linalg.tensorsolve linalg.tensorinv linalg.lstsq polyfit lib.stride_tricks.sliding_window_view
+    fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2
+    fft.fftn fft.ifftn fft.rfftn fft.irfftn
+"""
+
+
+def _numpy(name: str) -> Host:
+    function: Any = reduce(getattr, name.split("."), np)
+
+    def call(*arrays: View, named: tuple[str, ...] = (), **options: Any) -> Any:
+        first = len(arrays) - len(named)
+        return function(*arrays[:first], **dict(zip(named, arrays[first:], strict=True)), **options)
+
+    call.__name__ = name
+    return call
+
+
+def _reduce(a: View, op: str, axes: tuple[int, ...]) -> View:
+    """A reduction that has no kernel: of complex numbers by `prod min max argmin argmax`."""
+    kept = [i for i in range(a.ndim) if i not in axes]
+    flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
+    return np.asarray(getattr(np, op)(flat, axis=-1))
+
+
+def _ufunc_reduce(a: View, *where: View, ufunc: str, **options: Any) -> Any:
+    masked = {"where": where[0]} if where else {}
+    return getattr(np, ufunc).reduce(a, **masked, **options)
+
+
+def _accumulate(a: View, ufunc: str, **options: Any) -> Any:
+    return getattr(np, ufunc).accumulate(a, **options)
+
+
+def _reduceat(a: View, indices: View, ufunc: str, **options: Any) -> Any:
+    return getattr(np, ufunc).reduceat(a, indices, **options)
+
+
+def _at(a: View, *operands: View, ufunc: str, key: tuple[Any, ...]) -> View:
+    """`a` after `ufunc.at(a, key, ...)`."""
+    result = a.copy()
+    rest = list(operands)
+    getattr(np, ufunc).at(result, _key(key, rest), *rest)
+    return result
+
+
+def _combine_at(a: View, indices: View, values: View, ufunc: str) -> View:
+    """`a` after `ufunc.at(a, indices, values)`, all of one axis; indices count from the start."""
+    result = a.copy()
+    getattr(np, ufunc).at(result, indices, values)
+    return result
+
+
+def _last_places(indices: View, length: int) -> View:
+    """For each number below `length` where it comes last among the indices, -1 where it does not."""
+    found = np.full(length, -1)
+    found[indices] = np.arange(len(indices))
+    return found
+
+
+def _key(key: tuple[Any, ...], arrays: list[View]) -> tuple[Any, ...]:
+    """A key of `x[...]` whose arrays stand where the key says ARRAY; they are taken off the front of the list."""
+    return tuple(arrays.pop(0) if entry == ARRAY else slice(*entry) if type(entry) is tuple else entry for entry in key)
+
+
+ARRAY = "array"
+
+
+def _getitem(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
+    return np.asarray(a[_key(key, list(arrays))])
+
+
+def _setitem(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
+    """`a` after `a[key] = value`; the value is the last of the arrays."""
+    result = a.copy()
+    *rest, value = arrays
+    result[_key(key, rest)] = value
+    return result
+
+
+def _choose(a: View, *choices: View, mode: Any) -> Any:
+    return np.choose(a, list(choices), mode=mode)
+
+
+def _ravel_multi_index(*indices: View, dims: tuple[int, ...], mode: Any, order: Any) -> Any:
+    return np.ravel_multi_index(indices, dims, mode=mode, order=order)
+
+
+def _partition(a: View, kth: tuple[int, ...], **options: Any) -> View:
+    return np.partition(a, np.array(kth, np.intp), **options)  # a list of none would be one of floats
+
+
+def _argpartition(a: View, kth: tuple[int, ...], **options: Any) -> View:
+    return np.argpartition(a, np.array(kth, np.intp), **options)
+
+
+def _lexsort(*keys: View, axis: int) -> View:
+    return np.lexsort(keys, axis=axis)
+
+
+def _bincount(x: View, *weights: View, minlength: int) -> View:
+    counts = np.bincount(x, weights[0] if weights else None, minlength)
+    if len(counts) > minlength:
+        raise ValueError(f"bincount needs minlength={len(counts)} for these values, got minlength={minlength}")
+    return counts
+
+
+def _kth(a: View, kth: tuple[int, ...]) -> View:
+    """The values in these places of the order of each row."""
+    return np.partition(a, kth, -1)[..., list(kth)]
+
+
+def _lu(a: View, pivots: str) -> tuple[View, View]:
+    """LU factors in one array, rows exchanged; and which row, from 1, each one was exchanged with. (Of the matrices, or
+    of their transposes.)"""
+    factors, n = a.copy(), a.shape[-1]
+    flat = factors.reshape(-1, n, n)
+    rows, every = np.empty((len(flat), n), pivots), np.arange(len(flat))
+    for j in range(n):
+        best = j + np.argmax(np.abs(flat[:, j:, j]), 1)
+        flat[every, j], flat[every, best] = flat[every, best], flat[every, j]
+        rows[:, j] = best + 1
+        below = flat[:, j + 1 :]
+        with np.errstate(all="ignore"):
+            below[:, :, j] = np.where(flat[:, j, j, None] == 0, 0, below[:, :, j] / flat[:, j, j, None])
+        below[:, :, j + 1 :] -= below[:, :, j, None] * flat[:, None, j, j + 1 :]
+    return factors, rows.reshape(a.shape[:-1])
+
+
+def _qr_upper(a: View) -> View:
+    return np.asarray(np.linalg.qr(a, "r"))
+
+
+def _eigh_rows(a: View, UPLO: str) -> tuple[View, View]:
+    """Eigenvalues, and the eigenvectors as rows, conjugated."""
+    eigh: Any = np.linalg.eigh
+    w, v = eigh(a, UPLO)
+    return w, v.swapaxes(-1, -2).conj()
+
+
+def _svd_whole(a: View) -> tuple[View, View, View]:
+    """(The left singular vectors as rows, conjugated; singular values; the right singular vectors), all of them."""
+    u, s, vh = np.linalg.svd(a)
+    return u.swapaxes(-1, -2).conj(), s, vh
+
+
+def _histogramdd(sample: View, *arrays: View, edges: int, **options: Any) -> tuple[View, ...]:
+    """Counts and edges; the first `edges` arrays are bins, what follows them the weights."""
+    if edges:
+        options["bins"] = list(arrays[:edges])
+    if len(arrays) > edges:
+        options["weights"] = arrays[edges]
+    counts, found = np.histogramdd(sample, **options)
+    return (counts, *found)
+
+
+def _put_along_axis(a: View, indices: View, values: View, axis: int | None) -> View:
+    result = a.copy()
+    np.put_along_axis(result, indices, values, axis)
+    return result
+
+
+def _view(a: View, dtype: np.dtype[Any]) -> View:
+    return np.ascontiguousarray(a).reshape(a.shape).view(dtype)
+
+
+def _nonempty(a: View, some: View, ufunc: str) -> View:
+    """`a`, which ufunc.reduce made of the elements that a mask has chosen. some: whether there are any."""
+    if not some:
+        raise ValueError(f"zero-size array to reduction operation {ufunc} which has no identity")
+    return a
+
+
+def _put(a: View, indices: View, values: View, mode: Any) -> View:
+    result = a.copy()
+    np.put(result, indices, values, mode=mode)
+    return result
+
+
+def _running(name: str) -> Host:
+    """np.cumsum or np.cumprod; written into memory that is there, which saves an array and its page faults."""
+    function: Any = getattr(np, name)
+
+    def call(a: View, axis: int = 0, dtype: Any = None, into: dict[int, View] | None = None) -> View:
+        out = into[0] if into else None
+        return np.asarray(function(a, axis, dtype if out is None else out.dtype, out))
+
+    return call
+
+
+def _sort(a: View, into: dict[int, View] | None = None, **options: Any) -> View:
+    if not into:
+        return np.asarray(np.sort(a, **options))
+    into[0][...] = a
+    into[0].sort(**options)
+    return into[0]
+
+
+HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
+    "cumsum": _running("cumsum"),
+    "cumprod": _running("cumprod"),
+    "sort": _sort,
+    "reduce": _reduce,
+    "ufunc_reduce": _ufunc_reduce,
+    "accumulate": _accumulate,
+    "reduceat": _reduceat,
+    "at": _at,
+    "combine_at": _combine_at,
+    "last_places": _last_places,
+    "getitem": _getitem,
+    "setitem": _setitem,
+    "choose": _choose,
+    "kth": _kth,
+    "linalg.lu": _lu,
+    "linalg.eigh_rows": _eigh_rows,
+    "linalg.svd_whole": _svd_whole,
+    "linalg.qr_factors": _numpy("linalg.qr"),
+    "linalg.qr_upper": _qr_upper,
+    "linalg.cholesky_factor": _numpy("linalg.cholesky"),
+    "partition": _partition,
+    "argpartition": _argpartition,
+    "lexsort": _lexsort,
+    "ravel_multi_index": _ravel_multi_index,
+    "bincount": _bincount,
+    "histogramdd": _histogramdd,
+    "put_along_axis": _put_along_axis,
+    "put": _put,
+    "nonempty": _nonempty,
+    "callback": call_back,
+    "topk": topk,
+    "view": _view,
+}
+WRITES_INTO = frozenset(
+    {"callback", "cumsum", "cumprod", "sort"}
+)  # those with an option `into`: number of a result -> its memory

@@ -1,0 +1,5 @@
+"""Program, Plan, control flow and the Device protocol: plain data, and pure queries on it.
+
+In reading order: program, control_flow, user_function, custom_calls, dag, plan, happens_before, plan_boundary, report,
+device, gpu_properties.
+"""

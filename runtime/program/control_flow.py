@@ -1,0 +1,194 @@
+"""Loops and branches as tasks: the plans of their bodies, and where the carried values live in each turn. Plain data.
+
+The arguments of a loop's task, in order: the initial values; where the results go; the pool; the body's other inputs;
+the stacked outputs; the workspace (if the body has temporaries); the count (unless a flag decides); the body's numbers
+but for the first, which is the turn's own. The arguments of a branch: the flag; the inputs; the outputs; the workspace;
+the numbers. All but counts and numbers are pointers.
+
+A turn reads the carried values where they are and writes new ones to buffers of the pool that are free; a value that a
+carried value merely takes over stays where it is. So values are never copied: which buffer holds which follows from the
+number of the turn alone, and after a few turns the pattern repeats (`Rotation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from ..core.frozen import dataclass
+from .plan import Plan
+from .program import Argument, Kernel, Task, bodies_of
+
+FRESH = -1
+FOREVER = 1 << 62  # turns, where a flag decides
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A body that runs turn after turn, each after the one before.
+
+    body: its inputs are the carried values, then others; its outputs are the new ones of the carried values that are
+    FRESH, then one part of each stacked output; its first number is the turn's, from 0.
+    follows[i]: the carried value that value i takes over, or FRESH. moves: the bytes that each other input, then each
+    stacked output, moves on by at each turn. count: the turns, None where an argument says it, or `flag` is set: then a
+    turn runs only while carried value 0, a bool, is true.
+    """
+
+    body: Plan
+    follows: tuple[int, ...]
+    moves: tuple[int, ...]
+    count: int | None = None
+    flag: bool = False
+
+    @property
+    def bodies(self) -> tuple[Plan, ...]:
+        return (self.body,)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of each carried value."""
+        program = self.body.program
+        return tuple(program.buffers[b].nbytes for b in program.inputs[: len(self.follows)])
+
+    @property
+    def rotation(self) -> Rotation:
+        return rotation(self.follows, self.sizes, self.flag)
+
+    def __str__(self) -> str:
+        return "while" if self.flag else f"loop of {'a number of' if self.count is None else self.count} turns"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Two bodies with the same inputs, outputs and numbers; a bool in memory says which one runs: the first if true."""
+
+    bodies: tuple[Plan, Plan]
+
+    def __str__(self) -> str:
+        return "branch"
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Where carried values live: places 0, 1, ... are the initial values', those from `carried` on the pool's.
+
+    Row `at(t)` is turn t's. held[row][i]: the place of carried value i before the turn; fresh[row]: the places that the
+    turn writes. names[row]: for a loop that ends there, which buffer of the pool is each of its places: results then
+    lie where they belong. After the last row comes row `lead`.
+    """
+
+    lead: int
+    held: tuple[tuple[int, ...], ...]
+    fresh: tuple[tuple[int, ...], ...]
+    names: tuple[tuple[int, ...], ...]
+
+    def at(self, turn: int) -> int:
+        rows = len(self.held)
+        return turn if turn < rows else self.lead + (turn - self.lead) % (rows - self.lead)
+
+
+@lru_cache(1024)
+def rotation(follows: tuple[int, ...], sizes: tuple[int, ...], flag: bool) -> Rotation:
+    """The rotation of a loop, by trying it until a state comes back. flag: nothing is known of the last turn.
+
+    Raises ValueError where two values take over the same one."""
+    count = len(follows)
+    taken = [source for source in follows if source != FRESH]
+    if len(set(taken)) != len(taken):
+        raise ValueError("two carried values take over the same one")
+    owners = [*range(count), *(i for i in range(count) if follows[i] == FRESH)]  # a pool place has its size
+    free = [count + place for place in range(len(owners))]
+    held = tuple(range(count))
+    seen: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+    every: list[tuple[int, ...]] = []
+    fresh: list[tuple[int, ...]] = []
+    while (state := (held, tuple(free))) not in seen:
+        seen[state] = len(every)
+        every.append(held)
+        written, left = [], list(free)
+        for i in range(count):
+            if follows[i] == FRESH:
+                place = next(p for p in left if sizes[owners[p - count]] == sizes[i])
+                left.remove(place)
+                written.append(place)
+        fresh.append(tuple(written))
+        new = iter(written)
+        following = tuple(next(new) if source == FRESH else held[source] for source in follows)
+        free = left + [place for i, place in enumerate(held) if i not in follows and place >= count]
+        held = following
+    names = tuple(_names(row, owners, sizes, count, flag) for row in every)
+    return Rotation(seen[state], tuple(every), tuple(fresh), names)
+
+
+def _names(held: Sequence[int], owners: Sequence[int], sizes: Sequence[int], count: int, flag: bool) -> tuple[int, ...]:
+    """For each place of the pool its buffer: number i is where result i goes, if the place holds it in the end."""
+    if flag:
+        return tuple(range(len(owners)))
+    found: dict[int, int] = {}
+    for i, place in enumerate(held):
+        if place >= count and place not in found:
+            found[place] = i
+    left = [b for b in range(len(owners)) if b not in found.values()]
+    for place in range(count, count + len(owners)):
+        if place not in found:
+            size = sizes[owners[place - count]]
+            found[place] = next(b for b in left if sizes[owners[b]] == size)
+            left.remove(found[place])
+    return tuple(found[count + p] for p in range(len(owners)))
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A loop task's arguments by what they are for."""
+
+    initial: tuple[Argument, ...]
+    results: tuple[Argument, ...]
+    pool: tuple[Argument, ...]
+    others: tuple[Argument, ...]
+    stacked: tuple[Argument, ...]
+    workspace: Argument | None
+    count: Argument | None
+    numbers: tuple[Argument, ...]
+
+
+def pool_sizes(loop: Loop) -> tuple[int, ...]:
+    """The bytes of each buffer of the pool; but for a loop with a flag, the first are those of the results."""
+    sizes = loop.sizes
+    return (*sizes, *(size for size, source in zip(sizes, loop.follows, strict=True) if source == FRESH))
+
+
+def arguments_of(task: Task) -> Arguments:
+    loop = task.kernel
+    assert isinstance(loop, Loop)
+    given = iter(task.arguments)
+    program = loop.body.program
+
+    def take(n: int) -> tuple[Argument, ...]:
+        return tuple(next(given) for _ in range(n))
+
+    carried, fresh = len(loop.follows), loop.follows.count(FRESH)
+    return Arguments(
+        take(carried),
+        take(carried),
+        take(carried + fresh),
+        take(len(program.inputs) - carried),
+        take(len(program.outputs) - fresh),
+        next(given) if loop.body.arena_bytes else None,
+        None if loop.flag else next(given),
+        take(len(program.scalars) - 1),
+    )
+
+
+def nested(plan: Plan) -> Iterator[tuple[Task, Plan]]:
+    """The bodies of the loops and branches of a plan, each with its task."""
+    for task in plan.tasks:
+        for body in bodies_of(task):
+            yield task, body
+
+
+def kernels_of(plan: Plan) -> list[Kernel]:
+    """All kernels of a plan, those of bodies too, each once."""
+    found = [task.kernel for task in plan.tasks if isinstance(task.kernel, Kernel)]
+    for _, body in nested(plan):
+        found += kernels_of(body)
+    return list(dict.fromkeys(found))

@@ -1,0 +1,262 @@
+"""What the engine asks of a device: memory, kernels, and plans run on streams joined by events."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..core.errors import KernelGraphError
+from ..core.profile import Recorder
+from .gpu_properties import GpuProperties
+from .plan import Plan
+from .program import Kernel
+
+
+class Memory(Protocol):
+    """Bytes on a device. They go back to the device's pool when the object dies and no launched work needs them."""
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Event(Protocol):
+    """The moment when some launched work is done.
+
+    An event of work that can fail before anybody waits may have `error`: what is known to have gone wrong, or None."""
+
+    def query(self) -> bool:
+        """Whether it has happened; never blocks."""
+        ...
+
+    def wait(self) -> None:
+        """Block until it has happened. Raises what the work raised."""
+        ...
+
+
+def outcome(event: Event) -> Exception | None:
+    """What the work raised, once it is done. What a signal handler raises meanwhile is raised."""
+    try:
+        event.wait()
+    except KernelGraphError as error:
+        return error
+    except Exception as error:
+        if hasattr(event, "failure"):  # another error than that is the handler's
+            failure = event.failure if event.query() else None
+            if failure is None or failure.error is not error:
+                raise
+        return error
+    return None
+
+
+class Stream(Protocol):
+    """Work in order, that a caller puts calls on: they follow what is there, and what comes later follows them."""
+
+    handle: int
+    priority: int
+
+    @property
+    def capturing(self) -> bool:
+        """Whether somebody captures it into a graph."""
+        ...
+
+    def fork(self, after: list[tuple[int, Any]], buffers: int) -> tuple[Any, ...]:
+        """Add to what a run of a plan with so many buffers comes after; the answer is for `join`."""
+        ...
+
+    def join(self, events: Sequence[Any], forked: tuple[Any, ...], kept: Sequence[Any]) -> None:
+        """Follow the events of a run. kept: its memory, which a captured run needs for longer."""
+        ...
+
+    def record(self) -> Event:
+        """The moment when all that was put on it before is done; `elapsed` of the device takes two of them."""
+        ...
+
+    def wait(self, event: Event) -> None:
+        """What is put on it after this starts only when the event has happened; never blocks on the same device."""
+        ...
+
+    def query(self) -> bool:
+        """Whether all that was put on it is done; never blocks."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for all that was put on it."""
+        ...
+
+
+class Executable(Protocol):
+    """A plan made ready: kernels loaded, argument blocks laid out."""
+
+    notes: Sequence[str] = ()  # lines for people on what it does in another way than the plan says
+
+    def run(
+        self,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Event]],
+    ) -> tuple[Event, ...]:
+        """Start the plan once and return one completion event for each of the program's outputs.
+
+        memories[b] is the address (int) of input or output buffer `b` (None for temporaries, which live in `arena`,
+        an address). scalars are Python or NumPy numbers. after: (buffer, event) pairs; work that touches the buffer
+        starts only after its event; for the buffer `plan_boundary.ENTRY` all work does. The caller keeps all memory
+        alive until the completion events have happened.
+        """
+        ...
+
+    def direct(self, taken: Sequence[Any]) -> Any:
+        """A faster way to start the plan, for calls that only allocate and run; None where there is none.
+
+        taken: what such a call has in its hands, see `direct_call` and `one_launch`."""
+        return None
+
+    def run_timed(
+        self,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Event]],
+    ) -> tuple[tuple[Event, ...], Timing]:
+        """As `run`, on the same streams and in the same way, and its time. It blocks no longer than `run` does. Asked
+        only of a device that `measures`."""
+        raise NotImplementedError
+
+
+class Timing(Protocol):
+    """How long a run takes on the device."""
+
+    def query(self) -> float | None:
+        """Microseconds from the moment of the call, or that when the work it waits for is done, to the end of its last
+        task. None while that is not known; nan where it does not count: it failed, overlapped other work of the device,
+        or did not run in the way that the executable is for. Never blocks."""
+        ...
+
+
+class Device(Protocol):
+    """A device is a value: kind and index. There is no current device.
+
+    To add one, write a class that derives from this one, and a row in `DEVICES`. What stands first every device has to
+    write; what follows `# what a device may do` has an answer here that is right for a device without that ability.
+    """
+
+    kind: str
+    index: int
+    host_memory: bool = False  # its memory is the host's: calls read NumPy arrays where they lie, results are views
+    measures: bool = False  # its executables have `run_timed`; else the cost model chooses among plans
+    copies_later: bool = False  # copies go on while the host does: `pinned_empty`, `upload_later`, `read_later`
+    computes: bool = True  # results have values: only the fake device makes none
+    exchange: int | None = None  # DLPack's number of its kind of memory; None: it has no values for other libraries
+    foreign_streams: bool = False  # other libraries put work on streams of it: `foreign_stream` knows them
+    properties: GpuProperties | None = None  # of a GPU
+    limit: int  # bytes that it may hold; 0: no limit
+
+    @property
+    def kernels(self) -> int:
+        """How many are loaded."""
+        ...
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Uninitialised memory, aligned to 64 bytes or more. Raises OutOfMemory."""
+        ...
+
+    def upload(self, host: np.ndarray[Any, Any], memory: Memory) -> Event:
+        """Copy a C-contiguous host array into the start of `memory`. The host array has been read on return."""
+        ...
+
+    def download(self, memory: Memory, host: np.ndarray[Any, Any]) -> None:
+        """Copy the start of `memory` into a C-contiguous host array; done on return."""
+        ...
+
+    def load(self, kernels: Sequence[Kernel]) -> Any:
+        """Compile what neither this process nor the disk cache has, in parallel where that pays."""
+        ...
+
+    def prepare(self, plan: Plan, way: str = "") -> Executable:
+        """Everything about a plan that can be decided before its calls. way: one of `ways`; empty: its own choice."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for all work launched on the device."""
+        ...
+
+    def stream(self, priority: int = 0) -> Stream:
+        """A stream for a caller; below 0 is a high priority."""
+        ...
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        """Milliseconds between two events of `Stream.record`; waits for them."""
+        ...
+
+    def statistics(self) -> dict[str, int]:
+        """Bytes `in_use`, `cached` (free, kept for reuse), `reserved` (both) and `peak` (the most ever reserved)."""
+        ...
+
+    def trim(self) -> int:
+        """Give free memory back to the system, and unload kernels that nothing needs; the bytes given back."""
+        ...
+
+    # what a device may do
+
+    @property
+    def identity(self) -> str:
+        """What tells the device, its driver and settings from others; measured times are kept under it."""
+        return f"{self.kind} {platform.machine()} {self.properties or ''}"
+
+    def ways(self, plan: Plan) -> tuple[str, ...]:
+        """The ways it can run a plan (replayed as a graph, or launched step by step), its own choice first. The clock
+        chooses among them."""
+        return ("",)
+
+    def read(self, memory: Memory, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """Memory that is written as a new host array."""
+        host = np.empty(shape, dtype)
+        self.download(memory, host)
+        return host
+
+    def pinned_empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+        """A host array in page-locked memory, which it copies from and to while the host goes on; None: it has
+        none."""
+        return None
+
+    def upload_later(self, host: np.ndarray[Any, Any], memory: Memory) -> Event:
+        """As `upload`, but the host array may be read until the event has happened."""
+        return self.upload(host, memory)
+
+    def read_later(
+        self, memory: Memory, shape: tuple[int, ...], dtype: np.dtype[Any], after: Event | None
+    ) -> tuple[np.ndarray[Any, Any], Event]:
+        """As `read`, of memory that is written when `after` has happened; the host array is when the event has."""
+        raise NotImplementedError
+
+    def foreign_stream(self, handle: int, owner: Any = None) -> Stream:
+        """A stream of another library. handle: the driver's. owner: what keeps the handle valid."""
+        raise NotImplementedError
+
+    def is_capturing(self, handle: int) -> int:
+        """Whether the stream with this handle is being captured into a graph: 0 for no."""
+        return 0
+
+    def relaxed(self) -> AbstractContextManager[None]:
+        """Within it this thread may do what another library's capture into a graph forbids."""
+        return nullcontext()
+
+    @property
+    def graph_bytes(self) -> int:
+        """Bytes in use by replayed graphs."""
+        return 0
+
+    def profiled(self, recorder: Recorder) -> list[tuple[Any, str, Any]]:
+        """Measure steps and copies from now on; (object, attribute, value) of what it was before, to be put back."""
+        return []
+
+    def waits(self) -> Sequence[tuple[Any, str]]:
+        """(class, method) of what the host waits for its work with."""
+        return ()

@@ -1,0 +1,43 @@
+"""Where a plan begins and ends: a Plan in, the launches that a caller's stream must come before, and the completion
+events that it must follow, out. Both sets are as small as they can be."""
+
+from __future__ import annotations
+
+from ..core.frozen import dataclass
+from .plan import Launch, Plan, Record, Wait
+
+ENTRY = -1  # in place of a buffer, in what a run comes after: the whole plan
+
+
+@dataclass(frozen=True, slots=True)
+class Borders:
+    """roots: numbers of the steps that launch the first task of a stream which follows no other: one wait for each, on
+    one event of the caller's stream, and everything follows it.
+    exits: the outputs whose completion events precede no other's: once these have happened, every task is done."""
+
+    roots: tuple[int, ...]
+    exits: tuple[int, ...]
+
+
+def borders(plan: Plan) -> Borders:
+    """The borders of a plan whose every task precedes some output's completion (the verifier proves that)."""
+    entered = [False] * plan.streams  # whether all that comes on a stream follows a root
+    roots: list[int] = []
+    known = [0] * plan.streams  # the set of tasks that what comes on a stream follows
+    recorded: dict[int, tuple[int, bool]] = {}
+    for number, step in enumerate(plan.steps):
+        s = step.stream
+        if isinstance(step, Record):
+            recorded[step.event] = known[s], entered[s]
+        elif isinstance(step, Wait):
+            before, follows = recorded[step.event]
+            known[s] |= before
+            entered[s] |= follows
+        elif isinstance(step, Launch):
+            if not entered[s]:
+                roots.append(number)
+                entered[s] = True
+            known[s] |= 1 << step.task
+    done = {recorded[e][0]: i for i, e in reversed(list(enumerate(plan.completion))) if recorded[e][0]}
+    exits = [i for tasks, i in done.items() if not any(tasks != other and tasks & ~other == 0 for other in done)]
+    return Borders(tuple(roots), tuple(sorted(exits)))

@@ -1,0 +1,293 @@
+"""A Program: buffers, tasks and who reads and writes what; right when its tasks run in order. Plain data."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..core.frozen import dataclass, field, replace
+
+if TYPE_CHECKING:
+    from .control_flow import Branch, Loop
+    from .plan import Plan
+
+import numpy as np
+
+from .user_function import Function
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A run of bytes. `kind` is `input` (given by the caller), `output` (returned) or `temp` (lives inside a call)."""
+
+    nbytes: int
+    kind: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The elements of `buffer` at byte `offset + sum(index[i] * strides[i])`, each `itemsize` bytes long."""
+
+    buffer: int
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+    dtype: str = ""
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The smallest byte interval [low, high) of the buffer that holds the region; empty regions give (0, 0)."""
+        low = high = self.offset
+        for length, stride in zip(self.shape, self.strides, strict=True):
+            if length == 0:
+                return (0, 0)
+            if stride > 0:
+                high += stride * (length - 1)
+            else:
+                low += stride * (length - 1)
+        return (low, high + self.itemsize)
+
+    def __str__(self) -> str:
+        dims = "x".join(map(str, self.shape)) or "scalar"
+        return f"b{self.buffer}[{self.dtype or self.itemsize}:{dims}@{self.offset}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Kernel source text for one target. Equal text is the same kernel: it is compiled once and cached on disk.
+
+    `signature` names the parameters in order: `ptr`, `i64`, or a scalar type such as `f32`.
+    functions: the user's scalar functions that the text calls. `form` is the structured form that the text was printed
+    from, kept for audits; it takes no part in equality.
+    """
+
+    name: str
+    target: str
+    source: str
+    signature: tuple[str, ...]
+    options: tuple[tuple[str, Any], ...] = ()
+    functions: tuple[Function, ...] = ()
+    form: Any = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A call into a library, e.g. `matmul`. It takes the task's `reads` and `writes` regions, in order."""
+
+    name: str
+    attrs: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The address of byte `offset` of `buffer`."""
+
+    buffer: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Int:
+    """A 64-bit integer (a size or a stride in elements)."""
+
+    value: int
+
+    @property
+    def word(self) -> int:
+        """As an unsigned 64-bit word."""
+        return self.value & (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """The caller's number `index` of the program's scalars, passed by value as `dtype`."""
+
+    index: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number of the program itself, such as 0.1 in `0.1 * x`: its bytes in native order, passed by value as `dtype`.
+
+    As an argument it is no part of the kernel's text, so programs that differ in their numbers share their kernels.
+    """
+
+    value: bytes
+    dtype: str
+
+    @property
+    def word(self) -> int:
+        """As the low bytes of a 64-bit word."""
+        return int.from_bytes(self.value, sys.byteorder)
+
+    @property
+    def number(self) -> Any:
+        """As a NumPy scalar."""
+        return np.frombuffer(self.value, self.dtype)[0]
+
+
+Argument = Pointer | Int | Scalar | Constant
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One launch, or one loop or branch with all that it launches. Everything that it touches is in `reads` and
+    `writes`; a buffer that is in both is either listed in `same_element` (each element is read only by the iteration
+    that writes it, or the kernel itself orders its iterations there) or may be touched in any order.
+
+    units: parallel iterations of a kernel; `units` is cut into chunks of `grain` on the CPU.
+    grid, block: the launch shape on a GPU. cost: estimated microseconds of the whole task on the target device.
+    line: the user's source lines, `file:line`, that the task computes.
+    """
+
+    name: str
+    kernel: Kernel | Library | Loop | Branch
+    arguments: tuple[Argument, ...]
+    reads: tuple[Region, ...]
+    writes: tuple[Region, ...]
+    same_element: frozenset[int] = frozenset()
+    units: int = 1
+    grain: int = 1
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (1, 1, 1)
+    cost: float = 1.0
+    line: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {_list(self.writes)} <- {_list(self.reads)}"
+
+
+def members(task: Task) -> tuple[Task, ...]:
+    """The tasks that a packed or batched task does side by side, in order; any other task is its own only member.
+
+    Each has an equal part of the arguments, reads and writes: the first the first part, and so on.
+    """
+    kernel = task.kernel
+    if not isinstance(kernel, (Kernel, Library)):
+        return (task,)
+    extra, name = (kernel.options, "packed") if isinstance(kernel, Kernel) else (kernel.attrs, "batch")
+    n = next((value for key, value in extra if key == name), 1)
+    if n == 1:
+        return (task,)
+    rest = tuple(item for item in extra if item[0] != name)
+    own = replace(kernel, options=rest) if isinstance(kernel, Kernel) else replace(kernel, attrs=rest)
+    x, y, z = task.grid
+    shape: dict[str, Any] = {"units": task.units // n, "grid": (x // n, y, z)} if isinstance(kernel, Kernel) else {}
+    parts = zip(_cut(task.arguments, n), _cut(task.reads, n), _cut(task.writes, n), strict=True)
+    return tuple(replace(task, kernel=own, arguments=a, reads=r, writes=w, **shape) for a, r, w in parts)
+
+
+def bodies_of(task: Task) -> tuple[Plan, ...]:
+    """The plans that a loop or branch runs; nothing for other tasks."""
+    return () if isinstance(task.kernel, (Kernel, Library)) else task.kernel.bodies
+
+
+def _cut(values: tuple[Any, ...], n: int) -> list[tuple[Any, ...]]:
+    each = len(values) // n
+    return [values[i * each : (i + 1) * each] for i in range(n)]
+
+
+def _list(regions: tuple[Region, ...]) -> str:
+    """The regions; of many alike (a stencil's shifted reads) the first and how many."""
+    alike: dict[tuple[int, tuple[int, ...]], list[Region]] = {}
+    for region in regions:
+        alike.setdefault((region.buffer, region.shape), []).append(region)
+    shown = (rs if len(rs) <= 8 else [f"{rs[0]} and {len(rs) - 1} shifted"] for rs in alike.values())
+    return ", ".join(str(r) for rs in shown for r in rs)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Tasks over buffers. `inputs[i]` and `outputs[i]` are buffer numbers, in the order of the call's arrays;
+    `scalars` are the dtypes of the numbers that a call passes."""
+
+    buffers: tuple[Buffer, ...]
+    tasks: tuple[Task, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    scalars: tuple[str, ...] = ()
+    target: str = "cpu"
+    name: str = "program"
+
+    def lines(self) -> Iterator[str]:
+        yield f"program {self.name} on {self.target}: {len(self.tasks)} tasks, {len(self.buffers)} buffers"
+        for i, b in enumerate(self.buffers):
+            yield f"  b{i} {b.kind} {b.nbytes} bytes{' ' + b.name if b.name else ''}"
+        for i, t in enumerate(self.tasks):
+            yield f"  t{i} {t}" + (f"    # {t.line}" if t.line else "")
+            for body in bodies_of(t):
+                yield from (f"    {line}" for line in body.program.lines())
+        yield "  return " + ", ".join(f"b{o}" for o in self.outputs)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def dependences(program: Program, anti: bool = True) -> tuple[frozenset[int], ...]:
+    """For each task the earlier tasks that it must follow: true, anti- and output dependences on overlapping bytes.
+    anti: False leaves out those that write over what the earlier one only reads."""
+    touched: dict[int, list[tuple[int, bool, tuple[int, int], Region]]] = {}
+    result: list[frozenset[int]] = []
+    for number, task in enumerate(program.tasks):
+        found: set[int] = set()
+        accesses = [(r, False, r.span) for r in task.reads] + [(w, True, w.span) for w in task.writes]
+        for region, writes, (low, high) in accesses:
+            for other, other_writes, (other_low, other_high), other_region in touched.get(region.buffer, ()):
+                if (
+                    (other_writes or (anti and writes))
+                    and low < other_high
+                    and other_low < high
+                    and _meet(region, other_region)
+                ):
+                    found.add(other)
+        for region, writes, span in accesses:
+            touched.setdefault(region.buffer, []).append((number, writes, span, region))
+        result.append(frozenset(found))
+    return tuple(result)
+
+
+def overlaps(a: Region, b: Region) -> bool:
+    """Whether two regions of one buffer may share a byte. Exact for equal strides, else by their spans."""
+    (alow, ahigh), (blow, bhigh) = a.span, b.span
+    return a.buffer == b.buffer and alow < bhigh and blow < ahigh and _meet(a, b)
+
+
+def _meet(a: Region, b: Region) -> bool:
+    """As `overlaps`, for two regions of one buffer whose spans overlap."""
+    if a.offset == b.offset and 0 not in a.shape and 0 not in b.shape:
+        return True
+    if a.strides == b.strides and a.itemsize == b.itemsize and len(a.shape) == len(b.shape):
+        return _boxes_overlap(a, b)
+    return True
+
+
+def _boxes_overlap(a: Region, b: Region) -> bool:
+    """Whether some difference of indices lands within an item of the distance between the origins.
+
+    Splits that distance into grid steps, largest stride first; gives up (True) past 64 open possibilities.
+    """
+    dims = sorted(range(len(a.shape)), key=lambda i: -abs(a.strides[i]))
+    states = {b.offset - a.offset}
+    for i in dims:
+        stride, low, high = a.strides[i], -(b.shape[i] - 1), a.shape[i] - 1
+        rest = sum(abs(a.strides[j]) * (max(a.shape[j], b.shape[j]) - 1) for j in dims[dims.index(i) + 1 :])
+        reach = rest + a.itemsize - 1
+        following: set[int] = set()
+        for distance in states:
+            if stride == 0:
+                following.add(distance)
+                continue
+            first, last = sorted(((distance - reach) / stride, (distance + reach) / stride))
+            for step in range(max(low, int(first) - 1), min(high, int(last) + 1) + 1):
+                if abs(distance - step * stride) <= reach:
+                    following.add(distance - step * stride)
+        states = following
+        if not states:
+            return False
+        if len(states) > 64:
+            return True
+    return any(abs(distance) < a.itemsize for distance in states)

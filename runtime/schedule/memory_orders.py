@@ -1,0 +1,228 @@
+"""Orders added to save memory (`memory="small"`): an assignment in, more dependences out, never a cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from heapq import heapify, heappop, heappush
+
+from ..core.frozen import dataclass, replace
+from ..program.dag import ancestors, bits, depth_first
+from ..program.program import Library, Program
+from ..program.report import Edge
+from .antichain import Antichains
+from .assign_streams import Assignment
+from .cost_model import COPIES, Machine
+from .memory_plan import Temporaries, lifetimes
+from .waits import Order, exact_waits
+
+Preds = Sequence[Collection[int]]
+
+
+def shrink(
+    program: Program, temps: Temporaries, preds: Sequence[frozenset[int]], assignment: Assignment, machine: Machine
+) -> tuple[tuple[frozenset[int], ...], Assignment, tuple[Edge, ...]]:
+    """Lower the least arena: (dependences with the added ones, the assignment in an order that keeps them, the added).
+
+    While some buffers of a heaviest antichain may be put one after the other, the pair that lengthens the critical
+    path least for the bytes it saves is. Of all states passed the first of the fewest bytes is kept. On one stream,
+    where no order can be added, the tasks are reordered instead.
+    """
+    if assignment.streams <= 1:
+        return tuple(preds), _reordered(preds, assignment, temps), ()
+    nodes = Order(len(preds), assignment.order, tuple(preds), assignment.stream, assignment.streams)
+    before = list(exact_waits(nodes).before)
+    full = _with_streams(preds, assignment)
+    costs = [task.cost + machine.gap for task in program.tasks]
+    copies = sum(1 << v for v, task in enumerate(program.tasks) if _is_copy(task.kernel))
+    antichains = Antichains(temps.sizes)
+    added: list[Edge] = []
+    fewest, kept = -1, 0
+    for _ in range(4 * len(temps.sizes) + 1):
+        heavy = antichains.heaviest(lifetimes(temps, before).earlier)
+        weight = sum(temps.sizes[b] for b in heavy)
+        if fewest < 0 or weight < fewest:
+            fewest, kept = weight, len(added)
+        paths = _paths(full, before, costs)
+        pair = _cheapest(heavy, temps, before, paths, copies)
+        if pair is None:
+            break
+        added += _put_after(temps.users[pair[0]], temps.users[pair[1]], full, before, paths)
+    needed = _not_implied(preds, assignment, added[:kept])
+    final = [set(p) for p in preds]
+    for edge in needed:
+        final[edge.after].add(edge.before)
+    result = tuple(map(frozenset, final))
+    return result, replace(assignment, order=_topological(_with_streams(result, assignment), assignment.order)), needed
+
+
+def _is_copy(kernel: object) -> bool:
+    """Whether it runs on a copy engine: such tasks are never made to wait for kernels, nor kernels for them."""
+    return isinstance(kernel, Library) and kernel.name in COPIES
+
+
+@dataclass(frozen=True, slots=True)
+class _Paths:
+    """top[v], rank[v]: the longest paths to the end of task `v` and from its start; longest: of all."""
+
+    top: list[float]
+    rank: list[float]
+    longest: float
+
+    def lengthened(self, u: int, v: int) -> float:
+        """By how much the longest path grows if `v` must follow `u`."""
+        return max(0.0, self.top[u] + self.rank[v] - self.longest)
+
+
+def _paths(preds: Preds, before: Sequence[int], costs: Sequence[float]) -> _Paths:
+    order = sorted(range(len(before)), key=lambda v: before[v].bit_count())
+    top, rank = [0.0] * len(before), list(costs)
+    for v in order:
+        top[v] = costs[v] + max((top[p] for p in preds[v]), default=0.0)
+    for v in reversed(order):
+        for p in preds[v]:
+            rank[p] = max(rank[p], costs[p] + rank[v])
+    return _Paths(top, rank, max(top, default=0.0))
+
+
+def _cheapest(
+    heavy: Sequence[int], temps: Temporaries, before: Sequence[int], paths: _Paths, copies: int
+) -> tuple[int, int] | None:
+    """The pair of buffers (first, second) to put in order that costs least time for the bytes saved, if any may be."""
+    users, sizes = temps.users, temps.sizes
+    done = {b: _union(users[b], before) for b in heavy}
+    ends = {b: max(_last(users[b], before), key=lambda v: paths.top[v]) for b in heavy}
+    starts = {b: max(_first(users[b], before), key=lambda v: paths.rank[v]) for b in heavy}
+    best: tuple[float, int, int, int] | None = None
+    for a in heavy:
+        for b in heavy:
+            if a == b or done[a] & users[b] or bool(users[a] & copies) != bool(users[b] & copies):
+                continue
+            saved = min(sizes[a], sizes[b])
+            key = (paths.lengthened(ends[a], starts[b]) / saved, -saved, a, b)
+            if best is None or key < best:
+                best = key
+    return None if best is None else (best[2], best[3])
+
+
+def _put_after(first: int, second: int, preds: Sequence[set[int]], before: list[int], paths: _Paths) -> list[Edge]:
+    """Let a set of tasks wait for another one: new edges, with `preds` and `before` brought up to date."""
+    ends, starts = _last(first, before), _first(second, before)
+    done = _union(first, before)
+    edges = [Edge(u, v, paths.lengthened(u, v)) for v in starts for u in ends]
+    for edge in edges:
+        preds[edge.after].add(edge.before)
+    for v, mask in enumerate(before):
+        if any(mask >> start & 1 for start in starts):
+            before[v] = mask | done
+    return edges
+
+
+def _union(mask: int, before: Sequence[int]) -> int:
+    result = 0
+    for v in bits(mask):
+        result |= before[v]
+    return result
+
+
+def _last(mask: int, before: Sequence[int]) -> list[int]:
+    """The members that precede no other member."""
+    rest = mask
+    for v in bits(mask):
+        rest &= ~(before[v] & ~(1 << v))
+    return bits(rest)
+
+
+def _first(mask: int, before: Sequence[int]) -> list[int]:
+    """The members that follow no other member."""
+    return [v for v in bits(mask) if not before[v] & ~(1 << v) & mask]
+
+
+def _with_streams(preds: Preds, assignment: Assignment) -> list[set[int]]:
+    """The dependences and each task's predecessor on its stream."""
+    result = [set(sources) for sources in preds]
+    tail: dict[int, int] = {}
+    for v in assignment.order:
+        s = assignment.stream[v]
+        if s in tail:
+            result[v].add(tail[s])
+        tail[s] = v
+    return result
+
+
+def _not_implied(preds: Preds, assignment: Assignment, added: Sequence[Edge]) -> tuple[Edge, ...]:
+    """Those of the added orders that the dependences, the streams and the other added orders do not imply."""
+    full = _with_streams(preds, assignment)
+    for edge in added:
+        full[edge.after].add(edge.before)
+    above = [0] * len(full)
+    for v in _topological(full, assignment.order):
+        for p in full[v]:
+            above[v] |= above[p] | 1 << p
+    return tuple(e for e in added if not any(above[w] >> e.before & 1 for w in full[e.after]))
+
+
+def _topological(preds: Preds, wanted: Sequence[int]) -> tuple[int, ...]:
+    """An order that keeps `preds`, as near to the wanted one as that allows."""
+    place = {v: i for i, v in enumerate(wanted)}
+    followers: list[list[int]] = [[] for _ in preds]
+    for v, sources in enumerate(preds):
+        for p in sources:
+            followers[p].append(v)
+    missing = [len(sources) for sources in preds]
+    ready = [(place[v], v) for v, count in enumerate(missing) if not count]
+    heapify(ready)
+    order = []
+    while ready:
+        _, v = heappop(ready)
+        order.append(v)
+        for w in followers[v]:
+            missing[w] -= 1
+            if not missing[w]:
+                heappush(ready, (place[w], w))
+    return tuple(order)
+
+
+def _reordered(preds: Sequence[frozenset[int]], assignment: Assignment, temps: Temporaries) -> Assignment:
+    """The tasks of one stream in the order, of three, that keeps the fewest bytes alive."""
+    orders = [list(assignment.order), depth_first(preds, ancestors(preds)), _least_growth(preds, temps)]
+
+    def alive(order: list[int]) -> int:
+        before, done = [0] * len(order), 0
+        for v in order:
+            done |= 1 << v
+            before[v] = done
+        return lifetimes(temps, before).bound
+
+    best = min(orders, key=alive)
+    return replace(assignment, order=tuple(best))
+
+
+def _least_growth(preds: Preds, temps: Temporaries) -> list[int]:
+    """Next is always the task after which the fewest bytes are alive."""
+    n, users = len(preds), temps.users
+    followers: list[list[int]] = [[] for _ in range(n)]
+    for v, sources in enumerate(preds):
+        for p in sources:
+            followers[p].append(v)
+    touched: list[list[int]] = [[] for _ in range(n)]
+    for b, mask in enumerate(users):
+        for v in bits(mask):
+            touched[v].append(b)
+    missing = [len(p) for p in preds]
+    ready, done, order = {v for v in range(n) if not missing[v]}, 0, list[int]()
+
+    def growth(v: int) -> tuple[int, int, int]:
+        fresh = sum(temps.sizes[b] for b in touched[v] if not users[b] & done)
+        freed = sum(temps.sizes[b] for b in touched[v] if not users[b] & ~(done | 1 << v))
+        return fresh - freed, fresh, v
+
+    while ready:
+        v = min(ready, key=growth)
+        ready.remove(v)
+        order.append(v)
+        done |= 1 << v
+        for w in followers[v]:
+            missing[w] -= 1
+            if not missing[w]:
+                ready.add(w)
+    return order

@@ -1,0 +1,95 @@
+"""A Program in; the plans that may be the fastest in truth out, each with a name that holds for every size. Pure.
+
+All of them give the same bits: they differ in streams, packing and replay, never in what a kernel or a library does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ..core.frozen import dataclass
+from ..program.plan import Plan
+from ..program.program import Program
+from ..tune.tuner import CANDIDATES
+from .batching import batched, packed
+from .cost_model import Machine
+from .schedule import contenders, schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan, and the way that the device is to run it (one of those it offers; empty: the only one)."""
+
+    plan: Plan
+    way: str = ""
+    packed: bool = False
+
+    @property
+    def name(self) -> str:
+        assert self.plan.report is not None
+        return ", ".join(filter(None, (self.plan.report.chosen, "packed" if self.packed else "", self.way)))
+
+    @property
+    def predicted(self) -> float:
+        return predicted(self.plan)
+
+
+def predicted(plan: Plan) -> float:
+    """Microseconds, by the cost model."""
+    report = plan.report
+    assert report is not None
+    return next(c.predicted for c in report.candidates if c.name == report.chosen)
+
+
+def with_batches(program: Program, streams: str | int, machine: Machine) -> Program:
+    """The program with its matmuls in batches, where the device has them and the model finds that no slower."""
+    other = batched(program, machine) if machine.batches else program
+    if other is program:
+        return program
+    times = [predicted(schedule(each, streams, machine=machine)) for each in (program, other)]
+    return other if times[1] <= times[0] else program
+
+
+def model_plan(program: Program, streams: str | int, memory: str, machine: Machine) -> Plan:
+    """The plan that the cost model finds fastest, small launches packed or not."""
+    plans = [schedule(each, streams, memory, machine=machine) for each in _programs(program, machine)]
+    return min(plans, key=predicted)
+
+
+def _programs(program: Program, machine: Machine) -> tuple[Program, ...]:
+    other = packed(program, machine) if machine.packs else program
+    return (program,) if other is program else (program, other)
+
+
+def worth_measuring(program: Program, plan: Plan, machine: Machine) -> bool:
+    """Whether the choice between plans of the program matters at all."""
+    return len(program.tasks) > 1 and plan.report is not None and predicted(plan) >= machine.tiny
+
+
+def contest(
+    program: Program,
+    streams: str | int,
+    memory: str,
+    machine: Machine,
+    ways: Sequence[str] = ("",),
+    keep: Collection[str] = (),
+) -> tuple[Candidate, ...]:
+    """At most four candidates, the simplest first: fewer streams, then the device's first way.
+
+    Those named in `keep` come first, then, in the device's first way, the best of the program as it is, one stream
+    (where `streams` is `auto`), and the best of the packed program; then the next best by prediction, in every way.
+    """
+    every: list[Candidate] = []
+    must: list[Candidate] = []
+    assignments = [name.split(",")[0] for name in keep]
+    for number, each in enumerate(_programs(program, machine)):
+        plans = contenders(each, streams, memory, machine=machine, most=CANDIDATES, keep=assignments)
+        every += [Candidate(plan, way, number > 0) for way in ways for plan in plans]
+        must += [Candidate(plans[0], ways[0], number > 0)]
+        must += [Candidate(plan, ways[0]) for plan in plans[1:] if number == 0 and plan.streams == 1]
+    kept = [c for c in every if c.name in keep]
+    chosen: list[Candidate] = []
+    for candidate in (*kept, *must, *sorted(every, key=lambda c: c.predicted)):
+        if candidate.name not in [c.name for c in chosen] and len(chosen) < CANDIDATES:
+            chosen.append(candidate)
+    return tuple(sorted(chosen, key=lambda c: (c.plan.streams, ways.index(c.way), c.packed)))

@@ -1,0 +1,242 @@
+"""A Program and a Machine in, a Plan out: streams, waits and places chosen. Pure and deterministic."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from ..core.frozen import dataclass, replace
+from ..program.control_flow import nested
+from ..program.dag import ancestors, ranks
+from ..program.happens_before import happens_before
+from ..program.plan import Plan
+from ..program.plan_boundary import borders
+from ..program.program import Program, dependences
+from ..program.report import Count, Edge, Report
+from .assign_streams import Assignment
+from .assignments import Option, Options, Work, nodes_of, option, options
+from .cost_model import Machine, share
+from .memory_orders import shrink
+from .memory_plan import Placement, Temporaries, arena_bound, place, temporaries
+from .waits import emit, with_completion, with_join_points
+
+MODES = ("concurrency", "balanced", "small")
+
+# With memory="small" the fastest of the assignments whose arena is this near to the smallest is taken.
+NEAR_SMALLEST = 1.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """An assignment with its memory. preds: the dependences and those that were added to save memory."""
+
+    option: Option
+    preds: tuple[frozenset[int], ...]
+    placement: Placement
+    added: tuple[Edge, ...] = ()
+
+
+def schedule(
+    program: Program,
+    streams: str | int = "auto",
+    memory: str = "balanced",
+    *,
+    join_points: bool = True,
+    machine: Machine,
+) -> Plan:
+    """Put a program's tasks on streams, with the fewest waits, and its temporaries in one arena.
+
+    streams: `auto` (the cheapest predicted, one stream always among the candidates), `max` (all that may run side by
+    side does), or how many at most; a join point may be on one more, which runs no task. memory: `concurrency` shares
+    bytes by data dependences alone, `balanced` by the streams' orders too, `small` also adds orders. Raises ValueError
+    for anything else.
+    """
+    work, found, placed = _placed(program, streams, memory, machine)
+    return _plan(program, work, found, next(placed), memory, join_points)
+
+
+def contenders(
+    program: Program,
+    streams: str | int = "auto",
+    memory: str = "balanced",
+    *,
+    machine: Machine,
+    most: int = 4,
+    within: float = 2.0,
+    keep: Collection[str] = (),
+) -> tuple[Plan, ...]:
+    """The plan of `schedule`, then others that may in truth be as fast.
+
+    Those are, `most` in all, one stream and, nearest first, the assignments that the model finds at most `within` times
+    as slow; and those whose name is in `keep`. Raises ValueError as `schedule` does.
+    """
+    work, found, placed = _placed(program, streams, memory, machine, thorough=True)
+    plans: list[Plan] = []
+    known: list[frozenset[tuple[int, ...]]] = []
+    for each in placed:
+        summary, same = each.option.summary, _lanes(each.option.assignment)
+        near = summary.streams == 1 or summary.predicted <= found.best.summary.predicted * within
+        if same not in known and ((near and len(plans) < most) or summary.name in keep):
+            known.append(same)
+            plans.append(_plan(program, work, found, each, memory, True))
+            found = replace(found, reason=f"for the clock to judge; the model prefers {found.best.summary.name}")
+    return tuple(plans)
+
+
+def _lanes(assignment: Assignment) -> frozenset[tuple[int, ...]]:
+    """The tasks of each stream, in order: all that tells one assignment from another when it runs."""
+    lanes: list[list[int]] = [[] for _ in range(assignment.streams)]
+    for v in assignment.order:
+        lanes[assignment.stream[v]].append(v)
+    return frozenset(map(tuple, lanes))
+
+
+def _placed(
+    program: Program, streams: str | int, memory: str, machine: Machine, thorough: bool = False
+) -> tuple[Work, Options, Iterator[_Placed]]:
+    """The options and, made as they are asked for, each with its memory: the best, one stream, others by time."""
+    wanted = checked_streams(streams)
+    if memory not in MODES:
+        raise ValueError(f"memory={memory!r}: write one of {', '.join(map(repr, MODES))}")
+    costs = tuple(task.cost for task in program.tasks)
+    work = Work(dependences(program), costs, tuple(share(task, machine) for task in program.tasks), machine)
+    found = options(work, wanted, frugal=memory == "small", thorough=thorough)
+    temps = temporaries(program)
+    if memory == "small":
+        found, best = _smallest(program, temps, work, found)
+        return work, found, iter((best,))
+    others = sorted((o for o in found.all if o is not found.best), key=lambda o: (o.summary.streams > 1, _time(o)))
+    if memory == "balanced":
+        return (
+            work,
+            found,
+            (_Placed(o, work.preds, place(program, temps, o.waits.before)) for o in (found.best, *others)),
+        )
+    by_data = [mask | 1 << v for v, mask in enumerate(ancestors(work.preds))]
+    placement = place(program, temps, by_data)
+    return work, found, (_Placed(o, work.preds, placement) for o in (found.best, *others))
+
+
+def _time(each: Option) -> float:
+    return each.summary.predicted
+
+
+def checked_streams(streams: Any) -> str | int:
+    """`auto`, `max` or a number of streams; raises ValueError with what to write instead."""
+    if isinstance(streams, str) and streams in ("auto", "max"):
+        return streams
+    if not isinstance(streams, str | bool | float | complex):
+        try:
+            number = operator.index(streams)
+        except TypeError:
+            number = 0
+        if number >= 1:
+            return number
+    raise ValueError(f'streams={streams!r}: write "auto", "max" or a whole number of streams, 1 or more')
+
+
+def _smallest(program: Program, temps: Temporaries, work: Work, found: Options) -> tuple[Options, _Placed]:
+    """The fastest of those that need the fewest bytes, once orders are added to the most promising options.
+
+    They are one stream, the fastest, and the one of the smallest arena as it stands.
+    """
+
+    def arena(each: Option) -> int:
+        return place(program, temps, each.waits.before).arena
+
+    def shrunk(each: Option) -> _Placed:
+        preds, assignment, added = shrink(program, temps, work.preds, each.assignment, work.machine)
+        ordered = option(work, assignment, preds)
+        return _Placed(ordered, preds, place(program, temps, ordered.waits.before), added)
+
+    promising = {id(each): each for each in (found.all[0], found.best, min(found.all, key=arena))}
+    tried = [shrunk(each) for each in promising.values()]
+    least = min(placed.placement.arena for placed in tried)
+    near = [placed for placed in tried if placed.placement.arena <= least * NEAR_SMALLEST]
+    best = min(near, key=lambda placed: (placed.option.summary.predicted, placed.placement.arena))
+    every = tuple(placed.option for placed in tried)
+    reason = found.reason if len(tried) == 1 else f"the fastest of those near the smallest arena, {least} bytes"
+    return replace(found, all=every, best=best.option, reason=reason), best
+
+
+def _plan(program: Program, work: Work, found: Options, placed: _Placed, memory: str, join_points: bool) -> Plan:
+    """Join points, completion and steps, and the report."""
+    assignment, direct = placed.option.assignment, placed.option.waits
+    nodes = nodes_of(placed.preds, assignment)
+    nodes, inner = with_join_points(nodes, direct) if join_points else (nodes, direct)
+    joins = len(nodes.preds) - nodes.tasks
+    writers = [0] * len(program.buffers)
+    for number, task in enumerate(program.tasks):
+        for region in task.writes:
+            writers[region.buffer] |= 1 << number
+    nodes, full, last = with_completion(nodes, inner, [writers[b] for b in program.outputs])
+    steps, events, completion = emit(nodes, full, last)
+    rank = ranks(work.preds, work.costs)
+    stream = assignment.stream
+    plan = Plan(
+        program=program,
+        steps=steps,
+        streams=nodes.streams,
+        events=events,
+        offsets=placed.placement.offsets,
+        arena_bytes=placed.placement.arena,
+        completion=completion,
+        high_priority=_critical_stream(work.preds, rank, work.costs, assignment),
+    )
+    ends = borders(plan)
+    report = Report(
+        width=found.width,
+        streams=nodes.streams,
+        inner=Count(len(inner.recorded), inner.waits),
+        entry=Count(1, len(ends.roots)) if ends.roots else Count(),
+        exit=Count(0, len(ends.exits)),
+        completion=Count(events - len(inner.recorded), full.waits - inner.waits),
+        crossing=sum(stream[p] != stream[v] for v, sources in enumerate(placed.preds) for p in sources),
+        critical_path=max(rank, default=0.0),
+        candidates=tuple(each.summary for each in found.all),
+        chosen=assignment.name,
+        reason=found.reason,
+        memory=memory,
+        arena=placed.placement.arena,
+        live=placed.placement.live,
+        added=placed.added,
+        joins=joins,
+    )
+    return replace(plan, report=report)
+
+
+def _critical_stream(
+    preds: Sequence[frozenset[int]], rank: Sequence[float], costs: Sequence[float], assignment: Assignment
+) -> frozenset[int]:
+    """The stream that runs most of the critical path, if there are several streams."""
+    if assignment.streams <= 1:
+        return frozenset()
+    followers: list[list[int]] = [[] for _ in preds]
+    for v, sources in enumerate(preds):
+        for p in sources:
+            followers[p].append(v)
+    spent: dict[int, float] = {}
+    critical: int | None = max(range(len(preds)), key=lambda u: rank[u])
+    while critical is not None:
+        s = assignment.stream[critical]
+        spent[s] = spent.get(s, 0.0) + costs[critical]
+        critical = max(followers[critical], key=lambda u: rank[u], default=None)
+    return frozenset({max(spent, key=lambda s: spent[s])})
+
+
+def memory_bound(plan: Plan) -> int:
+    """The least bytes that an arena can have, given what the plan's steps order. Exact, not cheap."""
+    return arena_bound(plan.program, happens_before(plan))
+
+
+def explain(plan: Plan) -> str:
+    """The plan's report as text, with the exact memory bound and the ratio of the arena to it."""
+    lines = list(plan.report.lines()) if plan.report else [f"{plan.streams} streams"]
+    bound = memory_bound(plan)
+    if bound:
+        lines.append(f"the arena is {plan.arena_bytes / bound:.3f} of the least possible for this order, {bound} bytes")
+    for task, body in nested(plan):
+        lines.append(f"the body of {task.name}{f' of {task.line}' if task.line else ''}: {len(body.tasks)} tasks")
+        lines += [f"  {line}" for line in (*map(str, body.tasks), *explain(body).splitlines())]
+    return "\n".join(lines)

@@ -1,0 +1,4 @@
+"""Which of several plans the clock prefers.
+
+In reading order: trial, tuner.
+"""

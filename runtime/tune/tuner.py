@@ -1,0 +1,275 @@
+"""Which of several ways to run a program is the fastest: times of early calls in, the winner out, kept on disk.
+
+`Tuner` decides from plain numbers and touches no clock and no device: `turn` says which candidate the next call gets,
+`note` takes what that call's events told later. `recall` and `keep` remember winners between processes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from ..core.disk_cache import Cache, digest
+from ..core.frozen import dataclass, field
+from ..program.program import Argument, Constant, Int, Kernel, Library, Pointer, Program, Scalar, Task
+
+CANDIDATES = 4  # at most
+SAMPLES = 5  # of each that count
+CLOSE = 0.1  # those that the fastest leads by less than this
+FINAL = 20  # have so many samples before one of them wins
+WARM = 1  # before them: loads code, touches memory, builds graphs
+TIE = 0.01  # a candidate must be this much faster than one that comes before it
+OUT = 1.5  # one whose fastest sample is this many times the slowest of another is tried no more,
+ENOUGH = 3  # once both have as many samples
+PATIENCE = 32  # samples that do not count before it is left to the model
+BUCKETS = 32  # size classes kept of one program
+FORMAT = 1
+
+
+@dataclass(slots=True)
+class Tuner:
+    """names: the candidates in order of preference, one stream first: the first of those within TIE of the fastest
+    wins. start: the one that runs where no sample is due, and wins if too few samples count.
+
+    winner, reason: once it is decided. times: microseconds of the samples that count, in order.
+    """
+
+    names: tuple[str, ...]
+    start: int = 0
+    winner: int | None = None
+    reason: str = ""
+    times: list[list[float]] = field(default_factory=list)
+    _issued: list[int] = field(default_factory=list)  # calls that count, may yet count, or were to warm up
+    _warmed: list[int] = field(default_factory=list)
+    _lost: int = 0
+    _gave_up: bool = False
+    _wanted: int = SAMPLES  # samples of each that is left
+    _out: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < len(self.names):
+            raise ValueError(f"start={self.start} is none of {len(self.names)} candidates")
+        self.times = [[] for _ in self.names]
+        self._issued = [0] * len(self.names)
+        self._warmed = [0] * len(self.names)
+        self._decide()
+
+    def turn(self) -> int | None:
+        """The candidate that the next call is to run and time; None where `start`, or the winner, runs untimed.
+
+        Each answer has to be followed, sooner or later, by a `note` (or a `drop`) of that candidate.
+        """
+        if self.winner is not None:
+            return None
+        due = [c for c in self.live if self._issued[c] < WARM + self._wanted]
+        if not due:
+            return None
+        fewest = min(self._issued[c] for c in due)
+        # The first of each round moves on, so that nobody always runs after the same neighbour.
+        count = len(self.names)
+        first = (self.start + max(0, fewest - WARM)) % count
+        chosen = min((c for c in due if self._issued[c] == fewest), key=lambda c: (c - first) % count)
+        self._issued[chosen] += 1
+        return chosen
+
+    def note(self, candidate: int, microseconds: float) -> None:
+        """What a timed call took; nan where it does not count: it failed, or overlapped other work."""
+        if self.winner is not None:
+            return
+        if math.isnan(microseconds):
+            self._issued[candidate] -= 1
+            self._lost += 1
+        elif self._warmed[candidate] < WARM:
+            self._warmed[candidate] += 1
+        else:
+            self.times[candidate].append(microseconds)
+            self._weed(candidate)
+        self._decide()
+
+    def drop(self, candidate: int, why: str) -> None:
+        """The candidate cannot run here."""
+        if candidate not in self._out and self.winner is None:
+            self._out[candidate] = why
+            self._decide()
+
+    @property
+    def live(self) -> list[int]:
+        """The candidates that have not been given up."""
+        return [c for c in range(len(self.names)) if c not in self._out]
+
+    @property
+    def measured(self) -> bool:
+        """Whether the winner was found by the clock."""
+        return self.winner is not None and all(len(self.times[c]) >= ENOUGH for c in self.live) and not self._gave_up
+
+    def measurements(self) -> dict[str, float]:
+        """Microseconds of each candidate that was measured."""
+        return {name: typical(times) for name, times in zip(self.names, self.times, strict=True) if times}
+
+    def _weed(self, candidate: int) -> None:
+        """A few samples are enough of a candidate that is far behind another."""
+        known = [c for c in self.live if len(self.times[c]) >= ENOUGH]
+        if candidate in known:
+            slowest = {c: max(self.times[c]) for c in known}
+            best = min(known, key=lambda c: slowest[c])
+            for c in known:
+                if min(self.times[c]) > OUT * slowest[best]:
+                    self._out[c] = f"more than {OUT} times as slow as {self.names[best]}"
+
+    def _decide(self) -> None:
+        live = self.live
+        if len(live) <= 1:
+            self.winner = live[0] if live else self.start
+            self.reason = f"more than {OUT} times as fast as any other" if self.measured else "the only one that runs"
+        elif all(len(self.times[c]) >= self._wanted for c in live):
+            usual = {c: typical(self.times[c]) for c in live}
+            fastest = min(live, key=lambda c: usual[c])
+            behind = [c for c in live if usual[c] > usual[fastest] * (1 + CLOSE)]
+            if self._wanted < FINAL and len(behind) < len(live) - 1:
+                self._wanted = FINAL
+                self._out.update((c, f"more than {CLOSE:.0%} slower than {self.names[fastest]}") for c in behind)
+                return
+            self.winner = next(c for c in live if usual[c] <= usual[fastest] * (1 + TIE))
+            if self.winner != fastest:
+                self.reason = f"within {TIE:.0%} of {self.names[fastest]}, and simpler"
+            else:
+                second = min((usual[c] for c in live if c != fastest), default=math.inf)
+                self.reason = f"measured {second / max(usual[fastest], 1e-9):.2f} times as fast as the next"
+        elif self._lost >= PATIENCE:
+            self.winner = self.start if self.start in live else live[0]
+            self._gave_up = True
+            self.reason = f"left to the model: {self._lost} calls overlapped other work"
+
+    def lines(self) -> Iterator[str]:
+        """A line for each candidate: its typical time, its samples, why it was given up."""
+        for c, name in enumerate(self.names):
+            times = self.times[c]
+            found = f"measured {typical(times):.1f} us ({len(times)} samples: " if times else "not measured"
+            found += ", ".join(f"{t:.1f}" for t in times) + ")" if times else ""
+            yield f"{'*' if c == self.winner else ' '} {name}: {found}" + (
+                f"; out: {self._out[c]}" if c in self._out else ""
+            )
+
+
+def typical(times: Sequence[float]) -> float:
+    """The lower quartile: what disturbs a sample only ever lengthens it."""
+    return sorted(times)[len(times) // 4]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A winner from the disk. exact: of these very sizes' bucket, not of a neighbour's."""
+
+    winner: str
+    times: Mapping[str, float]
+    exact: bool
+
+
+def program_key(program: Program, *parts: object) -> str:
+    """Names a program without its sizes, together with `parts`: device, driver, versions, options."""
+    tasks = [_shape_of(task) for task in program.tasks]
+    kinds = [b.kind for b in program.buffers]
+    return digest(FORMAT, program.target, tasks, kinds, program.inputs, program.outputs, program.scalars, *parts)
+
+
+def _shape_of(task: Task) -> tuple[Any, ...]:
+    kernel = task.kernel
+    what: Any
+    if isinstance(kernel, Library):
+        what = kernel.name, kernel.attrs
+    elif isinstance(kernel, Kernel):
+        what = _text_of(kernel)
+    else:
+        follows = getattr(kernel, "follows", ())
+        what = [follows, *([_shape_of(t) for t in body.tasks] for body in kernel.bodies)]
+    regions = [(r.buffer, len(r.shape), r.dtype) for r in (*task.reads, *task.writes)]
+    arguments = [_without_numbers(a) for a in task.arguments]
+    return (what, arguments, regions, len(task.reads), sorted(task.same_element))
+
+
+def _without_numbers(argument: Argument) -> object:
+    match argument:
+        case Pointer(buffer, _):
+            return buffer
+        case Int():
+            return "i"
+        case Constant(_, dtype):
+            return dtype
+        case Scalar(index, dtype):
+            return (index, dtype)
+
+
+@lru_cache(4096)
+def _text_of(kernel: Kernel) -> str:
+    return digest(kernel.source, kernel.options)
+
+
+def bucket(program: Program) -> tuple[int, ...]:
+    """The power of two just above each size: bytes of every buffer, lengths of the inputs' and outputs' axes."""
+    sizes = [b.nbytes for b in program.buffers]
+    ends = {*program.inputs, *program.outputs}
+    for task in program.tasks:
+        for region in (*task.reads, *task.writes):
+            if region.buffer in ends:
+                ends.discard(region.buffer)
+                sizes += region.shape
+    return tuple(size.bit_length() for size in sizes)
+
+
+_cache = Cache("tune")
+
+
+def recall(key: str, sizes: Sequence[int]) -> Known | None:
+    """What is on disk for these sizes, or for the nearest ones."""
+    found = _read(key)
+    row = found.get(_text(sizes))
+    if row is not None:
+        return Known(row["winner"], row["times"], True)
+    near = [(d, name) for name in found if (d := _distance(name, sizes)) is not None]
+    if not near:
+        return None
+    row = found[min(near)[1]]
+    return Known(row["winner"], row["times"], False)
+
+
+def keep(key: str, sizes: Sequence[int], winner: str, times: Mapping[str, float], description: str = "") -> None:
+    """Write a winner down. The oldest of too many buckets make room; what two processes write at once, one wins."""
+    import json
+
+    rows = _read(key)
+    rows.pop(_text(sizes), None)
+    rows[_text(sizes)] = {"winner": winner, "times": dict(times)}
+    for old in list(rows)[:-BUCKETS]:
+        del rows[old]
+    _cache.put(key, json.dumps({"program": description, "buckets": rows}).encode())
+
+
+def _read(key: str) -> dict[str, dict[str, Any]]:
+    """The valid rows of an entry, oldest first."""
+    payload = _cache.get(key)
+    if payload is None:
+        return {}
+    import json
+
+    try:
+        rows = json.loads(payload)["buckets"].items()
+        return {
+            name: {"winner": str(row["winner"]), "times": {str(k): float(v) for k, v in row["times"].items()}}
+            for name, row in rows
+        }
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def _text(sizes: Sequence[int]) -> str:
+    return ",".join(map(str, sizes))
+
+
+def _distance(name: str, sizes: Sequence[int]) -> int | None:
+    """How many doublings lie between two buckets; None if the name is none of this program."""
+    parts = name.split(",")
+    if len(parts) != len(sizes) or not all(p.isdecimal() for p in parts):
+        return None
+    return sum(abs(int(p) - s) for p, s in zip(parts, sizes, strict=True))

@@ -1,0 +1,121 @@
+"""Random graphs: the lowered program, run in NumPy from its structured kernels, means what the graph means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import kernelgraph as kg
+from kernelgraph.compiler import pipeline
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.interpret import interpret
+from kernelgraph.compiler.passes.materialize import Layout
+from kernelgraph.compiler.targets.target import target_of
+from kernelgraph.runtime.program.program import Kernel
+from tests.compiler.access_audit import Touched, declared, run_program
+from tests.compiler.programs import agree, graphs
+
+RELAXED = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def test_an_update_of_a_view_inside_an_update():
+    b = Builder()
+    x = b.input(ArrayType((6,), np.float64))
+    base = x
+    even = b.slice(base, (0,), (2,), (3,))
+    inner = b.update(even, b.broadcast(b.const(0.0), (1,)), (0,), (1,))
+    outer = b.update(base, inner, (0,), (2,))
+    graph = b.finish([b.map("add", outer, 0.5), b.map("add", inner, 0.5)])
+    arrays = [np.arange(1.0, 7.0)]
+    for got, wanted in zip(run_program(pipeline.build(graph), arrays), interpret(graph, arrays), strict=True):
+        np.testing.assert_array_equal(got.view(np.float64), wanted)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@RELAXED
+@given(case=graphs())
+def test_program_means_what_the_graph_means(target, case):
+    graph, arrays = case
+    layouts = [Layout(a.strides, a.ctypes.data % 16 == 0) for a in arrays]
+    program = pipeline.build(graph, target, layouts)
+    touched: list[Touched] = []
+    results = run_program(program, arrays, touched=touched)
+    agree(graph, arrays, results)
+    for task, record in zip(program.tasks, touched, strict=True):
+        if record.writes:
+            assert record.writes == declared(task.writes)
+            assert record.reads <= declared(task.reads)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("length", [10**5, 2**20, 10**6 + 7, 2**24, 10**8])
+def test_a_long_reduction_is_cut_into_parts_that_cover_it(length, target):
+    """Each element is in one part; a length that allows it has equal parts and no launch for a rest."""
+    builder = Builder()
+    x = builder.input(ArrayType((length,), np.dtype(np.float32)))
+    program = pipeline.build(builder.finish([builder.reduce("sum", x, (0,))]), target)
+    read = [r for task in program.tasks for r in task.reads if r.buffer == 0]
+    assert sum(int(np.prod(r.shape)) for r in read) == length
+    ends = sorted(r.span for r in read)
+    assert ends[0][0] == 0 and ends[-1][1] == 4 * length
+    assert all(a[1] <= b[0] for a, b in pairwise(ends))
+    if length in (2**20, 2**24, 10**8):
+        assert len(program.tasks) == 2
+
+
+STORED = {
+    "all": lambda x: (y := x * 2 - 1, y.max(), np.abs(y).argmin()),
+    "rows": lambda x: (y := x + 1, y.sum(-1)),
+    "columns": lambda x: (y := x + 1, y.sum(0), x.max(0)),
+    "reversed": lambda x: (y := x[::-1] - x, (y * y).sum()),
+    "after": lambda x: (x - x.max(), x * 2),
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("shape", [(700,), (1024,), (641, 3), (3, 650)])
+@pytest.mark.parametrize("name", STORED)
+def test_what_a_long_reduction_reads_is_stored_by_its_parts(name, shape, target, monkeypatch):
+    made_for = target_of(target)
+    short = replace(made_for, model=replace(made_for.model, split_length=128))
+    monkeypatch.setattr(pipeline, "target_of", lambda name, gpu: short)
+    x = np.random.default_rng(0).random(shape)
+    graph = kg.kernel_graph(device="fake")(STORED[name]).graph(x)
+    program = pipeline.build(graph, target)
+    if name == "all":  # one sweep over x, in parts
+        assert any(t.name.endswith("_part") for t in program.tasks)
+        assert sum(int(np.prod(r.shape)) for t in program.tasks for r in t.reads if r.buffer == 0) == x.size
+    touched: list[Touched] = []
+    agree(graph, [x], run_program(program, [x], touched=touched))
+    for task, record in zip(program.tasks, touched, strict=True):
+        assert record.writes == declared(task.writes) and record.reads <= declared(task.reads)
+
+
+PROGRAMS = {
+    "mean": lambda x: x.mean(1),
+    "norm": lambda x: (x - x.mean(0)) / x.std(0),
+    "pad": lambda x: np.pad(x, 1),
+    "roll": lambda x: np.roll(x, 1, 0),
+    "tril": lambda x: np.tril(x),
+    "linspace": lambda x: x * np.linspace(0, 1, x.shape[1]),
+    "one hot": lambda x: (np.arange(x.shape[1]) == x.argmax(1)[:, None]) * 1.0,
+    "gradient": lambda x: np.gradient(x)[0],
+    "row": lambda x: x[x.shape[0] // 2] * x.shape[0],
+    "take": lambda x: x[:, np.array([1, 2, 3])],
+}
+
+
+@pytest.mark.parametrize(("target", "shapes"), [("cpu", [(40, 50), (41, 53)]), ("cuda", [(40, 48), (44, 64)])])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sizes_are_no_part_of_the_text(name, target, shapes):
+    """Nor, on the CPU, is how the rows are aligned."""
+    texts = []
+    for shape in shapes:
+        graph = kg.kernel_graph(device="fake")(PROGRAMS[name]).graph(np.ones(shape, np.float32))
+        texts.append([t.kernel.source for t in pipeline.build(graph, target).tasks if isinstance(t.kernel, Kernel)])
+    assert texts[0] == texts[1]

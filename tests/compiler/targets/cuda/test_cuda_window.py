@@ -1,0 +1,180 @@
+"""Stencils on a GPU: what shifted views share is read once, and what comes out is what NumPy says, bit by bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kernelgraph as kg
+from kernelgraph.compiler.kernel.loop_nest import LoopNest
+from kernelgraph.compiler.pipeline import build
+from kernelgraph.compiler.targets.cuda.kernel import launch
+from kernelgraph.compiler.targets.cuda.launch_shape import shape_of
+from kernelgraph.runtime.program.gpu_properties import H200, GpuProperties
+from tests.compiler.cuda_nests import F32, Array, _array, emulate, reference
+from tests.compiler.device_calls import emulated
+from tests.compiler.stencils import Stencil, first_elements, five_point, forms, graph_of, program_of, stencils
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(stencils(), st.booleans(), SEEDS)
+def test_stencils_mean_what_numpy_says(stencil: Stencil, many: bool, seed: int) -> None:
+    arrays = stencil.arrays(seed)
+    graph, given_arrays = graph_of(stencil, arrays)
+    found = emulated(program_of(graph, many), given_arrays)
+    wanted = stencil(*arrays)
+    for got, want in zip(found, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        np.testing.assert_array_equal(got.view(want.dtype).reshape(want.shape), want)
+
+
+@settings(max_examples=60, deadline=None)
+@given(stencils(), SEEDS)
+def test_windows_say_where_operands_lie(stencil: Stencil, seed: int) -> None:
+    """Operands of a window start where their shifts say; so many elements of it are aligned."""
+    program = build(graph_of(stencil, stencil.arrays(seed))[0], "cuda")
+    for form, starts, strides in first_elements(program):
+        for window in form.windows:
+            size = form.operands[window.operands[0]].dtype.itemsize
+            corners = {
+                starts[k] - size * sum(n * s for n, s in zip(shift, strides[k], strict=True))
+                for k, shift in zip(window.operands, window.shifts, strict=True)
+            }
+            assert len(corners) == 1 and min(map(min, window.shifts)) == 0
+            rows = [size * s for s in strides[window.operands[0]][:-1]]
+            assert all(n % (form.vector * size) == 0 for n in (*corners, *rows))
+
+
+def five_arrays(nest: LoopNest, sizes: tuple[int, int]) -> list[Array]:
+    rows, columns = sizes[0] + 2, sizes[1] + 2
+    data = np.random.default_rng(0).normal(size=rows * columns).astype("f4").view(np.uint8)
+    shared = [_array(data, 4 * (r * columns + c), F32, sizes, (columns, 1)) for r, c in nest.windows[0].shifts]
+    return [*shared, _array(np.zeros(4 * sizes[0] * sizes[1], np.uint8), 0, F32, sizes, (sizes[1], 1))]
+
+
+@pytest.mark.parametrize(("vector", "many", "rows"), [(2, False, 4), (2, True, 8), (1, False, 8)])
+def test_a_warp_reads_what_views_share_once(vector: int, many: bool, rows: int) -> None:
+    """Of each row so many columns as it has lanes, and two rows more than it computes: not five times as many."""
+    nest = five_point(vector, many)
+    tile = 32 * vector - 2
+    sizes = (2 * rows, 3 * tile)
+    arrays = five_arrays(nest, sizes)
+    pointers = emulate(nest, arrays, sizes)
+    wanted = five_arrays(nest, sizes)
+    reference(nest, wanted, sizes)
+    np.testing.assert_array_equal(arrays[5].view, wanted[5].view)
+    assert [sum(p.loads.values()) for p in pointers[:5]] == [2 * 3 * (rows + 2) * (tile + 2), 0, 0, 0, 0]
+    assert set(pointers[5].stores.values()) == {1} and len(pointers[5].stores) == sizes[0] * sizes[1]
+
+
+def windows(function: Any, *arrays: Any) -> list[set[tuple[int, ...]]]:
+    """The shifts of each window."""
+    return [set(w.shifts) for form in forms(build(graph_of(function, arrays)[0], "cuda")) for w in form.windows]
+
+
+X = np.ones((60, 80), np.float32)
+
+
+def test_what_has_windows() -> None:
+    assert windows(lambda x: x[2:, 1:] + x[:-2, :-1], X) == [{(2, 1), (0, 0)}]
+    assert windows(lambda x: x[::-1][1:, 1:] + x[::-1][:-1, 1:], X) == [{(1, 0), (0, 0)}]
+    assert windows(lambda x: x[0, 1:] + x[0, :-1], X) == [{(1,), (0,)}]
+    assert windows(lambda x: x[:, 1:] + x[:, :-1] + x[:, :1], X) == [{(0, 1), (0, 0)}]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x[:, ::-1][:, 1:] + x[:, ::-1][:, :-1],  # backwards along the innermost axis
+        lambda x: x[:, ::2] + x[:, 1::2],  # every other element
+        lambda x: x[::2, 1:] + x[1::2, 1:],  # no steps apart
+        lambda x: x[0, 1:] + x[1, 1:],  # rows of no axis
+        lambda x: x[:, :10] + x[:, 1:11],  # less than a warp
+        lambda x: x[:, 40:] + x[:, :40],  # too far apart
+        lambda x: x[1:] + x[:-1],  # of one long axis, and far apart
+        lambda x: x + 1,
+    ],
+)
+def test_what_has_none(function: Any) -> None:
+    assert windows(function, X) == []
+
+
+def test_what_is_written_in_place_is_in_no_window() -> None:
+    def shifted(x: Any) -> Any:
+        x = x * 2
+        x[:, :40] = x[:, :40] + x[:, 40:]
+        x[:, :40] += x[:, 1:41]
+        return x
+
+    for form in forms(build(graph_of(shifted, [X])[0], "cuda")):
+        assert all(form.operands[k].role == "in" for w in form.windows for k in w.operands)
+
+
+@pytest.mark.parametrize("sizes", [(1022, 1022), (5, 40), (16382, 8190), (1, 10**6)])
+@pytest.mark.parametrize("gpu", [H200, replace(H200, multiprocessors=16)])
+def test_blocks_are_as_large_as_leaves_enough_of_them(sizes: tuple[int, int], gpu: GpuProperties) -> None:
+    nest = five_point()
+    (blocks, _, _), (x, y, z) = launch(nest, sizes, gpu)
+    rows, columns = shape_of(nest).groups, 62 * x // 32
+    assert (x % 32, z) == (0, 1) and 32 <= x * y <= 256
+    assert blocks == -(-sizes[1] // columns) * -(-sizes[0] // (rows * y))
+    assert blocks >= 2 * gpu.multiprocessors or x * y == 32
+
+
+def test_users_functions_and_gathers_take_no_windows() -> None:
+    """Lanes without columns of their own compute as well: they may call nothing, and look up nothing."""
+    table = np.arange(100, dtype=np.int64)
+
+    def looked_up(x: Any, t: Any) -> Any:
+        return t[x[1:] + x[:-1]]
+
+    graph, _ = graph_of(looked_up, [np.ones(100, np.int64), table])
+    for form in forms(build(graph, "cuda")):
+        assert not form.looked_up or shape_of(form).strategy == "elementwise"
+
+
+def test_the_cpu_has_no_windows() -> None:
+    graph, _ = graph_of(lambda x: x[1:] + x[:-1], [np.ones(100, np.float32)])
+    assert all(not form.windows for form in forms(build(graph, "cpu")))
+    assert kg.kernel_graph(device="cpu")(lambda x: x[1:] + x[:-1])(np.arange(9.0)).shape == (8,)
+
+
+def test_the_size_class() -> None:
+    """Threads take more rows where those still fill the GPU."""
+    for columns, many in ((1000, False), (10_000, True)):
+        x = kg.spec((1000, columns), np.float32)
+        (form,) = forms(build(kg.kernel_graph(device="fake")(lambda x: x[1:, 1:] + x[:-1, :-1]).graph(x), "cuda"))
+        assert form.many == many and form.width == 1
+
+
+def in_place(x: Any) -> Any:
+    y = x * 2
+    y[1:, 1:] += x[1:, :-1] + x[:-1, 1:]
+    return y
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x[::-1][1:, 1:] - x[::-1][:-1, 1:],
+        lambda x: x[::2, 1:] - x[::2, :-1] + x[1::2, 1:],
+        lambda x: x.reshape(3, 2, 10, 80)[1:, :, 1:, 2:] - x.reshape(3, 2, 10, 80)[:-1, :, :-1, :-2],
+        lambda x: (x[1:, 1:] - x[:-1, :-1], (x[1:, 1:] > x[1:, :-1]).astype(np.int8)),
+        in_place,
+    ],
+)
+def test_other_views(function: Any, many: bool) -> None:
+    """Rows from below, every other row, four axes, outputs of other sizes, what is read and written."""
+    x = np.random.default_rng(0).normal(size=X.shape).astype(np.float32)
+    program = program_of(graph_of(function, [x])[0], many)
+    assert any(form.windows for form in forms(program))
+    wanted = function(x)
+    for got, want in zip(emulated(program, [x]), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        np.testing.assert_array_equal(got.view(want.dtype).reshape(want.shape), want)

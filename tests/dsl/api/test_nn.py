@@ -1,0 +1,297 @@
+"""Layers against PyTorch's where it is there, against plain loops for the rest; traced, and at once on arrays."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import kernelgraph as kg
+from tests.dsl.tracing import interpreted
+from tests.interop import library
+
+few = settings(max_examples=40, deadline=None)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def random(seed: int, *shape: int, dtype: Any = np.float64) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def same(function: Any, expected: Any, *args: Any, dtype: Any = np.float64, tolerance: float = 1e-10) -> None:
+    """The trace of `function`, and the function at once, give `expected`."""
+    for found in (interpreted(function, *args), function(*(kg.asarray(a, device="cpu") for a in args))):
+        result = np.asarray(found)
+        assert result.dtype == dtype and result.shape == np.shape(expected)
+        np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance)
+
+
+def convolved(x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    """Every product by itself."""
+    n, _, height, width = x.shape
+    out, each, rows, columns = w.shape
+    padded = np.zeros((n, x.shape[1], height + 2 * padding[0], width + 2 * padding[1]))
+    padded[:, :, padding[0] : padding[0] + height, padding[1] : padding[1] + width] = x
+    lengths = [(padded.shape[2 + i] - dilation[i] * (w.shape[2 + i] - 1) - 1) // stride[i] + 1 for i in (0, 1)]
+    result = np.zeros((n, out, *lengths))
+    for b, o, y, z in np.ndindex(*result.shape):
+        first = o // (out // groups) * each
+        for c, i, j in np.ndindex(each, rows, columns):
+            value = padded[b, first + c, y * stride[0] + i * dilation[0], z * stride[1] + j * dilation[1]]
+            result[b, o, y, z] += value * w[o, c, i, j]
+    return result
+
+
+@given(
+    seeds,
+    st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 6), st.integers(1, 6)),
+    st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)),
+    st.tuples(st.integers(1, 2), st.integers(1, 3)),
+    st.tuples(st.integers(0, 2), st.integers(0, 1)),
+    st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    st.integers(1, 2),
+    st.booleans(),
+)
+@few
+def test_conv2d(
+    seed: int, image: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int, direct: bool
+) -> None:
+    n, channels, height, width = image
+    out, rows, columns = kernel
+    assume(height + 2 * padding[0] > dilation[0] * (rows - 1) and width + 2 * padding[1] > dilation[1] * (columns - 1))
+    x, w = random(seed, n, channels * groups, height, width), random(seed + 1, out * groups, channels, rows, columns)
+    b = random(seed, out * groups)
+    expected = convolved(x, w, stride, padding, dilation, groups) + b[:, None, None]
+
+    def function(x: Any, w: Any, b: Any) -> Any:
+        return kg.nn.conv2d(x, w, b, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kernelgraph.dsl.api.nn.DIRECT", 1000 if direct else 0)
+        same(function, expected, x, w, b)
+
+
+def test_conv2d_same_and_valid() -> None:
+    x, w = random(0, 2, 3, 7, 8), random(1, 4, 3, 3, 5)
+    same(lambda x, w: kg.nn.conv2d(x, w, padding="same"), convolved(x, w, (1, 1), (1, 2), (1, 1), 1), x, w)
+    same(lambda x, w: kg.nn.conv2d(x, w, padding="valid"), convolved(x, w, (1, 1), (0, 0), (1, 1), 1), x, w)
+
+
+def test_what_becomes_of_a_conv2d() -> None:
+    """A few products for each result: one kernel (after the copies that pad); many: one product of matrices."""
+    few = kg.kernel_graph(lambda x, w: kg.nn.relu(kg.nn.conv2d(x, w)), device="fake")
+    assert len(few.program(kg.spec((2, 3, 20, 20)), kg.spec((8, 3, 3, 3))).tasks) == 1
+    many = kg.kernel_graph(lambda x, w: kg.nn.conv2d(x, w), device="fake")
+    names = [t.name for t in many.program(kg.spec((2, 16, 20, 20)), kg.spec((8, 16, 3, 3))).tasks]
+    assert names.count("matmul") == 1
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda x, w: kg.nn.conv2d(x[0], w), "batch"),
+        (lambda x, w: kg.nn.conv2d(x, w[:, :2]), "channels"),
+        (lambda x, w: kg.nn.conv2d(x[:, :, :2], w), "does not fit"),
+        (lambda x, w: kg.nn.conv2d(x, w, padding="same", stride=2), "stride 1"),
+        (lambda x, w: kg.nn.max_pool2d(x, 2, padding=2), "half"),
+        (lambda x, w: kg.nn.cross_entropy(x, w), "labels"),
+        (lambda x, w: kg.nn.cross_entropy(x, x, reduction="all"), "reduction"),
+    ],
+)
+def test_mistakes(call: Any, words: str) -> None:
+    with pytest.raises(kg.ShapeError, match=words) as caught:
+        kg.kernel_graph(call, device="cpu").graph(np.ones((1, 3, 5, 5)), np.ones((4, 3, 3, 3)))
+    assert str(caught.value).startswith("test_nn.py:")
+
+
+@given(
+    seeds,
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.one_of(st.none(), st.tuples(st.integers(1, 3), st.integers(1, 3))),
+    st.booleans(),
+    st.sampled_from([np.float32, np.float64, np.int32]),
+)
+@few
+def test_pooling(seed: int, size: Any, stride: Any, pad: bool, dtype: Any) -> None:
+    x = (random(seed, 2, 3, 6, 7) * 5).astype(dtype)
+    around = (size[0] // 2, size[1] // 2) if pad else (0, 0)
+    step = stride or size
+    wide = [n + 2 * p for n, p in zip(x.shape[2:], around, strict=True)]
+    lengths = [(n - k) // s + 1 for n, k, s in zip(wide, size, step, strict=True)]
+    shape = (2, 3, *lengths)
+    largest, mean, own = np.zeros(shape, dtype), np.zeros(shape), np.zeros(shape)
+    for y, z in np.ndindex(*lengths):
+        rows, columns = (
+            slice(max(i * s - p, 0), min(i * s - p + k, n))
+            for i, s, p, k, n in zip((y, z), step, around, size, x.shape[2:], strict=True)
+        )
+        window = x[:, :, rows, columns]
+        largest[:, :, y, z] = window.max((2, 3))
+        mean[:, :, y, z] = window.sum((2, 3)) / (size[0] * size[1])
+        own[:, :, y, z] = window.mean((2, 3))
+    close: dict[str, Any] = {"dtype": np.float32 if dtype == np.float32 else np.float64, "tolerance": 1e-5}
+    same(lambda x: kg.nn.max_pool2d(x, size, stride=stride, padding=around), largest, x, dtype=dtype)
+    same(lambda x: kg.nn.avg_pool2d(x, size, stride=stride, padding=around), mean, x, **close)
+    same(lambda x: kg.nn.avg_pool2d(x, size, stride=stride, padding=around, count_include_pad=False), own, x, **close)
+
+
+def test_norms() -> None:
+    x, w, b = random(0, 4, 6, 3, 5), random(1, 6), random(2, 6)
+    wide = (slice(None), None, None)
+    centre, spread = x.mean((0, 2, 3))[wide], x.var((0, 2, 3))[wide]
+    batch = (x - centre) / np.sqrt(spread + 1e-5) * w[wide] + b[wide]
+    same(lambda x, w, b: kg.nn.batch_norm(x, weight=w, bias=b), batch, x, w, b)
+    fixed = (x - b[wide]) / np.sqrt(w[wide] ** 2 + 0.1)
+    same(lambda x, w, b: kg.nn.batch_norm(x, b, w * w, eps=0.1), fixed, x, w, b)
+    layer = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    same(lambda x: kg.nn.layer_norm(x), layer, x)
+    parts = x.reshape(4, 2, -1)
+    group = ((parts - parts.mean(-1, keepdims=True)) / np.sqrt(parts.var(-1, keepdims=True) + 1e-5)).reshape(x.shape)
+    same(lambda x, w: kg.nn.group_norm(x, 2, w), group * w[wide], x, w)
+    same(lambda x: kg.nn.rms_norm(x), x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6), x)
+
+
+def test_softmax_and_layer_norm_are_one_kernel() -> None:
+    for function in (kg.nn.softmax, kg.nn.log_softmax, kg.nn.layer_norm):
+        shown = kg.kernel_graph(lambda x, f=function: f(x), device="fake")
+        assert len(shown.program(kg.spec((100, 200), np.float32)).tasks) == 1
+
+
+@given(seeds, st.integers(-2, 1), st.sampled_from([1.0, 100.0, 10000.0]))
+@few
+def test_probabilities(seed: int, axis: int, scale: float) -> None:
+    x = random(seed, 4, 5) * scale
+    powers = np.exp(x - x.max(axis, keepdims=True))
+    total = powers.sum(axis, keepdims=True)
+    same(lambda x: kg.nn.softmax(x, axis), powers / total, x)
+    same(lambda x: kg.nn.log_softmax(x, axis), x - x.max(axis, keepdims=True) - np.log(total), x)
+    same(lambda x: kg.nn.logsumexp(x, axis), np.logaddexp.reduce(x, axis=axis), x)
+
+
+def test_logsumexp_of_infinities() -> None:
+    x = np.array([[-np.inf, -np.inf], [np.inf, 0.0], [np.nan, 1.0]])
+    same(lambda x: kg.nn.logsumexp(x, 1), [-np.inf, np.inf, np.nan], x)
+
+
+@given(seeds, st.sampled_from(["mean", "sum", "none"]))
+@few
+def test_cross_entropy(seed: int, reduction: str) -> None:
+    x = random(seed, 3, 5, 2)
+    labels = np.random.default_rng(seed).integers(-1, 5, (3, 2))
+    losses = np.zeros((3, 2))
+    for i, j in np.ndindex(3, 2):
+        if labels[i, j] >= 0:
+            losses[i, j] = np.log(np.exp(x[i, :, j]).sum()) - x[i, labels[i, j], j]
+    valid = (labels >= 0).sum()
+    assume(valid)
+    expected = {"mean": losses.sum() / valid, "sum": losses.sum(), "none": losses}[reduction]
+    same(lambda x, t: kg.nn.cross_entropy(x, t, axis=1, reduction=reduction), expected, x, labels)
+    soft = np.abs(random(seed + 1, 3, 5, 2))
+    each = (soft * (np.log(np.exp(x).sum(1, keepdims=True)) - x)).sum(1)
+    expected = {"mean": each.mean(), "sum": each.sum(), "none": each}[reduction]
+    same(lambda x, t: kg.nn.cross_entropy(x, t, axis=1, reduction=reduction), expected, x, soft)
+
+
+def test_one_hot() -> None:
+    labels = np.array([[0, 2], [3, 1]])
+    same(lambda t: kg.nn.one_hot(t, 4), np.eye(4)[labels], labels, dtype=np.float32)
+
+
+@given(seeds, st.booleans(), st.booleans())
+@few
+def test_attention(seed: int, causal: bool, masked: bool) -> None:
+    q, k, v = random(seed, 2, 3, 4), random(seed + 1, 2, 5, 4), random(seed + 2, 2, 5, 6)
+    mask = np.random.default_rng(seed).random((3, 5)) < 0.6
+    mask[:, 0] = True
+    allowed = np.ones((3, 5), bool)
+    if causal:
+        allowed &= np.tri(3, 5, dtype=bool)
+    if masked:
+        allowed &= mask
+    expected = np.zeros((2, 3, 6))
+    for b, i in np.ndindex(2, 3):
+        weights = np.where(allowed[i], np.exp(k[b] @ q[b, i] / 2), 0)
+        expected[b, i] = weights / weights.sum() @ v[b]
+    if masked:
+        same(lambda q, k, v, m: kg.nn.attention(q, k, v, m, causal=causal), expected, q, k, v, mask)
+    else:
+        same(lambda q, k, v: kg.nn.attention(q, k, v, causal=causal), expected, q, k, v)
+
+
+def test_activations() -> None:
+    x = np.array([-1000.0, -3.0, -0.5, 0.0, 0.5, 3.0, 1000.0])
+    with np.errstate(over="ignore"):
+        same(lambda x: kg.nn.silu(x), x / (1 + np.exp(-x)), x)
+    same(lambda x: kg.nn.softplus(x), np.logaddexp(x, 0), x)
+    same(lambda x: kg.nn.leaky_relu(x, 0.1), np.where(x > 0, x, 0.1 * x), x)
+    same(lambda x: kg.nn.elu(x, 2.0), np.where(x > 0, x, 2 * np.expm1(np.minimum(x, 0))), x)
+    same(lambda x: kg.nn.relu(x), np.maximum(x, 0), x)
+    gelu = [0.5 * v * (1 + math.erf(v / math.sqrt(2))) for v in x]
+    same(lambda x: kg.nn.gelu(x), gelu, x)
+
+
+def test_a_small_network_compiled() -> None:
+    x, w1, w2 = random(0, 2, 3, 12, 12), random(1, 8, 3, 3, 3), random(2, 4, 8, 3, 3)
+    dense, labels = random(3, 10, 4 * 2 * 2), np.array([3, 7])
+
+    def network(np: Any, x: Any, w1: Any, w2: Any, dense: Any, labels: Any) -> Any:
+        h = kg.nn.max_pool2d(kg.nn.relu(kg.nn.batch_norm(kg.nn.conv2d(x, w1, padding=1))), 2)
+        h = kg.nn.avg_pool2d(kg.nn.silu(kg.nn.conv2d(h, w2)), 2)
+        return kg.nn.cross_entropy(kg.nn.linear(h.reshape(2, -1), dense), labels)
+
+    args = (x, w1, w2, dense, labels)
+    compiled = kg.kernel_graph(lambda *args: network(np, *args), device="cpu")(*args)
+    at_once = network(np, *(kg.asarray(a, device="cpu") for a in args))
+    np.testing.assert_allclose(float(compiled), float(at_once), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_dtypes_are_kept(dtype: Any) -> None:
+    x, w = random(0, 2, 4, 6, 6, dtype=dtype), random(1, 4, 4, 3, 3, dtype=dtype)
+    results = interpreted(
+        lambda x, w: (
+            kg.nn.conv2d(x, w, w[:, 0, 0, 0]),
+            kg.nn.max_pool2d(x, 2, padding=1),
+            kg.nn.avg_pool2d(x, 2, padding=1, count_include_pad=False),
+            kg.nn.batch_norm(x),
+            kg.nn.layer_norm(x),
+            kg.nn.rms_norm(x),
+            kg.nn.softmax(x),
+            kg.nn.logsumexp(x),
+            kg.nn.cross_entropy(x, x),
+            kg.nn.cross_entropy(x[:, :, 0, 0], np.array([0, 1])),
+            kg.nn.attention(x, x, x, causal=True),
+            kg.nn.silu(x),
+            kg.nn.softplus(x),
+            kg.nn.elu(x),
+        ),
+        x,
+        w,
+    )
+    assert {r.dtype for r in results} == {np.dtype(dtype)}
+
+
+def test_against_pytorch() -> None:
+    torch = library("torch")
+    f = torch.nn.functional
+    x, w, b = random(0, 2, 4, 9, 9), random(1, 6, 2, 3, 3), random(2, 6)
+    tx, tw, tb = map(torch.from_numpy, (x, w, b))
+    same(
+        lambda x, w, b: kg.nn.conv2d(x, w, b, stride=2, padding=1, dilation=2, groups=2),
+        f.conv2d(tx, tw, tb, 2, 1, 2, 2).numpy(),
+        *(x, w, b),
+    )
+    same(lambda x: kg.nn.max_pool2d(x, 3, stride=2, padding=1), f.max_pool2d(tx, 3, 2, 1).numpy(), x)
+    same(lambda x: kg.nn.avg_pool2d(x, 3, stride=2, padding=1), f.avg_pool2d(tx, 3, 2, 1).numpy(), x)
+    same(lambda x: kg.nn.batch_norm(x), f.batch_norm(tx, None, None, training=True).numpy(), x)
+    same(lambda x: kg.nn.layer_norm(x), f.layer_norm(tx, (9,)).numpy(), x)
+    same(lambda x: kg.nn.group_norm(x, 2), f.group_norm(tx, 2).numpy(), x)
+    labels = np.array([[1] * 9] * 2)
+    ce = f.cross_entropy(tx[..., 0], torch.from_numpy(labels)).numpy()
+    same(lambda x, t: kg.nn.cross_entropy(x[..., 0], t, axis=1), ce, x, labels)
+    attended = f.scaled_dot_product_attention(tx, tx, tx, is_causal=True).numpy()
+    same(lambda x: kg.nn.attention(x, x, x, causal=True), attended, x)

@@ -1,0 +1,173 @@
+"""`kg.Array`: NumPy's meaning, one operation at a time, and what reads it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from tests.dsl.tracing import assert_same
+
+X = np.linspace(-2, 2, 12).reshape(3, 4)
+
+
+def put(x: Any) -> kg.Array:
+    return kg.asarray(x, device="cpu")
+
+
+def test_what_it_is() -> None:
+    a = put(X)
+    assert (a.shape, a.dtype, a.ndim, a.size, a.nbytes, a.itemsize) == (X.shape, X.dtype, 2, 12, 96, 8)
+    assert a.device == "cpu" and len(a) == 3 and a.is_ready() and a.wait() is a
+    assert repr(a) == repr(X) and str(a) == str(X) and a.tolist() == X.tolist()
+    assert [r.tolist() for r in a] == X.tolist() and 0.5 not in a
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u8", "f2", "f4", "c16", kg.bfloat16])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)])
+def test_round_trip(dtype: Any, shape: Any) -> None:
+    x = np.ones(shape, dtype)
+    a = put(x)
+    assert_same(a.numpy().astype(np.complex128), x.astype(np.complex128))
+    assert a.dtype == x.dtype and a.shape == shape
+    assert not a.numpy().flags.writeable
+    x[...] = 0
+    assert np.all(np.asarray(a) == 1)
+
+
+def test_scalars() -> None:
+    a = put(3)
+    assert (int(a), float(a), bool(a), complex(a), a.item(), list(range(a))) == (3, 3.0, True, 3 + 0j, 3, [0, 1, 2])
+    assert f"{put(2.5):.3f}" == "2.500" and [5, 6, 7, 8][a] == 8
+    with pytest.raises(TypeError):
+        len(a)
+    with pytest.raises(TypeError):
+        iter(a).__next__()
+    with pytest.raises(ValueError):
+        bool(put(X))
+
+
+def test_results_that_are_numbers() -> None:
+    for dtype in ("f4", "f8", "i4"):
+        r, x = put(np.asarray(2.5, dtype)), np.asarray(2.5, dtype)[()]
+        assert (round(r), type(round(r))) == (round(x), int) and round(r, 1) == round(x, 1)
+        assert (math.floor(r), math.ceil(r), math.trunc(r)) == (math.floor(x), math.ceil(x), math.trunc(x.item()))
+        assert {r: "found"}[x] == {x: "found"}[r] == "found" and f"{r:.3f} {r}" == f"{x:.3f} {x}"
+        assert json.dumps({"a": r.item()}) == json.dumps({"a": x.item()})
+    a = put(X)
+    for call, instead in (
+        (lambda: round(a), r"write np\.round\(x, decimals\)"),
+        (lambda: hash(a), "write np.asarray"),
+        (lambda: f"{a:.3f}", "write np.array2string"),
+        (lambda: math.floor(a), r"write np\.floor\(x\)"),
+    ):
+        with pytest.raises(TypeError, match=instead):
+            call()
+    with pytest.raises(AttributeError, match=r"write x\.item\(\)\.is_integer"):
+        _ = put(2.0).is_integer
+
+
+def test_what_no_array_of_ours_can_be_stays_numpys() -> None:
+    a = put(X)
+    assert a.view("V8").dtype == np.dtype("V8") and a.astype(str).dtype.kind == "U"
+    assert a.astype("i8").astype("M8[s]").dtype == np.dtype("M8[s]")
+    assert isinstance(put(np.ones(3, kg.bfloat16)) + 1, kg.Array)
+
+
+OPERATIONS: list[Any] = [
+    lambda a, b: (a + b, a - b, a * b, a / b, a // b, a % b, a**2, 2 - a, 1 / b, a @ b.T),
+    lambda a, b: (-a, +a, abs(a), a < b, a == b, a != 1, divmod(a, b), divmod(1, b)),
+    lambda a, b: (a.sum(), a.sum(0), a.mean(-1, keepdims=True), a.argmax(), a.reshape(4, 3), a.T, a.astype("f4")),
+    lambda a, b: (np.exp(a), np.add(a, 1, dtype="c16"), np.where(a > 0, a, b), np.concatenate([a, b]), np.sum(a, 1)),
+    lambda a, b: (a[0], a[1, 2], a[::-1], a[:, None], a[..., 1:3], a[a > 0], a[[0, 2]]),
+    lambda a, b: (np.add.reduce(a), np.multiply.outer(a[0], b[0]), np.linalg.norm(a), np.sort(a), np.fft.fft(a)),
+    lambda a, b: (a.real, a.imag, a.mT, a.clip(0, 1), a.round(1), a.conj(), a.ravel(), a.transpose(1, 0)),
+    lambda a, b: (a + X, X + a, np.float32(2) * a, X @ a.T, a * [1, 2, 3, 4]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(OPERATIONS)))
+def test_operations_are_numpys(number: int) -> None:
+    with np.errstate(all="ignore"):
+        result = OPERATIONS[number](put(X), put(X[::-1] + 3))
+        assert_same(result, OPERATIONS[number](X, X[::-1] + 3))
+    assert all(isinstance(r, (kg.Array, tuple)) for r in result)
+
+
+def test_in_place_operators_make_new_arrays() -> None:
+    a = b = put(X)
+    a += 1
+    assert_same(a, X + 1)
+    assert_same(b, X)
+
+
+def test_the_namespace_outside_of_a_trace() -> None:
+    a = put(X)
+    assert_same(kg.exp(a), np.exp(X))
+    assert_same(kg.exp(X), np.exp(X))
+    assert_same(kg.sum(a, axis=1), X.sum(1))
+    assert_same(kg.concatenate([a, X]), np.concatenate([X, X]))
+    assert_same(kg.linspace(0, 1, 5, device="cpu"), np.linspace(0, 1, 5))
+    assert_same(kg.relu(a), np.maximum(X, 0))
+    assert isinstance(kg.zeros(3, device="cpu"), kg.Array) and kg.pi == np.pi and kg.float32 is np.float32
+    assert {"exp", "sum", "erf", "where"} <= set(dir(kg)) and a.__array_namespace__() is kg
+    with pytest.raises(AttributeError):
+        _ = kg.no_such_function
+    with pytest.raises(AttributeError, match=r"np\.asarray"):
+        _ = a.no_such_method
+
+
+def test_every_public_name_exists() -> None:
+    from kernelgraph.dsl.api.namespace import NAMESPACE
+
+    assert all(hasattr(kg, name) for name in kg.__all__)
+    functions = [getattr(kg, name) for name in dir(kg) if name in NAMESPACE]
+    assert all(callable(f) or isinstance(f, str) or f.__name__.startswith("kernelgraph.") for f in functions)
+
+
+def test_copies_and_pickles() -> None:
+    a = put(X)
+    for b in (copy.copy(a), copy.deepcopy(a), pickle.loads(pickle.dumps(a)), kg.array(a), a.to_device("cpu")):
+        assert_same(b, X)
+    assert kg.asarray(a) is a and kg.asarray(a, dtype=np.float64) is a
+    assert kg.asarray(a, dtype=np.float32).dtype == np.float32
+    assert not np.shares_memory(copy.deepcopy(a).numpy(), a.numpy())
+
+
+def test_numpy_conversions() -> None:
+    a = put(X)
+    assert np.shares_memory(np.asarray(a), np.asarray(a))
+    assert not np.shares_memory(np.array(a), np.asarray(a))
+    assert np.asarray(a, dtype=np.float32).dtype == np.float32
+    with pytest.raises(ValueError):
+        np.asarray(a, dtype=np.float32, copy=False)
+    exported = np.from_dlpack(a)
+    assert_same(exported, X)
+
+
+def test_memory_stays_while_a_view_of_it_lives() -> None:
+    views = [put(np.full(1000, i, np.float64)).numpy()[10:20] for i in range(50)]
+    assert [float(v.sum()) for v in views] == [10.0 * i for i in range(50)]
+
+
+def test_operations_on_another_device_are_compiled() -> None:
+    a = kg.asarray(X, device="fake")
+    assert a.device == "fake:0" and kg.asarray(a, device="cpu").device == "cpu"
+
+
+def test_specs() -> None:
+    s = kg.spec((2, 3), "f4")
+    assert s is kg.spec([2, 3], np.float32) and s.strides == (12, 4) and s.nbytes == 24 and "float32" in repr(s)
+    assert pickle.loads(pickle.dumps(s)) is s and kg.spec(3).dtype == np.float64
+    with pytest.raises(kg.ShapeError):
+        kg.spec((-1,))
+    with pytest.raises(kg.DTypeError):
+        kg.spec((1,), object)
+    with pytest.raises(kg.DTypeError):
+        kg.spec((1.5,))

@@ -1,0 +1,75 @@
+"""Structures come back as they were, and equal ones have one key."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelgraph.dsl.core.pytree import LEAF, flatten, unflatten
+
+Pair = namedtuple("Pair", "left right")
+
+
+@dataclass(frozen=True)
+class Box:
+    content: Any
+    label: Any = None
+
+
+leaves = st.integers() | st.none() | st.text(max_size=2)
+trees = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.builds(Pair, inner, inner)
+        | st.builds(Box, inner, inner)
+        | st.dictionaries(st.text(max_size=2), inner, max_size=3)
+        | st.dictionaries(st.text(max_size=2), inner, max_size=3).map(OrderedDict)
+    ),
+    max_leaves=12,
+)
+
+
+@given(trees)
+def test_round_trip(value: Any) -> None:
+    found: list[Any] = []
+    tree = flatten(value, found)
+    again = unflatten(tree, found)
+    assert again == value and type(again) is type(value)
+    other: list[Any] = []
+    assert flatten(again, other) == tree and hash(flatten(again, [])) == hash(tree) and other == found
+
+
+@given(trees, trees)
+def test_different_structures_have_different_trees(a: Any, b: Any) -> None:
+    left: list[Any] = []
+    right: list[Any] = []
+    if flatten(a, left) == flatten(b, right) and left == right:
+        assert a == b
+
+
+def test_what_contains_itself_is_a_leaf() -> None:
+    loop: list[Any] = [1]
+    loop.append(loop)
+    found: list[Any] = []
+    assert flatten(loop, found).children == (LEAF, LEAF) and found[1] is loop
+
+
+def test_objects_only_where_asked() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.w, self.inner = 1, [2, 3]
+
+    found: list[Any] = []
+    model = Model()
+    assert flatten(model, found) == LEAF
+    found.clear()
+    tree = flatten(model, found, objects=True)
+    assert found == [1, 2, 3]
+    copy = unflatten(tree, [4, 5, 6])
+    assert isinstance(copy, Model) and copy.w == 4 and copy.inner == [5, 6] and model.w == 1

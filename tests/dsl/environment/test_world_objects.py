@@ -1,0 +1,200 @@
+"""Helpers, classes and objects from outside or made inside are traced with the function."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import kernelgraph as kg
+from tests.dsl import world_helpers
+from tests.dsl.tracing import assert_same
+from tests.dsl.world_helpers import blank, smoothed
+from tests.dsl.world_objects import GRID, MODEL, Base, Grid, Model, Pair, Point, X, agree, cpu
+
+SCALE = 2.0
+OFFSETS = np.arange(8.0)
+SETTINGS = {"power": 2, "names": ["a", "b"], "table": np.ones(8)}
+FUNCTIONS = {"smooth": smoothed, "double": lambda x: x * 2}
+
+
+# functions
+
+
+def fib(n: int, x: Any) -> Any:
+    return x if n < 2 else fib(n - 1, x) + fib(n - 2, x * 2)
+
+
+def shift_all(x: Any) -> Iterator[Any]:
+    for i in range(3):
+        buffer = np.zeros(x.size)
+        buffer[i:] = x[: x.size - i]
+        yield buffer
+
+
+def twice(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(x: Any, *, times: int = 2) -> Any:
+        out = np.zeros_like(x)
+        for _ in range(times):
+            out += function(x)
+        return out
+
+    return wrapper
+
+
+@twice
+def squared(x: Any) -> Any:
+    return np.array([1.0])[0] * x**2
+
+
+@kg.kernel_graph(device="cpu")
+def decorated_helper(x: Any) -> Any:
+    out = np.zeros(x.shape)
+    out[1:] = x[1:] - x[:-1]
+    return out
+
+
+def test_helpers() -> None:
+    def outer(x: Any) -> Any:
+        def inner(y: Any, depth: int = 3) -> Any:
+            made = np.zeros_like(x)
+            made[::2] = y[::2]
+            return made if depth == 0 else inner(made + x, depth - 1)
+
+        return inner(x * 2)
+
+    def gathered(x: Any) -> Any:
+        listed = [np.zeros(3) + x[i] for i in range(3)]
+        generated = sum(np.ones(2) * x[i] for i in range(3))
+        named = {k: f(x) for k, f in FUNCTIONS.items()}
+        return listed, generated, named, list(shift_all(x)), [*map(np.sin, [x, x + 1])]
+
+    def called(x: Any) -> Any:
+        return (
+            fib(5, x),
+            smoothed(x),
+            world_helpers.smoothed(x),
+            world_helpers.TABLE["weights"] * world_helpers.TABLE["scale"],
+            blank(3) * 0,
+            squared(x),
+            squared(x, times=3),
+            functools.reduce(np.add, [x, x, x]),
+            functools.partial(np.full, 3)(x[0]),
+            functools.partial(smoothed, x)(),
+            (lambda y, w=OFFSETS: np.cos(w) + y)(x),
+            max([x.size, 3]),
+            math.sqrt(16),
+        )
+
+    for function in (outer, gathered, called):
+        agree(function, X)
+
+
+def test_decorated_functions_are_traced_with_the_rest_and_fuse() -> None:
+    def function(x: Any) -> Any:
+        return decorated_helper(np.exp(x)) * 2 + np.zeros(8)
+
+    f = cpu(function)
+    e = np.exp(X)
+    assert_same(f(X), np.concatenate([[0.0], e[1:] - e[:-1]]) * 2)
+    assert len(f.program(X).tasks) <= 3
+
+
+def test_helpers_fuse() -> None:
+    def normed(x: Any) -> Any:
+        out = np.zeros_like(x)
+        out[:] = np.exp(x)
+        return out
+
+    f = agree(lambda x: normed(normed(x) * SCALE) + 1, X)
+    assert len(f.program(X).tasks) == 1
+
+
+# classes and objects
+
+
+def test_objects_from_outside() -> None:
+    def function(x: Any) -> Any:
+        return GRID.gradient(x) * GRID.inverse + GRID.ramp, MODEL(x), MODEL.gain, Grid.order, Grid.blank(3), GRID.n
+
+    agree(function, X)
+
+
+def test_objects_made_inside() -> None:
+    def function(x: Any) -> Any:
+        grid = Grid.unit(8)
+        grid.weights = x
+        grid.weights = grid.weights * 2
+        model = Model(8)
+        model.bias[2:] = x[2:]
+        pair = Pair(x) + Pair(x, x)
+        moved = dataclasses.replace(pair, right=1.0)
+        assert isinstance(grid, Grid) and isinstance(model, Base) and type(pair) is Pair
+        return grid.gradient(x), model(x), pair, moved.summed(), Point(x, x).norm(), Point(x, 1.0), pair.summed()
+
+    result = agree(function, X)(X)
+    assert type(result[2]) is Pair and type(result[5]) is Point
+
+
+def test_objects_as_arguments() -> None:
+    class Plain:
+        def __init__(self, rate: float) -> None:
+            self.rate = rate
+            self.history = [1.0, 2.0]
+
+        def step(self, x: Any) -> Any:
+            return np.ones(x.size) * self.rate * x + self.history[0]
+
+    def function(grid: Grid, pair: Pair, point: Point, plain: Plain, rule: Any, x: Any) -> Any:
+        made = grid.gradient(x) + pair.summed() + point.norm()
+        return made, plain.step(x), rule(x), isinstance(pair, Pair), grid, point._replace(y=x)
+
+    plain = Plain(0.5)
+    grid, pair, point = Grid(8, weights=X + 1), Pair(X, X), Point(X, X)
+    f = cpu(function)
+    for rate in (0.5, 0.25):
+        plain.rate = rate
+        for _ in range(2):
+            assert_same(f(grid, pair, point, plain, smoothed, X), function(grid, pair, point, plain, smoothed, X))
+    assert f.why().count("traced again") == 1 and "Plain.rate has changed" in f.why()
+    plain.history.append(3.0)
+    plain.history[0] = 9.0
+    assert_same(f(grid, pair, point, plain, smoothed, X), function(grid, pair, point, plain, smoothed, X))
+
+
+def test_decorated_methods_use_others() -> None:
+    class Solver(Model):
+        def __init__(self) -> None:
+            super().__init__(8)
+            self.grid = Grid(8)
+
+        @kg.kernel_graph(device="cpu")
+        def solve(self, x: Any) -> Any:
+            return self.apply(x) + self.grid.gradient(x) + self.twice(x)
+
+        @kg.kernel_graph
+        def twice(self, x: Any) -> Any:
+            out = np.zeros_like(x)
+            out += 2 * x
+            return out
+
+    solver = Solver()
+    expected = solver.apply(X) + solver.grid.gradient(X) + 2 * X
+    assert_same(solver.solve(X), expected)
+    solver.bias = X
+    assert_same(solver.solve(X), expected + X)
+
+
+def test_returned_functions_and_containers_are_the_users_own() -> None:
+    def function(x: Any, named: Any) -> Any:
+        return smoothed, Grid, FUNCTIONS["smooth"], np.sin, named, SETTINGS["names"], x
+
+    f = cpu(function)
+    result = f(X, {"a": [X, 1]})
+    assert result[:3] == (smoothed, Grid, smoothed) and result[3] is np.sin
+    assert type(result[4]) is dict and type(result[4]["a"]) is list and type(result[5]) is list

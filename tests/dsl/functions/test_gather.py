@@ -1,0 +1,140 @@
+"""Arrays of integers as indices: reading and assigning mean what NumPy means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kernelgraph as kg
+from tests.dsl.agreement import ANY, agrees, arrays
+
+many = settings(max_examples=200, deadline=None)
+
+
+@st.composite
+def keys(draw: Any, shape: tuple[int, ...]) -> tuple[list[Any], list[np.ndarray[Any, Any]]]:
+    """A key whose arrays are named by their position in the list beside it."""
+    found: list[Any] = []
+    indices: list[np.ndarray[Any, Any]] = []
+    together = draw(st.sampled_from([(), (2,), (2, 3), (1, 3)]))
+    for n in shape[: draw(st.integers(1, len(shape)))]:
+        kind = draw(st.sampled_from(["array", "array", "slice", "int", "list"]))
+        if draw(st.integers(0, 4)) == 0:
+            found.append(None)
+        if kind == "array":
+            own = together[draw(st.integers(0, len(together))) :]
+            indices.append(draw(arrays(("i8", "u1", "i4"), shape=own)) % n - (n if draw(st.booleans()) else 0) * 0)
+            found.append(("array", len(indices) - 1))
+        elif kind == "slice":
+            part = st.one_of(st.none(), st.integers(-n, n))
+            found.append(slice(draw(part), draw(part), draw(st.sampled_from([None, 1, 2, -1]))))
+        elif kind == "int":
+            found.append(draw(st.integers(-n, n - 1)))
+        else:
+            length = together[-1] if together else 1
+            found.append(draw(st.lists(st.integers(-n, n - 1), min_size=length, max_size=length)))
+    if draw(st.integers(0, 3)) == 0:
+        found.insert(draw(st.integers(0, len(found))), Ellipsis)
+    return found, indices
+
+
+def filled(key: list[Any], indices: Any) -> tuple[Any, ...]:
+    return tuple(indices[k[1]] if isinstance(k, tuple) else k for k in key)
+
+
+@given(arrays(ANY, (1, 3), 1), st.data())
+@many
+def test_reading(x: Any, data: Any) -> None:
+    key, indices = data.draw(keys(x.shape))
+    agrees(lambda x, indices: x[filled(key, indices)], x, indices)
+    agrees(lambda x, indices: (x * 2)[filled(key, indices)] + 1, x, indices)
+
+
+@given(arrays(("i8", "f4", "c16"), (1, 3), 1), arrays(("i8", "f8"), (0, 1), 1, 1), st.data())
+@many
+def test_assigning(x: Any, value: Any, data: Any) -> None:
+    key, indices = data.draw(keys(x.shape))
+    try:
+        if not isinstance(x[filled(key, indices)], np.ndarray):
+            value = value.reshape(())  # NumPy takes no sequence for one element
+    except IndexError:
+        pass
+
+    def function(x: Any, value: Any, indices: Any) -> Any:
+        y = x.copy()
+        y[filled(key, indices)] = value
+        z = x.copy()
+        z[filled(key, indices)] += 1
+        return y, z
+
+    agrees(function, x, value, indices)
+
+
+def test_views_see_what_is_assigned() -> None:
+    def function(x: Any, i: Any) -> Any:
+        y = x.copy()
+        rows = y[1:]
+        rows[i] = 7
+        y[[0, 2], [1, 1]] = [5, 6]
+        return y, rows
+
+    agrees(function, np.arange(12.0).reshape(4, 3), np.array([0, 2]))
+
+
+def test_an_index_of_one_number() -> None:
+    agrees(
+        lambda x, y: (x[np.argmin(y)], x[np.argmax(y), 1], x[:, np.argmax(y)]),
+        np.arange(12.0).reshape(4, 3),
+        np.array([1, 0, 2]),
+    )
+
+
+def test_compiled_arguments_assigned_to() -> None:
+    @kg.kernel_graph(device="cpu")
+    def function(x: Any, i: Any) -> Any:
+        x[i] = 0
+        return x[i[:1]] + 1
+
+    x = np.ones((4, 2))
+    np.testing.assert_array_equal(function(x, np.array([1, 3])), [[1, 1]])
+    np.testing.assert_array_equal(x, [[1, 1], [0, 0], [1, 1], [0, 0]])
+
+
+def test_indices_out_of_range_are_refused_when_they_are_known_to_be() -> None:
+    read = kg.kernel_graph(lambda x, i: x[i], device="cpu")
+    with pytest.raises(IndexError, match="out of bounds"):
+        read(np.ones(3), np.array([3])).wait()
+    with pytest.raises(kg.IndexingError, match="integer"):
+        read.graph(np.ones(3), np.array([1.0]))
+    with pytest.raises(kg.UnsupportedError, match="depends on data"):
+        read.graph(np.ones(3), np.array([True, False, True]))
+    with pytest.raises(kg.ShapeError, match="broadcast"):
+        kg.kernel_graph(lambda x, i: x[i, i[:2]], device="cpu").graph(np.ones((3, 3)), np.array([0, 1, 2]))
+
+
+def test_an_ellipsis_of_no_axis_parts_the_indices() -> None:
+    x = np.arange(6).reshape(2, 3)
+    agrees(lambda x, i: (x[None, 0, ..., i], x[None, 0, i], x[..., 1, i], x[0, i, ...]), x, np.array([0, 2]))
+
+
+def test_a_few_known_places_are_assigned_by_kernels() -> None:
+    def function(x: Any) -> Any:
+        x[[0, -1]] = 0
+        x[:, [0, -1]] = [[1], [2], [3], [4]]
+        x[[2, 1, 2], 0] = 5
+        return x * 2
+
+    agrees(function, np.ones((4, 5)))
+    shown = kg.kernel_graph(lambda x: x.__setitem__([0, -1], 0) or x[[1, 2, 3, 7]] * 2, device="fake")
+    names = [t.name for t in shown.program(kg.spec((9, 5))).tasks]
+    assert not {"getitem", "setitem"} & set(names)
+
+
+def test_the_lowest_index_is_out_of_range() -> None:
+    lowest = np.iinfo(np.int64).min
+    with pytest.raises(IndexError, match=f"index {lowest} is out of bounds for axis 0 with size 4"):
+        np.asarray(kg.kernel_graph(lambda x, i: x[i], device="cpu")(np.arange(4.0), np.array([1, lowest])))

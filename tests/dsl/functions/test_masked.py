@@ -1,0 +1,271 @@
+"""`x[mask]` with a mask that only the call decides: what needs no number of chosen elements is NumPy's; the rest says
+what to write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import kernelgraph as kg
+from kernelgraph.compiler.decompose.rules import expand
+from tests.dsl.agreement import FLOATS, REALS, agrees, arrays
+from tests.dsl.core.test_errors import graph, line_in, refused
+from tests.dsl.tracing import assert_same
+
+many = settings(max_examples=60, deadline=None)
+X = np.linspace(-2.0, 3.0, 12).reshape(3, 4)
+
+
+def two(x: Any, y: Any) -> Any:
+    m = x > y.mean()
+    z = np.zeros_like(x) + y
+    z[m] = 2 * x[m] + np.sqrt(np.abs(y[m])) - z[m] ** 2
+    z[m] += 1
+    z[~m] *= x[~m]
+    n = np.zeros(x.shape, int)
+    n[m] = 7
+    n[m] -= 2
+    z[x < 0] = np.where(y[x < 0] > 0, x[x < 0], 1).astype(np.float32)
+    z[x > 1] = np.clip(x[x > 1], 0, 1.5).round(1)
+    return z, n
+
+
+REDUCED: list[Any] = [
+    lambda x, m: x[m].sum(),
+    lambda x, m: (x[m] * 2 + x[m]).mean(),
+    lambda x, m: np.sum(x[m] ** 2) / np.count_nonzero(x[m]),
+    lambda x, m: (np.prod(x[m]), np.any(x[m] > 1), np.all(x[m] > 0)),
+    lambda x, m: (x[m].max(), np.min(x[m]), np.amax(-x[m])),
+    lambda x, m: (x[m].var(), np.std(x[m]), np.mean(x[m] > 0)),
+    lambda x, m: (np.dot(x[m], x[m]), x[m] @ (2 * x[m]), x[m].dot(x[m])),
+    lambda x, m: (np.add.reduce(x[m]), np.maximum.reduce(x[m]), x[m].T.sum()),
+    lambda x, m: x[m].astype(np.float32).sum(dtype=np.float64),
+    lambda x, m: np.float64(2) * x[m].sum() + x.sum() * x[m].mean(),
+    lambda x, m: (np.exp(x)[m] / (1 + x[m].max())).sum(),
+    lambda x, m: divmod(x[m], 2)[1].sum() + (3 - x[m]).sum() + (-abs(x[m])).sum(),
+]
+
+
+@given(arrays(FLOATS, (1, 3), 1))
+@many
+def test_assignments(x: Any) -> None:
+    agrees(two, x, x[::-1] * x.dtype.type(0.7) + x.dtype.type(0.1))
+
+
+@pytest.mark.parametrize("number", range(len(REDUCED)))
+def test_reductions(number: int) -> None:
+    for mask in (X > 0.3, X > -9, X[1, 1] == X):
+        agrees(REDUCED[number], X, mask)
+        agrees(REDUCED[number], X[0], mask[1])
+
+
+@given(arrays(REALS, (2, 3), 1), st.data())
+@many
+def test_masks_of_leading_axes(x: Any, data: Any) -> None:
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(x), max_size=len(x))))
+    assume(mask.any())
+    axis = data.draw(st.sampled_from([None, 0, -x.ndim, (0,), 1, (0, 1)]))
+
+    def function(x: Any, mask: Any) -> Any:
+        y = x * 1
+        y[mask] = x[mask] * 2 + x[0]
+        y[mask, 0] = x[mask, 0]
+        y[mask, ..., -1] += 1
+        chosen = x[mask]
+        total = chosen.sum(axis=axis) if axis != 1 else chosen.sum(axis=1).sum(axis=0)
+        return y, total, chosen[:, 0].sum(axis=0), chosen.ndim
+
+    agrees(function, x, mask)
+
+
+def test_integers_beside_masks() -> None:
+    def function(x: Any, m: Any) -> Any:
+        out = np.zeros((4, 2, 3))
+        out[m, 0, 1] = (x * 2)[m]
+        out[1, m[:2]] = 5
+        out[m, 1:, 0] = 3
+        return out, out[m, 0, 1].sum(), out[0, m[:2], 2].sum()
+
+    agrees(function, np.arange(4.0), np.array([True, False, True, True]))
+
+
+def test_several_values_through_a_mask() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x = x * 1
+        x[x > 0] = y
+        z = np.zeros((3, 4, 2))
+        z[x[:, 0] < 9] = np.arange(24.0).reshape(3, 4, 2)
+        return x, z
+
+    agrees(function, X, np.arange(float((X > 0).sum())))
+
+
+def test_as_many_values_as_are_chosen() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x = x * 1
+        x[x > 0] = y
+        return x
+
+    f = kg.kernel_graph(function, device="cpu")
+    with pytest.raises(ValueError, match="5 input values to the 12 output values"):
+        f(np.ones((3, 4)), np.ones(5)).numpy()
+    np.testing.assert_array_equal(f(np.ones((3, 4)), np.arange(12.0)), np.arange(12.0).reshape(3, 4))
+
+
+def test_one_kernel() -> None:
+    def mandelbrot(c: Any) -> Any:
+        z, n = np.zeros_like(c), np.zeros(c.shape, int)
+        for i in range(5):
+            inside = np.less(abs(z), 2.0)
+            n[inside] = i
+            z[inside] = z[inside] ** 2 + c[inside]
+        return z, n
+
+    c = X * 0.5 + 1j * X.T.reshape(3, 4) * 0.3
+    agrees(mandelbrot, c)
+    assert len(kg.kernel_graph(mandelbrot, device="fake").program(c).tasks) <= 2
+
+
+def test_masks_that_are_known_choose() -> None:
+    def function(x: Any) -> Any:
+        m = np.arange(4) % 2 == 0
+        sieve = np.ones(4, bool)
+        sieve[1] = False
+        y = x[:, m] * 1
+        y[:, [True, False]] = 0
+        return x[:, m], x[0][sieve], x[0][sieve].size, y
+
+    agrees(function, X)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "u1", "?", "c16"])
+@pytest.mark.parametrize("reduction", [lambda v: np.min(v), lambda v: np.maximum.reduce(v * 1, axis=0)])
+def test_extremes_of_nothing(reduction: Any, dtype: str) -> None:
+    def function(x: Any, m: Any) -> Any:
+        return x.sum(), 1 + np.where(m, x, 0) * reduction(x[m])
+
+    x, none = np.arange(4).astype(dtype), np.zeros(4, bool)
+    f = kg.kernel_graph(function, device="cpu")
+    some = np.arange(4) > 1
+    assert_same(f(x, some), function(x, some))
+    total, rest = f(x, none)
+    assert_same(total, x.sum())
+    with pytest.raises(ValueError, match="zero-size array to reduction operation m") as caught:
+        rest.numpy()
+    assert f"test_masked.py:{line_in(reduction, 0)}" in caught.value.__notes__[-1]
+
+
+def test_extremes_of_nothing_on_a_gpu_are_not_looked_for() -> None:
+    """No step on the host waits there, but where all calls are verified; nor where the mask is known, or `initial`."""
+
+    def steps(function: Any, device: Any) -> list[str]:
+        program = kg.kernel_graph(function, device=device).program(X, X > 1)
+        return [task.name for task in program.tasks if task.name == "nonempty"]
+
+    def plain(x: Any, m: Any) -> Any:
+        return x[m].max()
+
+    def initial(x: Any, m: Any) -> Any:
+        return x[m].max(initial=0.0), x[0][np.arange(4) > 1].min(), x[m].sum()
+
+    assert steps(plain, "cpu") and not steps(initial, "cpu")
+    graph = kg.kernel_graph(plain, device="cpu").graph(X, X > 1)
+    assert not any(node.op == "host" for node in expand(graph).nodes)
+
+
+REFUSED: list[tuple[Any, tuple[str, ...]]] = [
+    (lambda x: x[x > 0], ("depends on data", "np.where(mask, x, 0)", "untraceable='split'")),
+    (lambda x: x[x > 0].size, ("depends on data", "where=mask")),
+    (lambda x: len(x[x > 0]), ("depends on data",)),
+    (lambda x: x[x > 0].shape, ("depends on data",)),
+    (lambda x: [*x[x > 0]], ("depends on data",)),
+    (lambda x: np.sort(x[x > 0]), ("depends on data",)),
+    (lambda x: x[x > 0] + x[x > 1], ("depends on data",)),
+    (lambda x: np.concatenate([x[x > 0], x[0]]), ("depends on data",)),
+    (lambda x: x[x > 0][0], ("depends on data",)),
+    (lambda x: x[x > 0].sum(keepdims=True), ("depends on data",)),
+    (lambda x: x[x > 0].flatten(), ("depends on data",)),
+    (lambda x: x * x[x > 0], ("depends on data",)),
+    (lambda x: x[x > 0] * np.arange(3), ("depends on data",)),
+    (lambda x: x.__setitem__(x > 0, x[x > 1]), ("depends on data",)),
+]
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_what_needs_the_mask_is_refused(number: int) -> None:
+    function, words = REFUSED[number]
+    decorated = graph(function)
+    refused(lambda: decorated(X.copy()), kg.UnsupportedError, *words, line=line_in(function, 0))
+
+
+def test_the_line_is_that_of_the_mask() -> None:
+    def function(x: Any) -> Any:
+        y = x[x > 0]
+        z = y * 2
+        return z
+
+    refused(lambda: graph(function)(X), kg.UnsupportedError, "np.where", line=line_in(function))
+
+
+def test_shapes_that_do_not_fit() -> None:
+    f = graph(lambda x, y: x[y > 0])
+    refused(lambda: f(X, X[0]), IndexError, "(4,)", "(3, 4)", line=line_in(f, 0))
+
+
+KNOWN = np.array([True, False, True, True])
+
+
+def halve(v: Any) -> None:
+    v /= 2
+
+
+ALIASES: list[Any] = [  # what is done with a selection, and all that looks at it afterwards
+    lambda v: (halve(v), v.sum()),
+    lambda v: (v.__iadd__(1) is v, v.sum(), (v * 2).max()),
+    lambda v: [(w := v[:]).__imul__(3), v.sum(), w.sum()][1:],
+    lambda v: [v.__setitem__(slice(None), 7), v.sum()][1:],
+    lambda v: [v.__setitem__(Ellipsis, v * 2), v.mean()][1:],
+]
+WHOLE: list[Any] = [  # what needs the selection as an array
+    lambda v: np.asarray(v),
+    lambda v: [np.zeros_like(v), np.size(v), np.sum([v, v], axis=0)],
+    lambda v: [np.inner(v, v), np.vdot(v, v), np.dot(v, v)],
+    lambda v: [(w := v[::2]), v.__setitem__(0, 9), halve(v), v, w][3:],
+    lambda v: [(w := v[:]), len(v), w.__iadd__(5), v, w][3:],
+    lambda v: [(w := v[:]), w.size, v.__iadd__(5), v, w][3:],
+]
+
+
+@pytest.mark.parametrize("number", range(len(ALIASES)))
+def test_a_selection_is_an_array_that_all_its_names_share(number: int) -> None:
+    agrees(lambda x, m: ALIASES[number](x[m]), np.arange(4.0), KNOWN)
+    agrees(lambda x: ALIASES[number](x[KNOWN]), np.arange(4.0))
+    x = np.arange(4.0)
+    agrees(lambda x, m: [ALIASES[number](x[m]), x][1], x, KNOWN)  # which is a copy
+
+
+@pytest.mark.parametrize("number", range(len(WHOLE)))
+def test_a_selection_by_a_known_mask_is_any_array(number: int) -> None:
+    agrees(lambda x: WHOLE[number](x[KNOWN]), np.arange(4.0))
+    agrees(lambda x: WHOLE[number](x[np.nonzero(KNOWN)]), np.arange(4.0))
+    f = kg.kernel_graph(lambda x, m: WHOLE[number](x[m]), device="cpu", untraceable="split")
+    for x in (np.arange(4.0), np.arange(4.0)):
+        expected = WHOLE[number](x[KNOWN])
+        assert_same(f(x, KNOWN.copy()), expected)
+
+
+def test_values_for_a_known_mask() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x = x * 1
+        x[KNOWN] = y
+        x[KNOWN] = x[::-1][KNOWN] * 2
+        return x
+
+    agrees(function, np.arange(4.0), np.array([7.0, 8.0, 9.0]))
+    agrees(function, np.arange(8.0).reshape(4, 2), np.arange(6.0).reshape(3, 2))
+    with pytest.raises(ValueError, match="4 input values to the 3 output values"):
+        kg.kernel_graph(function, device="cpu")(np.arange(4.0), np.arange(4.0))

@@ -1,0 +1,384 @@
+"""Every refusal that the language documents: its type, the user's line, and what it says to write instead."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import pickle
+import warnings
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from tests.dsl.core.test_errors import Kept, refused
+
+X = np.ones((3, 4), np.float32)
+TABLE = np.ones(4)
+NAMES = {"a": 1}
+COUNT = 0
+RESULTS: list[Any] = []
+
+
+def decides_if(x: Any) -> Any:
+    y = x * 2
+    if y.sum() > 0:  # here
+        return y
+    return x
+
+
+def decides_while(x: Any) -> Any:
+    while x.max() > 1:  # here
+        x = x / 2
+    return x
+
+
+def as_bool(x: Any) -> Any:
+    return bool(x[0, 0])  # here
+
+
+def as_int(x: Any) -> Any:
+    return int(x[0, 0])  # here
+
+
+def as_float(x: Any) -> Any:
+    return float(x[0, 0])  # here
+
+
+def as_item(x: Any) -> Any:
+    return x.sum().item()  # here
+
+
+def as_index(x: Any) -> Any:
+    return [0 for _ in range(x.argmax())]  # here
+
+
+def as_numpy(x: Any) -> Any:
+    return memoryview(x.__array__())  # here
+
+
+def chosen(x: Any) -> Any:
+    y = x + 1
+    return y[y > 1] * 2  # here
+
+
+def found(x: Any) -> Any:
+    return np.nonzero(x)  # here
+
+
+def unique(x: Any) -> Any:
+    return np.unique(x)  # here
+
+
+def unsupported(x: Any) -> Any:
+    return np.poly(x[0])  # here
+
+
+def unsupported_argument(x: Any) -> Any:
+    return x.sum(order="F")  # here
+
+
+def assigns_global(x: Any) -> Any:
+    global COUNT
+    COUNT = 1  # here
+    return x
+
+
+def assigns_array(x: Any) -> Any:
+    TABLE[0] = 1  # here
+    return x + TABLE
+
+
+def assigns_dict(x: Any) -> Any:
+    NAMES["a"] = 2  # here
+    return x
+
+
+def draws(x: Any) -> Any:
+    return x + np.random.rand(4)  # here
+
+
+def nearest_function(x: Any) -> Any:
+    return np.sort_complex(x[0])  # here
+
+
+def nearest_of_another_module(x: Any) -> Any:
+    return np.emath.sqrt(x)  # here
+
+
+def reads_bytes(x: Any) -> Any:
+    return np.frombuffer(x)  # here
+
+
+def iterates(x: Any) -> Any:
+    return [v * 2 for v in np.nditer(x)]  # here
+
+
+def formats(x: Any) -> Any:
+    return f"{x[0, 0]:.2f}"  # here
+
+
+def into_scipy(x: Any) -> Any:
+    import scipy.ndimage
+
+    return scipy.ndimage.gaussian_filter(x, 1)  # here
+
+
+def assigns_nonlocal(x: Any) -> Any:
+    count = 0
+
+    def helper() -> None:
+        nonlocal count
+        count = 1
+
+    helper()  # a local of the traced function itself may be assigned
+    return counter(x)
+
+
+def _counter() -> Any:
+    calls = 0
+
+    def counter(x: Any) -> Any:
+        nonlocal calls
+        calls = 1  # here
+        return x
+
+    return counter
+
+
+counter = _counter()
+
+
+class Model:
+    def __init__(self) -> None:
+        self.state = 0
+
+    def step(self, x: Any) -> Any:
+        self.state = 1  # here
+        return x
+
+
+MODEL = Model()
+
+
+def assigns_attribute(x: Any) -> Any:
+    return MODEL.step(x)
+
+
+def changes_list(x: Any) -> Any:
+    RESULTS.append(x)  # here
+    return x
+
+
+def sorts(x: Any) -> Any:
+    return sorted(x[0])  # here
+
+
+def switches(x: Any) -> Any:
+    match x[0, 0]:
+        case 1:  # here
+            return x
+    return -x
+
+
+def as_key(x: Any) -> Any:
+    return {x[0, 0]: 1}  # here
+
+
+def sets_shape(x: Any) -> Any:
+    x.shape = (12,)  # here
+    return x
+
+
+def as_object(x: Any) -> Any:
+    return x.astype(object)  # here
+
+
+def copies(x: Any) -> Any:
+    return pickle.dumps(x)  # here
+
+
+def by_shape(x: Any) -> Any:
+    return np.zeros(x.sum().astype(int))  # here
+
+
+def too_wide(x: Any) -> Any:
+    return x.astype(np.int8) + 1000  # here
+
+
+def no_integer(x: Any) -> Any:
+    y = np.zeros(3, np.int32)
+    y[:] = math.nan  # here
+    return x[0, :3] + y
+
+
+def no_such_axis(x: Any) -> Any:
+    return x.sum(axis=2)  # here
+
+
+def no_such_index(x: Any) -> Any:
+    return x[3]  # here
+
+
+def no_such_shape(x: Any) -> Any:
+    return x @ x  # here
+
+
+def through_broadcast(x: Any) -> Any:
+    wide = np.broadcast_to(x[0], (3, 4))
+    wide[0] = 1  # here
+    return wide
+
+
+# the function, the error, and words of what it says to write instead
+REFUSALS: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
+    (decides_if, kg.TraceError, ("cannot decide an if", "np.where(condition, a, b)")),
+    (decides_while, kg.TraceError, ("while", "np.where(condition, a, b)")),
+    (as_bool, kg.TraceError, ("np.where(condition, a, b)",)),
+    (as_int, kg.TraceError, ("no Python int", "x.astype(np.int64)")),
+    (as_float, kg.TraceError, ("no Python float", "x.astype(np.float64)")),
+    (as_item, kg.TraceError, (".item()", "return it and call .item() on the result")),
+    (as_index, kg.TraceError, ("loop count", "Python int argument")),
+    (as_numpy, kg.TraceError, ("cannot become a NumPy array", "np.stack")),
+    (chosen, kg.UnsupportedError, ("depends on data", "np.where(mask, x, 0)", "untraceable='split'")),
+    (found, kg.UnsupportedError, ("depends on data", "np.where(mask, a, b)")),
+    (unique, kg.UnsupportedError, ("depends on data", "outside of the traced function")),
+    (unsupported, kg.UnsupportedError, ("np.poly cannot be traced", "outside of the traced function")),
+    (unsupported_argument, kg.UnsupportedError, ("order=", "supported are", "keepdims")),
+    (assigns_global, kg.TraceError, ("global 'COUNT'", "return the value instead")),
+    (assigns_array, kg.TraceError, ("no argument", "pass it as an argument")),
+    (assigns_dict, kg.TraceError, ("the dict NAMES", "return the value instead")),
+    (draws, kg.UnsupportedError, ("np.random.rand", "pass the random numbers as an argument")),
+    (nearest_function, kg.UnsupportedError, ("np.sort_complex", "the nearest supported function is np.sort")),
+    (nearest_of_another_module, kg.UnsupportedError, ("scimath.sqrt", "the nearest supported function is np.sqrt")),
+    (reads_bytes, kg.UnsupportedError, ("np.frombuffer", "outside of the traced function")),
+    (iterates, kg.UnsupportedError, ("np.nditer", "write whole-array operations")),
+    (formats, kg.TraceError, ("no digits", "kg.debug.print(x)")),
+    (assigns_nonlocal, kg.TraceError, ("the outer function's 'calls'", "return the value instead")),
+    (assigns_attribute, kg.TraceError, ("the attribute 'state'", "return the value instead")),
+    (changes_list, kg.TraceError, ("the list RESULTS", "return the value instead")),
+    (sorts, kg.TraceError, ("cannot decide", "np.where(condition, a, b)")),
+    (switches, kg.TraceError, ("cannot decide", "np.where(condition, a, b)")),
+    (as_key, kg.TraceError, ("dict key", "use a list")),
+    (sets_shape, kg.TraceError, ("shape", "x.reshape(...)")),
+    (as_object, kg.DTypeError, ("object", "np.asarray(x, dtype=np.float64)")),
+    (copies, kg.TraceError, ("pickled", "return it")),
+    (by_shape, kg.TraceError, ("shape", "Python int argument")),
+    (too_wide, kg.NumberError, ("1000", "int8", "astype")),
+    (no_integer, kg.ConversionError, ("NaN", "int32", "np.nan_to_num(x)")),
+    (no_such_axis, kg.AxisError, ("axis 2", "dimension 2")),
+    (no_such_index, kg.IndexingError, ("index 3", "size 3")),
+    (no_such_shape, kg.ShapeError, ("(3, 4)", "transpose")),
+    (through_broadcast, kg.ReadOnlyError, ("read-only", "x.copy()")),
+]
+
+
+if find_spec("scipy"):
+    REFUSALS.append((into_scipy, kg.TraceError, ("cannot become a NumPy array", "use it as it is")))
+
+MARKED = {assigns_nonlocal: counter, assigns_attribute: Model.step}  # those whose mistake stands elsewhere
+
+
+def here(function: Any) -> int:
+    """The number of the line that the function marks."""
+    lines, first = inspect.getsourcelines(MARKED.get(function, function))
+    return first + next(i for i, line in enumerate(lines) if line.rstrip().endswith("# here"))
+
+
+@pytest.mark.parametrize("function, kind, words", REFUSALS, ids=lambda p: getattr(p, "__name__", ""))
+def test_refusals(function: Any, kind: type[Exception], words: tuple[str, ...]) -> None:
+    decorated = kg.kernel_graph(function, device="fake")
+    for _ in range(2):  # a refusal leaves nothing behind
+        refused(lambda: decorated(X.copy()), kind, *words, line=here(function))
+    refused(lambda: decorated.graph(kg.spec((3, 4), "f4")), kind, *words, line=here(function))
+
+
+def test_what_runs_after_the_trace() -> None:
+    """Coroutines and generators, decorated or returned, in any wrapping."""
+
+    async def later(x: Any) -> Any:
+        return x + 1
+
+    class Called:
+        async def __call__(self, x: Any) -> Any:
+            return x + 1
+
+    for function in (later, functools.partial(later), Called(), Called().__call__):
+        with pytest.raises(kg.OptionError, match="is a generator or async"):
+            kg.kernel_graph(function)
+    f, g = (kg.kernel_graph(function, device="cpu") for function in (lambda x: (later(x), x), lambda x: (v for v in x)))
+    refused(lambda: f(X), kg.TraceError, "returns a coroutine", "return arrays")
+    refused(lambda: g(X), kg.TraceError, "returns a generator", "return arrays")
+
+
+def test_a_value_that_escaped() -> None:
+    def keeps(x: Any) -> Any:
+        raise Kept(x + 1)
+
+    def uses(x: Any) -> Any:
+        return x + kept[0]  # here
+
+    with pytest.raises(Kept) as raised:
+        kg.kernel_graph(keeps, device="fake").graph(X)
+    kept = raised.value.args
+    refused(lambda: kept[0] * 2, kg.EscapedValueError, "return it from the traced function")
+    refused(lambda: kg.kernel_graph(uses, device="fake")(X), kg.EscapedValueError, "return it from", line=here(uses))
+
+
+def test_arguments_that_cannot_be_assigned() -> None:
+    def assigns(x: Any, y: Any) -> Any:
+        x[0] = 1
+        return x + y
+
+    decorated = kg.kernel_graph(assigns, device="cpu")
+    frozen = np.ones(4)
+    frozen.flags.writeable = False
+    refused(lambda: decorated(frozen, X[0]), kg.ReadOnlyError, "read-only", "pass x.copy()")
+    wide = np.lib.stride_tricks.as_strided(np.ones(1), (4,), (0,))
+    refused(lambda: decorated(wide, np.ones(4)), kg.ReadOnlyError, "share memory", "pass x.copy()")
+    both = np.ones(5)
+    refused(lambda: decorated(both[1:], both[:-1]), kg.ArgumentsError, "another argument shares", "pass x.copy()")
+
+
+def test_many_values_of_one_number_warn() -> None:
+    def program(x: Any, n: int) -> Any:
+        return x * 2 if n > 3 else x
+
+    decorated = kg.kernel_graph(program, device="fake")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in range(8):
+            decorated(X, n)
+    with pytest.warns(UserWarning, match=r"more than 8 values.*np\.where") as caught:
+        decorated(X, 8)
+    assert caught[0].filename == __file__
+
+
+def test_a_warning_of_the_users_is_no_assignment() -> None:
+    def program(x: Any) -> Any:
+        warnings.warn("tracing", stacklevel=1)
+        return x + 1
+
+    with pytest.warns(UserWarning, match="tracing"):
+        kg.kernel_graph(program, device="fake")(X)
+
+
+def test_every_kind_of_error_has_a_refusal_or_another_test() -> None:
+    elsewhere = {"EscapedValueError", "ArgumentsError", "OptionError", "DeviceUnavailableError", "NotFiniteError"}
+    raised = {kind.__name__ for _, kind, _ in REFUSALS}
+    every = {
+        name for name in kg.__all__ if isinstance(kind := getattr(kg, name), type) and issubclass(kind, kg.UserError)
+    }
+    assert every - raised == elsewhere | {"UserError"}
+
+
+@pytest.mark.parametrize(
+    "options", [{"static_argnames": None}, {"static_argnames": 3}, {"fastmath": "no"}, {"tf32": 2}]
+)
+def test_options_of_a_wrong_kind(options: Any) -> None:
+    (name,) = options
+    with pytest.raises(kg.OptionError, match=f"{name}={options[name]!r}"):
+        kg.kernel_graph(lambda x: x, **options)

@@ -1,0 +1,171 @@
+"""Arrays of every dtype with scalars of every kind, in a sample of `tests.scalars`; and what NumPy raises."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from tests.dsl.tracing import interpreted
+from tests.scalars import cases, compared, judge
+
+EVERY = cases()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_sample_of_the_table(seed: int) -> None:
+    wrong = [(c.name, c.dtype, c.scalar, c.given, why) for c in random.Random(seed).sample(EVERY, 60)
+             for verdict, why in [judge(c)] if verdict == "wrong"]  # fmt: skip
+    assert not wrong
+
+
+def test_the_table_finds_a_wrong_value_dtype_and_sign() -> None:
+    x = np.array([0.0, 1.0, np.nan])
+    assert compared((x, x), (x, x.copy()), False)[0] == "right"
+    for other in (x + 1, x.astype("f4"), x[:2], np.array([-0.0, 1, np.nan]), np.nan_to_num(x)):
+        assert compared((x, x), (x, other), False)[0] == "wrong"
+
+
+def run(function: Any, *args: Any) -> Any:
+    return np.asarray(kg.kernel_graph(function, device="cpu")(*args))
+
+
+@pytest.mark.parametrize("number", [0, 255, 256, -1, 2**31, -(2**63)])
+def test_where_takes_integers_that_do_not_fit_modulo_the_range(number: int) -> None:
+    x = np.arange(4, dtype=np.uint8)
+    f = lambda x, n: (np.where(x > 1, x, n), np.where(x > 1, n, x), np.select([x > 1], [x], n))  # noqa: E731
+    for known in (False, True):
+        g = (lambda x: f(x, number)) if known else f
+        found = kg.kernel_graph(g, device="cpu")(*((x,) if known else (x, number)))
+        for a, b in zip(found, f(x, number), strict=True):
+            np.testing.assert_array_equal(a, b, strict=True)
+
+
+@pytest.mark.parametrize("low, high", [(0, 1), (-0.0, 1), (-1, -0.0), (0.0, -0.0), (np.nan, 1), (0, np.nan)])
+@pytest.mark.parametrize("kind", ["number", "array", "known"])
+def test_clip_keeps_the_signs_of_zeros(low: float, high: float, kind: str) -> None:
+    x = np.array([-0.0, 0.0, 2.0, -2.0, np.nan] * 8)
+    bounds = (np.full(40, low), np.full(40, high)) if kind == "array" else (low, high)
+    found = run(lambda x: np.clip(x, *bounds), x) if kind == "known" else run(np.clip, x, *bounds)
+    np.testing.assert_array_equal(found, np.clip(x, *bounds))
+    np.testing.assert_array_equal(np.signbit(found[::5]), np.signbit(np.clip(x, *bounds))[::5])
+
+
+def assigned(x: Any, k: Any) -> Any:
+    y = np.zeros_like(x)
+    y[1:] = k
+    return y
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "u8", "f4", "?"])
+def test_floats_of_the_call_put_into_integers_are_checked_at_each_call(dtype: str) -> None:
+    x = np.zeros(3, dtype)
+    f = kg.kernel_graph(assigned, device="cpu")
+    for k in (1.5, float("nan"), -0.5, 255.9, 256.0, 1e10, -1.0, float("inf"), 1e300, 2.0, -129.0, 127.5):
+        try:
+            expected = assigned(x, k)
+        except (ValueError, OverflowError) as error:
+            with pytest.raises(type(error)) as caught:
+                f(x, k)
+            assert isinstance(caught.value, kg.KernelGraphError)
+        else:
+            np.testing.assert_array_equal(f(x, k), expected, strict=True)
+
+
+def shape(x: Any) -> Any:
+    try:
+        return x + np.ones(7)
+    except ValueError:
+        return x * 2
+
+
+def overflow(x: Any) -> Any:
+    try:
+        return x.astype(np.uint8) + 300
+    except OverflowError:
+        return x * 3
+
+
+def index(x: Any) -> Any:
+    try:
+        return x[5]
+    except IndexError:
+        return x * 4
+
+
+def kinds(x: Any) -> Any:
+    try:
+        return np.bitwise_and(x, 1)
+    except TypeError:
+        return x * 5
+
+
+def nothing(x: Any) -> Any:
+    try:
+        return np.max(x[:0])
+    except ValueError:
+        return x * 6
+
+
+def uncopied(x: Any) -> Any:
+    try:
+        return np.array(x, np.float32, copy=False)
+    except ValueError:
+        return x * 7
+
+
+@pytest.mark.parametrize("function", [shape, overflow, index, kinds, nothing, uncopied])
+def test_an_except_clause_inside_catches_what_numpy_raises(function: Any) -> None:
+    x = np.arange(3.0)
+    np.testing.assert_array_equal(run(function, x), function(x), strict=True)
+
+
+def test_many_caught_errors_leave_the_trace_usable() -> None:
+    def f(x: Any) -> Any:
+        return shape(x) + overflow(x) * index(x) - kinds(x) + nothing(x)
+
+    x = np.arange(3.0)
+    np.testing.assert_array_equal(run(f, x), f(x))
+
+
+@pytest.mark.parametrize(
+    "width", [1, (1, 2), ((1, 2), (0, 3)), {0: 1, 1: (0, 2)}, {-1: 2}, [[1], [2]], np.array([1, 0])]
+)
+@pytest.mark.parametrize("values", [0, 7, (5, 6), ((1, 2), (3, 4)), [[8], [9]], 2.5])
+def test_pad(width: Any, values: Any) -> None:
+    x = np.arange(6, dtype=np.int16).reshape(2, 3)
+    f = lambda x: np.pad(x, width, constant_values=values)  # noqa: E731
+    np.testing.assert_array_equal(interpreted(f, x), f(x), strict=True)
+
+
+@pytest.mark.parametrize("function", [np.nanmax, np.nanmin])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_extremes_of_complex_numbers_skip_nan(function: Any, axis: Any) -> None:
+    x = np.array([[1 + 1j, np.nan], [complex(np.nan, 1), 5], [3, -2j]])
+    np.testing.assert_array_equal(run(lambda x: function(x, axis=axis), x), function(x, axis=axis))
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("n", [10, 1000, 20000])
+def test_products_are_within_their_bound(axis: Any, n: int) -> None:
+    rng = np.random.default_rng(n)
+    for x in (np.full((4, n), 1.0000001), 1 + rng.normal(0, 1e-3, (4, n)), 1 + rng.normal(0, 1e-3, (n, 4))):
+        exact = np.asarray(np.prod(x.astype(np.longdouble), axis=axis))
+        found = run(lambda x: x.prod(axis), x)
+        limit = np.maximum(4 * np.finfo(float).eps * abs(exact), 2 * abs(x.prod(axis) - exact))
+        assert (abs(found - exact) <= limit).all()
+
+
+@pytest.mark.parametrize("special", [0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, 1e308])
+def test_products_of_special_values(special: float) -> None:
+    x = np.linspace(0.5, 2, 100).reshape(4, 25)
+    x[1, 3] = x[2, 20] = special
+    for axis in (None, 0, 1):
+        with np.errstate(all="ignore"):
+            expected = x.prod(axis)
+        found = run(lambda x, axis=axis: x.prod(axis), x)
+        np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-322)
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))

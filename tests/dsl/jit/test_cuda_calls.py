@@ -1,0 +1,111 @@
+"""Calls of decorated functions on a GPU in memory: whatever way a call takes, it means what NumPy says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.dsl.array import devices
+from kernelgraph.dsl.array.in_flight import waitall
+from kernelgraph.runtime.core.settings import override
+from kernelgraph.runtime.devices.cuda import device as cuda
+from kernelgraph.runtime.devices.cuda.graphs import one_launch
+from tests.runtime.cuda_fake import FakeBlas, FakeContext
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The device that `cuda` is."""
+    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(one_launch, "PLAIN", 2)
+    made = cuda.CUDADevice(0, FakeContext(7))
+    made.blas = FakeBlas(made.context, made.pool.allocate)  # type: ignore[assignment]
+    monkeypatch.setitem(devices._open, ("cuda", 0), made)
+    yield made
+    waitall()
+
+
+def double(x: Any) -> Any:
+    return x + x
+
+
+def join(x: Any, y: Any) -> Any:
+    return x - y, x * y
+
+
+def differences(calls: int, seed: int, synchronize: Any) -> int:
+    """Calls of two functions on each other's results, some waited for, in a random order: how many are wrong."""
+    one, two = (kg.kernel_graph(device="cuda")(f) for f in (double, join))
+    rng = np.random.default_rng(seed)
+    pool = [(kg.asarray(x, device="cuda"), x) for x in rng.integers(0, 9, (3, 40)).astype("f4")]
+    seen = []
+    for _ in range(calls):
+        i, j = rng.integers(0, len(pool), 2)
+        (a, x), (b, y) = pool[i], pool[j]
+        both = rng.random() < 0.5
+        made = list(zip(two(a, b), join(x, y), strict=True)) if both else [(one(a), x + x)]
+        seen += made
+        pool = [*pool[:3], *[(m, w) for m, w in made if np.abs(w).max() < 1e6], *pool[3:8]]
+        if rng.random() < 0.1:
+            made[0][0].wait()
+        if rng.random() < 0.1:
+            synchronize()
+    return sum(array.numpy().tobytes() != wanted.tobytes() for array, wanted in seen)
+
+
+def test_any_order_of_calls(gpu: Any) -> None:
+    assert differences(120, 0, gpu.synchronize) == 0
+    assert [entry[0] for entry in gpu.context.driver.log].count("launch_graph") > 40
+
+
+def settled() -> tuple[Any, Any]:
+    """A function that launches graphs from now on, and an array for it."""
+    f = kg.kernel_graph(device="cuda")(double)
+    x = kg.asarray(np.ones(40, "f4"), device="cuda").wait()
+    for _ in range(8):
+        f(x).wait()
+    return f, x
+
+
+def test_calls_after_each_other_stay_on_a_stream_without_waits(gpu: Any) -> None:
+    f, x = settled()
+    log = gpu.context.driver.log
+    log.clear()
+    y = f(f(f(x)))
+    assert {entry[0] for entry in log} <= {"launch_graph", "update_kernel", "record"}
+    assert len({entry[1] for entry in log if entry[0] == "launch_graph"}) == 1
+    np.testing.assert_array_equal(y.numpy(), np.full(40, 8, "f4"))
+
+
+def test_a_launch_that_fails_poisons_its_result(gpu: Any) -> None:
+    f, x = settled()
+    driver = gpu.context.driver
+    driver.refuse.update(launch_graph=1, launch=1)
+    y = f(x)
+    with pytest.raises(cuda.LaunchError):
+        y.wait()
+    z = f(y)
+    with pytest.raises(cuda.LaunchError):
+        z.numpy()
+    np.testing.assert_array_equal(f(x).numpy(), np.full(40, 2, "f4"))
+
+
+def test_one_step_at_a_time_takes_the_ordinary_way(gpu: Any) -> None:
+    f, x = settled()
+    log = gpu.context.driver.log
+    log.clear()
+    with override(engine="sync"):
+        f(x).wait()
+    assert "launch_graph" not in {entry[0] for entry in log}
+
+
+def test_memory_of_calls_that_are_over_is_used_again(gpu: Any) -> None:
+    f = kg.kernel_graph(device="cuda")(double)
+    x = kg.asarray(np.ones(40, "f4"), device="cuda").wait()
+    for _ in range(400):
+        f(x).wait()
+    assert gpu.statistics()["reserved"] < 100 * 256

@@ -1,0 +1,76 @@
+"""Calls that go the shortest way, between calls that cannot: always what NumPy says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kernelgraph as kg
+from kernelgraph.runtime.core.settings import override
+
+BASE = np.arange(1, 49, dtype=np.float32).reshape(6, 8)
+WEIGHTS = np.linspace(0, 1, 8, dtype=np.float32)
+KINDS: list[Any] = [
+    BASE,
+    BASE[::-1],
+    BASE[:, ::-1],
+    BASE[1:, :],
+    BASE.reshape(-1)[1:41].reshape(5, 8),
+    np.asfortranarray(BASE),
+    BASE.astype(np.float64),
+    BASE.astype(">f4"),
+    BASE.view(type("Subclass", (np.ndarray,), {})),
+    BASE[0],
+    np.zeros((0, 8), np.float32),
+    BASE[0].tolist()[0],
+    kg.asarray(BASE, device="cpu"),
+    kg.asarray(BASE[0], device="cpu"),
+]
+
+
+@kg.kernel_graph(device="cpu")
+def weighted(x: Any, y: Any) -> Any:
+    total = np.exp(-x) * WEIGHTS + y
+    return total, [total.max(axis=-1), x]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(KINDS) - 1), st.integers(1, 3), st.booleans()), min_size=1, max_size=6))
+def test_calls_of_many_kinds_in_a_row(calls: list[tuple[int, int, bool]]) -> None:
+    for kind, repeats, serial in calls:
+        x = KINDS[kind]
+        for _ in range(repeats):
+            with override(engine="sync" if serial else "async"):
+                total, (top, given_back) = weighted(x, x)
+            values = np.asarray(x)
+            expected = np.exp(-values) * WEIGHTS + values
+            np.testing.assert_allclose(np.asarray(total), expected, rtol=1e-6)
+            np.testing.assert_allclose(np.asarray(top), expected.max(axis=-1), rtol=1e-6)
+            np.testing.assert_array_equal(np.asarray(given_back), values)
+
+
+def test_results_feed_the_next_call() -> None:
+    @kg.kernel_graph(device="cpu")
+    def step(x: Any) -> Any:
+        return x * 0.5 + 1
+
+    x: Any = np.full(100, 8, np.float32)
+    expected = x
+    for _ in range(10):
+        x, expected = step(x), expected * np.float32(0.5) + np.float32(1)
+    np.testing.assert_array_equal(np.asarray(x), expected)
+
+
+def test_what_was_read_may_change_between_calls() -> None:
+    scale = 2.0
+
+    @kg.kernel_graph(device="cpu")
+    def scaled(x: Any) -> Any:
+        return x * scale
+
+    x = np.ones(5, np.float32)
+    for scale in (2.0, 2.0, 3.0, 3.0, 2.0):
+        np.testing.assert_array_equal(np.asarray(scaled(x)), x * np.float32(scale))

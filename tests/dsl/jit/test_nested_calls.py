@@ -1,0 +1,86 @@
+"""Calls with lists and tuples of arrays and numbers take a short way, which gives what the long one does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.dsl.jit.kernel_graph import SHAPES, KernelGraph
+
+
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a call that takes the long way fails."""
+
+    def long_way(*_: Any) -> Any:
+        raise AssertionError("the long way")
+
+    monkeypatch.setattr(KernelGraph, "_slow", long_way)
+
+
+GIVEN = [
+    ([1.0, 2.0, 3.0], 2.5),
+    ((1, 2, 3), 2),
+    ([np.arange(3.0), 2.0, 1], np.ones(3)),
+    (2.0, [np.float32(1), 4]),
+    ([True, 2.0], (3.0, 4.0)),
+    ([], 3.0),
+]
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=str)
+def test_the_short_way_gives_what_the_function_does(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(a: Any, b: Any) -> Any:
+        total: Any = np.zeros(3)
+        for part in (a, b):
+            for x in part if isinstance(part, (list, tuple)) else [part]:
+                total = total * 2 + x
+        return total, len(a) if isinstance(a, list) else -1
+
+    g = kg.kernel_graph(device="cpu")(f)
+    g(*given)
+    short(monkeypatch)
+    total, length = g(*given)
+    np.testing.assert_array_equal(total, f(*given)[0])
+    assert length == f(*given)[1]
+
+
+def test_lists_and_tuples_of_any_length_and_type_are_told_apart() -> None:
+    g = kg.kernel_graph(device="cpu")(lambda x: (type(x) is list, len(x), sum(x)))
+    for turn in range(3):
+        for given in ([1.0, 2.0], (1.0, 2.0), [1.0, 2.0, 3.0], [1, 2], [1.0 + turn, 2], [[1.0, 2.0][0], 4.0]):
+            kind, length, total = g(given)
+            assert (kind, length, float(total)) == (type(given) is list, len(given), sum(given))
+    assert float(kg.kernel_graph(device="cpu")(lambda x: x[0][1] + x[1])([[1.0, 2.0], 3.0])) == 5.0
+
+
+def test_what_stands_outside_and_a_number_that_is_part_of_the_key_are_seen() -> None:
+    scale = [2.0]
+
+    @kg.kernel_graph(device="cpu")
+    def f(x: Any, n: Any) -> Any:
+        return np.zeros(int(n)) + x[0] * scale[0]
+
+    for n in (2, 3, 2):
+        for factor in (2.0, 5.0):
+            scale[0] = factor
+            np.testing.assert_array_equal(f([1.5], n), np.full(n, 1.5 * factor))
+
+
+def test_the_shapes_kept_are_bounded() -> None:
+    g = kg.kernel_graph(device="cpu")(lambda x: len(x))
+    for n in range(0, 3):
+        g([1.0] * n)
+    g._shapes.update(((i,), None) for i in range(SHAPES))  # type: ignore[misc]
+    assert g([1.0] * 7) == 7
+    assert len(g._shapes) <= SHAPES
+
+
+def test_numpy_asks_a_result_for_protocols_that_it_has_not_cheaply(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = kg.kernel_graph(device="cpu")(lambda x: x + 1)(np.ones(3))
+    monkeypatch.setattr("kernelgraph.dsl.api.eager.bound_method", lambda *_: pytest.fail("looked up"))
+    assert np.asarray(result).tolist() == [2.0] * 3
+    with pytest.raises(AttributeError, match="no attribute '__array_struct__'"):
+        getattr(result, "__array_struct__")  # noqa: B009

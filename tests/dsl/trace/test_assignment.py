@@ -1,0 +1,487 @@
+"""Assignment to elements, with NumPy's aliasing: what is written through one name is seen under all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kernelgraph as kg
+from tests.dsl.tracing import assert_same, interpreted
+
+X = np.arange(24.0).reshape(4, 6)
+
+
+def same(function: Any, *args: Any) -> None:
+    """Interpreted, compiled and NumPy agree, on results and on what becomes of the arguments."""
+    mine, reference = [np.array(a) for a in args], [np.array(a) for a in args]
+    expected = function(*reference)
+    assert_same(interpreted_results(function, *args), expected)
+    assert_same(kg.kernel_graph(function, device="cpu")(*mine), expected)
+    for a, b in zip(mine, reference, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def interpreted_results(function: Any, *args: Any) -> Any:
+    return interpreted(lambda *arrays: function(*[a.copy() for a in arrays]), *args)
+
+
+PROGRAMS: list[Any] = [
+    lambda u: (u.__setitem__((slice(1, -1), slice(1, -1)), 0), u + 1)[1],
+    lambda u: (u.__setitem__(0, u[1]), u.__setitem__((slice(None), 2), u[:, 3] * 2), u * 1)[2],
+    lambda u: (u.__setitem__(slice(None, None, -2), u[1::2]), u + 0)[1],
+    lambda u: (u.__setitem__(..., u[::-1]), u + 0)[1],
+    lambda u: (u.__setitem__(u > 5, -1), u.__setitem__(np.array([True, False, True, False]), u[1]), u + 0)[2],
+    lambda u: (u[1:].__setitem__(0, 9), u.T.__setitem__(0, [1, 2, 3, 4]), u[:, None, 2].__iadd__(5), u + 0)[3],
+    lambda u: (np.add(u, 1, out=u), np.multiply(u[0], 2, out=u[1]), u + 0)[2],
+    lambda u: (np.copyto(u[2], 7), np.copyto(u, 3, where=u > 10), u.fill(2), u + 0)[3],
+    lambda u: (np.sum(u, axis=0, out=u[0]), np.mean(u, 0, out=u[1]), u + 0)[2],
+]
+
+
+@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+def test_programs(number: int) -> None:
+    same(PROGRAMS[number], X)
+
+
+def test_views_see_what_is_assigned() -> None:
+    def function(x: Any) -> Any:
+        u = x * 1
+        v, w = u[1:], u.T
+        z = v[0][::2]
+        u[1] = 5
+        before = z + 0
+        v[0, 0] = 7
+        w[1, 1] += 100
+        z *= 2
+        copy = u.copy()
+        u[:] = 0
+        return u, v, w, z, before, copy
+
+    same(function, X)
+
+
+def sorted_twice(u: Any) -> Any:
+    v = np.sort(u[0])
+    u[1] = v
+    u[1] = u[0].max() + u[0]
+    return np.cumsum(v)
+
+
+def put_back(u: Any) -> Any:
+    v = np.cumsum(u[0])
+    u[1] = v
+    u[1] = np.sort(-u[1])
+    u[1] = v
+
+
+def joined(u: Any) -> Any:
+    v = np.sort(u[0])
+    c = np.concatenate([v, u[1]])
+    c[:2] = c.max()
+    c[4:9] += u[2, :5]
+    return c, np.concatenate([u[1], v]), v.sum()
+
+
+def joined_twice(u: Any) -> Any:
+    v = np.sort(u[0])
+    w = v + 0
+    w[0] = 7
+    c = np.concatenate([np.concatenate([w, v[1:]]), u[1]])
+    c[:9] = c.max()
+    return c, np.cumsum(w), np.sort(v)
+
+
+@pytest.mark.parametrize("function", [sorted_twice, put_back, joined, joined_twice])
+def test_values_that_are_assigned_are_read_after_they_are_overwritten(function: Any) -> None:
+    same(function, X)
+
+
+def test_a_time_loop() -> None:
+    def function(u: Any, steps: int) -> Any:
+        for _ in range(steps):
+            u[1:-1, 1:-1] += 0.1 * (u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1])
+            u[0] = u[1]
+        return u
+
+    mine, reference = np.random.default_rng(0).random((2, 17, 23))
+    mine = reference.copy()
+    result = kg.kernel_graph(function, device="cpu")(mine, 5)
+    function(reference, 5)
+    assert result is mine
+    np.testing.assert_allclose(mine, reference, rtol=1e-13)
+
+
+def test_assigned_arguments() -> None:
+    def function(u: Any, v: Any) -> Any:
+        u[1:] += v[1:]
+        return u, u[0], v
+
+    f = kg.kernel_graph(function, device="cpu")
+    u, v = X.copy(), X + 1
+    result = f(u, v)
+    assert result[0] is u and not np.shares_memory(result[1].numpy(), u)
+    assert_same(result[1:], (X[0], X + 1))
+    np.testing.assert_array_equal(u[1:], X[1:] + X[1:] + 1)
+    a, b = kg.asarray(X, device="cpu"), kg.asarray(X + 1, device="cpu")
+    old = a.numpy()
+    assert f(a, b)[0] is a
+    assert_same(a, u)
+    np.testing.assert_array_equal(old, X)
+
+
+@pytest.mark.parametrize("kind", ["transposed", "big endian", "unaligned", "every second", "one"])
+def test_assigned_arguments_of_any_layout(kind: str) -> None:
+    raw = np.zeros(X.nbytes + 8, np.uint8)
+    base: Any = {
+        "transposed": lambda: X.T.copy().T,
+        "big endian": lambda: X.astype(">f8"),
+        "unaligned": lambda: raw[1 : 1 + X.nbytes].view(np.float64).reshape(X.shape),
+        "every second": lambda: np.zeros((8, 12))[::2, ::-2],
+        "one": lambda: np.zeros(()),
+    }[kind]()
+    base[...] = X if base.ndim else 3
+
+    def function(u: Any) -> Any:
+        u += 1
+        u *= u
+        return u
+
+    result = kg.kernel_graph(function, device="cpu")(base)
+    assert result is base
+    np.testing.assert_array_equal(base, (X + 1) ** 2 if base.ndim else 16)
+
+
+def test_numpy_scalars_do_not_change() -> None:
+    def function(s: Any) -> Any:
+        s += 1
+        return s
+
+    s = np.float64(2)
+    assert_same(kg.kernel_graph(function, device="cpu")(s), np.float64(3))
+    assert s == 2
+
+
+def test_what_may_not_be_assigned() -> None:
+    def function(u: Any, v: Any) -> Any:
+        u[0] = 1
+        return v
+
+    f = kg.kernel_graph(function, device="cpu")
+    x = X.copy()
+    x.flags.writeable = False
+    with pytest.raises(kg.ReadOnlyError, match="read-only"):
+        f(x, X)
+    y = X.copy()
+    with pytest.raises(kg.ArgumentsError, match="shares"):
+        f(y, y[1:])
+    with pytest.raises(kg.ReadOnlyError, match="share memory"):
+        f(np.lib.stride_tricks.as_strided(y, y.shape, (0, 8)), X)
+    np.testing.assert_array_equal(y, X)
+
+
+def test_globals_are_not_assigned() -> None:
+    table = np.zeros(4)
+
+    def function(x: Any) -> Any:
+        np.add(x, 1, out=table)
+        return x
+
+    with pytest.raises(kg.TraceError):
+        kg.kernel_graph(function, device="cpu")(np.ones(4))
+    assert not table.any()
+
+
+def test_new_arrays_can_be_filled() -> None:
+    def function(x: Any) -> Any:
+        u = kg.zeros(x.shape)
+        u[1:-1] = x[1:-1]
+        e = np.zeros_like(x)
+        for i in range(4):
+            e[i, i] = x[i].sum()
+        return u, e
+
+    def plain(x: Any) -> Any:
+        u, e = np.zeros(x.shape), np.zeros_like(x)
+        u[1:-1] = x[1:-1]
+        for i in range(4):
+            e[i, i] = x[i].sum()
+        return u, e
+
+    assert_same(kg.kernel_graph(function, device="cpu")(X), plain(X))
+
+
+@st.composite
+def steps(draw: Any) -> list[tuple[Any, ...]]:
+    """A program: views of arrays made so far, and assignments to them."""
+    key = st.sampled_from(
+        [
+            0,
+            -1,
+            slice(1, None),
+            slice(None, -1),
+            slice(None, None, 2),
+            slice(None, None, -1),
+            slice(2, 0, -1),
+            None,
+            ...,
+        ]
+    )
+    keys = st.tuples(key) | st.tuples(key, key)
+    program = []
+    for _ in range(draw(st.integers(1, 7))):
+        which, other = draw(st.integers(0, 9)), draw(st.integers(0, 9))
+        program.append(
+            draw(
+                st.sampled_from(
+                    [
+                        ("view", which, draw(keys)),
+                        ("transpose", which),
+                        ("set", which, draw(keys), draw(st.integers(-9, 9))),
+                        ("set from", which, draw(keys), other),
+                        ("add", which, draw(st.integers(1, 3))),
+                        ("mask", which, draw(st.integers(0, 20))),
+                        ("new", which),
+                    ]
+                )
+            )
+        )
+    return program
+
+
+def run(program: list[tuple[Any, ...]], x: Any) -> Any:
+    arrays = [x * 1]
+    for step in program:
+        a = arrays[step[1] % len(arrays)]
+        if a.ndim == 0 and step[0] not in ("add", "new"):  # NumPy's scalars take no assignment
+            continue
+        try:
+            if step[0] == "view":
+                arrays.append(a[step[2]])
+            elif step[0] == "transpose":
+                arrays.append(a.T)
+            elif step[0] == "set":
+                a[step[2]] = step[3]
+            elif step[0] == "set from":
+                a[step[2]] = arrays[step[3] % len(arrays)].sum() + a[step[2]] * 2
+            elif step[0] == "add":
+                a += step[2]
+            elif step[0] == "mask":
+                a[a > step[2]] = -step[2]
+            else:
+                arrays.append(a + 1)
+        except IndexError:
+            continue
+    return [a + 0 for a in arrays]
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps())
+def test_random_programs_interpreted(program: list[tuple[Any, ...]]) -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    assert_same(interpreted(lambda x: run(program, x), x), run(program, x))
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps())
+def test_random_programs_compiled(program: list[tuple[Any, ...]]) -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    assert_same(kg.kernel_graph(lambda x: run(program, x), device="cpu")(x), run(program, x))
+
+
+def test_arguments_that_share_no_byte_may_be_interleaved() -> None:
+    def f(u: Any, v: Any) -> Any:
+        u[:] = v + 1
+        return v * 2
+
+    whole, expected = np.arange(10.0), np.arange(10.0)
+    result = kg.kernel_graph(device="cpu")(f)(whole[::2], whole[1::2])
+    assert np.array_equal(result, f(expected[::2], expected[1::2])) and np.array_equal(whole, expected)
+    z, expected = np.arange(4) * (1 + 2j), np.arange(4) * (1 + 2j)
+    kg.kernel_graph(device="cpu")(f)(z.real, z.imag)
+    f(expected.real, expected.imag)
+    assert np.array_equal(z, expected)
+    with pytest.raises(kg.ArgumentsError, match="shares"):
+        kg.kernel_graph(device="cpu")(f)(whole[1:], whole[:-1])
+
+
+def test_elements_of_an_argument_that_share_memory() -> None:
+    """What NumPy does there depends on its order of writing."""
+
+    def f(u: Any) -> Any:
+        u[:] = u * 2
+
+    a = np.arange(6.0)
+    strided = np.lib.stride_tricks.as_strided
+    for shape, strides in (((3, 2), (8, 8)), ((2, 3), (16, 8)), ((3, 2), (0, 8))):
+        with pytest.raises(kg.ReadOnlyError, match="share memory"):
+            kg.kernel_graph(device="cpu")(f)(strided(a, shape, strides))
+    for legal in (strided(a, (2, 3), (24, 8)), a[::-2], a.reshape(2, 3).T, a[:0], a.reshape(2, 1, 3)[:, :, ::2]):
+        kg.kernel_graph(device="cpu")(f)(legal)
+
+
+@pytest.mark.parametrize("dtype", ["?", "f8", "c16"])
+def test_the_conjugate_of_what_is_not_complex_is_the_array_itself(dtype: str) -> None:
+    def function(u: Any) -> Any:
+        method, ufunc = u.conj(), np.conj(u)
+        u[0] = 1
+        return method, ufunc, u.conjugate()
+
+    same(function, X.astype(dtype))
+
+
+# in place, in NumPy's ways
+
+
+def product_in_place(a: Any, b: Any) -> Any:
+    view = a[0]
+    a @= b
+    return view + 0
+
+
+def two_results(a: Any, b: Any) -> Any:
+    np.divmod(a, 2, out=(a, b))
+    np.modf(b / 3, out=(b, a))
+    mantissa = np.zeros((3, 3))
+    np.frexp(a, out=(a, mantissa.astype("i4")))
+
+
+def not_numbers(a: Any, b: Any) -> Any:
+    same = np.nan_to_num(np.divide(a, b - b, out=a), copy=False, nan=-1.0)
+    other = np.nan_to_num(a)
+    other[0] = 5
+    return same[0] + 0
+
+
+def products_into(a: Any, b: Any) -> Any:
+    np.matmul(a, b, out=b)
+    np.matvec(a, b[0], out=a[0])
+    np.vecmat(b[1], a, out=b[1])
+    np.vecdot(a, b, out=a[:, 1])
+    np.vecdot(a, b, axis=0, out=b[2])
+
+
+def rows_by_computed_integers(a: Any, b: Any) -> Any:
+    i, j = a.sum(1).argmax(), b[0].argmin() - 3
+    row, column = a[i], a[:, j, None]
+    row *= 2
+    before = column + 0
+    a[j, 1:] = -1
+    row[1:][0] = b[i, j]
+    column[1:] += 10
+    at = a[i, j, ...]
+    at[...] = 4
+    b[i][::2] = row[::-2]
+    return before, row, column, at, b[j]
+
+
+def masks_and_integers(a: Any, b: Any) -> Any:
+    i, mask = b.argmax(), a[0] > a[1]
+    a[mask, i % 3] = -1
+    a[i % 2, ~mask] = 7
+    a[:, i % 2][mask] += 5
+    return a[mask, i % 3].sum()
+
+
+def halves(a: Any, b: Any) -> Any:
+    z = a + 1j * b
+    re, im = z.real, z.imag.T
+    z[0] = 100 - 1j
+    re[1] = np.nan
+    im[:] += re.ravel()[2]
+    z.real[:, 0] = np.inf
+    z.imag = 3
+    z.real *= 2
+    return z, re + 0, im + 0, a.real is a
+
+
+def shapes_assigned(a: Any, b: Any) -> Any:
+    y = a.copy()
+    other, view = y, y[1:]
+    y.shape = (9,)
+    flat = y[::2]
+    y[0] = 50
+    view[0] = 3
+    other.shape = 3, 1, 3
+    return y, view, flat, other.shape
+
+
+def through_flat(a: Any, b: Any) -> Any:
+    c = a.T
+    part = c.flat[:4]
+    c.flat[2:5] = [7, 8, 9]
+    part[0] = 1000
+    b.flat = [1, 2]
+    return part, c.flat[3], b
+
+
+def made_by_its_type(a: Any, b: Any) -> Any:
+    c = np.empty_like(a.T)
+    c.ravel()[:] = 1
+    c.T.ravel()[:] = 2
+    return c
+
+
+IN_PLACE = [
+    product_in_place, two_results, not_numbers, products_into, rows_by_computed_integers, masks_and_integers, halves,
+    shapes_assigned, through_flat, made_by_its_type,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("function", IN_PLACE)
+def test_in_place(function: Any, order: Any) -> None:
+    with np.errstate(all="ignore"):
+        rng = np.random.default_rng(1)
+        given = [np.array(rng.integers(1, 9, (3, 3)), np.float64, order=order) for _ in range(2)]
+        mine, reference = ([np.array(a, order=order) for a in given] for _ in range(2))
+        expected = function(*reference)
+        result = kg.kernel_graph(function, device="cpu")(*mine)
+    assert_same(result, expected)
+    for a, b in zip(mine, reference, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_arguments_of_another_layout_have_a_trace_of_their_own() -> None:
+    """Whether a reshape is a view is asked only where something is assigned while it matters."""
+
+    def writes(x: Any) -> Any:
+        y = x.reshape(-1)
+        y[0] = 9
+        return y
+
+    decorated, reading = (
+        kg.kernel_graph(writes, device="cpu"),
+        kg.kernel_graph(lambda x: x.reshape(-1) + 1, device="cpu"),
+    )
+    for layout in (X.copy(), np.asfortranarray(X), np.repeat(X, 2, 0)[::2], X.copy(), kg.asarray(X, device="cpu")):
+        mine, reference = (np.array(layout, order="K") if isinstance(layout, np.ndarray) else layout for _ in range(2))
+        if isinstance(layout, np.ndarray):
+            assert_same(decorated(mine), writes(reference))
+            np.testing.assert_array_equal(mine, reference)
+        else:
+            decorated(layout)
+            assert np.asarray(layout)[0, 0] == 9
+        reading(layout)
+    assert decorated.why().count("traced for") == 2 and reading.why().count("traced for") == 1
+
+
+def test_a_shape_of_an_argument_is_the_callers() -> None:
+    def function(x: Any) -> Any:
+        x.shape = (24,)
+        return x + 0
+
+    with pytest.raises(kg.TraceError, match="caller's"):
+        kg.kernel_graph(function, device="cpu")(X.copy())
+
+
+def test_a_computed_integer_out_of_range_is_reported() -> None:
+    def function(x: Any) -> Any:
+        x[x.argmax() + 20][0] = 1
+        return x
+
+    with pytest.raises(IndexError):
+        np.asarray(kg.kernel_graph(function, device="cpu")(X.copy()))

@@ -1,0 +1,76 @@
+"""Settings: one table, read from the environment once, overridden in blocks that always restore."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import kernelgraph.runtime as runtime
+from kernelgraph.runtime.core.settings import TABLE, Settings, override, settings
+
+FOLDER = Path(runtime.__file__).parent
+
+
+def test_every_row_has_an_attribute_and_a_variable_of_its_own():
+    names = [row.name for row in TABLE]
+    assert len(set(names)) == len(names)
+    assert set(names) == set(Settings.__annotations__)
+    values = Settings({})
+    for row in TABLE:
+        assert getattr(values, row.name) == row.default
+        assert row.variable == "KERNELGRAPH_" + row.name.upper()
+        assert row.variable in str(values)
+
+
+def test_the_environment_decides():
+    given = {"KERNELGRAPH_ENGINE": "sync", "KERNELGRAPH_VERIFY": "1", "KERNELGRAPH_THREADS": "3", "OTHER": "x"}
+    values = Settings(given)
+    assert (values.engine, values.verify, values.threads, values.tune) == ("sync", True, 3, True)
+    assert Settings({"KERNELGRAPH_TUNE": "0"}).tune is False
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ENGINE", "fast"),
+        ("VERIFY", "maybe"),
+        ("THREADS", "-1"),
+        ("THREADS", "two"),
+        ("CACHE_BYTES", "1e9"),
+        ("CPU_FEATURES", "avx512f"),
+    ],
+)
+def test_a_bad_value_names_its_variable(name, text):
+    with pytest.raises(ValueError, match=f"KERNELGRAPH_{name}"):
+        Settings({f"KERNELGRAPH_{name}": text})
+
+
+def test_override_restores_also_after_an_error():
+    before = settings.engine
+    with pytest.raises(RuntimeError), override(engine="chaos", verify=True):
+        assert (settings.engine, settings.verify) == ("chaos", True)
+        raise RuntimeError
+    assert settings.engine == before
+    assert settings.verify is False
+
+
+def test_override_refuses_what_the_table_refuses():
+    before = settings.engine
+    with pytest.raises(AttributeError, match="no setting 'engin'"), override(engin="sync"):
+        pass
+    with pytest.raises(ValueError, match="async, sync, chaos"), override(engine="fast"):
+        pass
+    with pytest.raises(ValueError, match="whole number"), override(engine="sync", threads=-2):
+        pass
+    assert settings.engine == before
+
+
+def test_nothing_else_reads_the_environment():
+    """Handing all of it on to a child process reads no setting."""
+    for path in FOLDER.rglob("*.py"):
+        if path.name == "settings.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            text = ast.unparse(node) if isinstance(node, ast.Attribute | ast.Subscript | ast.Name) else ""
+            reads = text.startswith(("os.environ.", "os.environ[")) or text in ("os.getenv", "getenv", "environ")
+            assert not reads, f"{path.name}:{node.lineno}: {text}"

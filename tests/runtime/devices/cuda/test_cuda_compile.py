@@ -1,0 +1,315 @@
+"""CUDA kernels compiled without a GPU: the machine code has what makes it fast, and nothing that is wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba_cuda", reason="needs the extra cuda")
+
+from hypothesis import HealthCheck, given, settings
+
+from kernelgraph.compiler.core.types import DTYPES
+from kernelgraph.compiler.kernel.loop_nest import LoopNest, Operand
+from kernelgraph.compiler.kernel.primitives import PRIMITIVES
+from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel, row_width
+from kernelgraph.runtime.core.settings import override
+from kernelgraph.runtime.devices.cuda.compile import compile as cuda_compile
+from kernelgraph.runtime.devices.cuda.compile.compile import compile_cuda, compile_ptx, link_cubin
+from kernelgraph.runtime.program.program import Kernel
+from tests.compiler.cuda_nests import F32, F64, Builder
+from tests.compiler.stencils import five_point
+from tests.compiler.targets.cuda.test_cuda_text import elementwise, layout_changes, reductions, softmax
+
+CC = (9, 0)
+few = settings(max_examples=6, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+
+
+def one(op: str, *dtypes: Any, fastmath: bool = False, width: int = 1) -> LoopNest:
+    """out = op(a, b, ...) over one axis."""
+    b = Builder()
+    b.point()
+    args = [b.load(k, d) for k, d in enumerate(dtypes)]
+    result = PRIMITIVES[op].result
+    value = b(op, *args, dtype=result if isinstance(result, np.dtype) else dtypes[-1])
+    b.store(len(dtypes), value)
+    operands = [Operand(d, "in", "1") for d in dtypes] + [Operand(b.dtypes[value], "out", "1")]
+    return b.nest("k", 1, 0, operands, index_bits=32, width=width, fastmath=fastmath)
+
+
+def products(fastmath: bool) -> LoopNest:
+    """a*b - c*c: of another sign where one product and the difference are rounded once."""
+    b = Builder()
+    b.point()
+    x, y, z = (b.load(k) for k in range(3))
+    b.store(3, b("sub", b("mul", x, y), b("mul", z, z)))
+    operands = [Operand(F32, "in", "1")] * 3 + [Operand(F32, "out", "1")]
+    return b.nest("k", 1, 0, operands, index_bits=32, fastmath=fastmath)
+
+
+def ptx_of(nest: LoopNest, cc: tuple[int, int] = CC) -> str:
+    return compile_ptx(cuda_kernel(nest), cc)
+
+
+@few
+@given(elementwise())
+def test_elementwise_compiles(case: Any) -> None:
+    assert ".local" not in ptx_of(case[0])
+
+
+@few
+@given(reductions())
+def test_reductions_compile(case: Any) -> None:
+    assert ".local" not in ptx_of(case[0])
+
+
+@settings(few, max_examples=3)
+@given(layout_changes())
+def test_layout_changes_compile(case: Any) -> None:
+    assert ".local" not in ptx_of(case[0])
+
+
+def test_vectors() -> None:
+    """Contiguous aligned operands take 16 bytes at a time, smaller items as many elements."""
+    ptx = ptx_of(one("add", F32, F32))
+    assert ptx.count("ld.global.v4.f32") == 2 and ptx.count("st.global.v4.f32") == 1
+    assert len(re.findall(r"\.param \.u64 k_param", ptx)) == 4  # three pointers and a length
+    assert ptx_of(one("add", F64, F64)).count("ld.global.v2.f64") == 2
+    mixed = ptx_of(one("lt", F32, F32))
+    assert "ld.global.v4.f32" in mixed and "st.global.u32" in mixed
+    i8 = DTYPES["i8"]
+    assert ptx_of(one("add", i8, i8)).count("ld.global.v4.u32") == 2
+    assert ptx_of(one("add", F32, F32, width=2)).count("ld.global.v4.f32") == 4
+
+
+def test_divisions_of_a_thread_overlap() -> None:
+    """The lanes of a vector are divided side by side, with the compiler's division only for what that cannot round."""
+    ptx = ptx_of(one("div", F32, F32))
+    lines = [line.split()[0] for line in ptx.splitlines() if "rcp." in line or "div.rn" in line]
+    assert "".join("r" if line.startswith("rcp.approx") else "d" for line in lines).count("rrrrdddd") == 1
+    assert "rcp.approx" not in ptx_of(one("div", F64, F64))
+
+
+def test_shifted_operands_leave_no_gaps() -> None:
+    """Single elements, a block's width apart, where 16-byte accesses are not aligned."""
+    b = Builder()
+    b.point()
+    b.store(1, b.load(0, F32))
+    nest = b.nest("k", 1, 0, [Operand(F32, "in", "1", False), Operand(F32, "out", "1", False)])
+    assert "load_f32_1x8(" in cuda_kernel(nest).source and "step = bdim_x() * 1" in cuda_kernel(nest).source
+    assert ".v4" not in ptx_of(nest)
+
+
+@pytest.mark.parametrize("cc", [(8, 0), (9, 0), (10, 0)])
+def test_a_stencil_reads_its_rows_once(cc: tuple[int, int], tmp_path: Path) -> None:
+    """Six rows of two columns for four, where five operands would be read twenty times; once more under a mask."""
+    nest = five_point(vector=2)
+    ptx = ptx_of(nest, cc)
+    loads, stores = (len(re.findall(rf"{verb}\.global\.v2\..32", ptx)) for verb in ("ld", "st"))
+    assert 2 * 4 <= loads <= 2 * 6 and stores == 2 * 4  # of the first and last row one column may do
+    listing = sass(nest, tmp_path, cc)
+    assert "LDG.E.64" in listing and "SHFL" in listing and "LDL" not in listing and "STL" not in listing
+
+
+def test_a_row_is_read_once() -> None:
+    width, _ = row_width(4096, 4)
+    ptx = ptx_of(softmax("s1", width))
+    assert width == 4 and ".local" not in ptx
+    assert ptx.count("st.global.v4.f32") == 2 * width  # with and without a mask
+    assert "bar.sync" in ptx and "shfl.sync" in ptx
+
+
+@pytest.mark.parametrize("cc", [(8, 0), (10, 0)])
+def test_other_architectures(cc: tuple[int, int]) -> None:
+    assert link_cubin(ptx_of(softmax("s1", 1), cc), cc).startswith(b"\x7fELF")
+
+
+def test_many_reductions_fit_shared_memory() -> None:
+    b = Builder()
+    b.loop()
+    value = b.load(0, DTYPES["f16"])
+    wide = b("cast", value, dtype=F64)
+    found = [b.reduce("argmax", wide, b("index", dtype=DTYPES["i64"], attr=1))]
+    found += [b.reduce(combine, wide) for combine in ("sum", "prod", "min", "max")]
+    b.point()
+    operands = [Operand(DTYPES["f16"], "in", "1s")]
+    for where in found:
+        b.store(len(operands), b.result(where, F64))
+        operands.append(Operand(F64, "out", "10"))
+    compile_cuda(cuda_kernel(b.nest("k", 1, 1, operands)), CC)
+
+
+def test_names_are_stable() -> None:
+    kernel = cuda_kernel(one("add", F32, F32))
+    first = compile_ptx(kernel, CC)
+    assert compile_ptx(kernel, CC) == first and ".visible .entry k(" in first and "NumbaEnv" not in first
+
+
+def test_every_primitive_compiles() -> None:
+    """All primitives on each dtype that they take, in one kernel a dtype; half of the float ones in each precision."""
+    for name in ("f32", "f64", "i8", "i64", "u32", "u64", "b1"):
+        dtype = DTYPES[name]
+        b = Builder()
+        b.point()
+        args = [b.load(k, dtype) for k in range(3)]
+        flag = b.const(True, DTYPES["b1"])
+        outputs = []
+        for k, (op, rule) in enumerate(PRIMITIVES.items()):
+            other_half = dtype.kind == "f" and k % 2 == (name == "f32")
+            if dtype not in rule.accepts or op in ("cast", "bitcast") or other_half:
+                continue
+            given_ = [flag] * rule.same_from + args[: rule.arity - rule.same_from]
+            outputs.append(b(op, *given_, dtype=rule.result if isinstance(rule.result, np.dtype) else dtype))
+        for target in ("f32", "f64", "i16", "u8", "u64", "b1", "f16", "bf16"):
+            outputs.append(b("cast", args[0], dtype=DTYPES[target]))
+        operands = [Operand(dtype, "in", "1")] * 3
+        for value in outputs:
+            b.store(len(operands), value)
+            operands.append(Operand(b.dtypes[value], "out", "s"))
+        ptx_of(b.nest("k", 1, 0, operands, index_bits=64))
+
+
+def test_halves_and_bits() -> None:
+    for name in ("f16", "bf16"):
+        b = Builder()
+        b.point()
+        x = b.load(0, DTYPES[name])
+        y = b("cast", b("cast", x, dtype=F64), dtype=DTYPES[name])
+        chosen = b("select", b.const(True, DTYPES["b1"]), y, b.const(1.5, DTYPES[name]), dtype=DTYPES[name])
+        b.store(1, chosen)
+        b.store(2, b("bitcast", b("cast", x, dtype=F32), dtype=DTYPES["i32"]))
+        half, word = DTYPES[name], DTYPES["i32"]
+        operands = [Operand(half, "in", "1"), Operand(half, "out", "1"), Operand(word, "out", "1")]
+        assert "cvt" in ptx_of(b.nest("k", 1, 0, operands))
+
+
+def _disassembler() -> str | None:
+    found = shutil.which("nvdisasm")
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for path in Path(folder).glob("**/bin/nvdisasm"):
+            return found or str(path)
+    return found
+
+
+def sass(nest: LoopNest, tmp_path: Path, cc: tuple[int, int] = CC) -> str:
+    tool = _disassembler()
+    if tool is None:
+        pytest.skip("nvdisasm is not installed")
+    path = tmp_path / "k.cubin"
+    path.write_bytes(compile_cuda(cuda_kernel(nest), cc))
+    return subprocess.run([tool, str(path)], capture_output=True, text=True, check=True).stdout
+
+
+def test_products_are_not_contracted(tmp_path: Path) -> None:
+    """a*b - c*c keeps its roundings unless fastmath allows otherwise."""
+    listing = sass(products(False), tmp_path)
+    assert "FMUL" in listing and "FADD" in listing and "FFMA" not in listing
+    assert "LDG.E.128" in listing and "STG.E.128" in listing and "LDL" not in listing
+    assert "FFMA" in sass(products(True), tmp_path)
+
+
+@pytest.fixture
+def _from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing stays in memory."""
+    monkeypatch.setattr(cuda_compile, "_remember", lambda codes: None)
+    monkeypatch.setattr(cuda_compile, "_recent", {})
+
+
+@pytest.mark.usefixtures("_from_disk")
+def test_disk_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = cuda_kernel(one("add", F32, F32))
+    with override(cache_dir=str(tmp_path)):
+        (first,) = cuda_compile.cubins([kernel], CC)
+        monkeypatch.setattr(cuda_compile, "compile_cuda", lambda *a: pytest.fail("compiled again"))
+        assert cuda_compile.cubins([kernel], CC) == [first]
+        assert cuda_compile.key_of(kernel, (8, 0)) != cuda_compile.key_of(kernel, CC)
+
+
+@pytest.mark.usefixtures("_from_disk")
+def test_a_warm_start_imports_no_numba(tmp_path: Path) -> None:
+    kernel = cuda_kernel(one("add", F32, F32))
+    with override(cache_dir=str(tmp_path)):
+        cuda_compile.cubins([kernel], CC)
+    program = f"""
+import sys
+from kernelgraph.runtime.devices.cuda.compile.compile import cubins
+from kernelgraph.runtime.program.program import Kernel
+from kernelgraph.runtime.core.settings import override
+with override(cache_dir={str(tmp_path)!r}):
+    assert cubins([Kernel({kernel.name!r}, 'cuda', {kernel.source!r}, {kernel.signature!r}, {kernel.options!r})], {CC})
+assert not any(m.split('.')[0] in ('numba', 'llvmlite') for m in sys.modules), sorted(sys.modules)
+"""
+    path = {"PYTHONPATH": str(Path(cuda_compile.__file__).parents[5])}
+    subprocess.run([sys.executable, "-c", program], check=True, env=path)
+
+
+def test_what_does_not_compile_says_so() -> None:
+    kernel = Kernel("k", "cuda", "THREADS = 1\ndef k(a0):\n    add(a0)\n", ("ptr",))
+    with pytest.raises(cuda_compile.CompileError, match="kernel k does not compile"):
+        compile_cuda(kernel, CC)
+
+
+def test_elsewhere_gives_the_same() -> None:
+    """What another process compiles; a kernel that ends it is left to be compiled here."""
+    kernels = [cuda_kernel(one(op, F32, F32)) for op in ("add", "mul")]
+    waiting: SimpleQueue[int] = SimpleQueue()
+    for i in (0, 1, 2):
+        waiting.put(i)
+    codes: dict[int, bytes] = {}
+    counted: list[int] = []
+    wrong = replace(kernels[0], source="no kernel")
+    cuda_compile._elsewhere([*kernels, wrong], CC, waiting, codes, lambda: counted.append(len(codes)))
+    assert counted == [1, 2]
+    assert codes == dict(enumerate(compile_cuda(k, CC) for k in kernels)) and waiting.empty()
+
+
+def test_many_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In threads and processes, as one by one; the first that is wrong is told, and no other is begun."""
+    monkeypatch.setattr(cuda_compile, "_cores", lambda: 3)
+    monkeypatch.setattr(cuda_compile, "MANY", 2)
+    kernels = [cuda_kernel(one(op, F32, F32)) for op in ("add", "mul", "sub", "minimum")]
+    assert cuda_compile._compile_all(kernels, CC) == [compile_cuda(k, CC) for k in kernels]
+    wrong, begun = replace(kernels[0], source="THREADS = 1\ndef k(a0):\n    add(a0)\n" + "# the longest" * 1000), []
+    monkeypatch.setattr(cuda_compile, "_cores", lambda: 1)
+    monkeypatch.setattr(cuda_compile, "compile_cuda", lambda k, cc: begun.append(k) or compile_cuda(k, cc))
+    with pytest.raises(cuda_compile.CompileError, match="kernel k does not compile"):
+        cuda_compile._compile_all([*kernels, wrong], CC)
+    assert begun == [wrong]
+
+
+@pytest.mark.parametrize(
+    "nest", [one("div", F32, F32), products(True), softmax("s1", 1)], ids=["div", "fast", "softmax"]
+)
+def test_the_short_way_through_numba_gives_the_same(nest: LoopNest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left out changes no letter, and it is left out: numba's own way would be as right, and twice as slow."""
+    kernel, whole = cuda_kernel(nest), cuda_compile._whole
+    monkeypatch.setattr(cuda_compile, "_whole", lambda *a: pytest.fail("numba's own way"))
+    short = compile_ptx(kernel, CC)
+    monkeypatch.setattr(cuda_compile, "_whole", whole)
+    monkeypatch.setitem(sys.modules, "kernelgraph.runtime.devices.cuda.compile.numba_front_end", None)
+    assert compile_ptx(kernel, CC) == short
+
+
+def test_a_process_that_has_compiled_much_compiles_as_fast(monkeypatch) -> None:
+    """numba-cuda finds what it has typed before: nothing that we pass on makes its keys differ."""
+    from numba.cuda.typing import templates
+
+    kernel, built = cuda_kernel(one("add", F32, F32)), []
+    build = templates._OverloadFunctionTemplate._build_impl
+    compile_ptx(kernel, CC)
+    monkeypatch.setattr(
+        templates._OverloadFunctionTemplate, "_build_impl", lambda self, *a: built.append(self.key) or build(self, *a)
+    )
+    compile_ptx(kernel, CC)
+    assert not built

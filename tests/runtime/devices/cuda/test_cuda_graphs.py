@@ -1,0 +1,241 @@
+"""Replay on a GPU in memory: graphs mean what their plans mean, with new pointers, and what goes wrong is said."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernelgraph.compiler import pipeline
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.interpret import interpret
+from kernelgraph.runtime.devices.cuda import device as cuda
+from kernelgraph.runtime.devices.cuda.graphs import instances as cuda_instances
+from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task
+from kernelgraph.runtime.schedule.batching import batched, packed
+from kernelgraph.runtime.schedule.cost_model import MACHINES
+from kernelgraph.runtime.schedule.schedule import schedule
+from tests.compiler.programs import agree, graphs
+from tests.runtime.cuda_calls import branches, call, chain, counted, device_on, downloaded, forms, ready, start, uneven
+from tests.runtime.cuda_fake import FakeContext
+
+relaxed = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(autouse=True)
+def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake GPU runs text: nothing is compiled."""
+    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever can be replayed is."""
+    monkeypatch.setattr(cuda, "worth_replay", lambda plan, runners: True)
+
+
+@settings(relaxed, max_examples=40)
+@given(case=graphs(steps=16, dtypes=("float32", "float64", "complex64")), seed=st.integers(0, 999))
+def test_replayed_plans_mean_what_graphs_mean(always: None, case: Any, seed: int) -> None:
+    graph, arrays = case
+    device = device_on(FakeContext(seed), replay=True)
+    executable = device.prepare(ready(graph))
+    kept = []
+    memories = [device.allocate(max(1, a.nbytes)) for a in arrays]
+    for turn in range(5):
+        inputs = []
+        for a, memory in zip(arrays, memories, strict=True):
+            place = device.allocate(max(1, a.nbytes)) if turn == 3 else memory  # other pointers
+            inputs.append((place, device.upload(a.copy(order="C"), place)))
+        kept.append(call(device, executable, inputs))
+        for event in kept[-1][1][0]:
+            if turn != 2:  # what is in flight reads memory that the next upload writes
+                event.wait()
+        if turn == 2:
+            memories = [device.allocate(max(1, a.nbytes)) for a in arrays]
+    for found, (events, *_) in kept:
+        agree(graph, [a.copy(order="C") for a in arrays], downloaded(device, graph, found, events))
+    assert not any("no replay" in note for note in executable.notes), executable.notes
+    if executable._replay is not None:
+        assert counted(device, "launch_graph") == 4
+
+
+def test_replay_writes_new_pointers_alone(always: None) -> None:
+    device = device_on(FakeContext(), replay=True)
+    executable, inputs = start(device, chain(4))
+    kept = [call(device, executable, inputs) for _ in range(6)]
+    launches = sum(step.__class__.__name__ == "Launch" for step in executable.plan.steps)
+    assert counted(device, "launch_graph") == 5 and counted(device, "instantiate") == 2  # none has come to its end
+    assert 0 < counted(device, "update_kernel") <= 3 * launches
+    for _, (events, *_) in kept:
+        for event in events:
+            event.wait()
+
+
+@pytest.mark.parametrize(
+    "call_name", ["begin_capture", "add_event", "instantiate", "update_kernel", "update_event", "launch_graph"]
+)
+def test_what_goes_wrong_with_graphs_is_said_and_done_without(
+    always: None, call_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = device_on(FakeContext(), replay=True)
+    executable, inputs = start(device, chain(4))
+    kept = []
+    warned = []
+    monkeypatch.setattr("warnings.warn_explicit", lambda text, *place: warned.append(text))
+    for turn in range(6):
+        if turn == 3:
+            (note,) = executable.notes
+            assert note.startswith("no replay as a graph: LaunchError")
+            executable.notes.clear()
+        device.context.driver.refuse[call_name] = 999
+        kept.append(call(device, executable, inputs))
+        for event in kept[-1][1][0]:
+            event.wait()
+    assert len(warned) == 1 and "it runs on streams" in warned[0]
+    assert not executable.notes and "launch_graph" not in [e[0] for e in device.context.driver.log[-8:]]
+
+
+@pytest.mark.parametrize("form", range(4))
+@pytest.mark.parametrize("replay", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_batches_and_packs_with_fresh_pointers(always: None, form: int, replay: bool, seed: int) -> None:
+    graph = branches(3, 3)
+    program = forms(pipeline.build(graph, "cuda"))[form]
+    kernels = [t.kernel for t in program.tasks]
+    assert form % 2 == any(dict(k.attrs).get("batch") for k in kernels if isinstance(k, Library))
+    assert (form > 1) == any(dict(k.options).get("packed") for k in kernels if isinstance(k, Kernel))
+    device = device_on(FakeContext(seed), replay=replay)
+    executable = device.prepare(schedule(program, "max", machine=MACHINES["cuda"]))
+    rng = np.random.default_rng(seed)
+    kept = []
+    fixed = [rng.normal(size=(4, 4)) for _ in range(4)]
+    memories = [device.allocate(128) for _ in fixed]
+    for memory, a in zip(memories, fixed, strict=True):
+        device.upload(a, memory).wait()
+    for turn in range(9):  # all pointers stay, then x is another each time, then all are
+        arrays, inputs = list(fixed), [(memory, None) for memory in memories]
+        for i in range(4 if turn > 5 else 1 if turn > 2 else 0):
+            arrays[i] = rng.normal(size=(4, 4))
+            memory = device.allocate(128)
+            inputs[i] = (memory, device.upload(arrays[i], memory))
+        kept.append((call(device, executable, inputs), interpret(graph, arrays)))
+    for (found, (events, *_)), wanted in kept:
+        for memory, event, result in zip(found, events, wanted, strict=True):
+            event.wait()
+            got = np.empty_like(result)
+            device.download(memory, got)
+            np.testing.assert_allclose(got, result, rtol=1e-12, atol=1e-12)
+    assert not executable.notes
+    assert counted(device, "launch_graph") == (8 if replay else 0)
+    assert counted(device, "instantiate") <= 6
+    driver = device.context.driver
+    del executable, kept
+    gc.collect()
+    assert not driver.graphs and not driver.functions
+
+
+def test_a_batch_that_the_gpu_has_not_goes_to_the_host() -> None:
+    graph = branches(3, 2, dtype="i4")
+    program = batched(pipeline.build(graph, "cuda"), MACHINES["cuda"])
+    device = device_on(FakeContext(), replay=True)
+    executable = device.prepare(schedule(program, "max", machine=MACHINES["cuda"]))
+    assert any("runs on the host" in note for note in executable.notes) and executable._replay is None
+    arrays = [np.random.default_rng(i).integers(-9, 9, (4, 4)).astype("i4") for i in range(4)]
+    memories = [device.allocate(64) for _ in arrays]
+    inputs = [(m, device.upload(a, m)) for m, a in zip(memories, arrays, strict=True)]
+    found, (events, *_) = call(device, executable, inputs)
+    for memory, event, result in zip(found, events, interpret(graph, arrays), strict=True):
+        event.wait()
+        got = np.empty_like(result)
+        device.download(memory, got)
+        np.testing.assert_array_equal(got, result)
+
+
+@pytest.mark.parametrize("replay", [False, True])
+def test_numbers_and_offsets_of_packed_launches(always: None, replay: bool) -> None:
+    """out[i] = x[i] * number[i] for rows that start inside of their buffers, packed and replayed."""
+    text = "THREADS = 32\ndef scale(a0, a1, n0, s0):\n"
+    text += "    i = bid_x() * bdim_x() + tid_x()\n    if i < n0:\n"
+    text += "        store_f32_1x1(a1, i32(i), i32(0), i32(1), load_f32_1x1(a0, i32(i), i32(0), i32(1)) * s0)\n"
+    kernel = Kernel("scale", "cuda", text, ("ptr", "ptr", "i64", "float32"))
+    tasks = []
+    for i in range(3):
+        reads, writes = (Region(b, 80 * i, (20,), (4,), 4, "float32") for b in (0, 1))
+        arguments = (Pointer(0, 80 * i), Pointer(1, 80 * i), Int(20), Scalar(i, "float32"))
+        tasks.append(Task("scale", kernel, arguments, (reads,), (writes,), block=(32, 1, 1)))
+    buffers = (Buffer(240, "input"), Buffer(240, "output"))
+    program = packed(Program(buffers, tuple(tasks), (0,), (1,), ("float32",) * 3, "cuda"), MACHINES["cuda"])
+    assert len(program.tasks) == 1
+    device = device_on(FakeContext(), replay=replay)
+    executable = device.prepare(schedule(program, 1, machine=MACHINES["cuda"]))
+    x = np.arange(60, dtype="f4")
+    for turn in range(4):
+        source, target = device.allocate(240), device.allocate(240)
+        event = device.upload(x, source)
+        numbers = (1.5 + turn, 2, -3.0)
+        events = executable.run([source.address, target.address], None, numbers, [(0, event)])
+        events[0].wait()
+        got = np.empty_like(x)
+        device.download(target, got)
+        np.testing.assert_array_equal(got, x * np.repeat(np.array(numbers, "f4"), 20))
+    assert counted(device, "launch_graph") == (3 if replay else 0) and not executable.notes
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_output_of_a_replayed_call_is_waited_for_alone(always: None, seed: int) -> None:
+    """It is there while the other is not."""
+    graph = uneven()
+    device = device_on(FakeContext(seed), replay=True)
+    executable, inputs = start(device, graph)
+    wanted = interpret(graph, [np.arange(40, dtype="f4")])
+    alone = 0
+    for turn in range(4):
+        memories, (events, *_kept) = call(device, executable, inputs)
+        assert turn == 0 or events[0].handle != events[1].handle
+        events[0].wait()
+        alone += not events[1].query()
+        for memory, event, result in zip(memories, events, wanted, strict=True):
+            event.wait()
+            got = np.empty_like(result)
+            device.download(memory, got)
+            np.testing.assert_allclose(got, result, rtol=1e-5)
+    assert counted(device, "launch_graph") == 3 and not executable.notes
+    assert alone
+
+
+def test_graphs_keep_a_bounded_number_of_bytes(always: None) -> None:
+    device = device_on(FakeContext(), replay=True)
+    device.graphs.limit = 1000
+    kept = []
+    for _ in range(4):
+        executable, inputs = start(device, chain(4))
+        kept += [executable, *(call(device, executable, inputs) for _ in range(3))]
+    assert sum(bool(e._replay.instances) for e in kept if hasattr(e, "_replay")) < 4
+
+
+def test_graphs_that_outlive_the_modules_die_quietly(always: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    complaints: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", complaints.append)
+    device = device_on(FakeContext(), replay=True)
+    executable, inputs = start(device, chain(4))
+    for _ in range(3):
+        _, (events, *_) = call(device, executable, inputs)
+    assert executable._replay is not None and executable._replay.instances
+    monkeypatch.setattr(cuda_instances, "sys", None)
+    del executable, events
+    gc.collect()
+    assert complaints == []
+
+
+def test_a_plan_with_a_host_step_has_one_way() -> None:
+    b = Builder("spectra")
+    x = b.input(ArrayType((64,), np.dtype("c8")))
+    graph = b.finish([*b.host("fft.fft", [x], [x.type]), *b.host("fft.ifft", [x], [x.type])])
+    plan = schedule(pipeline.build(graph, "cuda"), machine=MACHINES["cuda"])
+    assert device_on(FakeContext(), replay=True).ways(plan) == ("streams",)

@@ -1,0 +1,64 @@
+"""Objects that outlive the interpreter's modules, whose names are None by then, die quietly."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+
+import kernelgraph.runtime.core.host_pool as pool
+import kernelgraph.runtime.engine.run as native_run
+from kernelgraph.runtime.engine.engine import native
+
+
+@pytest.fixture
+def complaints(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What Python says of errors in `__del__`."""
+    found: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", found.append)
+    return found
+
+
+def test_large_blocks(monkeypatch: pytest.MonkeyPatch, complaints: list[Any]) -> None:
+    block = pool.Pool().allocate(8 << 20)
+    monkeypatch.setattr(pool, "LARGE", None)
+    del block
+    gc.collect()
+    assert complaints == []
+
+
+@pytest.mark.skipif(native() is None, reason="the engine cannot be built here")
+def test_runs(monkeypatch: pytest.MonkeyPatch, complaints: list[Any]) -> None:
+    run = native_run.Run.__new__(native_run.Run)
+    run.lost = False
+    monkeypatch.setattr(native_run, "e", None)
+    del run
+    gc.collect()
+    assert complaints == []
+
+
+def test_the_interpreter_ends_in_silence() -> None:
+    """Its modules are emptied while C code holds them, the latest imported first; then the last blocks die."""
+    script = """
+        import ctypes
+        from kernelgraph.runtime.core import errors, host_pool as pool
+        from kernelgraph.runtime.engine import run as native_run
+        import numpy as np
+        import kernelgraph as kg
+
+        for module in (errors, native_run, pool):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(module))
+        both = kg.kernel_graph(device="cpu")(lambda x: (np.exp(x), np.sort(x)))
+        mine, x = pool.Pool(), np.ones(1 << 20, np.float32)
+        blocks = [mine.allocate(n) for n in (64, 300 << 10, 8 << 20)]
+        errors.held = [*blocks, both(x), both(kg.asarray(x, device="cpu"))]
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,0 +1,94 @@
+"""Functions that Python calls as its own: they know their arguments, and run the plan as `run` does."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelgraph.runtime.core.host_pool import as_numpy
+from kernelgraph.runtime.devices.cpu.device import CPUDevice
+from kernelgraph.runtime.engine.direct_call import ARENA, Taken, works
+from kernelgraph.runtime.engine.engine import native
+from kernelgraph.runtime.program.plan import Plan
+from kernelgraph.runtime.program.program import Buffer, Program
+from tests.runtime.cpu_plans import ADD, DOUBLE, in_order, kernel_task
+
+pytestmark = pytest.mark.skipif(native() is None, reason="the engine cannot be built here")
+
+DEVICE = CPUDevice()
+NOTHING = Plan(Program((Buffer(8, "input"), Buffer(8, "input")), (), (0, 1), ()), (), 1, 0, (None, None), 0)
+
+
+class Subclass(np.ndarray[Any, Any]):
+    """Its meaning may be another one."""
+
+
+@st.composite
+def views(draw: st.DrawFn) -> np.ndarray[Any, Any]:
+    """Small arrays of any layout."""
+    shape = draw(st.lists(st.integers(0, 3), max_size=2))
+    base = np.zeros([2 * n + 1 for n in shape], draw(st.sampled_from(["float32", "int32", "float64"])))
+    for axis, n in enumerate(shape):
+        step = draw(st.sampled_from([1, 2, -1, -2]))
+        base = base[(slice(None),) * axis + (slice(None, None, step),)]
+        base = base[(slice(None),) * axis + (slice(0, n),)]
+    return np.asarray(base).transpose(draw(st.permutations(range(len(shape)))))
+
+
+def alike(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    def facts(x: np.ndarray[Any, Any]) -> Any:
+        return x.dtype, x.shape, x.strides, x.ctypes.data & 15
+
+    return bool(facts(a) == facts(b))
+
+
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="objects of CPython")
+def test_objects_lie_as_expected() -> None:
+    assert works()
+
+
+@given(views(), views())
+def test_only_what_is_alike_fits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> None:
+    function = DEVICE.prepare(NOTHING).direct([Taken(0, a), Taken(1, b)])
+    assert function is not None
+    assert function(a, b) is True
+    assert function(b, a) is alike(a, b)
+    for wrong in ((), (a,), (a, b, b), (a, None), (1.0, b), (a.view(Subclass), b), (a, b.tolist())):
+        assert function(*wrong) is False
+
+
+@given(st.integers(1, 40), st.booleans())
+def test_it_does_what_run_does(n: int, reverse: bool) -> None:
+    step = -1 if reverse else 1
+    x, y = np.arange(n, dtype=np.float32)[::step], np.ones(n, np.float32)[::step]
+    kinds = ["input", "input", "temp", "output"]
+    tasks = [kernel_task(ADD, (0, 1), 2, n), kernel_task(DOUBLE, (2,), 3, n)]
+    plan = in_order([Buffer(4 * n, kind) for kind in kinds], tasks, (0, 1), (3,))
+    low = min(0, 4 * step * (n - 1))
+    function = DEVICE.prepare(plan).direct([Taken(0, x, low), Taken(1, y, low), Taken(3), Taken(ARENA)])
+    assert function is not None
+    out, arena = DEVICE.allocate(4 * n), DEVICE.allocate(max(1, plan.arena_bytes))
+    before = as_numpy(out, np.float32, (n,))
+    before[...] = -1
+    assert function(x, y.astype(np.float64), out, arena) is False
+    assert (before == -1).all()
+    assert function(x, y, out, arena) is True
+    np.testing.assert_array_equal(before, (2 * (x + y))[::step])  # the kernels read from the lowest address on
+
+
+def test_answers_count_their_references() -> None:
+    x = np.zeros(3)
+    function = DEVICE.prepare(NOTHING).direct([Taken(0, x), Taken(1, x)])
+    assert function is not None
+    before = sys.getrefcount(True), sys.getrefcount(False)
+    kept = [function(x, x) for _ in range(1000)] + [function(x) for _ in range(1000)]
+    after = sys.getrefcount(True), sys.getrefcount(False)
+    del kept
+    if sys.version_info < (3, 12):
+        assert all(990 <= b - a <= 1010 for a, b in zip(before, after, strict=True))
+    assert abs(sys.getrefcount(True) - before[0]) < 10
