@@ -34,7 +34,7 @@ Calls = Callable[..., "list[Task] | None"]
 class Target:
     """model: what work costs; machine: what the scheduler assumes; kernel: structured form -> kernel text; launch: form
     and axis lengths -> launch shape; width: lengths of the reduced axes, bytes of the largest item and flop-equivalents
-    a point -> the size class `LoopNest.width`; calls: the kernels for host calls, see `launches.device_calls`; own: a
+    a point -> the size class `LoopNest.width`; calls: the kernels for host calls, see `algorithms.table`; own: a
     kernel of the user's and its arrays -> the kernel, where the target has such; aligns: whether its texts for aligned
     memory differ from those for any other; windows: from how many points on its threads take twice as many
     rows of shifted views (0: its texts know nothing of those); decomposes: host calls become kernels of it where there
@@ -87,7 +87,7 @@ def _cuda_launch(gpu: GpuProperties, form: LoopNest, sizes: Sequence[int]) -> La
 
 
 def _cuda_calls(gpu: GpuProperties, *args: Any) -> list[Task] | None:
-    from .cuda.algorithms.launches import device_calls
+    from .cuda.algorithms.table import device_calls
 
     return device_calls(gpu, *args)
 

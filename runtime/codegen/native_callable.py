@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from ..engine.words.records import BYTES_AT, TYPE_AT
+from .cpython import BYTES_AT, TYPE_AT
 
 _FASTCALL = 0x80  # METH_FASTCALL of methodobject.h
 _NEW = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)

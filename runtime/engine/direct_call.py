@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen import native_callable
+from ..codegen import cpython, native_callable
 from ..codegen.native_callable import builtin, word_at
 from ..core.frozen import dataclass
 from ..core.host_pool import Pool
@@ -60,16 +60,16 @@ def works() -> bool:
 
 def _blocks_are_as_expected() -> bool:
     block = Pool().allocate(64)
-    return word_at(id(block) + e.DATA_AT) == int(block.address)
+    return word_at(id(block) + cpython.DATA_AT) == int(block.address)
 
 
 def _is_as_expected(array: np.ndarray[Any, Any]) -> bool:
     at, n = id(array), array.ndim
-    if word_at(at + e.TYPE_AT) != id(np.ndarray) or word_at(at + e.NDIM_AT) & e.LOW_HALF != n:
+    if word_at(at + cpython.TYPE_AT) != id(np.ndarray) or word_at(at + cpython.NDIM_AT) & e.LOW_HALF != n:
         return False
-    shape = tuple((ctypes.c_int64 * n).from_address(word_at(at + e.SHAPE_AT))) if n else ()
-    strides = tuple((ctypes.c_int64 * n).from_address(word_at(at + e.STRIDES_AT))) if n else ()
-    same = word_at(at + e.DATA_AT) == array.ctypes.data and word_at(at + e.DTYPE_AT) == id(array.dtype)
+    shape = tuple((ctypes.c_int64 * n).from_address(word_at(at + cpython.SHAPE_AT))) if n else ()
+    strides = tuple((ctypes.c_int64 * n).from_address(word_at(at + cpython.STRIDES_AT))) if n else ()
+    same = word_at(at + cpython.DATA_AT) == array.ctypes.data and word_at(at + cpython.DTYPE_AT) == id(array.dtype)
     return same and shape == array.shape and strides == array.strides
 
 

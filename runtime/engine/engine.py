@@ -23,7 +23,7 @@ import time
 from functools import cache
 from typing import Any, Protocol
 
-from ..codegen import llvm_jit, symbols, word_language
+from ..codegen import cpython, llvm_jit, symbols, word_language
 from ..core.disk_cache import digest
 from ..core.errors import CompileError
 from ..core.settings import settings
@@ -105,9 +105,9 @@ class Native:
     """The engine's functions, as ctypes calls. `inline` keeps the interpreter lock: it is over in microseconds."""
 
     def __init__(self) -> None:
-        sources = [word_language.source_of(m) for m in (word_language, native_records, *TEXTS)]
+        sources = [word_language.source_of(m) for m in (word_language, cpython, native_records, *TEXTS)]
         self.code = code = llvm_jit.build_lazily(
-            digest("engine", *sources, *ENTRIES, native_records.HEAD),
+            digest("engine", *sources, *ENTRIES, cpython.HEAD),
             lambda: word_language.translate(TEXTS, ENTRIES, platform.machine()),
             "engine",
         )

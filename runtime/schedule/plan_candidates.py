@@ -10,10 +10,11 @@ from collections.abc import Collection, Sequence
 from ..core.frozen import dataclass
 from ..program.plan import Plan
 from ..program.program import Program
-from ..tune.tuner import CANDIDATES
 from .batching import batched, packed
 from .cost_model import Machine
 from .schedule import contenders, schedule
+
+CANDIDATES = 4  # at most
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from ..core.disk_cache import Cache, digest
 from ..core.frozen import dataclass, field
 from ..program.program import Argument, Constant, Int, Kernel, Library, Pointer, Program, Scalar, Task
 
-CANDIDATES = 4  # at most
 SAMPLES = 5  # of each that count
 CLOSE = 0.1  # those that the fastest leads by less than this
 FINAL = 20  # have so many samples before one of them wins

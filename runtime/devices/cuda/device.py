@@ -27,7 +27,8 @@ from .driver.streams import LEGACY, Captures, CudaStream
 from .executable import CUDAExecutable
 from .graphs.instances import Graphs
 from .graphs.replay import Replay, replayable, worth_replay
-from .libraries.steps import Blas, native_step
+from .libraries.handles import Blas
+from .libraries.steps import native_step
 from .memory.pinned import Pinned
 from .memory.pool import DevicePool
 from .memory.transfer import Transfers

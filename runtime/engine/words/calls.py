@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ...codegen.cpython import BYTES_AT, DATA_AT, DTYPE_AT, NDIM_AT, SHAPE_AT, STRIDES_AT, TYPE_AT
 from ...codegen.word_language import (
     copy,
     launch,
@@ -23,11 +24,8 @@ from .records import (
     ARRAY_TYPE,
     AWAKE,
     BEGAN,
-    BYTES_AT,
-    DATA_AT,
     DIRECT_BYTES,
     DIRECT_PLAN,
-    DTYPE_AT,
     FIRST_STEP,
     LAUNCH_COUNT,
     LAUNCHES,
@@ -36,7 +34,6 @@ from .records import (
     LOCK,
     LONG,
     LOW_HALF,
-    NDIM_AT,
     NO,
     NUMBER,
     PATCH_BYTES,
@@ -54,18 +51,15 @@ from .records import (
     ROW_PLACE,
     RUN_BYTES,
     RUN_FAILED,
-    SHAPE_AT,
     STEP,
     STEP_BYTES,
     STREAM_BYTES,
     STREAM_COUNT,
     STREAMS_LEFT,
-    STRIDES_AT,
     TABLE_BYTES,
     TAKES,
     TEMPLATE,
     TEMPLATE_BYTES,
-    TYPE_AT,
     YES,
     A,
     B,

@@ -84,13 +84,6 @@ DIRECT_BYTES = 56
 ROW_DTYPE, ROW_MODULO, ROW_ADD, ROW_PLACE, ROW_NDIM = 0, 8, 16, 24, 32
 ROW_BYTES = 40
 
-# Objects of CPython 3.11 and later, where `direct_call` has seen that it is so: any (the head of each ends in its
-# type, and is larger without the interpreter lock), bytes, NumPy's arrays. A ctypes object has its address where an
-# array has it.
-HEAD = object.__basicsize__
-TYPE_AT, BYTES_AT = HEAD - 8, HEAD + 16
-DATA_AT, NDIM_AT, SHAPE_AT, STRIDES_AT, DTYPE_AT = HEAD, HEAD + 8, HEAD + 16, HEAD + 24, HEAD + 40
-
 # A body of a loop or branch: its plan; its table's addresses, each by the offset of a place, a row of them for each
 # state of the carried values, and the bytes that each moves on by a turn; its numbers; how many threads may help.
 BODY, BODY_COLUMNS, BODY_NUMBERS, BODY_ROWS, BODY_MOVES, BODY_ENGINE, BODY_HELPERS = 0, 8, 16, 24, 32, 40, 48

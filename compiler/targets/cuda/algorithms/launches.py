@@ -1,15 +1,10 @@
-"""Library calls that a GPU does in kernels of its own: a host call and the places of its arrays in, tasks out.
-
-One row for each function of `runtime/interpret/numpy_calls.py` that has kernels; None from a row leaves the call to the
-host.
-"""
+"""The launches of one host call that a GPU does in kernels of its own: kernel text and arrays in, tasks out."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -145,48 +140,3 @@ def _joined(regions: Sequence[Region]) -> list[tuple[int, tuple[int, ...]]]:
         else:
             found.append((n, strides))
     return found
-
-
-Row = Callable[[Calls, Sequence[Array], Sequence[Array | None], Mapping[str, Any]], bool]
-
-
-def device_calls(
-    gpu: GpuProperties,
-    function: str,
-    reads: Sequence[Array],
-    writes: Sequence[Array | None],
-    options: Mapping[str, Any],
-    buffers: list[Buffer],
-    line: str,
-) -> list[Task] | None:
-    """The tasks of a host call on a GPU; writes[i] is where result i goes, None where nobody wants it. None where there
-    are no kernels for it, and then no buffers are left."""
-    from .bincount import bincount
-    from .radix_select import kth, topk
-    from .scan import accumulate, scan
-    from .scatter import combine_at, last_places
-    from .sort import argsort, sort
-
-    rows: dict[str, Row] = {
-        "cumsum": partial(scan, op="add"),
-        "cumprod": partial(scan, op="mul"),
-        "accumulate": accumulate,
-        "bincount": bincount,
-        "last_places": last_places,
-        "combine_at": combine_at,
-        "sort": sort,
-        "partition": sort,
-        "argsort": argsort,
-        "argpartition": argsort,
-        "kth": kth,
-        "topk": topk,
-    }
-    row = rows.get(function)
-    if row is None or any(0 in a.shape for a in (*reads, *writes) if a is not None):
-        return None
-    count = len(buffers)
-    calls = Calls(gpu, buffers, line, [])
-    if row(calls, reads, writes, options):
-        return calls.tasks
-    del buffers[count:]
-    return None

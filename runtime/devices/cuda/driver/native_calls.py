@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from ....codegen import llvm_jit, native_callable, word_language
+from ....codegen import cpython, llvm_jit, native_callable, word_language
 from ....core.disk_cache import digest
 from ....core.errors import CompileError
-from ....engine.words import records as native_records
 from . import words as w
 
 ENTRIES = ("call", "ask", "start", "prepare")
@@ -24,9 +23,9 @@ class Native:
     def __init__(self) -> None:
         if not native_callable.works():
             raise CompileError("this Python has no place for them")
-        sources = [word_language.source_of(m) for m in (word_language, native_records, w)]
+        sources = [word_language.source_of(m) for m in (word_language, cpython, w)]
         self._code = llvm_jit.build_lazily(
-            digest("cuda calls", *sources, *ENTRIES, native_records.HEAD),
+            digest("cuda calls", *sources, *ENTRIES, cpython.HEAD),
             lambda: word_language.translate([w], ENTRIES, platform.machine()),
             "cuda_calls",
         )

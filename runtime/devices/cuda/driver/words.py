@@ -6,8 +6,8 @@ record, is said at the offsets below, in bytes.
 
 from __future__ import annotations
 
+from ....codegen.cpython import BYTES_AT
 from ....codegen.word_language import Word, load, mutex_init, mutex_lock, mutex_unlock, stack, store
-from ....engine.words.records import BYTES_AT
 
 # C functions of Python: an int to a word (all ones and an exception if it is none), a word to an int, the interpreter
 # lock given back and taken again.

@@ -1,4 +1,4 @@
 """Steps that cuBLAS, cuBLASLt, cuFFT and cuSOLVER do.
 
-In reading order: steps, gemm, cublaslt, cublaslt_nan_probe, cufft, cusolver_steps, cusolver, factorizations.
+In reading order: steps, gemm, handles, cublaslt, cublaslt_nan_probe, cufft, cusolver_steps, cusolver, factorizations.
 """

@@ -9,14 +9,12 @@ import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....core.frozen import dataclass
 from ....program.program import Region, Task
 from ..driver.driver import SUCCESS, Driver
-
-if TYPE_CHECKING:
-    from .steps import Blas
+from .handles import Blas
 
 FORWARD, INVERSE = -1, 1
 MOST_AXES = 3

@@ -9,15 +9,13 @@ import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ....program.program import Region
 from ..driver.driver import Driver
-
-if TYPE_CHECKING:
-    from .steps import Blas
+from .handles import Blas
 
 # dtype: (cudaDataType, that of its real part, cuBLAS's letter, what alpha is)
 TYPES: dict[str, tuple[int, int, str, Any]] = {
@@ -29,43 +27,6 @@ TYPES: dict[str, tuple[int, int, str, Any]] = {
 LOWER, UPPER = 0, 1
 PLAIN, TRANSPOSED, ADJOINT = 0, 1, 2
 LEFT, NON_UNIT = 0, 0
-
-
-class Solver:
-    """One cuSOLVER handle for each stream, and identity matrices."""
-
-    def __init__(self, allocate: Callable[[int], Any]) -> None:
-        self.allocate = allocate
-        self._handles: dict[int, tuple[int, int]] = {}
-        self._ones: dict[tuple[str, int], Any] = {}
-        self._jacobi = 0
-
-    def jacobi(self) -> int:
-        """How exact the singular values of many matrices are: as cuSOLVER has it."""
-        if not self._jacobi:
-            cusolver: Any = import_module("nvmath.bindings.cusolverDn")
-            self._jacobi = cusolver.create_gesvdj_info()
-        return self._jacobi
-
-    def handle(self, stream: int) -> tuple[int, int]:
-        """(handle, parameters) that work on a stream."""
-        if stream not in self._handles:
-            cusolver: Any = import_module("nvmath.bindings.cusolverDn")
-            handle = cusolver.create()
-            cusolver.set_stream(handle, stream)
-            self._handles[stream] = (handle, cusolver.create_params())
-        return self._handles[stream]
-
-    def identity(self, driver: Driver, dtype: str, n: int, stream: int) -> int:
-        """The address of an n x n identity matrix."""
-        key = (dtype, n)
-        if key not in self._ones:
-            host = np.eye(n, dtype=dtype)
-            memory = self.allocate(host.nbytes)
-            driver.to_device(memory.address, host.ctypes.data, host.nbytes, stream)
-            driver.synchronize_stream(stream)
-            self._ones[key] = memory
-        return int(self._ones[key].address)
 
 
 class Work:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....program.program import Region, Task
 from ..driver.driver import SUCCESS, Driver
 from .cusolver import SINGLE, TYPES, Do, Work
 from .factorizations import FACTORS, MANY
-
-if TYPE_CHECKING:
-    from .steps import Blas
+from .handles import Blas
 
 LEAST = 64  # rows; below, the host is done before the GPU has begun
 _UNKNOWN = {"upper": (None, False), "hermitian": (None, False)}  # options that have to be so

@@ -6,97 +6,19 @@ What these tables do not hold goes to the host (`modules.launch.HostStep`).
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 from ....program.program import Library, Pointer, Region, Task, members
 from ..driver.driver import SUCCESS, Driver
 from ..modules.ptx_kernels import WORDS, relu_task, table_task
-from .cublaslt import Enqueue, Lt
-from .cublaslt_nan_probe import keeps_nan
 from .cufft import fft_step
-from .cusolver import Solver
 from .cusolver_steps import solver_step
 from .gemm import Gemm, gemms
+from .handles import Blas
 
-WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
-
-NO_REDUCED_PRECISION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION on the default mode, which has no TF32
 Load = Callable[[Task], Any]
-
-
-class Blas:
-    """One cuBLAS handle and workspace for each stream, made at first use. allocate: device memory by size; new_stream:
-    for trials."""
-
-    def __init__(
-        self, allocate: Callable[[int], Any], memory_bytes: int, driver: Driver, new_stream: Callable[[], int]
-    ) -> None:
-        self.allocate = allocate
-        self.solver = Solver(allocate)
-        self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))
-        self._driver, self._new_stream, self._trials = driver, new_stream, 0
-        self._lt = Lt(self._workspace, self._keeps_nan)
-        self._handles: dict[int, tuple[int, Any]] = {}
-        self._cublas: Any = None
-
-    def handle(self, stream: int) -> int:
-        found = self._handles.get(stream)
-        if found is None:
-            if self._cublas is None:
-                self._cublas = import_module("nvmath.bindings.cublas")
-            handle = self._cublas.create()
-            workspace = self.allocate(self._workspace)
-            self._cublas.set_stream(handle, stream)
-            self._cublas.set_workspace(handle, workspace.address, workspace.nbytes)
-            self._cublas.set_math_mode(handle, NO_REDUCED_PRECISION)
-            found = self._handles[stream] = (handle, workspace)
-        return found[0]
-
-    def run_batch(self, call: Gemm, table: int, count: int, stream: int) -> None:
-        """Enqueue `count` products of one form; `table` in device memory holds the addresses of B, of A, and of C."""
-        handle = self.handle(stream)
-        kind, compute, scale = call.types
-        one, zero = (scale * 2)(1, 0), (scale * 2)(0, 0)
-        self._cublas.gemm_batched_ex(
-            handle, *call.operations, *call.shape, ctypes.addressof(one),
-            table, kind, call.leading[0],
-            table + 8 * count, kind, call.leading[1],
-            ctypes.addressof(zero), table + 16 * count, kind, call.leading[2],
-            count, compute, -1,
-        )  # fmt: skip
-
-    def can(self, call: Gemm) -> bool:
-        """Whether there is a call that does it, wherever its arrays lie."""
-        return not call.epilogue or self._lt.can(call)
-
-    def _keeps_nan(self, call: Gemm, enqueue: Enqueue) -> bool:
-        self._trials = self._trials or self._new_stream()
-        self.handle(self._trials)
-        workspace, stream = self._handles[self._trials][1], self._trials
-        return keeps_nan(self._driver, self.allocate, stream, call, lambda at: enqueue(at, workspace, stream))
-
-    def run(self, call: Gemm, addresses: tuple[int, ...], stream: int) -> bool:
-        """Enqueue one product; addresses of the buffers of B, A, C and a bias. False where it is a relu short of its
-        epilogue. Raises what the bindings raise."""
-        handle = self.handle(stream)
-        if call.epilogue:
-            places = tuple(address + offset for address, offset in zip(addresses, call.offsets, strict=True))
-            return self._lt.run(call, places, self._handles[stream][1], stream)
-        kind, compute, scale = call.types
-        one, zero = (scale * 2)(1, 0), (scale * 2)(0, 0)
-        (b, a, c), (db, da, dc) = addresses, call.offsets
-        self._cublas.gemm_strided_batched_ex(
-            handle, *call.operations, *call.shape, ctypes.addressof(one),
-            b + db, kind, call.leading[0], call.strides[0],
-            a + da, kind, call.leading[1], call.strides[1],
-            ctypes.addressof(zero), c + dc, kind, call.leading[2], call.strides[2],
-            call.batch, compute, -1,
-        )  # fmt: skip
-        return True
 
 
 class MatmulStep:
