@@ -308,9 +308,7 @@ class Array:
         return run_function(function, args, options)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        import kernelgraph
-
-        return kernelgraph
+        return sys.modules[__name__.partition(".")[0]]
 
     def __getattr__(self, name: str) -> Any:
         if name[:2] == "__":  # NumPy asks for two protocols at each np.asarray

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...runtime.program.device import Device
+from ..core.context import context
 from ..core.errors import ArgumentsError, OptionError
-from ..trace.trace import _local
 from .devices import default, name_of, open_device, parse
 from .in_flight import waitall
 
@@ -162,17 +162,17 @@ def stream(stream: Any) -> AbstractContextManager[Stream | None]:
 
 @contextmanager
 def _current(chosen: Stream | None) -> Iterator[Stream | None]:
-    before = _local.stream
-    _local.put(chosen)
+    before = context.stream
+    context.put(chosen)
     try:
         yield chosen
     finally:
-        _local.put(before)
+        context.put(before)
 
 
 def current_stream() -> Stream | None:
     """The stream that this thread's calls are put on; None: none."""
-    found: Stream | None = _local.stream
+    found: Stream | None = context.stream
     return found
 
 
@@ -218,7 +218,7 @@ def stream_of(library: str, device: Device) -> Any:
 def callers(device: Device, leaves: Sequence[Any]) -> tuple[Any, ...]:
     """The streams that a call is forked from and joined to: the current one, and those of arrays that others share."""
     found: dict[int, Any] = {}
-    current = _local.stream
+    current = context.stream
     if current is not None and current._device is device:
         found[current.handle] = current._stream
     for leaf in leaves:

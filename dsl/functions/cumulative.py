@@ -12,7 +12,7 @@ from ..trace.dispatch import implements
 from ..trace.operands import checked_dtype
 from ..trace.tracer import Tracer
 from .host_calls import host_one
-from .reductions import _without_nans
+from .reductions import without_nans
 from .views import atleast_1d, ravel
 
 
@@ -34,12 +34,12 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None)
 
 @implements(np.nancumsum)
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
-    return _scan("cumsum", _without_nans(a, 0), axis, dtype, out)
+    return _scan("cumsum", without_nans(a, 0), axis, dtype, out)
 
 
 @implements(np.nancumprod)
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
-    return _scan("cumprod", _without_nans(a, 1), axis, dtype, out)
+    return _scan("cumprod", without_nans(a, 1), axis, dtype, out)
 
 
 def _cumulative(name: str) -> Any:

@@ -15,7 +15,7 @@ from ..trace.tracer import Tracer
 from .elementwise import apply
 from .host_calls import known
 from .linalg import svdvals
-from .reductions import _squared, max, min, sum
+from .reductions import max, min, squared_magnitude, sum
 from .views import cast, expand_dims, moveaxis
 
 
@@ -36,7 +36,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
 
 
 def _squares(a: Tracer) -> Tracer:
-    return _squared(a) if kind_of(a.dtype) == "c" else apply("square", a)
+    return squared_magnitude(a) if kind_of(a.dtype) == "c" else apply("square", a)
 
 
 def _vector_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Tracer:

@@ -206,7 +206,7 @@ def var(
     else:
         centre = _divided(sum(x, axes, wanted, None, True, where=where), _count(x, axes, True, where))
     off = apply("subtract", x, centre)
-    squares = _squared(off) if kind_of(off.dtype) == "c" else apply("multiply", off, off)
+    squares = squared_magnitude(off) if kind_of(off.dtype) == "c" else apply("multiply", off, off)
     total = sum(squares, axes, dtype, None, keepdims, where=where)
     count = _count(x, axes, keepdims, where)
     if isinstance(count, Tracer):
@@ -237,7 +237,7 @@ def root_of(variance: Callable[..., Tracer]) -> Callable[..., Tracer]:
 std = implements(np.std, method="std")(root_of(var))
 
 
-def _without_nans(a: Any, stand_in: Any) -> Tracer:
+def without_nans(a: Any, stand_in: Any) -> Tracer:
     x = array_of(a)
     return x if kind_of(x.dtype) not in "fc" else apply("where", apply("isnan", x), _in_dtype(stand_in, x), x)
 
@@ -254,7 +254,7 @@ def _skipping(reduction: Any, stand_in: Any) -> Any:
         initial: Any = None,
         where: Any = None,
     ) -> Tracer:
-        return reduction(_without_nans(a, stand_in), axis, dtype, out, keepdims, initial, where)  # type: ignore[no-any-return]
+        return reduction(without_nans(a, stand_in), axis, dtype, out, keepdims, initial, where)  # type: ignore[no-any-return]
 
     return function
 
@@ -263,7 +263,7 @@ nansum = implements(np.nansum)(_skipping(sum, 0))
 nanprod = implements(np.nanprod)(_skipping(prod, 1))
 
 
-def _squared(a: Tracer) -> Tracer:
+def squared_magnitude(a: Tracer) -> Tracer:
     return apply("add", apply("square", apply("real", a)), apply("square", apply("imag", a)))
 
 

@@ -22,13 +22,13 @@ from ..array.array import Array
 from ..array.devices import gpu_at, open_device, target
 from ..array.spec import Spec
 from ..array.streams import callers, captured
+from ..core.context import context
 from ..core.errors import ArgumentsError, UserError, is_users, user_frames, user_line
 from ..core.host_scalars import Respecialise
 from ..core.numpy_address import address
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..interop.device_sharing import SHARED, give_back, moved
 from ..interop.fast_import import MISSED, seen
-from ..trace.trace import _local
 from .compiled import Compiled
 from .launcher import Entry
 from .methods import BoundKernelGraph, undecorated
@@ -70,7 +70,7 @@ class KernelGraph(Portable):
     # calling
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        if _local.busy:
+        if context.busy:
             return self._within(args, options)
         if settings.disable:
             return self._plain(args, options)
@@ -182,8 +182,8 @@ class KernelGraph(Portable):
 
     def _within(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call within a trace, whose part it becomes, or under a stream."""
-        if _local.trace is not None:
-            world = _local.trace.world
+        if context.trace is not None:
+            world = context.trace.world
             return (self._function if world is None else world.lift(self._function))(*args, **options)
         if settings.disable:
             return self._plain(args, options)
@@ -215,7 +215,7 @@ class KernelGraph(Portable):
         shared = {
             i: leaf._memory for i, leaf in enumerate(leaves) if type(leaf) is Array and leaf._memory.__class__ in SHARED
         }
-        if _local.stream is None and not shared:
+        if context.stream is None and not shared:
             return self._run(args, options, tree, leaves, ())
         device = self._versions.device
         leaves = [moved(leaf, device) if i in shared and leaf._device is not device else leaf

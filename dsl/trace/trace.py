@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import numpy as np
 from ...compiler.core.types import ArrayType
 from ...compiler.graph.builder import Builder
 from ...compiler.graph.graph import Value
+from ..core.context import context
 from ..core.errors import refusal
 from ..core.host_scalars import HostCode
 from ..core.readable import native
@@ -133,35 +133,21 @@ class Trace:
         return NeedValue(leaves)
 
 
-class _Local(threading.local):
-    """What calls of this thread are part of. busy: whether that is anything at all."""
-
-    trace: Trace | None = None
-    stream: Any = None  # the kg.Stream that calls are put on
-    busy = False
-
-    def put(self, stream: Any) -> None:
-        self.stream = stream
-        self.busy = stream is not None or self.trace is not None
-
-
-_local = _Local()
-
-
 def current() -> Trace | None:
     """This thread's trace in progress, if any."""
-    return _local.trace
+    found: Trace | None = context.trace
+    return found
 
 
 @contextmanager
 def tracing(trace: Trace | None) -> Iterator[None]:
     """Makes `trace` the current one; None suspends tracing."""
-    before, _local.trace = _local.trace, trace
-    _local.put(_local.stream)
+    before, context.trace = context.trace, trace
+    context.put(context.stream)
     try:
         yield
     finally:
-        _local.trace = before
-        _local.put(_local.stream)
+        context.trace = before
+        context.put(context.stream)
         if trace is not None:
             trace.alive = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any, NoReturn, Protocol
@@ -10,11 +11,12 @@ import numpy as np
 
 from ...compiler.graph.builder import Builder
 from ...compiler.graph.graph import Value
+from ..core.context import context
 from ..core.errors import DTypeError, EscapedValueError, TraceError, UnsupportedError, nearest
 from .concrete_values import known_value
 from .dispatch import METHODS, Implementation, Traced, check_options, given
 from .memory_layout import Layout
-from .trace import Trace, _local
+from .trace import Trace
 
 SCALAR = "scalar"  # the owner of what NumPy makes a scalar of: it never changes
 CAPTURED = "captured"  # the owner of arrays that are no arguments
@@ -246,9 +248,7 @@ class Tracer(Traced):
         return METHODS["copy"](self, "K")
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        import kernelgraph
-
-        return kernelgraph
+        return sys.modules[__name__.partition(".")[0]]
 
 
 class _Method:
@@ -360,8 +360,8 @@ class TracedNumber(Traced):
 
 def check_alive(x: Tracer | TracedNumber) -> Trace:
     """The trace in progress, which `x` belongs to. Raises EscapedValueError."""
-    trace = x._trace
-    if trace is not _local.trace:  # `current()`, without a call: this runs several times for each node
+    trace: Trace = x._trace
+    if trace is not context.trace:  # `current()`, without a call: this runs several times for each node
         what = repr(x)
         if not trace.alive:
             raise EscapedValueError(
@@ -369,4 +369,4 @@ def check_alive(x: Tracer | TracedNumber) -> Trace:
                 "keeping it in a global, a closure or an attribute"
             )
         raise EscapedValueError(f"{what} belongs to another trace in progress; pass it as an argument")
-    return trace
+    return trace  # type: ignore[no-any-return]
