@@ -36,7 +36,8 @@ class Access:
 
     places: for each operand the address that index `origin` of the vector axis has (origin None: index 0).
     packed: the places of operands that were copied beforehand. streaming: whether operands are streamed just now.
-    phase: the number of the phase being written. step_axis: the axis whose next index follows after a short stretch.
+    phase: the number of the phase being written. step_axis: the axis whose next index follows after a short stretch; step_rows:
+    how many of its indices a stretch takes.
     """
 
     def __init__(self, frame: Frame, axis: int | None) -> None:
@@ -46,6 +47,7 @@ class Access:
         self.streaming: dict[int, Value] = {}
         self.phase = 0
         self.step_axis: int | None = None
+        self.step_rows = 1
         self._fetched = fetched(frame.nest, axis)
 
     def locate(self, operands: set[int]) -> None:
@@ -121,7 +123,7 @@ class Access:
             return
         if operand in self.streaming or self.places[operand][1] is not None:
             return
-        prefetch(self.frame, operand, place, lanes.count, self.step_axis, write)
+        prefetch(self.frame, operand, place, lanes.count, self.step_axis, self.step_rows, write)
 
 
 def _spread(mask: Value, times: int) -> Value:

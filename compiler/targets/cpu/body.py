@@ -6,7 +6,7 @@ once under a mask through the same instructions, so a value does not depend on w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from ....runtime.program.user_function import Function as UserFunction
@@ -86,6 +86,40 @@ class Body:
                 self._loop(phase, low, high, step, copies)
             if fold is not None:
                 fold()
+
+    def packs(self, phase: Phase) -> bool:
+        """Whether operands are copied to the stack before the phase's loops."""
+        return bool(strided(self.access, [i for _, i in self._live(phase)]))
+
+    def run_rows(
+        self, phase: Phase, axis: int, rows: int, start: Value, stop: Value, step: Callable[[Value, Iterable[Lanes]], None]
+    ) -> None:
+        """The phase over [start, stop) of the vector axis at so many neighbouring indices of another axis, in one pass.
+
+        `step` is called with the first lane and the lanes of each of them, to be taken one after the other. More than
+        one: of a phase that packs nothing."""
+        if rows == 1:
+            self.run(phase, start, stop, lambda lanes: step(lanes.i, [lanes]))  # type: ignore[arg-type]
+            return
+        f, wide, frame, access = self.frame.f, self.lanes, self.frame, self.access
+        first, places = frame.index[axis], []
+        for row in range(rows):
+            frame.index[axis] = first + row if row else first
+            self.prepare(phase)
+            places.append((frame.index[axis], dict(access.places), dict(frame.values)))
+
+        def every(i: Value, mask: Value | None = None) -> Iterator[Lanes]:
+            for place in places:
+                frame.index[axis], access.places, frame.values = place
+                lanes = Lanes(i, wide, mask)
+                self._group(phase, lanes, lambda lanes: None)
+                yield lanes
+
+        whole = start + ((stop - start) & -wide)
+        with f.loop(start, whole, wide) as i:
+            step(i, every(i))
+        with f.when(whole < stop):
+            step(whole, every(whole, mask_below(f, stop - whole, wide)))
 
     def _side_by_side(
         self, phase: Phase, start: Value, stop: Value, step: Step, copies: int, fold: Fold | None

@@ -7,7 +7,7 @@ Elementwise kernels are columns without reductions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TypeAlias
@@ -189,15 +189,19 @@ class Columns:
                 for array, kind, value in zip(arrays, combine.kinds, values, strict=True):
                     self.put(array, kind, i, value)
 
-    def step(self, number: int, phase: Phase, lanes: Lanes) -> None:
-        assert lanes.i is not None
-        for r in range(len(phase.reductions)):
-            combine, sources, arrays = self.combines[number, r]
-            values = tuple(self.body.value(v, lanes).splat(self.body.lanes) for v in sources)
-            found = combine.step(self.parts(combine, arrays, lanes.i), values)
-            found = combine.fold(found) if combine.fold else found
-            for array, kind, value in zip(arrays, combine.kinds, found, strict=True):
-                self.put(array, kind, lanes.i, value)
+    def step(self, number: int, phase: Phase, i: Value, rows: Iterable[Lanes]) -> None:
+        """Take what the rows have at lanes `i`, one row after the other; the accumulators are in memory before and
+        after."""
+        every = [self.combines[number, r] for r in range(len(phase.reductions))]
+        found = [self.parts(combine, arrays, i) for combine, _, arrays in every]
+        for lanes in rows:
+            for r, (combine, sources, _) in enumerate(every):
+                values = tuple(self.body.value(v, lanes).splat(self.body.lanes) for v in sources)
+                found[r] = combine.step(found[r], values)
+        for (combine, _, arrays), parts in zip(every, found, strict=True):
+            folded = combine.fold(parts) if combine.fold else parts
+            for array, kind, value in zip(arrays, combine.kinds, folded, strict=True):
+                self.put(array, kind, i, value)
 
     def save(self, phase: Phase, lanes: Lanes) -> None:
         assert lanes.i is not None
@@ -223,9 +227,24 @@ def write_columns(frame: Frame, body: Body, begin: Value, end: Value) -> None:
                 body.run(phase, low, high, partial(columns.save, phase))
                 continue
             columns.start(number, phase, high)
-            body.access.step_axis = nest.axes - 1
-            with nested(frame, range(nest.parallel, nest.axes)):
-                body.run(phase, low, high, partial(columns.step, number, phase))
-            for axis in range(nest.parallel, nest.axes):
-                frame.index.pop(axis)
-            body.access.step_axis = None
+            _column_loop(frame, body, columns, number, low, high)
+
+
+def _column_loop(frame: Frame, body: Body, columns: Columns, number: int, low: Value, high: Value) -> None:
+    """A LOOP phase over a block of columns: several rows in one pass, so that the accumulators are loaded and stored
+    once for them."""
+    f, nest, phase = frame.f, frame.nest, frame.nest.phases[number]
+    *outer, inner = range(nest.parallel, nest.axes)
+    body.access.step_axis = inner
+    with nested(frame, outer):
+        start = f.const(0, "i64")
+        for rows in sorted({1 if body.packs(phase) else copies_of(phase, body), 1}, reverse=True):
+            stop = frame.lengths[inner] & -rows if rows > 1 else frame.lengths[inner]
+            with f.loop(start, stop, rows) as row:
+                body.access.step_rows = rows
+                frame.index[inner] = row
+                body.run_rows(phase, inner, rows, low, high, partial(columns.step, number, phase))
+            start = stop
+    for axis in (*outer, inner):
+        frame.index.pop(axis)
+    body.access.step_axis = None

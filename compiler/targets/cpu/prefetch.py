@@ -27,13 +27,16 @@ def fetched(nest: LoopNest, axis: int | None) -> dict[int, int]:
     return found
 
 
-def prefetch(frame: Frame, number: int, place: Value, lanes: int, step_axis: int | None, write: bool) -> None:
-    """Fetch for operand `number`, whose vector lies at `place`; step_axis: what the next stretch is along, if short."""
+def prefetch(
+    frame: Frame, number: int, place: Value, lanes: int, step_axis: int | None, step_rows: int, write: bool
+) -> None:
+    """Fetch for operand `number`, whose vector lies at `place`; step_axis: what the next stretch is along, if short, and
+    step_rows: how many rows a stretch takes."""
     f, operand = frame.f, frame.nest.operands[number]
     if step_axis is None:
         far = place.at(WRITE_AHEAD if write else READ_AHEAD, "i8", inside=False)
     elif (number, step_axis) in frame.strides:
-        far = place.at(frame.strides[number, step_axis] * ROWS_AHEAD, item(operand), inside=False)
+        far = place.at(frame.strides[number, step_axis] * max(ROWS_AHEAD, step_rows), item(operand), inside=False)
     else:
         return
     f.module.declare("@llvm.prefetch.p0", "void @llvm.prefetch.p0(ptr, i32, i32, i32)")
