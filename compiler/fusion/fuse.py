@@ -49,6 +49,7 @@ class Fuser(Cover):
             elif kind == "reduce" and (self.readers[number] or self.forced[number]):
                 self._reduce(number)
         self._side_by_side()
+        self._in_turn()
         order_updates(self)
         return Fusion(tuple(self.in_order()), tuple(self.why))
 
@@ -284,6 +285,17 @@ class Fuser(Cover):
             if len(numbers) > 1:
                 alive = {self.find(n): self.groups[self.find(n)] for n in numbers}
                 self.join(list(alive.values()))
+
+    def _in_turn(self) -> None:
+        """Groups that store the parts of one array, single elements of its last axis, store whole rows together."""
+        for number, node in enumerate(self.graph.nodes):
+            if node.op != "assemble" or number not in self.home:
+                continue
+            last = [self.type_of(a).shape[-1:] for a in node.args]
+            if not 1 < node.type.shape[-1] == len(node.args) <= MAX_STORES or any(n != (1,) for n in last):
+                continue
+            parts = [a if a in self.home else self.graph.nodes[a].args[0] for a in node.args]
+            self.join([self.groups[g] for g in dict.fromkeys(self.find(self.home[p]) for p in parts)])
 
     def _kept(self, shape: tuple[int, ...], axes: frozenset[int]) -> Map:
         rows = [i for i in range(len(shape)) if i not in axes]

@@ -131,6 +131,8 @@ class LoopNest:
     windows: what operands have in common (targets that read it once). vector: so many elements along the innermost axis
     can be one access, from the windows' corners and from the first elements of what is written; a power of two. many:
     there are so many points that threads with twice as many of them still fill a GPU (a size class).
+    zips: outputs that lie in one array in turn, element by element, along the innermost parallel axis: together they are
+    contiguous (targets that store them so). All are stored in one phase.
     """
 
     name: str
@@ -145,6 +147,7 @@ class LoopNest:
     windows: tuple[Window, ...] = ()
     vector: int = 1
     many: bool = False
+    zips: tuple[tuple[int, ...], ...] = ()
 
     @property
     def axes(self) -> int:
@@ -170,6 +173,8 @@ class LoopNest:
             yield f"  n{i}: {scalar}"
         for window in self.windows:
             yield f"  window by {self.vector}{' of many' if self.many else ''}: {window}"
+        for zipped in self.zips:
+            yield "  zip: " + ", ".join(f"a{k}" for k in zipped)
         for number, phase in enumerate(self.phases):
             yield f"  phase {number} {phase.kind}"
             for i, instr in enumerate(phase.instrs, phase.first):

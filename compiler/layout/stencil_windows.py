@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ..kernel.loop_nest import Window
+from ..kernel.loop_nest import Phase, Window
 from .index_maps import Map
 from .operands import ALIGNMENT, Access
 
 SHORTEST = 32  # of the innermost axis: less does not fill a warp
 WIDEST = 8  # shifts along it, in vectors
+ZIPPED = 8  # arrays
 
 
 def windows_of(
@@ -32,6 +33,26 @@ def windows_of(
     vector = _vector(windows, accesses, axes)
     windows = tuple(w for w in windows if w.span(len(axes) - 1) <= WIDEST * vector)
     return windows, vector if windows else 1
+
+
+def zips_of(
+    accesses: Sequence[Access], group: Sequence[int], phases: Sequence[Phase]
+) -> tuple[tuple[int, ...], ...]:
+    """The outputs that lie in one array in turn along a kernel's axis, made of these domain axes."""
+    found: dict[object, dict[int, int]] = {}
+    homes = {i.attr[0]: n for n, phase in enumerate(phases) for i in phase.instrs if i.op == "store"}
+    for number, access in enumerate(accesses):
+        size, step = access.dtype.itemsize, _step(access, group)
+        if access.role == "out" and access.dtype.kind != "c" and 2 * size <= step <= ZIPPED * size and not step % size:
+            whole, turn = divmod(access.offset, step)
+            key = access.place.buffer, access.dtype, tuple(access.strides), homes.get(number), whole, turn % size
+            found.setdefault(key, {})[turn // size] = number
+    steps = {key: _step(accesses[min(turns.values())], group) for key, turns in found.items()}
+    return tuple(
+        tuple(turns[i] for i in range(len(turns)))
+        for key, turns in found.items()
+        if len(turns) * accesses[min(turns.values())].dtype.itemsize == steps[key]
+    )
 
 
 def _step(access: Access, group: Sequence[int]) -> int:

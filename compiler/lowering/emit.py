@@ -19,7 +19,7 @@ from ..kernel.loop_nest import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, 
 from ..kernel.value import Val
 from ..layout.index_maps import Map, identity, pointwise, through, touches
 from ..layout.operands import ALIGNMENT, Access, Domain, Nest, Place, reduction_dtypes
-from ..layout.stencil_windows import windows_of
+from ..layout.stencil_windows import windows_of, zips_of
 from ..ops.table import OPS
 from .gathers import gathered
 
@@ -364,6 +364,7 @@ class Emitter:
             windows,
             vector,
             bool(windows) and points >= target.windows,
+            zips_of(self.accesses, parallel[-1], phases) if target.zips else (),
         )
         digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
         form = replace(form, name=f"k_{digest}")

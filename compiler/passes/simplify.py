@@ -296,6 +296,37 @@ def update_whole(builder: Builder, node: Node, args: Sequence[Value]) -> Value |
     return args[1] if whole else None
 
 
+def updates_side_by_side(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    """x[:n] = a; x[n:] = b -> concat(a, b);  x[::2] = a; x[1::2] = b -> stack(a, b, 1).reshape(-1)"""
+    shape, parts, covered, below = node.type.shape, [(node, args[1])], args[1].type.size, args[0]
+    while covered < node.type.size and len(parts) < CONCATENATED and builder.nodes[below.number].op == "update":
+        inner = builder.nodes[below.number]
+        below, value = (builder.at(a) for a in inner.args)
+        parts.append((inner, value))
+        covered += value.type.size
+    if covered != node.type.size or len(parts) == 1:
+        return None
+    cut = [i for i, n in enumerate(shape) if parts[0][1].shape[i] != n]
+    axis = cut[0] if len(cut) == 1 else -1
+    others = [i for i, n in enumerate(shape) if i != axis and n != 1]
+    if axis < 0 or any(n.attr("steps")[i] != 1 or v.shape[i] != shape[i] for n, v in parts for i in others):
+        return None
+    parts.sort(key=lambda part: part[0].attr("starts")[axis])
+    starts, lengths = [n.attr("starts")[axis] for n, _ in parts], [v.shape[axis] for _, v in parts]
+    steps, values = {n.attr("steps")[axis] for n, v in parts if v.shape[axis] != 1}, [v for _, v in parts]
+    if steps <= {1} and starts == [sum(lengths[:i]) for i in range(len(parts))]:
+        return builder.concat(values, axis)
+    if steps == {len(parts)} and starts == list(range(len(parts))) and len(set(lengths)) == 1:
+        return builder.reshape(builder.concat([_split(builder, v, axis) for v in values], axis + 1), shape)
+    return None
+
+
+def _split(builder: Builder, value: Value, axis: int) -> Value:
+    """With an axis of length 1 after this one."""
+    return builder.reshape(value, (*value.shape[: axis + 1], 1, *value.shape[axis + 1 :]))
+
+
+CONCATENATED = 16  # parts; more are written one after the other
 ANYWHERE: tuple[Rule, ...] = (fold_constants, parity)
 RULES: dict[str, tuple[Rule, ...]] = {
     "multiply": (multiply_one, sign_outside),
@@ -308,7 +339,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "power": (power_small,),
     "where": (where_same,),
     "reshape": (push_reshape,),
-    "update": (update_whole,),
+    "update": (update_whole, updates_side_by_side),
     "slice": (slice_of_slice,),
     "permute": (permute_of_permute,),
     "broadcast": (broadcast_of_broadcast,),

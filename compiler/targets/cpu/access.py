@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ....runtime.core.frozen import dataclass, field
 from ....runtime.program.user_function import Function
 from ...core.types import BOOL, real_of
@@ -35,7 +37,7 @@ class Access:
     """Where the operands are now, and how they are read and written.
 
     places: for each operand the address that index `origin` of the vector axis has (origin None: index 0).
-    packed: the places of operands that were copied beforehand. streaming: whether operands are streamed just now.
+    packed: the places of operands that were copied beforehand. zipped: those stored together, see `LoopNest`. streaming: whether operands are streamed just now.
     phase: the number of the phase being written. step_axis: the axis whose next index follows after a short stretch; step_rows:
     how many of its indices a stretch takes.
     """
@@ -48,6 +50,8 @@ class Access:
         self.phase = 0
         self.step_axis: int | None = None
         self.step_rows = 1
+        zips = frame.nest.zips if axis == frame.nest.parallel - 1 else ()
+        self.zipped = {operand: zipped for zipped in zips for operand in zipped}
         self._fetched = fetched(frame.nest, axis)
 
     def locate(self, operands: set[int]) -> None:
@@ -102,7 +106,26 @@ class Access:
             if len(halves) < 2:
                 return
             value = _interleave(halves[0], halves[1])
-        self._write(operand, value, lanes)
+        if operand in self.zipped:
+            self._zip(operand, value, lanes)
+        else:
+            self._write(operand, value, lanes)
+
+    def _zip(self, operand: int, value: Value, lanes: Lanes) -> None:
+        """Outputs that lie in turn are stored when all are there."""
+        zipped = self.zipped[operand]
+        turns = lanes.halves.setdefault(zipped[0], {})
+        turns[operand] = value
+        if len(turns) < len(zipped):
+            return
+        assert lanes.i is not None
+        base, count = self.places[zipped[0]][0], len(zipped)
+        place = base.at(lanes.i * count, item(self.frame.nest.operands[operand]))
+        value = zip_lanes([turns[o] for o in zipped])
+        if lanes.mask is None:
+            place.store(value)
+        else:
+            masked_store(place, value, _spread(lanes.mask, count))
 
     def _write(self, operand: int, value: Value, lanes: Lanes) -> None:
         place, streaming = self.place(operand, lanes.i), self.streaming.get(operand)
@@ -129,6 +152,15 @@ class Access:
 def _spread(mask: Value, times: int) -> Value:
     """Each lane of the mask, `times` times in a row."""
     return mask if times == 1 else mask.shuffle([i for i in range(mask.lanes) for _ in range(times)])
+
+
+def zip_lanes(values: Sequence[Value]) -> Value:
+    """The lanes of several vectors in turn."""
+    wide, joined = values[0].lanes, values[0]
+    for count, value in enumerate(values[1:], 1):  # a shuffle takes two vectors of one length
+        padded = value if count == 1 else value.shuffle([*range(wide), *[0] * (wide * count - wide)])
+        joined = joined.shuffle(list(range(wide * (count + 1))), padded)
+    return joined.shuffle([turn * wide + i for i in range(wide) for turn in range(len(values))])
 
 
 def _interleave(re: Value, im: Value) -> Value:

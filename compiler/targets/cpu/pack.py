@@ -20,7 +20,7 @@ def strided(access: Access, instrs: Sequence[Instr]) -> list[int]:
         return []
     touched = sorted({i.attr[0] for i in instrs if i.op in ("load", "store")})
     layouts = [o.layout for o in access.frame.nest.operands]
-    return [o for o in touched if layouts[o][access.axis] == "s" and o not in access.packed]
+    return [o for o in touched if layouts[o][access.axis] == "s" and o not in access.packed and o not in access.zipped]
 
 
 @contextmanager
