@@ -131,8 +131,8 @@ class LoopNest:
     windows: what operands have in common (targets that read it once). vector: so many elements along the innermost axis
     can be one access, from the windows' corners and from the first elements of what is written; a power of two. many:
     there are so many points that threads with twice as many of them still fill a GPU (a size class).
-    zips: outputs that lie in one array in turn, element by element, along the innermost parallel axis: together they are
-    contiguous (targets that store them so). All are stored in one phase.
+    zips: outputs, stored in one phase, that lie in one array in turn, element by element, along the innermost parallel
+    axis: together they are contiguous (targets that store them so).
     """
 
     name: str

@@ -35,9 +35,7 @@ def windows_of(
     return windows, vector if windows else 1
 
 
-def zips_of(
-    accesses: Sequence[Access], group: Sequence[int], phases: Sequence[Phase]
-) -> tuple[tuple[int, ...], ...]:
+def zips_of(accesses: Sequence[Access], group: Sequence[int], phases: Sequence[Phase]) -> tuple[tuple[int, ...], ...]:
     """The outputs that lie in one array in turn along a kernel's axis, made of these domain axes."""
     found: dict[object, dict[int, int]] = {}
     homes = {i.attr[0]: n for n, phase in enumerate(phases) for i in phase.instrs if i.op == "store"}

@@ -38,7 +38,9 @@ class Target:
     kernel of the user's and its arrays -> the kernel, where the target has such; aligns: whether its texts for aligned
     memory differ from those for any other; windows: from how many points on its threads take twice as many
     rows of shifted views (0: its texts know nothing of those); decomposes: host calls become kernels of it where there
-    are rules; zips: its texts store outputs together that lie in turn in one array; epilogues: its matmuls take a bias and an activation along; checks_indices: kernels report bad ones."""
+    are rules; zips: its texts store outputs
+    together that lie in turn in one array; epilogues: its matmuls take a bias and an activation along;
+    checks_indices: kernels report bad ones."""
 
     name: str
     model: CostModel
@@ -117,7 +119,9 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
     """The target `cpu` or `cuda`; gpu: the GPU that is to run it."""
     if name == "cpu":
         cpu = MACHINES[name]
-        return Target(name, CPU, cpu, _cpu_kernel, _cpu_launch, _cpu_width, aligns=False, zips=True, checks_indices=True)
+        return Target(
+            name, CPU, cpu, _cpu_kernel, _cpu_launch, _cpu_width, aligns=False, zips=True, checks_indices=True
+        )
     if name != "cuda":
         raise ValueError(f"there is no target {name!r}; write 'cpu' or 'cuda'")
     launch, calls = partial(_cuda_launch, gpu), partial(_cuda_calls, gpu)

@@ -37,9 +37,9 @@ class Access:
     """Where the operands are now, and how they are read and written.
 
     places: for each operand the address that index `origin` of the vector axis has (origin None: index 0).
-    packed: the places of operands that were copied beforehand. zipped: those stored together, see `LoopNest`. streaming: whether operands are streamed just now.
-    phase: the number of the phase being written. step_axis: the axis whose next index follows after a short stretch; step_rows:
-    how many of its indices a stretch takes.
+    packed: the places of operands that were copied beforehand. zipped: those stored together, see `LoopNest`.
+    streaming: whether operands are streamed just now. phase: the number of the phase being written.
+    step_axis: the axis whose next index follows after a short stretch; step_rows: how many of its indices one takes.
     """
 
     def __init__(self, frame: Frame, axis: int | None) -> None:

@@ -92,7 +92,13 @@ class Body:
         return bool(strided(self.access, [i for _, i in self._live(phase)]))
 
     def run_rows(
-        self, phase: Phase, axis: int, rows: int, start: Value, stop: Value, step: Callable[[Value, Iterable[Lanes]], None]
+        self,
+        phase: Phase,
+        axis: int,
+        rows: int,
+        start: Value,
+        stop: Value,
+        step: Callable[[Value, Iterable[Lanes]], None],
     ) -> None:
         """The phase over [start, stop) of the vector axis at so many neighbouring indices of another axis, in one pass.
 

@@ -30,7 +30,7 @@ def fetched(nest: LoopNest, axis: int | None) -> dict[int, int]:
 def prefetch(
     frame: Frame, number: int, place: Value, lanes: int, step_axis: int | None, step_rows: int, write: bool
 ) -> None:
-    """Fetch for operand `number`, whose vector lies at `place`; step_axis: what the next stretch is along, if short, and
+    """Fetch for operand `number`, whose vector lies at `place`; step_axis: what the next stretch is along, if short;
     step_rows: how many rows a stretch takes."""
     f, operand = frame.f, frame.nest.operands[number]
     if step_axis is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -485,3 +486,44 @@ def test_a_computed_integer_out_of_range_is_reported() -> None:
 
     with pytest.raises(IndexError):
         np.asarray(kg.kernel_graph(function, device="cpu")(X.copy()))
+
+
+PLACES: dict[str, Callable[..., Any]] = {
+    "channels": lambda z, a, b, c: (
+        _put(z, np.s_[..., 2], a),
+        _put(z, np.s_[..., 0], b),
+        _put(z, np.s_[..., 1], c),
+    ),
+    "pairs": lambda z, a, b, c: (_put(z[..., :2], np.s_[..., 1], b), _put(z, np.s_[..., ::2], np.stack([a, c], -1))),
+    "rows": lambda z, a, b, c: (_put(z, np.s_[1:], a[1:, :, None]), _put(z, np.s_[:1], b[:1, :, None])),
+    "every other row": lambda z, a, b, c: (
+        _put(z, np.s_[::2], a[::2, :, None]),
+        _put(z, np.s_[1::2], c[1::2, :, None]),
+    ),
+    "twice": lambda z, a, b, c: (
+        _put(z, np.s_[..., 0], a),
+        _put(z, np.s_[..., 0], b),
+        _put(z, np.s_[..., 1:], c[..., None]),
+    ),
+    "most": lambda z, a, b, c: (_put(z, np.s_[..., 0], a), _put(z, np.s_[..., 2], b)),
+}
+
+
+def _put(z: Any, key: Any, value: Any) -> None:
+    z[key] = value
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "?", "c8"])
+@pytest.mark.parametrize("name", PLACES)
+def test_assigned_parts_that_lie_side_by_side(name: str, dtype: str) -> None:
+    def parts(a, b, c):
+        a, b, c = a.astype(dtype), b.astype(dtype), c.astype(dtype)
+        z = np.full((*a.shape, 3), 7, dtype)
+        old = z[..., 1] * 1
+        PLACES[name](z, a, b, c)
+        return z, old
+
+    for shape in ((6, 5), (4, 301)):
+        arrays = [np.random.default_rng(i).integers(-9, 9, shape) for i in range(3)]
+        for found, wanted in zip(kg.kernel_graph(parts, device="cpu")(*arrays), parts(*arrays), strict=True):
+            np.testing.assert_array_equal(np.asarray(found), wanted)
