@@ -395,7 +395,7 @@ ASSIGNMENTS: dict[str, Row] = {
         "x.fill": lambda x, s: x.fill(s),
         "np.copyto(x, s, where)": lambda x, s: np.copyto(x, s, where=x == 1),
         "np.put(x, [0], s)": lambda x, s: np.put(x, [0], s),
-        "np.place": lambda x, s: np.putmask(x, x == 1, [s, s]),
+        "np.place": lambda x, s: np.place(x, x == 1, [s, s]),
         "np.add.at(x, [0], s)": lambda x, s: np.add.at(x, [0], s),
         "np.fill_diagonal": lambda x, s: np.fill_diagonal(x.reshape(2, 4), s),
     }.items()

@@ -18,7 +18,7 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.interpret.numpy_calls import ARRAY
 from ..core.errors import IndexingError, ShapeError, TraceError, UnsupportedError
 from ..trace.aliasing import Part, as_dtype, assign, store, view
-from ..trace.concrete_values import known_value
+from ..trace.concrete_values import known_value, settled_value
 from ..trace.dispatch import METHODS
 from ..trace.memory_layout import StandIn
 from ..trace.operands import array_of, fresh, fresh_array
@@ -45,12 +45,15 @@ def index_array(entry: Any) -> Any:
     entry = entry if known is not None else array_of(entry)
     dtype = entry.dtype if known is None else known.dtype
     if dtype == np.bool_:
-        if known is None:
+        if np.ndim(entry) == 0:
+            return None
+        places = known.nonzero() if known is not None else true_places(entry)
+        if places is None:
             raise UnsupportedError(
                 "indexing with booleans gives a shape that depends on data; write np.where(mask, x, 0), "
-                "or a reduction with where=mask"
+                "or a reduction with where=mask; or decorate with @kg.kernel_graph(untraceable='split')"
             )
-        return known.nonzero() if known.ndim else None
+        return places
     if dtype.kind not in "iu":
         raise IndexingError(f"arrays used as indices must be of integer (or boolean) type, not {dtype}")
     if known is not None:
@@ -94,6 +97,16 @@ def fixed_value(x: Tracer) -> np.ndarray[Any, Any] | None:
             return None
         todo.extend(node.args)
     return known_value(trace, x._value)
+
+
+def true_places(mask: Tracer) -> tuple[Any, ...] | None:
+    """Where booleans are True: NumPy arrays if no array of the call decides it, traced ones if the trace may be split;
+    else None. Raises NeedValue where the call's numbers do."""
+    settled = settled_value(mask._trace, mask._value)
+    if settled is None and mask._trace.split is not None:
+        return METHODS["nonzero"](mask)  # type: ignore[no-any-return]
+    known = known_value(mask._trace, mask._value) if settled is None else settled
+    return None if known is None else known.nonzero()
 
 
 def is_gathered(keys: list[Any]) -> bool:

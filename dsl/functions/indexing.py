@@ -185,12 +185,11 @@ def _expand(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
     if len(keys) == len(x.shape) and _SIMPLE.issuperset(map(type, keys)):
         return [*keys]
     found: list[Any] = []
+    masks: list[tuple[int, tuple[int, ...]]] = []  # where in `found` its places begin; its shape
     for entry in keys:
         checked = _checked(entry)
-        if isinstance(checked, tuple):  # the places where a known mask is True
-            axis = sum(e is not None for e in found)
-            if any(e is Ellipsis for e in found) or x.shape[axis : axis + len(checked)] != np.shape(entry):
-                raise IndexingError(f"a mask of shape {np.shape(entry)} does not fit axis {axis} of {x.shape}")
+        if isinstance(checked, tuple):
+            masks.append((len(found), np.shape(entry)))
             found.extend(checked)
         else:
             found.append(checked)
@@ -198,6 +197,11 @@ def _expand(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
     if used > x.ndim:
         raise IndexingError(f"too many indices: the array has {x.ndim} axes, but {used} were indexed")
     dots = [i for i, entry in enumerate(found) if entry is Ellipsis]
+    for at, shape in masks:
+        axis = sum(entry is not None for entry in found[:at])
+        axis += x.ndim - used - 1 if dots and dots[0] < at else 0
+        if x.shape[axis : axis + len(shape)] != shape:
+            raise IndexingError(f"a mask of shape {shape} does not fit axis {axis} of {x.shape}")
     if len(dots) > 1:
         raise IndexingError("an index can only have a single ellipsis ('...')")
     at = dots[0] if dots else len(found)

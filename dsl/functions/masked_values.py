@@ -188,35 +188,42 @@ def together(args: Any) -> tuple[Masked, list[Any]] | None:
     found = []
     for a in args:
         if type(a) is Masked:
-            if not is_open(a) or not _same(a._mask, first._mask):
+            if a.ndim != first.ndim or not is_open(a) or not _same(a._mask, first._mask):
                 return None
-            extra = rest - (a.ndim - 1)
-            shape = a._all.shape
-            lead = shape[: a._mask.ndim]
-            a = a._all if extra <= 0 else METHODS["reshape"](a._all, (*lead, *(1,) * extra, *shape[a._mask.ndim :]))
+            a = a._all
         elif isinstance(a, (np.ndarray, Array, list, tuple)):
             a = array_of(a)
             if a.ndim > rest:
-                if any(n != 1 for n in a.shape[: a.ndim - rest]):
+                if a.ndim > rest + 1 or a.shape[0] != 1:
                     return None
-                a = METHODS["reshape"](a, a.shape[a.ndim - rest :])
+                a = METHODS["reshape"](a, a.shape[1:])
         found.append(a)
     return first, found
 
 
 def _each(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that works on each element alone."""
+    """A function that works on each element alone, and may write what it gives to others that the mask has chosen."""
 
     def on_masked(*args: Any, **options: Any) -> Any:
-        options.pop("out", None) if options.get("out") is None else None
-        found = None if any(type(v) is Masked for v in options.values()) else together(args)
-        if found is None or "out" in options:
-            return function(*made(args), **{k: _one(v) for k, v in options.items()})
+        out = options.pop("out", None)
+        outs = [o for o in (out if isinstance(out, tuple) else (out,)) if o is not None]
+        found = None
+        if all(type(o) is Masked for o in outs) and not any(type(v) is Masked for v in options.values()):
+            found = together((*args, *outs))
+        if found is None:
+            written = {} if out is None else {"out": out}
+            return function(*made(args), **{k: _one(v) for k, v in options.items()}, **written)
         first, all_ = found
-        results = function(*all_, **options)
+        if outs:
+            places = iter(all_[len(args) :])
+            options["out"] = tuple(None if o is None else next(places) for o in out) if type(out) is tuple else all_[-1]
+        results = function(*all_[: len(args)], **options)
         if isinstance(results, tuple):
-            return tuple(Masked(r, first._mask, first._line) for r in results)
-        return Masked(results, first._mask, first._line)
+            every = out if isinstance(out, tuple) else (None,) * len(results)
+            return tuple(
+                Masked(r, first._mask, first._line) if o is None else o for r, o in zip(results, every, strict=True)
+            )
+        return outs[0] if outs else Masked(results, first._mask, first._line)
 
     return on_masked
 
@@ -243,7 +250,7 @@ def _reduced(function: Any, low: str = "") -> Callable[..., Any]:
     def on_masked(x: Any, axis: Any = None, *args: Any, **options: Any) -> Any:
         implementation = FUNCTIONS[function]
         if type(x) is not Masked or not is_open(x) or options.get("where") is not None or _named(options):
-            return implementation(_one(x), axis, *args, **{k: _one(v) for k, v in options.items()})
+            return implementation(_one(x), axis, *args, **{k: v if k == "out" else _one(v) for k, v in options.items()})
         k, rest = x._mask.ndim, x.ndim - 1
         axes = range(rest + 1) if axis is None else [axis] if isinstance(axis, int) else axis
         numbers = {a % (rest + 1) if -rest - 1 <= a <= rest else a for a in axes}

@@ -17,7 +17,7 @@ from ..trace.operands import array_of, fresh, fresh_array, holds_array, to_index
 from ..trace.tracer import SCALAR, Tracer
 from .elementwise import apply
 from .elementwise import choices as common
-from .gather import MANY_RUNS, looked_up, nonempty, runs
+from .gather import MANY_RUNS, looked_up, nonempty, runs, true_places
 from .host_calls import host, host_one, written
 from .indexing import getitem
 from .joining import concatenate
@@ -118,6 +118,16 @@ def put(a: Tracer, ind: Any, v: Any, mode: str = "raise") -> None:
     assign(a, host_one("put", [a, ind, _elements(v, a)], a.shape, dtypes=[a.dtype], mode=mode))
 
 
+@implements(np.place)
+def place(arr: Any, mask: Any, vals: Any) -> None:
+    """One value after the other, and again from the first, where the mask holds."""
+    _array(arr, "place")
+    if array_of(mask).size != arr.size:
+        raise ShapeError("place: mask and data must be the same size")
+    values = ravel(array_of(vals) if isinstance(vals, (Tracer, np.ndarray)) else _elements(vals, arr))
+    assign(arr, host_one("place", [arr, mask, values], arr.shape, dtypes=[arr.dtype]))
+
+
 @implements(np.choose, method=True)
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tracer:
     index = array_of(a)
@@ -156,12 +166,18 @@ def nonzero(x: Tracer) -> Any:
 
 @implements(np.compress)
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Tracer:
-    """With a condition that is a list of booleans."""
-    if not isinstance(condition, (list, tuple)):
+    """What lies where the condition holds. Raises UnsupportedError where the call decides it."""
+    mask = cast(array_of(condition), np.bool_, copy=False)
+    if mask.ndim != 1:
+        raise ShapeError("condition must be a 1-d array")
+    places = true_places(mask)
+    if places is None:
         raise UnsupportedError(
-            "np.compress with an array as condition gives a shape that depends on data; write np.where(condition, a, 0)"
+            "np.compress with an array as condition gives a shape that depends on data; write np.where(condition, a, "
+            "0), or decorate with @kg.kernel_graph(untraceable='split')"
         )
-    return take(a, [i for i, chosen in enumerate(condition) if chosen], axis, out)
+    (index,) = places
+    return take(a, index.tolist() if type(index) is np.ndarray else index, axis, out)
 
 
 @implements(method="compress")
@@ -268,13 +284,14 @@ def putmask(a: Tracer, mask: Any, values: Any) -> None:
     if condition.shape != a.shape:
         raise ShapeError(f"putmask: a mask of shape {condition.shape} does not fit an array of shape {a.shape}")
     value = _elements(values, a) if not isinstance(values, (Tracer, np.ndarray)) else array_of(values)
-    if value.size != 1 and value.shape != a.shape:
-        raise UnsupportedError(
-            "np.putmask with values of another shape repeats them; write a[...] = np.where(mask, values, a)"
-        )
     if isinstance(values, (Tracer, np.ndarray)) and not np.can_cast(value.dtype, a.dtype):
         raise DTypeError(f"putmask cannot cast {value.dtype} to {a.dtype} safely; write values.astype(a.dtype)")
-    wide = reshape(value, ()) if value.size == 1 else value
+    if not value.size:
+        return
+    if value.size != 1 and value.shape != a.shape:  # they are repeated
+        place = apply("remainder", fresh(a._trace.builder.index((a.size,), 0), a), value.size)
+        value = fresh(looked_up(ravel(value), [place._value], [0], [], (a.size,), False), a)
+    wide = reshape(value, () if value.size == 1 else a.shape)
     store(a, apply("where", condition, _as(wide, a.dtype), a))
 
 

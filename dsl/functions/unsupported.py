@@ -22,7 +22,6 @@ _INSTEAD = {
     "roots": "np.linalg.eigvals of the companion matrix can be traced",
 }
 _OTHER = {
-    np.place: "how many values it takes depends on data; write x[mask] = value, or np.where(mask, values, x)",
     np.real_if_close: "the dtype of its result depends on data; write x.real",
     np.polydiv: _SHAPE + "call it outside of the traced function",
     np.poly: "its result's dtype depends on data; call it outside of the traced function",

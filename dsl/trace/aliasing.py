@@ -19,6 +19,7 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass, replace
 from ..core.errors import DTypeError, ReadOnlyError, ShapeError, TraceError
 from .axes import to_shape
+from .dispatch import SPECIAL
 from .items import as_element
 from .memory_layout import Kept, Layout, StandIn, Viewed, resolve
 from .tracer import CAPTURED, SCALAR, Tracer, check_alive
@@ -273,6 +274,9 @@ def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
     """`target[...] = result`, of the same shape, for all that share the memory. Returns target.
 
     Raises TraceError, ReadOnlyError, ShapeError, DTypeError."""
+    if type(target) in SPECIAL:
+        assign(SPECIAL[type(target)][3](target), result, casting)
+        return target  # type: ignore[no-any-return]
     if not isinstance(target, Tracer):
         raise TraceError(
             "a traced result cannot be written into an untraced array; use the result itself, or assign to kg.zeros()"

@@ -49,7 +49,7 @@ class Traced:
     _settable: frozenset[str] = frozenset()
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        for x in inputs:
+        for x in (*inputs, *options.get("out", ())):
             if type(x) in SPECIAL:
                 return SPECIAL[type(x)][2](ufunc, method, inputs, options)
         handler = UFUNCS.get(method)
@@ -83,7 +83,7 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
         near = nearest(name, supported_names())
         raise UnsupportedError(f"{name} cannot be traced{near}; or call it outside of the traced function")
     check_options(implementation, name, options)
-    for x in args:
+    for x in (*args, options.get("out")):
         if type(x) in SPECIAL:
             return SPECIAL[type(x)][1](function, args, options)
     return given(name[3:], implementation(*args, **options), args, options)
@@ -102,7 +102,7 @@ def _of_known(function: Any, args: Any, options: Any) -> tuple[Any] | None:
     from .operands import array_of
 
     trace = current()
-    if trace is None or function is np.place or "out" in options:  # which changes its argument
+    if trace is None or "out" in options:
         return None
     leaves: list[Any] = []
     tree = flatten((args, options), leaves)
@@ -121,7 +121,7 @@ def _by_splitting(function: Any, args: Any, options: Any) -> tuple[Any] | None:
     from .operands import array_of
 
     trace = current()
-    if trace is None or trace.split is None or function is np.place:  # which changes its argument
+    if trace is None or trace.split is None:
         return None
     leaves: list[Any] = []
     tree = flatten((args, options), leaves)

@@ -74,7 +74,7 @@ COPIES: dict[Order | None, str] = {
 # no arrays at all, or they write to an array
 OTHERS = """
     __setitem__ allclose array_equal array_equiv can_cast copyto einsum_path fill fill_diagonal fromfunction
-    iscomplexobj isrealobj isscalar ndim put put_along_axis putmask result_type shape size
+    iscomplexobj isrealobj isscalar ndim place put put_along_axis putmask result_type shape size
 """
 ORDERS: dict[str, Order | None] = {name: order for order, names in COPIES.items() for name in names.split()}
 

@@ -205,6 +205,12 @@ def _put(a: View, indices: View, values: View, mode: Any) -> View:
     return result
 
 
+def _place(a: View, mask: View, values: View) -> View:
+    result = a.copy()
+    np.place(result, mask, values)
+    return result
+
+
 def _running(name: str) -> Host:
     """np.cumsum or np.cumprod; written into memory that is there, which saves an array and its page faults."""
     function: Any = getattr(np, name)
@@ -253,6 +259,7 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "histogramdd": _histogramdd,
     "put_along_axis": _put_along_axis,
     "put": _put,
+    "place": _place,
     "nonempty": _nonempty,
     "callback": call_back,
     "topk": topk,

@@ -177,6 +177,92 @@ def test_extremes_of_nothing_on_a_gpu_are_not_looked_for() -> None:
     assert not any(node.op == "host" for node in expand(graph).nodes)
 
 
+def raise_by(b: Any, m: Any, step: Any) -> Any:
+    b[m] += step
+    return b
+
+
+@pytest.mark.parametrize("step", [2, 0.5, 1j, np.int8(1)])
+def test_a_selection_keeps_its_dtype(step: Any) -> None:
+    b = np.array([True, False, True, True])
+    with pytest.raises(TypeError):
+        raise_by(b.copy(), b, step)
+    for options in ({}, {"untraceable": "split"}):
+        f = kg.kernel_graph(lambda b, m: raise_by(b, m, step), device="cpu", **options)
+        with pytest.raises(TypeError):
+            f(b.copy(), b)
+    agrees(lambda b, m: raise_by(b * True, m, True), b, b)
+
+
+WRITTEN: list[Any] = [  # what is written to a selection, `v`, and read there again
+    lambda v: (np.add(v, 1, out=v) is v, v.sum(), v.max()),
+    lambda v: (np.sqrt(abs(v), v).sum(), np.clip(v, 0, 1, out=v).sum(), np.round(v, out=v).max()),
+    lambda v: [w := v[:], np.multiply(v, v, w), v.sum(), w.sum()][2:],
+    lambda v: [q := v * 1, np.divmod(v, 2, out=(q, v)), q.sum(), v.sum()][2:],
+    lambda v: [n := v > 0, np.less(v, 1, n), n.sum(), np.add(v, v[:] * 2, out=v, where=True).sum()][2:],
+]
+PLACED: list[Any] = [  # what needs the places of a mask
+    lambda x, m: [x[:, m], x[1:, m] * 2, x[..., m], x[None, :, m], x[[0, 1]][:, m]],
+    lambda x, m: [x.__setitem__((slice(None), m), 7), x.__setitem__((slice(1, None), m), x[:2, m]), x][2],
+    lambda x, m: [np.compress(m, x, 1), np.compress(m[:2], x, axis=0), np.compress(x.ravel() > 0, x), x.compress(m, 1)],
+    lambda x, m: [np.add(x[m[:3]], 1, out=x[m[:3]], where=x[m[:3]] > 0), x][1],
+]
+
+
+@pytest.mark.parametrize("number", range(len(WRITTEN)))
+def test_out_may_be_a_selection(number: int) -> None:
+    agrees(lambda x, m: WRITTEN[number](x[m]), X, X > 0.3)
+    agrees(lambda x, m: [WRITTEN[number](x[m]), x][1], X, X > 0.3)
+    f = kg.kernel_graph(lambda x, m, z: np.add(z, 1, out=x[m]).sum(), device="cpu", untraceable="split")
+    assert f(X, X > 0.3, np.arange(float((X > 0.3).sum()))) == np.arange(1.0, (X > 0.3).sum() + 1).sum()
+
+
+@pytest.mark.parametrize("number", range(len(PLACED)))
+def test_places_of_a_mask_split(number: int) -> None:
+    def function(x: Any, y: Any) -> Any:
+        return PLACED[number](x, y > 0)
+
+    f = kg.kernel_graph(function, device="cpu", untraceable="split")
+    for y in (np.array([1, -1, 1, 1]), np.array([-1, 1, -1, -1]), np.zeros(4)):
+        mine, theirs = X.copy(), X.copy()
+        assert_same(f(mine, y), function(theirs, y))
+        assert_same(mine, theirs)
+    with pytest.raises(kg.UnsupportedError, match="untraceable='split'"):
+        graph(function)(X.copy(), X[0])
+
+
+def test_known_masks_anywhere() -> None:
+    many = np.arange(6000) % 3 == 0
+
+    def function(x: Any) -> Any:
+        m = np.arange(6000) % 2 == 0
+        x[:, many] += 1
+        return x[:, m], x[..., many], np.compress(m, x, 1), np.compress([True, False], x, 0)
+
+    agrees(function, np.arange(12000.0).reshape(2, 6000))
+
+
+def test_selections_of_other_numbers_of_axes_do_not_go_together() -> None:
+    """One element for each chosen row does not meet the rows: NumPy looks at the last axis."""
+    refused(lambda: graph(lambda x, m: (x[m] + x[:, 0][m]).sum())(X, X[:, 0] > 0), kg.UnsupportedError)
+    refused(lambda: graph(lambda x, m: (x[m] + x[None, :1]).sum())(X, X[:, 0] > 0), kg.UnsupportedError)
+
+
+def test_values_that_repeat() -> None:
+    def function(x: Any, values: Any) -> Any:
+        x = x * 1
+        np.place(x, x > 1, values)
+        np.putmask(x, x < 0, values * 3)
+        np.place(x, x == 0, [1, 2.5])
+        np.putmask(x, x > 0, np.zeros(0))
+        return x
+
+    agrees(function, X, np.arange(5.0))
+    agrees(function, np.arange(-6, 6), np.arange(3))
+    with pytest.raises(ValueError, match="same size"):
+        graph(lambda x: np.place(x, x[0] > 0, 1))(X.copy())
+
+
 REFUSED: list[tuple[Any, tuple[str, ...]]] = [
     (lambda x: x[x > 0], ("depends on data", "np.where(mask, x, 0)", "untraceable='split'")),
     (lambda x: x[x > 0].size, ("depends on data", "where=mask")),
