@@ -27,7 +27,7 @@ def as_element(trace: Trace, value: Any, dtype: np.dtype[Any]) -> Value:
         _check(trace, value, dtype)
     elif dtype == BOOL and kind is int:
         return builder.const(np.bool_(value))
-    elif isinstance(value, np.integer) and dtype.kind == "i":
+    elif dtype.kind == "i" and isinstance(value, np.integer) and not is_traced(value):
         return builder.const(converted(int(value), np.dtype(np.int64)).astype(dtype)[()])
     elif kind in (bool, float, complex) or (kind in (list, tuple) and not is_traced(value)):
         array = converted(value, dtype)
