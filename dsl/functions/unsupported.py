@@ -10,8 +10,8 @@ from .sorting import unique_values
 _SHAPE = "the shape of its result depends on data; "
 _INSTEAD = {
     "nonzero argwhere flatnonzero": (
-        "write np.where(mask, a, b), which np.where(mask) alone is not, or a reduction with where=mask; or decorate "
-        "with @kg.kernel_graph(untraceable='split')"
+        "write np.where(mask, a, b), for np.where(mask) is np.nonzero(mask), or a reduction with where=mask; or "
+        "decorate with @kg.kernel_graph(untraceable='split')"
     ),
     "extract": "write np.where(condition, x, 0), or a reduction with where=condition",
     "unique unique_all unique_counts unique_inverse unique_values union1d intersect1d setdiff1d setxor1d": (

@@ -27,7 +27,8 @@ def script(text: str, **environment: str) -> str:
         import faulthandler, os, signal, sys, threading, time
         import numpy as np
         import kernelgraph as kg
-        faulthandler.dump_traceback_later(50, exit=True)
+        from tests.processes import forked, interrupt
+        faulthandler.dump_traceback_later(280, exit=True)
         @kg.kernel_graph(device="cpu")
         def f(x):
             return np.exp(x) + 1
@@ -37,7 +38,7 @@ def script(text: str, **environment: str) -> str:
     """
     given = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
     command = [sys.executable, "-c", textwrap.dedent(header) + textwrap.dedent(text)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=given)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, env=given)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
@@ -176,10 +177,10 @@ def test_ctrl_c_interrupts_every_kind_of_wait_and_leaves_the_work() -> None:
         for turn in range(2):
             for way in ("wait", "numpy", "waitall"):
                 waits = slow(x)
-                threading.Timer(0.03 + 0.05 * turn, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+                interrupt(looks=2 + 5 * turn)
                 try:
                     (kg.waitall if way == "waitall" else getattr(waits, way))()
-                    time.sleep(10)
+                    threading.Event().wait()  # where it is interrupted if the work was over
                 except KeyboardInterrupt:
                     pass
                 assert np.array_equal(waits.numpy(), wanted), way
@@ -195,8 +196,7 @@ def test_a_fork_after_use_works_and_what_was_in_flight_is_the_parents() -> None:
         x = np.random.default_rng(0).random(2_000_000)
         done, here = f(np.zeros(3)), kg.asarray(x, device="cpu")
         flying = slow(here)
-        child = os.fork()
-        if child == 0:
+        def child():
             assert done.numpy().tolist() == [2.0] * 3
             try:
                 flying.numpy()
@@ -206,8 +206,8 @@ def test_a_fork_after_use_works_and_what_was_in_flight_is_the_parents() -> None:
             kg.waitall()
             np.testing.assert_array_equal(slow(here).numpy(), np.sort(x) + 1)
             np.testing.assert_allclose(f(np.zeros(1_000_000)).numpy(), 2)
-            os._exit(7)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+            return 7
+        assert forked(child) == 7
         np.testing.assert_array_equal(flying.numpy(), np.sort(x) + 1)
         print("right")
         """
@@ -232,10 +232,7 @@ def test_forks_while_blas_is_at_work() -> None:
             thread.start()
         for turn in range(30):
             flying = product(x)
-            child = os.fork()
-            if child == 0:
-                os._exit(int(product(small).numpy()) % 7)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 60 % 7
+            assert forked(lambda: int(product(small).numpy()) % 7) == 60 % 7
         over.set()
         assert flying.numpy() == 500.0**3
         print("right")
@@ -271,7 +268,7 @@ def test_a_signal_whose_handler_raises_ends_a_loop(way: str) -> None:
         signal.signal(signal.SIGALRM, stop)
         for number, error in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGALRM, Stop)):
             for given in (x, kg.asarray(x, device="cpu")):
-                threading.Timer(0.2, lambda: os.kill(os.getpid(), number)).start()
+                interrupt(number)
                 try:
                     result = f(given, 10**12)
                     result.wait()
@@ -296,7 +293,7 @@ def test_what_a_loop_that_was_ended_should_have_made_raises() -> None:
         x = kg.asarray(np.ones(1_000_000), device="cpu")
         f(x, 2).wait()
         results = [f(x, 10**12) for _ in range(3)]  # the one worker has the first
-        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        interrupt()
         for turn in range(2):
             try:
                 results[2].wait()

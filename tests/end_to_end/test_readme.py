@@ -36,7 +36,7 @@ def printed(programs: list[str], folder: Path) -> list[str]:
     path.write_text("\nprint('\\f')\n".join(programs), encoding="utf-8")
     # The pages show the CPU; without this, a machine with a GPU would use it.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
-    shown = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, env=environment, timeout=120)
+    shown = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, env=environment, timeout=300)
     assert shown.returncode == 0, shown.stderr
     return shown.stdout.split("\f\n")
 

@@ -28,7 +28,7 @@ def _stacks_of_a_deadlock() -> Iterator[None]:
     """A test that hangs ends the process and shows where every thread is."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)  # threads change at any point
-    faulthandler.dump_traceback_later(120, exit=True)
+    faulthandler.dump_traceback_later(300, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
     sys.setswitchinterval(interval)

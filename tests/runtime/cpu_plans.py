@@ -134,8 +134,8 @@ done:
     ("ptr", "ptr", "ptr", "i64", "i64"),
 )
 
-# Each unit adds 1 to the second number of slot 0, waits (some seconds at most) for the first to be other than 0, then
-# adds 1 to slot 1's.
+# Each unit adds 1 to the second number of slot 0, waits (some tens of seconds at most) for the first to be other
+# than 0, then adds 1 to slot 1's.
 BLOCKED = Kernel(
     "blocked",
     "cpu",
@@ -157,7 +157,7 @@ spin:
   call void asm sideeffect "", "~{memory}"()
   %now = load atomic volatile i64, ptr %flag seq_cst, align 8
   %open = icmp ne i64 %now, 0
-  %late = icmp ugt i64 %m, 3000000000
+  %late = icmp ugt i64 %m, 30000000000
   %leave = or i1 %open, %late
   br i1 %leave, label %go, label %spin
 go:

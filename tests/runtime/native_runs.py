@@ -26,7 +26,7 @@ from tests.runtime.cpu_plans import (
 
 def check_rest():
     engine = native.engine()
-    limit = time.monotonic() + 5
+    limit = time.monotonic() + 60
     while engine is not None and not engine.at_rest:
         assert time.monotonic() < limit, "the engine does not come to rest"
         time.sleep(0.001)
@@ -106,16 +106,22 @@ def blocked_task(flag, out, units=1):
 SHORT, LONG = slow_task(0, 10), blocked_task(2, 1)
 
 
+def start_blocked(device, units=1):
+    """BLOCKED as many times, each by a worker by now: until the first number of the second array is other than 0."""
+    plan = in_order([Buffer(8, "output"), Buffer(16, "input")], [blocked_task(1, 0, units)], (1,), (0,))
+    arrays, events = start(device, plan)
+    limit = time.monotonic() + 60
+    while arrays.views[1][1] < units:
+        assert time.monotonic() < limit
+    return arrays, events
+
+
 @contextlib.contextmanager
 def busy_workers(device):
     """Every native worker is in a chunk of BLOCKED for as long as the block lasts."""
     engine = native.engine()
     assert engine.start()
-    task = blocked_task(1, 0, engine.workers)
-    arrays, (event,) = start(device, in_order([Buffer(8, "output"), Buffer(16, "input")], [task], (1,), (0,)))
-    limit = time.monotonic() + 5
-    while arrays.views[1][1] < engine.workers:
-        assert time.monotonic() < limit
+    arrays, (event,) = start_blocked(device, engine.workers)
     yield
     assert not event.query(), "this took too long"
     arrays.views[1][0] = 1

@@ -60,7 +60,7 @@ def test_the_source_is_ahead_by_depth_and_no_more() -> None:
 
     items = kg.prefetch(source(), depth=2, device="cpu")
     assert next(items) == 0
-    assert enough.wait(10)  # the one in hand, two ready, and one that waits for room
+    assert enough.wait(60)  # the one in hand, two ready, and one that waits for room
     assert len(taken) == 4
     items.close()  # type: ignore[attr-defined]
 
@@ -85,7 +85,7 @@ def test_a_reader_that_leaves_lets_the_thread_go() -> None:
         break
     for thread in threading.enumerate():
         if thread.name == "kernelgraph prefetch":
-            thread.join(10)
+            thread.join(60)
     assert threading.active_count() <= before
 
 

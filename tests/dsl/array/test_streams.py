@@ -23,7 +23,7 @@ class Gate:
 
         def step(x: Any, out: Any) -> None:
             self.reached.set()
-            assert self.open.wait(30)
+            assert self.open.wait(60)
             out[...] = x
 
         self.slow = kg.kernel_graph(
@@ -114,7 +114,7 @@ def test_assignment_by_an_earlier_call_is_followed() -> None:
     release, out = threading.Event(), put()
 
     def step(x: Any, into: Any) -> None:
-        assert release.wait(30)
+        assert release.wait(60)
         into[...] = x
 
     def assign(u: Any, x: Any) -> None:

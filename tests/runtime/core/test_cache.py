@@ -192,7 +192,7 @@ def processes(program, count, folder, *arguments):
     start = [sys.executable, "-c", textwrap.dedent(program)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     running = [subprocess.Popen([*start, str(i), *arguments], env=given, **pipes) for i in range(count)]
-    ended = [(process, *process.communicate(timeout=120)) for process in running]
+    ended = [(process, *process.communicate(timeout=300)) for process in running]
     for process, _, complaints in ended:
         assert process.returncode == 0, complaints
     return [out for _, out, _ in ended]

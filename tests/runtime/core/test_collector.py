@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kernelgraph.runtime.core.gc_pause import uncollected
+from tests.processes import forked
 
 
 @pytest.fixture(autouse=True)
@@ -70,9 +71,7 @@ def test_a_forked_process_collects() -> None:
     thread = threading.Thread(target=other)
     thread.start()
     entered.wait()
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if gc.isenabled() and collections() else 1)
+    status = forked(lambda: 0 if gc.isenabled() and collections() else 1)
     leave.set()
     thread.join()
-    assert os.waitpid(child, 0)[1] == 0 and gc.isenabled() and collections()
+    assert status == 0 and gc.isenabled() and collections()

@@ -8,16 +8,14 @@ import threading
 import pytest
 
 from kernelgraph.runtime.core import deferred_fork
+from tests import processes
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
 def forked(said: str) -> int:
-    """The exit status of a child that ends at once: whether the text is what it sees."""
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if repr(deferred_fork.inside) == said and not deferred_fork.forking else 1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    """The exit status of a child: whether the text is what it sees."""
+    return processes.forked(lambda: 0 if repr(deferred_fork.inside) == said and not deferred_fork.forking else 1)
 
 
 def test_a_fork_waits_for_the_steps_of_other_threads() -> None:

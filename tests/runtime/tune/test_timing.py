@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
+from kernelgraph.runtime.engine.run import Done
 from kernelgraph.runtime.program.program import Buffer, Int, Pointer, Program, Region, Task
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
@@ -47,7 +48,7 @@ def timed(ready, given, after=()):
 
 
 def finish(timing) -> float:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while (found := timing.query()) is None:
         assert time.monotonic() < end
         time.sleep(1e-4)
@@ -68,9 +69,8 @@ def test_a_time_is_that_of_the_work(cost, streams):
             events, timing = timed(ready, given)
             for event in events:
                 event.wait()
-            wall = (time.monotonic() - start) * 1e6
             times.append(finish(timing))
-            assert 0 < times[-1] <= wall + 1e4
+            assert 0 < times[-1] <= (time.monotonic() - start) * 1e6
         best[name] = min(times)
     assert best["long"] > 10 * best["short"]
     assert given[1][0] != 0
@@ -108,16 +108,8 @@ def test_chained_calls_count_each_for_itself():
 def test_a_failed_run_does_not_count():
     ready = executable(10, 1000.0)
 
-    class Bad:
-        failure = None
-
-        def query(self) -> bool:
-            return True
-
-        def wait(self) -> None:
-            raise RuntimeError("lost")
-
-    events, timing = timed(ready, arrays(2), [(0, Bad())])
+    lost = Done(RuntimeError("lost"))
+    events, timing = timed(ready, arrays(2), [(0, lost)])
     with pytest.raises(RuntimeError):
         events[0].wait()
     DEVICE.synchronize()

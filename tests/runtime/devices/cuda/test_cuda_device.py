@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.memory.pool import DevicePool
 from kernelgraph.runtime.program.plan import Launch
 from tests.compiler.programs import agree, graphs
+from tests.processes import forked
 from tests.runtime.cuda_calls import call, chain, device_on, downloaded, ready, start, uneven
 from tests.runtime.cuda_fake import FakeContext
 from tests.runtime.oracles import spoiled_outputs
@@ -160,8 +160,8 @@ def test_memory_that_a_lost_device_refuses_is_no_lack_of_memory() -> None:
 def test_in_the_child_of_a_fork_the_device_is_lost() -> None:
     device = device_on(FakeContext())
     executable, inputs = start(device, chain())
-    child = os.fork()
-    if child == 0:
+
+    def child() -> int:
         device.context.driver.refuse["launch"] = 3  # not initialised
         said = 0
         host = np.zeros(40, "f4")
@@ -176,8 +176,9 @@ def test_in_the_child_of_a_fork_the_device_is_lost() -> None:
                 act()
             except DeviceLost as error:
                 said += "forked" in str(error)
-        os._exit(said)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+        return said
+
+    assert forked(child) == 5
     _, (events, *_) = call(device, executable, inputs)
     events[0].wait()
 
