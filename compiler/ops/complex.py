@@ -146,7 +146,13 @@ def fmin(a: Val, b: Val) -> Val:
 
 
 def clip(z: Val, low: Val, high: Val) -> Val:
-    return minimum(maximum(z, low), high)
+    """NumPy compares here without a look at NaN in an imaginary part that does not decide, unlike in its maximum."""
+    below = select(_nan(z) | _after(z, low), z, low)
+    return select(_nan(below) | _after(high, below), below, high)
+
+
+def _after(a: Val, b: Val) -> Val:
+    return (a.re > b.re) | (a.re.eq(b.re) & (a.im > b.im))
 
 
 def nan_to_num(z: Val, **attrs: float) -> Val:

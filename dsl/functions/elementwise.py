@@ -260,11 +260,16 @@ def clip(
         result = apply("maximum", a, low, dtype=dtype)
     elif low is None:
         result = apply("minimum", a, high, dtype=dtype)
-    elif all(_size(bound) == 1 for bound in (low, high)) or choices(a, low, high)[1] in HALVES:
+    elif all(_size(bound) == 1 for bound in (low, high)) or not _minimum_of_maximum(choices(a, low, high)[1]):
         result = apply("clip", a, low, high, dtype=dtype)
     else:
         result = apply("minimum", apply("maximum", a, low, dtype=dtype), high, dtype=dtype)
     return result if out is None else assign(out, result)
+
+
+def _minimum_of_maximum(dtype: np.dtype[Any]) -> bool:
+    """Whether NumPy's clip of the dtype with bounds for each element is its minimum of its maximum."""
+    return dtype not in HALVES and dtype.kind != "c"
 
 
 def _size(x: Any) -> int:
