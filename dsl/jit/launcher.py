@@ -357,13 +357,10 @@ def ready(array: Array, device: Device, buffer: int, after: list[tuple[int, Even
         array = array.to_device(f"{device.kind}:{device.index}")
     event = array._event
     if event is not None:
-        try:
-            if event.query():
-                array.wait()
-                return array
-        except Exception:  # poisoned: so will be what is made of it
-            pass
-        after.append((buffer, event))
+        if event.query() and outcome(event) is None:
+            array._event = None
+            return array
+        after.append((buffer, event))  # if it is poisoned, so will be what is made of it
     return array
 
 

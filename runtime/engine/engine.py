@@ -3,8 +3,8 @@
 `engine()` gives the process' one engine, compiled at first use (a warm start loads it from the disk cache) and None
 where it cannot be built; callers then run plans serially. Its threads start with the first plan that needs them: one a
 core less the caller's, at least one; one in reserve, that works while a caller sleeps; and a Python thread a core for
-the steps that need Python, most of which release the interpreter lock while they compute. They leave at exit, after the
-step in hand; after a fork the child makes an engine of its own.
+the steps that need Python, most of which release the interpreter lock while they compute. They leave at exit, when
+nothing is in flight, or after a second the step in hand is done; after a fork the child makes an engine of its own.
 
 Linux on x86-64 is what is tested. Nothing here is specific to it but for the calls of POSIX threads and clocks.
 """
@@ -27,6 +27,7 @@ from ..codegen import cpython, llvm_jit, symbols, word_language
 from ..core.disk_cache import digest
 from ..core.errors import CompileError
 from ..core.settings import settings
+from . import unread_errors
 from .deferred_interrupt import SIGNALS_AT, uninterrupted
 from .words import calls as native_calls
 from .words import errors as native_poison
@@ -57,6 +58,7 @@ ENTRIES = (
     "reserve", "run_loop", "run_branch",
 )  # fmt: skip
 _WORD = ctypes.c_uint64
+EXIT_SECONDS = 1.0  # for so long the interpreter's end waits for work in flight
 
 
 class StartedRun(Protocol):
@@ -234,6 +236,12 @@ class Engine:
         while self.do_python_step():
             pass
 
+    def drain(self, seconds: float) -> None:
+        """Wait for what is in flight, but no longer than that."""
+        until = time.monotonic() + seconds
+        while any(not run.released and not run.lost for run in list(self.runs.values())) and time.monotonic() < until:
+            time.sleep(0.001)
+
     def stop(self) -> None:
         """Let all threads leave, and wait for them."""
         if self.stopped:
@@ -245,7 +253,7 @@ class Engine:
         )
         for thread in filter(None, (*self._threads, self._reserve)):
             join(thread, None)
-        until = time.monotonic() + 1.0  # a long step of Python's own does not hold up the exit
+        until = time.monotonic() + EXIT_SECONDS  # a long step of Python's own does not hold up the exit
         for python in self._python:
             if python is not threading.current_thread():
                 python.join(max(0.0, until - time.monotonic()))
@@ -289,7 +297,9 @@ def why_not() -> str | None:
 @atexit.register
 def _stop_at_exit() -> None:
     if _engine is not None:
+        _engine.drain(EXIT_SECONDS)
         _engine.stop()
+        unread_errors.tell()
 
 
 def _after_fork_in_child() -> None:
@@ -301,6 +311,7 @@ def _after_fork_in_child() -> None:
             run.lost = True
         _engine.stopped = True
         _engine = None
+    unread_errors.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from ..core.errors import KernelGraphError
 from ..program.device import outcome
+from . import unread_errors
 from .deferred_interrupt import throw
 from .encode_plan import Layout
 from .engine import BROKEN_OFF, HAPPENED, PYTHON_STEP, Engine, words
@@ -29,15 +30,24 @@ class Owner(Protocol):
 
 
 class Failure:
-    """An exception that is raised again at every wait, each time from where it was raised first."""
+    """An exception that is raised again at every wait, each time from where it was raised first.
 
-    __slots__ = ("error", "traceback")
+    number: that of an error that is printed at exit, if nobody has seen it by then."""
 
-    def __init__(self, error: BaseException) -> None:
+    __slots__ = ("_text", "error", "number", "traceback")
+
+    def __init__(self, error: BaseException, number: int = 0) -> None:
         self.error = error
+        self.number = number
         self.traceback = error.__traceback__
+        self._text = ""
+
+    def not_seen(self) -> None:
+        """Whoever it was thrown to keeps it to itself."""
+        unread_errors.put_back(self.number, self._text)
 
     def throw(self) -> None:
+        self._text = unread_errors.forget(self.number)
         raise self.error.with_traceback(self.traceback)
 
 
@@ -171,7 +181,7 @@ class Run:
             return e.ENDED_EARLY
         except BaseException as error:
             cause = next(self.engine.causes)
-            self.failures[cause] = Failure(error)
+            self.failures[cause] = Failure(error, unread_errors.keep(error))
             return cause
         return 0
 
@@ -319,7 +329,8 @@ class DoneTiming:
 
 def _failure_of(event: Any) -> Failure | None:
     error = outcome(event)
-    return None if error is None else Failure(error)
+    number = getattr(getattr(event, "failure", None), "number", 0)
+    return None if error is None else Failure(error, number)
 
 
 def _reap(engine: Engine) -> None:

@@ -41,15 +41,15 @@ class Event(Protocol):
 
 
 def outcome(event: Event) -> Exception | None:
-    """What the work raised, once it is done. What a signal handler raises meanwhile is raised."""
+    """What the work raised, once it is done: nobody has seen it by that. What a signal handler raises is raised."""
     try:
         event.wait()
-    except KernelGraphError as error:
-        return error
     except Exception as error:
         if hasattr(event, "failure"):  # another error than that is the handler's
             failure = event.failure if event.query() else None
-            if failure is None or failure.error is not error:
+            if failure is not None and failure.error is error:
+                failure.not_seen()
+            elif not isinstance(error, KernelGraphError):
                 raise
         return error
     return None

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,3 +63,41 @@ def test_the_interpreter_ends_in_silence() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.skipif(native() is None, reason="the engine cannot be built here")
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("f(bad)", 1),
+        ("kept = f(bad), f(np.eye(600)), f(bad)", 2),
+        ("f(bad); kg.waitall()", 1),
+        ("g(f(bad))", 1),
+        ("r = f(bad)\ntry: r.wait()\nexcept np.linalg.LinAlgError: pass", 0),
+        ("r = g(f(bad))\ntry: r.wait()\nexcept np.linalg.LinAlgError: pass", 0),
+        ("r = f(bad); kg.waitall()\ntry: float(r[0, 0])\nexcept np.linalg.LinAlgError: pass", 0),
+        ("f(np.eye(600))", 0),
+    ],
+)
+def test_errors_that_nobody_has_seen_are_told_at_the_end(lines: str, told: int, tmp_path: Path) -> None:
+    program = f"""
+import numpy as np
+import kernelgraph as kg
+
+@kg.kernel_graph(device="cpu")
+def f(x):
+    y = x + 0
+    return np.linalg.inv(y)
+
+g = kg.kernel_graph(device="cpu")(lambda x: x + 1)
+bad = np.zeros((600, 600))
+{lines}
+"""
+    file = tmp_path / "dropped.py"
+    file.write_text(program)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=60, env=environment)
+    assert ended.returncode == 0
+    found = ended.stderr.splitlines()
+    assert len(found) == told, ended.stderr
+    assert all("dropped.py:8" in line and "LinAlgError: Singular matrix" in line for line in found), ended.stderr
