@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
-.PHONY: help demo test lint format test-gpu sanitize soak conformance golden bench bench-gpu bench-peers wheel-test clean
+.PHONY: help demo test lint format test-gpu sanitize soak conformance cupy-fuse golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -43,6 +43,9 @@ conformance: $(VENV)/dev.stamp  ## the Array API standard's suite, from a checko
 	cd "$(SUITE)" && ARRAY_API_TESTS_MODULE=kernelgraph $(abspath $(BIN))/python -m pytest -q -n $(WORKERS) \
 		--hypothesis-disable-deadline --xfails-file="$(CURDIR)/tests/conformance_exceptions.txt" \
 		-p no:cacheprovider $(or $(ARGS),array_api_tests)
+
+cupy-fuse: $(VENV)/dev.stamp  ## CuPy's own tests of cupy.fuse, with kernel_graph in its place: CUPY=path of a checkout
+	$(BIN)/python -m tests.cupy_fuse "$(CUPY)" -n $(WORKERS) $(ARGS)
 
 golden: $(VENV)/dev.stamp  ## write golden files and printed text in the pages anew: read the diff
 	$(PYTEST) tests/golden tests/end_to_end/test_readme.py --update-golden $(ARGS)

@@ -571,7 +571,8 @@ def other_errors(case: Case, x: Any) -> Iterator[type[Exception]]:
         yield TypeError
     ones = np.ones(x.shape)
     s = case.scalar
-    mended = (x, 1), (ones, s), (ones.astype(x.dtype), s), (ones, 1), (ones > 1, ones[0]), (x, np.full(x.shape, s))
+    many = np.full(x.shape, s)
+    mended = (x, 1), (ones, s), (ones.astype(x.dtype), s), (ones, 1), (ones > 1, ones[0]), (x, many), (ones, many)
     for array, scalar in mended:
         error = outcome(lambda a=array, s=scalar: case.row(a.copy(), s))[1]
         if error is not None:

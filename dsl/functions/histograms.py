@@ -147,8 +147,14 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tracer:
 # interpolation
 
 
+def _real_scalar(x: Any) -> Any:
+    """Of NumPy's complex scalars np.interp takes the real part; complex arrays and Python numbers it refuses."""
+    return x.real if isinstance(x, np.complexfloating) else x
+
+
 @implements(np.interp)
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Tracer:
+    x, left, right = map(_real_scalar, (x, left, right))
     at = array_of(x)
     sides = {k: v for k, v in (("left", left), ("right", right)) if v is not None}
     arrays = [at, array_of(xp), array_of(fp), *map(array_of, sides.values())]

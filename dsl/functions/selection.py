@@ -14,7 +14,7 @@ from ..trace.axes import to_axis, to_shape
 from ..trace.dispatch import call_function, implements
 from ..trace.items import as_element, wrapped
 from ..trace.operands import array_of, fresh, fresh_array, holds_array, to_index
-from ..trace.tracer import SCALAR, Tracer
+from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .elementwise import apply
 from .elementwise import choices as common
 from .gather import MANY_RUNS, looked_up, nonempty, runs, true_places
@@ -194,6 +194,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
         raise ShapeError("select with an empty condition list is not possible")
     (*choices, default), wanted = common(*choicelist, default)
     for choice in choicelist:
+        choice = choice._number if type(choice) is TracedNumber else choice
         if type(choice) in (int, float, complex) and not np.can_cast(np.asarray(choice).dtype, wanted, "same_kind"):
             raise DTypeError(f"select cannot cast the Python number {choice} to {wanted}; write {wanted}({choice})")
     conditions = [array_of(c) for c in condlist]
@@ -280,9 +281,10 @@ def _elementwise(function: Callable[..., Any], x: Tracer, *args: Any, **kw: Any)
 @implements(np.putmask)
 def putmask(a: Tracer, mask: Any, values: Any) -> None:
     _array(a, "putmask")
-    condition = apply("not_equal", mask, False)
+    condition = apply("not_equal", np.asarray(mask) if type(mask) is int else mask, False)
     if condition.shape != a.shape:
         raise ShapeError(f"putmask: a mask of shape {condition.shape} does not fit an array of shape {a.shape}")
+    values = values.astype(a.dtype) if isinstance(values, np.integer) else values
     value = _elements(values, a) if not isinstance(values, (Tracer, np.ndarray)) else array_of(values)
     if isinstance(values, (Tracer, np.ndarray)) and not np.can_cast(value.dtype, a.dtype):
         raise DTypeError(f"putmask cannot cast {value.dtype} to {a.dtype} safely; write values.astype(a.dtype)")

@@ -197,8 +197,10 @@ def to_leaf(value: Any) -> Any:
     if kind in GENERICS:
         return value
     if isinstance(value, np.generic) and not isinstance(value, (np.str_, np.bytes_, np.void)):
-        value = np.asarray(value)  # raises for its dtype
-        kind = np.ndarray
+        array = _array_leaf(np.asarray(value), np.ndarray)  # raises for its dtype
+        return array.astype(dtype_of(array.dtype))[
+            ()
+        ]  # of np.int64, which np.longlong is not though the dtypes are equal
     if isinstance(value, np.ndarray):
         return _array_leaf(value, kind)
     if kind in (int, float, complex):

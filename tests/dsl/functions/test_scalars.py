@@ -169,3 +169,37 @@ def test_products_of_special_values(special: float) -> None:
         found = run(lambda x, axis=axis: x.prod(axis), x)
         np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-322)
         np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
+@pytest.mark.parametrize("scalar", [np.longlong(3), np.ulonglong(3), np.int64(3), np.float32(3), np.bool_(True)])
+def test_scalars_of_every_type_are_bound_anew_where_arrays_change(scalar: Any) -> None:
+    def f(s: Any, y: Any) -> Any:
+        before = s
+        s += y
+        return s, before
+
+    found = kg.kernel_graph(f, device="cpu")(scalar, 2)
+    for a, b in zip(found, f(scalar, 2), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_what_is_no_array_cannot_be_written() -> None:
+    for where in (True, np.array([True, False])):
+        with pytest.raises(TypeError, match="must be arrays"):
+            run(lambda x, where=where: np.add(x, x, out=object(), where=where), np.ones(2))
+
+
+def test_a_number_of_the_call_is_refused_by_select_as_a_known_one() -> None:
+    for f, args in ((lambda x: np.select([x == 1], [1], x), ()), (lambda x, s: np.select([x == 1], [s], x), (1,))):
+        with pytest.raises(TypeError):
+            run(f, np.ones(2, np.uint8), *args)
+
+
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+def test_interp_takes_the_real_part_of_numpys_complex_scalars() -> None:
+    x = np.arange(3.0)
+    for f in (
+        lambda x: np.interp(np.complex64(1 + 2j), x, x),
+        lambda x: np.interp(x + 2, x, x, right=np.complex64(7j)),
+    ):
+        np.testing.assert_array_equal(run(f, x), f(x))
