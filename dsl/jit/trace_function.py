@@ -152,6 +152,11 @@ def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
 _LATER = (GeneratorType, CoroutineType, AsyncGeneratorType)
 
 
+def _is_whole(x: Tracer, trace: Trace) -> bool:
+    """Whether it is an argument that was assigned to, and no view of one."""
+    return x._parent is None and x._owner in trace.assigned
+
+
 def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captured:
     leaves: list[Any] = []
     tree = flatten(result, leaves, results=True)
@@ -162,7 +167,7 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captur
         if type(leaf) is TracedNumber:
             results.append(("number", len(numbers)))
             numbers.append(leaf._name)
-        elif isinstance(leaf, Tracer) and leaf._owner in trace.assigned and (own := itself(leaf))._parent is None:
+        elif isinstance(leaf, Tracer) and leaf._owner in trace.assigned and _is_whole(own := itself(leaf), trace):
             results.append(("argument", own._owner))
         elif isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)):
             results.append(("array", len(outputs)))

@@ -527,3 +527,14 @@ def test_assigned_parts_that_lie_side_by_side(name: str, dtype: str) -> None:
         arrays = [np.random.default_rng(i).integers(-9, 9, shape) for i in range(3)]
         for found, wanted in zip(kg.kernel_graph(parts, device="cpu")(*arrays), parts(*arrays), strict=True):
             np.testing.assert_array_equal(np.asarray(found), wanted)
+
+
+def test_an_argument_that_was_assigned_to_in_another_order() -> None:
+    def function(x: Any) -> Any:
+        x += 1
+        return np.asfortranarray(x), np.ascontiguousarray(x.T)
+
+    mine, theirs = np.ones((3, 4)), np.ones((3, 4))
+    for got, want in zip(kg.kernel_graph(function, device="cpu")(mine), function(theirs), strict=True):
+        np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(mine, theirs)
