@@ -253,6 +253,7 @@ class _Copier:
         return node.op == "loop" and node.attr("part") >= node.attr("control").carried
 
     def _output(self, value: Value) -> Value:
+        value = self._reversed(value)
         node = self.builder.nodes[value.number]
         root = node.args[0] if node.op == "reshape" else value.number
         if node.op == "reshape" and self.builder.nodes[root].type.shape == value.shape:
@@ -263,6 +264,17 @@ class _Copier:
             root = value.number
         self.taken.add(root)
         return value
+
+    def _reversed(self, value: Value) -> Value:
+        """Of a host call's result that is returned the other way round: the result, written that way round."""
+        node = self.builder.nodes[value.number]
+        root = node.args[0] if node.op == "slice" else value.number
+        if root == value.number or self.builder.nodes[root].op != "host" or root in self.taken | self.whole:
+            return value
+        if self.builder.nodes[root].type.shape != value.shape:
+            return value
+        self.taken.add(root)
+        return self._assemble(value.type, [self.builder.at(root)], [(node.attr("starts"), node.attr("steps"))])
 
     def _copy(self, value: Value) -> Value:
         """A node of its own, even where an equal one exists."""

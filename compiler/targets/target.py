@@ -10,7 +10,7 @@ from ...runtime.codegen.cpu_features import vector_bytes, vector_library
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.custom_calls import OwnKernel
 from ...runtime.program.gpu_properties import H200, GpuProperties
-from ...runtime.program.program import Kernel, Task
+from ...runtime.program.program import Buffer, Kernel, Task
 from ...runtime.schedule.cost_model import MACHINES, Machine, gpu_machine
 from ..core.cost import CPU, CostModel, gpu_model
 from ..core.types import ArrayType
@@ -101,6 +101,14 @@ def _cuda_own(own: OwnKernel, arrays: Sequence[ArrayType]) -> Kernel:
     return own_kernel(own, arrays)
 
 
+def _cpu_calls(
+    function: str, reads: Any, writes: Any, options: Any, buffers: list[Buffer], line: str
+) -> list[Task] | None:
+    from .cpu.running import running_tasks
+
+    return running_tasks(CPU, function, reads, writes, options, line)
+
+
 HEAVY = 16.0  # flop-equivalents a point from which a GPU thread takes two groups
 
 
@@ -120,7 +128,16 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
     if name == "cpu":
         cpu = MACHINES[name]
         return Target(
-            name, CPU, cpu, _cpu_kernel, _cpu_launch, _cpu_width, aligns=False, zips=True, checks_indices=True
+            name,
+            CPU,
+            cpu,
+            _cpu_kernel,
+            _cpu_launch,
+            _cpu_width,
+            _cpu_calls,
+            aligns=False,
+            zips=True,
+            checks_indices=True,
         )
     if name != "cuda":
         raise ValueError(f"there is no target {name!r}; write 'cpu' or 'cuda'")

@@ -1,0 +1,90 @@
+"""Kernels of the CPU for NumPy's running sums and products: one pass in NumPy's order, so to the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from ....runtime.program.program import Argument, Int, Kernel, Task
+from ...core.cost import CostModel
+from ...core.types import DType
+from ...layout.operands import Array
+from .llvm_ir import UNROLLED, Function, Value
+from .llvm_module import METADATA, Module
+from .primitives import cast, elem_of, memory_elem
+
+OPERATIONS = {"cumsum": (Value.__add__, -0.0), "cumprod": (Value.__mul__, 1.0)}  # and what changes no first element
+STEP = 1.5e-3  # microseconds: one element waits for the one before
+SIGNATURE = ("ptr", "ptr", *("i64",) * 5)
+CHUNK = 4096  # elements worth a hand-over
+
+
+def running_tasks(
+    model: CostModel,
+    function: str,
+    reads: Sequence[Array],
+    writes: Sequence[Array | None],
+    options: Mapping[str, Any],
+    line: str,
+) -> list[Task] | None:
+    """The task of a running sum or product along rows that are close together; None for all else."""
+    if function not in OPERATIONS or len(reads) != 1 or len(writes) != 1 or writes[0] is None:
+        return None
+    source, target, axis = reads[0], writes[0], options["axis"] % max(1, len(reads[0].shape))
+    if source.shape != target.shape or not _fits(source.dtype, target.dtype):
+        return None
+    others = [i for i, n in enumerate(source.shape) if n != 1 and i != axis]
+    length, rows = source.shape[axis], source.shape[others[0]] if others else 1
+    if len(others) > 1 or 0 in source.shape or (rows > 1 and abs(source.region.strides[axis]) > source.dtype.itemsize):
+        return None
+    steps = [Int(a.region.strides[i]) for a in (source, target) for i in (others[0] if others else axis, axis)]
+    arguments: tuple[Argument, ...] = (source.pointer, target.pointer, Int(length), *steps)
+    cost = round(
+        model.time(rows * length * (source.dtype.itemsize + target.dtype.itemsize), 0) + rows * length * STEP, 3
+    )
+    kernel, grain = running_kernel(function, source.dtype, target.dtype), max(1, CHUNK // length)
+    return [
+        Task(
+            function,
+            kernel,
+            arguments,
+            (source.region,),
+            (target.region,),
+            units=rows,
+            grain=grain,
+            cost=cost,
+            line=line,
+        )
+    ]
+
+
+def _fits(source: DType, target: DType) -> bool:
+    floats = source.kind == target.kind == "f" and min(source.itemsize, target.itemsize) >= 4
+    return floats or (source.kind in "biu" and target.kind in "iu")
+
+
+@cache
+def running_kernel(function: str, source: DType, target: DType) -> Kernel:
+    """Units are rows. Slots: where the rows and their results begin, the length, and of both the steps in bytes from
+    row to row and from element to element."""
+    module = Module()
+    f, name = Function(module), f"k_{function}_{source.name}_{target.name}"
+    slots = Value(f, "%slots", "ptr")
+    begin, end = Value(f, "%begin", "i64"), Value(f, "%end", "i64")
+    x, y = (slots.at(i, "i64").load("ptr") for i in range(2))
+    length, x_row, x_step, y_row, y_step = (slots.at(i, "i64").load("i64") for i in range(2, 7))
+    combine, first = OPERATIONS[function]
+    with f.loop(begin, end) as row:
+        total = f.slot(elem_of(target))
+        total.store(f.const(first if target.kind == "f" else int(first), elem_of(target)))
+        from_, to = x.at(row * x_row, "i8"), y.at(row * y_row, "i8")
+        with f.loop(f.const(0, "i64"), length, note=UNROLLED) as i:
+            raw = from_.at(i * x_step, "i8").load(memory_elem(source), 1, source.itemsize)
+            value = cast(source, target, raw.ne(0) if source.kind == "b" else raw)
+            result = combine(total.load(elem_of(target)), value)
+            total.store(result)
+            to.at(i * y_step, "i8").store(result, target.itemsize)
+    f.do("ret void")
+    text = f.render(f"define void @{name}(ptr noundef %slots, i64 %begin, i64 %end)")
+    return Kernel(name, "cpu", f"{module}\n{text}\n{METADATA}\n", SIGNATURE)
