@@ -18,6 +18,7 @@ from ...compiler.graph.graph import GraphError
 from ...runtime import __path__ as _runtime
 from ...runtime.core.errors import KernelGraphError
 from .. import __path__ as _dsl
+from .context import context
 
 _OURS = tuple(os.path.abspath(folder) + os.sep for folder in (*_dsl, *_compiler, *_runtime, *np.__path__))
 
@@ -39,7 +40,18 @@ def _again(kind: type[UserError], text: str) -> UserError:
     return error
 
 
-class TraceError(UserError, TypeError):
+class Refusal(UserError):
+    """An error that NumPy does not raise there: the program asks for what cannot be done while tracing.
+
+    The function may not go on from it as if it were NumPy's, so the trace remembers it. numpys: NumPy raises there."""
+
+    def __init__(self, message: str, line: str | None = None, *, numpys: bool = False) -> None:
+        super().__init__(message, line)
+        if context.trace is not None and not numpys:
+            context.trace.refusals.append(self)
+
+
+class TraceError(Refusal, TypeError):
     """The program does something that cannot be traced, such as `if` on a traced value."""
 
 
@@ -47,7 +59,7 @@ class EscapedValueError(TraceError):
     """A traced value is used outside of the trace that made it."""
 
 
-class UnsupportedError(UserError, NotImplementedError, TypeError):
+class UnsupportedError(Refusal, NotImplementedError, TypeError):
     """A NumPy function, or an argument of one, that cannot be traced."""
 
 
@@ -229,6 +241,15 @@ def package_of(traceback: TracebackType | None) -> str | None:
     if name is None or is_user_file(name) or name.startswith(_OURS):
         return None
     return os.path.basename(_package(name)).removesuffix(".py") or None
+
+
+def met_user(traceback: TracebackType | None) -> bool:
+    """Whether an error has come to code of the user's, which may have caught it."""
+    while traceback is not None:
+        if is_user_file(traceback.tb_frame.f_code.co_filename):
+            return True
+        traceback = traceback.tb_next
+    return False
 
 
 def user_frames(traceback: TracebackType | None) -> TracebackType | None:

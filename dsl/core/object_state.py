@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from types import CellType, CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,14 @@ import numpy as np
 from .errors import is_user_file
 
 PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), range, slice, type(Ellipsis)})
+
+
+def is_user_module(module: ModuleType) -> bool:
+    """Whether a module is the user's."""
+    file = vars(module).get("__file__")
+    if isinstance(file, str):
+        return is_user_file(file)
+    return module.__name__.partition(".")[0] not in sys.stdlib_module_names
 
 
 def is_user_class(kind: type) -> bool:
@@ -23,6 +32,9 @@ def is_user_class(kind: type) -> bool:
     file = getattr(sys.modules.get(name), "__file__", None)
     return file is None or is_user_file(file)
 
+
+_DICTS: tuple[dict[Any, Any], ...] = {}, OrderedDict()
+VIEWS = {type(getattr(empty, name)()): name for empty in _DICTS for name in ("keys", "values", "items")}
 
 # containers
 
@@ -100,6 +112,10 @@ def state_of(value: Any, kept: list[Any] | None = None, seen: dict[int, int] | N
     elif isinstance(value, type):
         bases = [b for b in value.__mro__ if is_user_class(b)]
         own = id(value), *(each(x for b in bases for pair in _members(b) for x in pair))
+    elif kind is MappingProxyType or kind in VIEWS:
+        own = kind, each(gc.get_referents(value))
+    elif isinstance(value, ModuleType) and is_user_module(value):
+        own = id(value), *(each((k, v)) for k, v in vars(value).items() if not k.startswith("__"))
     elif isinstance(value, (ModuleType, CodeType)) or is_constant(kind):
         pass
     elif kind is CellType:

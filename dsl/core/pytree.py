@@ -74,9 +74,12 @@ def flatten(
         import dataclasses
 
         fields = tuple(f.name for f in dataclasses.fields(kind))
+        if not all(hasattr(value, n) for n in fields):  # a slot that was emptied
+            leaves.append(value)
+            return LEAF
         return Tree(original, fields, each(getattr(value, n) for n in fields))
-    if original is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-        return Tree(original, (), each(value))
+    if original is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):  # past an __iter__ of its own
+        return Tree(original, (), each((list if original is list else tuple).__iter__(value)))
     if objects and is_plain_object(kind):
         return Tree(kind, tuple(vars(value)), each(vars(value).values()))
     if results and isinstance(value, (dict, deque, list)) and not getattr(value, "__dict__", None):

@@ -9,12 +9,16 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+from collections.abc import Iterator
 from types import CellType, FunctionType, MemberDescriptorType
 from typing import Any
 
+from ...compiler.graph.graph import GraphError
+from ...runtime.core.errors import KernelGraphError
 from ..core.errors import TraceError, is_user_file, line_of_name
 from ..core.object_state import PLAIN, base_of, contents, is_user_class
 from ..core.pytree import Make, container
+from ..core.undo import Undo, undo_of
 from ..trace.trace import Trace, tracing
 from ..trace.tracer import Tracer
 from .frozen_containers import changes_of, frozen_kind, refused
@@ -39,7 +43,8 @@ class World:
         self._copies: list[tuple[Any, type, list[Any], str]] = []  # containers, and what they hold
         self._states: list[Guard] = []  # of what has no stand-in to refuse changes
         self._attributes: list[tuple[Any, dict[str, Any]]] = []  # of functions
-        self._functions: list[tuple[Any, Any, Any, dict[str, Any]]] = []  # code, defaults, defaults of keywords
+        self._functions: list[tuple[Any, dict[str, Any], str]] = []  # and partial objects: what they do depends on
+        self._undo: list[Undo] = []  # what puts back what has no stand-in
         self._cached: dict[tuple[int, str], Any] = {}  # properties that are computed once
         self._properties: list[
             tuple[Any, str, str, Any]
@@ -81,10 +86,12 @@ class World:
 
     def watch_state(self, value: Any, label: str) -> None:
         """Guards all that is in an object, where that can be seen."""
+        inside: list[Any] = []
         try:
-            guard = Guard(label, "itself", value, "state", value, frozen(value))
+            guard = Guard(label, "itself", value, "state", value, frozen(value, inside))
         except Exception:
             return
+        self._undo.append(undo_of(inside))
         self.guards[id(value), "state", "itself"] = guard
         self._states.append(guard)
 
@@ -150,6 +157,10 @@ class World:
         """So must a function keep its attributes."""
         self._attributes.append((function, {k: v for k, v in vars(function).items() if not k.startswith("_")}))
 
+    def keep_function(self, function: Any, names: tuple[str, ...], label: str) -> None:
+        """Nor may what it does."""
+        self._functions.append((function, _shallow(function, names), label))
+
     def kept(self, real: Any, name: str, label: str, compute: Any) -> Any:
         """A property of the user's object that is computed once: by Python, and put there when all went well."""
         place = (id(real), name)
@@ -204,7 +215,7 @@ class World:
         copy.__defaults__ = self.lift(function.__defaults__)
         copy.__kwdefaults__ = function.__kwdefaults__ and {k: self.lift(v) for k, v in function.__kwdefaults__.items()}
         copy.__qualname__, copy.__module__, copy.__doc__ = function.__qualname__, function.__module__, function.__doc__
-        self._functions.append((copy, copy.__code__, copy.__defaults__, dict(copy.__kwdefaults__ or {})))
+        self.keep_function(copy, ("__code__", "__defaults__", "__kwdefaults__"), function.__name__)
         self._codes.append(code)
         self.note(function, "__code__", function.__name__, "attribute")
         return copy
@@ -265,6 +276,25 @@ class World:
                 )
         self._check_objects()
 
+    @contextlib.contextmanager
+    def undoing(self) -> Iterator[None]:
+        """Where the trace does not come to its end, what was changed past what refuses that is put back."""
+        try:
+            yield
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, (KernelGraphError, GraphError)):
+                self._keep_properties()  # the error is the function's own
+            else:
+                for undo in self._undo:
+                    undo()
+            raise
+
+    def _keep_properties(self) -> None:
+        """Puts what was computed once where Python puts it."""
+        for real, name, label, value in self._properties:
+            real.__dict__[name] = value
+            self.note(real, name, label, "held")
+
     def _check_objects(self) -> None:
         """Raises TraceError where something was changed past what refuses that."""
         changed = [guard.name for guard in self._states if not guard.holds()]
@@ -273,11 +303,9 @@ class World:
             now = contents(base, found)
             if len(now) != len(items) or not all(_is(a, b) for a, b in zip(now, items, strict=True)):
                 changed.append(f"the {base.__name__} {label}".rstrip())
-        for function, code, defaults, keywords in self._functions:
-            if function.__code__ is not code or function.__defaults__ is not defaults:
-                changed.append(function.__name__)
-            if not _same(function.__kwdefaults__ or {}, keywords):
-                changed.append(f"the defaults of {function.__name__}")
+        for function, then, label in self._functions:
+            if not _same(_shallow(function, tuple(n for n in then if "." not in n)), then):
+                changed.append(label)
         for function, held in self._attributes:
             now_ = {k: v for k, v in vars(function).items() if not k.startswith("_")}
             if not _same(now_, held):
@@ -286,9 +314,14 @@ class World:
                 refused(f"the attribute {key!r} of {getattr(function, '__name__', 'a partial object')}", where)
         for label in changed:
             refused(label)
-        for real, name, label, value in self._properties:
-            real.__dict__[name] = value
-            self.note(real, name, label, "held")
+        self._keep_properties()
+
+
+def _shallow(function: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """These attributes, and what is in those that are dicts."""
+    found = {name: getattr(function, name) for name in names}
+    inside = {f"{n}.{k}": x for n, held in found.items() if isinstance(held, dict) for k, x in held.items()}
+    return found | inside
 
 
 def _same(now: dict[str, Any], then: dict[str, Any]) -> bool:

@@ -105,7 +105,7 @@ def _copy(self: Any) -> Any:
 def fill(world: World, found: Any, value: Any, base: type, label: str) -> Any:
     """Puts what stands for the items of `value` into `found`."""
     if base is list:
-        list.extend(found, (world.lift(i, label) for i in value))
+        list.extend(found, (world.lift(i, label) for i in list.__iter__(value)))
     elif base is dict:
         factory = getattr(value, "default_factory", None)
         if factory is not None:

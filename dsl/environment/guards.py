@@ -69,6 +69,7 @@ TESTS: dict[str, Callable[[str, str, str], str]] = {  # and what it asks where t
     "no attribute": lambda holder, key, value: f"not hasattr({holder}, {key!r})",
     "not held": lambda holder, key, value: f"{key!r} not in {holder}.__dict__",
     "size": lambda holder, key, value: f"len({holder}) == {value}",
+    "classes": lambda holder, key, value: f"{holder}.__mro__ is {value}",
     "bare": lambda holder, key, value: f"not {holder}.__dict__",
     "unbound": lambda holder, key, value: f"{value}({holder})",
 }
@@ -168,9 +169,9 @@ def _contents(kind: Any, base: type, only: Any, items: list[Any], above: tuple[i
     return equal
 
 
-def frozen(value: Any) -> Same:
-    """Whether it is the same object in the same state."""
-    kept: list[Any] = []
+def frozen(value: Any, kept: list[Any] | None = None) -> Same:
+    """Whether it is the same object in the same state. kept: what gets all objects that are in it."""
+    kept = [] if kept is None else kept
     then = state_of(value, kept)
 
     def same(now: Any, kept: Any = kept) -> bool:  # the identities in the state stay those of living objects

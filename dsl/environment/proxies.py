@@ -272,6 +272,7 @@ def traced_class(world: World, kind: type) -> type:
     world.stand(kind, made, users)
     if is_user_class(type(kind)):
         world.watch_state(type(kind), type(kind).__name__)
+    world.watch_for(kind, "", f"{kind.__name__}.__bases__", "classes", _MRO(kind))
     for base in filter(is_user_class, users):  # one that gets a `__len__` or the like is another
         world.watch_for(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
     return made

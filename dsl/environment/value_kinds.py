@@ -11,7 +11,6 @@ import functools
 import gc
 import importlib
 import sys
-from collections import OrderedDict
 from collections.abc import Callable
 from types import BuiltinMethodType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...compiler.core.types import dtype_of
-from ..core.errors import TraceError, is_user_file
-from ..core.object_state import base_of, is_constant, is_user_class
+from ..core.errors import TraceError
+from ..core.object_state import VIEWS, base_of, is_constant, is_user_class, is_user_module
 from ..core.readable import native
 from ..interop.host_import import is_foreign
 from ..trace.tracer import CAPTURED, Tracer
@@ -74,9 +73,7 @@ def _module(world: World, value: Any, label: str) -> Any:
         return Random("np.random" if value is np.random else value.__name__)
     if is_numpys(value):
         return inside(value)
-    file, name = getattr(value, "__file__", None), value.__name__.partition(".")[0]
-    users = is_user_file(file) if file is not None else name not in sys.stdlib_module_names
-    return UserModule(world, value) if users or value in (sys, importlib) else value
+    return UserModule(world, value) if is_user_module(value) or value in (sys, importlib) else value
 
 
 def _method(world: World, value: Any, label: str) -> Any:
@@ -96,13 +93,14 @@ def _partial(world: World, value: Any, label: str) -> Any:
         found.__dict__[key] = world.read(value, key, label, "held")
     world.watch_for(value.__dict__, "", label, "size", len(value.__dict__))
     world.keep_attributes(found)
+    world.keep_function(found, ("func", "args", "keywords"), label)
     return found
 
 
 def _view(world: World, value: Any, label: str) -> Any:
     """A view of a dict, or a mapping that cannot be written."""
     owner = world.watch(gc.get_referents(value)[0], label)
-    return MappingProxyType(owner) if type(value) is MappingProxyType else getattr(owner, _VIEWS[type(value)])()
+    return MappingProxyType(owner) if type(value) is MappingProxyType else getattr(owner, VIEWS[type(value)])()
 
 
 def _import_module(world: World, value: Any, label: str) -> Any:
@@ -113,7 +111,7 @@ def _container(world: World, value: Any, label: str) -> Any:
     """A copy with what stands for its items."""
     kind, base = type(value), base_of(type(value))
     if base is tuple or base is frozenset:
-        items = [world.lift(i, label) for i in value]
+        items = [world.lift(i, label) for i in base.__iter__(value)]
         if all(a is b for a, b in zip(items, value, strict=True)):
             return value
         return kind._make(items) if hasattr(kind, "_fields") else kind(items)
@@ -174,12 +172,6 @@ _ITERATORS: tuple[Any, ...] = (
     reversed,
     type(_ for _ in ()),
 )
-_VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
-_VIEWS |= {
-    type(OrderedDict().keys()): "keys",
-    type(OrderedDict().values()): "values",
-    type(OrderedDict().items()): "items",
-}
 # classes of Python's own library that are no more than their attributes
 _NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_thread", "_local")}
 _NAMESPACES |= {("collections", name) for name in ("UserDict", "UserList", "UserString", "ChainMap")}
@@ -204,7 +196,7 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("decorated function", lambda kind, value: kind.__name__ == "KernelGraph" and hasattr(kind, "_within"), _decorated),
     ("object", lambda kind, value: is_user_class(kind) or (kind.__module__, kind.__name__) in _NAMESPACES, _object),
     ("context variable", lambda kind, value: kind.__name__ == "ContextVar" and not is_user_class(kind), Variable),
-    ("view", lambda kind, value: kind is MappingProxyType or kind in _VIEWS, _view),
+    ("view", lambda kind, value: kind is MappingProxyType or kind in VIEWS, _view),
     ("container", lambda kind, value: base_of(kind) is not None, _container),
     ("iterator", lambda kind, value: kind in _ITERATORS or _is_iterator(kind), _iterator),
     ("array of another library", lambda kind, value: is_foreign(value), lambda world, value, label: value),

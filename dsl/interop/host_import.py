@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import sys
+from types import ModuleType
 from typing import Any
 
 import ml_dtypes
@@ -18,7 +19,7 @@ _ARRAY = ("__dlpack__", "__array_interface__", "__array_struct__", "__array__", 
 
 def is_foreign(value: Any) -> bool:
     """Whether it is an array of another library, or a buffer of numbers."""
-    if isinstance(value, type):
+    if isinstance(value, (type, ModuleType)):
         return False
     return any(hasattr(value, name) for name in _ARRAY) or isinstance(value, (array.array, memoryview))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable, Sequence
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, ModuleType
 from typing import Any
@@ -87,7 +88,7 @@ def capture(
     trace.split, trace.leaves = reader, len(arguments)
     world = trace.world = World(trace) if works() else None
     try:
-        with tracing(trace), uncollected():
+        with tracing(trace), uncollected(), contextlib.nullcontext() if world is None else world.undoing():
             leaves = [_stand_in(trace, i, a) for i, a in enumerate(arguments)]
             for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
                 if a.static and world is not None:
@@ -96,20 +97,22 @@ def capture(
             trace.builder.where = user_line
             result = (function if world is None else world.root(function))(*args, **options)
             if trace.needed:
-                return frozenset(trace.needed)
+                raise NeedValue(trace.needed)  # which was swallowed
+            trace.check_refusals()
             if world is not None:
                 world.check()
             return _finished(trace, function, result)
     except NeedValue:
         return frozenset(trace.needed)
     except Suspended as suspended:
+        trace.check_refusals()
         return finished_part(function, trace, suspended.part)
     except GraphError as error:
         raise located(error).with_traceback(user_frames(error.__traceback__)) from None
     except UserError as error:
         raise error.with_traceback(user_frames(error.__traceback__)) from None
     except Exception as error:
-        if world is not None and isinstance(error, ValueError) and "destination is read-only" in str(error):
+        if world is not None and isinstance(error, ValueError) and "read-only" in str(error):
             raise TraceError(
                 "a traced function cannot change an array that is no argument, since later calls would not do it again",
                 line_of(error.__traceback__),

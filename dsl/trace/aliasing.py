@@ -283,7 +283,8 @@ def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
         )
     trace = check_alive(target)
     if target._owner == SCALAR:
-        raise TraceError("a NumPy scalar cannot be assigned to; write x = x + ..., or assign to x.copy()")
+        text = "a NumPy scalar cannot be assigned to; write x = x + ..., or assign to x.copy()"
+        raise TraceError(text, numpys=True)
     if result.shape != target.shape:
         raise ShapeError(f"a result of shape {result.shape} cannot be written in place into shape {target.shape}")
     if not np.can_cast(result.dtype, target.dtype, casting):  # type: ignore[arg-type]

@@ -57,15 +57,18 @@ def known_value(trace: Trace, value: Value) -> Array | None:
     return np.array(values[value.number])
 
 
-def settled_value(trace: Trace, value: Value) -> Array | None:
-    """The value of a node that no argument and no number of a call decides; None for others."""
+def settled_value(trace: Trace, value: Value, numbers: bool = False) -> Array | None:
+    """The value of a node that no argument and no number of a call decides; None for others.
+
+    numbers: its numbers may, and raise NeedValue."""
     todo, seen = [value.number], {value.number}
     while todo:
         number = todo.pop()
         node = trace.builder.nodes[number]
-        if node.op == "placeholder" or (node.op == "input" and number not in trace.captured_at):
+        known = number in trace.captured_at or (numbers and number in trace.number_inputs)
+        if node.op == "placeholder" or (node.op == "input" and not known):
             return None
-        if node.op == "number" and trace.number_sources[number][0]:
+        if node.op == "number" and trace.number_sources[number][0] and not numbers:
             return None
         todo.extend(a for a in node.args if a not in seen)
         seen.update(node.args)

@@ -13,7 +13,7 @@ from ...compiler.core.types import ArrayType
 from ...compiler.graph.builder import Builder
 from ...compiler.graph.graph import Value
 from ..core.context import context
-from ..core.errors import refusal
+from ..core.errors import Refusal, met_user, refusal
 from ..core.host_scalars import HostCode
 from ..core.readable import native
 
@@ -57,6 +57,7 @@ class Trace:
         self.arguments_at: dict[int, int] = {}  # the node of an argument -> leaf
         # values to look at when they are there, and what is to be done with them
         self.watched: list[tuple[tuple[Value, ...], Callable[[Sequence[Any]], None]]] = []
+        self.refusals: list[Refusal] = []
         self.split: Reader | None = None  # what answers where array values decide
         self._living: list[weakref.ref[Any]] = []  # the arrays of a trace that may be split
         self._needs: dict[int, bool] = {}
@@ -126,6 +127,12 @@ class Trace:
                 self._needs[at] = node.op == "input" or any(self._needs[a] for a in node.args)
                 todo.pop()
         return self._needs[number]
+
+    def check_refusals(self) -> None:
+        """Raises the first refusal that the user's code has caught: what it did then is not what it does in NumPy."""
+        for error in self.refusals:
+            if met_user(error.__traceback__):
+                raise error
 
     def need(self, leaves: Iterable[int]) -> NeedValue:
         """To be raised where a number's value decides how the trace goes on."""

@@ -13,7 +13,7 @@ from ...compiler.graph.builder import Builder
 from ...compiler.graph.graph import Value
 from ..core.context import context
 from ..core.errors import DTypeError, EscapedValueError, TraceError, UnsupportedError, nearest
-from .concrete_values import known_value
+from .concrete_values import known_value, settled_value
 from .dispatch import METHODS, Implementation, Traced, check_options, given
 from .memory_layout import Layout
 from .trace import Trace
@@ -173,11 +173,11 @@ class Tracer(Traced):
 
     # what has an answer while tracing only where no array of the call decides it
 
-    def _known(self, what: str, instead: str) -> np.ndarray[Any, Any]:
+    def _known(self, what: str, instead: str, numpys: bool = False) -> np.ndarray[Any, Any]:
         check_alive(self)
         found = known_value(self._trace, self._value)
         if found is None:
-            raise TraceError(f"a traced {self._value.type} has no value yet, so it {what}; {instead}")
+            raise TraceError(f"a traced {self._value.type} has no value yet, so it {what}; {instead}", numpys=numpys)
         return found
 
     def __bool__(self) -> bool:
@@ -187,27 +187,37 @@ class Tracer(Traced):
 
     def __int__(self) -> int:
         return int(
-            self._known("is no Python int", "write x.astype(np.int64), or return it and call int() on the result")
+            self._known(
+                "is no Python int",
+                "write x.astype(np.int64), or return it and call int() on the result",
+                self.size != 1,
+            )
         )
 
     def __index__(self) -> int:
         found = self._known(
-            "cannot be an index, a length or a loop count", "pass that number as a Python int argument of the function"
+            "cannot be an index, a length or a loop count",
+            "pass that number as a Python int argument of the function",
+            self.shape != () or self.dtype.kind not in "iu",
         )
         return found.__index__()
 
     def __round__(self, decimals: Any = None) -> Any:
         if self.shape:
-            raise TraceError("an array has no round(); write np.round(x, decimals)")
+            raise TraceError("an array has no round(); write np.round(x, decimals)", numpys=True)
         return self.__int__() if decimals is None else np.round(self, decimals)
 
     def __float__(self) -> float:
         return float(
-            self._known("is no Python float", "write x.astype(np.float64), or return it and call float() on the result")
+            self._known(
+                "is no Python float",
+                "write x.astype(np.float64), or return it and call float() on the result",
+                self.size != 1,
+            )
         )
 
     def __complex__(self) -> complex:
-        return complex(self._known("is no Python complex", "write x.astype(np.complex128)"))
+        return complex(self._known("is no Python complex", "write x.astype(np.complex128)", self.size != 1))
 
     def item(self, *args: Any) -> Any:
         return self._known("has no .item()", "use it as it is, or return it and call .item() on the result").item(*args)
@@ -227,11 +237,16 @@ class Tracer(Traced):
         return value in self._known("cannot decide `in`", "write (x == value).any() and np.where")
 
     def __hash__(self) -> int:
-        raise TraceError("a traced value cannot be a dict key or a member of a set; use a list")
+        text = "a traced value cannot be a dict key or a member of a set; use a list"
+        raise TraceError(text, numpys=not isinstance(self, np.generic))
+
+    def __str__(self) -> str:
+        found = settled_value(check_alive(self), self._value, numbers=not self.shape)
+        return repr(self) if found is None else str(found[()])
 
     def __format__(self, spec: str) -> str:
         if not spec:
-            return repr(self)
+            return str(self)
         found = self._known("has no digits to format", "write kg.debug.print(x), or return it and format the result")
         return format(found[()], spec)
 

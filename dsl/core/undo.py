@@ -1,0 +1,145 @@
+"""Objects that traced code sees as they are: their state is kept, and put back where the function has changed it."""
+
+from __future__ import annotations
+
+import array
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from types import FunctionType, MemberDescriptorType
+from typing import Any
+
+import numpy as np
+
+from .object_state import PLAIN, base_of
+
+Undo = Callable[[], None]
+_NAMES = type.__dict__["__dict__"].__get__
+_PYTHONS = ("__dict__", "__weakref__", "_abc_impl")
+
+
+def undo_of(objects: Iterable[Any]) -> Undo:
+    """What puts all of these objects back into the state that they are in now."""
+    steps = [step for value in objects if type(value) not in PLAIN for step in _steps(value)]
+
+    def undo() -> None:
+        for step in steps:
+            step()
+
+    return undo
+
+
+def _steps(value: Any) -> Iterator[Undo]:
+    kind = type(value)
+    if isinstance(value, type):
+        yield partial(_put_members, value, dict(_NAMES(value)))
+        return
+    if issubclass(kind, np.ndarray):
+        if value.flags.writeable:
+            yield partial(_put_values, value, value.view(np.ndarray).copy(), value.dtype, value.shape)
+        return
+    if kind is FunctionType:
+        parts = value.__code__, value.__defaults__, value.__kwdefaults__
+        yield partial(_put_function, value, parts, [(c, *_contents(c)) for c in value.__closure__ or ()])
+    elif kind is partial:
+        yield partial(value.__setstate__, (value.func, value.args, value.keywords, vars(value)))
+    elif (base := base_of(kind)) is not None and base not in (tuple, frozenset):
+        yield partial(_put_items, value, base, _items(value, base))
+    for slot in (m for b in kind.__mro__ for m in _NAMES(b).values() if type(m) is MemberDescriptorType):
+        with suppress(AttributeError):
+            yield partial(_put_slot, value, slot, slot.__get__(value))
+    with suppress(AttributeError):
+        held = object.__getattribute__(value, "__dict__")
+        if type(held) is dict:
+            yield partial(_put_attributes, value, held, dict(held))
+
+
+def _put_members(kind: type, then: dict[str, Any]) -> None:
+    now = dict(_NAMES(kind))
+    names = [*then]
+    same = 0
+    for a, b in zip(now, names, strict=False):
+        if a != b or now[a] is not then[b]:
+            break
+        same += 1
+    if same == len(now) == len(then):
+        return
+    for name in [*now][same:]:  # all that follow: they keep their order
+        if name not in _PYTHONS:
+            with suppress(AttributeError, TypeError):
+                type.__delattr__(kind, name)
+    for name in names[same:]:
+        if name not in _PYTHONS:
+            with suppress(AttributeError, TypeError):
+                type.__setattr__(kind, name, then[name])
+
+
+def _put_values(value: np.ndarray[Any, Any], then: np.ndarray[Any, Any], dtype: Any, shape: tuple[int, ...]) -> None:
+    if value.dtype != dtype:
+        value.dtype = dtype  # type: ignore[misc]
+    if value.shape != shape:
+        value.shape = shape
+    np.copyto(value, then)
+
+
+def _contents(cell: Any) -> tuple[Any, ...]:
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        return ()
+
+
+def _put_function(function: Any, parts: tuple[Any, ...], cells: list[tuple[Any, ...]]) -> None:
+    function.__code__, function.__defaults__, function.__kwdefaults__ = parts
+    for cell, *content in cells:
+        if content:
+            cell.cell_contents = content[0]
+
+
+def _put_slot(value: Any, slot: Any, then: Any) -> None:
+    with suppress(AttributeError, TypeError):
+        slot.__set__(value, then)
+
+
+def _put_attributes(value: Any, held: dict[str, Any], then: dict[str, Any]) -> None:
+    now = object.__getattribute__(value, "__dict__")
+    if now is not held:
+        object.__setattr__(value, "__dict__", held)
+    if _identities(held) != _identities(then):
+        held.clear()
+        held.update(then)
+
+
+def _items(value: Any, base: type) -> Any:
+    if base is dict:
+        source = OrderedDict if isinstance(value, OrderedDict) else dict
+        return {k: dict.__getitem__(value, k) for k in source.keys(value)}
+    return [*base.__iter__(value)]  # type: ignore[attr-defined]
+
+
+def _identities(names: dict[Any, Any]) -> list[int]:
+    return [*map(id, names), *map(id, names.values())]
+
+
+def _put_items(value: Any, base: Any, then: Any) -> None:
+    now = _items(value, base)
+    if base is dict:
+        source: Any = OrderedDict if isinstance(value, OrderedDict) else dict
+        if _identities(now) != _identities(then):
+            source.clear(value)
+            for key in then:
+                source.__setitem__(value, key, then[key])
+    elif [*map(id, now)] != [*map(id, then)]:
+        if base is set:
+            set.clear(value)
+            set.update(value, then)
+        elif base is deque:
+            deque.clear(value)
+            deque.extend(value, then)
+        elif base is bytearray:
+            value[:] = bytes(then)
+        elif isinstance(value, array.array):
+            value[:] = array.array(value.typecode, then)
+        else:
+            list.__setitem__(value, slice(None), then)
