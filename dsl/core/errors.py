@@ -243,10 +243,10 @@ def package_of(traceback: TracebackType | None) -> str | None:
     return os.path.basename(_package(name)).removesuffix(".py") or None
 
 
-def met_user(traceback: TracebackType | None) -> bool:
-    """Whether an error has come to code of the user's, which may have caught it."""
+def left_package(traceback: TracebackType | None) -> bool:
+    """Whether an error has come to code of the user's or of a library's, which may have caught it."""
     while traceback is not None:
-        if is_user_file(traceback.tb_frame.f_code.co_filename):
+        if not traceback.tb_frame.f_code.co_filename.startswith((*_OURS, "<kernelgraph", "<__array_function__")):
             return True
         traceback = traceback.tb_next
     return False

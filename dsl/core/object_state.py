@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType, MappingProxyType, ModuleType
@@ -33,6 +34,7 @@ def is_user_class(kind: type) -> bool:
     return file is None or is_user_file(file)
 
 
+_LOCKS: tuple[Any, ...] = type(threading.Lock()), type(threading.RLock())
 _DICTS: tuple[dict[Any, Any], ...] = {}, OrderedDict()
 VIEWS = {type(getattr(empty, name)()): name for empty in _DICTS for name in ("keys", "values", "items")}
 
@@ -116,7 +118,7 @@ def state_of(value: Any, kept: list[Any] | None = None, seen: dict[int, int] | N
         own = kind, each(gc.get_referents(value))
     elif isinstance(value, ModuleType) and is_user_module(value):
         own = id(value), *(each((k, v)) for k, v in vars(value).items() if not k.startswith("__"))
-    elif isinstance(value, (ModuleType, CodeType)) or is_constant(kind):
+    elif isinstance(value, (ModuleType, CodeType, *_LOCKS)) or is_constant(kind):
         pass
     elif kind is CellType:
         own = each([value.cell_contents])

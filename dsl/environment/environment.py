@@ -282,8 +282,13 @@ class World:
         try:
             yield
         except BaseException as error:
-            if isinstance(error, Exception) and not isinstance(error, (KernelGraphError, GraphError)):
-                self._keep_properties()  # the error is the function's own
+            if (
+                isinstance(error, Exception)
+                and "read-only" not in str(error)
+                and not isinstance(error, (KernelGraphError, GraphError))
+            ):
+                self.trace.check_refusals()  # the error is the function's own
+                self.check()
             else:
                 for undo in self._undo:
                     undo()

@@ -76,7 +76,7 @@ def _module(found: UserModule) -> ModuleType:
 class Names(Mapping[str, Any]):
     """The names of a module, or `sys.modules`: each is guarded where it is read."""
 
-    def __init__(self, world: World, names: dict[str, Any], label: str) -> None:
+    def __init__(self, world: World, names: Mapping[str, Any], label: str) -> None:
         self._world, self._names, self._label = world, names, label
 
     def __getitem__(self, name: str) -> Any:
@@ -122,6 +122,12 @@ class Cached:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._function, name)
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
 
     def cache_clear(self) -> None:
         refused(f"the cache of {self._label}")
@@ -329,7 +335,7 @@ def _class_attribute(cls: Any, name: str) -> Any:
     if name == "__dict__":
         if original is None:
             return _VARS(cls)
-        return world.watch(dict(_VARS(original)), f"{original.__name__}.__dict__")
+        return Names(world, _VARS(original), f"{original.__name__}.__dict__")
     if owner is not None and world.is_outside(owner):
         return _member(world, owner, found, None, cls, name)
     if owner is None and original is not None and not hasattr(type, name):
@@ -342,7 +348,7 @@ def _of_metaclass(world: World, cls: type, original: type, meta: type, found: An
     held = world.read(_VARS(meta), name, f"{meta.__name__}.{name}")
     if isinstance(found, property):
         return world.lift(found.fget)(cls)
-    if isinstance(found, FunctionType):
+    if isinstance(found, (FunctionType, functools._lru_cache_wrapper)):
         return MethodType(held, cls)
     if isinstance(found, classmethod):
         return MethodType(world.lift(found.__func__), meta)

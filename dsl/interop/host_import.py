@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -14,14 +15,23 @@ from ..core.errors import ArgumentsError, DTypeError
 from .device_sharing import elsewhere, has_memory, name_of, place_of, reason_of
 
 ON_CPU = (1, 3, 11, 13)  # DLPack's kinds of memory that the CPU reads: its own, and pinned or managed by CUDA and ROCm
-_ARRAY = ("__dlpack__", "__array_interface__", "__array_struct__", "__array__", "__cuda_array_interface__")
+# what says that it is an array, and what that must be: an object may have an answer to every name
+_ARRAY: dict[str, Callable[[Any], bool]] = {
+    "__dlpack__": callable,
+    "__array__": callable,
+    "__array_interface__": lambda found: isinstance(found, dict),
+    "__cuda_array_interface__": lambda found: isinstance(found, dict),
+    "__array_struct__": lambda found: type(found).__name__ == "PyCapsule",
+}
 
 
 def is_foreign(value: Any) -> bool:
     """Whether it is an array of another library, or a buffer of numbers."""
     if isinstance(value, (type, ModuleType)):
         return False
-    return any(hasattr(value, name) for name in _ARRAY) or isinstance(value, (array.array, memoryview))
+    return any(applies(getattr(value, name, None)) for name, applies in _ARRAY.items()) or isinstance(
+        value, (array.array, memoryview)
+    )
 
 
 def foreign(value: Any) -> np.ndarray[Any, Any] | None:

@@ -13,7 +13,7 @@ from ...compiler.core.types import ArrayType
 from ...compiler.graph.builder import Builder
 from ...compiler.graph.graph import Value
 from ..core.context import context
-from ..core.errors import Refusal, met_user, refusal
+from ..core.errors import Refusal, left_package, refusal
 from ..core.host_scalars import HostCode
 from ..core.readable import native
 
@@ -129,9 +129,9 @@ class Trace:
         return self._needs[number]
 
     def check_refusals(self) -> None:
-        """Raises the first refusal that the user's code has caught: what it did then is not what it does in NumPy."""
+        """Raises the first refusal that the function has caught: what it did then is not what it does in NumPy."""
         for error in self.refusals:
-            if met_user(error.__traceback__):
+            if left_package(error.__traceback__):
                 raise error
 
     def need(self, leaves: Iterable[int]) -> NeedValue:
