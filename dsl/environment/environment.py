@@ -87,6 +87,8 @@ class World:
     def watch_state(self, value: Any, label: str) -> None:
         """Guards all that is in an object, where that can be seen."""
         inside: list[Any] = []
+        if (id(value), "state", "itself") in self.guards:
+            return
         try:
             guard = Guard(label, "itself", value, "state", value, frozen(value, inside))
         except Exception:
@@ -280,17 +282,16 @@ class World:
     def undoing(self) -> Iterator[None]:
         """Where the trace does not come to its end, what was changed past what refuses that is put back."""
         try:
-            yield
+            try:
+                yield
+            except Exception as error:
+                if not _is_refusal(error):  # the function's own
+                    self.trace.check_refusals()
+                    self.check()
+                raise
         except BaseException as error:
-            if (
-                isinstance(error, Exception)
-                and "read-only" not in str(error)
-                and not isinstance(error, (KernelGraphError, GraphError))
-            ):
-                self.trace.check_refusals()  # the error is the function's own
-                self.check()
-            else:
-                for undo in self._undo:
+            if _is_refusal(error):
+                for undo in reversed(self._undo):
                     undo()
             raise
 
@@ -320,6 +321,12 @@ class World:
         for label in changed:
             refused(label)
         self._keep_properties()
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether the trace ends here, but not by an error of the function's own."""
+    own = isinstance(error, Exception) and not isinstance(error, (KernelGraphError, GraphError))
+    return not own or "read-only" in str(error)
 
 
 def _shallow(function: Any, names: tuple[str, ...]) -> dict[str, Any]:

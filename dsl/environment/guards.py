@@ -144,7 +144,7 @@ def _array(value: np.ndarray[Any, Any]) -> Same:
     try:
         dtype_of(native(dtype))
     except TypeError:
-        if dtype == object:
+        if dtype.hasobject and dtype.names is None:
             items = value.ravel().tolist()
             same = _contents(list, list, None, items, (id(value),))
             return lambda now: now is value and now.shape == shape and same(now.ravel().tolist())

@@ -29,9 +29,9 @@ def is_foreign(value: Any) -> bool:
     """Whether it is an array of another library, or a buffer of numbers."""
     if isinstance(value, (type, ModuleType)):
         return False
-    return any(applies(getattr(value, name, None)) for name, applies in _ARRAY.items()) or isinstance(
-        value, (array.array, memoryview)
-    )
+    if isinstance(value, (array.array, memoryview)):
+        return True
+    return any(applies(getattr(value, name, None)) for name, applies in _ARRAY.items())
 
 
 def foreign(value: Any) -> np.ndarray[Any, Any] | None:
