@@ -262,6 +262,8 @@ def plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
         return "array", value.dtype.str, value.shape, repr(value.tolist())
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return type(value).__name__, repr(value)
+    if isinstance(value, np.ufunc):  # which both modules share
+        return "ufunc", value.__name__
     if id(value) in seen:
         return "again", len(seen) - seen.index(id(value))
     own = type(value).__name__
