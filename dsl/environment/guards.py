@@ -23,12 +23,14 @@ class Guard:
     """One thing that was read, or found missing. how: a key of `READS` or `TESTS`.
     Arrays and other objects must be the same object, plain data and containers of it equal."""
 
-    __slots__ = ("holder", "how", "key", "name", "same", "strict", "value")
+    __slots__ = ("holder", "how", "key", "layout", "name", "same", "strict", "value")
 
     def __init__(self, name: str, how: str, holder: Any, key: str, value: Any, same: Same | None = None) -> None:
         """name: what `why()` calls it. same: by default `sameness(value)`."""
         self.name, self.how, self.holder, self.key, self.value = name, how, holder, key, value
         self.same = same or (sameness(value) if how in READS else None)
+        plain = same is None and how in READS and type(value) is np.ndarray and _is_of_numbers(value.dtype)
+        self.layout = (value.shape, value.strides, value.dtype) if plain else None
         self.strict = self.same is not None and type(value) not in PLAIN  # may have changed and be the same object
 
     def holds(self) -> bool:
@@ -102,6 +104,12 @@ def _written(rows: Sequence[Guard]) -> Callable[[], bool]:
             continue
         read = READS[row.how](f"h{i}", row.key)
         same = f"{read} is v{i}"
+        if row.layout is not None:  # spelled out: a call takes as long as all of it
+            scope.update({f"{n}{i}": x for n, x in zip(("shape", "strides", "dtype"), row.layout, strict=True)})
+            checks.append(
+                f"(a := {read}) is v{i} and a.strides == strides{i} and a.shape == shape{i} and a.dtype is dtype{i}"
+            )
+            continue
         checks.append(same if row.same is None else f"s{i}({read})" if row.strict else f"({same} or s{i}({read}))")
     lines = ["def hold():", "    try:", f"        return {' and '.join(checks) or 'True'}"]
     lines += ["    except Exception:", "        return False"]
@@ -138,12 +146,18 @@ def _equal(now: Any, then: Any) -> bool:
     return now is then or (type(now) is type(then) and repr(now) == repr(then))
 
 
-def _array(value: np.ndarray[Any, Any]) -> Same:
-    """An array is read at each call, and must be as it lies; one that is not (text, dates) keeps its contents."""
-    shape, strides, dtype = value.shape, value.strides, value.dtype
+def _is_of_numbers(dtype: np.dtype[Any]) -> bool:
     try:
         dtype_of(native(dtype))
     except TypeError:
+        return False
+    return True
+
+
+def _array(value: np.ndarray[Any, Any]) -> Same:
+    """An array is read at each call, and must be as it lies; one that is not (text, dates) keeps its contents."""
+    shape, strides, dtype = value.shape, value.strides, value.dtype
+    if not _is_of_numbers(dtype):
         if dtype.hasobject and dtype.names is None:
             items = value.ravel().tolist()
             same = _contents(list, list, None, items, (id(value),))
