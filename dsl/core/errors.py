@@ -243,6 +243,12 @@ def package_of(traceback: TracebackType | None) -> str | None:
     return os.path.basename(_package(name)).removesuffix(".py") or None
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether the trace ends here, but not by an error of the function's own."""
+    own = isinstance(error, Exception) and not isinstance(error, (KernelGraphError, GraphError))
+    return not own or "read-only" in str(error)
+
+
 def left_package(traceback: TracebackType | None) -> bool:
     """Whether an error has come to code of the user's or of a library's, which may have caught it."""
     while traceback is not None:

@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from types import CellType, FunctionType, MemberDescriptorType
 from typing import Any
 
-from ...compiler.graph.graph import GraphError
-from ...runtime.core.errors import KernelGraphError
-from ..core.errors import TraceError, is_user_file, line_of_name
+from ..core.errors import TraceError, is_refusal, is_user_file, line_of_name
 from ..core.object_state import PLAIN, base_of, contents, is_user_class
 from ..core.pytree import Make, container
 from ..core.undo import Undo, undo_of
@@ -285,12 +283,12 @@ class World:
             try:
                 yield
             except Exception as error:
-                if not _is_refusal(error):  # the function's own
+                if not is_refusal(error):  # the function's own
                     self.trace.check_refusals()
                     self.check()
                 raise
         except BaseException as error:
-            if _is_refusal(error):
+            if is_refusal(error):
                 for undo in reversed(self._undo):
                     undo()
             raise
@@ -321,12 +319,6 @@ class World:
         for label in changed:
             refused(label)
         self._keep_properties()
-
-
-def _is_refusal(error: BaseException) -> bool:
-    """Whether the trace ends here, but not by an error of the function's own."""
-    own = isinstance(error, Exception) and not isinstance(error, (KernelGraphError, GraphError))
-    return not own or "read-only" in str(error)
 
 
 def _shallow(function: Any, names: tuple[str, ...]) -> dict[str, Any]:
