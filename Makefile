@@ -48,7 +48,7 @@ cupy-fuse: $(VENV)/dev.stamp  ## CuPy's own tests of cupy.fuse, with kernel_grap
 	$(BIN)/python -m tests.cupy_fuse "$(CUPY)" -n $(WORKERS) $(ARGS)
 
 golden: $(VENV)/dev.stamp  ## write golden files and printed text in the pages anew: read the diff
-	$(PYTEST) tests/golden tests/end_to_end/test_readme.py --update-golden $(ARGS)
+	$(PYTEST) tests/golden tests/end_to_end/test_readme.py tests/test_architecture.py --update-golden $(ARGS)
 
 soak: $(VENV)/dev.stamp  ## 100,000 calls of mixed programs from 8 threads: wrong results, memory
 	$(BIN)/python -m tests.soak $(ARGS)
