@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,12 +20,33 @@ from .views import cast
 
 def gathered(x: Any, dtype: Any = None) -> Tracer:
     """A traced array of a nested list of anything, as np.array makes it; a traced array itself. Raises ShapeError."""
+    parts = _parts(x, dtype)
+    return parts if isinstance(parts, Tracer) else _joined(parts, reduce(np.promote_types, _dtypes(parts)))
+
+
+def _joined(parts: Any, dtype: np.dtype[Any]) -> Tracer:
+    if isinstance(parts, Tracer):
+        return parts
+    rows = [_joined(p, dtype) for p in parts]
+    if len({r.shape for r in rows}) > 1:
+        shapes = ", ".join(str(r.shape) for r in rows)
+        raise ShapeError(f"a list of values of shapes {shapes} is no array; give them one shape, or pad them")
+    return stack(rows, dtype=dtype)
+
+
+def _dtypes(parts: Any) -> Iterator[np.dtype[Any]]:
+    """Those of all elements in order: NumPy promotes the first two, then what they give and the third."""
+    if isinstance(parts, Tracer):
+        yield parts.dtype
+    else:
+        for part in parts:
+            yield from _dtypes(part)
+
+
+def _parts(x: Any, dtype: Any) -> Any:
+    """A nested list with traced arrays in place of what is no list, or is not traced."""
     if isinstance(x, (list, tuple)) and is_traced(x):
-        parts = [gathered(i, dtype) for i in x]
-        if len({p.shape for p in parts}) > 1:
-            shapes = ", ".join(str(p.shape) for p in parts)
-            raise ShapeError(f"a list of values of shapes {shapes} is no array; give them one shape, or pad them")
-        return stack(parts)
+        return [_parts(i, dtype) for i in x]
     if isinstance(x, Tracer) or type(x) is TracedNumber or type(x) in SPECIAL:
         if dtype is not None and type(x) is TracedNumber:
             return fresh_array(as_element(x._trace, x, checked_dtype(dtype)))
@@ -34,7 +57,7 @@ def gathered(x: Any, dtype: Any = None) -> Tracer:
             return array_of(x)  # in a kernel's text, not in memory
         return array_of(converted(x, checked_dtype(dtype))[()])
     if type(x) is not np.ndarray and type(found := _as_array(x)) is Tracer:
-        return gathered(found, dtype)
+        return _parts(found, dtype)
     array = np.asarray(x) if dtype is None else converted(x, checked_dtype(dtype))
     checked_dtype(array.dtype)
     trace = trace_of()

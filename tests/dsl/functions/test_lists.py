@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
@@ -86,6 +86,8 @@ numbers = st.one_of(scalars, st.sampled_from([1, 1.0, True, 2j, 300, -1, 2**63, 
 
 
 @settings(max_examples=200, deadline=None)
+@example(np.int8(1), [np.uint16(1), np.float32(1)], False)
+@example(np.float32(1), [np.int8(1), np.uint16(1)], True)
 @given(scalars, st.lists(numbers, min_size=1, max_size=3), st.booleans())
 def test_dtypes_are_those_of_np_array(x: Any, others: list[Any], nested: bool) -> None:
     def joined(x: Any) -> Any:
