@@ -156,12 +156,6 @@ class ArrayType:
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
 
-    def with_dtype(self, dtype: Any) -> ArrayType:
-        return ArrayType(self.shape, dtype)
-
-    def with_shape(self, *shape: int) -> ArrayType:
-        return ArrayType(shape, self.dtype)
-
     def __str__(self) -> str:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
 

@@ -290,7 +290,7 @@ class FakeExecutable(Executable):
         self.plan = plan
         self.way = way
         self._roots = borders(plan).roots
-        self._touched = [{region.buffer for region in (*task.reads, *task.writes)} for task in plan.tasks]
+        self._buffers_of_task = [{region.buffer for region in (*task.reads, *task.writes)} for task in plan.tasks]
 
     def run(
         self,
@@ -305,9 +305,9 @@ class FakeExecutable(Executable):
             match step:
                 case Launch(stream, number):
                     for buffer, event in after:
-                        if buffer in self._touched[number] or (buffer == ENTRY and place in self._roots):
+                        if buffer in self._buffers_of_task[number] or (buffer == ENTRY and place in self._roots):
                             device.log.append(("after", stream, getattr(event, "number", None)))
-                    if poison and poison.stops(number):
+                    if poison and poison.is_poisoned(number):
                         continue
                     task = plan.tasks[number]
                     addresses = [m if o is None else arena + o for m, o in zip(memories, plan.offsets, strict=True)]

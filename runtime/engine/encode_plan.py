@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from ..core.frozen import dataclass
-from ..interpret.error_propagation import looks
+from ..interpret.error_propagation import error_sources
 from ..program.plan import Launch, Plan, Record, Wait
 from ..program.program import Constant, Int, Pointer, Task, bodies_of
 from .engine import words
@@ -73,22 +73,22 @@ def lay_out(
     slots = _slots(plan)
     places = _places(plan, 8 * len(slots.template), timed)
 
-    keep_looks, task_looks, event_looks = _looks(plan, places.poison)
+    keep_sources, task_sources, event_sources = _encode_error_sources(plan, places.poison)
 
     def launch(task: int, arguments: int) -> list[int]:
         size, chunks = split(plan.tasks[task], cores)
         first = arguments + slots.first[task]
         units, long = plan.tasks[task].units, _is_long(plan.tasks[task])
-        return _step(e.LAUNCH, functions[task], first, units, size, chunks, task_looks[task], long)
+        return _step(e.LAUNCH, functions[task], first, units, size, chunks, task_sources[task], long)
 
     def step_of(step: Launch | Record | Wait) -> list[int]:
         if isinstance(step, Wait):
             return _step(e.WAIT, places.events[step.event])
         if isinstance(step, Record):
-            return _step(e.RECORD, places.events[step.event], event_looks.get(step.event, 0))
+            return _step(e.RECORD, places.events[step.event], event_sources.get(step.event, 0))
         if functions[step.task]:
             return launch(step.task, places.arguments)
-        return _step(e.PYTHON, step.task, 0, 0, 0, 0, task_looks[step.task])
+        return _step(e.PYTHON, step.task, 0, 0, 0, 0, task_sources[step.task])
 
     steps, first_step, last_step = _steps(plan, places, step_of)
     launches = [w for s in plan.steps if isinstance(s, Launch) for w in launch(s.task, 0)]
@@ -116,7 +116,7 @@ def lay_out(
         8 * len(slots.template),
         places.poison,
         places.stamps,
-        (keep_steps, keep_looks, *keep_plan, *keep_needs, *keep),
+        (keep_steps, keep_sources, *keep_plan, *keep_needs, *keep),
     )
 
 
@@ -255,10 +255,10 @@ def _gates(plan: Plan) -> dict[int, list[int]]:
     return found
 
 
-def _looks(plan: Plan, poison: Sequence[int]) -> tuple[Any, list[int], dict[int, int]]:
-    """What owns the lists of `error_propagation.looks`; the address of each task's, after its own place; that of each
+def _encode_error_sources(plan: Plan, poison: Sequence[int]) -> tuple[Any, list[int], dict[int, int]]:
+    """What owns the lists of `error_sources`; the address of each task's, after its own place; that of each
     completion event's, for all its outputs."""
-    found, first = looks(plan), len(plan.program.buffers)
+    found, first = error_sources(plan), len(plan.program.buffers)
     words: list[int] = []
     tasks: list[int] = []
     events: dict[int, int] = {}

@@ -42,13 +42,9 @@ from .words.records import (
     BEGUN,
     CHAOS,
     ENGINE_BYTES,
-    FREE,
     HOST,
-    LIVE,
     PARKED,
-    READY,
     SIGNALS,
-    SLOT_COUNT,
 )
 
 HAPPENED, PYTHON_STEP, BROKEN_OFF = 1, 2, 3  # what a native wait may answer; 0: the time is over
@@ -154,13 +150,6 @@ class Engine:
     @property
     def parked(self) -> int:
         return self._words[PARKED // 8]
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether there is nothing to do, all slots are free, and all workers sleep."""
-        w = self._words
-        busy = w[LIVE // 8] or w[READY // 8] or w[HOST // 8] or w[FREE // 8] != (1 << SLOT_COUNT) - 1
-        return not busy and self.parked == self.workers
 
     @property
     def begun(self) -> tuple[int, int]:

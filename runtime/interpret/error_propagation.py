@@ -1,8 +1,8 @@
-"""What fails in a call of a plan in; the tasks that are not run for it, and the outputs that are bad, out.
+"""Errors follow data through a plan: a failed task poisons the tasks and outputs that depend on it.
 
-Poison follows data: a task is bad if it fails, reads or writes over what a bad task should have written, or touches a
-bad argument; it is not run then. Tasks that share no more than a stream with one that failed go on. What is bad is
-noted at places: one for each buffer (as an argument), then one for each task.
+A task is poisoned if it fails, reads or writes over what a poisoned task should have written, or touches a poisoned
+argument; it is not run then. Tasks that share no more than a stream with one that failed go on. Errors are kept by
+index: one for each buffer (as an argument), then one for each task.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from ..program.program import dependences
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
-    """The places at which each task, and each output, finds what makes it bad."""
+class ErrorSources:
+    """The indices of the errors that poison each task, and each output."""
 
     tasks: tuple[tuple[int, ...], ...]
     outputs: tuple[tuple[int, ...], ...]
 
 
-def looks(plan: Plan) -> Looks:
-    """A task that leads to no output makes all of them bad, so that no failure goes unseen."""
+def error_sources(plan: Plan) -> ErrorSources:
+    """Which errors poison which tasks and outputs of a plan.
+
+    A task that leads to no output poisons all outputs, so that no failure goes unseen."""
     program = plan.program
     first, before = len(program.buffers), dependences(program, anti=False)
     writers = {o: [t for t, task in enumerate(program.tasks) if o in {w.buffer for w in task.writes}]
@@ -40,7 +42,7 @@ def looks(plan: Plan) -> Looks:
         (*dict.fromkeys(r.buffer for r in (*task.reads, *task.writes)), *(first + t for t in sorted(before[number])))
         for number, task in enumerate(program.tasks)
     )
-    return Looks(tasks, tuple((o, *(first + t for t in (*writers[o], *astray))) for o in program.outputs))
+    return ErrorSources(tasks, tuple((o, *(first + t for t in (*writers[o], *astray))) for o in program.outputs))
 
 
 def poisoned(plan: Plan, after: Iterable[tuple[int, Any]]) -> dict[int, BaseException]:
@@ -54,40 +56,40 @@ def poisoned(plan: Plan, after: Iterable[tuple[int, Any]]) -> dict[int, BaseExce
 
 
 class Poison:
-    """True if anything is bad so far. bad: the errors of bad arguments, by buffer."""
+    """The errors of one call so far; true if there are any. bad: the errors of poisoned arguments, by buffer."""
 
     def __init__(self, plan: Plan, bad: Mapping[int, BaseException] | None = None) -> None:
         self._plan = plan
-        self._looks: Looks | None = None  # of use only once something has failed
-        self._bad = dict(bad or {})  # by place
+        self._sources: ErrorSources | None = None  # of use only once something has failed
+        self._errors = dict(bad or {})  # by index
 
     def __bool__(self) -> bool:
-        return bool(self._bad)
+        return bool(self._errors)
 
     def fail(self, task: int, error: BaseException) -> None:
         """A task has failed, or cannot be run. On a device that is lost nothing goes on."""
         program = self._plan.program
         first = len(program.buffers)
         everything = range(first + len(program.tasks))
-        self._bad |= dict.fromkeys(everything if isinstance(error, DeviceLost) else (first + task,), error)
+        self._errors |= dict.fromkeys(everything if isinstance(error, DeviceLost) else (first + task,), error)
 
-    def stops(self, task: int) -> bool:
-        """Whether a task is not to be run."""
-        error = self._at(self._found().tasks[task])
+    def is_poisoned(self, task: int) -> bool:
+        """Whether a task depends on an error, and is not to be run."""
+        error = self._at(self._error_sources().tasks[task])
         if error is not None:
             self.fail(task, error)
         return error is not None
 
     def outputs(self) -> tuple[BaseException | None, ...]:
         """The error of each output of the program, or None."""
-        if not self._bad:
+        if not self._errors:
             return (None,) * len(self._plan.program.outputs)
-        return tuple(map(self._at, self._found().outputs))
+        return tuple(map(self._at, self._error_sources().outputs))
 
-    def _at(self, places: Iterable[int]) -> BaseException | None:
-        return next((self._bad[place] for place in places if place in self._bad), None)
+    def _at(self, indices: Iterable[int]) -> BaseException | None:
+        return next((self._errors[i] for i in indices if i in self._errors), None)
 
-    def _found(self) -> Looks:
-        if self._looks is None:
-            self._looks = looks(self._plan)
-        return self._looks
+    def _error_sources(self) -> ErrorSources:
+        if self._sources is None:
+            self._sources = error_sources(self._plan)
+        return self._sources

@@ -133,7 +133,7 @@ def run_serially(
     """
     poison = Poison(plan, poisoned)
     for step in plan.steps:
-        if not isinstance(step, Launch) or (poison and poison.stops(step.task)):
+        if not isinstance(step, Launch) or (poison and poison.is_poisoned(step.task)):
             continue
         try:
             calls[step.task](addresses, scalars)

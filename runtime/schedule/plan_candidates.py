@@ -12,7 +12,7 @@ from ..program.plan import Plan
 from ..program.program import Program
 from .batching import batched, packed
 from .cost_model import Machine
-from .schedule import contenders, schedule
+from .schedule import alternative_plans, schedule
 
 CANDIDATES = 4  # at most
 
@@ -67,7 +67,7 @@ def worth_measuring(program: Program, plan: Plan, machine: Machine) -> bool:
     return len(program.tasks) > 1 and plan.report is not None and predicted(plan) >= machine.tiny
 
 
-def contest(
+def choose_candidates(
     program: Program,
     streams: str | int,
     memory: str,
@@ -84,7 +84,7 @@ def contest(
     must: list[Candidate] = []
     assignments = [name.split(",")[0] for name in keep]
     for number, each in enumerate(_programs(program, machine)):
-        plans = contenders(each, streams, memory, machine=machine, most=CANDIDATES, keep=assignments)
+        plans = alternative_plans(each, streams, memory, machine=machine, most=CANDIDATES, keep=assignments)
         every += [Candidate(plan, way, number > 0) for way in ways for plan in plans]
         must += [Candidate(plans[0], ways[0], number > 0)]
         must += [Candidate(plan, ways[0]) for plan in plans[1:] if number == 0 and plan.streams == 1]

@@ -56,7 +56,7 @@ def schedule(
     return _plan(program, work, found, next(placed), memory, join_points)
 
 
-def contenders(
+def alternative_plans(
     program: Program,
     streams: str | int = "auto",
     memory: str = "balanced",

@@ -14,7 +14,7 @@ from ..program.plan import Plan
 from ..program.plan_boundary import borders
 from ..program.program import Program
 from ..schedule.cost_model import Machine
-from ..schedule.plan_candidates import Candidate, contest, worth_measuring
+from ..schedule.plan_candidates import Candidate, choose_candidates, worth_measuring
 from ..verify.plan import check
 from .tuner import Tuner, bucket, keep, program_key, recall
 
@@ -165,7 +165,7 @@ def open_trial(
     if known is not None and known.exact and known.winner == chosen.name:
         return Trial([chosen], 0, device, f"measured before: {_times(known.times)}")
     kept = () if known is None else (known.winner,)
-    candidates = contest(program, streams, memory, machine, ways, kept)
+    candidates = choose_candidates(program, streams, memory, machine, ways, kept)
     names = [c.name for c in candidates]
     if len(names) < 2:
         return None

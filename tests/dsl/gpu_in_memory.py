@@ -64,7 +64,7 @@ class SharedDriver(FakeDriver):
     def captures(self, stream: int) -> tuple[int, int]:
         return 0, self.making if stream in self.capturing else 0
 
-    def capture_mode(self, mode: int) -> int:
+    def exchange_capture_mode(self, mode: int) -> int:
         before, self.mode = self.mode, mode
         return before
 
@@ -72,7 +72,7 @@ class SharedDriver(FakeDriver):
         self.making = 77_000 + len(self.log)
         return super().begin_capture(stream, mode)
 
-    def tell_when_gone(self, graph: int, argument: int, function: int) -> int:
+    def on_graph_destroyed(self, graph: int, argument: int, function: int) -> int:
         self.gone.append((argument, function))
         return 0
 

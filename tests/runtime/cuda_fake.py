@@ -196,10 +196,10 @@ class FakeDriver:
 
     # graphs
 
-    def tell_when_gone(self, graph: int, argument: int, function: int) -> int:
+    def on_graph_destroyed(self, graph: int, argument: int, function: int) -> int:
         return SUCCESS
 
-    def capture_mode(self, mode: int) -> int:
+    def exchange_capture_mode(self, mode: int) -> int:
         return mode
 
     def begin_capture(self, stream: int, mode: int) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from kernelgraph.runtime.core.host_pool import as_numpy
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.engine import engine as native
+from kernelgraph.runtime.engine.words import records as e
 from kernelgraph.runtime.program.program import Buffer, Int, Pointer, Task
 from tests.runtime.cpu_plans import (
     BLOCKED,
@@ -24,10 +25,17 @@ from tests.runtime.cpu_plans import (
 )
 
 
+def at_rest(engine):
+    """Whether there is nothing to do, all slots are free, and all workers sleep."""
+    w = engine._words
+    busy = w[e.LIVE // 8] or w[e.READY // 8] or w[e.HOST // 8] or w[e.FREE // 8] != (1 << e.SLOT_COUNT) - 1
+    return not busy and engine.parked == engine.workers
+
+
 def check_rest():
     engine = native.engine()
     limit = time.monotonic() + 60
-    while engine is not None and not engine.at_rest:
+    while engine is not None and not at_rest(engine):
         assert time.monotonic() < limit, "the engine does not come to rest"
         time.sleep(0.001)
 

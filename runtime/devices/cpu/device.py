@@ -84,12 +84,12 @@ class CPUExecutable(Executable):
         self._completion: list[tuple[int, int]] = []
         self._pack = self._convert = _packers(0, ())[1]
         self.run: Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events]  # type: ignore[assignment]
-        self.run = self._any_way
+        self.run = self._dispatch
         self._runs_inline = native() is not None and self.cost < INLINE_US and not self.needs_python
         if native() is not None:
             self._attach()
         if self._runs_inline:
-            self.run = self._inline()
+            self.run = self._inline_runner()
 
     def _control(self, task: Task, call: Call) -> Call:
         """What does a task, loops and branches natively."""
@@ -121,12 +121,12 @@ class CPUExecutable(Executable):
         places = [layout.events[e] for e in self.plan.completion]
         return [(place, layout.needs.get(place, 0)) for place in places]
 
-    def _inline(self) -> Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events]:
+    def _inline_runner(self) -> Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events]:
         """`run` for a small plan of kernels, with all that can be looked up bound beforehand."""
         layout, functions = self._layout, native()
         assert layout is not None and functions is not None
         self._bound = (layout, self._engine)  # a fork brings others, and `run` goes on with these
-        call, place, pack, any_way = functions.inline, layout.plan, self._pack, self._any_way
+        call, place, pack, dispatch = functions.inline, layout.plan, self._pack, self._dispatch
         done = (DONE,) * len(self.plan.completion)
         order = layout.order
         everything = order == tuple(range(len(self.plan.program.buffers)))
@@ -138,7 +138,7 @@ class CPUExecutable(Executable):
             memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
         ) -> Events:
             if after or settings.engine != "async":
-                return any_way(memories, arena, scalars, after)
+                return dispatch(memories, arena, scalars, after)
             try:
                 if uses_arena:
                     call(place, pack(*pick(memories), arena, *scalars))
@@ -147,12 +147,12 @@ class CPUExecutable(Executable):
                 else:
                     call(place, pack(*pick(memories), *scalars))
             except (error, OverflowError, TypeError):
-                return any_way(memories, arena, scalars, after)
+                return dispatch(memories, arena, scalars, after)
             return done
 
         return run
 
-    def _any_way(
+    def _dispatch(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
     ) -> Events:
         """Choose between the engine, the caller's thread, and one step at a time."""
@@ -161,15 +161,15 @@ class CPUExecutable(Executable):
             with recorder.host("launch", self.plan.program.name):
                 return self._profiled(recorder, memories, arena, scalars, after)
         if native() is None or mode == "sync":
-            return self._serially(memories, arena, scalars, after)
+            return self._run_serially(memories, arena, scalars, after)
         self._attach()
         assert self._engine is not None and self._layout is not None
         if not self.plan.steps or not self._engine.start():
-            return self._serially(memories, arena, scalars, after)
+            return self._run_serially(memories, arena, scalars, after)
         small = self.cost < INLINE_US or (self.cost < PARKED_US and not self._engine.awake)
         if small and mode == "async" and all(event.query() for _, event in after):
             if self.needs_python or any(event is not DONE for _, event in after):
-                return self._serially(memories, arena, scalars, after)
+                return self._run_serially(memories, arena, scalars, after)
             self._engine.native.inline(self._layout.plan, self._table(memories, arena, scalars))
             return (DONE,) * len(self.plan.completion)
         return self._submit(memories, arena, scalars, after, mode == "chaos")
@@ -194,10 +194,10 @@ class CPUExecutable(Executable):
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]], chaos: bool
     ) -> Events:
         assert self._layout is not None
-        run = self._started(self._layout, self._free, memories, arena, scalars, after, chaos)
+        run = self._new_run(self._layout, self._free, memories, arena, scalars, after, chaos)
         return tuple(RunEvent(run, place, needs) for place, needs in self._completion)
 
-    def _started(
+    def _new_run(
         self,
         layout: Layout,
         free: list[Record],
@@ -234,16 +234,16 @@ class CPUExecutable(Executable):
         if native() is not None:
             self._attach()
         if small or not self.plan.steps or self._engine is None or not self._engine.start():
-            return self._serially(memories, arena, scalars, after, timed_calls(recorder, self.plan, self._calls))
+            return self._run_serially(memories, arena, scalars, after, timed_calls(recorder, self.plan, self._calls))
         if self._timed is None:
             layout = lay_out_nested(self.plan, self._address, self._engine, timed=True)
             self._timed = layout, [], self._ends(layout)
         layout, free, ends = self._timed
-        run = self._started(layout, free, memories, arena, scalars, after, False)
+        run = self._new_run(layout, free, memories, arena, scalars, after, False)
         recorder.later(partial(spans_of, recorder, self.plan, layout, run))
         return tuple(RunEvent(run, place, needs) for place, needs in ends)
 
-    def _serially(
+    def _run_serially(
         self,
         memories: Sequence[Any],
         arena: Any,

@@ -59,7 +59,8 @@ class CUDADevice(Device):
         self.context = context or Context(index)
         self.properties: GpuProperties = self.context.properties
         self.events = EventPool(self.context, self.failure)
-        self.recent: deque[tuple[CudaEvent, tuple[str, ...]]] = deque(maxlen=RECENT)  # calls: their ends, their steps
+        # of each of the last calls the event at its end, and the labels of its steps
+        self.recent_launches: deque[tuple[CudaEvent, tuple[str, ...]]] = deque(maxlen=RECENT)
         self.pool = DevicePool(self._memory, self.context.release, self.context.synchronize)
         self.allocate = self.pool.allocate  # type: ignore[method-assign]
         self.statistics = self.pool.statistics  # type: ignore[method-assign]
@@ -345,7 +346,7 @@ class CUDADevice(Device):
 
     def _lose(self, why: str) -> DeviceLost:
         if self.lost is None:
-            steps = [step for end, steps in self.recent if not end.is_known for step in steps]
+            steps = [step for end, steps in self.recent_launches if not end.is_known for step in steps]
             more = f" and {len(steps) - SHOWN} more" if len(steps) > SHOWN else ""
             self.lost = DeviceLost(
                 f"GPU {self.index} ({self.properties.name}) is lost to this process: {why}. Its arrays cannot be read; "
@@ -358,11 +359,11 @@ class CUDADevice(Device):
 @contextmanager
 def _relaxed(context: Any) -> Iterator[None]:
     context.enter()
-    before = context.driver.capture_mode(CAPTURE_RELAXED)
+    before = context.driver.exchange_capture_mode(CAPTURE_RELAXED)
     try:
         yield
     finally:
-        context.driver.capture_mode(before)
+        context.driver.exchange_capture_mode(before)
 
 
 _devices: weakref.WeakSet[CUDADevice] = weakref.WeakSet()

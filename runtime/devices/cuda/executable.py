@@ -59,18 +59,19 @@ class CUDAExecutable(Executable):
             for i, s in enumerate(plan.steps)
         ]
         self._tasks = [s.task if isinstance(s, Launch) else -1 for s in plan.steps]
-        self._touched: dict[int, list[int]] = {}  # buffer -> steps that touch it, the first of each stream
+        self._first_users: dict[int, list[int]] = {}  # buffer -> steps that touch it, the first of each stream
         for i, step in enumerate(plan.steps):
             if isinstance(step, Launch):
                 task = plan.tasks[step.task]
                 for buffer in {r.buffer for r in (*task.reads, *task.writes)}:
-                    found = self._touched.setdefault(buffer, [])
+                    found = self._first_users.setdefault(buffer, [])
                     if all(plan.steps[j].stream != step.stream for j in found):
                         found.append(i)
         self._high = tuple(s in plan.high_priority for s in range(plan.streams))
         self._replay = device.replay_of(self, way)
         tasks = [plan.tasks[s.task] for s in plan.steps if isinstance(s, Launch)]
-        self._told = tuple(f"{t.name} of {plan.program.name}" + (f", {t.line}" if t.line else "") for t in tasks)
+        name = plan.program.name
+        self._launch_labels = tuple(f"{t.name} of {name}" + (f", {t.line}" if t.line else "") for t in tasks)
         self._roots = borders(plan).roots
 
     def _runner(self, task: Any) -> Runner:
@@ -103,17 +104,17 @@ class CUDAExecutable(Executable):
             if (recorder := profile.active) is not None:
                 with recorder.host("launch", self.plan.program.name):
                     walked = self._walk(self.addresses(memories, arena), scalars, after, marks=device.marks)
-                return self._noticed(walked)
+                return self._remember_launch(walked)
             if self._replay is not None and settings.engine == "async":
                 replayed = self._replay.run(memories, scalars, after)
                 if replayed is not None:
-                    return self._noticed(tuple(replayed))
-            return self._noticed(self._walk(self.addresses(memories, arena), scalars, after))
+                    return self._remember_launch(tuple(replayed))
+            return self._remember_launch(self._walk(self.addresses(memories, arena), scalars, after))
 
-    def _noticed(self, events: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _remember_launch(self, events: tuple[Any, ...]) -> tuple[Any, ...]:
         """The device can name these steps, should it be lost before they end."""
         if events:
-            self._device.recent.append((events[-1], self._told))
+            self._device.recent_launches.append((events[-1], self._launch_labels))
         return events
 
     def _captured(
@@ -140,7 +141,7 @@ class CUDAExecutable(Executable):
             return None
         if not step.buffers <= set(order):
             return None
-        return direct(self._device, step, order, plan.tasks[0].cost, self._lock, self._told)
+        return direct(self._device, step, order, plan.tasks[0].cost, self._lock, self._launch_labels)
 
     def run_timed(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
@@ -158,7 +159,7 @@ class CUDAExecutable(Executable):
 
     def _following(self, after: Sequence[tuple[int, Any]], event: Any) -> Sequence[tuple[int, Any]]:
         """Everything also waits for an event."""
-        return after if event is None else [*after, *((buffer, event) for buffer in self._touched)]
+        return after if event is None else [*after, *((buffer, event) for buffer in self._first_users)]
 
     def _walk(
         self,
@@ -168,8 +169,7 @@ class CUDAExecutable(Executable):
         capturing: list[int] | None = None,
         marks: Marks | None = None,
     ) -> tuple[Any, ...]:
-        """Issue every step that nothing bad stops: see `error_propagation`. A stream that cannot wait for another
-        stops."""
+        """Issue every step that is not poisoned (`error_propagation`). A stream that cannot wait for another stops."""
         device, plan = self._device, self.plan
         driver, record = device.context.driver, device.events.record
         poison = Poison(plan, poisoned(plan, after) if after else None)
@@ -192,17 +192,17 @@ class CUDAExecutable(Executable):
                 if stopped and s in stopped:
                     poison.fail(self._tasks[number], stopped[s])
                     continue
-                if poison and poison.stops(self._tasks[number]):
+                if poison and poison.is_poisoned(self._tasks[number]):
                     continue
                 try:
                     code, doing = what(addresses, scalars, stream), "launching"
                     if checked and code == SUCCESS:
                         code, doing = self._check(driver, stream), "running"
                 except Exception as raised:  # of a library
-                    poison.fail(self._tasks[number], self._noted(raised, number))
+                    poison.fail(self._tasks[number], self._with_location(raised, number))
                     continue
                 if code != SUCCESS:
-                    poison.fail(self._tasks[number], self._noted(device.failure(code, doing), number))
+                    poison.fail(self._tasks[number], self._with_location(device.failure(code, doing), number))
             elif kind == RECORD:
                 event = events[what] = record(stream)
                 if stopped and s in stopped:
@@ -221,7 +221,7 @@ class CUDAExecutable(Executable):
         for buffer, event in after:
             if getattr(event, "error", None) is not None:
                 continue
-            for step in self._roots if buffer == ENTRY else self._touched.get(buffer, ()):
+            for step in self._roots if buffer == ENTRY else self._first_users.get(buffer, ()):
                 waiting = found.setdefault(step, [])
                 if event not in waiting:
                     waiting.append(event)
@@ -245,7 +245,7 @@ class CUDAExecutable(Executable):
             return SUCCESS
         return int(driver.synchronize_stream(stream))
 
-    def _noted(self, error: BaseException, number: int) -> BaseException:
+    def _with_location(self, error: BaseException, number: int) -> BaseException:
         """The error with the step and the user's line."""
         step = self.plan.steps[number]
         assert isinstance(step, Launch)

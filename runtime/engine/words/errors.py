@@ -1,4 +1,4 @@
-"""What becomes of a run, as functions on words: it begins, ends, and some of its values go bad.
+"""The beginning, the end and the errors of a run, as functions on words.
 
 `words.records` describes the records; `word_language` makes machine code of this text; Python never runs it.
 """
@@ -10,26 +10,27 @@ from .queues import now, record
 from .records import ACTIVE, BEGAN, BEGUN, ENDED, NUMBER, ORDINAL, OTHERS, RELEASED, RUN_EVENT, RUN_FAILED, STREAMS_LEFT
 
 
-def make_bad(run: int, place: int, error: int) -> None:
-    if load_shared(run + place) == 0:
-        store_shared(run + place, error)
+def set_poison(run: int, offset: int, error: int) -> None:
+    """Write an error at an offset of the run, unless there is one, and mark the run as failed."""
+    if load_shared(run + offset) == 0:
+        store_shared(run + offset, error)
     store_shared(run + RUN_FAILED, error)
 
 
-def found_bad(run: int, places: int) -> int:
-    """The error at the first bad one of a list of places, or 0."""
+def first_poison(run: int, offsets: int) -> int:
+    """The first error at a list of offsets of a run that ends in 0; or 0."""
     error = 0
-    while error == 0 and load(places):
-        error = load_shared(run + load(places))
-        places += 8
+    while error == 0 and load(offsets):
+        error = load_shared(run + load(offsets))
+        offsets += 8
     return error
 
 
-def stops(run: int, looks: int) -> int:
-    """The error of something that makes a step bad, or 0."""
-    error = found_bad(run, looks + 8)
+def propagate_poison(run: int, sources: int) -> int:
+    """The error of what a step depends on, which is then the step's own; or 0."""
+    error = first_poison(run, sources + 8)
     if error:
-        make_bad(run, load(looks), error)
+        set_poison(run, load(sources), error)
     return error
 
 
@@ -39,7 +40,7 @@ def begin(engine: int, run: int) -> None:
         store(run + ORDINAL, fetch_add(engine + BEGUN, 1) + 1)
 
 
-def cease(engine: int, run: int) -> None:
+def finish_launches(engine: int, run: int) -> None:
     store(run + ENDED, now())
     if load_shared(engine + BEGUN) != load(run + ORDINAL):
         store(run + OTHERS, 1)

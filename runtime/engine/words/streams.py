@@ -23,7 +23,7 @@ from ...codegen.word_language import (
     store,
     store_shared,
 )
-from .errors import begin, cease, end, found_bad, make_bad, stops
+from .errors import begin, end, finish_launches, first_poison, propagate_poison, set_poison
 from .queues import (
     await_event,
     chunk,
@@ -48,6 +48,7 @@ from .records import (
     CHAOS,
     DONE,
     ENDED_EARLY,
+    ERROR_SOURCES,
     GATE,
     GATED_BYTES,
     HAPPENED,
@@ -58,7 +59,6 @@ from .records import (
     LIVE,
     LOCK,
     LONG,
-    LOOKS,
     NUMBER,
     OPERATION,
     PARKED,
@@ -132,13 +132,13 @@ def advance(engine: int, stream: int, helped: int, needs: int) -> None:
                 ready_again(engine, stream)
                 return
             store(stream + STEP, step + STEP_BYTES)
-            if load_shared(run + RUN_FAILED) == 0 or stops(run, load(step + LOOKS)) == 0:
+            if load_shared(run + RUN_FAILED) == 0 or propagate_poison(run, load(step + ERROR_SOURCES)) == 0:
                 if load_shared(run + BEGAN) == 0:
                     begin(engine, run)
                 held = launch_shared(engine, stream, run, step)
                 if held and load(step + LONG):
                     if broken(engine):
-                        make_bad(run, load(load(step + LOOKS)), ENDED_EARLY)
+                        set_poison(run, load(load(step + ERROR_SOURCES)), ENDED_EARLY)
                         until = 1
                     elif helped and until == 0:
                         until = now() + SLICE_NS
@@ -149,7 +149,7 @@ def advance(engine: int, stream: int, helped: int, needs: int) -> None:
             store(stream + STEP, step + STEP_BYTES)
             poison = 0
             if load(step + B):
-                poison = found_bad(run, load(step + B))
+                poison = first_poison(run, load(step + B))
             record(engine, run + load(step + A), load(run + NUMBER), poison)
         elif operation == WAIT:
             held = await_event(engine, stream, run + load(step + A), load(run + NUMBER))
@@ -160,12 +160,12 @@ def advance(engine: int, stream: int, helped: int, needs: int) -> None:
             while held and gated and load(gated):
                 held = await_event(engine, stream, load(gated), load(gated + 8))
                 if held and load(load(gated) + POISON):
-                    make_bad(run, load(gated + 16), load(load(gated) + POISON))
+                    set_poison(run, load(gated + 16), load(load(gated) + POISON))
                 gated += GATED_BYTES
             if held:
                 store(stream + STEP, step + STEP_BYTES)
         elif operation == PYTHON:
-            if load_shared(run + RUN_FAILED) and stops(run, load(step + LOOKS)):
+            if load_shared(run + RUN_FAILED) and propagate_poison(run, load(step + ERROR_SOURCES)):
                 store(stream + STEP, step + STEP_BYTES)
             else:
                 if load_shared(run + BEGAN) == 0:
@@ -178,7 +178,7 @@ def advance(engine: int, stream: int, helped: int, needs: int) -> None:
         elif operation == CEASE:
             store(stream + STEP, step + STEP_BYTES)
             if fetch_add(run + LAUNCHING_LEFT, -1) == 1 and load_shared(run + BEGAN):
-                cease(engine, run)
+                finish_launches(engine, run)
         else:
             end(engine, stream, run)
             held = 0
@@ -228,7 +228,7 @@ def done_by_python(engine: int, stream: int, failed: int) -> None:
     """The step is done, or has failed: the number of the error. The stream goes on."""
     step = load(stream + STEP)
     if failed:
-        make_bad(load(stream + RUN), load(load(step + LOOKS)), failed)
+        set_poison(load(stream + RUN), load(load(step + ERROR_SOURCES)), failed)
     store(stream + STEP, step + STEP_BYTES)
     ready_again(engine, stream)
 

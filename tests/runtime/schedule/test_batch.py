@@ -17,7 +17,7 @@ from kernelgraph.compiler.pipeline import build
 from kernelgraph.runtime.program.program import Buffer, Kernel, Library, Program, Region, Task, dependences, members
 from kernelgraph.runtime.schedule.batching import batched, packed
 from kernelgraph.runtime.schedule.cost_model import MACHINES
-from kernelgraph.runtime.schedule.plan_candidates import contest, model_plan, predicted, with_batches
+from kernelgraph.runtime.schedule.plan_candidates import choose_candidates, model_plan, predicted, with_batches
 from kernelgraph.runtime.schedule.schedule import schedule
 from kernelgraph.runtime.verify.plan import verify
 from tests.compiler.access_audit import Touched, declared, run_program
@@ -193,7 +193,7 @@ def test_sixty_four_tiny_branches_are_one_launch():
     if len(program.tasks) == 64:
         assert len(made.tasks) == 1 and len(members(made.tasks[0])) == 64
         assert predicted(model_plan(program, "auto", "balanced", GPU)) < predicted(schedule(program, machine=GPU)) / 4
-        names = [c.name for c in contest(program, "auto", "balanced", GPU)]
+        names = [c.name for c in choose_candidates(program, "auto", "balanced", GPU)]
         assert "1 stream, packed" in names and "1 stream" in names
 
 

@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from kernelgraph.runtime.program.happens_before import first_users
 from kernelgraph.runtime.program.plan import Launch, Plan, Record, Wait
 from kernelgraph.runtime.program.program import dependences
 from kernelgraph.runtime.schedule.assign_streams import Assignment, assign_list, assign_max
@@ -173,17 +172,6 @@ def test_completion_joins_delay_no_task() -> None:
         for mask, over in list(zip(writers, output_ends(plan), strict=True))[:-1]:
             members = {v for v in range(len(preds)) if mask >> v & 1}
             assert over == members.union(*(before[v] for v in members)) or len(writers) == 1
-
-
-def test_first_users_are_those_that_follow_no_other() -> None:
-    rng = Random(6)
-    for _ in range(200):
-        program = random_program(rng, rng.randint(1, 15))
-        plan = schedule(program, rng.choice([1, 3, "max"]), machine=FAKE)
-        follows = task_follows(plan)
-        for b, first in enumerate(first_users(plan)):
-            users = {v for v, t in enumerate(plan.tasks) if any(r.buffer == b for r in (*t.reads, *t.writes))}
-            assert set(first) == {v for v in users if not follows[v] & users}
 
 
 def test_a_foreign_stream_is_forked_from_and_joined() -> None:

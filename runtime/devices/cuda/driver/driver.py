@@ -82,7 +82,8 @@ class Driver:
         self.synchronize_stream = quick("cuStreamSynchronize", c_void_p)
         self.query_stream = quick("cuStreamQuery", c_void_p, long=False)
         asked = function("cuStreamIsCapturing", c_void_p, c_void_p)
-        self.is_capturing = calls.question(asked) if calls else _question(asked)  # stream -> 0 for no; or a result code
+        # stream -> 0 for no; or a result code
+        self.is_capturing = calls.status_function(asked) if calls else _status_function(asked)
         self.to_device = quick("cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)  # to, from, n, stream
         self.to_host = quick("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
         self.on_device = quick("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
@@ -164,13 +165,13 @@ class Driver:
             return int(code), 0
         return SUCCESS, given.bodies[0] or 0
 
-    def capture_mode(self, mode: int) -> int:
+    def exchange_capture_mode(self, mode: int) -> int:
         """What this thread may do while somebody captures; the mode before."""
         found = c_int(mode)
         self._exchange_mode(byref(found))
         return found.value
 
-    def tell_when_gone(self, graph: int, argument: int, function: int) -> int:
+    def on_graph_destroyed(self, graph: int, argument: int, function: int) -> int:
         """Result code; `function(argument)`, of C, is called when nothing of the graph is left."""
         made = c_void_p()
         code = self._user_object(byref(made), argument, function, 1, NO_DESTRUCTOR_SYNC)
@@ -230,11 +231,11 @@ class Driver:
         return ": ".join(words) or f"CUDA error {code}"
 
 
-def _question(function: Any) -> Any:
-    """As `Native.question`, by ctypes."""
+def _status_function(function: Any) -> Any:
+    """As `Native.status_function`, by ctypes."""
 
-    def ask(handle: int) -> int:
+    def read_status(handle: int) -> int:
         answer = c_int(0)
         return int(function(handle, byref(answer)) or answer.value)
 
-    return ask
+    return read_status

@@ -44,7 +44,7 @@ def gpu_properties(index: int) -> GpuProperties | None:
     if driver is None or driver.cuDeviceGet(ctypes.byref(device), index):
         return None
 
-    def told(attribute: int) -> int:
+    def attribute_value(attribute: int) -> int:
         value = ctypes.c_int()
         return value.value if driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device) == 0 else 0
 
@@ -52,17 +52,17 @@ def gpu_properties(index: int) -> GpuProperties | None:
     driver.cuDeviceGetName(name, len(name), device)
     driver.cuDeviceTotalMem_v2(ctypes.byref(nbytes), device)
     # kHz x bits, twice a clock; the fraction is what copies reach
-    bandwidth = told(MEMORY_CLOCK_RATE) * 1e3 * told(BUS_WIDTH) / 8 * 2 * 0.83 / 1e6
+    bandwidth = attribute_value(MEMORY_CLOCK_RATE) * 1e3 * attribute_value(BUS_WIDTH) / 8 * 2 * 0.83 / 1e6
     return GpuProperties(
         name=name.value.decode(),
-        compute_capability=(told(MAJOR), told(MINOR)),
-        multiprocessors=told(MULTIPROCESSORS),
-        threads_per_multiprocessor=told(THREADS_PER_MULTIPROCESSOR),
-        blocks_per_multiprocessor=told(BLOCKS_PER_MULTIPROCESSOR),
-        warp=told(WARP_SIZE),
-        shared_bytes=told(SHARED_BYTES),
-        shared_per_multiprocessor=told(SHARED_PER_MULTIPROCESSOR),
-        l2_bytes=told(L2_BYTES),
+        compute_capability=(attribute_value(MAJOR), attribute_value(MINOR)),
+        multiprocessors=attribute_value(MULTIPROCESSORS),
+        threads_per_multiprocessor=attribute_value(THREADS_PER_MULTIPROCESSOR),
+        blocks_per_multiprocessor=attribute_value(BLOCKS_PER_MULTIPROCESSOR),
+        warp=attribute_value(WARP_SIZE),
+        shared_bytes=attribute_value(SHARED_BYTES),
+        shared_per_multiprocessor=attribute_value(SHARED_PER_MULTIPROCESSOR),
+        l2_bytes=attribute_value(L2_BYTES),
         memory_bytes=nbytes.value,
         bandwidth=bandwidth or H200.bandwidth,
     )

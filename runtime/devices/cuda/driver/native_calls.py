@@ -13,7 +13,7 @@ from ....core.disk_cache import digest
 from ....core.errors import CompileError
 from . import words as w
 
-ENTRIES = ("call", "ask", "start", "prepare")
+ENTRIES = ("call", "call_status", "launch_one_node", "prepare")
 _PYTHON = ("PyLong_AsUnsignedLongLong", "PyLong_FromLong", "PyEval_SaveThread", "PyEval_RestoreThread")
 
 
@@ -39,13 +39,15 @@ class Native:
         words = [*self._python, _address(found), int(takes_long)]
         return native_callable.builtin(self._code.functions["call"], words, (self._code, found))
 
-    def question(self, found: Any) -> Callable[[int], int]:
+    def status_function(self, found: Any) -> Callable[[int], int]:
         """A ctypes function of an integer and of where a 32-bit answer goes, as a quick one that gives the result code
         or, where that is 0, the answer."""
         words = [*self._python, _address(found)]
-        return native_callable.builtin(self._code.functions["ask"], words, (self._code, found))
+        return native_callable.builtin(self._code.functions["call_status"], words, (self._code, found))
 
-    def start(self, handles: dict[int, int], rows: Sequence[tuple[int, int]], held: Any) -> Callable[..., int]:
+    def launch_one_node(
+        self, handles: dict[int, int], rows: Sequence[tuple[int, int]], held: Any
+    ) -> Callable[..., int]:
         """f(event, *addresses): a graph of one node, launched; the result code. handles: the words of the graph's
         record, by offset. rows: for each of the kernel's addresses which of a call's it is, and what to add to it.
         Any thread may call it."""
@@ -57,7 +59,7 @@ class Native:
             record[w.ROWS // 8 + 2 * i], record[w.ROWS // 8 + 2 * i + 1] = which, add
         self._prepare(ctypes.addressof(record))
         words = [*self._python, ctypes.addressof(record)]
-        return native_callable.builtin(self._code.functions["start"], words, (self._code, record, held))
+        return native_callable.builtin(self._code.functions["launch_one_node"], words, (self._code, record, held))
 
 
 def _address(function: Any) -> int:

@@ -146,7 +146,7 @@ class Captures:
         if found is None:
             found = self._held[graph] = Held(self._free.pop() if self._free else {})
             if found.flag.setter:
-                self._driver.tell_when_gone(graph, found.flag.address, found.flag.setter)
+                self._driver.on_graph_destroyed(graph, found.flag.address, found.flag.setter)
         return found
 
     def let_go(self) -> None:

@@ -58,7 +58,7 @@ def call(this: int, given: int, count: int) -> int:
     return as_int(load(head + AS_INT), code)
 
 
-def ask(this: int, given: int, count: int) -> int:
+def call_status(this: int, given: int, count: int) -> int:
     """A function for Python: an int to the driver's function, which answers with a 32-bit number; its result code or,
     where that is 0, the answer."""
     head = this + BYTES_AT
@@ -74,7 +74,7 @@ def ask(this: int, given: int, count: int) -> int:
     return as_int(load(head + AS_INT), code)
 
 
-def start(this: int, given: int, count: int) -> int:
+def launch_one_node(this: int, given: int, count: int) -> int:
     """A function for Python: an event, then the addresses of a call's buffers, to the driver's result code."""
     head = this + BYTES_AT
     words = stack(8 * count)

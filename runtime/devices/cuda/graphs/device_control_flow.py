@@ -10,7 +10,7 @@ from typing import Any
 from ..driver.driver import CAPTURE_RELAXED
 from ..driver.events import CudaEvent
 from .conditional_nodes import Whole
-from .nodes import DEPTH, Nodes, ask, capture
+from .nodes import DEPTH, Nodes, capture, require_success
 
 GRAPHS = 16  # of one loop or branch: calls in flight bring different addresses
 
@@ -27,11 +27,11 @@ class Executable:
         """In the order of a stream. Raises Refused."""
         record, own = device.events.record, self.stream or stream
         if own != stream:
-            ask(self._driver.wait(own, record(stream).handle, 0))
-        ask(self._driver.launch_graph(self.handle, own))
+            require_success(self._driver.wait(own, record(stream).handle, 0))
+        require_success(self._driver.launch_graph(self.handle, own))
         self.last = record(own)
         if own != stream:
-            ask(self._driver.wait(stream, self.last.handle, 0))
+            require_success(self._driver.wait(stream, self.last.handle, 0))
 
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():
@@ -88,12 +88,12 @@ class Decided:
             graph = self._captured(nodes, streams)
             code, handle = driver.instantiate(graph)
             driver.destroy_graph(graph)
-        ask(code)
+        require_success(code)
         return Executable(driver, handle, nodes.kept, lane.stream if self._whole.library else 0)
 
     def _captured(self, nodes: Nodes, streams: Sequence[int]) -> int:
         driver = self._driver
-        ask(driver.begin_capture(streams[0], CAPTURE_RELAXED))
+        require_success(driver.begin_capture(streams[0], CAPTURE_RELAXED))
         try:
             capture(self._device, nodes.nodes, streams)
         except BaseException:
@@ -102,5 +102,5 @@ class Decided:
                 driver.destroy_graph(graph)
             raise
         code, graph = driver.end_capture(streams[0])
-        ask(code)
+        require_success(code)
         return int(graph)

@@ -21,7 +21,7 @@ from ..driver.driver import CAPTURE_RELAXED, SUCCESS
 from ..modules.launch import HostStep
 from .conditional_nodes import Whole, uses_turn
 from .device_control_flow import Decided, Executable
-from .nodes import Refused, ask
+from .nodes import Refused, require_success
 
 GRAPH_NODES, LEAST_NODES = 256, 4  # of a graph of turns
 GRAPHS = 6  # of turns, of one loop
@@ -127,7 +127,7 @@ class ControlStep:
             stream = graphs.capturing() if lane is None else lane.capturing((False,))[0]
             if lane is not None:
                 self._device.blas.handle(stream)  # with memory that what is launched on the lane takes turns with
-            ask(driver.begin_capture(stream, CAPTURE_RELAXED))
+            require_success(driver.begin_capture(stream, CAPTURE_RELAXED))
             try:
                 turn = self._bodies[0].turn(stream)
                 for _ in range(copies):
@@ -135,10 +135,10 @@ class ControlStep:
                         turn(row, [0, *numbers])
             finally:
                 code, graph = driver.end_capture(stream)
-        ask(code)
+        require_success(code)
         code, executable = driver.instantiate(graph)
         driver.destroy_graph(graph)
-        ask(code)
+        require_success(code)
         return Executable(driver, executable, self._bodies, 0 if lane is None else lane.stream)
 
 
@@ -169,8 +169,8 @@ class _Hands:
 
     def _read(self, address: int, nbytes: int) -> int:
         word = ctypes.c_int64(0)
-        ask(self._driver.to_host(ctypes.addressof(word), address, nbytes, self._stream))
-        ask(self._driver.synchronize_stream(self._stream))
+        require_success(self._driver.to_host(ctypes.addressof(word), address, nbytes, self._stream))
+        require_success(self._driver.synchronize_stream(self._stream))
         return word.value
 
     def integer(self, address: int) -> int:
@@ -181,7 +181,7 @@ class _Hands:
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         if nbytes:
-            ask(self._driver.on_device(target, source, nbytes, self._stream))
+            require_success(self._driver.on_device(target, source, nbytes, self._stream))
 
     def repeat(self, rows: Rows, numbers: Sequence[Any], times: int) -> int:
         return self._step.repeat(rows, numbers, times, self._stream)

@@ -27,7 +27,7 @@ class TooMuch(Exception):
     """A graph would have too many nodes, or too many within each other; the message says which."""
 
 
-def ask(code: int) -> None:
+def require_success(code: int) -> None:
     if code != SUCCESS:
         raise Refused(code)
 
@@ -95,19 +95,19 @@ def capture(device: Any, nodes: Sequence[Run | Only], streams: Sequence[int]) ->
     driver, stream = device.context.driver, streams[0]
     for node in nodes:
         if isinstance(node, Run):
-            ask(node.runner(node.addresses, node.numbers, stream))
+            require_success(node.runner(node.addresses, node.numbers, stream))
             continue
         code, handle = driver.conditional_handle(stream)
-        ask(code)
+        require_success(code)
         decide = device.step(decide_task(node.guard, handle))
-        ask(decide((), (), stream))
+        require_success(decide((), (), stream))
         code, body = driver.add_conditional(stream, handle, node.kind)
-        ask(code)
-        ask(driver.capture_into(streams[1], body))
+        require_success(code)
+        require_success(driver.capture_into(streams[1], body))
         try:
             capture(device, node.nodes, streams[1:])
             if node.kind == WHILE:
-                ask(decide((), (), streams[1]))
+                require_success(decide((), (), streams[1]))
         finally:
             code, _ = driver.end_capture(streams[1])
-        ask(code)
+        require_success(code)

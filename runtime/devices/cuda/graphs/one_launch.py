@@ -63,7 +63,7 @@ class OneNode:
         }  # fmt: skip
         calls = native()
         assert calls is not None
-        self.launch = calls.start(handles, node.rows, node)
+        self.launch = calls.launch_one_node(handles, node.rows, node)
 
     def _do(self, device: Any, code: int) -> None:
         if code:
@@ -81,18 +81,18 @@ class OneNode:
 
 
 def direct(
-    device: Any, step: KernelStep, order: Sequence[int], cost: float, lock: Any, told: tuple[str, ...]
+    device: Any, step: KernelStep, order: Sequence[int], cost: float, lock: Any, labels: tuple[str, ...]
 ) -> Start | None:
     """f(after, caller, *addresses): launches the plan where that takes nothing but a launch, and gives the event of its
     end; else None, and nothing is done. after: events of this device that may not have happened, to wait for. caller:
     the handle of somebody's stream to launch on, which is not being captured; 0 for one of the device's.
-    order: whose addresses, all that the plan has. cost: of the launch, in us. lock: of `step`. told: its name, for
-    errors."""
+    order: whose addresses, all that the plan has. cost: of the launch, in us. lock: of `step`. labels: the names of its
+    steps, for errors."""
     if native() is None or step.empty or step.numbers:
         return None
     clock, events, free = device.clock, device.events, device.events.free
     streams = device.some_streams(2 + int(cost / CALL_US))
-    recent, wait = device.recent.append, device.context.driver.wait
+    remember_launch, wait = device.recent_launches.append, device.context.driver.wait
     nodes: dict[int, OneNode] = {}  # by stream
     callers: dict[int, OneNode] = {}  # by somebody's stream
     turns: Iterator[OneNode | None] = repeat(None)
@@ -119,7 +119,7 @@ def direct(
         if node.launch(event.handle, *addresses):  # the GPU may not be current in this thread yet, for example
             return None
         node.ends.append(event)
-        recent((event, told))
+        remember_launch((event, labels))
         return event
 
     def following(after: Sequence[CudaEvent]) -> OneNode | None:

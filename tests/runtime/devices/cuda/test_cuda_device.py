@@ -141,7 +141,8 @@ def test_a_lost_device_names_what_was_not_seen_to_end_and_fails_everything() -> 
     driver.refuse["synchronize_event"] = 700
     with pytest.raises(DeviceLost) as caught:
         events[0].wait()
-    assert device.recent[-1][1][0] in str(caught.value) and device.recent[0][1][0] not in str(caught.value)
+    first, last = device.recent_launches[0], device.recent_launches[-1]
+    assert last[1][0] in str(caught.value) and first[1][0] not in str(caught.value)
     device.context.capacity = 0
     driver.query_stream = lambda stream: 700
     for act in (lambda: device.allocate(1 << 20), lambda: device.download(more[0][0], np.empty(40, "f4"))):
