@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ def interpreted(function: Any, *args: Any, **options: Any) -> Any:
     numbers = captured.host(leaves)
     arrays = [np.asarray(x) for x, a in zip(leaves, arguments, strict=True) if a.spec is not None]
     outputs = interpret(captured.graph, [*arrays, *captured.arrays], numbers)
-    found = {"array": outputs.__getitem__, "number": numbers.__getitem__, "static": lambda value: value}
+    found = {"array": outputs.__getitem__, "number": numbers.__getitem__, "static": lambda v: v, "fresh": deepcopy}
     return unflatten(captured.tree, [found[kind](x) for kind, x in captured.results])
 
 
