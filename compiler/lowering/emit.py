@@ -334,16 +334,20 @@ class Emitter:
         wide = any(n > LIMIT_32 for n in (math.prod(sizes[: len(parallel)]), math.prod(sizes[len(parallel) :])))
         for access in self.accesses:
             layout, reach, aligned = "", 0, access.place.aligned and access.offset % ALIGNMENT == 0
+            units = 0
             for i, group in enumerate(axes):
                 stride = access.strides[group[-1]] if group and group[-1] < len(access.strides) else 0
                 elements = stride // access.dtype.itemsize
                 unit = elements == 1
+                units += unit and sizes[i] > 1
                 alone = not group and access.role == "out" and i == len(parallel) - 1
                 reach += abs(elements) * sizes[i] * (1 + (access.dtype.kind == "c"))
                 layout += "0" if elements == 0 and not alone else "1" if unit or alone else "s"
                 if layout[-1] == "s":
                     ints.append(Int(elements))
                     aligned = aligned and stride % ALIGNMENT == 0
+            if units > 1:  # windows: what is next along one of these axes starts within a vector along another
+                aligned = aligned and access.dtype.itemsize % ALIGNMENT == 0
             wide = wide or reach > LIMIT_32
             operands.append(Operand(access.dtype, access.role, layout, aligned or not target.aligns))
         points = math.prod(sizes) or 1

@@ -119,3 +119,12 @@ def test_sizes_are_no_part_of_the_text(name, target, shapes):
         graph = kg.kernel_graph(device="fake")(PROGRAMS[name]).graph(np.ones(shape, np.float32))
         texts.append([t.kernel.source for t in pipeline.build(graph, target).tasks if isinstance(t.kernel, Kernel)])
     assert texts[0] == texts[1]
+
+
+def test_windows_are_not_read_as_aligned_vectors() -> None:
+    """The next window starts one element on: a GPU that reads two at once would read them at an odd address."""
+    made = kg.kernel_graph(device="fake")(lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, -1))
+    (task,) = made.program(np.zeros((3, 4))).tasks
+    assert isinstance(task.kernel, Kernel) and task.kernel.form is not None
+    read, written = task.kernel.form.operands
+    assert (read.layout, read.aligned, written.aligned) == ("s11", False, True)
