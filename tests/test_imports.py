@@ -79,7 +79,7 @@ ALLOWED: dict[str, str] = {
         "compiler/core compiler/kernel compiler/targets/cpu compiler/targets/cuda compiler/targets/cuda/algorithms "
         "runtime/codegen runtime/core runtime/program runtime/schedule"
     ),
-    "compiler/targets/cpu": "compiler/core compiler/kernel runtime/core runtime/program",
+    "compiler/targets/cpu": "compiler/core compiler/kernel compiler/layout runtime/core runtime/program",
     "compiler/targets/cuda": "compiler/core compiler/kernel runtime/core runtime/program",
     "compiler/targets/cuda/algorithms": (
         "compiler/core compiler/kernel compiler/layout compiler/targets/cuda runtime/core runtime/program"
@@ -159,6 +159,7 @@ HOMES: dict[str, tuple[str, ...]] = {
 HEAVY = {
     "compiler/graph/interpret",
     "compiler/targets/cpu/kernel",
+    "compiler/targets/cpu/running",
     "compiler/targets/cuda/algorithms/custom_kernel",
     "compiler/targets/cuda/algorithms/table",
     "compiler/targets/cuda/kernel",
