@@ -83,8 +83,8 @@ class FaultyCPU(CPUDevice):
                 super().load([replace(kernel, source=kernel.source + "\nnonsense")])
         return super().load(kernels)
 
-    def prepare(self, plan: Any) -> Any:
-        made = super().prepare(plan)
+    def prepare(self, plan: Any, way: str = "") -> Any:
+        made = super().prepare(plan, way)
         made._calls = [self.faults.before("launch", call) for call in made._calls]
         return made
 
