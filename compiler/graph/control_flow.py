@@ -1,8 +1,9 @@
 """Loops and branches as nodes: bodies that are graphs of their own, and how they are cut out of a graph being built.
 
 A loop node's arguments, in order: the initial values of what is carried; the arrays that windows slide over; the
-invariants; the count (where no number or flag decides); the numbers that the body takes after its first, the turn's.
-A branch node's: the flag; the inputs of both bodies; their numbers. A node of either is one part of the result.
+invariants; the count (where no number or flag decides); the numbers that the body takes after its first, the
+iteration's. A branch node's: the flag; the inputs of both bodies; their numbers. A node of either is one part of the
+result.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .graph import Graph, Node, Value
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A body's input is, at turn t, the slice of an array from `starts + t * moves`, in `steps`."""
+    """A body's input is, at iteration t, the slice of an array from `starts + t * moves`, in `steps`."""
 
     starts: tuple[int, ...]
     steps: tuple[int, ...]
@@ -44,8 +45,8 @@ class _Bodies:
 @dataclass(frozen=True)
 class Loop(_Bodies):
     """body: its inputs are the carried values, the windows, the invariants; its outputs the new carried values, then
-    what each turn adds to the stacked results. count: the turns, or None; flag: a turn runs only while carried value 0,
-    a bool, is true."""
+    what each iteration adds to the stacked results. count: the iterations, or None; flag: an iteration runs only while
+    carried value 0, a bool, is true."""
 
     body: Graph
     carried: int
@@ -64,7 +65,7 @@ class Loop(_Bodies):
 
     @property
     def counted(self) -> bool:
-        """Whether an argument says how many turns there are."""
+        """Whether an argument says how many iterations there are."""
         return self.count is None and not self.flag
 
     @property
@@ -75,9 +76,9 @@ class Loop(_Bodies):
         return (*found[: self.carried], *stacked)
 
     def __str__(self) -> str:
-        turns = "while %0" if self.flag else "times the argument" if self.count is None else f"{self.count} times"
+        times = "while %0" if self.flag else "times the argument" if self.count is None else f"{self.count} times"
         moving = "".join(f", window{w.starts}+t*{w.moves}" for w in self.windows).replace(" ", "")
-        return f"{turns}, carries {self.carried}{moving.replace(',window', ', window')}"
+        return f"{times}, carries {self.carried}{moving.replace(',window', ', window')}"
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ def _needed(builder: Builder, inside: dict[int, bool], stand_ins: set[int], outp
 
 
 def is_cheap(nodes: Sequence[Node], number: int) -> bool:
-    """Whether each turn had better make it again: constants, indices, views of them, and arithmetic on numbers."""
+    """Whether each iteration had better make it again: constants, indices, views of them, and arithmetic on numbers."""
     todo, seen = [number], set[int]()
     single = nodes[number].type.size == 1
     while todo:
@@ -222,4 +223,4 @@ def number_of(builder: Builder, type: ArrayType) -> Value:
     return value
 
 
-TURN = ArrayType((), INT64)
+ITERATION = ArrayType((), INT64)

@@ -62,7 +62,7 @@ def _host(node: Node, *args: Array) -> Array:
 
 
 def _loop(node: Node, *args: Array) -> Array:
-    """One part of a loop: all its turns, each an interpretation of the body."""
+    """One part of a loop: all its iterations, each an interpretation of the body."""
     loop = node.attr("control")
     count, memory = loop.count, memory_args(node)
     if loop.counted:
@@ -72,17 +72,17 @@ def _loop(node: Node, *args: Array) -> Array:
     split = loop.carried + len(loop.windows)
     arrays, rest = args[loop.carried : split], args[split:memory]
     stacked = [np.zeros(t.shape, t.dtype) for t in loop.types[loop.carried :]]
-    turn = 0
-    while bool(carried[0]) if loop.flag else turn < count:
+    iteration = 0
+    while bool(carried[0]) if loop.flag else iteration < count:
         seen = []
         for array, window, number in zip(arrays, loop.windows, body.inputs[loop.carried :], strict=False):
-            starts = [s + turn * m for s, m in zip(window.starts, window.moves, strict=True)]
+            starts = [s + iteration * m for s, m in zip(window.starts, window.moves, strict=True)]
             seen.append(take_slice(array, starts, window.steps, body.nodes[number].type.shape))
-        results = interpret(body, [*carried, *seen, *rest], [turn, *numbers])
+        results = interpret(body, [*carried, *seen, *rest], [iteration, *numbers])
         carried = results[: loop.carried]
         for out, part in zip(stacked, results[loop.carried :], strict=True):
-            out[turn] = part
-        turn += 1
+            out[iteration] = part
+        iteration += 1
     return np.asarray((*carried, *stacked)[node.attr("part")])
 
 

@@ -18,8 +18,8 @@ from ..layout.operands import ALIGNMENT, Place
 from ..passes.materialize import Layout
 
 PlanBody = Callable[[Graph, Sequence[Layout], frozenset[int]], Plan]
-UNKNOWN_TURNS = 100  # the guess for what a call decides
-TURN_US = 0.1  # what a turn costs beside its kernels
+UNKNOWN_ITERATIONS = 100  # the guess for what a call decides
+ITERATION_US = 0.1  # what an iteration costs beside its kernels
 
 
 def no_bodies(body: Graph, layouts: Sequence[Layout], loose: frozenset[int]) -> Plan:
@@ -86,8 +86,8 @@ class _Control:
         arguments += [*results, *pool] if node.flag else [*results, *results, *pool]
         arguments += [*others, *stacked, *self._workspace(planned.arena_bytes)]
         arguments += self._count(node) + self._numbers()
-        turns = UNKNOWN_TURNS if node.count is None else node.count
-        return self._made(f"{kernel}", kernel, arguments, turns * (_predicted(planned) + TURN_US))
+        iterations = UNKNOWN_ITERATIONS if node.count is None else node.count
+        return self._made(f"{kernel}", kernel, arguments, iterations * (_predicted(planned) + ITERATION_US))
 
     def _branch(self) -> Task:
         args = self.node.args
@@ -101,7 +101,7 @@ class _Control:
         outputs = [self._write(i) for i in range(len(self.control.types))]
         workspace = self._workspace(max(first.arena_bytes, second.arena_bytes))
         arguments = [flag, *inputs, *outputs, *workspace, *self._numbers()]
-        cost = max(_predicted(first), _predicted(second)) + TURN_US
+        cost = max(_predicted(first), _predicted(second)) + ITERATION_US
         return self._made("branch", Branch((first, second)), arguments, cost)
 
     def _made(self, name: str, kernel: Any, arguments: Sequence[Argument], cost: float) -> Task:
@@ -116,7 +116,7 @@ class _Control:
         return node.type, _aligned(place, region), Pointer(region.buffer, region.span[0])
 
     def _other(self, number: int, window: Any, type: ArrayType) -> tuple[Layout, Pointer, int]:
-        """An invariant, or what a window shows at the first turn, and the bytes that it moves by at each."""
+        """An invariant, or what a window shows at the first iteration, and the bytes that it moves by at each."""
         place, region = self.places[number], region_of(self.graph.nodes[number], self.places[number])
         move = 0
         if window is not None:

@@ -1,4 +1,4 @@
-"""Python loops that were traced turn by turn become loop nodes again.
+"""Loop rerolling: Python loops that were traced iteration by iteration become loop nodes again.
 
 In reading order: reroll, periods, induction, rewrite, predicted_time.
 """

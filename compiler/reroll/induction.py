@@ -1,9 +1,9 @@
-"""A stretch of a graph that repeats in; what each argument of its turns is, and what is used after them, out.
+"""Finds what a repeated region carries from iteration to iteration, and what is used after it.
 
-A turn's argument is one of these: made in the same turn; made `d` turns before (then it is carried, through `d` values
-that follow each other); made before the loop, and the same in every turn; a constant, the same or another in every
-turn (then a window slides over an array of them); a slice of an array from before the loop that moves on evenly (a
-window). An update that moves on evenly is a stacked result, written after the loop.
+An iteration's argument is one of these: made in the same iteration; made `d` iterations before (then it is carried,
+through `d` values that follow each other); made before the loop, and the same in every iteration; a constant, the same
+or another in every iteration (then a window slides over an array of them); a slice of an array from before the loop
+that moves on evenly (a window). An update that moves on evenly is a stacked result, written after the loop.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ..core.types import ArrayType
 from ..graph.control_flow import Window
 from ..graph.graph import Graph
 from ..ops.table import OPS
-from .periods import Row
+from .periods import TokenSequence
 
 Array = np.ndarray[Any, Any]
-LATEST = 2  # so many of the last turns' values are carried for what comes after; more are stacked
+LATEST = 2  # so many of the last iterations' values are carried for what comes after; more are stacked
 
 
-class Uneven(Exception):
+class NotALoop(Exception):
     """The stretch does not repeat in the way that a loop does."""
 
 
-class UnevenNumbers(Uneven):
-    """It would, if these numbers of the call were known: they are others in each turn."""
+class NumbersDiffer(NotALoop):
+    """It would, if these numbers of the call were known: they are others in each iteration."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         super().__init__(numbers)
@@ -39,8 +39,8 @@ class UnevenNumbers(Uneven):
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A value made by place `slot` of the body, `depth` turns late; initial: the nodes that stand for it in the turns
-    before the first, the oldest first (-1: nobody reads it)."""
+    """A value made by place `slot` of the body, `depth` iterations late; initial: the nodes that stand for it in the
+    iterations before the first, the oldest first (-1: nobody reads it)."""
 
     slot: int
     initial: tuple[int, ...]
@@ -55,15 +55,15 @@ def _depth(value: Carried) -> int:
 
 
 @dataclass(slots=True)
-class Turns:
-    """Places [start, start + period * turns) of a row, read as a loop. Its methods raise Uneven."""
+class RepeatedRegion:
+    """Places [start, start + period * iterations) of a row, read as a loop. Its methods raise NotALoop."""
 
     graph: Graph
-    row: Row
+    row: TokenSequence
     start: int
     period: int
-    turns: int
-    joined: int = 1  # so many turns of the row are one of these
+    iterations: int
+    joined: int = 1  # so many iterations of the row are one of these
     carried: dict[Carried, int] = field(default_factory=dict)  # to its number
     invariants: dict[int, None] = field(default_factory=dict)
     windows: dict[tuple[Any, ...], tuple[ArrayType, Window]] = field(default_factory=dict)  # (key, array) -> its row
@@ -74,17 +74,17 @@ class Turns:
 
     # what each argument is
 
-    def node(self, turn: int, slot: int) -> int:
-        return int(self.row.order[self.start + turn * self.period + slot])
+    def node(self, iteration: int, slot: int) -> int:
+        return int(self.row.order[self.start + iteration * self.period + slot])
 
     def _inside(self, number: int) -> tuple[int, int] | None:
-        """(turn, slot) of a node of the loop."""
+        """(iteration, slot) of a node of the loop."""
         x = int(self.row.place[number]) - self.start
-        return divmod(x, self.period) if 0 <= x < self.turns * self.period else None
+        return divmod(x, self.period) if 0 <= x < self.iterations * self.period else None
 
     def _args_of(self, slot: int) -> list[Any]:
-        """For each argument: an int (slot of the same turn), a Carried, ("outer", node) or ("const", nodes)."""
-        places = self.start + slot + self.period * np.arange(self.turns)
+        """For each argument: an int (slot of the same iteration), a Carried, ("outer", node) or ("const", nodes)."""
+        places = self.start + slot + self.period * np.arange(self.iterations)
         count = len(self.graph.nodes[self.node(0, slot)].args)
         return [self._arg(slot, self.row.args[places, a]) for a in range(count)]
 
@@ -94,17 +94,17 @@ class Turns:
             ops = {self.graph.nodes[n].op for n in set(numbers.tolist())}
             types = {self.graph.nodes[n].type for n in set(numbers.tolist())}
             if ops != {"const"} or len(types) != 1:
-                raise Uneven
+                raise NotALoop
             return ("const", tuple(numbers.tolist()))
         if not (numbers == numbers[0]).all() and all(self.graph.nodes[n].op == "number" for n in numbers.tolist()):
-            raise UnevenNumbers([self.graph.nodes[n].attr("index") for n in numbers.tolist()])
-        first = self.start + slot + self.period * np.arange(self.turns)
+            raise NumbersDiffer([self.graph.nodes[n].attr("index") for n in numbers.tolist()])
+        first = self.start + slot + self.period * np.arange(self.iterations)
         offset = int(first[-1] - places[-1])
         back = slot - offset
         late, source = -(back // self.period), back % self.period
-        if places[-1] >= self.start and late >= 0 and late < self.turns:
+        if places[-1] >= self.start and late >= 0 and late < self.iterations:
             if not np.array_equal(places[late:], first[late:] - offset):
-                raise Uneven
+                raise NotALoop
             if late == 0:
                 return source
             initial = tuple(int(n) for n in numbers[:late])
@@ -113,15 +113,16 @@ class Turns:
                 return ("view", (source, seen))
             type = self.graph.nodes[self.node(0, source)].type
             if any(self.row.place[n] >= self.start or self.graph.nodes[n].type != type for n in initial):
-                raise Uneven
+                raise NotALoop
             return self._carry(Carried(source, initial))
         if not (numbers == numbers[0]).all() or places[0] >= self.start:
-            raise Uneven
+            raise NotALoop
         self.invariants.setdefault(int(numbers[0]))
         return ("outer", int(numbers[0]))
 
     def _late_view(self, slot: int, initial: tuple[int, ...]) -> Carried | None:
-        """The view that a slot of an earlier turn is, as a view of a carried value: a view is not carried itself."""
+        """The view that a slot of an earlier iteration is, as a view of a carried value: a view is not carried
+        itself."""
         node = self.graph.nodes[self.node(0, slot)]
         if OPS[node.op].kind != "view":
             return None
@@ -152,31 +153,33 @@ class Turns:
         return value
 
     def _check_starts(self, slot: int, args: list[Any]) -> None:
-        """Slices and updates that do not start at the same place in each turn."""
+        """Slices and updates that do not start at the same place in each iteration."""
         node = self.graph.nodes[self.node(0, slot)]
         if node.op not in ("slice", "update"):
             return
-        every = np.array([self.graph.nodes[self.node(t, slot)].attr("starts") for t in range(self.turns)], np.int64)
+        every = np.array(
+            [self.graph.nodes[self.node(t, slot)].attr("starts") for t in range(self.iterations)], np.int64
+        )
         moves = every[1] - every[0]
         if not moves.any() and (every == every[0]).all():
             return
         if every.ndim != 2 or not (np.diff(every, axis=0) == moves).all():
-            raise Uneven
+            raise NotALoop
         starts, each = tuple(map(int, every[0])), tuple(map(int, moves))
         if node.op == "update":
             self.moving[slot] = starts, each
             return
         if not (isinstance(args[0], tuple) and args[0][0] == "outer"):
-            raise Uneven
+            raise NotALoop
         self.windows["slice", slot, args[0][1]] = node.type, Window(starts, node.attr("steps"), each)
         args[:] = [("window", ("slice", slot, args[0][1]))]
 
     # what comes after the loop
 
     def _used_outside(self) -> dict[int, dict[int, None]]:
-        """For each slot the turns whose values are used after the loop."""
+        """For each slot the iterations whose values are used after the loop."""
         found: dict[int, dict[int, None]] = {}
-        after = self.row.order[self.start + self.turns * self.period :].tolist()
+        after = self.row.order[self.start + self.iterations * self.period :].tolist()
         wanted = [a for n in after for a in self.graph.nodes[n].args] + list(self.graph.outputs)
         for number in wanted:
             at = self._inside(number)
@@ -189,26 +192,26 @@ class Turns:
     ) -> None:
         """Values that are used after the loop are carried to its end, or stacked."""
         if slot in self.moving:
-            if set(seen) != {self.turns - 1} or not self._only_updates(slot, args):
-                raise Uneven
+            if set(seen) != {self.iterations - 1} or not self._only_updates(slot, args):
+                raise NotALoop
             self.stacked.update(dict.fromkeys(args[at][1] for at in self._alike(slot)))
             return
-        late = [self.turns - t for t in seen]
+        late = [self.iterations - t for t in seen]
         if max(late) > LATEST:
             self.stacked.setdefault(slot)
             return
         for depth in late:
             known = max((c for c in self.carried if c.slot == slot and c.depth <= depth), key=_depth, default=None)
             initial = known.initial if known else ()
-            finals[self.turns - depth, slot] = self._carry(Carried(slot, (-1,) * (depth - len(initial)) + initial))
+            finals[self.iterations - depth, slot] = self._carry(Carried(slot, (-1,) * (depth - len(initial)) + initial))
 
     def _alike(self, slot: int) -> list[int]:
-        """The slots that do the same in each of the joined turns."""
+        """The slots that do the same in each of the joined iterations."""
         length = self.period // self.joined
-        return [slot % length + turn * length for turn in range(self.joined)]
+        return [slot % length + iteration * length for iteration in range(self.joined)]
 
     def _group(self) -> None:
-        """Stacked values of joined turns are rows of one result, if all of them are stacked."""
+        """Stacked values of joined iterations are rows of one result, if all of them are stacked."""
         groups: dict[tuple[int, ...], None] = {}
         for slot in self.stacked:
             alike = tuple(self._alike(slot))
@@ -226,8 +229,8 @@ class Turns:
             return False
         starts, moves = self.moving[every[0]]
         axes = [a for a, m in enumerate(moves) if m]
-        for turn, at in enumerate(every):
-            here = tuple(s + m * turn // self.joined for s, m in zip(starts, moves, strict=True))
+        for iteration, at in enumerate(every):
+            here = tuple(s + m * iteration // self.joined for s, m in zip(starts, moves, strict=True))
             if self.moving[at] != (here, moves) or any(m % self.joined for m in moves):
                 return False
         if [args[at][1] for at in every] != self._alike(args[slot][1]):

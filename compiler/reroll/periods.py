@@ -1,4 +1,4 @@
-"""Repeated periods in a graph: nodes in, stretches of them that do the same thing turn after turn out.
+"""Finds the stretches of a graph that repeat with a period, the candidates for loops.
 
 The computing nodes in their order are a row of tokens (op, type, attributes). The distances between equal tokens are
 the candidate periods; each is tried on whole arrays at once: where do tokens, and the distances to their arguments,
@@ -21,14 +21,14 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 MOST_ARGS = 8  # nodes with more are never part of a period
 CANDIDATES = 6  # periods that are tried for each length of window
 WIDEST = 256
-MOVING = ("slice", "update")  # their starts may move from turn to turn
+MOVING = ("slice", "update")  # their starts may move from iteration to iteration
 
 
 _NONE = (-1,) * MOST_ARGS
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TokenSequence:
     """The computing nodes of a graph. order[x]: the node at place x; place: of each node, -1 for sources. args: the
     nodes that the node at x takes (-1: none), places: theirs; const: whether they are constants, or
     numbers of the call."""
@@ -50,7 +50,7 @@ class Stretch:
     period: int
 
 
-def row_of(graph: Graph, moving: bool) -> Row:
+def token_sequence(graph: Graph, moving: bool) -> TokenSequence:
     """moving: slices and updates are alike wherever they start."""
     nodes = graph.nodes
     order = [n for n, node in enumerate(nodes) if OPS[node.op].kind != "source"]
@@ -66,7 +66,7 @@ def row_of(graph: Graph, moving: bool) -> Row:
         taken.append(node.args + _NONE[len(node.args) :] if few else _NONE)
     args = np.array(taken, np.int64).reshape(len(order), MOST_ARGS)
     const = np.array([node.op in ("const", "number") for node in nodes] + [True])
-    return Row(np.array(order, np.int64), place, np.array(tokens, np.int64), args, place[args], const[args])
+    return TokenSequence(np.array(order, np.int64), place, np.array(tokens, np.int64), args, place[args], const[args])
 
 
 def _token(node: Node, moving: bool) -> tuple[Any, ...]:
@@ -76,7 +76,7 @@ def _token(node: Node, moving: bool) -> tuple[Any, ...]:
     return node.op, len(node.args), node.type.shape, node.type.dtype, attrs
 
 
-def stretches(row: Row, least: int) -> Iterator[Stretch]:
+def stretches(row: TokenSequence, least: int) -> Iterator[Stretch]:
     """The longest stretch of each candidate period that repeats at least `least` times, the best first."""
     found = []
     for period in _candidates(row.tokens):
@@ -125,8 +125,8 @@ def _longest(flags: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[int, int]:
     return int(begins[best]), int(ends[best])
 
 
-def quiet_phase(graph: Graph, row: Row, s: Stretch) -> int:
-    """The offset in the period at which the fewest bytes pass from one turn to the next; of equals, the one that
+def quiet_phase(graph: Graph, row: TokenSequence, s: Stretch) -> int:
+    """The offset in the period at which the fewest bytes pass from one iteration to the next; of equals, the one that
     leaves the least over at the end."""
     p = s.period
     middle = s.begin + p * max(1, (s.end - s.begin) // p // 2 - 1)

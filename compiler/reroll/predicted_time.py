@@ -1,10 +1,10 @@
-"""A graph in, the microseconds that a run of it is predicted to take out: the traffic and work of its groups."""
+"""Predicts how long a run of a graph takes, from the traffic and work of its groups."""
 
 from __future__ import annotations
 
 from ..fusion.groups import Group
 from ..graph.graph import Graph
-from ..lowering.control_flow import TURN_US
+from ..lowering.control_flow import ITERATION_US
 from ..ops.table import OPS
 from ..passes.materialize import Layout
 from ..pipeline import cover, forms
@@ -23,8 +23,8 @@ def _group(graph: Graph, group: Group, target: str) -> float:
     node = graph.nodes[group.stores[0]]
     if node.op in ("loop", "branch"):
         control = node.attr("control")
-        turns = getattr(control, "count", None) or 1
-        return float(turns * (TURN_US + max(predicted(body, target) for body in control.bodies)))
+        iterations = getattr(control, "count", None) or 1
+        return float(iterations * (ITERATION_US + max(predicted(body, target) for body in control.bodies)))
     moved = sum(graph.nodes[n].type.nbytes for n in group.stores) + sum(_loads(graph, group).values())
     rate = sum(OPS[graph.nodes[n].op].cost for n in group.computes)
     size = 1

@@ -1,4 +1,4 @@
-"""Graph -> Graph: a Python loop that was traced turn by turn becomes a loop again, where it repeats exactly.
+"""Loop rerolling: a Python loop that was traced iteration by iteration becomes a loop node, where it repeats exactly.
 
 What comes out computes the same with the same operations in the same order; it is planned and compiled as one period.
 """
@@ -9,110 +9,110 @@ from ...runtime.core.frozen import replace
 from ...runtime.core.settings import settings
 from ..graph.builder import Builder
 from ..graph.graph import Graph, Node, Value
-from ..lowering.control_flow import TURN_US
-from .induction import Uneven, UnevenNumbers
-from .periods import Row, Stretch, quiet_phase, row_of, stretches
+from ..lowering.control_flow import ITERATION_US
+from .induction import NotALoop, NumbersDiffer
+from .periods import Stretch, TokenSequence, quiet_phase, stretches, token_sequence
 from .predicted_time import predicted
-from .rewrite import Rolled, rolled
+from .rewrite import Rerolled, reroll_region
 
-LEAST_TURNS = 9  # fewer stay as they are,
-LEAST_NODES = 64  # and fewer of all turns together;
-MANY_TURNS = 32  # fewer, or turns that take longer in a loop, if they are no more than
+MIN_ITERATIONS = 9  # fewer stay as they are,
+LEAST_NODES = 64  # and fewer of all iterations together;
+MANY_ITERATIONS = 32  # fewer, or iterations that take longer in a loop, if they are no more than
 WHOLE_NODES = 512  # these: so much is soon compiled
 LOSS = 1.25  # longer: so many times
-MOST_NODES = 256  # of several turns that are one turn of the loop
-GAIN = 0.9  # a longer turn has to take at most this of the time
+MOST_NODES = 256  # of several iterations that are one iteration of the loop
+GAIN = 0.9  # a longer iteration has to take at most this of the time
 TRIES = (-2, -1, 0, 1)  # periods from the first that repeats in full
 
 
-def roll(graph: Graph) -> Rolled:
+def roll(graph: Graph) -> Rerolled:
     """The graph with loops in place of stretches that repeat, and arrays for inputs that are new, behind the others."""
     if not settings.roll or len(graph.nodes) < LEAST_NODES:
-        return Rolled(graph, [])
-    found = Rolled(graph, [])
+        return Rerolled(graph, [])
+    found = Rerolled(graph, [])
     while (more := _once(found.graph) or _once(_forwarded(found.graph))) is not None:
         if more.wanted:
-            return Rolled(graph, [], more.wanted)
+            return Rerolled(graph, [], more.wanted)
         if more.body is None:
             return replace(found, why=(*found.why, *more.why))
-        found = Rolled(more.graph, [*found.arrays, *more.arrays], why=(*found.why, *more.why))
+        found = Rerolled(more.graph, [*found.arrays, *more.arrays], why=(*found.why, *more.why))
     return found
 
 
-def _once(graph: Graph) -> Rolled | None:
+def _once(graph: Graph) -> Rerolled | None:
     """The graph with its longest loop rolled."""
     for moving in (False, True):
-        row = row_of(graph, moving)
-        for stretch in stretches(row, LEAST_TURNS):
+        row = token_sequence(graph, moving)
+        for stretch in stretches(row, MIN_ITERATIONS):
             found = _tried(graph, row, stretch)
             if found is not None:
                 return found
     return None
 
 
-def _tried(graph: Graph, row: Row, stretch: Stretch) -> Rolled | None:
-    """The stretch as a loop that begins where little passes from turn to turn, as early as it can."""
+def _tried(graph: Graph, row: TokenSequence, stretch: Stretch) -> Rerolled | None:
+    """The stretch as a loop that begins where little passes from iteration to iteration, as early as it can."""
     p = stretch.period
     first = stretch.begin + quiet_phase(graph, row, stretch)
     for start in (first + p * n for n in TRIES):
-        turns = (stretch.end - start) // p
-        if start < 0 or turns < LEAST_TURNS or turns * p < LEAST_NODES:
+        iterations = (stretch.end - start) // p
+        if start < 0 or iterations < MIN_ITERATIONS or iterations * p < LEAST_NODES:
             continue
-        end = start + turns * p
+        end = start + iterations * p
         if (row.tokens[start : end - p] != row.tokens[start + p : end]).any():
             continue
         try:
-            found = rolled(graph, row, start, p, turns, roll)
-        except UnevenNumbers as uneven:
+            found = reroll_region(graph, row, start, p, iterations, roll)
+        except NumbersDiffer as differ:
             if len(graph.nodes) > WHOLE_NODES:
-                return Rolled(graph, [], uneven.numbers)
+                return Rerolled(graph, [], differ.numbers)
             continue
-        except Uneven:
+        except NotALoop:
             continue
-        if _is_shorter(found, graph, turns * p):
-            best = _joined(graph, row, start, p, turns, found)
+        if _is_shorter(found, graph, iterations * p):
+            best = _joined(graph, row, start, p, iterations, found)
             lines = graph.lines[int(row.order[start])] if graph.lines else ""
-            what = f"{turns} turns of {p} operations" + (f" at {lines}" if lines else "")
+            what = f"{iterations} turns of {p} operations" + (f" at {lines}" if lines else "")
             few = len(graph.nodes) <= WHOLE_NODES
-            if few and (turns < MANY_TURNS or _loses(graph, best.graph)):
-                return Rolled(graph, [], why=(f"{what} stay as they were traced",))
+            if few and (iterations < MANY_ITERATIONS or _loses(graph, best.graph)):
+                return Rerolled(graph, [], why=(f"{what} stay as they were traced",))
             return replace(best, why=(f"{what} are a loop{''.join(best.why)}",))
     return None
 
 
-def _is_shorter(found: Rolled, graph: Graph, replaced: int) -> bool:
+def _is_shorter(found: Rerolled, graph: Graph, replaced: int) -> bool:
     """Or what the loop stacks is taken apart again."""
     return len(found.graph.nodes) < len(graph.nodes) - replaced // 2
 
 
 def _loses(whole: Graph, looped: Graph) -> bool:
-    """Whether the loop is predicted to take longer than the turns one after another, fused as far as they fuse."""
+    """Whether the loop is predicted to take longer than the iterations one after another, fused as far as they fuse."""
     return predicted(looped) > LOSS * predicted(whole)
 
 
-def _joined(graph: Graph, row: Row, start: int, period: int, turns: int, one: Rolled) -> Rolled:
-    """The loop with as many turns in one as pay: what follows each other in one turn is fused, and its values stay in
-    registers where they do not have to go through memory. The turns left over stay behind the loop."""
+def _joined(graph: Graph, row: TokenSequence, start: int, period: int, iterations: int, one: Rerolled) -> Rerolled:
+    """The loop with as many iterations in one as pay: what follows each other in one iteration is fused, and its values
+    stay in registers where they do not have to go through memory. The iterations left over stay behind the loop."""
     best, cost, count = one, _cost_of(one, 1), 2
     first = cost
-    while count * period <= MOST_NODES and turns // count >= LEAST_TURNS:
-        even = min(range(count, count // 2, -1), key=lambda n: turns % n)  # as few left over as can be
+    while count * period <= MOST_NODES and iterations // count >= MIN_ITERATIONS:
+        even = min(range(count, count // 2, -1), key=lambda n: iterations % n)  # as few left over as can be
         try:
-            found = rolled(graph, row, start, period, turns, roll, even)
-        except Uneven:
+            found = reroll_region(graph, row, start, period, iterations, roll, even)
+        except NotALoop:
             break
         took = _cost_of(found, even)
-        if took > GAIN * cost or not _is_shorter(found, graph, turns * period):
+        if took > GAIN * cost or not _is_shorter(found, graph, iterations * period):
             break
         why = f", {even} of them in one turn: {took:.2f} us each as predicted, {first:.2f} one by one"
         best, cost, count = replace(found, why=(why,)), took, 2 * count
     return best
 
 
-def _cost_of(found: Rolled, count: int) -> float:
-    """Microseconds of a turn, as predicted, of a body that does so many."""
+def _cost_of(found: Rerolled, count: int) -> float:
+    """Microseconds of an iteration, as predicted, of a body that does so many."""
     assert found.body is not None
-    return (predicted(found.body) + TURN_US) / count
+    return (predicted(found.body) + ITERATION_US) / count
 
 
 def _forwarded(graph: Graph) -> Graph:

@@ -1,4 +1,4 @@
-"""A stretch of a graph that repeats in; the graph with one loop in its place out, if every detail bears it out."""
+"""Replaces a repeated region of a graph with a loop node, if every detail bears it out."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from ...runtime.core.frozen import dataclass
 from ..core.types import ArrayType
 from ..graph.builder import Builder
-from ..graph.control_flow import TURN, Loop, Window, add, is_cheap, number_of
+from ..graph.control_flow import ITERATION, Loop, Window, add, is_cheap, number_of
 from ..graph.graph import Graph, Node, Value
-from .induction import Array, Carried, Turns, Uneven
-from .periods import Row
+from .induction import Array, Carried, NotALoop, RepeatedRegion
+from .periods import TokenSequence
 
-Roll = Callable[[Graph], "Rolled"]
+Roll = Callable[[Graph], "Rerolled"]
 
 
 @dataclass(slots=True)
-class Rolled:
+class Rerolled:
     """The new graph, and arrays that fill inputs behind those that were there."""
 
     graph: Graph
@@ -29,14 +29,17 @@ class Rolled:
     why: tuple[str, ...] = ()  # remarks for `explain`
 
 
-def rolled(graph: Graph, row: Row, start: int, period: int, turns: int, roll: Roll, joined: int = 1) -> Rolled:
-    """The graph with places [start, start + period * turns) of its row as a loop. roll: what rolls the body in turn.
-    joined: so many turns are one turn of the loop; those left over stay behind it. Raises Uneven."""
-    return _Roller(graph, row, start, period * joined, turns // joined, joined).run(roll)
+def reroll_region(
+    graph: Graph, row: TokenSequence, start: int, period: int, iterations: int, roll: Roll, joined: int = 1
+) -> Rerolled:
+    """The graph with places [start, start + period * iterations) of its row as a loop. roll: what rerolls loops
+    within the body. joined: so many iterations are one iteration of the loop; those left over stay behind it. Raises
+    NotALoop."""
+    return _Reroller(graph, row, start, period * joined, iterations // joined, joined).run(roll)
 
 
-class _Roller(Turns):
-    def run(self, roll: Roll) -> Rolled:
+class _Reroller(RepeatedRegion):
+    def run(self, roll: Roll) -> Rerolled:
         args = [self._args_of(j) for j in range(self.period)]
         for j in range(self.period):
             self._check_starts(j, args[j])
@@ -55,10 +58,10 @@ class _Roller(Turns):
         outside: dict[int, dict[int, None]],
         finals: dict[tuple[int, int], Carried],
         roll: Roll,
-    ) -> Rolled:
+    ) -> Rerolled:
         for slot in self.moving:
             if self._alike(slot)[-1] not in outside:
-                raise Uneven
+                raise NotALoop
             if not isinstance(args[slot][0], int):
                 self.carried.pop(args[slot][0], None)
         self.carried = {c: i for i, c in enumerate(self.carried)}
@@ -69,13 +72,13 @@ class _Roller(Turns):
         inner = roll(self._body(args))
         body = inner.graph
         windows = tuple(w for _, w in self.windows.values())
-        loop = Loop(body, len(self.carried), windows, self.turns)
+        loop = Loop(body, len(self.carried), windows, self.iterations)
         builder = Builder(self.graph.name)
         lines = self.graph.lines or ("",) * len(self.graph.nodes)
         line = ""
         builder.where = lambda: line
         new: dict[int, Value] = {}
-        first, last = self.node(0, 0), self.node(self.turns - 1, self.period - 1)
+        first, last = self.node(0, 0), self.node(self.iterations - 1, self.period - 1)
 
         def copy(number: int) -> None:
             nonlocal line
@@ -108,7 +111,7 @@ class _Roller(Turns):
                 self._after(builder, new, number, copy, results)
         builder.numbers.sort(key=lambda n: builder.nodes[n].attr("index"))
         builder.inputs.sort(key=lambda n: builder.nodes[n].attr("index"))
-        return Rolled(builder.finish([new[o] for o in self.graph.outputs]), arrays, body=body)
+        return Rerolled(builder.finish([new[o] for o in self.graph.outputs]), arrays, body=body)
 
     def _leaves(self, number: int) -> list[int]:
         """What an invariant takes to be there in the body: itself, or the numbers that it is cheaply made of."""
@@ -183,15 +186,15 @@ class _Roller(Turns):
             parts.append(builder.reshape(joined, (*shape[:axis], count * shape[axis], *shape[axis + 1 :])))
         new[number] = builder.concat(parts, axis)
 
-    def _row_of(self, turn: int, slot: int) -> tuple[int, int]:
-        """Which stacked result holds a slot's value of a turn, and in which row."""
+    def _row_of(self, iteration: int, slot: int) -> tuple[int, int]:
+        """Which stacked result holds a slot's value of an iteration, and in which row."""
         group = self.groups[self.stacked[slot]]
-        return self.stacked[slot], turn * len(group) + group.index(slot)
+        return self.stacked[slot], iteration * len(group) + group.index(slot)
 
     def _stack(self, builder: Builder, results: Sequence[Value], which: int) -> Value:
         """A stacked result, its rows along the first axis."""
         shape = self.graph.nodes[self.node(0, self.groups[which][0])].type.shape
-        return builder.reshape(results[len(self.carried) + which], (self.turns * len(self.groups[which]), *shape))
+        return builder.reshape(results[len(self.carried) + which], (self.iterations * len(self.groups[which]), *shape))
 
     def _results(
         self,
@@ -205,23 +208,23 @@ class _Roller(Turns):
         """What stands for the values that are used after the loop."""
         for slot, seen in outside.items():
             if slot in self.moving:
-                new[self.node(self.turns - 1, slot)] = self._written(builder, new, results, slot, args)
+                new[self.node(self.iterations - 1, slot)] = self._written(builder, new, results, slot, args)
                 continue
-            for turn in seen:
-                number = self.node(turn, slot)
+            for iteration in seen:
+                number = self.node(iteration, slot)
                 if slot in self.stacked:
-                    which, row = self._row_of(turn, slot)
+                    which, row = self._row_of(iteration, slot)
                     whole = self._stack(builder, results, which)
                     rest = (0,) * (len(whole.shape) - 1)
                     part = builder.slice(whole, (row, *rest), (1,) * len(whole.shape), (1, *whole.shape[1:]))
                     new[number] = builder.reshape(part, whole.shape[1:])
                 else:
-                    new[number] = results[self.carried[finals[turn, slot]]]
+                    new[number] = results[self.carried[finals[iteration, slot]]]
 
     def _written(
         self, builder: Builder, new: dict[int, Value], results: Sequence[Value], slot: int, args: list[list[Any]]
     ) -> Value:
-        """A moving update's array after the loop: what all turns wrote, in one update."""
+        """A moving update's array after the loop: what all iterations wrote, in one update."""
         first = self._alike(slot)[0]
         starts, moves = self.moving[first]
         (axis,) = (a for a, m in enumerate(moves) if m)
@@ -242,7 +245,7 @@ class _Roller(Turns):
         return builder.broadcast(builder.const(0, type.dtype), type.shape)
 
     def _constant_windows(self, args: list[list[Any]]) -> None:
-        """Constants that differ from turn to turn come from an array of them."""
+        """Constants that differ from iteration to iteration come from an array of them."""
         for row in args:
             for i, arg in enumerate(row):
                 if isinstance(arg, tuple) and arg[0] == "const" and len(set(arg[1])) > 1:
@@ -264,7 +267,7 @@ class _Roller(Turns):
         for key, (type, _) in self.windows.items():
             windows[key] = made.input(type)
         outer = {n: made.input(self.graph.nodes[n].type) for n in self.invariants if self._is_memory(n)}
-        number_of(made, TURN)
+        number_of(made, ITERATION)
         for n in self.invariants:
             if self.graph.nodes[n].op == "number":
                 outer[n] = number_of(made, self.graph.nodes[n].type)

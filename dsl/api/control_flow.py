@@ -14,7 +14,7 @@ import numpy as np
 
 from ...compiler.core.types import BOOL, ArrayType, WeakType
 from ...compiler.graph.builder import WEAK_DTYPES
-from ...compiler.graph.control_flow import TURN, Branch, Cut, Loop, Window, add, cut_bodies
+from ...compiler.graph.control_flow import ITERATION, Branch, Cut, Loop, Window, add, cut_bodies
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array
@@ -239,7 +239,7 @@ def _settled(
         first = len(trace.builder.nodes)
         types = [*before, *(v.type for v in carried.values), *after]
         stand_ins = [_placeholder(trace, t) for t in types]
-        index = _placeholder(trace, TURN)
+        index = _placeholder(trace, ITERATION)
         try:
             with _inside(trace):
                 outputs = trace_body(trace, stand_ins, index)

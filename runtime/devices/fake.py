@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ..core.frozen import dataclass, field
-from ..interpret.control_flow import Turn, run_control
+from ..interpret.control_flow import RunIteration, run_control
 from ..interpret.error_propagation import Poison, poisoned
 from ..interpret.serial import noted
 from ..program.control_flow import kernels_of
@@ -282,7 +282,7 @@ class FakeExecutable(Executable):
     """Walks the plan's steps and logs each: launch with its task's name and argument values, record, wait.
 
     A launch is preceded by `("after", stream, event number)` for each event in `after` of a buffer that it touches.
-    The launch of a loop is followed by those of its turns, on the same stream; a flag in memory is never true.
+    The launch of a loop is followed by those of its iterations, on the same stream; a flag in memory is never true.
     """
 
     def __init__(self, device: FakeDevice, plan: Plan, way: str = "") -> None:
@@ -341,15 +341,15 @@ class FakeExecutable(Executable):
         if error is not None:
             raise error
         if bodies_of(task):
-            run_control(task, [self._turn(stream, body) for body in bodies_of(task)], Unread(), addresses, scalars)
+            run_control(task, [self._iteration(stream, body) for body in bodies_of(task)], Unread(), addresses, scalars)
 
-    def _turn(self, stream: int, body: Plan) -> Turn:
-        def turn(addresses: Sequence[Any], numbers: Sequence[Any]) -> None:
+    def _iteration(self, stream: int, body: Plan) -> RunIteration:
+        def iteration(addresses: Sequence[Any], numbers: Sequence[Any]) -> None:
             for step in body.steps:
                 if isinstance(step, Launch):
                     self._launch(stream, body.tasks[step.task], addresses, numbers)
 
-        return turn
+        return iteration
 
     def _arguments(self, task: Task, addresses: Sequence[Any], scalars: Sequence[Any]) -> tuple[Any, ...]:
         """Addresses and numbers as a kernel would get them; an argument that refers to nothing raises IndexError."""

@@ -1,4 +1,4 @@
-"""Loops and branches run turn by turn from Python: a task and what a device can do in, the body's runs out.
+"""Runs loops and branches from Python, iteration by iteration, with what a device can do.
 
 What every device without a way of its own does, and what the others must agree with.
 """
@@ -13,10 +13,10 @@ from ..program.control_flow import FOREVER, Branch, Loop, arguments_of
 from ..program.plan import Plan
 from ..program.program import Argument, Int, Pointer, Scalar, Task
 
-Turn = Callable[[Sequence[Any], Sequence[Any]], None]  # the body's addresses and numbers: run it once
+RunIteration = Callable[[Sequence[Any], Sequence[Any]], None]  # the body's addresses and numbers: run it once
 
 
-class Hands(Protocol):
+class LoopDevice(Protocol):
     """What `run_control` needs done with memory, by its address."""
 
     def integer(self, address: int) -> int: ...
@@ -26,26 +26,27 @@ class Hands(Protocol):
     def copy(self, target: int, source: int, nbytes: int) -> None: ...
 
     def repeat(self, rows: Sequence[Sequence[int]], numbers: Sequence[Any], times: int) -> int:
-        """Run turns with these addresses of the body's buffers, `times` over, where that is quicker than one by one
-        and no turn needs its number; how often it was done."""
+        """Run iterations with these addresses of the body's buffers, `times` over, where that is quicker than one by
+        one and no iteration needs its number; how often it was done."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a call of a loop has what: its addresses by the number of a turn. count: the turns (FOREVER for a flag)."""
+    """Where a call of a loop has what: its addresses by the number of an iteration. count: the iterations (FOREVER for
+    a flag)."""
 
     loop: Loop
     count: int
     carried: list[int]  # the places of the rotation
-    moving: list[int]  # the other inputs and the stacked outputs at turn 0
+    moving: list[int]  # the other inputs and the stacked outputs at iteration 0
     results: list[int]
     workspace: int | None
     numbers: list[Any]
 
-    def turn(self, number: int, flags: int = 0, first: int = 0) -> list[int]:
-        """The address of every buffer of the body. flags: where the flag of turn i is at byte i, instead of where it
-        was carried. first: the number that the first turn has in the rotation."""
+    def iteration(self, number: int, flags: int = 0, first: int = 0) -> list[int]:
+        """The address of every buffer of the body. flags: where the flag of iteration i is at byte i, instead of where
+        it was carried. first: the number that the first iteration has in the rotation."""
         loop = self.loop
         row = loop.rotation.at(number)
         inputs = len(loop.body.program.inputs) - len(loop.follows)
@@ -57,18 +58,18 @@ class Places:
         return body_addresses(loop.body, ins, outs, self.workspace)
 
     def flag(self, number: int) -> int:
-        """Where the flag of a turn is."""
+        """Where the flag of an iteration is."""
         return self.carried[self.loop.rotation.held[self.loop.rotation.at(number)][0]]
 
     def starts(self, number: int) -> list[tuple[int, int, int]]:
-        """(target, source, bytes) of the initial values, but for a flag, to where turn `number` reads them."""
+        """(target, source, bytes) of the initial values, but for a flag, to where iteration `number` reads them."""
         held = self.loop.rotation.held[self.loop.rotation.at(number)]
         rows = zip((self.carried[p] for p in held), self.carried, self.loop.sizes, strict=False)
         return [row for row in list(rows)[int(self.loop.flag) :] if row[0] != row[1]]
 
     def copies(self, number: int, flag: int = 0) -> list[tuple[int, int, int]]:
-        """(target, source, bytes) of the results that a loop of so many turns leaves elsewhere. flag: where the flag
-        is, if not where it was carried."""
+        """(target, source, bytes) of the results that a loop of so many iterations leaves elsewhere. flag: where the
+        flag is, if not where it was carried."""
         held = self.loop.rotation.held[self.loop.rotation.at(number)]
         sources = [self.carried[p] for p in held]
         if flag:
@@ -115,13 +116,13 @@ def places_of(
 
 
 def run_control(
-    task: Task, turns: Sequence[Turn], hands: Hands, addresses: Sequence[int], scalars: Sequence[Any]
+    task: Task, iterations: Sequence[RunIteration], hands: LoopDevice, addresses: Sequence[int], scalars: Sequence[Any]
 ) -> None:
-    """Run a loop or branch task. turns: one for each body. addresses: of every buffer of the task's program."""
+    """Run a loop or branch task. iterations: one for each body. addresses: of every buffer of the task's program."""
     if isinstance(task.kernel, Branch):
         flag, *bodies = branches_of(task, addresses, scalars)
         which = 0 if hands.boolean(flag) else 1
-        turns[which](*bodies[which])
+        iterations[which](*bodies[which])
         return
     places = places_of(task, addresses, scalars, hands.integer)
     loop, rotation, count, number = places.loop, places.loop.rotation, places.count, 0
@@ -130,11 +131,11 @@ def run_control(
             break
         if number == rotation.lead and not loop.flag and not any(loop.moves):
             period = len(rotation.held) - rotation.lead
-            rows = [places.turn(number + i) for i in range(period)]
+            rows = [places.iteration(number + i) for i in range(period)]
             number += period * hands.repeat(rows, places.numbers, (count - number) // period)
             if number == count:
                 break
-        turns[0](places.turn(number), [number, *places.numbers])
+        iterations[0](places.iteration(number), [number, *places.numbers])
         number += 1
     for row in places.copies(number):
         hands.copy(*row)

@@ -16,7 +16,7 @@ from ..core import deferred_fork
 from ..core.errors import CompileError, note
 from ..program.plan import Launch, Plan
 from ..program.program import Kernel, Library, Pointer, Scalar, Task
-from .control_flow import Turn, run_control
+from .control_flow import RunIteration, run_control
 from .error_propagation import Poison
 from .library_calls import LIBRARY, viewer
 
@@ -75,7 +75,7 @@ class HostMemory:
 
 
 def calls_of(plan: Plan, function: Callable[[Kernel], int]) -> list[Call]:
-    """What does each task of a plan, turn by turn where it is a loop. function: the address of a kernel."""
+    """What does each task of a plan, iteration by iteration where it is a loop. function: the address of a kernel."""
     return [_call(task, function) for task in plan.tasks]
 
 
@@ -85,21 +85,21 @@ def _call(task: Task, function: Callable[[Kernel], int]) -> Call:
     if isinstance(task.kernel, Library):
         call = host_call(task)
         return lambda addresses, scalars: call(addresses)
-    turns = [_turn(body, calls_of(body, function)) for body in task.kernel.bodies]
-    return lambda addresses, scalars: run_control(task, turns, HostMemory(), addresses, scalars)
+    iterations = [_iteration(body, calls_of(body, function)) for body in task.kernel.bodies]
+    return lambda addresses, scalars: run_control(task, iterations, HostMemory(), addresses, scalars)
 
 
-def _turn(body: Plan, calls: Sequence[Call]) -> Turn:
+def _iteration(body: Plan, calls: Sequence[Call]) -> RunIteration:
     order = [step.task for step in body.steps if isinstance(step, Launch)]
 
-    def turn(addresses: Addresses, numbers: Sequence[Any]) -> None:
+    def iteration(addresses: Addresses, numbers: Sequence[Any]) -> None:
         for number in order:
             try:
                 calls[number](addresses, numbers)
             except Exception as error:
                 raise noted(error, body.tasks[number], body.program.name) from None
 
-    return turn
+    return iteration
 
 
 def kernel_call(task: Task, function: Any) -> Call:

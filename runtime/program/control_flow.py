@@ -1,13 +1,14 @@
-"""Loops and branches as tasks: the plans of their bodies, and where the carried values live in each turn. Plain data.
+"""Loops and branches as tasks: the plans of their bodies, and where the carried values live in each iteration. Plain
+data.
 
 The arguments of a loop's task, in order: the initial values; where the results go; the pool; the body's other inputs;
 the stacked outputs; the workspace (if the body has temporaries); the count (unless a flag decides); the body's numbers
-but for the first, which is the turn's own. The arguments of a branch: the flag; the inputs; the outputs; the workspace;
-the numbers. All but counts and numbers are pointers.
+but for the first, which is the iteration's own. The arguments of a branch: the flag; the inputs; the outputs; the
+workspace; the numbers. All but counts and numbers are pointers.
 
-A turn reads the carried values where they are and writes new ones to buffers of the pool that are free; a value that a
-carried value merely takes over stays where it is. So values are never copied: which buffer holds which follows from the
-number of the turn alone, and after a few turns the pattern repeats (`Rotation`).
+An iteration reads the carried values where they are and writes new ones to buffers of the pool that are free; a value
+that a carried value merely takes over stays where it is. So values are never copied: which buffer holds which follows
+from the number of the iteration alone, and after a few iterations the pattern repeats (`Rotation`).
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from .plan import Plan
 from .program import Argument, Kernel, Task, bodies_of
 
 FRESH = -1
-FOREVER = 1 << 62  # turns, where a flag decides
+FOREVER = 1 << 62  # iterations, where a flag decides
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A body that runs turn after turn, each after the one before.
+    """A body that runs iteration after iteration, each after the one before.
 
     body: its inputs are the carried values, then others; its outputs are the new ones of the carried values that are
-    FRESH, then one part of each stacked output; its first number is the turn's, from 0.
-    follows[i]: the carried value that value i takes over, or FRESH. moves: the bytes that each other input, then each
-    stacked output, moves on by at each turn. count: the turns, None where an argument says it, or `flag` is set: then a
-    turn runs only while carried value 0, a bool, is true.
+    FRESH, then one part of each stacked output; its first number is the iteration's, from 0. follows[i]: the carried
+    value that value i takes over, or FRESH. moves: the bytes that each other input, then each stacked output, moves on
+    by at each iteration. count: the iterations, None where an argument says it, or `flag` is set: then a iteration runs
+    only while carried value 0, a bool, is true.
     """
 
     body: Plan
@@ -72,9 +73,9 @@ class Branch:
 class Rotation:
     """Where carried values live: places 0, 1, ... are the initial values', those from `carried` on the pool's.
 
-    Row `at(t)` is turn t's. held[row][i]: the place of carried value i before the turn; fresh[row]: the places that the
-    turn writes. names[row]: for a loop that ends there, which buffer of the pool is each of its places: results then
-    lie where they belong. After the last row comes row `lead`.
+    Row `at(t)` is iteration t's. held[row][i]: the place of carried value i before the iteration; fresh[row]: the
+    places that the iteration writes. names[row]: for a loop that ends there, which buffer of the pool is each of its
+    places: results then lie where they belong. After the last row comes row `lead`.
     """
 
     lead: int
@@ -82,14 +83,14 @@ class Rotation:
     fresh: tuple[tuple[int, ...], ...]
     names: tuple[tuple[int, ...], ...]
 
-    def at(self, turn: int) -> int:
+    def at(self, iteration: int) -> int:
         rows = len(self.held)
-        return turn if turn < rows else self.lead + (turn - self.lead) % (rows - self.lead)
+        return iteration if iteration < rows else self.lead + (iteration - self.lead) % (rows - self.lead)
 
 
 @lru_cache(1024)
 def rotation(follows: tuple[int, ...], sizes: tuple[int, ...], flag: bool) -> Rotation:
-    """The rotation of a loop, by trying it until a state comes back. flag: nothing is known of the last turn.
+    """The rotation of a loop, by trying it until a state comes back. flag: nothing is known of the last iteration.
 
     Raises ValueError where two values take over the same one."""
     count = len(follows)

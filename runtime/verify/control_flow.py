@@ -1,7 +1,8 @@
-"""Are the loops and branches of a plan safe? A task in, what is wrong with its bodies and its turns out.
+"""Proves that the loops and branches of a plan are safe, or says what is wrong with them.
 
-A body is a plan like any other, and is proved like one; `between` proves that one turn after another is: a turn reads
-what the turn before wrote, and writes over what that one read. It trusts neither the rotation nor the lowering.
+A body is a plan like any other, and is proved like one; `between` proves that one iteration after another is: an
+iteration reads what the iteration before wrote, and writes over what that one read. It trusts neither the rotation nor
+the lowering.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ..program.program import Argument, Pointer, Region, Task
 
 Found = tuple[str, str]  # a kind of violation, and why
 Between = Callable[[Plan, Plan, Sequence[tuple[int, int]]], list[str]]
-MOST = 64  # pairs of turns that are proved; the pattern of most loops has two
+MOST = 64  # pairs of iterations that are proved; the pattern of most loops has two
 
 
 def control_violations(task: Task, between: Between) -> Iterator[Found]:
@@ -29,11 +30,11 @@ def control_violations(task: Task, between: Between) -> Iterator[Found]:
     wrong = [*_rotation(kernel, rotation), *_memory(task, kernel, given)]
     yield from wrong
     if not wrong:
-        yield from _turns(kernel, rotation, between)
+        yield from _iterations(kernel, rotation, between)
 
 
 def _rotation(loop: Loop, rotation: Rotation) -> Iterator[Found]:
-    """Every turn's values lie apart, none is lost, and each result ends where it belongs."""
+    """Every iteration's values lie apart, none is lost, and each result ends where it belongs."""
     carried, sizes = len(loop.follows), loop.sizes
     places: dict[int, int] = dict(enumerate(sizes))
     for row, (held, fresh) in enumerate(zip(rotation.held, rotation.fresh, strict=True)):
@@ -59,7 +60,7 @@ def _rotation(loop: Loop, rotation: Rotation) -> Iterator[Found]:
 
 
 def _memory(task: Task, loop: Loop, given: Arguments) -> Iterator[Found]:
-    """The buffers are large enough for all turns, what is written is declared, and lies apart from all else."""
+    """The buffers are large enough for all iterations, what is written is declared, and lies apart from all else."""
     carried, program, sizes = len(loop.follows), loop.body.program, loop.sizes
     owners = [*range(carried), *(i for i, source in enumerate(loop.follows) if source == FRESH)]
     last = max(0, (loop.count or 1) - 1)
@@ -114,8 +115,8 @@ def _apart(rows: Sequence[tuple[str, Argument, int, int, bool]], last: int) -> I
                 yield "loop", f"{what} and {other} share bytes of b{a.buffer}"
 
 
-def _turns(loop: Loop, rotation: Rotation, between: Between) -> Iterator[Found]:
-    """Each turn against the next, on the memory that they share."""
+def _iterations(loop: Loop, rotation: Rotation, between: Between) -> Iterator[Found]:
+    """Each iteration against the next, on the memory that they share."""
     program, carried = loop.body.program, len(loop.follows)
 
     def buffers(row: int) -> dict[int, int]:

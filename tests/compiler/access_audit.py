@@ -12,7 +12,7 @@ from kernelgraph.compiler.core.types import dtype_of, real_of
 from kernelgraph.compiler.kernel.loop_nest import LoopNest
 from kernelgraph.compiler.kernel.primitives import evaluate
 from kernelgraph.runtime.core.frozen import dataclass, field
-from kernelgraph.runtime.interpret.control_flow import Turn, run_control
+from kernelgraph.runtime.interpret.control_flow import RunIteration, run_control
 from kernelgraph.runtime.interpret.library_calls import LIBRARY
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import (
@@ -79,7 +79,7 @@ def _run_control(task: Task, memory: list[Array], numbers: Sequence[Any], record
     run_control(task, turns, hands, [number << _SHIFT for number in range(len(memory))], numbers)
 
 
-def _turn(body: Plan, hands: _Pieces, record: Touched | None) -> Turn:
+def _turn(body: Plan, hands: _Pieces, record: Touched | None) -> RunIteration:
     ends = {*body.program.inputs, *body.program.outputs}
 
     def turn(addresses: Sequence[int], numbers: Sequence[Any]) -> None:

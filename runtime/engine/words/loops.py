@@ -42,8 +42,9 @@ def is_true(address: int) -> int:
     return (load(address & ~7) >> ((address & 7) * 8)) & 255
 
 
-def run_body(body: int, row: int, places: int, turn: int, numbers: int) -> None:
-    """One turn: the body's table from the places that its row names, moved on, then the turn's and other numbers."""
+def run_body(body: int, row: int, places: int, iteration: int, numbers: int) -> None:
+    """One iteration: the body's table from the places that its row names, moved on, then the iteration's and other
+    numbers."""
     columns = load(body + BODY_COLUMNS)
     count = load(body + BODY_NUMBERS)
     table = stack(8 * (columns + count) + 8)
@@ -52,7 +53,7 @@ def run_body(body: int, row: int, places: int, turn: int, numbers: int) -> None:
     target = table
     last = table + 8 * columns
     while target != last:
-        store(target, load(places + load(at)) + load(move) * turn)
+        store(target, load(places + load(at)) + load(move) * iteration)
         target += 8
         at += 8
         move += 8
@@ -62,11 +63,11 @@ def run_body(body: int, row: int, places: int, turn: int, numbers: int) -> None:
     inline(load(body + BODY), table)
 
 
-def state(record: int, turn: int) -> int:
+def state(record: int, iteration: int) -> int:
     rows = load(record + LOOP_ROW_COUNT)
-    if turn < rows:
-        return turn
-    return load(record + LOOP_LEAD) + (turn - load(record + LOOP_LEAD)) % (rows - load(record + LOOP_LEAD))
+    if iteration < rows:
+        return iteration
+    return load(record + LOOP_LEAD) + (iteration - load(record + LOOP_LEAD)) % (rows - load(record + LOOP_LEAD))
 
 
 def run_loop(slots: int, begin: int, end: int) -> None:
@@ -103,19 +104,19 @@ def run_loop(slots: int, begin: int, end: int) -> None:
         copy(numbers + 8, arguments + load(record + LOOP_NUMBERS_AT), 8 * load(body + BODY_NUMBERS) - 8)
     engine = load(body + BODY_ENGINE)
     look_at = load(record + LOOP_STRIDE)
-    turn = 0
+    iteration = 0
     row = 0
-    while turn != count:
+    while iteration != count:
         if kind == BY_FLAG and is_true(load(places + load(load(record + LOOP_FINAL) + 8 * carried * row))) == 0:
             break
         if load_shared(engine + STOP) or broken(engine):
             break
-        store(numbers, turn)
-        run_body(body, row, places, turn, numbers)
-        turn += 1
+        store(numbers, iteration)
+        run_body(body, row, places, iteration, numbers)
+        iteration += 1
         row += 1
-        if turn == look_at:
-            look_at = turn + look(engine, record)
+        if iteration == look_at:
+            look_at = iteration + look(engine, record)
         if row == rows:
             row = load(record + LOOP_LEAD)
     final = load(record + LOOP_FINAL) + 8 * carried * row

@@ -49,7 +49,7 @@ def see_to_signals(engine: int) -> None:
 
 
 def look(engine: int, loop: int) -> int:
-    """After a number of turns: the number to the next look, so that the looks are about a slice apart."""
+    """After a number of iterations: the number to the next look, so that the looks are about a slice apart."""
     time = now()
     since = time - load(loop + LOOP_LOOKED)
     stride = load(loop + LOOP_STRIDE)

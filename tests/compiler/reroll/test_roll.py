@@ -138,7 +138,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns are joined whatever it costs."""
+    """RepeatedRegion are joined whatever it costs."""
     monkeypatch.setattr(rolling, "GAIN", 1e9)
 
 

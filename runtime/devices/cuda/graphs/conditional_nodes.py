@@ -1,15 +1,18 @@
-"""Loops and branches as nodes of one CUDA graph, in which the GPU decides: no turn waits for the host.
+"""Builds loops and branches as conditional nodes of one CUDA graph: no iteration waits for the host.
 
 A `while` is a conditional node. To enter its body costs the GPU some 4 us (measured on an H200), a launch 1 us; so the
-body holds several turns, and the kernels of all but the first look whether theirs is to run (`predicated_kernels`).
-Where a turn has steps that cannot look, such as cuBLAS's, a conditional node is around it.
+body holds several iterations, and the kernels of all but the first look whether theirs is to run
+(`predicated_kernels`). Where an iteration has steps that cannot look, such as cuBLAS's, a conditional node is around
+it.
 
-Flag i of a block says whether turn i runs: conditions are written there. A body of n turns, after `lead` turns before
-it, writes the flags lead + 1 to lead + n, and is entered again if the last one is true, too. In the end the first flag
-that is not true tells how many turns it was, but for whole rounds, and so where the carried values are.
+Flag i of a block says whether iteration i runs: conditions are written there. A body of n iterations, after `lead`
+iterations before it, writes the flags lead + 1 to lead + n, and is entered again if the last one is true, too. In the
+end the first flag that is not true tells how many iterations it was, but for whole rounds, and so where the carried
+values are.
 
-A loop that counts enters its node for whole rounds only, whose turns need no look, and has the turns that are left
-after it. What kernels are given of a turn's number, and of places that move on with it, they add up themselves.
+A loop that counts enters its node for whole rounds only, whose iterations need no look, and has the iterations that are
+left after it. What kernels are given of an iteration's number, and of places that move on with it, they add up
+themselves.
 """
 
 from __future__ import annotations
@@ -33,19 +36,19 @@ from ..modules.predicated_kernels import (  # fmt: skip
     always,
     begin_task,
     can_look,
-    can_turn,
     count_task,
     first_is,
     guarded_task,
+    has_advancing_form,
     leave_task,
     true_up_to,
 )
 from ..modules.ptx_kernels import copy_task
 from .nodes import Nodes
 
-ROUND = 16  # launches of a body of several turns, at most
+ROUND = 16  # launches of a body of several iterations, at most
 MOST_LOOK = 16  # launches: of more, a conditional node around them is cheaper, should they not run
-UNROLLED = 64  # launches of turns of a known number: more become a node that counts
+UNROLLED = 64  # launches of iterations of a known number: more become a node that counts
 LIBRARY = (MatmulStep, ManyStep, BatchStep)
 
 
@@ -79,8 +82,8 @@ class Part:
         return None
 
     def load(self, moved: dict[int, int] | None = None) -> None:
-        """Have the kernels compiled that look. moved: of a loop that counts, what buffers move on by at a turn. Raises
-        CompileError."""
+        """Have the kernels compiled that look. moved: of a loop that counts, what buffers move on by at an iteration.
+        Raises CompileError."""
         if moved is not None:
             self._turned = [_changes(task, moved) for task, _ in self.steps]
         if self.looks:
@@ -90,7 +93,7 @@ class Part:
 
     @property
     def turned(self) -> bool:
-        """Whether some kernel adds up what changes by a turn."""
+        """Whether some kernel adds up what changes by an iteration."""
         return any(any(moves) for moves in self._turned)
 
     def _look(self, number: int, task: Task, runner: Any) -> Task | None:
@@ -124,7 +127,7 @@ def _looks(task: Task, runner: Any) -> bool:
 
 
 def _changes(task: Task, moved: dict[int, int]) -> tuple[int, ...]:
-    """What each argument changes by at a turn."""
+    """What each argument changes by at an iteration."""
     return tuple(
         moved.get(a.buffer, 0) if isinstance(a, Pointer) else int(isinstance(a, Scalar) and a.index == 0)
         for a in task.arguments
@@ -159,22 +162,22 @@ class Whole:
             if (why := part.refusal()) is not None:
                 return why
         known = self.counted and not isinstance(arguments_of(self._task).count, Pointer)
-        return None if known else self.alone  # turns of a known number can be nodes one after another
+        return None if known else self.alone  # iterations of a known number can be nodes one after another
 
     def _alone(self) -> str | None:
-        """Why the GPU cannot go on with turns of its own accord."""
+        """Why the GPU cannot go on with iterations of its own accord."""
         loop, part = self._task.kernel, self.parts[0]
         assert isinstance(loop, Loop)
         if self._moved is None:
             outputs = loop.body.program.outputs
             if loop.follows[0] != FRESH or len(set(outputs)) < len(outputs):
                 return "its condition is a value that it carries"
-            if any(loop.moves) or uses_turn(loop.body):
+            if any(loop.moves) or uses_iteration_number(loop.body):
                 return "its turns use their number"
         else:
             for task, runner in part.steps:
                 touched = {r.buffer for r in (*task.reads, *task.writes)} & self._moved.keys()
-                able = part.looks and isinstance(runner, KernelStep) and can_turn(task.kernel)  # type: ignore[arg-type]
+                able = part.looks and isinstance(runner, KernelStep) and has_advancing_form(task.kernel)  # type: ignore[arg-type]
                 if not able and (touched or any(_changes(task, self._moved))):
                     return f"{task.name} uses the number of the turn"
         rotation = loop.rotation
@@ -193,7 +196,7 @@ class Whole:
     def add(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None = None) -> None:
         if isinstance(self._task.kernel, Branch):
             self._branch(nodes, addresses, scalars, guard)
-        elif self.counted and self._unrolls(self.turns(addresses, scalars), guard):
+        elif self.counted and self._unrolls(self.iterations(addresses, scalars), guard):
             self._unrolled(nodes, addresses, scalars, guard)
         elif self.counted:
             self._count(nodes, addresses, scalars, guard)
@@ -207,66 +210,67 @@ class Whole:
         for part, (places, numbers), value in zip(self.parts, bodies, (True, False), strict=True):
             part.add(nodes, places, numbers, first_is(flags, value))
 
-    def turns(self, addresses: Sequence[int], scalars: Sequence[Any]) -> int | None:
-        """The number of turns; None where it is in memory."""
+    def iterations(self, addresses: Sequence[int], scalars: Sequence[Any]) -> int | None:
+        """The number of iterations; None where it is in memory."""
         count = arguments_of(self._task).count
         assert count is not None
         return None if isinstance(count, Pointer) else max(0, int(value_of(count, addresses, scalars)))
 
-    def _unrolls(self, turns: int | None, guard: Guard | None) -> bool:
-        """Whether turns become nodes one after another. What adds up by a guard's block needs a block of its own."""
-        if turns is None or self.alone is not None:
-            return turns is not None
-        return turns * len(self.parts[0].steps) <= UNROLLED and (guard is None or not self.parts[0].turned)
+    def _unrolls(self, iterations: int | None, guard: Guard | None) -> bool:
+        """Whether iterations become nodes one after another. What adds up by a guard's block needs a block of its
+        own."""
+        if iterations is None or self.alone is not None:
+            return iterations is not None
+        return iterations * len(self.parts[0].steps) <= UNROLLED and (guard is None or not self.parts[0].turned)
 
     def _unrolled(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
-        """One turn after another: there is nothing to decide."""
+        """One iteration after another: there is nothing to decide."""
         places = places_of(self._task, addresses, scalars, _unread)
         for number in range(places.count):
-            self.parts[0].add(nodes, places.turn(number), [number, *places.numbers], guard)
+            self.parts[0].add(nodes, places.iteration(number), [number, *places.numbers], guard)
         self._copy(nodes, places.copies(places.count), guard)
 
     def _count(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
-        """Whole rounds without a look, then the turns that are left."""
+        """Whole rounds without a look, then the iterations that are left."""
         part, places = self.parts[0], places_of(self._task, addresses, scalars)
-        first, end = self._turns(places.loop)
-        lead, flags, number = places.loop.rotation.lead, nodes.flags(), self.turns(addresses, scalars)
+        first, end = self._iterations(places.loop)
+        lead, flags, number = places.loop.rotation.lead, nodes.flags(), self.iterations(addresses, scalars)
         count = arguments_of(self._task).count
         source = value_of(count, addresses, scalars) if count is not None and number is None else 0
         nodes.launch(count_task(flags, source, number or 0, guard))
         if first:
             self._copy(nodes, places.starts(first), guard)
 
-        def turn(number: int, looks: bool) -> None:
+        def iteration(number: int, looks: bool) -> None:
             holds = true_up_to(flags, number - first) if looks else None
-            part.add(nodes, places.turn(number, 0, first), [number - first, *places.numbers], holds, flags)
+            part.add(nodes, places.iteration(number, 0, first), [number - first, *places.numbers], holds, flags)
 
         for number in range(first, lead):
-            turn(number, True)
+            iteration(number, True)
         with nodes.only(WHILE, true_up_to(flags, end - 1 - first)):
             for number in range(lead, end):
-                turn(number, False)
+                iteration(number, False)
             nodes.launch(advance_task(flags, end - lead))
         for number in range(lead, end - 1):
-            turn(number, True)
+            iteration(number, True)
         self._leave(nodes, flags, [places.copies(number) for number in range(first, end)])
 
     def _while(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
         part, places = self.parts[0], places_of(self._task, addresses, scalars)
-        first, end = self._turns(places.loop)
+        first, end = self._iterations(places.loop)
         lead, flags = places.loop.rotation.lead, nodes.flags()
         nodes.launch(begin_task(flags, places.flag(0), guard))
         if first:
             self._copy(nodes, places.starts(first), guard)
 
-        def turn(number: int, guard: Guard | None) -> None:
-            part.add(nodes, places.turn(number, flags, first), [number, *places.numbers], guard)
+        def iteration(number: int, guard: Guard | None) -> None:
+            part.add(nodes, places.iteration(number, flags, first), [number, *places.numbers], guard)
 
         for number in range(first, lead):
-            turn(number, true_up_to(flags, number - first))
+            iteration(number, true_up_to(flags, number - first))
         with nodes.only(WHILE, true_up_to(flags, end - first)):
             for number in range(lead, end):
-                turn(number, None if number == lead else true_up_to(flags, number - first))
+                iteration(number, None if number == lead else true_up_to(flags, number - first))
         self._leave(nodes, flags, [places.copies(number, flags + FLAGS) for number in range(first, end + 1)])
 
     def _leave(self, nodes: Nodes, flags: int, copies: Sequence[Sequence[tuple[int, int, int]]]) -> None:
@@ -279,9 +283,9 @@ class Whole:
         for i in range(0, len(masked), LEAVES):
             nodes.launch(leave_task(flags, masked[i : i + LEAVES], self._device.properties))
 
-    def _turns(self, loop: Loop) -> tuple[int, int]:
-        """The first turn of the rotation that there is, which may be one whose buffers the initial values are copied
-        to, and the one that the node's body ends before."""
+    def _iterations(self, loop: Loop) -> tuple[int, int]:
+        """The first iteration of the rotation that there is, which may be one whose buffers the initial values are
+        copied to, and the one that the node's body ends before."""
         lead, part = loop.rotation.lead, self.parts[0]
         period = len(loop.rotation.held) - lead
         first = lead if lead + period >= FLAGS else 0
@@ -302,14 +306,14 @@ class Whole:
 
 
 def _moved(loop: Loop) -> dict[int, int]:
-    """The buffers of a body that move on at each turn, and the bytes."""
+    """The buffers of a body that move on at each iteration, and the bytes."""
     program, carried = loop.body.program, len(loop.follows)
     buffers = (*program.inputs[carried:], *program.outputs[loop.follows.count(FRESH) :])
     return {buffer: move for buffer, move in zip(buffers, loop.moves, strict=True) if move}
 
 
 def _crossed(rotation: Rotation) -> bool:
-    """Whether the results of some turn lie in each other's places, so that they cannot be copied at once."""
+    """Whether the results of some iteration lie in each other's places, so that they cannot be copied at once."""
     for held in rotation.held:
         carried = len(held)
         wrong = {carried + i for i, place in enumerate(held) if place != carried + i}
@@ -318,8 +322,8 @@ def _crossed(rotation: Rotation) -> bool:
     return False
 
 
-def uses_turn(body: Plan) -> bool:
-    """Whether some argument is the number of the turn."""
+def uses_iteration_number(body: Plan) -> bool:
+    """Whether some argument is the number of the iteration."""
     return any(isinstance(a, Scalar) and a.index == 0 for t in body.tasks for a in t.arguments)
 
 

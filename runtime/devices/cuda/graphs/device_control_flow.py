@@ -57,7 +57,7 @@ class Decided:
             return
         key = self._whole.key(addresses, scalars)
         found = self._made.get(key)
-        if found is None:  # to make it takes as long as some six turns of the host
+        if found is None:  # to make it takes as long as some six iterations of the host
             found = self._make(addresses, scalars)
             while len(self._made) >= GRAPHS:
                 self._made.popitem(last=False)

@@ -1,9 +1,10 @@
-"""Loops and branches on a GPU: turns launched one after another on a stream, those that repeat as a graph of turns.
+"""Loops and branches on a GPU: iterations launched one after another on a stream, those that repeat as a graph of
+iterations.
 
 Where a flag or a count is in device memory the GPU decides (`device_control_flow`) if it can, else the host, which
-waits for the stream then. Where turns of a known number differ in no argument once the carried values go round (no
-window, no turn's number), some of them are captured as one graph, which is then launched as often as it takes; where
-they differ, the GPU counts.
+waits for the stream then. Where iterations of a known number differ in no argument once the carried values go round (no
+window, no iteration's number), some of them are captured as one graph, which is then launched as often as it takes;
+where they differ, the GPU counts.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....interpret.control_flow import Turn, run_control
+from ....interpret.control_flow import RunIteration, run_control
 from ....program.control_flow import Loop, arguments_of
 from ....program.plan import Launch, Plan
 from ....program.program import Pointer, Task, bodies_of
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS
 from ..modules.launch import HostStep
-from .conditional_nodes import Whole, uses_turn
+from .conditional_nodes import Whole, uses_iteration_number
 from .device_control_flow import Decided, Executable
 from .nodes import Refused, require_success
 
-GRAPH_NODES, LEAST_NODES = 256, 4  # of a graph of turns
-GRAPHS = 6  # of turns, of one loop
+GRAPH_NODES, LEAST_NODES = 256, 4  # of a graph of iterations
+GRAPHS = 6  # of iterations, of one loop
 LEAST_LAUNCHES = 64  # fewer are launched as they are
-COUNTED = 128  # fewer of a known number, where turns differ, are launched as they are
+COUNTED = 128  # fewer of a known number, where iterations differ, are launched as they are
 
 Rows = Sequence[Sequence[int]]
 
@@ -44,7 +45,7 @@ class ControlStep:
         loop = task.kernel
         counted = isinstance(loop, Loop) and not loop.flag
         known = counted and not isinstance(arguments_of(task).count, Pointer)
-        even = isinstance(loop, Loop) and counted and not (any(loop.moves) or uses_turn(loop.body))
+        even = isinstance(loop, Loop) and counted and not (any(loop.moves) or uses_iteration_number(loop.body))
         whole, waits = self.whole, any(body.waits for body in self._bodies)
         able = whole.refusal is None and not (known and (even or whole.alone))
         self._decided = Decided(device, whole) if able else None
@@ -56,18 +57,18 @@ class ControlStep:
         gpu = able and not whole.library
         self.waits = waits or not (known or gpu)  # no graph of somebody else's can hold it
         self._even = even and not waits
-        self._graphs: OrderedDict[Any, Executable] = OrderedDict()  # of turns, by what they were made of
+        self._graphs: OrderedDict[Any, Executable] = OrderedDict()  # of iterations, by what they were made of
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
-        hands = _Hands(self, stream)
+        hands = _LoopDevice(self, stream)
         try:
             decided = self._decided
-            if decided is not None and self._least and (self.whole.turns(addresses, scalars) or 0) < self._least:
+            if decided is not None and self._least and (self.whole.iterations(addresses, scalars) or 0) < self._least:
                 decided = None
             if decided is not None and self._decide(decided, addresses, scalars, stream):
                 return SUCCESS
-            turns = [body.turn(stream) for body in self._bodies]
-            run_control(self._task, turns, hands, addresses, scalars)
+            iterations = [body.iteration(stream) for body in self._bodies]
+            run_control(self._task, iterations, hands, addresses, scalars)
         except Refused as refused:
             return refused.code
         return SUCCESS
@@ -89,7 +90,7 @@ class ControlStep:
         return self._device.failure(error.code, "making it") if isinstance(error, Refused) else error
 
     def repeat(self, rows: Rows, numbers: Sequence[Any], times: int, stream: int) -> int:
-        """Turns with these addresses, over and over: how often they were launched as graphs, of `times`."""
+        """Iterations with these addresses, over and over: how often they were launched as graphs, of `times`."""
         driver, body = self._driver, self._bodies[0]
         launches = len(body.order) * len(rows)
         if not self._even or launches * times < LEAST_LAUNCHES or driver.captures(stream)[1]:
@@ -129,10 +130,10 @@ class ControlStep:
                 self._device.blas.handle(stream)  # with memory that what is launched on the lane takes turns with
             require_success(driver.begin_capture(stream, CAPTURE_RELAXED))
             try:
-                turn = self._bodies[0].turn(stream)
+                iteration = self._bodies[0].iteration(stream)
                 for _ in range(copies):
                     for row in rows:
-                        turn(row, [0, *numbers])
+                        iteration(row, [0, *numbers])
             finally:
                 code, graph = driver.end_capture(stream)
         require_success(code)
@@ -149,19 +150,19 @@ class _Body:
         self.order = [runners[s.task] for s in plan.steps if isinstance(s, Launch) and not runners[s.task].empty]
         self.waits = any(isinstance(r, HostStep) or getattr(r, "waits", False) for r in runners)
 
-    def turn(self, stream: int) -> Turn:
+    def iteration(self, stream: int) -> RunIteration:
         order = self.order
 
-        def turn(addresses: Sequence[int], numbers: Sequence[Any]) -> None:
+        def iteration(addresses: Sequence[int], numbers: Sequence[Any]) -> None:
             for runner in order:
                 code = runner(addresses, numbers, stream)
                 if code != SUCCESS:
                     raise Refused(code)
 
-        return turn
+        return iteration
 
 
-class _Hands:
+class _LoopDevice:
     """What loops do with device memory, in the order of a stream."""
 
     def __init__(self, step: ControlStep, stream: int) -> None:

@@ -2,8 +2,8 @@
 
 A guard is a word in device memory, of which some bits (`mask`) have to be as wanted. The first thing that a guarded
 kernel does is to look; where they differ it does nothing. A block of flags is such a word, a byte for each of eight
-things one after another; after it come the number of turns that are over and, of a loop that counts, of those left.
-A turned kernel adds the first of these, times what they change by at a turn, to some of its parameters.
+things one after another; after it come the number of iterations that are over and, of a loop that counts, of those
+left. A turned kernel adds the first of these, times what they change by at an iteration, to some of its parameters.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def guarded_ptx(ptx: str, kernel: Kernel) -> str:
 
 
 def _turned(body: str, moves: Sequence[int], name: str) -> str:
-    """moves: what each parameter changes by at a turn."""
+    """moves: what each parameter changes by at an iteration."""
 
     def load(match: re.Match[str]) -> str:
         move, bits = moves[int(match[2])], _BITS.get(match[1].rstrip("0123456789"))
@@ -116,7 +116,7 @@ def _loads(body: str, number: int) -> int:
     return sum(int(found[1]) == number for found in _LOAD.findall(body))
 
 
-def can_turn(kernel: Kernel) -> bool:
+def has_advancing_form(kernel: Kernel) -> bool:
     """Whether there is a turned form: of one member alone."""
     options = dict(kernel.options)
     return can_look(kernel) and "packed" not in options and "ptx" not in options
@@ -130,7 +130,7 @@ def can_look(kernel: Kernel) -> bool:
 def guarded_task(task: Task, numbers: int, moves: tuple[int, ...] = ()) -> Task:
     """A kernel's task that does nothing where a guard fails; its words come with each call, after `numbers` others.
 
-    moves: what each argument changes by at a turn, where the guard's word is of a block of flags."""
+    moves: what each argument changes by at an iteration, where the guard's word is of a block of flags."""
     assert isinstance(task.kernel, Kernel)
     words = (Scalar(numbers + i, "uint64") for i in range(3))
     whole = in_one_block(task)
@@ -162,7 +162,8 @@ ret;
 }}
 """
 
-# The flags; where the number of turns is, or 0; that number; a guard. The flag of turn i becomes whether i is below it.
+# The flags; where the number of iterations is, or 0; that number; a guard. The flag of iteration i becomes whether i is
+# below it.
 _COUNT = """ld.param.u64 %rd0, [arguments];
 ld.param.u64 %rd1, [arguments+8];
 ld.param.u64 %rd2, [arguments+16];
@@ -179,7 +180,7 @@ max.s64 %rd2, %rd2, 0;
 mov.u64 %rd7, 0;
 st.global.u64 [%rd0+8], %rd7;
 """
-# The flags; a number of turns that are over now.
+# The flags; a number of iterations that are over now.
 _ADVANCE = """ld.param.u64 %rd0, [arguments];
 ld.param.u64 %rd3, [arguments+8];
 ld.global.u64 %rd1, [%rd0+8];
@@ -259,13 +260,13 @@ def begin_task(flags: int, byte: int, guard: Guard | None) -> Task:
 
 
 def count_task(flags: int, source: int, number: int, guard: Guard | None) -> Task:
-    """A loop of the number of turns that is at `source`, or without one of `number`; none if the guard fails."""
+    """A loop of the number of iterations that is at `source`, or without one of `number`; none if the guard fails."""
     words = (flags, source, number, *(guard or always(flags)).words)
     return Task("count", _kernel("count", _COUNT + _LEFT, 6), tuple(map(Int, words)), (), ())
 
 
-def advance_task(flags: int, turns: int) -> Task:
-    return Task("advance", _kernel("advance", _ADVANCE + _LEFT, 2), (Int(flags), Int(turns)), (), ())
+def advance_task(flags: int, iterations: int) -> Task:
+    return Task("advance", _kernel("advance", _ADVANCE + _LEFT, 2), (Int(flags), Int(iterations)), (), ())
 
 
 def decide_task(guard: Guard, handle: int) -> Task:
