@@ -32,7 +32,7 @@ class LoopDevice(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class LoopAddresses:
     """Where a call of a loop has what: its addresses by the number of an iteration. count: the iterations (FOREVER for
     a flag)."""
 
@@ -89,7 +89,7 @@ def value_of(argument: Argument, addresses: Sequence[int], scalars: Sequence[Any
 
 def places_of(
     task: Task, addresses: Sequence[int], scalars: Sequence[Any], integer: Callable[[int], int] | None = None
-) -> Places:
+) -> LoopAddresses:
     """integer: what is in memory at an address, for a count that is there. Without it the count is as good as unknown:
     FOREVER."""
     loop = task.kernel
@@ -104,7 +104,7 @@ def places_of(
         (found,) = values([given.count])
         count = integer(found) if isinstance(given.count, Pointer) else int(found)
     names = tuple(range(len(pool))) if count == FOREVER else loop.rotation.names[loop.rotation.at(max(0, count))]
-    return Places(
+    return LoopAddresses(
         loop,
         count,
         [*values(given.initial), *(pool[name] for name in names)],

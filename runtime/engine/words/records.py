@@ -102,5 +102,5 @@ MONOTONIC, REALTIME = getattr(time, "CLOCK_MONOTONIC", 1), getattr(time, "CLOCK_
 LOW_HALF = 0xFFFFFFFF
 GENERATION = 1 << 32
 SPIN_NS = 50_000
-TURNS_A_LOOK = 32  # spins between two looks at the clock
+SPINS_PER_CHECK = 32  # spins between two looks at the clock
 SLICE_NS = 50_000_000  # threads of Python's see to its signals this often

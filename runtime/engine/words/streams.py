@@ -76,11 +76,11 @@ from .records import (
     SLOT_STREAM,
     SLOTS,
     SPIN_NS,
+    SPINS_PER_CHECK,
     STAMP,
     STEP,
     STEP_BYTES,
     STOP,
-    TURNS_A_LOOK,
     WAIT,
     WAITING,
     WORK,
@@ -271,7 +271,7 @@ def worker(engine: int) -> int:
         else:
             relax()
             turns += 1
-            if turns % TURNS_A_LOOK == 0:
+            if turns % SPINS_PER_CHECK == 0:
                 if until == 0:
                     until = now() + SPIN_NS
                 elif now() > until:
@@ -326,14 +326,14 @@ def wait(engine: int, run: int, needs: int, event: int, number: int, goal: int, 
             turns = 0
             if broken(engine):
                 return 3
-        elif turns % TURNS_A_LOOK == 0 and load_shared(engine + HOST) and needs_python(engine, run, needs):
+        elif turns % SPINS_PER_CHECK == 0 and load_shared(engine + HOST) and needs_python(engine, run, needs):
             return 2
         else:
             relax()
             turns += 1
-            if turns % TURNS_A_LOOK == 0 and now() - start > SPIN_NS:
+            if turns % SPINS_PER_CHECK == 0 and now() - start > SPIN_NS:
                 sleep(engine, run, needs, event, number, goal, goal_number, limit_ns)
-        if turns % TURNS_A_LOOK == 0 and now() - start > limit_ns:
+        if turns % SPINS_PER_CHECK == 0 and now() - start > limit_ns:
             return happened(event, number, goal, goal_number)
     return 1
 
