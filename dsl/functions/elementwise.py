@@ -187,7 +187,7 @@ def _kind(a: Any) -> Any:
 
 def _masked(result: Tracer, out: Any, where: Any, casting: str) -> Tracer:
     """The result where `where` holds; elsewhere `out`, or 0 (NumPy leaves it undefined)."""
-    if out is not None and not isinstance(out, (Tracer, np.ndarray)):
+    if out is not None and not hasattr(out, "__array_ufunc__"):  # which arrays have, and numbers and lists do not
         raise DTypeError(f"return arrays must be arrays, not of type {type(out).__name__}; pass an array as out")
     if where is not True:
         other = out if out is not None else result.dtype.type(0)
