@@ -35,7 +35,7 @@ ALLOWED: dict[str, str] = {
         "runtime/devices/cuda/libraries runtime/devices/cuda/memory runtime/devices/cuda/modules runtime/engine "
         "runtime/interpret runtime/program"
     ),
-    "runtime/devices/cuda/compile": ("runtime/codegen runtime/core runtime/devices/cuda/modules runtime/program"),
+    "runtime/devices/cuda/compile": "runtime/codegen runtime/core runtime/devices/cuda/modules runtime/program",
     "runtime/devices/cuda/driver": "runtime/codegen runtime/core runtime/engine runtime/program",
     "runtime/devices/cuda/graphs": (
         "runtime/core runtime/devices/cuda/driver runtime/devices/cuda/libraries runtime/devices/cuda/modules "
@@ -93,7 +93,7 @@ ALLOWED: dict[str, str] = {
         "compiler/core dsl/api dsl/core dsl/environment dsl/interop dsl/trace runtime/core "
         "runtime/devices/cuda/driver runtime/program"
     ),
-    "dsl/core": "compiler/graph runtime/core",
+    "dsl/core": "compiler/core compiler/graph runtime/core",
     "dsl/environment": "compiler/core dsl/array dsl/core dsl/functions dsl/interop dsl/trace",
     "dsl/functions": (
         "compiler/core compiler/graph compiler/ops dsl/array dsl/core dsl/environment dsl/trace runtime/core "

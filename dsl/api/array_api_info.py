@@ -12,9 +12,9 @@ from ...compiler.core.types import DTYPES, kind_of, real_of
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array, asarray
 from ..array.devices import default, name_of, open_device
+from ..core.checks import checked_dtype
 from ..core.errors import DTypeError, TraceError
 from ..interop.device_sharing import gpu_of
-from ..trace.operands import checked_dtype
 from ..trace.tracer import Tracer
 
 API_VERSION = "2024.12"

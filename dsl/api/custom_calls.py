@@ -13,11 +13,12 @@ from ...compiler.core.types import HALVES, ArrayType
 from ...runtime.program.custom_calls import Callback, Fresh, OwnKernel, Sizes, call_back
 from ...runtime.program.user_function import Source
 from ..array.spec import Spec
+from ..core.checks import checked_dtype
 from ..core.errors import ArgumentsError
 from ..environment.traced_globals import Scope
 from ..functions.host_calls import known
 from ..trace.aliasing import assign
-from ..trace.operands import array_of, checked_dtype, fresh, trace_of
+from ..trace.operands import array_of, fresh, trace_of
 from ..trace.trace import current
 from ..trace.tracer import TracedNumber, Tracer
 from .elementwise import source_of

@@ -13,9 +13,10 @@ from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ...runtime.program.device import Device
 from ..array.array import Array, from_numpy
 from ..array.devices import default, open_device
+from ..core.checks import is_plain_array
 from ..core.errors import TraceError, UnsupportedError
 from ..trace.dispatch import METHODS, REFUSED, UFUNCS, call_function, fill_tables
-from ..trace.operands import array_of, is_plain_array
+from ..trace.operands import array_of
 from ..trace.trace import current
 
 

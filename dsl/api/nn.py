@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...compiler.ops.table import OPS
+from ..core.checks import to_index
 from ..core.errors import ShapeError
 from ..functions.creation import arange
 from ..functions.elementwise import apply
-from ..trace.operands import to_index
 from ..trace.tracer import Tracer
 
 DIRECT = 32  # a convolution that sums so few products for each result is one kernel, else a product of matrices

@@ -22,13 +22,14 @@ from ...compiler.core.types import DTYPES, FLOAT32, FLOAT64, UINT64, DType
 from ...compiler.ops.philox import philox_reference
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array
+from ..core.checks import checked_dtype
 from ..core.errors import DTypeError, NumberError, ShapeError
 from ..functions.creation import full
 from ..functions.elementwise import apply
 from ..functions.selection import take
 from ..functions.views import cast
 from ..trace.axes import to_shape
-from ..trace.operands import array_of, checked_dtype, fresh, length, trace_of
+from ..trace.operands import array_of, fresh, length, trace_of
 from ..trace.trace import current
 from ..trace.tracer import TracedNumber, Tracer
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import ArrayType
+from ..core.checks import checked_dtype, to_shape
 from ..core.errors import DTypeError, ShapeError
-from ..trace.axes import to_shape
-from ..trace.operands import checked_dtype
 
 
 class Spec:

@@ -12,10 +12,9 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType
 from ...runtime.program.device import Device
+from ..core.checks import checked_dtype, to_shape
 from ..core.errors import OptionError
 from ..core.pytree import flatten, unflatten
-from ..trace.axes import to_shape
-from ..trace.operands import checked_dtype
 from .array import Array, NumpyMemory, asarray, from_numpy
 from .devices import default, open_device, parse
 from .in_flight import hold

@@ -11,11 +11,11 @@ from ...compiler.core.types import ArrayType
 from ...compiler.graph.builder import Builder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
+from ..core.checks import checked_dtype
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import Part, view, whole, written
 from ..trace.dispatch import implements
 from ..trace.memory_layout import StandIn
-from ..trace.operands import checked_dtype
 from ..trace.tracer import Tracer
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import FLOAT64, kind_of
+from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError
 from ..trace.axes import to_axes, to_axis
 from ..trace.dispatch import implements
-from ..trace.operands import array_of, fresh, to_index
+from ..trace.operands import array_of, fresh
 from ..trace.tracer import TracedNumber, Tracer
 from .cumulative import cumsum
 from .elementwise import apply

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import kind_of
+from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError
 from ..trace.dispatch import implements
-from ..trace.operands import array_of, to_index
+from ..trace.operands import array_of
 from ..trace.tracer import Tracer
 from .creation import arange, linspace
 from .elementwise import apply

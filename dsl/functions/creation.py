@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import FLOAT64, INT64
+from ..core.checks import checked_dtype, to_index
 from ..core.errors import ShapeError
 from ..trace.axes import to_shape
 from ..trace.dispatch import implements
 from ..trace.memory_layout import C, F
-from ..trace.operands import array_of, checked_dtype, fresh, length, operand, to_index, trace_of
+from ..trace.operands import array_of, fresh, length, operand, trace_of
 from ..trace.tracer import TracedNumber, Tracer
 from .elementwise import apply
 from .views import broadcast_to, cast, copy, in_order, moveaxis, reshape, result_type

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..core.checks import checked_dtype
 from ..core.errors import ShapeError
 from ..trace.axes import to_axis
 from ..trace.dispatch import implements
-from ..trace.operands import checked_dtype
 from ..trace.tracer import Tracer
 from .host_calls import host_one
 from .reductions import without_nans

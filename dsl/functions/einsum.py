@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, ShapeError
 from ..trace.dispatch import implements
-from ..trace.operands import array_of, checked_dtype, to_index
+from ..trace.operands import array_of
 from ..trace.tracer import Tracer
 from .elementwise import apply
 from .host_calls import written

@@ -10,6 +10,7 @@ import numpy as np
 from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, kind_of, result_type
 from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS
+from ..core.checks import checked_dtype
 from ..core.errors import DTypeError, NumberError, ShapeError, UnsupportedError, nearest
 from ..trace.aliasing import Half, ReadOnly, assign, kept, layout_of, view
 from ..trace.dispatch import (
@@ -26,7 +27,7 @@ from ..trace.dispatch import (
 )
 from ..trace.items import wrapped
 from ..trace.memory_layout import Like, one_way
-from ..trace.operands import array_of, checked_dtype, fresh, fresh_array, operand, trace_of
+from ..trace.operands import array_of, fresh, fresh_array, operand, trace_of
 from ..trace.tracer import CAPTURED, SCALAR, TracedNumber, Tracer
 
 

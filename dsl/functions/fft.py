@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ..core.checks import to_index
 from ..core.errors import ShapeError
 from ..trace.axes import to_axes, to_axis
 from ..trace.dispatch import implements
-from ..trace.operands import array_of, to_index
+from ..trace.operands import array_of
 from ..trace.tracer import Tracer
 from .creation import arange
 from .elementwise import apply

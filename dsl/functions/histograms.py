@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..trace.dispatch import METHODS, implements
-from ..trace.operands import array_of, to_index
+from ..trace.operands import array_of
 from ..trace.tracer import Tracer
 from .elementwise import apply
 from .host_calls import host, host_one, known

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..trace.axes import to_axis, to_shape
 from ..trace.dispatch import implements
 from ..trace.items import converted, wrapped
-from ..trace.operands import array_of, checked_dtype, fresh, to_index
+from ..trace.operands import array_of, fresh
 from ..trace.tracer import Tracer
 from .elementwise import choices
 from .gather import fixed_array, runs

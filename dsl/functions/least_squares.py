@@ -6,9 +6,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ..core.checks import to_index
 from ..core.errors import MatrixError, ShapeError, UnsupportedError
 from ..trace.dispatch import implements
-from ..trace.operands import array_of, to_index
+from ..trace.operands import array_of
 from ..trace.tracer import Tracer
 from .host_calls import host, host_one, known
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ..core.checks import checked_dtype, to_index
 from ..core.errors import MatrixError, ShapeError, UnsupportedError
 from ..trace.axes import to_axis
 from ..trace.dispatch import implements
-from ..trace.operands import array_of, checked_dtype, to_index, trace_of
+from ..trace.operands import array_of, trace_of
 from ..trace.tracer import Tracer
 from .creation import eye
 from .elementwise import apply

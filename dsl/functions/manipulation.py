@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..trace.axes import to_axis, to_shape
 from ..trace.dispatch import implements
 from ..trace.items import as_element
-from ..trace.operands import array_of, checked_dtype, fresh, to_index, trace_of
+from ..trace.operands import array_of, fresh, trace_of
 from ..trace.tracer import Tracer
 from .creation import eye, linspace
 from .elementwise import apply

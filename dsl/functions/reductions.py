@@ -11,12 +11,13 @@ import numpy as np
 
 from ...compiler.core.combiners import COMBINERS
 from ...compiler.core.types import FLOAT32, FLOAT64, kind_of
+from ..core.checks import checked_dtype, to_index
 from ..core.errors import ShapeError
 from ..trace.aliasing import assign
 from ..trace.axes import Axes, to_axes
 from ..trace.dispatch import implements
 from ..trace.items import as_element
-from ..trace.operands import array_of, checked_dtype, fresh, fresh_array, length, to_index
+from ..trace.operands import array_of, fresh, fresh_array, length
 from ..trace.tracer import Tracer
 from .elementwise import apply
 from .views import broadcast_to, cast, diagonal, reshape

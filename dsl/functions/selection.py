@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from ...compiler.ops.table import OPS
+from ..core.checks import to_index
 from ..core.errors import DTypeError, IndexingError, ShapeError, UnsupportedError
 from ..trace.aliasing import assign, store
 from ..trace.axes import to_axis, to_shape
 from ..trace.dispatch import call_function, implements
 from ..trace.items import as_element, wrapped
-from ..trace.operands import array_of, fresh, fresh_array, holds_array, to_index
+from ..trace.operands import array_of, fresh, fresh_array, holds_array
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .elementwise import apply
 from .elementwise import choices as common

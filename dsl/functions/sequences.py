@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..core.checks import checked_dtype
 from ..core.errors import ShapeError
 from ..environment.proxies import TracedType
 from ..trace.dispatch import SPECIAL
 from ..trace.items import as_element, converted
-from ..trace.operands import array_of, checked_dtype, fresh_array, is_traced, trace_of
+from ..trace.operands import array_of, fresh_array, is_traced, trace_of
 from ..trace.tracer import TracedNumber, Tracer
 from .joining import stack
 from .views import cast

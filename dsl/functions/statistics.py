@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import FLOAT64, kind_of
+from ..core.checks import checked_dtype
 from ..core.errors import ArgumentsError, DTypeError, ShapeError
 from ..trace.axes import Axes, to_axes, to_axis
 from ..trace.dispatch import implements
-from ..trace.operands import array_of, checked_dtype
+from ..trace.operands import array_of
 from ..trace.tracer import Tracer
 from .elementwise import apply, isclose
 from .host_calls import host_one, known, written

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from ...runtime.interpret.topk import topk as top_places
+from ..core.checks import to_index
 from ..core.errors import ShapeError
 from ..trace.axes import to_axis
-from ..trace.operands import array_of, fresh_array, to_index
+from ..trace.operands import array_of, fresh_array
 from .gather import looked_up
 from .host_calls import host_one
 

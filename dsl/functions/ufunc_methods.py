@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from ..core.checks import checked_dtype, to_index
 from ..core.errors import IndexingError, UnsupportedError
 from ..trace.aliasing import assign
 from ..trace.axes import to_axes, to_axis
 from ..trace.dispatch import FUNCTIONS, METHODS, UFUNCS
 from ..trace.items import as_element
-from ..trace.operands import array_of, checked_dtype, fresh, to_index
+from ..trace.operands import array_of, fresh
 from ..trace.tracer import Tracer
 from .elementwise import call_ufunc
 from .gather import nonempty

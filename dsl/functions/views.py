@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from ...compiler.graph.graph import Value
+from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..trace.aliasing import Broadcast, Contiguous, Diagonal, Permute, Reshape, layout_of, view
 from ..trace.axes import Axes, to_axes, to_axis, to_shape
 from ..trace.dispatch import implements
 from ..trace.memory_layout import C, F, Layout, Like, one_way, resolve
-from ..trace.operands import array_of, checked_dtype, fresh, fresh_array, operand, to_index, trace_of, value_of
+from ..trace.operands import array_of, fresh, fresh_array, operand, trace_of, value_of
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .indexing import getitem
 

@@ -11,6 +11,7 @@ import numpy as np
 from ...compiler.core.types import SHORT_NAMES, ArrayType, dtype_of, type_of
 from ..array.array import Array
 from ..array.spec import Spec, spec_of
+from ..core.checks import is_plain_array, refused_kind
 from ..core.errors import ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
 from ..core.exact import ATOMS, exact
 from ..core.numpy_address import address
@@ -19,7 +20,6 @@ from ..core.readable import native, readable
 from ..interop.device_sharing import SharedArray, as_leaf, borrow, gpu_of
 from ..interop.fast_import import quick, remember
 from ..interop.host_import import foreign, is_foreign
-from ..trace.operands import is_plain_array, refused_kind
 from ..trace.trace import current
 from ..trace.tracer import TracedNumber, Tracer
 from .trace_function import Argument

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from ..core import checks
+from ..core.checks import to_index
 from ..core.errors import AxisError, ShapeError
-from .operands import to_index
 from .tracer import Tracer
 
 Axes = int | Sequence[int] | None
@@ -34,10 +33,7 @@ def to_axes(axis: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
 
 
 def to_shape(shape: Any) -> tuple[int, ...]:
-    """A tuple of Python ints from an int or a sequence of ints."""
+    """A tuple of Python ints from an int or a sequence of ints, traced or not. Raises DTypeError, TraceError."""
     if isinstance(shape, Tracer):
         shape = shape._known("cannot be a shape", "pass it as a Python int argument of the function")
-    if type(shape) is np.ndarray:
-        shape = shape.tolist()
-    entries = shape if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple(to_index(n, "a length in a shape") for n in entries)
+    return checks.to_shape(shape)

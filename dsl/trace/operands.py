@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import operator
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import dtype_of
 from ...compiler.graph.builder import Scalar
 from ...compiler.graph.graph import Value
+from ..core.checks import checked_dtype, describe, is_plain_array, refused_kind
 from ..core.errors import DTypeError, TraceError
 from ..core.readable import native
 from .dispatch import SPECIAL
@@ -72,31 +70,12 @@ def operand(x: Any) -> Value | Scalar | np.generic:
 
 
 _WEAK = frozenset({bool, int, float, complex})  # Python's own numbers, which take the dtype of what they meet
-# Subclasses of NumPy's arrays that have ways of their own, which change nothing of what the arrays mean.
-_HARMLESS = frozenset({np.memmap})
-_NO_MEANING = frozenset({"__doc__", "__module__", "__new__", "__hash__"})
-
-
-def is_plain_array(kind: Any) -> bool:
-    """Whether arrays of this kind are NumPy's and mean nothing else, as units, masks and a `*` that is matmul do."""
-    return kind is np.ndarray or _is_harmless(kind)
-
-
-@cache
-def _is_harmless(kind: Any) -> bool:
-    own = {name for base in kind.__mro__[: kind.__mro__.index(np.ndarray)] for name in vars(base)} - _NO_MEANING
-    return kind in _HARMLESS or own.isdisjoint(vars(np.ndarray))
-
-
-def refused_kind(kind: type) -> DTypeError:
-    """The error for arrays of a subclass with a meaning of its own."""
-    return DTypeError(f"a {kind.__name__} has a meaning of its own; write x.filled(0) or np.asarray(x)")
 
 
 def host_array(x: Any) -> np.ndarray[Any, Any]:
     """Anything array-like that is not traced as a NumPy array of a supported dtype, in any byte order."""
     if isinstance(x, str) or x is None or isinstance(x, (dict, set, bytes)) or callable(x):
-        raise DTypeError(f"{_describe(x)} is no array of numbers; pass numbers or arrays")
+        raise DTypeError(f"{describe(x)} is no array of numbers; pass numbers or arrays")
     if isinstance(x, np.ndarray) and not is_plain_array(type(x)):
         raise refused_kind(type(x))
     from ..interop.host_import import values_of
@@ -104,19 +83,6 @@ def host_array(x: Any) -> np.ndarray[Any, Any]:
     array = np.asarray(values_of(x))
     checked_dtype(native(array.dtype))
     return array
-
-
-def _describe(x: Any) -> str:
-    text = repr(x)
-    return text if len(text) < 40 else f"a {type(x).__name__}"
-
-
-def checked_dtype(dtype: Any) -> np.dtype[Any]:
-    """The supported dtype that `dtype` names. Raises DTypeError."""
-    try:
-        return dtype_of(dtype)
-    except TypeError as error:
-        raise DTypeError(str(error)) from None
 
 
 def value_of(x: Any) -> Value:
@@ -156,11 +122,3 @@ def fresh_array(value: Value, *args: Any) -> Tracer:
 def length(trace: Trace, n: int) -> TracedNumber:
     """A number that comes from a shape, as an argument of the kernels: their text serves all sizes."""
     return TracedNumber(trace, trace.host.constant(n), n, frozenset())
-
-
-def to_index(x: Any, what: str) -> int:
-    """A Python int. Raises DTypeError for anything else."""
-    try:
-        return operator.index(x)
-    except TypeError:
-        raise DTypeError(f"{what} must be an int, not {_describe(x)}") from None
