@@ -700,7 +700,7 @@ LAYERS = {
         ),
         ("$o.a = $v",),
         (
-            "$C.__getitem__ = lambda self, i: 8.5",
+            "$C.__getitem__ = lambda self, i: [8.5][i]",  # without an end, `list($o)` has none either
             "$C.__len__ = lambda self: 3",
             "$C.__iter__ = lambda self: iter([5.5])",
         ),

@@ -29,11 +29,20 @@ def to_shape(shape: Any) -> tuple[int, ...]:
     if type(shape) is np.ndarray:
         shape = shape.tolist()
     entries = shape if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple(to_index(n, "a length in a shape") for n in entries)
+    return tuple(to_length(n) for n in entries)
+
+
+def to_length(n: Any) -> int:
+    """A length in a shape, which is no bool. Raises DTypeError."""
+    if type(n) is bool:
+        raise DTypeError(f"a length in a shape: an integer is required, not {n}; write int({n})")
+    return to_index(n, "a length in a shape")
 
 
 def checked_dtype(dtype: Any) -> np.dtype[Any]:
     """The supported dtype that `dtype` names. Raises DTypeError."""
+    if hasattr(dtype, "__array_ufunc__") and not isinstance(dtype, (type, np.generic)):
+        raise DTypeError("cannot construct a dtype from an array; write x.dtype")
     try:
         return dtype_of(dtype)
     except TypeError as error:

@@ -7,7 +7,9 @@ import sys
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from types import CellType, CodeType, FunctionType, MappingProxyType, ModuleType
+from contextlib import suppress
+from functools import _lru_cache_wrapper
+from types import CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -41,11 +43,18 @@ VIEWS = {type(getattr(empty, name)()): name for empty in _DICTS for name in ("ke
 # containers
 
 
+def pairs(value: Any) -> list[tuple[Any, Any]]:
+    """A dict's keys and values, past methods of its class, and though a key may have another hash by now."""
+    with suppress(KeyError):
+        if isinstance(value, OrderedDict):
+            return [*OrderedDict.items(value)]
+    return [*dict.items(value)]
+
+
 def _dict(value: Any) -> list[Any]:
-    keys = OrderedDict.keys(value) if isinstance(value, OrderedDict) else dict.keys(value)
-    found = [*keys]
+    found = pairs(value)
     factory = getattr(value, "default_factory", None)
-    return [*found, *(dict.__getitem__(value, k) for k in found), *((factory,) if factory is not None else ())]
+    return [*(k for k, _ in found), *(v for _, v in found), *((factory,) if factory is not None else ())]
 
 
 _CONTENTS: dict[type, Callable[[Any], list[Any]]] = {
@@ -118,15 +127,28 @@ def state_of(value: Any, kept: list[Any] | None = None, seen: dict[int, int] | N
         own = kind, each(gc.get_referents(value))
     elif isinstance(value, ModuleType) and is_user_module(value):
         own = id(value), *(each((k, v)) for k, v in vars(value).items() if not k.startswith("__"))
-    elif isinstance(value, (ModuleType, CodeType, *_LOCKS)) or is_constant(kind):
-        pass
     elif kind is CellType:
         own = each([value.cell_contents])
+    elif kind in _HOLDERS:
+        own = kind, each(getattr(value, name) for name in _HOLDERS[kind])
+    elif isinstance(value, (ModuleType, CodeType, *_LOCKS)) or is_constant(kind):
+        pass
     else:
         base = base_of(kind)
         parts = each(contents(base, value)) if base is not None else ()
         own = id(kind), parts, each(_attributes(value, kind)), each([kind] if is_user_class(kind) else [])
     return own
+
+
+# what holds others, in attributes that are found nowhere else
+_HOLDERS: dict[type, tuple[str, ...]] = {
+    MethodType: ("__func__", "__self__"),
+    property: ("fget", "fset", "fdel"),
+    staticmethod: ("__func__", "__dict__"),
+    classmethod: ("__func__", "__dict__"),
+    _lru_cache_wrapper: ("__wrapped__", "__dict__"),
+    memoryview: ("obj", "shape", "strides"),
+}
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
@@ -183,7 +205,9 @@ _UNSET = "<unset>"
 
 def is_constant(kind: type) -> bool:
     """Whether nothing of a library's object can change, or nothing that a traced function may rely on."""
-    return kind.__module__.partition(".")[0] in _CONSTANT and base_of(kind) is None and not is_user_class(kind)
+    if kind is SimpleNamespace or base_of(kind) is not None or is_user_class(kind):
+        return False
+    return kind.__module__.partition(".")[0] in _CONSTANT
 
 
 # modules whose objects never change; those of "builtins" are functions, descriptors and the like

@@ -70,7 +70,7 @@ def flatten(
     original = _VARS(kind).get(ORIGINAL, kind)
     if original is dict or original is OrderedDict:
         return Tree(original, tuple(value), each(value.values()))
-    if hasattr(kind, "__dataclass_fields__"):
+    if type(getattr(kind, "__dataclass_fields__", None)) is dict:  # a metaclass may make up every name
         import dataclasses
 
         fields = tuple(f.name for f in dataclasses.fields(kind))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .object_state import PLAIN, base_of
+from .object_state import PLAIN, base_of, pairs
 
 Undo = Callable[[], None]
 _NAMES = type.__dict__["__dict__"].__get__
@@ -113,8 +113,7 @@ def _put_attributes(value: Any, held: dict[str, Any], then: dict[str, Any]) -> N
 
 def _items(value: Any, base: type) -> Any:
     if base is dict:
-        source = OrderedDict if isinstance(value, OrderedDict) else dict
-        return {k: dict.__getitem__(value, k) for k in source.keys(value)}
+        return pairs(value)
     return [*base.__iter__(value)]  # type: ignore[attr-defined]
 
 
@@ -126,10 +125,10 @@ def _put_items(value: Any, base: Any, then: Any) -> None:
     now = _items(value, base)
     if base is dict:
         source: Any = OrderedDict if isinstance(value, OrderedDict) else dict
-        if _identities(now) != _identities(then):
+        if [(id(k), id(v)) for k, v in now] != [(id(k), id(v)) for k, v in then]:
             source.clear(value)
-            for key in then:
-                source.__setitem__(value, key, then[key])
+            for key, item in then:
+                source.__setitem__(value, key, item)
     elif [*map(id, now)] != [*map(id, then)]:
         if base is set:
             set.clear(value)

@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..core.errors import TraceError
-from ..core.object_state import base_of
+from ..core.object_state import base_of, pairs
 from ..core.pytree import ORIGINAL
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ def fill(world: World, found: Any, value: Any, base: type, label: str) -> Any:
         if factory is not None:
             found.default_factory = world.lift(factory)
         source = OrderedDict if isinstance(value, OrderedDict) else dict
-        for key in source.keys(value):
-            source.__setitem__(found, world.lift(key), world.lift(dict.__getitem__(value, key), label))
+        for key, item in pairs(value):
+            source.__setitem__(found, world.lift(key), world.lift(item, label))
     elif base is set:
         set.update(found, (world.lift(i, label) for i in set.__iter__(value)))
     elif base is deque:

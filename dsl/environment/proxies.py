@@ -480,6 +480,8 @@ def _missing(world: World, self: Any, real: Any, name: str) -> None:
 def super_attribute(world: World, kind: type, self: Any, name: str) -> Any:
     """super(kind, self).name, where the class of `self` stands for a user's, or extends one that does."""
     cls = self if isinstance(self, type) else type(self)
+    if not any(base is kind for base in _MRO(cls)):
+        raise TypeError("super(type, obj): obj must be an instance or subtype of type")
     rest = _MRO(cls)[_place(_MRO(cls), kind) + 1 :]
     owner, found = _static(rest, name)
     if owner is None or not world.is_outside(owner) or type(found) in _SLOTS:

@@ -35,6 +35,12 @@ class _Meta(type):
 class Type(type, metaclass=_Meta):
     """Stands for `type` in traced code."""
 
+    def __setattr__(cls, name: str, value: Any) -> None:
+        (setattr if isinstance(cls, TracedType) else type.__setattr__)(cls, name, value)
+
+    def __delattr__(cls, name: str) -> None:
+        (delattr if isinstance(cls, TracedType) else type.__delattr__)(cls, name)
+
 
 Type.__name__ = Type.__qualname__ = "type"
 

@@ -123,7 +123,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tracer:
 @implements(np.tile)
 def tile(A: Any, reps: Any) -> Tracer:
     x = array_of(A)
-    times = to_shape(reps)
+    times = to_shape(int(reps) if type(reps) is bool else reps)
     ndim = max(x.ndim, len(times))
     shape = (1,) * (ndim - x.ndim) + x.shape
     times = (1,) * (ndim - len(times)) + times

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ...compiler.ops.table import OPS
-from ..core.checks import to_index
 from ..core.errors import DTypeError, IndexingError, ShapeError, UnsupportedError
 from ..trace.aliasing import assign, store
 from ..trace.axes import to_axis, to_shape
@@ -141,9 +140,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tracer
 @implements(np.unravel_index)
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Tracer, ...]:
     index = array_of(indices)
-    lengths = tuple(
-        to_index(n, "a length in a shape") for n in (shape if isinstance(shape, (tuple, list)) else [shape])
-    )
+    lengths = to_shape(shape)
     dtypes = [np.intp] * len(lengths)
     return tuple(host("unravel_index", [index], [index.shape] * len(lengths), dtypes, shape=lengths, order=order))
 

@@ -182,19 +182,30 @@ def gpu_of(value: Any) -> int | None:
     place = place_of(value)
     if place is not None:
         return place[1] if place[0] == dlpack.CUDA else None
-    return 0 if hasattr(value, "__cuda_array_interface__") else None
+    return 0 if isinstance(own_attribute(value, "__cuda_array_interface__"), dict) else None
+
+
+def own_attribute(value: Any, name: str) -> Any:
+    """What a value has of a name itself, or by its class; None for what it but makes up for every name it is asked."""
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        own = {}
+    if name in own or any(name in vars(base) for base in type(value).__mro__):
+        return getattr(value, name, None)
+    return None
 
 
 def place_of(value: Any) -> tuple[int, int] | None:
     """DLPack's kind and number of a device; None for what has no DLPack. PyTorch's own method takes 25 us.
     Raises ArgumentsError for what has no memory any more."""
+    method = own_attribute(value, "__dlpack_device__")
+    if not callable(method):
+        return None
     try:
         torchs = getattr(getattr(value, "device", None), "type", None)
-        if torchs in _TORCH:
+        if isinstance(torchs, str) and torchs in _TORCH:
             return _TORCH[torchs], value.device.index or 0
-        method = getattr(value, "__dlpack_device__", None)
-        if method is None:
-            return None
         kind, index = method()
     except (RuntimeError, ValueError) as error:  # JAX's, of an array that was deleted; PyTorch's, of one without memory
         raise ArgumentsError(f"{name_of(value)} cannot be read: {str(error).rstrip('.')}") from None

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from ..core.errors import ArgumentsError, DTypeError
-from .device_sharing import elsewhere, has_memory, name_of, place_of, reason_of
+from .device_sharing import elsewhere, has_memory, name_of, own_attribute, place_of, reason_of
 
 ON_CPU = (1, 3, 11, 13)  # DLPack's kinds of memory that the CPU reads: its own, and pinned or managed by CUDA and ROCm
 # what says that it is an array, and what that must be: an object may have an answer to every name
@@ -31,7 +31,7 @@ def is_foreign(value: Any) -> bool:
         return False
     if isinstance(value, (array.array, memoryview)):
         return True
-    return any(applies(getattr(value, name, None)) for name, applies in _ARRAY.items())
+    return any(applies(own_attribute(value, name)) for name, applies in _ARRAY.items())
 
 
 def foreign(value: Any) -> np.ndarray[Any, Any] | None:
@@ -39,9 +39,9 @@ def foreign(value: Any) -> np.ndarray[Any, Any] | None:
     a copy; None for anything else. Raises ArgumentsError where the memory cannot be read here, DTypeError."""
     if not is_foreign(value):
         return None
-    if hasattr(value, "__dlpack__"):
+    if own_attribute(value, "__dlpack__") is not None:
         return _from_dlpack(value)
-    if hasattr(value, "__cuda_array_interface__"):
+    if own_attribute(value, "__cuda_array_interface__") is not None:
         raise elsewhere(value)
     try:
         return np.asarray(value)

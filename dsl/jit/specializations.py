@@ -218,4 +218,7 @@ def show(argument: Argument) -> str:
     """An argument as `explain` and `why` write it."""
     if argument.spec is not None:
         return str(argument.spec.type)
-    return repr(argument.value) if argument.static else type(argument.value).__name__
+    try:
+        return repr(argument.value) if argument.static else type(argument.value).__name__
+    except Exception:  # of a `__repr__` that does not take what it holds
+        return object.__repr__(argument.value)

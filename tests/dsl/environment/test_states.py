@@ -1,0 +1,191 @@
+"""What is in objects that traced code sees as they are is compared in full; odd classes of the user's stay odd."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from tests.dsl.core.test_errors import refused
+from tests.dsl.tracing import assert_same
+from tests.dsl.world_objects import cpu
+
+X = np.linspace(0.5, 2.0, 3)
+
+
+class Holder:
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def get(self) -> Any:
+        return self.held[0]
+
+
+class Made(Holder):
+    def get(self) -> Any:
+        return super().get()
+
+
+def held_by_a_closure(held: Any) -> Any:
+    return property(lambda self: held[0])
+
+
+HELD: dict[str, tuple[Any, Any]] = {  # what holds a list in a member of an enumeration, and how it is read
+    "namespace": (lambda held: types.SimpleNamespace(held=held), lambda member: member.held[0]),
+    "method": (lambda held: Holder(held).get, lambda member: member()),
+    "property": (held_by_a_closure, lambda member: member.fget(None)),
+    "static method": (lambda held: staticmethod(lambda: held[0]), lambda member: member()),
+    "cached function": (lambda held: functools.lru_cache(lambda: held), lambda member: member.__wrapped__()[0]),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_what_is_in_a_member_of_an_enumeration_is_seen(name: str) -> None:
+    make, read = HELD[name]
+    held: Any = [2.0, 1.0]
+    kinds: Any = enum.Enum("kinds", {"A": (make(held), 0)})
+
+    def function(x: Any) -> Any:
+        return x * read(kinds.A.value[0])
+
+    f = cpu(function)
+    for k in (2, 3, 5):
+        held[0] = k
+        assert_same(f(X), function(X))
+
+
+def test_what_a_metaclass_holds_is_not_written() -> None:
+    class Meta(type):
+        space = types.SimpleNamespace(a=2.0)
+
+    class Config(metaclass=Meta):
+        pass
+
+    def function(x: Any) -> Any:
+        type(Config).space.a = 5.0
+        return x * 2
+
+    with pytest.raises(kg.KernelGraphError, match="cannot change"):
+        cpu(function)(X)
+    assert Meta.space.a == 2.0
+
+
+def test_a_class_is_not_written_past_its_own_way() -> None:
+    class Config:
+        a = 2.0
+
+    def function(x: Any) -> Any:
+        type.__setattr__(Config, "a", 3.0)
+        return x
+
+    def deleting(x: Any) -> Any:
+        type.__delattr__(Config, "a")
+        return x
+
+    refused(lambda: cpu(function)(X), kg.TraceError, "Config.a", line=function.__code__.co_firstlineno + 1)
+    refused(lambda: cpu(deleting)(X), kg.TraceError, "Config.a", line=deleting.__code__.co_firstlineno + 1)
+    assert Config.a == 2.0
+
+
+def test_super_of_another_class_is_no_end_of_an_iterator() -> None:
+    table: dict[str, Any] = {"k": 4.0}
+
+    def function(x: Any) -> Any:
+        return x * Made.get(table["k"])
+
+    for f in (function, cpu(function)):
+        with pytest.raises(TypeError, match="must be an instance or subtype"):
+            f(X)
+
+
+class AnswersAll:
+    def __getattr__(self, name: str) -> Any:
+        return 8.5
+
+
+class AnswersNone:
+    def __getattr__(self, name: str) -> Any:
+        return {}[name]
+
+
+class AnswersSo(type):
+    def __getattr__(cls, name: str) -> Any:
+        return 8.5
+
+
+class AnsweredByItsClass(metaclass=AnswersSo):
+    a = 8.5
+
+
+def test_an_argument_that_answers_to_every_name_is_no_array() -> None:
+    module = types.ModuleType("module")
+    module.__getattr__ = lambda name: 8.5  # type: ignore[method-assign]
+
+    def function(x: Any, o: Any) -> Any:
+        return x * o.a
+
+    for o in (AnswersAll(), module, AnsweredByItsClass()):
+        assert_same(cpu(function)(X, o), function(X, o))
+    for f in (function, cpu(function)):
+        with pytest.raises(KeyError):
+            f(X, AnswersNone())
+
+
+def test_an_attribute_whose_text_cannot_be_made() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.counts = Counter({"k": np.ones((2, 3)), "j": 1})  # compares its counts for its text
+
+        def f(self, x: Any) -> Any:
+            return x * self.counts["k"]
+
+    f = cpu(Model.f)
+    assert_same(f(Model(), X), Model().f(X))
+    assert "traced for" in f.why()
+
+
+def test_a_key_whose_hash_has_changed() -> None:
+    class Key:
+        number = 1
+
+        def __hash__(self) -> int:
+            return self.number
+
+    class Table(dict[Any, Any]):
+        pass
+
+    def reader(kinds: Any, table: Any) -> Any:
+        return lambda x: x * next(iter(kinds.A.value[0].values()))[0] * len(table)
+
+    key = Key()
+    for table in ({key: [2.0]}, Table({key: [2.0]})):
+        function = reader(enum.Enum("kinds", {"A": (table, 0)}), table)
+        f = cpu(function)
+        assert_same(f(X), function(X))
+        Key.number += 1
+        assert_same(f(X), function(X))
+        next(iter(table.values()))[0] = 3.0
+        assert_same(f(X), function(X))
+
+
+def test_an_array_is_no_dtype_and_a_bool_no_length() -> None:
+    def typed(x: Any, v: Any) -> Any:
+        return np.zeros(2, v) + x[0]
+
+    def shaped(x: Any, v: Any) -> Any:
+        return x[0] + np.zeros((v, 2))
+
+    def reshaped(x: Any, v: Any) -> Any:
+        return x.reshape(v, 3)
+
+    for function, v in ((typed, X), (shaped, True), (reshaped, True)):
+        with pytest.raises(TypeError):
+            function(X, v)
+        refused(lambda: cpu(function)(X, v), kg.DTypeError, line=function.__code__.co_firstlineno + 1)  # noqa: B023
+    assert_same(cpu(lambda x, v: np.tile(x, v))(X, True), X)
