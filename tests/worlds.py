@@ -14,6 +14,7 @@ import collections
 import contextvars
 import faulthandler
 import functools
+import itertools
 import random
 import re
 import signal
@@ -31,6 +32,7 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
+from tests import shrinking
 from tests.world_parts import KINDS, LAYERS, PRELUDE, ROOTS
 
 SECONDS = 60  # one world's time; more is a hang
@@ -470,7 +472,7 @@ def _hangs(*_: Any) -> None:
 
 def shrunk(world: World, folder: Path, device: str) -> tuple[World, Outcome]:
     """The smallest world found, by leaving out one thing after the other, that is still wrong in the same way."""
-    counter = iter(range(10**9))
+    counter = itertools.count()
 
     def outcome_of(candidate: World) -> Outcome:
         label = f"shrink{world.name}_{next(counter)}"
@@ -479,17 +481,7 @@ def shrunk(world: World, folder: Path, device: str) -> tuple[World, Outcome]:
         except Exception:
             return Outcome(0)
 
-    best, found = world, outcome_of(world)
-    kind = _mechanism(found)
-    going = bool(found.wrong)
-    while going:
-        going = False
-        for candidate in _smaller(best):
-            outcome = outcome_of(candidate)
-            if outcome.wrong and _mechanism(outcome) == kind:
-                best, found, going = candidate, outcome, True
-                break
-    return best, found
+    return shrinking.shrunk(world, outcome_of, _smaller, _mechanism)
 
 
 def _mechanism(outcome: Outcome) -> str:

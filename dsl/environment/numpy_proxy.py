@@ -16,7 +16,7 @@ from ..functions.elementwise import choices
 from ..functions.joining import concatenate, stack
 from ..functions.sequences import gathered
 from ..functions.views import atleast_1d, cast, contiguous, copy, in_order, ravel, reshape
-from ..trace.dispatch import REFUSED, call_function, given, public_name
+from ..trace.dispatch import REFUSED, SPECIAL, call_function, given, public_name
 from ..trace.items import as_element
 from ..trace.operands import array_of, fresh_array, holds_array, is_traced, trace_of
 from ..trace.trace import current
@@ -193,18 +193,21 @@ def _array(
     ndmax: int = 0,
     like: Any = None,
 ) -> Tracer:
-    found = gathered(_listed(object), dtype)
+    object = _listed(object)
+    found = gathered(object, dtype)
     if copy is False:
         _refuse_a_copy(object, found)
     if found.ndim < ndmin:
         found = reshape(found, (1,) * (ndmin - found.ndim) + found.shape)
-    if copy or not isinstance(object, Tracer):
+    if copy or not _is_array(object):
         return Tracer(found._trace, found._value, layout=in_order(order, found))
     return contiguous(found, order)
 
 
 def _listed(x: Any) -> Any:
-    """Nested sequences that hold traced values, as lists."""
+    """Nested sequences that hold traced values, as lists; what stands for an array, as that array."""
+    if type(x) in SPECIAL:
+        return array_of(x)
     if isinstance(x, (list, tuple)):
         return [_listed(i) for i in x] if is_traced(x) else x
     return list(x) if isinstance(x, range) else x
@@ -214,8 +217,9 @@ def traced_array(
     a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None, like: Any = None
 ) -> Tracer:
     """`np.asarray` of anything, traced."""
-    found = gathered(_listed(a), dtype)
-    same = isinstance(a, Tracer) and a._value.number == found._value.number
+    a = _listed(a)
+    found = gathered(a, dtype)
+    same = _is_array(a) and a._value.number == found._value.number
     if copy is False:
         _refuse_a_copy(a, found)
     if copy or not same:
@@ -228,8 +232,13 @@ def traced_array(
 
 def _refuse_a_copy(given: Any, found: Tracer) -> None:
     """Raises ShapeError where copy=False is asked for and what was given is no array, or one of another dtype."""
-    if not isinstance(given, (Tracer, np.ndarray)) or given.dtype != found.dtype:
+    if not (_is_array(given) or type(given) is np.ndarray) or given.dtype != found.dtype:
         raise ShapeError("unable to avoid a copy while creating an array as requested; write copy=None")
+
+
+def _is_array(x: Any) -> bool:
+    """Whether it is a traced array that NumPy need not copy, as it has to a scalar."""
+    return isinstance(x, Tracer) and not isinstance(x, np.generic)
 
 
 def _ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tracer:

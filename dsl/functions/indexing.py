@@ -82,6 +82,8 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
     """`x[key] = value` with a key of `getitem`, or with a mask."""
     check_alive(x)
     keys = key if isinstance(key, tuple) else (key,)
+    if getattr(x._step, "flat", False):
+        keys, value = _through_flat(x, keys, value)
     if _PLAIN.issuperset(map(type, keys)):
         store(getitem(x, keys if _has_dots(keys) else (*keys, Ellipsis)), value)
         return
@@ -98,6 +100,31 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
             store(getitem(x, (*expanded, Ellipsis)), value)
     else:
         store(getitem(x, keys if _has_dots(keys) else (*keys, Ellipsis)), value)
+
+
+def _through_flat(x: Tracer, keys: tuple[Any, ...], value: Any) -> tuple[tuple[Any, ...], Any]:
+    """What `x.flat[keys] = value` assigns, as a key and value of x: one element takes one number, several take the
+    values in turn, as often as they go. Raises IndexingError, ShapeError, UnsupportedError."""
+    key = keys[0] if len(keys) == 1 else None
+    if key is None or (type(key) is list and any(isinstance(k, (bool, np.bool_)) for k in key)):
+        raise IndexingError("x.flat takes one integer, slice, Ellipsis or array as its index")
+    one = isinstance(key, (bool, np.bool_))
+    key = slice(0, int(key)) if one else _known_places(key) if _is_mask(key) else key
+    if np.ndim(value) == 0:
+        return (key,), value
+    part = getitem(x, key)
+    if one or not part.ndim:
+        raise ShapeError("Error setting single item of array: an element of x.flat takes one number")
+    if isinstance(key, (list, np.ndarray, Tracer)):
+        key = np.ravel(key)
+    values = array_of(value)
+    return ((key,), np.resize(values, part.size)) if values.size else ((slice(0, 0),), 0)
+
+
+def _known_places(mask: Any) -> Any:
+    """The indices where a mask holds, if its value is known while tracing; else the mask."""
+    known = _known_mask(mask) if isinstance(mask, Tracer) else np.asarray(mask)
+    return mask if known is None else np.flatnonzero(known)
 
 
 def _is_mask(entry: Any) -> bool:

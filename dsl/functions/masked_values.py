@@ -31,12 +31,13 @@ class Masked(Traced):
     Assignment to it gives it memory of its own."""
 
     __slots__ = ("_all", "_base", "_key", "_line", "_made", "_mask")
+    _settable = frozenset(["real", "imag"])
 
     def __init__(
         self, all_: Tracer, mask: Tracer, line: str | None = None, base: Masked | None = None, key: Any = None
     ) -> None:
         """all_: of the mask's axes and the others. line: of the user's, where the mask was applied. base, key: what
-        it is a view of, and which; `all_` is one of base's."""
+        it is a view of, and which (a function of it, or an index); `all_` is one of base's."""
         self._all, self._mask = all_, mask
         self._base, self._key = base, key
         self._line = line or user_line()
@@ -64,11 +65,23 @@ class Masked(Traced):
 
     @property
     def real(self) -> Any:
-        return np.real(self)
+        return self._seen_as(np.real)
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        self.real[...] = value
 
     @property
     def imag(self) -> Any:
-        return np.imag(self)
+        return self._seen_as(np.imag)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self.imag[...] = value
+
+    def _seen_as(self, part: Callable[[Any], Any]) -> Any:
+        """Its real or imaginary parts, a view of it."""
+        return Masked(part(self._all), self._mask, self._line, self, part) if is_open(self) else part(chosen(self))
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -148,7 +161,8 @@ def chosen(x: Masked) -> Tracer:
 
     Raises UnsupportedError where the mask's value is not known."""
     if x._made is None and x._base is not None:
-        x._made = chosen(x._base)[x._key]
+        base = chosen(x._base)
+        x._made = x._key(base) if callable(x._key) else base[x._key]
     elif x._made is None:
         trace = check_alive(x._all)
         settled = settled_value(trace, x._mask._value)
@@ -303,18 +317,21 @@ def _dot(function: Any, a: Any, b: Any, *args: Any, **options: Any) -> Any:
     vectors = all(type(v) is Masked and is_open(v) and v.ndim == 1 for v in (a, b))
     if vectors and _same(a._mask, b._mask) and not args and not options:
         a = user_apply("conjugate", a) if function is np.vdot else a
-        return _FUNCTIONS[np.sum](user_apply("multiply", a, b))
+        products = user_apply("multiply", a, b)
+        return _FUNCTIONS[np.sum](products, dtype=products.dtype)  # a sum alone would be of a wider integer
     return FUNCTIONS[function](_one(a), _one(b), *args, **options)
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **{
         f: _each(lambda *args, _f=f, **options: FUNCTIONS[_f](*args, **options))
-        for f in (np.clip, np.round, np.around, np.real, np.imag, np.angle, np.nan_to_num, np.isclose, np.where)
+        for f in (np.clip, np.round, np.around, np.angle, np.nan_to_num, np.isclose, np.where)
     },
     **{f: _reduced(f) for f in (np.sum, np.prod, np.any, np.all, np.mean, np.var, np.std, np.nansum, np.nanprod)},
     **{f: _reduced(f, "low") for f in (np.max, np.amax)},
     **{f: _reduced(f, "high") for f in (np.min, np.amin)},
+    np.real: lambda val: val.real,
+    np.imag: lambda val: val.imag,
     np.count_nonzero: _count_nonzero,
     **{f: functools.partial(_dot, f) for f in (np.dot, np.vdot, np.inner, np.matmul)},
     np.size: lambda x, axis=None: FUNCTIONS[np.size](chosen(x), axis),

@@ -161,7 +161,7 @@ class _Writer:
             yield "    return run(leaves, places, caller)"
         scalars = "()" if not numbers else "numbers" if not self._more_than(numbers) else f"numbers[:{numbers}]"
         yield f"if caller: forked = fork(caller, after, {len(program.buffers)})"
-        arena = "arena.address" if self.plan.arena_bytes else "None"
+        arena = "arena.address" if self.plan.arena_bytes else "0"  # which holds empty arrays
         yield f"events = execute([{', '.join(memories)}], {arena}, {scalars}, after)"
         held = [array.nbytes for array in (*(self.leaves[i] for i in self.arrays), *self.captured.arrays)]
         held += [self.plan.arena_bytes, *(spec.nbytes for spec in self.specs)]

@@ -296,6 +296,7 @@ def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
     _check_writable(target)
     value = builder.cast(result._value, target.dtype)
     if value.number == target._value.number or not result.size:
+        _note_written(target)
         return target
     _settle(target)
     if target._owner == CAPTURED:
@@ -318,6 +319,15 @@ def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
     if isinstance(root._owner, int):
         trace.assigned[root._owner] = root
     return target
+
+
+def _note_written(target: Tracer) -> None:
+    """An argument that nothing changes in, although it is assigned to: NumPy refuses that of read-only memory too."""
+    at = target
+    while at._parent is not None and not _is_open(at):
+        at = at._parent
+    if at._parent is None and isinstance(at._owner, int):
+        target._trace.assigned.setdefault(at._owner, at)
 
 
 def _check_writable(x: Tracer) -> None:
