@@ -23,7 +23,8 @@ from gpu_time import device_microseconds
 import kernelgraph as kg
 from kernelgraph.dsl.array.array import Array
 from kernelgraph.dsl.array.in_flight import waitall
-from kernelgraph.dsl.interop.fast_import import MISSED, seen
+from kernelgraph.dsl.interop.fast_import import imported
+from kernelgraph.dsl.jit.launcher import NOT_TAKEN
 from kernelgraph.runtime.core.settings import override
 from tests.gpu.gpu_runs import plan_of
 from tests.gpu.test_device import branches
@@ -60,17 +61,17 @@ def call_parts() -> None:
         f(x).wait()
     device: Any = x._device
     sync = device.synchronize
-    entry, _ = f._last
-    if entry is None:
+    fast: Any = f._fast
+    if not hasattr(fast, "__globals__") or "start" not in fast.__globals__:
         print("- calls do not take the direct way")
         return
-    scope, own = entry.direct.__globals__, entry.direct
+    scope = fast.__globals__
     start, spec, memory = scope["start"], x._spec, device.allocate(16384)
-    print(f"\n### One call of the chain, 4096 elements: its parts\n\n{entry.text}")
+    print(f"\n### One call of the chain, 4096 elements: its parts\n\n{f._latest.text}")
     show("the whole call, guards on", host(lambda: f(x), sync))
-    entry.direct = lambda arguments, caller=0: x
-    show("key and guards: up to the entry's own function", host(lambda: f(x), sync))
-    entry.direct = own
+    f._fast = lambda arguments, caller=0: x
+    show("up to the fast path", host(lambda: f(x), sync))
+    f._fast = fast
     show("memory: one block of 16 KiB taken and given back", host(lambda: device.allocate(16384), sync))
     places = x._memory.address, memory.address
     what = "launch and event: addresses into the graph, its launch, the event after it"
@@ -111,20 +112,20 @@ def tensors_of_torch() -> None:
         f(x, y)
         several(a, b)
         several(x, y)
-    entry = f._last[0]
-    leaves, lender = seen((x, y)) or ([], None)
+    fast = f._fast
+    leaves, lender = imported((x, y)) or ([], None)
     assert lender is not None and lender.handle is not None
     handle = lender.handle() or 1
-    print(f"- calls with tensors take the direct way: {entry.direct((x, y)) is not MISSED}")
+    print(f"- calls with tensors take the fast path: {fast(leaves, handle) is not NOT_TAKEN}")
     ways: dict[str, Callable[[], Any]] = {
         "two arrays of ours": lambda: f(a, b),
         "two tensors": lambda: f(x, y),
         "an array of ours and a tensor": lambda: f(a, y),
-        "of that: both tensors read": lambda: seen((x, y)),
+        "of that: both tensors read": lambda: imported((x, y)),
         "the current stream asked for": lender.handle,
         "whether it is being captured": lambda: a._device.is_capturing(handle),
-        "the entry's own function on what was read": lambda: entry.direct(leaves, handle),
-        "the entry's own function on arrays of ours": lambda: entry.direct((a, b)),
+        "the fast path on what was read": lambda: fast(leaves, handle),
+        "the fast path on arrays of ours": lambda: fast((a, b)),
         "two kernels, arrays of ours": lambda: several(a, b),
         "two kernels, tensors": lambda: several(x, y),
         "PyTorch's own torch.add(y, x, alpha=2)": lambda: torch.add(y, x, alpha=2),

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import threading
+from threading import get_ident
 from typing import Any
+
+# The threads whose context is busy, and such as have ended so: while there is none, no call asks for its thread's own.
+busy_threads: set[int] = set()
 
 
 class Context(threading.local):
@@ -16,6 +20,7 @@ class Context(threading.local):
     def put(self, stream: Any) -> None:
         self.stream = stream
         self.busy = stream is not None or self.trace is not None
+        (busy_threads.add if self.busy else busy_threads.discard)(get_ident())
 
 
 context = Context()

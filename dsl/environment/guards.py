@@ -31,11 +31,17 @@ class Guard:
         self.same = same or (sameness(value) if how in READS else None)
         plain = same is None and how in READS and type(value) is np.ndarray and _is_of_numbers(value.dtype)
         self.layout = (value.shape, value.strides, value.dtype) if plain else None
-        self.strict = self.same is not None and type(value) not in PLAIN  # may have changed and be the same object
+        self.strict = self.same is not None and not _is_fixed(value)  # may have changed and be the same object
 
     def holds(self) -> bool:
         """Whether it is as it was."""
         return _written((self,))()
+
+    @property
+    def aspect(self) -> str | None:
+        """What native code can watch in its place: see `object_words`."""
+        is_code = self.how == "attribute" and self.key == "__code__" and self.same is None
+        return "code" if is_code else self.how if self.how in ("type", "classes", "size", "bare") else None
 
 
 def _item(holder: str, key: str) -> str:
@@ -94,11 +100,12 @@ class Guards:
         return None if self.hold() else next((row.name for row in self.rows if not row.holds()), "something")
 
 
-def _written(rows: Sequence[Guard]) -> Callable[[], bool]:
+def checks_of(rows: Sequence[Guard]) -> tuple[list[str], dict[str, Any]]:
+    """The guards as expressions that are true while they hold, and what the names in them are."""
     scope: dict[str, Any] = {}
     checks = []
     for i, row in enumerate(rows):
-        scope.update({f"h{i}": row.holder, f"v{i}": row.value, f"s{i}": row.same})
+        scope |= {f"h{i}": row.holder, f"v{i}": row.value, f"s{i}": row.same}
         if row.how in TESTS:
             checks.append(TESTS[row.how](f"h{i}", row.key, f"v{i}"))
             continue
@@ -111,6 +118,11 @@ def _written(rows: Sequence[Guard]) -> Callable[[], bool]:
             )
             continue
         checks.append(same if row.same is None else f"s{i}({read})" if row.strict else f"({same} or s{i}({read}))")
+    return checks, scope
+
+
+def _written(rows: Sequence[Guard]) -> Callable[[], bool]:
+    checks, scope = checks_of(rows)
     lines = ["def hold():", "    try:", f"        return {' and '.join(checks) or 'True'}"]
     lines += ["    except Exception:", "        return False"]
     exec(compile("\n".join(lines), "<kernelgraph guards>", "exec"), scope)
@@ -139,6 +151,14 @@ def sameness(value: Any, above: tuple[int, ...] = ()) -> Same | None:
         only = None if kind in _BY_VALUE or hasattr(kind, "_fields") else value
         return _contents(kind, base, only, contents(base, value), (*above, id(value)))
     return None
+
+
+def _is_fixed(value: Any) -> bool:
+    """Whether an object is the same as it was as long as it is the same object."""
+    kind = type(value)
+    if kind is tuple or kind is frozenset:
+        return all(map(_is_fixed, value))
+    return kind in PLAIN or (issubclass(kind, np.generic) and not issubclass(kind, np.void))
 
 
 def _equal(now: Any, then: Any) -> bool:

@@ -21,7 +21,6 @@ from .host_import import bfloat16_of
 
 Leaf = np.ndarray[Any, Any] | Array
 View = Callable[[Any], Leaf | None]
-MISSED: Any = object()
 REMEMBERED = 4096  # layouts of tensors
 LOW = 1 << 40  # addresses below may be offsets into memory that is gone
 
@@ -38,9 +37,11 @@ def quick(value: Any) -> Leaf | None:
         return None
 
 
-def seen(given: Sequence[Any]) -> tuple[list[Any], Lender | None] | None:
+def imported(given: Sequence[Any]) -> tuple[Sequence[Any], Lender | None] | None:
     """Arguments with the quick views of those that have one, and who lends memory of a GPU: None for nobody. None where
     that takes the long way, or several lend."""
+    if QUICK.keys().isdisjoint(map(type, given)):
+        return given, None
     leaves: list[Any] = []
     lender = None
     try:
@@ -60,14 +61,6 @@ def seen(given: Sequence[Any]) -> tuple[list[Any], Lender | None] | None:
     except Exception:
         return None
     return leaves, lender
-
-
-def directly_lent(direct: Callable[..., Any], given: Sequence[Any]) -> Any:
-    """An entry's `direct` on arguments some of which somebody lends, on his stream."""
-    found = seen(given)
-    if found is None or found[1] is None:
-        return MISSED
-    return direct(found[0], found[1].handle() or LEGACY)  # type: ignore[misc]
 
 
 def remember(kind: type) -> None:

@@ -76,7 +76,7 @@ class Compiled:
                 if trial.tuner.winner is not None:
                     self.adopt()
                     final = self._final(captured, device, leaves, arrays)
-                    entry.run, entry.text, entry.direct = final.run, final.text, final.direct
+                    entry.run, entry.text, entry.fast = final.run, final.text, final.fast
                     return entry.run(leaves, places, caller)
                 if (number, timed) not in made:
                     made[number, timed] = make(number, timed, leaves).run

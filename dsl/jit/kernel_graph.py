@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Unpack, overload
 
 import numpy as np
@@ -22,15 +22,16 @@ from ..array.array import Array
 from ..array.devices import gpu_at, open_device, target
 from ..array.spec import Spec
 from ..array.streams import callers, captured
-from ..core.context import context
+from ..core.context import busy_threads, context
 from ..core.errors import ArgumentsError, UserError, is_users, user_frames, user_line
 from ..core.host_scalars import Respecialise
 from ..core.numpy_address import address
 from ..core.pytree import LEAF, Tree, flatten, unflatten
-from ..interop.device_sharing import SHARED, give_back, moved
-from ..interop.fast_import import MISSED, seen
+from ..environment.guards import Guards
+from ..interop.device_sharing import LEGACY, SHARED, give_back, moved
+from ..interop.fast_import import imported
 from .compiled import Compiled
-from .launcher import Entry
+from .launcher import NOT_TAKEN, Entry, not_taken
 from .methods import BoundKernelGraph, undecorated
 from .options import Given, checked
 from .pickling import Portable
@@ -61,8 +62,8 @@ class KernelGraph(Portable):
         self._is_method = False
         self._arity = len(self._parameters.names) if self._parameters.positional else -1  # every argument has a place
         self._variadic = self._parameters.positional and self._parameters.variadic
-        # an entry whose `direct` is tried before the key is made, and the number of arguments that it takes
-        self._last: tuple[Any, int] = (None, -1)
+        self._latest = Entry(not_taken, "", Guards(()))  # of the calls that took the fast path, and its `fast`
+        self._fast = self._latest.fast
         self._shapes: dict[tuple[Any, ...], Tree] = {}  # how lists and tuples among the arguments are taken apart
         self._versions = Versions(function, self._name, self._options)
         self._entries = self._versions.entries
@@ -70,49 +71,90 @@ class KernelGraph(Portable):
     # calling
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        if context.busy:
-            return self._within(args, options)
-        if settings.disable:
-            return self._plain(args, options)
+        """Three ways: the latest call's own function, if it takes the arguments; what their key finds; all else."""
+        fast = None
+        if not (options or settings.special or (busy_threads and context.busy)):
+            fast = self._fast
+            result = fast(args)
+            if result is not NOT_TAKEN:
+                return result
+        elif context.trace is not None:
+            return self._call_in_trace(args, options)
         try:
-            if options or (len(args) != self._arity and (len(args) < self._arity or not self._variadic)):
-                args, options = self._parameters.bind(args, options)
-            if settings.verify:
-                self._versions.verify(*self._leaves(args, options))
-            if self._arity >= 0:
-                last, count = self._last
-                if len(args) == count and (last.holds is None or last.holds()):
-                    result = last.direct(args)
-                    if result is not MISSED:
-                        last.used = True
-                        return result
-                places: list[int] = []
-                key = quick_key(args, places)
-                if key is not None:
-                    entry = self._entries.get(key)
-                    if type(entry) is tuple:
-                        entry = self._entries.get((key, values_of(args, entry)))
-                    elif entry is not None and entry.direct is not None:
-                        self._last = entry, len(args)
-                    if entry is not None and (entry.holds is None or entry.holds()):
-                        entry.used = True
-                        try:
-                            return entry.run(args, places)
-                        except Respecialise:
-                            pass
-                else:
-                    result = self._nested(args)
-                    if result is not MISSED:
-                        return result
-            return self._slow(args, options)
+            return self._call(args, options, fast)
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
         except KernelGraphError as error:
             note(error, f"in a call of {self._name}, {user_line()}")
             raise
 
-    def _nested(self, args: tuple[Any, ...]) -> Any:
-        """`__call__` with lists and tuples of arrays and numbers; `_lent` without."""
+    def _call_in_trace(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A call that becomes a part of the trace in progress."""
+        world = context.trace.world
+        return (self._function if world is None else world.lift(self._function))(*args, **options)
+
+    def _call(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
+        """fast: what has not taken the arguments, if anything."""
+        if settings.disable:
+            return self._call_uncompiled(args, options)
+        if options or (len(args) != self._arity and (len(args) < self._arity or not self._variadic)):
+            args, options = self._parameters.bind(args, options)
+            fast = None
+        if settings.verify:
+            self._versions.verify(*self._leaves(args, options))
+        if self._arity >= 0:
+            result = self._call_by_key(args, fast)
+            if result is not NOT_TAKEN:
+                return result
+        return self._call_in_full(args, options)
+
+    def _call_by_key(self, args: tuple[Any, ...], fast: Any) -> Any:
+        """A call of a key that is known; NOT_TAKEN, and nothing is done, for any other."""
+        places: list[int] = []
+        leaves: Sequence[Any] = args
+        lender = None
+        key: Hashable = quick_key(args, places)
+        plain = key is not None
+        if not plain:
+            found = self._opened(args, places)
+            if found is None:
+                return NOT_TAKEN
+            key, leaves, lender, plain = found
+        entry = self._entries.get(key)
+        if type(entry) is tuple:
+            entry = self._entries.get((key, values_of(leaves, entry)))
+            plain = False  # values are part of the key
+        if entry is None:
+            return NOT_TAKEN
+        caller: Sequence[Any] = ()
+        if settings.special or context.busy:
+            caller = callers(self._versions.device, leaves)
+        elif entry.fast is not fast or leaves is not args:
+            result = entry.fast(leaves, 0 if lender is None else lender.handle() or LEGACY)
+            if result is not NOT_TAKEN:
+                if plain:
+                    self._fast, self._latest = entry.fast, entry
+                return result
+        if lender is not None:
+            caller = caller or lender.streams()
+            device = self._versions.device
+            elsewhere = any([type(leaf) is Array and leaf._device is not device for leaf in leaves])
+            if entry.assigned or elsewhere or type(entry) is not Entry:
+                return NOT_TAKEN
+        if (caller and captured(self._versions.device, caller) is not None) or not entry.guards.hold():
+            return NOT_TAKEN
+        entry.used = True
+        try:
+            result = entry.run(leaves, places, caller)
+        except Respecialise:
+            return NOT_TAKEN
+        if entry.assigned and leaves is not args:
+            return self._given_back(args, {}, leaves, entry, result, {})
+        return result
+
+    def _opened(self, args: tuple[Any, ...], places: list[int]) -> tuple[Hashable, Sequence[Any], Any, bool] | None:
+        """The key of arguments among which are lists, tuples and arrays of other libraries; their leaves; who lends
+        memory of a GPU, if anybody; whether each argument is a leaf. None for others."""
         shape: list[Any] = []
         leaves: list[Any] = []
         for value in args:
@@ -123,91 +165,24 @@ class KernelGraph(Portable):
             else:
                 shape.append(None)
                 leaves.append(value)
-        if len(shape) == len(args):
-            return self._lent(args)
-        places: list[int] = []
-        flat = quick_key(leaves, places)
+        found = imported(leaves)
+        if found is None:
+            return None
+        places.clear()
+        flat = quick_key(found[0], places)
         if flat is None:
-            return MISSED
+            return None
+        if len(shape) == len(args):
+            return flat, *found, True
         shaped = tuple(shape)
         tree = self._shapes.get(shaped)
         if tree is None:
             if len(self._shapes) >= SHAPES:
                 self._shapes.clear()
             tree = self._shapes[shaped] = take_apart(self._parameters, args, {}, self._is_method)[0]
-        key: Hashable = (tree, flat)
-        entry = self._entries.get(key)
-        if type(entry) is tuple:
-            entry = self._entries.get((key, values_of(leaves, entry)))
-        if entry is None or not (entry.holds is None or entry.holds()):
-            return MISSED
-        entry.used = True
-        try:
-            return entry.run(leaves, places)
-        except Respecialise:
-            return MISSED
+        return (tree, flat), *found, False
 
-    def _lent(self, args: tuple[Any, ...]) -> Any:
-        """`__call__` with arrays of other libraries that are cheap to see as ours; MISSED for anything else."""
-        found = seen(args)
-        if found is None:
-            return MISSED
-        leaves, lender = found
-        last, count = self._last
-        if lender is None and len(args) == count and (last.holds is None or last.holds()):
-            result = last.direct(leaves)
-            if result is not MISSED:
-                last.used = True
-                return result
-        places: list[int] = []
-        key = quick_key(leaves, places)
-        entry = None if key is None else self._entries.get(key)
-        if type(entry) is not Entry or not (entry.holds is None or entry.holds()):
-            return MISSED
-        caller: Sequence[Any] = ()
-        if lender is not None:
-            device = self._versions.device
-            caller = lender.streams()
-            elsewhere = any([type(leaf) is Array and leaf._device is not device for leaf in leaves])
-            if entry.assigned or elsewhere or captured(device, caller) is not None:
-                return MISSED
-        if entry.direct is not None:
-            self._last = entry, len(args)
-        entry.used = True
-        try:
-            result = entry.run(leaves, places, caller)
-        except Respecialise:
-            return MISSED
-        return self._given_back(args, {}, leaves, entry, result, {}) if entry.assigned else result
-
-    def _within(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """A call within a trace, whose part it becomes, or under a stream."""
-        if context.trace is not None:
-            world = context.trace.world
-            return (self._function if world is None else world.lift(self._function))(*args, **options)
-        if settings.disable:
-            return self._plain(args, options)
-        try:
-            args, options = self._parameters.bind(args, options)
-            if settings.verify:
-                self._versions.verify(*self._leaves(args, options))
-            places: list[int] = []
-            key = quick_key(args, places) if self._arity >= 0 else None
-            entry = None if key is None else self._entries.get(key)
-            if isinstance(entry, Entry) and (entry.holds is None or entry.holds()):
-                entry.used = True
-                caller = callers(self._versions.device, ())
-                if captured(self._versions.device, caller) is None:
-                    with suppress(Respecialise):
-                        return entry.run(args, places, caller)
-            return self._slow(args, options)
-        except UserError as error:
-            raise error.with_traceback(user_frames(error.__traceback__)) from None
-        except KernelGraphError as error:
-            note(error, f"in a call of {self._name}, {user_line()}")
-            raise
-
-    def _slow(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def _call_in_full(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Any call whose arguments are bound: taken apart, looked up, and compiled if need be."""
         tree, leaves = self._leaves(args, options)
         if any(type(leaf) is Spec for leaf in leaves):
@@ -215,39 +190,32 @@ class KernelGraph(Portable):
         shared = {
             i: leaf._memory for i, leaf in enumerate(leaves) if type(leaf) is Array and leaf._memory.__class__ in SHARED
         }
-        if context.stream is None and not shared:
-            return self._run(args, options, tree, leaves, ())
-        device = self._versions.device
-        leaves = [moved(leaf, device) if i in shared and leaf._device is not device else leaf
-                  for i, leaf in enumerate(leaves)]  # fmt: skip
-        caller = callers(device, leaves)
-        within = captured(device, caller)
-        if within is None:
-            return self._run(args, options, tree, leaves, caller, shared)
-        with within:
-            return self._run(args, options, tree, leaves, caller, shared)
+        caller: Sequence[Any] = ()
+        within: AbstractContextManager[None] | None = None
+        if context.stream is not None or shared:
+            device = self._versions.device
+            leaves = [moved(leaf, device) if i in shared and leaf._device is not device else leaf
+                      for i, leaf in enumerate(leaves)]  # fmt: skip
+            caller = callers(device, leaves)
+            within = captured(device, caller)
+        self._latest.used = True
+        with within or nullcontext():
+            try:
+                entry, result = self._launch(tree, leaves, caller, ())
+            except Respecialise:
+                numbers = tuple(i for i, leaf in enumerate(leaves) if type(leaf) in (int, float, complex))
+                entry, result = self._launch(tree, leaves, caller, numbers)
+            return self._given_back(args, options, leaves, entry, result, shared) if entry.assigned else result
 
-    def _run(
-        self,
-        args: tuple[Any, ...],
-        options: dict[str, Any],
-        tree: Tree,
-        leaves: Sequence[Any],
-        caller: Sequence[Any],
-        shared: dict[int, Any] = {},  # noqa: B006
-    ) -> Any:
-        """The call. caller: the streams that it is forked from and joined to. shared: memory that others share, of the
-        leaves of these numbers."""
+    def _launch(
+        self, tree: Tree, leaves: Sequence[Any], caller: Sequence[Any], known: tuple[int, ...]
+    ) -> tuple[Entry, Any]:
+        """What runs a call, compiled if need be, and what it gives.
+
+        caller: the streams that it is forked from and joined to. known: the numbers to take by value."""
         places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
-        key = self._key(tree, leaves)
-        try:
-            entry = self._versions.entry(key, tree, leaves, ())
-            result = entry.run(leaves, places, caller)
-        except Respecialise:
-            numbers = tuple(i for i, leaf in enumerate(leaves) if type(leaf) in (int, float, complex))
-            entry = self._versions.entry(key, tree, leaves, numbers)
-            result = entry.run(leaves, places, caller)
-        return self._given_back(args, options, leaves, entry, result, shared) if entry.assigned else result
+        entry = self._versions.entry(self._key(tree, leaves), tree, leaves, known)
+        return entry, entry.run(leaves, places, caller)
 
     def _given_back(
         self,
@@ -285,7 +253,7 @@ class KernelGraph(Portable):
         fits = len(leaves) >= self._arity if self._variadic else len(leaves) == self._arity
         return self._arity >= 0 and fits and not named.names and all(c == LEAF for c in positional.children)
 
-    def _plain(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def _call_uncompiled(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The function itself on NumPy arrays, its results in `kg.Array`s."""
         leaves: list[Any] = []
         tree = flatten((args, options), leaves)

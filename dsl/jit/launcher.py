@@ -16,8 +16,8 @@ import numpy as np
 from ...compiler.core.types import ArrayType
 from ...compiler.passes.materialize import Layout
 from ...runtime.core.errors import OutOfMemory
-from ...runtime.core.settings import settings
 from ...runtime.engine.direct_call import ARENA, Taken
+from ...runtime.engine.object_words import Words, words_of
 from ...runtime.program.device import Device, Event, outcome
 from ...runtime.program.plan import Plan
 from ...runtime.program.plan_boundary import borders
@@ -30,33 +30,39 @@ from ..core.host_scalars import Respecialise
 from ..core.numpy_address import address
 from ..core.pytree import LEAF, Tree, unflatten
 from ..core.readable import is_readable, native, readable
-from ..environment.guards import Guards
-from ..interop.fast_import import MISSED, directly_lent
+from ..environment.guards import Guard, Guards, checks_of
 from .out_of_memory import too_large
 from .signature import low_offset
 from .trace_function import Captured
 
 Run = Callable[..., Any]
 Execute = Callable[..., tuple[Event, ...]]
-Direct = Callable[..., Any]
+Fast = Callable[..., Any]
+NOT_TAKEN: Any = object()
+
+
+def not_taken(leaves: Sequence[Any], caller: int = 0) -> Any:
+    """The fast path of what has none."""
+    return NOT_TAKEN
 
 
 class Entry:
     """run(leaves, places, caller=()): starts the plan; places are the addresses of the leaves that are NumPy arrays, in
-    order; caller are the streams that the call is forked from and joined to.
+    order; caller are the streams that the call is forked from and joined to. Its guards have been seen to hold.
 
     It returns when no NumPy memory of the caller is still to be read, and raises Respecialise if a number does not fit
-    the trace. direct(leaves, caller=0), if there is one, is the same for leaves that nobody has looked at; it gives
-    `MISSED`, and has done nothing, where they are not as expected. caller: the handle of the stream to run on."""
+    the trace. fast(leaves, caller=0) is the same for leaves and guards that nobody has looked at; it gives `NOT_TAKEN`,
+    and has done nothing, where they are not as expected. caller: the handle of the stream to run on."""
 
-    __slots__ = ("assigned", "direct", "guards", "holds", "run", "text", "used")
+    __slots__ = ("assigned", "fast", "guards", "run", "text", "used")
 
-    def __init__(self, run: Run, text: str, guards: Guards, assigned: tuple[int, ...], direct: Direct | None) -> None:
+    def __init__(
+        self, run: Run, text: str, guards: Guards, assigned: tuple[int, ...] = (), fast: Fast = not_taken
+    ) -> None:
         self.run = run
-        self.direct = direct
+        self.fast = fast
         self.text = text
         self.guards = guards
-        self.holds = guards.hold if guards else None
         self.assigned = assigned
         self.used = True
 
@@ -68,18 +74,24 @@ def make_entry(
     device: Device,
     leaves: Sequence[Any],
     arrays: Sequence[int],
-    directly: Callable[[Sequence[Taken]], Any] | None = None,
+    directly: Callable[..., Any] | None = None,
 ) -> Entry:
     """execute: an executable's `run`. arrays: the numbers of the leaves that are arguments of the graph. leaves: those
-    of a call of the same key. directly: an executable's `direct`, if it has one; what it gives takes memory on the CPU
-    (see `direct_call.direct`), elsewhere addresses (see `one_launch.direct`)."""
+    of a call of the same key. directly: an executable's `direct`, where calls may use it; what it gives takes memory on
+    the CPU (see `direct_call.direct`), elsewhere addresses (see `one_launch.direct`)."""
     writer = _Writer(captured, plan, device, leaves, arrays)
     text = "def run(leaves, places, caller=()):\n" + "".join(f"    {line}\n" for line in writer.lines())
-    start = directly(writer.taken()) if directly is not None and writer.is_direct() else None
+    rows = captured.guards.rows
+    watched = {row: words for row in rows if writer.on_cpu and (words := _words_of(row))}
+    checks, guarded = checks_of([row for row in rows if row not in watched])
+    start = None
+    if directly is not None and writer.is_direct():
+        start = directly(writer.taken(), [word for words in watched.values() for word in words])
     if start is not None:
-        direct_lines = writer.direct_lines() if writer.on_cpu else writer.distant_lines()
-        text += "\n\ndef direct(leaves, caller=0):\n" + "".join(f"    {line}\n" for line in direct_lines)
+        text += "\n\ndef fast(leaves, caller=0):\n" + "".join(f"    {line}\n" for line in writer.fast_lines(checks))
     scope = {
+        **guarded,
+        "rows": rows,  # whose objects the words that are watched lie in
         "Array": Array,
         "OutOfMemory": OutOfMemory,
         "Respecialise": Respecialise,
@@ -88,12 +100,10 @@ def make_entry(
         "execute": execute,
         "fork": fork,
         "join": join,
-        "settings": settings,
         "start": start,
-        "MISSED": MISSED,
+        "NOT_TAKEN": NOT_TAKEN,
         "NumpyMemory": NumpyMemory,
         "capturing": device.is_capturing,
-        "directly_lent": directly_lent,
         "fly": fly,
         "hold": hold,
         "host": captured.host,
@@ -113,7 +123,12 @@ def make_entry(
     }
     exec(compile(text, "<kernelgraph entry>", "exec"), scope)
     assigned = tuple(leaf for leaf, _ in captured.assigned)
-    return Entry(scope["run"], text, captured.guards, assigned, scope.get("direct"))
+    return Entry(scope["run"], text, captured.guards, assigned, scope.get("fast", not_taken))
+
+
+def _words_of(row: Guard) -> Words | None:
+    """Words of memory that are there while the guard holds."""
+    return None if row.aspect is None else words_of(row.aspect, row.holder, row.value)
 
 
 class _Writer:
@@ -203,56 +218,58 @@ class _Writer:
         found += [Taken(buffer) for buffer in program.outputs]
         return [*found, Taken(ARENA)] if self.plan.arena_bytes else found
 
-    def direct_lines(self) -> Iterator[str]:
-        yield "if settings.engine != 'async': return MISSED"
+    def fast_lines(self, checks: Sequence[str]) -> Iterator[str]:
+        """checks: what has to be true of the surroundings. NumPy arrays are looked at by `start`."""
+        yield f"if len(leaves) != {len(self.leaves)}: return NOT_TAKEN"
+        if not self.on_cpu:
+            yield "after = ()"
         given = []
         for leaf in self.arrays:
-            if type(self.leaves[leaf]) is Array:
-                spec = self.constant(self.leaves[leaf]._spec)
-                yield f"a{leaf} = leaves[{leaf}]"
-                yield f"if type(a{leaf}) is not Array or a{leaf}._spec is not {spec}: return MISSED"
-                yield f"if a{leaf}._device is not device or a{leaf}._event is not None: return MISSED"
-                yield f"a{leaf} = a{leaf}._memory"
-                yield f"if type(a{leaf}) is NumpyMemory: a{leaf} = a{leaf}.array"
-                given.append(f"a{leaf}")
-            else:
+            if type(self.leaves[leaf]) is not Array:
                 given.append(f"leaves[{leaf}]")
+                continue
+            a, spec = f"a{leaf}", self.constant(self.leaves[leaf]._spec)
+            yield f"{a} = leaves[{leaf}]"
+            yield f"if type({a}) is not Array or {a}._spec is not {spec} or {a}._device is not device: return NOT_TAKEN"
+            yield from self._values_of(a)
+            given.append(a)
+        if checks:
+            yield "try:"
+            yield f"    if not ({' and '.join(checks)}): return NOT_TAKEN"
+            yield "except Exception: return NOT_TAKEN"
+        if not self.on_cpu:
+            yield "if caller and capturing(caller): return NOT_TAKEN"
         given += [self.constant(array) for array in self.captured.arrays]
-        sizes = [f"allocate({max(1, output.nbytes)})" for output in self.specs]
-        sizes += [f"allocate({self.plan.arena_bytes})"] if self.plan.arena_bytes else []
+        sizes = [max(1, output.nbytes) for output in self.specs]
+        sizes += [self.plan.arena_bytes] if self.plan.arena_bytes else []
         made = [f"m{number}" for number in range(len(sizes))]
-        yield f"try: {'; '.join(f'{m} = {size}' for m, size in zip(made, sizes, strict=True)) or 'pass'}"
-        yield "except OutOfMemory: return MISSED"
-        yield f"if not start({', '.join([*given, *made])}): return MISSED"
+        allocated = "; ".join(f"{m} = allocate({size})" for m, size in zip(made, sizes, strict=True))
+        yield f"try: {allocated or 'pass'}"
+        yield "except OutOfMemory: return NOT_TAKEN"
+        yield from self._start([*given, *made], sum(sizes))
         for number, output in enumerate(self.specs):
-            yield f"r{number} = Array(m{number}, {self.constant(output)}, device)"
+            yield f"r{number} = Array(m{number}, {self.constant(output)}, device{'' if self.on_cpu else ', e'})"
         yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
 
-    def distant_lines(self) -> Iterator[str]:
-        """As `direct_lines`, on a device whose work is not done when a call returns."""
-        yield "if settings.engine != 'async': return MISSED"
-        yield "after = ()"
-        for leaf in self.arrays:
-            spec = self.constant(self.leaves[leaf]._spec)
-            yield f"a{leaf} = leaves[{leaf}]"
-            yield f"if type(a{leaf}) is not Array: return MISSED if caller else directly_lent(direct, leaves)"
-            yield f"if a{leaf}._spec is not {spec} or a{leaf}._device is not device: return MISSED"
-            yield f"e = a{leaf}._event"
+    def _values_of(self, a: str) -> Iterator[str]:
+        """An array's memory in its place. On the CPU its values have to be there; elsewhere they are waited for."""
+        if self.on_cpu:
+            yield f"if {a}._event is not None: return NOT_TAKEN"
+            yield f"{a} = {a}._memory"
+            yield f"if type({a}) is NumpyMemory: {a} = {a}.array"
+        else:
+            yield f"e = {a}._event"
             yield "if e is not None and (not e.done or e.error is not None): after += (e,)"
-            yield f"k{leaf} = a{leaf}._memory"
-        yield "if caller and capturing(caller): return MISSED"
-        sizes = [max(1, output.nbytes) for output in self.specs]
-        allocated = "; ".join(f"m{number} = allocate({size})" for number, size in enumerate(sizes))
-        yield f"try: {allocated}"
-        yield "except OutOfMemory: return MISSED"
-        used = [*(f"k{leaf}" for leaf in self.arrays), *(f"m{number}" for number in range(len(sizes)))]
-        yield f"e = start(after, caller, {', '.join(f'{name}.address' for name in used)})"
-        yield "if e is None: return MISSED"
-        for number, output in enumerate(self.specs):
-            yield f"r{number} = Array(m{number}, {self.constant(output)}, device, e)"
-        nbytes = sum(sizes) + sum(self.leaves[leaf].nbytes for leaf in self.arrays)
-        yield f"fly((e,), ({', '.join(used)},), {nbytes})"
-        yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
+            yield f"{a} = {a}._memory"
+
+    def _start(self, memories: Sequence[str], made: int) -> Iterator[str]:
+        """made: the bytes that the call has allocated."""
+        if self.on_cpu:
+            yield f"if not start({', '.join(memories)}): return NOT_TAKEN"
+            return
+        yield f"e = start(after, caller, {', '.join(f'{memory}.address' for memory in memories)})"
+        yield "if e is None: return NOT_TAKEN"
+        yield f"fly((e,), ({', '.join(memories)},), {made + sum(self.leaves[leaf].nbytes for leaf in self.arrays)})"
 
     def _places(self, memories: list[str], kept: list[str]) -> Iterator[str]:
         """Lines that find or make each buffer's memory; its address goes to `memories`, what to hold to `kept`."""

@@ -107,7 +107,7 @@ class SplitEntry(Entry):
     ) -> None:
         """make: what runs a part. trace: the function, traced with a reader. finish: a part that is complete. trees:
         all those of the function, this one from now on among them."""
-        super().__init__(self._run, "", Guards(()), (), None)
+        super().__init__(self._run, "", Guards(()))
         self._name, self._make, self._trace, self.finish, self._lock = name, make, trace, finish, lock
         self._guards: dict[Hashable, Guard] = {}
         self._cache: dict[Hashable, Entry] = {}
@@ -262,7 +262,6 @@ class SplitEntry(Entry):
             self._guards.setdefault((id(row.holder), row.how, row.key), row)
         if len(self._guards) != before:
             self.guards = Guards([*self._guards.values()])
-            self.holds = self.guards.hold
 
     def lines(self) -> Iterator[str]:
         """Each line that splits the function: what is read there, which values, and what a read costs."""

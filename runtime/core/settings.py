@@ -4,7 +4,7 @@
     settings.engine                      # "async" unless KERNELGRAPH_ENGINE says otherwise
     with override(engine="sync"): ...    # for the whole process, until the block ends
 
-Settings belong to the process, not to a thread: one attribute read is all that a call pays.
+Settings belong to the process, not to a thread: one attribute read (`special`) is all that a call pays.
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ TABLE = (
     Setting("pool_bytes", 0, _count, "freed bytes the CPU device keeps for reuse; 0: a quarter of all memory"),
 )
 
+ORDINARY = {"engine": "async", "verify": False, "disable": False}  # any other values make calls special
+
 
 class Settings:
     """The values in force, one attribute for each row of the table."""
@@ -98,6 +100,7 @@ class Settings:
     cpu_features: str
     memory_limit: int
     pool_bytes: int
+    special: bool  # whether calls do more or other than to run, at once, what was compiled for them
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         for row in TABLE:
@@ -106,6 +109,11 @@ class Settings:
                 setattr(self, row.name, row.default if text is None else row.parse(text))
             except ValueError as error:
                 raise ValueError(f"{row.variable}={text!r}: {error}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in ORDINARY:
+            super().__setattr__("special", any(getattr(self, n, v) != v for n, v in ORDINARY.items()))
 
     def __str__(self) -> str:
         return "\n".join(f"{row.variable}={getattr(self, row.name)}    # {row.meaning}" for row in TABLE)

@@ -26,6 +26,7 @@ from .words import records as e
 ARENA = -1
 
 Direct = Callable[..., bool]
+Words = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,12 @@ class Taken:
     low: int = 0
 
 
-def direct(layout: Layout, taken: Sequence[Taken], keep: Any = None) -> Direct | None:
+def direct(layout: Layout, taken: Sequence[Taken], keep: Any = None, watched: Words = ()) -> Direct | None:
     """f(*arguments): if each is like the one in `taken`, the plan runs here and now, and the answer is True; else it is
-    False. None where objects are not as expected. The plan takes no scalars. keep: what has to live as long."""
+    False. None where objects are not as expected. The plan takes no scalars. keep: what has to live as long.
+    watched: words of memory, and what has to be there too."""
     found = native()
-    return _function(found, layout, taken, keep) if found is not None and works() else None
+    return _function(found, layout, taken, keep, watched) if found is not None and works() else None
 
 
 @cache
@@ -88,12 +90,13 @@ def _answers(found: Native, samples: Sequence[np.ndarray[Any, Any]]) -> bool:
     return True
 
 
-def _function(found: Native, layout: Layout, taken: Sequence[Taken], keep: Any) -> Direct:
+def _function(found: Native, layout: Layout, taken: Sequence[Taken], keep: Any, watched: Words = ()) -> Direct:
     columns = (*layout.order, ARENA) if layout.uses_arena else layout.order
     place = {buffer: 8 * i for i, buffer in enumerate(columns)}
     spare = 8 * len(place)  # for what no kernel reads
     immortal = sys.version_info >= (3, 12)
-    head = [layout.plan, spare + 8, len(taken), id(np.ndarray), id(True), id(False), 0 if immortal else 1]
+    head = [layout.plan, spare + 8, len(taken), id(np.ndarray), id(True), id(False), 0 if immortal else 1, len(watched)]
+    head += [word for pair in watched for word in pair]
     rows = [word for t in taken for word in _row(t, place.get(t.buffer, spare))]
     held = (layout, [t.like.dtype for t in taken if t.like is not None], keep)
     return builtin(found.direct, head + rows, held)

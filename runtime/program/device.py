@@ -112,10 +112,11 @@ class Executable(Protocol):
         """
         ...
 
-    def direct(self, taken: Sequence[Any]) -> Any:
+    def direct(self, taken: Sequence[Any], watched: Sequence[tuple[int, int]] = ()) -> Any:
         """A faster way to start the plan, for calls that only allocate and run; None where there is none.
 
-        taken: what such a call has in its hands, see `direct_call` and `one_launch`."""
+        taken: what such a call has in its hands, see `direct_call` and `one_launch`. watched: addresses of words in the
+        host's memory, and what they must hold for it to start; asked only of a device with `host_memory`."""
         return None
 
     def run_timed(

@@ -15,7 +15,8 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import kernelgraph as kg
 from kernelgraph.dsl.interop import device_sharing
 from kernelgraph.dsl.interop.device_sharing import SharedArray
-from kernelgraph.dsl.interop.fast_import import MISSED
+from kernelgraph.dsl.interop.fast_import import imported
+from kernelgraph.dsl.jit.launcher import NOT_TAKEN
 from kernelgraph.runtime.devices.cuda.graphs import one_launch
 
 N = 1 << 16
@@ -97,7 +98,9 @@ def settled(x: Any, y: Any) -> None:
     """`two` launches graphs on PyTorch's current stream from now on."""
     for _ in range(one_launch.PLAIN + 8):
         two(x, y).wait()
-    assert two._last[0].direct((x, y)) is not MISSED
+    leaves, lender = imported((x, y)) or ((), None)
+    assert lender is not None and lender.handle is not None
+    assert two._fast(leaves, lender.handle() or 1) is not NOT_TAKEN
 
 
 @pytest.mark.parametrize("side", [False, True], ids=["default stream", "side stream"])

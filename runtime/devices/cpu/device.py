@@ -96,11 +96,11 @@ class CPUExecutable(Executable):
         looped = isinstance(task.kernel, (Loop, Branch))
         return control_call(task, self._address, self.plan.program.name, call) if looped else call
 
-    def direct(self, taken: Sequence[Taken]) -> Direct | None:
+    def direct(self, taken: Sequence[Taken], watched: Sequence[tuple[int, int]] = ()) -> Direct | None:
         """A function of what is taken that runs the plan in the caller: see `direct_call`. None where it cannot."""
         if not self._runs_inline or self.plan.program.scalars or self._layout is None:
             return None
-        return direct(self._layout, taken, (self, self._engine))
+        return direct(self._layout, taken, (self, self._engine), watched)
 
     def _address(self, kernel: Kernel) -> int:
         return self._code[kernel].functions[kernel.name]

@@ -132,7 +132,7 @@ class CUDAExecutable(Executable):
         self._device.captures.keep(inside[0][1].graph, [self])
         return self._walk(self.addresses(memories, arena), scalars, inside, streams)
 
-    def direct(self, taken: Sequence[Taken]) -> Start | None:
+    def direct(self, taken: Sequence[Taken], watched: Sequence[tuple[int, int]] = ()) -> Start | None:
         """See `one_launch.direct`: for plans of one launch that needs no memory but what is taken."""
         plan, order = self.plan, [t.buffer for t in taken]
         launches = sum(isinstance(s, Launch) for s in plan.steps)

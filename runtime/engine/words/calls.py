@@ -60,6 +60,8 @@ from .records import (
     TAKES,
     TEMPLATE,
     TEMPLATE_BYTES,
+    WATCHED,
+    WATCHED_BYTES,
     YES,
     A,
     B,
@@ -144,15 +146,20 @@ def join(engine: int, arguments: int, step: int) -> int:
 
 
 def direct(this: int, given: int, count: int) -> int:
-    """A function for Python (METH_FASTCALL, `this` is bytes): if every argument is as its row says, `inline`, and True;
-    else nothing, and False. It raises what ended it early."""
+    """A function for Python (METH_FASTCALL, `this` is bytes): if every watched word is as it was and every argument as
+    its row says, `inline`, and True; else nothing, and False. It raises what ended it early."""
     head = this + BYTES_AT
     table = stack(load(head + TABLE_BYTES))
-    row = head + DIRECT_BYTES
-    last = given + 8 * count
     fits = 0
     if count == load(head + TAKES):
         fits = 1
+    watched = head + DIRECT_BYTES
+    row = watched + load(head + WATCHED) * WATCHED_BYTES
+    while fits and watched != row:
+        if load(load(watched)) != load(watched + 8):
+            fits = 0
+        watched += WATCHED_BYTES
+    last = given + 8 * count
     while fits and given != last:
         argument = load(given)
         if load(row + ROW_DTYPE):

@@ -22,7 +22,7 @@ from tests.dsl.gpu_in_memory import Lender, X
 from tests.dsl.torch_in_memory import Tensor, cupy_with, tensor_of, torch_with
 from tests.interop import library
 
-ORDINARY = 4  # calls of a function before it launches graphs
+ORDINARY = 3  # calls of a function before it launches graphs
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     def long_way(*_: Any) -> Any:
         raise AssertionError("the long way")
 
-    monkeypatch.setattr(KernelGraph, "_slow", long_way)
+    monkeypatch.setattr(KernelGraph, "_call_in_full", long_way)
 
 
 GIVEN = [

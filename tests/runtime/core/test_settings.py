@@ -14,12 +14,24 @@ FOLDER = Path(runtime.__file__).parent
 def test_every_row_has_an_attribute_and_a_variable_of_its_own():
     names = [row.name for row in TABLE]
     assert len(set(names)) == len(names)
-    assert set(names) == set(Settings.__annotations__)
+    assert {*names, "special"} == set(Settings.__annotations__)
     values = Settings({})
     for row in TABLE:
         assert getattr(values, row.name) == row.default
         assert row.variable == "KERNELGRAPH_" + row.name.upper()
         assert row.variable in str(values)
+
+
+def test_calls_are_special_while_a_setting_makes_them_so():
+    assert not Settings({}).special and Settings({"KERNELGRAPH_DISABLE": "1"}).special
+    values = Settings({})
+    for name, value in (("engine", "sync"), ("verify", True), ("disable", True)):
+        setattr(values, name, value)
+        assert values.special
+        setattr(values, name, False if value is True else "async")
+        assert not values.special
+    values.tune = False
+    assert not values.special
 
 
 def test_the_environment_decides():

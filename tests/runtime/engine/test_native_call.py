@@ -92,3 +92,15 @@ def test_answers_count_their_references() -> None:
     if sys.version_info < (3, 12):
         assert all(990 <= b - a <= 1010 for a, b in zip(before, after, strict=True))
     assert abs(sys.getrefcount(True) - before[0]) < 10
+
+
+def test_a_word_that_has_changed_stops_it() -> None:
+    x, words = np.zeros(3), np.arange(4, dtype=np.uint64)
+    watched = [(words.ctypes.data + 8 * i, i) for i in (1, 3)]
+    function = DEVICE.prepare(NOTHING).direct([Taken(0, x)], watched)
+    assert function is not None
+    for i, stops in ((0, False), (1, True), (2, False), (3, True)):
+        assert function(x) is True
+        words[i] += 1 << 40
+        assert function(x) is not stops
+        words[i] -= 1 << 40

@@ -1,0 +1,129 @@
+"""What must stay as it is about a Python object in; words of its memory that say whether it does, for native code, out.
+
+Where objects keep these things is found by looking for them in a sample and changing it there; what is not found has no
+words, and is looked at by Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from types import FunctionType, MappingProxyType
+from typing import Any
+
+from ..codegen import native_callable
+from ..codegen.cpython import HEAD, TYPE_AT
+from ..codegen.native_callable import word_at
+
+Words = Sequence[tuple[int, int]]  # addresses, and what is there
+
+
+def words_of(aspect: str, holder: Any, value: Any) -> Words | None:
+    """Words that are there for as long as an aspect of an object is this value. None: there are no such words.
+
+    aspect: a key of `ASPECTS`. What the addresses point to lives as long as the holder and the value."""
+    found = ASPECTS[aspect](holder, value) if native_callable.works() else None
+    return found if found and all(word_at(address) == word for address, word in found) else None
+
+
+def _code(holder: Any, value: Any) -> Words | None:
+    at = _code_at() if type(holder) is FunctionType else None
+    return None if at is None else [(id(holder) + at, id(value))]
+
+
+def _type(holder: Any, value: Any) -> Words | None:
+    there = _answers(holder, "__class__", object) and _type_is_there()
+    return [(id(holder) + TYPE_AT, id(value))] if there else None
+
+
+def _classes(holder: Any, value: Any) -> Words | None:
+    at = _classes_at() if _answers(holder, "__mro__", type) else None
+    return None if at is None else [(id(holder) + at, id(value))]
+
+
+def _size(holder: Any, value: Any) -> Words | None:
+    """Of a dict, or of the one behind a class's `__dict__`."""
+    place, at, behind = id(holder), _size_at(), _mapping_at()
+    if type(holder) is MappingProxyType and behind is not None:
+        place = word_at(place + behind)
+    return None if at is None or word_at(place + TYPE_AT) != id(dict) else [(place + at, value)]
+
+
+def _no_attributes(holder: Any, value: Any) -> Words | None:
+    """Of a function: the dict is there, and empty."""
+    at, size = (_attributes_at(), _size_at()) if type(holder) is FunctionType else (None, None)
+    if at is None or size is None:
+        return None
+    return [(id(holder) + at, id(holder.__dict__)), (id(holder.__dict__) + size, 0)]
+
+
+ASPECTS: dict[str, Callable[[Any, Any], Words | None]] = {
+    "code": _code,
+    "type": _type,
+    "classes": _classes,
+    "size": _size,
+    "bare": _no_attributes,
+}
+
+
+def _answers(holder: Any, name: str, kind: type) -> bool:
+    """Whether an attribute is what `kind` says: no other class of the object's has one of this name."""
+    return not any(name in vars(base) for base in type(holder).__mro__ if base is not kind)
+
+
+def _place_of(holder: Any, read: Callable[[], int], change: Callable[[], object]) -> int | None:
+    """The only place, after its head, where an object has the word that `read` gives, before and after a change."""
+    before = read()
+    places = [i for i in range(HEAD, type(holder).__basicsize__, 8) if word_at(id(holder) + i) == before]
+    change()
+    places = [i for i in places if word_at(id(holder) + i) == read() != before]
+    return places[0] if len(places) == 1 else None
+
+
+@cache
+def _code_at() -> int | None:
+    def sample() -> int:
+        return 0
+
+    def other() -> int:
+        return 1
+
+    return _place_of(sample, lambda: id(sample.__code__), lambda: setattr(sample, "__code__", other.__code__))
+
+
+@cache
+def _attributes_at() -> int | None:
+    def sample() -> int:
+        return 0
+
+    return _place_of(sample, lambda: id(sample.__dict__), lambda: setattr(sample, "__dict__", {"a": 1}))
+
+
+@cache
+def _type_is_there() -> bool:
+    first, second = (type(name, (), {}) for name in ("First", "Second"))
+    sample = first()
+    before = word_at(id(sample) + TYPE_AT)
+    sample.__class__ = second
+    return before == id(first) and word_at(id(sample) + TYPE_AT) == id(second)
+
+
+@cache
+def _classes_at() -> int | None:
+    first, second = (type(name, (), {}) for name in ("First", "Second"))
+    sample = type("Sample", (first,), {})
+    return _place_of(sample, lambda: id(sample.__mro__), lambda: setattr(sample, "__bases__", (second,)))
+
+
+@cache
+def _size_at() -> int | None:
+    sample = dict.fromkeys(range(1057))
+    return _place_of(sample, lambda: len(sample), lambda: sample.update(dict.fromkeys(range(2057))))
+
+
+@cache
+def _mapping_at() -> int | None:
+    mapping: dict[str, int] = {}
+    sample = MappingProxyType(mapping)
+    places = [i for i in range(HEAD, type(sample).__basicsize__, 8) if word_at(id(sample) + i) == id(mapping)]
+    return places[0] if len(places) == 1 else None

@@ -1,0 +1,99 @@
+"""Words of objects: there while an aspect of the object is what it was, and only then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import pytest
+
+from kernelgraph.runtime.codegen.native_callable import word_at
+from kernelgraph.runtime.engine.direct_call import works
+from kernelgraph.runtime.engine.object_words import ASPECTS, words_of
+
+pytestmark = pytest.mark.skipif(not works(), reason="objects lie otherwise")
+
+
+def helper() -> int:
+    return 1
+
+
+def other() -> int:
+    return 2
+
+
+def function() -> Any:
+    def made() -> int:
+        return 1
+
+    return made
+
+
+class First:
+    pass
+
+
+class Second:
+    pass
+
+
+def _code(f: Any) -> CodeType:
+    return f.__code__  # type: ignore[no-any-return]
+
+
+def new_class() -> Any:
+    return type("New", (First,), {"a": 1})
+
+
+CHANGES: list[tuple[str, Callable[[], Any], Callable[[Any], Any], Callable[[Any], Any]]] = [
+    ("code", function, _code, lambda f: setattr(f, "__code__", other.__code__)),
+    ("bare", function, lambda f: None, lambda f: setattr(f, "a", 1)),
+    ("bare", function, lambda f: None, lambda f: f.__dict__.update(a=1)),
+    ("bare", function, lambda f: None, lambda f: setattr(f, "__dict__", {"a": 1})),
+    ("type", First, type, lambda x: setattr(x, "__class__", Second)),
+    ("classes", new_class, lambda c: c.__mro__, lambda c: setattr(c, "__bases__", (Second,))),
+    ("size", lambda: {"a": 1}, len, lambda d: d.update(b=2)),
+    ("size", lambda: {"a": 1}, len, lambda d: d.clear()),
+    ("size", lambda: vars(helper), len, lambda d: d.update(more=2)),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CHANGES)))
+def test_a_change_is_seen(number: int) -> None:
+    aspect, make, value_of, change = CHANGES[number]
+    made = make()
+    value = value_of(made)
+    words = words_of(aspect, made, value)
+    assert words and all(word_at(at) == word for at, word in words)
+    change(made)
+    assert not all(word_at(at) == word for at, word in words)
+    assert words_of(aspect, made, value) is None
+
+
+@pytest.mark.parametrize("change", [lambda c: setattr(c, "b", 2), lambda c: delattr(c, "a")])
+def test_a_class_that_grows_or_shrinks_is_seen(change: Callable[[Any], None]) -> None:
+    made = new_class()
+    words = words_of("size", vars(made), len(vars(made)))
+    assert words and all(word_at(at) == word for at, word in words)
+    made.a = 5
+    assert all(word_at(at) == word for at, word in words)
+    change(made)
+    assert not all(word_at(at) == word for at, word in words)
+
+
+def test_what_answers_itself_has_no_words() -> None:
+    class Liar:
+        @property  # type: ignore[misc]
+        def __class__(self) -> Any:
+            return First
+
+    class Meta(type):
+        __mro__ = (First,)  # type: ignore[assignment]
+
+    assert words_of("type", Liar(), Liar) is None
+    assert words_of("classes", Meta("Made", (), {}), (First,)) is None
+    assert words_of("size", [1, 2], 2) is None
+    assert words_of("code", First(), None) is None
+    assert words_of("code", helper, other.__code__) is None
+    assert set(ASPECTS) == {"code", "type", "classes", "size", "bare"}
