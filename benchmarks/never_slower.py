@@ -1,11 +1,12 @@
 """Is `streams="auto"` never slower than the best fixed choice? Paired, interleaved calls of 34 programs.
 
     python benchmarks/never_slower.py --device cpu            # all; --only sorts,attention for some
+    python benchmarks/never_slower.py --rival numpy           # programs that were slower than NumPy itself
 
 The rivals are one stream, 2, 4 and 8 streams, and on a GPU each of them replayed as a graph and launched step by step.
 The best of them is found in rounds of its own; then `auto` and it are called in pairs, in alternating order. The answer
 is the median of the pairs' ratios with its 95 % interval (order statistics). A program is lost where all of the
-interval lies above 1.03.
+interval lies above 1.03. With `--rival numpy` the rival is the function as it stands, called with NumPy's arrays.
 """
 
 from __future__ import annotations
@@ -207,6 +208,65 @@ CASES = (
 )
 
 
+def scalars(a, b, c):
+    return a * b + c, a - c
+
+
+def short_lists(xs, ys):
+    return [x * 2 + y for x, y in zip(xs, ys, strict=True)]
+
+
+def few(a, b):
+    x = np.array([a, b, a * b])
+    return x / x.sum()
+
+
+def interleaved(a, b):
+    z = np.empty((*a.shape, 2), a.dtype)
+    z[:, :, 0] = a
+    z[:, :, 1] = b
+    return z
+
+
+def reversed_sum(x):
+    return np.cumsum(x[::-1])[::-1]
+
+
+def two_vectors(a, b, x, y):
+    return a @ x, b @ y
+
+
+def both_ways(a, x, y):
+    return a @ x, a.T @ y
+
+
+def numbers(count: int) -> Callable[[np.random.Generator], Sequence[Any]]:
+    """Python floats."""
+    return lambda rng: [float(n) for n in rng.uniform(1, 2, count)]
+
+
+def with_vectors(function: Callable[..., Any], n: int, dtype: Any) -> Case:
+    matrices = 2 if function is two_vectors else 1
+    name = f"{function.__name__}, {n} x {n} {np.dtype(dtype).name}"
+    return Case(name, function, of(*[(n, n)] * matrices, (n,), (n,), dtype=dtype))
+
+
+SLOWER_THAN_NUMPY = (
+    Case("3 scalars", scalars, numbers(3)),
+    Case("2 lists of 3 numbers", short_lists, lambda rng: [rng.uniform(1, 2, 3).tolist() for _ in range(2)]),
+    Case("array of 3 numbers", few, numbers(2)),
+    Case("interleaved, 500 x 500 float32", interleaved, of((500, 500), (500, 500))),
+    Case("interleaved, 500 x 500 float64", interleaved, of((500, 500), (500, 500), dtype=np.float64)),
+    Case("reversed sum, 1e5 float64", reversed_sum, of((100_000,), dtype=np.float64)),
+    *(
+        with_vectors(function, n, dtype)
+        for function in (two_vectors, both_ways)
+        for dtype in (np.float32, np.float64)
+        for n in (32, 128, 256, 512, 1024, 2048, 4096)
+    ),
+)
+
+
 def leaves(result: Any) -> Iterator[Any]:
     if isinstance(result, list | tuple):
         for part in result:
@@ -221,7 +281,8 @@ def caller(f: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[], Any]
     def call() -> Any:
         result = f(*arguments)
         for leaf in leaves(result):
-            leaf.wait()
+            if isinstance(leaf, kg.Array):
+                leaf.wait()
         return result
 
     return call
@@ -301,18 +362,18 @@ class Row:
         )
 
 
-def race(case: Case, device: str, pairs: int, seconds: float) -> Row:
-    """At least `pairs` pairs, or what fits the time."""
+def race(case: Case, device: str, pairs: int, seconds: float, numpy: bool = False) -> Row:
+    """At least `pairs` pairs, or what fits the time. numpy: NumPy is the only rival."""
     given = list(case.arrays(np.random.default_rng(0)))
     if device != "cpu":
         given = [kg.asarray(a, device=device) for a in given]
     with override(tune=False):
-        fixed = rivals(case, device, given)
+        fixed = {"NumPy": caller(case.function, given)} if numpy else rivals(case, device, given)
     auto_function = kg.kernel_graph(device=device)(case.function)
     auto = caller(auto_function, given)
     for _ in range(SETTLING):
         auto()
-    if case.function is not update:
+    if not numpy and case.function is not update:
         wanted = bits(auto())
         for name, call in fixed.items():
             assert bits(call()) == wanted, f"{case.name}: {name} gives other bits"
@@ -346,6 +407,7 @@ def race(case: Case, device: str, pairs: int, seconds: float) -> Row:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rival", choices=("streams", "numpy"), default="streams")
     parser.add_argument("--only", default="", help="comma-separated parts of names")
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each program, at most")
@@ -357,9 +419,10 @@ def main() -> int:
     print("|---|---|--:|---|--:|--:|--:|--:|---|")
     rows = []
     with tempfile.TemporaryDirectory() as fresh, override(cache_dir=options.cache or fresh):
-        for case in CASES:
+        numpy = options.rival == "numpy"
+        for case in SLOWER_THAN_NUMPY if numpy else CASES:
             if not parts or any(part in case.name for part in parts):
-                rows.append(race(case, options.device, options.pairs, options.seconds))
+                rows.append(race(case, options.device, options.pairs, options.seconds, numpy))
                 print(rows[-1], flush=True)
     lost = [row.name for row in rows if row.lost]
     print(f"\n{len(rows)} programs, {len(lost)} lost" + (f": {'; '.join(lost)}" if lost else ""))

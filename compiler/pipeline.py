@@ -18,6 +18,7 @@ from .lowering.lower import lower
 from .passes.materialize import Layout, materialize
 from .passes.matmul_epilogue import absorb, lower_precision
 from .passes.simplify import simplify
+from .passes.vector_products import vector_products
 from .targets.target import Target, target_of
 
 # Host time of a call in microseconds (measured on an H200's host): of one call of cuBLASLt, which is no graph, and of
@@ -114,6 +115,9 @@ def stages(
     ) -> tuple[Graph, Fusion, Program]:
         found = []
         for form in forms(graph, made_for, tf32):
+            if made_for.vector_products:
+                types, form = ends(form), vector_products(form, layouts)
+                check(form, types, "vector_products")
             prepared, fusion = cover(form, layouts, made_for)
             program = lower(prepared, fusion, layouts, made_for, fastmath, plan_body, loose)
             found.append((prepared, fusion, program))

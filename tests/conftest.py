@@ -5,6 +5,11 @@ from __future__ import annotations
 import gc
 
 import pytest
+from hypothesis import settings
+
+# An example takes as long as a busy machine lets it, and some compile.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

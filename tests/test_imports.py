@@ -159,6 +159,7 @@ HOMES: dict[str, tuple[str, ...]] = {
 HEAVY = {
     "compiler/graph/interpret",
     "compiler/targets/cpu/kernel",
+    "compiler/targets/cpu/matvec",
     "compiler/targets/cpu/running",
     "compiler/targets/cuda/algorithms/custom_kernel",
     "compiler/targets/cuda/algorithms/table",

@@ -129,10 +129,17 @@ class _Lowering:
             moved = sum(_bytes(r) for r in (*reads, *writes))
             cost = round(HOST_CALL + self.target.model.time(8 * moved, 0), 3)
             return [Task(_title(node), Library("host", attrs), (), reads, writes, cost=cost, line=self._line(parts))]
+        line = self._line([number])
+        if node.op == "matmul" and self.target.vector_products and self.target.calls is not None:
+            arrays = [self._array(a, places) for a in node.args]
+            tasks = self.target.calls(node.op, arrays, [self._array(number, places)], {}, buffers, line)
+            if tasks is not None:
+                return tasks
         flops = OPS[node.op].cost * node.type.size * (self.graph.nodes[node.args[0]].type.shape or (1,))[-1]
         cost = self.target.model.time(sum(_bytes(r) for r in (*reads, write)), flops)
-        call, line = Library(node.op, node.attrs), self._line([number])
-        return [Task(_call_name(node), call, (), reads, (write,), cost=round(cost, 3), line=line)]
+        return [
+            Task(_call_name(node), Library(node.op, node.attrs), (), reads, (write,), cost=round(cost, 3), line=line)
+        ]
 
     def _on_device(
         self, node: Node, parts: Sequence[int], places: dict[int, Place], buffers: list[Buffer]

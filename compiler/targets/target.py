@@ -34,13 +34,14 @@ Calls = Callable[..., "list[Task] | None"]
 class Target:
     """model: what work costs; machine: what the scheduler assumes; kernel: structured form -> kernel text; launch: form
     and axis lengths -> launch shape; width: lengths of the reduced axes, bytes of the largest item and flop-equivalents
-    a point -> the size class `LoopNest.width`; calls: the kernels for host calls, see `algorithms.table`; own: a
+    a point -> the size class `LoopNest.width`; calls: the kernels for host and library calls, see
+    `algorithms.table`; own: a
     kernel of the user's and its arrays -> the kernel, where the target has such; aligns: whether its texts for aligned
     memory differ from those for any other; windows: from how many points on its threads take twice as many
     rows of shifted views (0: its texts know nothing of those); decomposes: host calls become kernels of it where there
     are rules; zips: its texts store outputs
     together that lie in turn in one array; epilogues: its matmuls take a bias and an activation along;
-    checks_indices: kernels report bad ones."""
+    checks_indices: kernels report bad ones; vector_products: a product of a matrix and a vector has a kernel."""
 
     name: str
     model: CostModel
@@ -56,6 +57,7 @@ class Target:
     zips: bool = False
     epilogues: bool = False
     checks_indices: bool = False
+    vector_products: bool = False
 
 
 def _cpu_kernel(form: LoopNest) -> Kernel:
@@ -104,6 +106,10 @@ def _cuda_own(own: OwnKernel, arrays: Sequence[ArrayType]) -> Kernel:
 def _cpu_calls(
     function: str, reads: Any, writes: Any, options: Any, buffers: list[Buffer], line: str
 ) -> list[Task] | None:
+    if function == "matmul":
+        from .cpu.matvec import matvec_tasks
+
+        return matvec_tasks(vector_bytes(), reads, writes, line)
     from .cpu.running import running_tasks
 
     return running_tasks(CPU, function, reads, writes, options, line)
@@ -138,6 +144,7 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
             aligns=False,
             zips=True,
             checks_indices=True,
+            vector_products=True,
         )
     if name != "cuda":
         raise ValueError(f"there is no target {name!r}; write 'cpu' or 'cuda'")

@@ -38,9 +38,8 @@ from ...program.program import Kernel, Task, members
 from .profile import spans_of, timed_calls
 from .streams import QueueEvent, QueueStream, milliseconds
 
-INLINE_US = 20.0  # less work than this runs on the caller's thread,
+INLINE_US = 40.0  # less work than this runs on the caller's thread: to wake a worker costs as much
 LOADED = 1024  # kernels that stay loaded although no plan needs them
-PARKED_US = 40.0  # and less than this when all workers are parked: waking one costs as much
 
 Events = tuple[Any, ...]
 _FORMATS = {
@@ -166,8 +165,7 @@ class CPUExecutable(Executable):
         assert self._engine is not None and self._layout is not None
         if not self.plan.steps or not self._engine.start():
             return self._run_serially(memories, arena, scalars, after)
-        small = self.cost < INLINE_US or (self.cost < PARKED_US and not self._engine.awake)
-        if small and mode == "async" and all(event.query() for _, event in after):
+        if self.cost < INLINE_US and mode == "async" and all(event.query() for _, event in after):
             if self.needs_python or any(event is not DONE for _, event in after):
                 return self._run_serially(memories, arena, scalars, after)
             self._engine.native.inline(self._layout.plan, self._table(memories, arena, scalars))

@@ -55,8 +55,8 @@ def test_products_with_vectors_are_as_near_as_numpys(dtype: str, k: int) -> None
         assert found.shape == expected.shape and error(found, exact) <= max(ulp, 2 * error(expected, exact))
 
 
-def kinds(call: Any, *shapes: tuple[int, ...], dtype: str = "f8") -> list[type]:
-    decorated = kg.kernel_graph(call, device="fake")
+def kinds(call: Any, *shapes: tuple[int, ...], dtype: str = "f8", device: str = "fake") -> list[type]:
+    decorated = kg.kernel_graph(call, device=device)
     return [type(t.kernel) for t in decorated.program(*(kg.spec(s, dtype) for s in shapes)).tasks]
 
 
@@ -72,10 +72,27 @@ def test_which_products_are_a_librarys() -> None:
     assert kinds(product, (side, side), (50, side, side)) == [Library]
     assert kinds(product, (long, long), (long,)) == [Kernel]
     assert kinds(product, (long + 1, long), (long,)) == [Library]
+    assert kinds(product, (long + 1, long), (long,), device="cpu") == [Kernel]
+    assert kinds(product, (long + 1, long), (long,), dtype="i8", device="cpu") == [Library]
     assert Library not in kinds(product, (10**7,), (10**7,))
     assert kinds(product, (100, 200, 1), (1, 300)) == [Kernel]  # nothing is summed
     assert kinds(product, (4, 4), (4, 4), dtype="f2") == [Library]  # NumPy sums these in float32
     assert kinds(product, (4, 4), (4, 4), dtype="?") == [Library]
+
+
+def test_a_matrix_in_memory_times_a_vector_is_a_matmul() -> None:
+    """Whatever computes the matrix fuses with the sum; of one that is read as it is there is nothing to fuse."""
+
+    def names(call: Any, *shapes: tuple[int, ...], dtype: str = "f8") -> list[str]:
+        program = kg.kernel_graph(call, device="cpu").program(*(kg.spec(s, dtype) for s in shapes))
+        return [t.name for t in program.tasks]
+
+    for call in (lambda a, x: a @ x, lambda a, x: x @ a, lambda a, x: a.T @ x, lambda a, x: a[::-1].T @ x):
+        assert names(call, (100, 100), (100,)) == ["matmul"]
+    assert names(lambda a, x: np.tanh(a[1:, :50] @ x), (100, 100), (50,)) == ["matmul", "tanh"]
+    for call in (lambda a, x: (a + 1) @ x, lambda a, x: a[:, ::2] @ x[::2], lambda a, x: (a * x[:, None]).sum(0) + 0.0):
+        assert "matmul" not in names(call, (100, 100), (100,))
+    assert "matmul" not in names(lambda a, x: a @ x, (100, 100), (100,), dtype="c16")
 
 
 def test_small_products_fuse() -> None:
