@@ -370,7 +370,7 @@ def _outcome(module: types.ModuleType, text: str) -> tuple[Any, BaseException | 
     except Hang:
         raise
     except BaseException as error:
-        return None, error
+        return None, error.with_traceback(None)  # whose frames hold what the world changes
 
 
 def _words(error: BaseException) -> str:

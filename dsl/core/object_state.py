@@ -122,7 +122,7 @@ def state_of(value: Any, kept: list[Any] | None = None, seen: dict[int, int] | N
         own = id(value), *(each(_parts(value)) if is_user_file(value.__code__.co_filename) else ())
     elif isinstance(value, type):
         bases = [b for b in value.__mro__ if is_user_class(b)]
-        own = id(value), *(each(x for b in bases for pair in _members(b) for x in pair))
+        own = id(value), *(each(x for b in bases for pair in _members(b) for x in pair)), *each(_if_users(kind))
     elif kind is MappingProxyType or kind in VIEWS:
         own = kind, each(gc.get_referents(value))
     elif isinstance(value, ModuleType) and is_user_module(value):
@@ -136,7 +136,7 @@ def state_of(value: Any, kept: list[Any] | None = None, seen: dict[int, int] | N
     else:
         base = base_of(kind)
         parts = each(contents(base, value)) if base is not None else ()
-        own = id(kind), parts, each(_attributes(value, kind)), each([kind] if is_user_class(kind) else [])
+        own = id(kind), parts, each(_attributes(value, kind)), each(_if_users(kind))
     return own
 
 
@@ -149,6 +149,10 @@ _HOLDERS: dict[type, tuple[str, ...]] = {
     _lru_cache_wrapper: ("__wrapped__", "__dict__"),
     memoryview: ("obj", "shape", "strides"),
 }
+
+
+def _if_users(kind: type) -> list[type]:
+    return [kind] if is_user_class(kind) else []
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:

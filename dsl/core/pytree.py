@@ -77,11 +77,13 @@ def flatten(
         if not all(hasattr(value, n) for n in fields):  # a slot that was emptied
             leaves.append(value)
             return LEAF
+        fields += tuple(n for n in getattr(value, "__dict__", ()) if n not in fields)  # such as a cached property
         return Tree(original, fields, each(getattr(value, n) for n in fields))
     if original is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):  # past an __iter__ of its own
         return Tree(original, (), each((list if original is list else tuple).__iter__(value)))
     if objects and is_plain_object(kind):
-        return Tree(kind, tuple(vars(value)), each(vars(value).values()))
+        held = object.__getattribute__(value, "__dict__")
+        return Tree(kind, tuple(held), each(held.values()))
     if results and isinstance(value, (dict, deque, list)) and not getattr(value, "__dict__", None):
         return _container(value, original, each)
     if results and kind is not original and not base_of(original) and hasattr(value, "__getstate__"):
@@ -111,6 +113,8 @@ def contents_of(value: Any) -> Any:
 def is_plain_object(kind: type) -> bool:
     """Whether instances are made by `object.__new__` and are all in their `__dict__`."""
     if getattr(kind, "__new__", None) is not object.__new__ or not hasattr(kind, "__dict__") or issubclass(kind, type):
+        return False
+    if kind.__getattribute__ is not object.__getattribute__:  # it decides itself what its attributes are
         return False
     return (
         bool(kind.__dictoffset__) and kind.__basicsize__ <= object.__basicsize__ + 16 and kind.__module__ != "builtins"

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from types import CellType, FunctionType, MemberDescriptorType
 from typing import Any
 
-from ..core.errors import TraceError, is_refusal, is_user_file, line_of_name
+from ..core.errors import TraceError, UserError, is_refusal, is_user_file, line_of_name
 from ..core.object_state import PLAIN, base_of, contents, is_user_class
 from ..core.pytree import Make, container
 from ..core.undo import Undo, undo_of
 from ..trace.trace import Trace, tracing
 from ..trace.tracer import Tracer
+from .argument_properties import NeedProperty
 from .frozen_containers import changes_of, frozen_kind, refused
 from .guards import READERS, Guard, frozen, sameness
 from .numpy_proxy import outside
@@ -47,6 +48,8 @@ class World:
         self._properties: list[
             tuple[Any, str, str, Any]
         ] = []  # those of the user's objects: object, name, label, value
+        self.needed: NeedProperty | None = None  # also one that was swallowed
+        self._above: dict[int, tuple[Any, int]] = {}  # what holds a container of the arguments, and where
         self._watched: set[int] = set()  # functions
         self._codes: list[Any] = []
         self._cells: list[tuple[CellType, Any, Any, str]] = []
@@ -161,24 +164,51 @@ class World:
         """Nor may what it does."""
         self._functions.append((function, _shallow(function, names), label))
 
-    def kept(self, real: Any, name: str, label: str, compute: Any) -> Any:
-        """A property of the user's object that is computed once: by Python, and put there when all went well."""
+    def kept(self, found: Any, real: Any, name: str, label: str, compute: Any) -> Any:
+        """A property of the user's object that is computed once: by Python, and put there when all went well.
+
+        found: what stands for the object."""
         place = (id(real), name)
         if place not in self._cached:
-            with tracing(None):
-                self._cached[place] = compute(real)
+            try:
+                with tracing(None):
+                    self._cached[place] = compute(real)
+            except Exception:
+                self.lift(compute)(found)  # which raises the same, and what it reads is guarded
+                raise
             self._properties.append((real, name, label, self._cached[place]))
         return self.lift(self._cached[place], label)
 
     def cached(self, instance: Any, name: str, compute: Any) -> Any:
-        """A property of an object that is computed once."""
+        """A property that is computed once, of an object made inside, or of an argument."""
         if not self.is_sealed(instance):
-            found = vars(instance)[name] = compute(instance)
+            found = vars(instance)[name] = self.lift(compute)(instance)
             return found
-        place = (id(instance), name)
-        if place not in self._cached:
-            self._cached[place] = compute(instance)
-        return self._cached[place]
+        if self.trace.assigned:
+            raise TraceError(
+                f"the cached property {name!r} is read after an argument was changed, and would be computed from "
+                "what it was before; read it first"
+            )
+        with contextlib.suppress(UserError):
+            self.lift(compute)(instance)  # what Python's own raises; otherwise it is left to Python
+        path = self._path(instance)
+        if not path:
+            refused(f"the cached property {name!r} of an object of {type(instance).__name__}")
+        self.needed = NeedProperty(path, name)
+        raise self.needed
+
+    def place(self, found: Any, values: list[Any]) -> Any:
+        """A container of the arguments, made of these."""
+        self._above.update((id(value), (found, i)) for i, value in enumerate(values))
+        return found
+
+    def _path(self, found: Any) -> tuple[int, ...]:
+        """From all arguments down to a container of theirs."""
+        path: list[int] = []
+        while id(found) in self._above:
+            found, number = self._above[id(found)]
+            path.append(number)
+        return tuple(reversed(path))
 
     # functions
 
@@ -372,9 +402,10 @@ def maker(world: World | None) -> Make:
 
     def make(kind: type, names: tuple[Any, ...], values: list[Any]) -> Any:
         if kind is tuple:
-            return tuple(values)
+            return world.place(tuple(values), values)
         of_python = bool(changes_of(kind)) and not is_user_class(kind)
-        return world.seal(container(frozen_kind(kind) if of_python else world.lift(kind), names, values))
+        found = container(frozen_kind(kind) if of_python else world.lift(kind), names, values)
+        return world.place(world.seal(found), values)
 
     return make
 

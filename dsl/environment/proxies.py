@@ -382,7 +382,7 @@ def _member(world: World, owner: type, found: Any, instance: Any, cls: type, nam
         if world.is_outside(base):
             world.watch_for(_VARS(base), name, label, "no item")
     if kind is functools.cached_property:
-        return found if instance is None else world.cached(instance, name, world.lift(found.func))
+        return found if instance is None else world.cached(instance, name, found.func)
     if is_user_class(kind):
         return world.lift(found).__get__(instance, cls)
     return world.lift(found.__get__(instance, cls), label)
@@ -424,7 +424,7 @@ def _attribute(self: Any, name: str, special: bool = False) -> Any:
             world.note(_VARS(owner), name, label)
         return world.read(real, name, label, "attribute" if owner is None else "held")
     if type(found) is functools.cached_property:
-        return world.kept(real, name, label, found.func)
+        return world.kept(self, real, name, label, found.func)
     if owner is None:
         _missing(world, self, real, name)
         return object.__getattribute__(self, name)

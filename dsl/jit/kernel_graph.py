@@ -27,6 +27,7 @@ from ..core.errors import ArgumentsError, UserError, is_users, user_frames, user
 from ..core.host_scalars import Respecialise
 from ..core.numpy_address import address
 from ..core.pytree import LEAF, Tree, flatten, unflatten
+from ..environment.argument_properties import NeedProperty
 from ..environment.guards import Guards
 from ..interop.device_sharing import LEGACY, SHARED, give_back, moved
 from ..interop.fast_import import imported
@@ -101,12 +102,23 @@ class KernelGraph(Portable):
             args, options = self._parameters.bind(args, options)
             fast = None
         if settings.verify:
-            self._versions.verify(*self._leaves(args, options))
+            self._call_with_properties(self._verify, args, options)
         if self._arity >= 0:
             result = self._call_by_key(args, fast)
             if result is not NOT_TAKEN:
                 return result
-        return self._call_in_full(args, options)
+        return self._call_with_properties(self._call_in_full, args, options)
+
+    def _call_with_properties(self, ask: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """ask(args, options), again with each cached property of an argument that its trace needs."""
+        try:
+            return ask(args, options)
+        except NeedProperty as need:
+            with need.computed((args, options), self._leaves(args, options)[0]):
+                return self._call_with_properties(ask, args, options)
+
+    def _verify(self, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self._versions.verify(*self._leaves(args, options))
 
     def _call_by_key(self, args: tuple[Any, ...], fast: Any) -> Any:
         """A call of a key that is known; NOT_TAKEN, and nothing is done, for any other."""
@@ -265,13 +277,18 @@ class KernelGraph(Portable):
     # looking
 
     def _looked_at(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Captured, list[Argument], list[Any]]:
-        try:
-            tree, leaves = self._leaves(*self._parameters.bind(args, options))
+        def look(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Captured, list[Argument], list[Any]]:
+            tree, leaves = self._leaves(args, options)
             with self._versions.lock:
                 captured, arguments, _ = self._versions.trace(tree, leaves, frozenset())
+            return captured, arguments, leaves
+
+        try:
+            found: tuple[Captured, list[Argument], list[Any]]
+            found = self._call_with_properties(look, *self._parameters.bind(args, options))
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
-        return captured, arguments, leaves
+        return found
 
     def _compiled_for(self, args: tuple[Any, ...], options: dict[str, Any]) -> Compiled:
         captured, _, leaves = self._looked_at(args, options)

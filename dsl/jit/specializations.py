@@ -17,6 +17,7 @@ from ...runtime.schedule.plan_candidates import model_plan, with_batches
 from ..array.devices import DEVICES, begin, default, gpu_at, open_device, target
 from ..core.errors import located, warn
 from ..core.pytree import Tree
+from ..environment.argument_properties import NeedProperty
 from .compiled import Compiled
 from .graph_break import Reader
 from .launcher import Entry, layout_of
@@ -65,7 +66,12 @@ class Versions:
 
     def _new_entry(self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry:
         begin(self._place)
-        captured, arguments, needed = self.trace(tree, leaves, frozenset(known))
+        try:
+            captured, arguments, needed = self.trace(tree, leaves, frozenset(known))
+        except NeedProperty as need:  # so do the next calls, each with an argument that does not hold it
+            if all(strides_of(leaves[i]) is not None for i in need.known) and type(self.entries.get(key)) is not tuple:
+                remember(self.entries, key, Entry(need.raise_again, "", need.guards))
+            raise
         by_value = [i for i in needed if strides_of(leaves[i]) is None]  # strides are part of every key
         entry = self._in_parts(tree, arguments, captured) if captured.line else self._made(captured, leaves)
         marker: Any = self.entries.get(key)
@@ -106,7 +112,11 @@ class Versions:
                 self.log.append(f"traced again: {changed} has changed")
                 found = None
             if found is None:
-                found = self._captured(tree, arguments)
+                try:
+                    found = self._captured(tree, arguments)
+                except NeedProperty as need:
+                    need.known = known
+                    raise
                 remember(self.traces, key, found)
                 if isinstance(found, Captured):
                     self.log.append(f"traced for ({', '.join(map(show, arguments))})")

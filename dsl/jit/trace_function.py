@@ -21,6 +21,7 @@ from ..core.errors import EscapedValueError, TraceError, UserError, line_of, loc
 from ..core.host_scalars import Host
 from ..core.object_state import PLAIN, base_of, contents
 from ..core.pytree import LEAF, Tree, flatten, unflatten
+from ..environment.argument_properties import NeedProperty
 from ..environment.environment import World, known_names, maker
 from ..environment.guards import Guards, contents_guard
 from ..environment.traced_globals import works
@@ -82,7 +83,7 @@ def capture(
     """Run `function` on stand-ins. Returns the leaves whose values (of arrays: layouts) it needs, where it needs any.
 
     reader: answers where array values decide; without one that is refused.
-    Raises UserError at the user's line; what the function itself raises goes through."""
+    Raises UserError at the user's line, NeedProperty; what the function itself raises goes through."""
     fill_tables()
     trace = Trace(name)
     trace.split, trace.leaves = reader, len(arguments)
@@ -98,12 +99,17 @@ def capture(
             result = (function if world is None else world.root(function))(*args, **options)
             if trace.needed:
                 raise NeedValue(trace.needed)  # which was swallowed
+            if world is not None and world.needed:
+                raise world.needed
             trace.check_refusals()
             if world is not None:
                 world.check()
             return _finished(trace, function, result)
     except NeedValue:
         return frozenset(trace.needed)
+    except NeedProperty as need:
+        need.guards = Guards([] if world is None else [*world.guards.values()])
+        raise
     except Suspended as suspended:
         trace.check_refusals()
         return finished_part(function, trace, suspended.part)
@@ -123,6 +129,8 @@ def capture(
                 f"{package} may know no traced values; it gets their values in kg.host(f, reads, writes)",
             )
         raise
+    finally:
+        trace.refusals.clear()  # whose tracebacks hold the trace: arguments would live on until they are collected
 
 
 def finished_part(function: Callable[..., Any], trace: Trace, part: Part) -> Captured:

@@ -7,7 +7,7 @@ import random
 from tests.worlds import LAYERS, explore, random_world
 
 # parts of worlds that still go wrong (see World.parts): each entry that is mended is taken out
-EXPECTED_TO_FAIL = frozenset({"cached_property"})  # of what is reached through `self`: computed, and not kept
+EXPECTED_TO_FAIL: frozenset[str] = frozenset()
 
 
 def test_random_worlds() -> None:
