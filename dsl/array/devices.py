@@ -1,39 +1,17 @@
-"""The table of devices: a name such as `cpu`, `cuda` or `cuda:1` in, a Device out."""
+"""Devices in use: a name such as `cpu`, `cuda` or `cuda:1` in, a Device out."""
 
 from __future__ import annotations
 
-import functools
-import importlib
 import importlib.util
 import threading
 from typing import Any
 
 from ...runtime.core.errors import KernelGraphError
-from ...runtime.core.frozen import dataclass
-from ...runtime.devices.cuda.driver import early_start
+from ...runtime.devices.registry import DEVICES, gpu_properties, make_device, start_early
 from ...runtime.program.device import Device
 from ...runtime.program.gpu_properties import H200, GpuProperties
 from ..core.errors import OptionError, UserError
 
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of device. module, name: below runtime.devices, and its class there. target: what kernels are printed for.
-    numbered: there can be several. gpu: it needs CUDA's packages. host_memory: as `Device` says."""
-
-    module: str
-    name: str
-    target: str
-    numbered: bool = True
-    gpu: bool = False
-    host_memory: bool = False
-
-
-DEVICES = {
-    "cpu": Kind("cpu.device", "CPUDevice", "cpu", numbered=False, host_memory=True),
-    "cuda": Kind("cuda.device", "CUDADevice", "cuda", gpu=True),
-    "fake": Kind("fake", "FakeDevice", "cuda"),
-}
 INSTALL = 'pip install "kernelgraph[cuda]"'
 
 
@@ -88,7 +66,7 @@ def begin(place: tuple[str, int] | None) -> None:
     """The device will be opened soon (None: the default one): what takes long of that starts, beside other work."""
     place = place or _default or ("cuda", 0)
     if DEVICES[place[0]].gpu and place not in _open and _cuda_installed():
-        early_start.begin(place[1])
+        start_early(*place)
 
 
 def open_device(place: tuple[str, int]) -> Device:
@@ -106,12 +84,7 @@ def gpu_at(place: tuple[str, int]) -> GpuProperties:
     """What is known of the GPU at a place; where there is none, as when programs are only looked at, an H200."""
     found = _open.get(place)
     known = None if found is None else found.properties
-    return known or (_looked_up(place[1]) if DEVICES[place[0]].gpu else None) or H200
-
-
-@functools.cache
-def _looked_up(index: int) -> GpuProperties | None:
-    return early_start.gpu_properties(index)
+    return known or gpu_properties(*place) or H200
 
 
 def opened() -> list[Device]:
@@ -122,10 +95,8 @@ def opened() -> list[Device]:
 
 
 def _start(kind: str, index: int) -> Device:
-    row = DEVICES[kind]
     try:
-        module = importlib.import_module(f"...runtime.devices.{row.module}", __package__)
-        made: Device = getattr(module, row.name)(index)
+        return make_device(kind, index)
     except ImportError as error:
         raise DeviceUnavailableError(
             f"device {kind!r} needs packages that are not installed ({error}); run {INSTALL}, or write device='cpu'"
@@ -135,7 +106,6 @@ def _start(kind: str, index: int) -> Device:
             f"device '{kind}:{index}' cannot be used: {error}; write device='cpu', or run on a machine with an NVIDIA "
             f"GPU, its driver and {INSTALL}"
         ) from None
-    return made
 
 
 def target(kind: str) -> str:

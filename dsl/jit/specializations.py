@@ -11,10 +11,11 @@ from typing import Any
 from ...compiler.graph.graph import GraphError
 from ...compiler.passes.materialize import Layout
 from ...compiler.pipeline import build
+from ...runtime.devices.registry import DEVICES
 from ...runtime.program.device import Device
 from ...runtime.schedule.cost_model import machine_of
 from ...runtime.schedule.plan_candidates import model_plan, with_batches
-from ..array.devices import DEVICES, begin, default, gpu_at, open_device, target
+from ..array.devices import begin, default, gpu_at, open_device, target
 from ..core.errors import located, warn
 from ..core.pytree import Tree
 from ..environment.argument_properties import NeedProperty

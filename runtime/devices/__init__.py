@@ -1,4 +1,4 @@
 """What runs plans; each is imported by the name of its kind.
 
-In reading order: fake, cpu/, cuda/.
+In reading order: registry, fake, cpu/, cuda/.
 """

@@ -1,0 +1,50 @@
+"""The kinds of devices: a row each, and how one is made, which imports its module."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+
+from ..core.frozen import dataclass
+from ..program.device import Device
+from ..program.gpu_properties import GpuProperties
+from .cuda.driver import early_start
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of device. module, name: below runtime.devices, and its class there. target: what kernels are printed for.
+    numbered: there can be several. gpu: it needs CUDA's packages. host_memory: as `Device` says."""
+
+    module: str
+    name: str
+    target: str
+    numbered: bool = True
+    gpu: bool = False
+    host_memory: bool = False
+
+
+DEVICES = {
+    "cpu": Kind("cpu.device", "CPUDevice", "cpu", numbered=False, host_memory=True),
+    "cuda": Kind("cuda.device", "CUDADevice", "cuda", gpu=True),
+    "fake": Kind("fake", "FakeDevice", "cuda"),
+}
+
+
+def make_device(kind: str, index: int) -> Device:
+    """A new device. Raises ImportError where its packages are missing, and what its driver raises."""
+    row = DEVICES[kind]
+    made: Device = getattr(importlib.import_module(f".{row.module}", __package__), row.name)(index)
+    return made
+
+
+def start_early(kind: str, index: int) -> None:
+    """Start in a thread what takes longest of making the device."""
+    if DEVICES[kind].gpu:
+        early_start.begin(index)
+
+
+@functools.cache
+def gpu_properties(kind: str, index: int) -> GpuProperties | None:
+    """What the driver tells of a GPU that is not in use; None for other devices, and where there is none."""
+    return early_start.gpu_properties(index) if DEVICES[kind].gpu else None
