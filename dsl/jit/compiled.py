@@ -13,7 +13,7 @@ from ...runtime.program.program import Program
 from ...runtime.schedule.cost_model import machine_of
 from ...runtime.tune.trial import Trial, open_trial, prepared
 from .launcher import Entry, Run, make_entry
-from .trace_function import Captured
+from .traced_function import Captured
 
 
 @dataclass(slots=True)

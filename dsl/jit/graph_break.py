@@ -20,7 +20,7 @@ from ..trace.tracer import Tracer
 if TYPE_CHECKING:
     from ..trace.trace import Trace
     from .launcher import Entry
-    from .trace_function import Captured
+    from .traced_function import Captured, Watched
 
 Host = np.ndarray[Any, Any]
 
@@ -46,7 +46,6 @@ class Made:
 
 
 Answer = Host | Made
-Watched = tuple[tuple[tuple[int, ...], Callable[[Sequence[Any]], None]], ...]  # results, and what looks at them
 Python = Callable[[Sequence[Host]], Any]
 
 

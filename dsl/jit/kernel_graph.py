@@ -39,7 +39,7 @@ from .pickling import Portable
 from .segments import SplitEntry
 from .signature import LEAF_TYPES, Parameters, check_function, key_of, quick_key, take_apart, to_leaf
 from .specializations import Versions, show, values_of
-from .trace_function import Argument, Captured
+from .traced_function import Argument, Captured
 
 SHAPES = 256  # of lists and tuples of arguments, kept for each function
 

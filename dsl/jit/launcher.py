@@ -21,19 +21,21 @@ from ...runtime.engine.object_words import Words, words_of
 from ...runtime.program.device import Device, Event, outcome
 from ...runtime.program.plan import Plan
 from ...runtime.program.plan_boundary import borders
+from ...runtime.schedule.cost_model import machine_of
+from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
+from ..array.devices import name_of
 from ..array.in_flight import fly, hold, make_room
 from ..array.spec import Spec, spec_of
 from ..array.streams import fork, join
-from ..array.write_back import assign, may_assign
 from ..core.host_scalars import Respecialise
 from ..core.numpy_address import address
 from ..core.pytree import LEAF, Tree, unflatten
 from ..core.readable import is_readable, native, readable
 from ..environment.guards import Guard, Guards, checks_of
-from .out_of_memory import too_large
 from .signature import low_offset
-from .trace_function import Captured
+from .traced_function import Captured
+from .write_back import assign, may_assign
 
 Run = Callable[..., Any]
 Execute = Callable[..., tuple[Event, ...]]
@@ -405,3 +407,20 @@ def layout_of(leaf: Any, in_place: bool) -> Layout:
     if spec is None:
         spec = spec_of(ArrayType(leaf.shape, leaf.dtype))
     return Layout(spec.strides, spec.aligned)
+
+
+def too_large(plan: Plan, device: Device, error: OutOfMemory) -> OutOfMemory:
+    """Names the peak of a call, the memory mode in use, and what `memory="small"` would need."""
+    mode = plan.report.memory if plan.report is not None else "balanced"
+    peak, outputs = plan.peak_bytes, plan.peak_bytes - plan.arena_bytes
+    if mode == "small":
+        advice = "memory='small', the least there is, is in use; pass smaller arrays or free others"
+    else:
+        small = schedule(plan.program, "auto", "small", machine=machine_of(device.kind, device.properties)).peak_bytes
+        advice = f"memory='small' would need {small} bytes"
+        if small >= peak:
+            advice += ", no less; pass smaller arrays or free others"
+    return OutOfMemory(
+        f"a call of {plan.program.name} needs {peak} bytes beside its inputs on {name_of(device)}: {outputs} of "
+        f"outputs and {plan.arena_bytes} of temporaries with memory={mode!r}; {advice} ({error})"
+    )

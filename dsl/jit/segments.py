@@ -29,7 +29,7 @@ from ..environment.guards import Guard, Guards
 from ..trace.trace import Trace, tracing
 from .graph_break import Answer, Made, Part, Reader
 from .launcher import Entry
-from .trace_function import Captured
+from .traced_function import Captured
 
 Make = Callable[[Captured, Sequence[Any]], Entry]  # what runs a part, and leaves like those of the call
 MANY_VALUES = 8

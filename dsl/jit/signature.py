@@ -22,7 +22,7 @@ from ..interop.fast_import import quick, remember
 from ..interop.host_import import foreign, is_foreign
 from ..trace.trace import current
 from ..trace.tracer import TracedNumber, Tracer
-from .trace_function import Argument
+from .traced_function import Argument
 
 
 def check_function(function: Any) -> None:

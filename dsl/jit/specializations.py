@@ -26,7 +26,8 @@ from .options import Options
 from .segments import SplitEntry, Trees
 from .signature import Static, argument_of, number_of, strides_of
 from .trace_check import check_same
-from .trace_function import Argument, Captured, capture, finished_part
+from .trace_function import capture, finished_part
+from .traced_function import Argument, Captured
 
 BOUND = 512  # what a function keeps of traces, plans and entries; what was not used lately goes first
 MANY_VALUES = 8

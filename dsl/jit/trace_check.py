@@ -14,7 +14,7 @@ import numpy as np
 
 from ...compiler.graph.graph import Node
 from ..core.errors import TraceError
-from .trace_function import Captured
+from .traced_function import Captured
 
 ADVICE = (
     "what it reads from a clock, a file, the system's randomness or a package's own state stays as it was in the first "

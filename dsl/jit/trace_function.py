@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
@@ -13,12 +13,9 @@ from ...compiler.core.types import kind_of
 from ...compiler.graph.graph import Graph, GraphError, Value
 from ...compiler.reroll.reroll import roll
 from ...runtime.core.errors import note
-from ...runtime.core.frozen import dataclass
 from ...runtime.core.gc_pause import uncollected
 from ..array.array import Array
-from ..array.spec import Spec
 from ..core.errors import EscapedValueError, TraceError, UserError, line_of, located, package_of, user_frames, user_line
-from ..core.host_scalars import Host
 from ..core.object_state import PLAIN, base_of, contents
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..environment.argument_properties import NeedProperty
@@ -32,45 +29,10 @@ from ..trace.operands import array_of
 from ..trace.subgraph import Cut, cut
 from ..trace.trace import NeedValue, Trace, tracing
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .graph_break import Part, Reader, Suspended, Watched, placed
+from .graph_break import Part, Reader, Suspended, placed
+from .traced_function import Argument, Captured, Watched
 
 NUMBERS = (int, float, complex)
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One leaf of the arguments: an array of a spec, a Python number that is passed at each call, or a static value.
-    value: of what is no array, and of a 0-d NumPy array. key: what tells it apart from other arguments. strides: of an
-    array whose layout (of a 0-d one: value) is part of the key."""
-
-    spec: Spec | None
-    value: Any
-    key: Hashable
-    static: bool = False
-    strides: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Captured:
-    """A trace that is over, or a part of one. host: a call's leaves -> the graph's scalars, then the numbers that are
-    returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument",
-    leaf), ("static", value), or ("fresh", value), of which each call gets a copy. feeds: the leaves that fill the
-    graph's inputs, before `arrays`. line: where it was split. watched: outputs that are looked at when they are there,
-    and by what. rolled: remarks on Python loops."""
-
-    graph: Graph
-    arrays: tuple[np.ndarray[Any, Any], ...]
-    host: Host
-    checks: tuple[str, ...]
-    tree: Tree
-    results: tuple[tuple[str, Any], ...]
-    assigned: tuple[tuple[int, int], ...]
-    guards: Guards
-    feeds: tuple[int, ...]
-    text: str = ""
-    line: str = ""
-    watched: Watched = ()
-    rolled: tuple[str, ...] = ()
 
 
 def capture(

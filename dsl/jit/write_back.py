@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..array.array import Array
 from ..core.errors import ArgumentsError, ReadOnlyError
 from ..interop.device_sharing import SHARED, check_writable
-from .array import Array
 
 
 def may_assign(target: Any, others: Sequence[Any]) -> None:

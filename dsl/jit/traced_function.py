@@ -1,0 +1,53 @@
+"""A call's arguments as a trace sees them, and a trace that is over: data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.graph.graph import Graph
+from ...runtime.core.frozen import dataclass
+from ..array.spec import Spec
+from ..core.host_scalars import Host
+from ..core.pytree import Tree
+from ..environment.guards import Guards
+
+Watched = tuple[tuple[tuple[int, ...], Callable[[Sequence[Any]], None]], ...]  # results, and what looks at them
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One leaf of the arguments: an array of a spec, a Python number that is passed at each call, or a static value.
+    value: of what is no array, and of a 0-d NumPy array. key: what tells it apart from other arguments. strides: of an
+    array whose layout (of a 0-d one: value) is part of the key."""
+
+    spec: Spec | None
+    value: Any
+    key: Hashable
+    static: bool = False
+    strides: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A trace that is over, or a part of one. host: a call's leaves -> the graph's scalars, then the numbers that are
+    returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument",
+    leaf), ("static", value), or ("fresh", value), of which each call gets a copy. feeds: the leaves that fill the
+    graph's inputs, before `arrays`. line: where it was split. watched: outputs that are looked at when they are there,
+    and by what. rolled: remarks on Python loops."""
+
+    graph: Graph
+    arrays: tuple[np.ndarray[Any, Any], ...]
+    host: Host
+    checks: tuple[str, ...]
+    tree: Tree
+    results: tuple[tuple[str, Any], ...]
+    assigned: tuple[tuple[int, int], ...]
+    guards: Guards
+    feeds: tuple[int, ...]
+    text: str = ""
+    line: str = ""
+    watched: Watched = ()
+    rolled: tuple[str, ...] = ()
