@@ -38,7 +38,6 @@ ALLOWED: dict[str, str] = {
     "dsl/environment/environment.py": "found",
     "dsl/environment/frozen_containers.py": "found",
     "dsl/environment/guards.py": "holds",
-    "dsl/environment/numpy_proxy.py": "found",
     "dsl/environment/proxies.py": "found",
     "dsl/environment/traced_globals.py": "_found",
     "dsl/functions/elementwise.py": "more",

@@ -15,7 +15,7 @@ from ..array.array import Array, from_numpy
 from ..array.devices import default, open_device
 from ..core.checks import is_plain_array
 from ..core.errors import TraceError, UnsupportedError
-from ..trace.dispatch import METHODS, REFUSED, UFUNCS, call_function, fill_tables
+from ..trace.dispatch import METHODS, REFUSED, UFUNCS, call_function
 from ..trace.operands import array_of
 from ..trace.trace import current
 
@@ -162,7 +162,8 @@ def run_function(function: Any, args: tuple[Any, ...], options: dict[str, Any]) 
 
 def bound_method(array: Array, name: str) -> Callable[..., Any]:
     """`array.name`, a method of NumPy arrays. Raises AttributeError."""
-    fill_tables()
+    from ..functions import tables  # noqa: F401  # fills METHODS
+
     if name.startswith("_") or name not in METHODS:
         has = hasattr(array.dtype.type, name) and not hasattr(np.ndarray, name)  # what NumPy's numbers alone have
         raise AttributeError(

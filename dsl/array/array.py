@@ -355,7 +355,7 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
     its own; None as needed. Raises DTypeError, and ValueError where copy=False but a copy is needed."""
     place = parse(device)
     if current() is not None:
-        from ..environment.numpy_proxy import traced_array
+        from ..functions.numpy_creation import traced_array
         from ..trace.operands import is_traced
 
         if is_traced(x):

@@ -48,6 +48,11 @@ class Tree:
 LEAF = Tree(None)
 
 
+def is_stand_in(kind: type) -> bool:
+    """Whether a class stands for one of the user's, or extends one that does."""
+    return any(ORIGINAL in _VARS(base) for base in type.mro(kind))
+
+
 def flatten(
     value: Any, leaves: list[Any], objects: bool = False, above: tuple[int, ...] = (), results: bool = False
 ) -> Tree:

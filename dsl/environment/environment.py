@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CellType, FunctionType, MemberDescriptorType
 from typing import Any
 
@@ -23,16 +23,17 @@ from .argument_properties import NeedProperty
 from .frozen_containers import changes_of, frozen_kind, refused
 from .guards import READERS, Guard, frozen, sameness
 from .numpy_proxy import outside
-from .traced_globals import Scope, Super, imports
-from .type_proxy import Type
-from .value_kinds import stand_in
+from .traced_globals import Scope, imports
+
+StandIn = Callable[["World", Any, str], Any]  # what stands for a value, and what the user calls that
 
 
 class World:
     """One trace's view of everything that is no argument."""
 
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
+    def __init__(self, trace: Trace, stand_in: StandIn, classes: dict[str, Any]) -> None:
+        """classes: builtins that are others in traced code; `super` is made for this environment."""
+        self.trace, self._stand_in = trace, stand_in
         self.guards: dict[tuple[int, str, str], Guard] = {}
         self._scopes: dict[int, Scope] = {}
         self._lifted: dict[int, tuple[Any, Any]] = {}  # the value, kept alive, and what stands for it
@@ -53,8 +54,8 @@ class World:
         self._watched: set[int] = set()  # functions
         self._codes: list[Any] = []
         self._cells: list[tuple[CellType, Any, Any, str]] = []
-        super_ = functools.partial(Super, self)
-        self._builtins = {**vars(builtins), "__import__": imports(self.lift), "super": super_, "type": Type}
+        inside = {**classes, "__import__": imports(self.lift), "super": functools.partial(classes["super"], self)}
+        self._builtins = vars(builtins) | inside
 
     # reading
 
@@ -110,7 +111,7 @@ class World:
             return known[1]
         if id(value) in self._originals:  # a stand-in itself
             return value
-        found = stand_in(self, value, label or getattr(value, "__name__", kind.__name__))
+        found = self._stand_in(self, value, label or getattr(value, "__name__", kind.__name__))
         self._remember(value, found)
         return found
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from ..core.errors import TraceError
 from ..core.object_state import base_of, pairs
 from ..core.pytree import ORIGINAL
-
-if TYPE_CHECKING:
-    from .environment import World
 
 
 def refused(label: str, line: str | None = None) -> NoReturn:
@@ -102,21 +100,21 @@ def _copy(self: Any) -> Any:
     return _made(kind, getattr(self, "default_factory", None), list(fill_of(kind, self)))
 
 
-def fill(world: World, found: Any, value: Any, base: type, label: str) -> Any:
-    """Puts what stands for the items of `value` into `found`."""
+def fill(lift: Callable[..., Any], found: Any, value: Any, base: type, label: str) -> Any:
+    """Puts what stands for the items of `value`, by `lift`, into `found`."""
     if base is list:
-        list.extend(found, (world.lift(i, label) for i in list.__iter__(value)))
+        list.extend(found, (lift(i, label) for i in list.__iter__(value)))
     elif base is dict:
         factory = getattr(value, "default_factory", None)
         if factory is not None:
-            found.default_factory = world.lift(factory)
+            found.default_factory = lift(factory)
         source = OrderedDict if isinstance(value, OrderedDict) else dict
         for key, item in pairs(value):
-            source.__setitem__(found, world.lift(key), world.lift(item, label))
+            source.__setitem__(found, lift(key), lift(item, label))
     elif base is set:
-        set.update(found, (world.lift(i, label) for i in set.__iter__(value)))
+        set.update(found, (lift(i, label) for i in set.__iter__(value)))
     elif base is deque:
-        deque.extend(found, (world.lift(i, label) for i in deque.__iter__(value)))
+        deque.extend(found, (lift(i, label) for i in deque.__iter__(value)))
     return found
 
 

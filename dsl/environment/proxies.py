@@ -10,17 +10,15 @@ import functools
 import sys
 from collections.abc import Iterator, Mapping
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.errors import TraceError
 from ..core.object_state import PLAIN, base_of, is_user_class
 from ..core.pytree import ORIGINAL
 from ..trace.trace import tracing
+from .environment import World
 from .frozen_containers import blank, changes_of, fill, refused
 from .traced_globals import Scope
-
-if TYPE_CHECKING:
-    from .environment import World
 
 WORLD = "_kernelgraph_world"
 _MRO = type.__dict__["__mro__"].__get__
@@ -477,6 +475,24 @@ def _missing(world: World, self: Any, real: Any, name: str) -> None:
             world.watch_for(_VARS(base), name, label, "no item")
 
 
+class Super:
+    """`super()` in a traced method: the methods that it finds are traced too."""
+
+    def __init__(self, world: World, *args: Any) -> None:
+        if not args:
+            frame = sys._getframe(1)
+            args = (frame.f_locals["__class__"], frame.f_locals[frame.f_code.co_varnames[0]])
+        object.__setattr__(self, "_world", world)
+        object.__setattr__(self, "_args", args)
+
+    def __getattribute__(self, name: str) -> Any:
+        world, args = object.__getattribute__(self, "_world"), object.__getattribute__(self, "_args")
+        kind = args[0]
+        if isinstance(kind, type) and ORIGINAL in type.__getattribute__(kind, "__dict__"):
+            kind = world.original(kind)  # super(Name, self)
+        return super_attribute(world, kind, args[1], name)
+
+
 def super_attribute(world: World, kind: type, self: Any, name: str) -> Any:
     """super(kind, self).name, where the class of `self` stands for a user's, or extends one that does."""
     cls = self if isinstance(self, type) else type(self)
@@ -581,7 +597,7 @@ def object_in(world: World, value: Any, label: str) -> Any:
     except TypeError:
         return value
     world.stand_for(value, found)
-    return fill(world, found, value, base, label) if base is not None else found
+    return fill(world.lift, found, value, base, label) if base is not None else found
 
 
 def _native(kind: type) -> Any:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import builtins
-import sys
 from collections.abc import Callable
 from functools import cache
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.errors import TraceError, line_of_name
-
-if TYPE_CHECKING:
-    from .environment import World
 
 Read = Callable[[dict[str, Any], str, str], Any]
 Absent = Callable[[dict[str, Any], str], None]
@@ -101,23 +97,3 @@ def imports(lift: Callable[[Any], Any]) -> Callable[..., Any]:
         return lift(builtins.__import__(name, *args, **options))
 
     return import_
-
-
-class Super:
-    """`super()` in a traced method: the methods that it finds are traced too."""
-
-    def __init__(self, world: World, *args: Any) -> None:
-        if not args:
-            frame = sys._getframe(1)
-            args = (frame.f_locals["__class__"], frame.f_locals[frame.f_code.co_varnames[0]])
-        object.__setattr__(self, "_world", world)
-        object.__setattr__(self, "_args", args)
-
-    def __getattribute__(self, name: str) -> Any:
-        from .proxies import super_attribute
-
-        world, args = object.__getattribute__(self, "_world"), object.__getattribute__(self, "_args")
-        kind = args[0]
-        if isinstance(kind, type) and "_kernelgraph_original" in type.__getattribute__(kind, "__dict__"):
-            kind = world.original(kind)  # super(Name, self)
-        return super_attribute(world, kind, args[1], name)

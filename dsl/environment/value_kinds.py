@@ -13,7 +13,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from types import BuiltinMethodType, FunctionType, MappingProxyType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,16 +22,16 @@ from ..core.errors import TraceError
 from ..core.object_state import VIEWS, base_of, is_constant, is_user_class, is_user_module
 from ..core.readable import native
 from ..interop.host_import import is_foreign
+from ..trace.trace import Trace
 from ..trace.tracer import CAPTURED, Tracer
+from .environment import StandIn, World
 from .frozen_containers import blank, fill, frozen_kind
 from .numpy_proxy import Random, inside, is_numpys
-from .proxies import Cached, TracedType, UserModule, Variable, object_in, traced_class
-
-if TYPE_CHECKING:
-    from .environment import World
+from .proxies import Cached, Super, TracedType, UserModule, Variable, object_in, traced_class
+from .traced_globals import works
+from .type_proxy import Type
 
 Applies = Callable[[type, Any], bool]
-StandIn = Callable[["World", Any, str], Any]
 
 
 def _array(world: World, value: Any, label: str) -> Any:
@@ -118,7 +118,7 @@ def _container(world: World, value: Any, label: str) -> Any:
     assert base is not None
     found = blank(frozen_kind(kind), kind, value)
     world.stand_for(value, found)  # before its items: it may contain itself
-    fill(world, found, value, base, label)
+    fill(world.lift, found, value, base, label)
     found.label = label
     world.keep(found, base, label)
     return found
@@ -209,3 +209,8 @@ def stand_in(world: World, value: Any, label: str) -> Any:
     """What stands for a value, by the first row that applies."""
     kind = type(value)
     return next(make for _, applies, make in KINDS if applies(kind, value))(world, value, label)
+
+
+def environment_of(trace: Trace) -> World | None:
+    """What a trace sees of what lies outside of its function; None where `Scope` does not work."""
+    return World(trace, stand_in, {"super": Super, "type": Type}) if works() else None

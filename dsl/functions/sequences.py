@@ -10,8 +10,8 @@ import numpy as np
 
 from ..core.checks import checked_dtype
 from ..core.errors import ShapeError
-from ..environment.proxies import TracedType
-from ..trace.dispatch import SPECIAL
+from ..core.pytree import is_stand_in
+from ..trace.dispatch import SPECIAL, TO_ARRAY
 from ..trace.items import as_element, converted
 from ..trace.operands import array_of, fresh_array, is_traced, trace_of
 from ..trace.tracer import TracedNumber, Tracer
@@ -68,4 +68,7 @@ def _parts(x: Any, dtype: Any) -> Any:
 def _as_array(x: Any) -> Any:
     """What the `__array__` of an object of the user's gives, if it is traced."""
     kind = type(x)
-    return x.__array__() if isinstance(kind, TracedType) and hasattr(kind, "__array__") else None
+    return x.__array__() if is_stand_in(kind) and hasattr(kind, "__array__") else None
+
+
+TO_ARRAY[list] = gathered

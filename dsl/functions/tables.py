@@ -1,10 +1,9 @@
-"""All modules with rows of the tables of what can be traced; see `dispatch.fill_tables`."""
+"""All modules with rows of the tables of what can be traced."""
 
 # ruff: noqa: F401
 from __future__ import annotations
 
-from ..environment import numpy_proxy
-from ..trace import view_rules
+from ..trace import numpy_fallback, view_rules
 from . import (
     bitcast,
     calculus,
@@ -20,6 +19,7 @@ from . import (
     linalg,
     manipulation,
     norms,
+    numpy_creation,
     operators,
     products,
     reductions,

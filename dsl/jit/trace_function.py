@@ -19,11 +19,10 @@ from ..core.errors import EscapedValueError, TraceError, UserError, line_of, loc
 from ..core.object_state import PLAIN, base_of, contents
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..environment.argument_properties import NeedProperty
-from ..environment.environment import World, known_names, maker
+from ..environment.environment import known_names, maker
 from ..environment.guards import Guards, contents_guard
-from ..environment.traced_globals import works
+from ..environment.value_kinds import environment_of
 from ..trace.aliasing import itself
-from ..trace.dispatch import fill_tables
 from ..trace.memory_layout import OfArgument
 from ..trace.operands import array_of
 from ..trace.subgraph import Cut, cut
@@ -46,10 +45,11 @@ def capture(
 
     reader: answers where array values decide; without one that is refused.
     Raises UserError at the user's line, NeedProperty; what the function itself raises goes through."""
-    fill_tables()
+    from ..functions import tables  # noqa: F401  # fills the tables of what can be traced
+
     trace = Trace(name)
     trace.split, trace.leaves = reader, len(arguments)
-    world = trace.world = World(trace) if works() else None
+    world = trace.world = environment_of(trace)
     try:
         with tracing(trace), uncollected(), contextlib.nullcontext() if world is None else world.undoing():
             leaves = [_stand_in(trace, i, a) for i, a in enumerate(arguments)]

@@ -19,7 +19,7 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass, replace
 from ..core.errors import DTypeError, ReadOnlyError, ShapeError, TraceError
 from .axes import to_shape
-from .dispatch import SPECIAL
+from .dispatch import ATTRIBUTES, SPECIAL
 from .items import as_element
 from .memory_layout import Kept, Layout, StandIn, Viewed, resolve
 from .tracer import CAPTURED, SCALAR, Tracer, check_alive
@@ -459,3 +459,6 @@ def store(target: Tracer, value: Any) -> None:
 def as_dtype(value: Any, target: Tracer) -> Value:
     """The value converted to target's dtype, as NumPy converts what is assigned. Raises where a number does not fit."""
     return as_element(target._trace, value, target.dtype)
+
+
+ATTRIBUTES.update(flat=flat, shape=reshape_in_place)

@@ -9,8 +9,6 @@ import numpy as np
 
 from ...compiler.ops.table import UFUNC_PARTS
 from ..core.errors import TraceError, UnsupportedError, nearest
-from ..core.pytree import flatten, unflatten
-from .trace import current
 
 Implementation = Callable[..., Any]
 F = TypeVar("F", bound=Implementation)
@@ -22,6 +20,10 @@ REFUSED: dict[Any, str] = {}  # NumPy's function -> why it cannot be traced, and
 SPECIAL: dict[type, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {}
 GIVES: dict[str, Callable[..., Any]] = {}  # what gives copies -> what sees to that; filled by `sharing`
 UFUNCS: dict[str, Callable[..., Any]] = {}  # what a call, a reduction, ... of a ufunc does; filled by `elementwise`
+TO_ARRAY: dict[type, Callable[[Any], Any]] = {}  # how lists that hold traced arrays become one; by `sequences`
+ATTRIBUTES: dict[str, Callable[..., Any]] = {}  # how `x.flat` is read and `x.shape` assigned; by `aliasing`
+# what NumPy itself gives, in a tuple, for a function that has no implementation, or None; by `numpy_fallback`
+FALLBACKS: list[Callable[[Any, Any, Any], tuple[Any] | None]] = []
 
 
 def implements(*functions: Any, method: str | bool = False) -> Callable[[F], F]:
@@ -35,11 +37,6 @@ def implements(*functions: Any, method: str | bool = False) -> Callable[[F], F]:
         return implementation
 
     return register
-
-
-def fill_tables() -> None:
-    """Loads every module that has rows of the tables."""
-    from ..functions import tables  # noqa: F401
 
 
 class Traced:
@@ -73,10 +70,9 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
     """Our implementation of a NumPy function. Raises UnsupportedError, naming the nearest supported one."""
     implementation = FUNCTIONS.get(function)
     name = public_name(function)
-    if implementation is None and (found := _of_known(function, args, options)) is not None:
-        return found[0]
-    if implementation is None and (found := _by_splitting(function, args, options)) is not None:
-        return found[0]
+    for fallback in FALLBACKS if implementation is None else ():
+        if (found := fallback(function, args, options)) is not None:
+            return found[0]
     if implementation is None and function in REFUSED:
         raise UnsupportedError(f"{name} cannot be traced: {REFUSED[function]}")
     if implementation is None:
@@ -93,46 +89,6 @@ def given(name: str, result: Any, args: Sequence[Any], options: dict[str, Any]) 
     """What a function or method of NumPy's gives, as a copy where NumPy makes one."""
     check = GIVES.get(name)
     return result if check is None else check(name, result, args, options)
-
-
-def _of_known(function: Any, args: Any, options: Any) -> tuple[Any] | None:
-    """What NumPy itself gives for arrays that no call decides."""
-    from ..environment.numpy_proxy import constant
-    from .concrete_values import settled_value
-    from .operands import array_of
-
-    trace = current()
-    if trace is None or "out" in options:
-        return None
-    leaves: list[Any] = []
-    tree = flatten((args, options), leaves)
-    for i, x in enumerate(leaves):
-        if isinstance(x, Traced):
-            value = None if type(x) in SPECIAL else settled_value(trace, array_of(x)._value)
-            if value is None:
-                return None
-            leaves[i] = value
-    args, options = unflatten(tree, leaves)
-    return (constant(function(*args, **options)),)
-
-
-def _by_splitting(function: Any, args: Any, options: Any) -> tuple[Any] | None:
-    """What NumPy itself gives, where the trace may be split there."""
-    from .operands import array_of
-
-    trace = current()
-    if trace is None or trace.split is None:
-        return None
-    leaves: list[Any] = []
-    tree = flatten((args, options), leaves)
-    traced = [i for i, x in enumerate(leaves) if isinstance(x, Traced)]
-
-    def call(values: Sequence[Any]) -> Any:
-        filled = [values[traced.index(i)] if i in traced else x for i, x in enumerate(leaves)]
-        args, options = unflatten(tree, filled)
-        return function(*args, **options)
-
-    return (trace.split.call(trace, [array_of(leaves[i])._value for i in traced], call),)
 
 
 def check_options(implementation: Implementation, name: str, options: Iterable[str]) -> None:

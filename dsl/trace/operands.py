@@ -11,7 +11,7 @@ from ...compiler.graph.graph import Value
 from ..core.checks import checked_dtype, describe, is_plain_array, refused_kind
 from ..core.errors import DTypeError, TraceError
 from ..core.readable import native
-from .dispatch import SPECIAL
+from .dispatch import SPECIAL, TO_ARRAY
 from .trace import Trace, current
 from .tracer import CAPTURED, SCALAR, TracedNumber, Tracer, check_alive
 
@@ -99,9 +99,7 @@ def array_of(x: Any) -> Tracer:
     if type(x) in SPECIAL:
         return SPECIAL[type(x)][3](x)  # type: ignore[no-any-return]
     if holds_array(x):
-        from ..functions.sequences import gathered
-
-        return gathered(x)
+        return TO_ARRAY[list](x)  # type: ignore[no-any-return]
     trace = trace_of(x)
     value = value_of(x)
     if value.weak is not None:

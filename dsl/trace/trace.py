@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,9 +17,27 @@ from ..core.errors import Refusal, left_package, refusal
 from ..core.host_scalars import HostCode
 from ..core.readable import native
 
-if TYPE_CHECKING:
-    from ..environment.environment import World
-    from ..jit.graph_break import Reader
+
+class EnvironmentLike(Protocol):
+    """What lies outside of the function, as it sees it: see `environment`. guards: what was read of that."""
+
+    guards: dict[Any, Any]
+
+    def read(self, holder: Any, key: str, label: str, how: str = "item") -> Any: ...
+
+    def lift(self, value: Any, label: str = "") -> Any: ...
+
+    def original(self, value: Any, /) -> Any: ...
+
+
+class ReaderLike(Protocol):
+    """What answers where array values decide: see `graph_break`. known: nodes that earlier parts have, and where."""
+
+    known: dict[int, int]
+
+    def read(self, trace: Trace, value: Value) -> np.ndarray[Any, Any]: ...
+
+    def call(self, trace: Trace, values: Sequence[Value], function: Callable[[Sequence[Any]], Any]) -> Any: ...
 
 
 class NeedValue(BaseException):
@@ -41,7 +59,7 @@ class Trace:
         self.alive = True
         self.depth = 0  # how many bodies of loops and branches are being traced, one in another
         self.needed: set[int] = set()  # also those whose NeedValue was swallowed
-        self.world: World | None = None  # what lies outside of the function, as it sees it
+        self.world: EnvironmentLike | None = None
         self.captured: list[np.ndarray[Any, Any]] = []
         self.captured_at: dict[int, int] = {}  # the node -> which of the captured
         self.constants: set[int] = set()  # those of the captured that nobody else has
@@ -58,7 +76,7 @@ class Trace:
         # values to look at when they are there, and what is to be done with them
         self.watched: list[tuple[tuple[Value, ...], Callable[[Sequence[Any]], None]]] = []
         self.refusals: list[Refusal] = []
-        self.split: Reader | None = None  # what answers where array values decide
+        self.split: ReaderLike | None = None
         self._living: list[weakref.ref[Any]] = []  # the arrays of a trace that may be split
         self._needs: dict[int, bool] = {}
         self._captured_values: dict[int, Value] = {}

@@ -14,7 +14,7 @@ from ...compiler.graph.graph import Value
 from ..core.context import context
 from ..core.errors import DTypeError, EscapedValueError, TraceError, UnsupportedError, nearest
 from .concrete_values import known_value, settled_value
-from .dispatch import METHODS, Implementation, Traced, check_options, given
+from .dispatch import ATTRIBUTES, METHODS, Implementation, Traced, check_options, given
 from .memory_layout import Layout
 from .trace import Trace
 
@@ -84,9 +84,7 @@ class Tracer(Traced):
 
     @shape.setter
     def shape(self, shape: Any) -> None:
-        from .aliasing import reshape_in_place
-
-        reshape_in_place(self, shape)
+        ATTRIBUTES["shape"](self, shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -138,9 +136,7 @@ class Tracer(Traced):
 
     @property
     def flat(self) -> Any:
-        from .aliasing import flat
-
-        return flat(self)
+        return ATTRIBUTES["flat"](self)
 
     @flat.setter
     def flat(self, value: Any) -> None:

@@ -223,10 +223,10 @@ def test_ordered_dicts_and_default_arguments() -> None:
 
 
 def test_a_python_without_such_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernelgraph.dsl.jit import trace_function
+    from kernelgraph.dsl.environment import value_kinds
 
     assert isinstance(smoothed, FunctionType)
-    monkeypatch.setattr(trace_function, "works", lambda: False)
+    monkeypatch.setattr(value_kinds, "works", lambda: False)
     weights = [1.0, 2.0]
     f = cpu(lambda x: x * SCALE + weights[0])
     assert_same(f(X), X * 2 + 1)

@@ -1,0 +1,296 @@
+"""`np.array`, `np.zeros`, `np.r_`, ... as a traced function calls them, with NumPy's whole signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import ShapeError, UnsupportedError
+from ..trace.dispatch import REFUSED, SPECIAL
+from ..trace.items import as_element
+from ..trace.numpy_fallback import constant
+from ..trace.operands import array_of, fresh_array, is_traced, trace_of
+from ..trace.trace import current
+from ..trace.tracer import Tracer
+from . import creation, manipulation
+from .elementwise import choices
+from .joining import concatenate, stack
+from .sequences import gathered
+from .views import atleast_1d, cast, contiguous, copy, in_order, ravel, reshape
+
+
+def _array(
+    object: Any,
+    dtype: Any = None,
+    *,
+    copy: bool | None = True,
+    order: Any = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+    ndmax: int = 0,
+    like: Any = None,
+) -> Tracer:
+    object = _listed(object)
+    found = gathered(object, dtype)
+    if copy is False:
+        _refuse_a_copy(object, found)
+    if found.ndim < ndmin:
+        found = reshape(found, (1,) * (ndmin - found.ndim) + found.shape)
+    if copy or not _is_array(object):
+        return Tracer(found._trace, found._value, layout=in_order(order, found))
+    return contiguous(found, order)
+
+
+def _listed(x: Any) -> Any:
+    """Nested sequences that hold traced values, as lists; what stands for an array, as that array."""
+    if type(x) in SPECIAL:
+        return array_of(x)
+    if isinstance(x, (list, tuple)):
+        return [_listed(i) for i in x] if is_traced(x) else x
+    return list(x) if isinstance(x, range) else x
+
+
+def traced_array(
+    a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None, like: Any = None
+) -> Tracer:
+    """`np.asarray` of anything, traced."""
+    a = _listed(a)
+    found = gathered(a, dtype)
+    same = _is_array(a) and a._value.number == found._value.number
+    if copy is False:
+        _refuse_a_copy(a, found)
+    if copy or not same:
+        return Tracer(found._trace, found._value, layout=in_order(order, found))
+    x = array_of(a)
+    if getattr(x._step, "flat", False):  # which is made an array: a view of what is contiguous
+        x = ravel(x._parent)
+    return contiguous(x, order)
+
+
+def _refuse_a_copy(given: Any, array: Tracer) -> None:
+    """Raises ShapeError where copy=False is asked for and what was given is no array, or one of another dtype."""
+    if not (_is_array(given) or type(given) is np.ndarray) or given.dtype != array.dtype:
+        raise ShapeError("unable to avoid a copy while creating an array as requested; write copy=None")
+
+
+def _is_array(x: Any) -> bool:
+    """Whether it is a traced array that NumPy need not copy, as it has to a scalar."""
+    return isinstance(x, Tracer) and not isinstance(x, np.generic)
+
+
+def _ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tracer:
+    found: Tracer = atleast_1d(traced_array(a, dtype, "C"))
+    return found
+
+
+def _asfortranarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tracer:
+    found: Tracer = atleast_1d(traced_array(a, dtype, "F"))
+    return found
+
+
+def _require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Tracer:
+    asked = {str(r).upper()[0] for r in ([requirements] if isinstance(requirements, str) else requirements or ())}
+    if asked & {"C", "F"} == {"C", "F"}:
+        raise ShapeError("Cannot specify both 'C' and 'F' order")
+    found = traced_array(a, dtype, "F" if "F" in asked else "C" if "C" in asked else None)
+    return copy(found) if "O" in asked and found._parent is not None else found
+
+
+def _ndarray(
+    shape: Any, dtype: Any = float, buffer: Any = None, offset: int = 0, strides: Any = None, order: Any = None
+) -> Tracer:
+    """np.ndarray(shape, dtype): np.empty."""
+    if buffer is not None or strides is not None:
+        raise UnsupportedError("np.ndarray of a buffer cannot be traced; write slices, or x.view(dtype)")
+    return creation.empty(shape, dtype, order=order or "C")
+
+
+def _copy(a: Any, order: Any = "K", subok: bool = False) -> Tracer:
+    return copy(gathered(_listed(a)), order)
+
+
+def _fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = None) -> Tracer:
+    items = [x for _, x in zip(range(count), iter)] if count >= 0 else list(iter)  # noqa: B905
+    return gathered(items, dtype) if items else creation.zeros((0,), dtype)
+
+
+def _filled(make: Callable[..., Tracer]) -> Callable[..., Tracer]:
+    def function(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None) -> Tracer:
+        return make(shape, dtype, order=order or "C")
+
+    return function
+
+
+def _full(
+    shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None
+) -> Tracer:
+    value = gathered(fill_value) if isinstance(fill_value, (list, tuple)) else fill_value
+    return creation.full(shape, value, dtype, order=order or "C")
+
+
+def _like(make: Callable[..., Tracer]) -> Callable[..., Tracer]:
+    def function(
+        a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+    ) -> Tracer:
+        return make(gathered(a), dtype, order, shape=shape)
+
+    return function
+
+
+def _full_like(
+    a: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: Any = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> Tracer:
+    return creation.full_like(gathered(a), fill_value, dtype, order, shape=shape)
+
+
+def _arange(*args: Any, **options: Any) -> Tracer:
+    named = [options.pop(name, None) for name in ("start", "stop", "step")]
+    start, stop, step = (*args[:3], *named[len(args[:3]) :])
+    dtype = options.pop("dtype", args[3] if len(args) > 3 else None)
+    if start is None or (stop is None and len(args) == 0):
+        start, stop = (0 if start is None else start), stop
+    return creation.arange(start, stop, 1 if step is None else step, dtype=dtype)
+
+
+def _linspace(start: Any, stop: Any, num: Any = 50, *args: Any, **options: Any) -> Any:
+    options.pop("device", None)
+    start, stop = (gathered(x) if isinstance(x, (list, tuple)) else x for x in (start, stop))
+    return creation.linspace(start, stop, num, *args, **options)
+
+
+def _eye(
+    N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: Any = "C", *, device: Any = None, like: Any = None
+) -> Tracer:
+    found = creation.eye(N, M, k=k, dtype=dtype)
+    found._layout = in_order(order or "C")
+    return found
+
+
+def _isscalar(element: Any) -> bool:
+    if isinstance(element, Tracer):
+        return isinstance(element, np.generic)
+    return bool(np.isscalar(element))
+
+
+def _shape(a: Any) -> tuple[int, ...]:
+    return gathered(a).shape if is_traced(a) else np.shape(a)
+
+
+def _ndim(a: Any) -> int:
+    return len(_shape(a))
+
+
+def _size(a: Any, axis: Any = None) -> int:
+    found = gathered(a)
+    return found.size if axis is None else found.shape[axis]
+
+
+def _grid(dense: bool) -> Callable[[Any], Any]:
+    """`np.mgrid[...]` and `np.ogrid[...]`."""
+
+    def function(key: Any) -> Any:
+        if not isinstance(key, tuple):
+            return _range(key)
+        axes = [_range(k) for k in key]
+        dtype = np.result_type(*(a.dtype for a in axes))
+        grids = creation.meshgrid(*(cast(a, dtype, copy=False) for a in axes), sparse=not dense, indexing="ij")
+        return stack(grids) if dense else tuple(grids)
+
+    return function
+
+
+def _range(key: slice) -> Tracer:
+    start = 0 if key.start is None else key.start
+    step = 1 if key.step is None else key.step
+    if isinstance(step, complex):  # so many points, the last one included
+        return creation.linspace(start, key.stop, int(abs(step)))  # type: ignore[no-any-return]
+    return creation.arange(start, key.stop, step)
+
+
+def _row(key: Any) -> Any:
+    """`np.r_[...]` of arrays, numbers and ranges, along the first axis."""
+    entries = key if isinstance(key, tuple) else (key,)
+    if not is_traced(entries) or any(isinstance(e, str) for e in entries):
+        return constant(np.r_[key])
+    parts = [_range(e) if isinstance(e, slice) else e for e in entries]
+    return concatenate([atleast_1d(p) for p in _of_one_dtype(parts)])
+
+
+def _of_one_dtype(entries: list[Any]) -> list[Tracer]:
+    """Arrays, in the dtype that they have together: a Python number among them takes it, or does not fit."""
+    parts, dtype = choices(*(gathered(e) if isinstance(e, (list, tuple)) else e for e in entries))
+    trace = trace_of(*parts)
+    return [
+        p if type(p) is Tracer else fresh_array(as_element(trace, e, dtype))
+        for p, e in zip(parts, entries, strict=True)
+    ]
+
+
+def _column(key: Any) -> Any:
+    """`np.c_[...]`: arrays as columns."""
+    entries = key if isinstance(key, tuple) else (key,)
+    if not is_traced(entries):
+        return constant(np.c_[key])
+    parts = _of_one_dtype([_range(e) if isinstance(e, slice) else e for e in entries])
+    return concatenate([reshape(p, (p.size, 1)) if p.ndim < 2 else p for p in parts], -1)
+
+
+def _refused(kind: type) -> Callable[..., Any]:
+    """A class of NumPy's that looks at values: where a trace may be split it does."""
+
+    def function(*args: Any, **options: Any) -> Any:
+        trace = current()
+        if trace is not None and trace.split is None and is_traced([*args, *options.values()]):
+            raise UnsupportedError(f"np.{kind.__name__} cannot be traced: {REFUSED[kind]}")
+        return kind(*args, **options)
+
+    return function
+
+
+TRACED_CREATION: dict[Any, Callable[..., Any]] = {
+    np.array: _array,
+    np.asarray: traced_array,
+    np.asanyarray: traced_array,
+    np.ascontiguousarray: _ascontiguousarray,
+    np.asfortranarray: _asfortranarray,
+    np.require: _require,
+    np.copy: _copy,
+    np.fromiter: _fromiter,
+    np.zeros: _filled(creation.zeros),
+    np.ones: _filled(creation.ones),
+    np.empty: _filled(creation.empty),
+    np.full: _full,
+    np.zeros_like: _like(creation.zeros_like),
+    np.ones_like: _like(creation.ones_like),
+    np.empty_like: _like(creation.empty_like),
+    np.full_like: _full_like,
+    np.arange: _arange,
+    np.linspace: _linspace,
+    np.eye: _eye,
+    np.identity: manipulation.identity,
+    np.indices: manipulation.indices,
+    np.tri: manipulation.tri,
+    np.fromfunction: manipulation.fromfunction,
+    np.isscalar: _isscalar,
+    np.shape: _shape,
+    np.ndim: _ndim,
+    np.size: _size,
+}
+# objects and classes of NumPy's that work alike
+TRACED_OBJECTS: dict[Any, Callable[..., Any]] = {
+    np.mgrid: _grid(True),
+    np.ogrid: _grid(False),
+    np.r_: _row,
+    np.c_: _column,
+    np.nditer: _refused(np.nditer),
+    np.ndenumerate: _refused(np.ndenumerate),
+}

@@ -1,0 +1,71 @@
+"""Functions that have no implementation: NumPy itself computes them, where the values of their arguments are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import dtype_of
+from ..core.pytree import flatten, unflatten
+from .concrete_values import settled_value
+from .dispatch import FALLBACKS, SPECIAL, Traced
+from .operands import array_of
+from .trace import current
+from .tracer import Tracer
+
+
+def constant(result: Any) -> Any:
+    """NumPy arrays in a result become traced values that can be assigned to."""
+    if type(result) is np.ndarray:
+        try:
+            dtype_of(result.dtype)
+        except TypeError:
+            return result
+        trace = current()
+        return result if trace is None else Tracer(trace, trace.capture_constant(result))
+    if type(result) is list:
+        return [constant(r) for r in result]
+    if type(result) is tuple:
+        return tuple(map(constant, result))
+    if isinstance(result, tuple) and hasattr(result, "_fields"):
+        return type(result)(*map(constant, result))
+    return result
+
+
+def of_known_values(function: Any, args: Any, options: Any) -> tuple[Any] | None:
+    """What NumPy itself gives for arrays that no call decides."""
+    trace = current()
+    if trace is None or "out" in options:
+        return None
+    leaves: list[Any] = []
+    tree = flatten((args, options), leaves)
+    for i, x in enumerate(leaves):
+        if isinstance(x, Traced):
+            value = None if type(x) in SPECIAL else settled_value(trace, array_of(x)._value)
+            if value is None:
+                return None
+            leaves[i] = value
+    args, options = unflatten(tree, leaves)
+    return (constant(function(*args, **options)),)
+
+
+def by_splitting(function: Any, args: Any, options: Any) -> tuple[Any] | None:
+    """What NumPy itself gives, where the trace may be split there."""
+    trace = current()
+    if trace is None or trace.split is None:
+        return None
+    leaves: list[Any] = []
+    tree = flatten((args, options), leaves)
+    traced = [i for i, x in enumerate(leaves) if isinstance(x, Traced)]
+
+    def call(values: Sequence[Any]) -> Any:
+        filled = [values[traced.index(i)] if i in traced else x for i, x in enumerate(leaves)]
+        args, options = unflatten(tree, filled)
+        return function(*args, **options)
+
+    return (trace.split.call(trace, [array_of(leaves[i])._value for i in traced], call),)
+
+
+FALLBACKS += of_known_values, by_splitting
