@@ -9,7 +9,7 @@ from ..runtime.program.plan import Plan
 from ..runtime.program.program import Program
 from ..runtime.schedule.plan_candidates import model_plan, predicted, with_batches
 from .core.types import ArrayType
-from .decompose.rules import expand
+from .decompose.rules import decompose
 from .fusion.fuse import fuse
 from .fusion.groups import Fusion
 from .fusion.inplace_hazards import Conflict
@@ -42,10 +42,13 @@ def cover(simple: Graph, layouts: Sequence[Layout], target: Target) -> tuple[Gra
             second |= conflict.updates
 
 
-def forms(graph: Graph, target: Target, tf32: bool = False) -> tuple[Graph, ...]:
-    """The graph simplified and, where that is another, with epilogues in its matmuls."""
+def forms(
+    graph: Graph, target: Target, tf32: bool = False, layouts: Sequence[Layout] | None = None
+) -> tuple[Graph, ...]:
+    """The graph of what the target has kernels for, simplified and, where that is another, with epilogues in its
+    matmuls."""
     types = ends(graph)
-    simple = simplify(expand(graph) if target.decomposes else graph)
+    simple = simplify(decompose(graph, target.name, layouts))
     check(simple, types, "simplify")
     if not target.epilogues:
         return (simple,)
@@ -90,6 +93,13 @@ def build(
     return stages(graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu)[2]
 
 
+def decisions(graph: Graph, target: str, layouts: Sequence[Layout]) -> list[str]:
+    """Who runs each call of the graph on a target, and why."""
+    remarks: dict[str, None] = {}
+    decompose(graph, target, layouts, remarks)
+    return list(remarks)
+
+
 def stages(
     graph: Graph,
     target: str = "cpu",
@@ -114,7 +124,7 @@ def stages(
         graph: Graph, layouts: Sequence[Layout], streams: str | int, loose: frozenset[int] = frozenset()
     ) -> tuple[Graph, Fusion, Program]:
         found = []
-        for form in forms(graph, made_for, tf32):
+        for form in forms(graph, made_for, tf32, layouts):
             if made_for.vector_products:
                 types, form = ends(form), vector_products(form, layouts)
                 check(form, types, "vector_products")

@@ -58,7 +58,9 @@ ALLOWED: dict[str, str] = {
         "compiler/targets runtime/program runtime/schedule"
     ),
     "compiler/core": "runtime/core runtime/program",
-    "compiler/decompose": "compiler/core compiler/graph compiler/passes runtime/core runtime/interpret",
+    "compiler/decompose": (
+        "compiler/core compiler/graph compiler/layout compiler/ops compiler/passes runtime/core runtime/interpret"
+    ),
     "compiler/fusion": (
         "compiler/core compiler/graph compiler/layout compiler/ops compiler/passes compiler/targets runtime/core"
     ),

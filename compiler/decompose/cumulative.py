@@ -9,12 +9,12 @@ from ..graph.builder import Builder
 from ..graph.graph import Node, Value
 
 
-def cumulative(builder: Builder, node: Node, args: Sequence[Value], name: str) -> Value | None:
+def cumulative(builder: Builder, node: Node, args: Sequence[Value], name: str) -> Value | str:
     """cumulative_sum(a, include_initial=True) -> 0, then cumsum(a)"""
     (a,), options = args, dict(node.attr("options"))
     axis = options.get("axis", 0)
     if 0 in a.shape or not a.shape:
-        return None
+        return "an array without elements or axes"
     result = _running(builder, a, axis % len(a.shape), node, name)
     if options.get("include_initial"):
         shape = tuple(1 if i == axis % len(a.shape) else n for i, n in enumerate(a.shape))
@@ -23,14 +23,14 @@ def cumulative(builder: Builder, node: Node, args: Sequence[Value], name: str) -
     return result
 
 
-def complex_running(builder: Builder, node: Node, args: Sequence[Value], name: str = "") -> Value | None:
+def complex_running(builder: Builder, node: Node, args: Sequence[Value], name: str = "") -> Value | str:
     """cumprod(z) -> products of 2, 4, 8, ... neighbours; cumsum(x, dtype=complex) -> cumsum of complex numbers"""
     (a,), options = args, dict(node.attr("options"))
     name = name or {"add": "cumsum", "multiply": "cumprod"}.get(options["ufunc"], "")
     if node.type.dtype.kind != "c" or not name or 0 in a.shape or not a.shape:
-        return None
+        return ""
     if name == "cumsum" and a.dtype == node.type.dtype:
-        return None  # there is a kernel
+        return ""  # which one scan does
     return _running(builder, a, (options.get("axis") or 0) % len(a.shape), node, name)
 
 

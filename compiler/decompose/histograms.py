@@ -1,31 +1,32 @@
-"""Graph -> Graph for a GPU: sums of weights by number, and histograms and bins of values by their edges. Elsewhere
-NumPy does them on the host.
+"""Histograms as bins that kernels find and counts of these; sums of weights by number.
 
 What NumPy refuses by the values themselves is not seen: a number that has no place is not counted, nor is any value
-where the range is not finite; edges that are out of order give some bin.
+where the range is not finite; edges that are out of order give some bin. Only bins of a known range need no such look.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ..core.types import FLOAT64, INT64, UINT64, ArrayType
-from ..graph.binary_search import LONGEST, element, equal_bin, numbered, search
 from ..graph.builder import Builder
 from ..graph.graph import Node, Value
+from .binary_search import LONGEST, element, equal_bin, numbered, search
+from .searching import comparable
 
 
-def bincount(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def bincount(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     """bincount(x, weights) -> zeros after add.at(zeros, x, weights)"""
     if len(args) != 2 or args[0].shape != args[1].shape or 0 in (*args[0].shape, *node.type.shape):
-        return None
+        return ""
     numbers, weights = args
     if len(numbers.shape) != 1 or numbers.dtype.kind not in "iu" or weights.dtype.kind not in "biuf":
-        return None
-    return _sums(builder, numbers, weights, node.type) if numbers.type.size < 2**31 else None
+        return "numbers that are not integers, or complex weights"
+    return _sums(builder, numbers, weights, node.type) if numbers.type.size < 2**31 else "2**31 numbers"
 
 
 def _sums(builder: Builder, numbers: Value, weights: Value, type: ArrayType) -> Value:
@@ -35,29 +36,40 @@ def _sums(builder: Builder, numbers: Value, weights: Value, type: ArrayType) -> 
     return builder.host("combine_at", [zeros, numbers, weights], [type], ufunc="add")[0]
 
 
-def digitize(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
-    """digitize(x, edges) -> searchsorted, from behind where the edges fall"""
-    x, edges = args
-    (n,) = edges.shape
-    dtype = _common(x, edges)
-    if dtype is None or not 0 < n <= LONGEST or 0 in x.shape:
-        return None
-    side = "left" if dict(node.attr("options"))["right"] else "right"
-    wanted, known = builder.cast(x, dtype), builder.cast(edges, dtype)
-    at = element(builder, known, x.shape)
-    if n == 1:
-        return search(builder, at, n, wanted, side)
-    before, after = (builder.slice(edges, [start], [1], (n - 1,)) for start in (0, 1))
-    falls = builder.reduce("any", builder.map("greater", before, after), (0,))
+def histogram_in_range(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+    """histogram(x, count, (first, last)), of edges that are known -> counts of computed bins"""
+    options = dict(node.attr("options"))
+    x, *others = args
+    given = dict(zip(options.get("named", ()), others, strict=True))
+    edges, weights, limits = given.get("edges"), given.get("weights"), options.get("range", ())
+    if edges is None or not x.type.size:
+        return ""
+    if x.dtype.kind not in "iuf" or x.dtype == np.float16 or (weights is not None and weights.dtype.kind not in "iuf"):
+        return f"bins of {x.dtype}, or weights that are not real numbers"
+    dtype, count = edges.dtype, edges.shape[0] - 1
+    first, last = limits if limits[0] != limits[1] else (limits[0] - 0.5, limits[1] + 0.5)
+    keep = builder.map(
+        "logical_and", _compared(builder, "greater_equal", x, first), _compared(builder, "less_equal", x, last)
+    )
+    value = builder.map("where", keep, builder.cast(x, dtype), dtype.type(first))
+    edge = element(builder, edges, x.shape)
+    place = equal_bin(builder, value, dtype.type(first), dtype.type(last - first), count, edge)
+    arrays = [numbered(builder, place, keep, count), *([] if weights is None else [weights])]
+    kind = ArrayType((count + 1,), INT64 if weights is None else FLOAT64)
+    (every,) = builder.host("bincount", arrays, [kind], minlength=count + 1)
+    counts = builder.slice(every, [0], [1], (count,))
+    counts = counts if weights is None else builder.cast(counts, weights.dtype)
+    return _dense(builder, counts, edges) if options.get("density") else counts
 
-    def turned(place: Value) -> Value:
-        return builder.map("where", falls, builder.map("subtract", np.int64(n - 1), place), place)
 
-    found = search(builder, lambda place: at(turned(place)), n, wanted, side)
-    return builder.map("where", falls, builder.map("subtract", np.int64(n), found), found)
+def _compared(builder: Builder, op: str, x: Value, limit: Any) -> Value:
+    """x >= limit or x <= limit; of a Python integer that x cannot hold all are on one side."""
+    if type(limit) is int and x.dtype.kind in "iu" and not np.iinfo(x.dtype).min <= limit <= np.iinfo(x.dtype).max:
+        return builder.broadcast(builder.const((limit < 0) == (op == "greater_equal")), x.shape)
+    return builder.map(op, x, limit)
 
 
-def histogram(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def histogram(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     """histogram(x, edges) -> counts (or sums of weights) of bins that are searched for; of a number of bins, after the
     least and the greatest value"""
     options = dict(node.attr("options"))
@@ -65,17 +77,17 @@ def histogram(builder: Builder, node: Node, args: Sequence[Value]) -> Value | No
     given = dict(zip(options.get("named", ()), others, strict=True))
     edges, weights, count = given.get("bins"), given.get("weights"), int(options.get("bins", 0))
     if 0 in x.shape or (weights is not None and weights.dtype.kind not in "iuf"):
-        return None
+        return "no values, or weights that are not real numbers"
     if edges is None:
         if options.get("range") is not None or x.dtype.kind not in "iuf" or x.dtype == np.float16 or count < 1:
-            return None
+            return f"a range that is given, or bins of {x.dtype}"
         edges, numbers = _found_bins(builder, x, count)
     else:
         count = edges.shape[0] - 1
-        dtype = _common(x, edges)
+        dtype = comparable(x, edges)
         differ = edges.dtype.kind == "b" and options.get("density")  # to NumPy differences of booleans
         if dtype is None or x.dtype.kind == "b" or differ or not 1 <= count < LONGEST:
-            return None
+            return f"more than {LONGEST} edges, or a dtype without kernels"
         numbers = _bins(builder, builder.cast(x, dtype), builder.cast(edges, dtype))
     if node.attr("part"):
         return edges
@@ -85,14 +97,6 @@ def histogram(builder: Builder, node: Node, args: Sequence[Value]) -> Value | No
         added = UINT64 if weights.dtype.kind == "u" else INT64
     counts = _counted(builder, numbers, weights, count, added)
     return _dense(builder, counts, edges) if options.get("density") else counts
-
-
-def _common(x: Value, edges: Value) -> np.dtype[np.generic] | None:
-    """A dtype that a kernel compares both in, in which all of their common dtype keep their order."""
-    dtype = np.result_type(x.dtype, edges.dtype)
-    if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        return None
-    return dtype if dtype.itemsize >= 4 else np.dtype("f4" if dtype.kind == "f" else "i4")
 
 
 def _bins(builder: Builder, x: Value, edges: Value) -> Value:

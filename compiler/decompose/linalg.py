@@ -14,6 +14,7 @@ from ..graph.graph import Node, Value
 
 LEAST = 64  # rows; below, the host is done before the GPU has begun
 MANY = 128  # smaller matrices that are as much work
+SMALL = f"matrices that are few or of less than {LEAST} rows"
 FEW, SHORT = 32, 32  # small matrices that are worth it where vectors are wanted, and their longest axis for an svd
 
 
@@ -22,19 +23,19 @@ def worth(shape: Sequence[int]) -> bool:
     return 0 not in shape and (min(shape[-2:]) >= LEAST or (math.prod(shape[:-2]) >= MANY and min(shape[-2:]) > 1))
 
 
-def det(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def det(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     """det(a) -> sign * exp(log |det|), as NumPy has it"""
     if not worth(args[0].shape):
-        return None
+        return SMALL
     sign, log = _slogdet(builder, builder.cast(args[0], node.type.dtype))
     return builder.map("multiply", sign, builder.cast(builder.map("exp", log), node.type.dtype))
 
 
-def slogdet(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def slogdet(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     """slogdet(a) -> of the diagonal of its LU factors, and the number of rows that changed places"""
     real = node.type.dtype.kind == "f" and args[0].dtype.kind != "c"
     if not worth(args[0].shape) or not (real or args[0].dtype.kind == "c"):
-        return None
+        return SMALL
     kind = node.type.dtype if real else args[0].dtype
     return _slogdet(builder, builder.cast(args[0], kind))[node.attr("part")]
 
@@ -72,12 +73,12 @@ def _product(builder: Builder, x: Value) -> Value:
     return builder.reshape(x, x.shape[:-1])
 
 
-def qr(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def qr(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     """qr(a) -> its factors, with zeros where cuSOLVER leaves what it needs of Q"""
     mode = dict(node.attr("options"))["mode"]
     (a,) = args
     if mode == "raw" or 0 in a.shape or min(a.shape[-2:]) < LEAST:
-        return None
+        return SMALL
     *batch, m, n = a.shape
     rows = m if mode == "complete" else min(m, n)
     x = builder.cast(a, node.type.dtype)
@@ -94,11 +95,11 @@ def qr(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
     return builder.map("where", inside, r, builder.const(0, x.dtype))
 
 
-def cholesky(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def cholesky(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     """cholesky of many matrices -> their factors, with zeros beside them"""
     (a,) = args
     if len(a.shape) == 2 or not worth(a.shape) or dict(node.attr("options")).get("upper"):
-        return None
+        return ""
     x = builder.cast(a, node.type.dtype)
     (factor,) = builder.host("linalg.cholesky_factor", [x], [x.type])
     last = len(x.shape) - 1
@@ -111,22 +112,22 @@ def _few(shape: Sequence[int], longest: int) -> bool:
     return len(shape) > 2 and math.prod(shape[:-2]) >= FEW and min(shape[-2:]) > 1 and max(shape[-2:]) <= longest
 
 
-def eigh(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def eigh(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     """eigh of many small matrices -> eigenvalues, and vectors that cuSOLVER leaves as conjugated rows"""
     (a,) = args
     if not _few(a.shape, LEAST - 1):
-        return None
+        return ""
     x = a if a.dtype.kind == "c" else builder.cast(a, node.type.dtype)
     types = [ArrayType(a.shape[:-1], real_of(x.dtype)), x.type]
     values, rows = builder.host("linalg.eigh_rows", [x], types, UPLO=dict(node.attr("options"))["UPLO"])
     return _columns(builder, rows) if node.attr("part") else values
 
 
-def svd(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def svd(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     """svd of many small matrices -> all singular vectors, of which some may be left out"""
     (a,), options = args, dict(node.attr("options"))
     if not _few(a.shape, SHORT) or options.get("hermitian"):
-        return None
+        return ""
     x = a if a.dtype.kind == "c" else builder.cast(a, node.type.dtype)
     *batch, m, n = a.shape
     values = ArrayType((*batch, min(m, n)), real_of(x.dtype))

@@ -13,6 +13,7 @@ from ..core.types import INT64, ArrayType
 from ..graph.builder import Builder
 from ..graph.graph import Node, Value
 
+NO_ROWS = "no elements, a dtype without kernels, or rows of 2**31 elements"
 FEW = 5  # places of an order that are looked for one by one; for more, all is sorted
 MOST = 256  # quantiles at a time
 # alpha and beta of Hyndman and Fan, "Sample quantiles in statistical packages", 1996
@@ -27,31 +28,31 @@ ROUNDED: dict[str, Any] = {"lower": np.floor, "higher": np.ceil, "nearest": np.a
 STEPS = {"inverted_cdf": 1, "closest_observation": 1.5}  # what their place is before, of n values
 
 
-def sort_complex(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def sort_complex(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     """sort(z) -> z at argsort(z)"""
     (a,) = args
     axis = dict(node.attr("options")).get("axis", -1)
     if a.dtype.kind != "c" or 0 in a.shape or not a.shape:
-        return None
+        return ""
     x, order = _moved(builder, a, axis)
     return builder.permute(_along(builder, x, order_of(builder, x)), np.argsort(order).tolist())
 
 
-def argsort_complex(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def argsort_complex(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     """argsort(z) -> a stable argsort of the imaginary parts, of the real parts, and of what is NaN of them"""
     (a,) = args
     axis = dict(node.attr("options")).get("axis", -1)
     if a.dtype.kind != "c" or 0 in a.shape or not a.shape:
-        return None
+        return ""
     x, order = _moved(builder, a, axis)
     return builder.permute(order_of(builder, x), np.argsort(order).tolist())
 
 
-def lexsort(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def lexsort(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     """lexsort(keys) -> stable argsorts, the least key first"""
     axis = dict(node.attr("options"))["axis"]
     if 0 in args[0].shape or not args[0].shape:
-        return None
+        return "keys without elements or axes"
     order: list[int] = []
     places: Value | None = None
     for key in args:
@@ -76,11 +77,11 @@ def order_of(builder: Builder, x: Value, places: Value | None = None) -> Value:
     return places
 
 
-def median(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def median(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     """median(a) -> the mean of the one or two values in the middle of the order"""
     x = _rows(builder, node, args[0])
     if x is None:
-        return None
+        return NO_ROWS
     n = x.shape[-1]
     ordered, at = _in_order(builder, x, [(n - 1) // 2, n // 2, n - 1])
     first, second, last = (_taken(builder, ordered, [at[i]]) for i in ((n - 1) // 2, n // 2, n - 1))
@@ -90,13 +91,13 @@ def median(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
     return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
 
 
-def nanmedian(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def nanmedian(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     """nanmedian(a) -> the mean of what lies in the middle of those that are not NaN"""
     if args[0].dtype.kind != "f":
-        return median(builder, node, args) if args[0].dtype.kind in "iu" else None
+        return median(builder, node, args) if args[0].dtype.kind in "iu" else NO_ROWS
     x = _rows(builder, node, args[0])
     if x is None:
-        return None
+        return NO_ROWS
     ordered, count = _sorted(builder, x), _count(builder, x)
     below = builder.map("maximum", builder.map("subtract", count, np.int64(1)), np.int64(0))
     middle = builder.map("minimum", count, np.int64(x.shape[-1] - 1))
@@ -108,16 +109,16 @@ def nanmedian(builder: Builder, node: Node, args: Sequence[Value]) -> Value | No
     return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
 
 
-def quantile(builder: Builder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | None:
+def quantile(builder: Builder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | str:
     """quantile(a, q) -> values in places of the order that are known, put together as NumPy does"""
     options = dict(node.attr("options"))
     x = _rows(builder, node, args[0])
     if x is None or len(args) != 1 or "q" not in options:
-        return None
+        return "weights, or quantiles that come with the call"
     q = _asked(options["q"], scale)
     found = _virtual(x.shape[-1], q.reshape(-1), options["method"]) if 0 < q.size <= MOST else None
     if found is None or (x.dtype.kind == "b" and found.dtype.kind == "f"):
-        return None
+        return f"the method {options['method']}, or more than {MOST} quantiles"
     n = x.shape[-1]
     if found.dtype.kind in "iu":
         ordered, at = _in_order(builder, x, [*found.tolist(), n - 1])
@@ -134,7 +135,7 @@ def quantile(builder: Builder, node: Node, args: Sequence[Value], scale: int = 1
     return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
 
 
-def nanquantile(builder: Builder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | None:
+def nanquantile(builder: Builder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | str:
     """nanquantile(a, q) -> as `quantile`, in places that the number of those that are not NaN decides"""
     if args[0].dtype.kind != "f":
         return quantile(builder, node, args, scale)
@@ -142,10 +143,10 @@ def nanquantile(builder: Builder, node: Node, args: Sequence[Value], scale: int 
     x = _rows(builder, node, args[0])
     method = options["method"]
     if x is None or len(args) != 1 or "q" not in options or method not in ("linear", *ROUNDED, *STEPS):
-        return None
+        return f"weights, quantiles that come with the call, or the method {method}"
     q = _asked(options["q"], scale)
     if not 0 < q.size <= MOST or q.dtype.kind != "f":
-        return None
+        return f"integers as quantiles, or more than {MOST}"
     ordered, count = _sorted(builder, x), _count(builder, x)
     end = builder.map("maximum", builder.map("subtract", count, np.int64(1)), np.int64(0))
     shape = (q.size, *x.shape[:-1])

@@ -1,111 +1,55 @@
-"""Graph -> Graph for a GPU: host calls become graphs of what has kernels there. Here assignments at indices, and `at`
-of ufuncs, become indices of a flat array; NumPy does them on the host where every call is verified.
+"""Who runs an operation: for each call and target, ops that fuse, kernels of the target's own, or NumPy on the host.
 
-An index out of range is dropped: nothing is written for it.
+`TABLE` decides it, here and nowhere else: the front end emits calls, lowering does what the graph says. On a GPU the
+host's share of `np.fft` and `np.linalg` goes to cuFFT and cuSOLVER where they do such a call.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
-import numpy as np
-
+from ...runtime.core.frozen import dataclass, field
 from ...runtime.core.settings import settings
-from ...runtime.interpret.numpy_calls import ARRAY
-from ..core.types import INT64, ArrayType
+from ..core.combiners import COMBINERS
+from ..core.types import ArrayType
 from ..graph.builder import Builder
 from ..graph.graph import Graph, Node, Value
+from ..layout.index_maps import contiguous_strides, view_strides
+from ..ops.table import OPS
+from ..passes.materialize import Layout
 from ..passes.simplify import rebuilt
+from . import own_kernels as own
+from .assignments import at_ufunc, put_along_axis, setitem
+from .convolution import convolve, correlate
 from .cumulative import complex_running, cumulative
-from .histograms import bincount, digitize, histogram
+from .histograms import bincount, histogram, histogram_in_range
 from .linalg import cholesky, det, eigh, qr, slogdet, svd
 from .order_statistics import argsort_complex, lexsort, median, nanmedian, nanquantile, quantile, sort_complex
+from .searching import digitize, isin, searchsorted
 
-Rule = Callable[[Builder, Node, Sequence[Value]], Value | None]
-ATS = ("add", "subtract", "multiply", "maximum", "minimum")
-
-
-def expand(graph: Graph) -> Graph:
-    """The graph without the host calls that a target which `decomposes` has kernels for."""
-    if not any(_rule(node) for node in graph.nodes):
-        return graph
-    return rebuilt(graph, lambda builder, node, args: _expanded(builder, node, args))
+HOST = "NumPy on the host"
+# What stands in a call's place, or why nothing does; and "" where the target's own kernels do it, or why not.
+Rule = Callable[[Builder, Node, Sequence[Value]], Value | str]
+Condition = Callable[[own.Call], str]
 
 
-def _rule(node: Node) -> Rule | None:
-    if node.op != "host":
-        return None
-    name = node.attr("function")
-    return RULES.get(name) or (None if settings.verify else UNCHECKED.get(name))
+@dataclass(frozen=True, slots=True)
+class Way:
+    """fuses: ops in the call's place. kernels: the target's own do it as it stands. checked: no error of NumPy's that
+    follows the values is lost, so that it holds where all is verified."""
+
+    fuses: Rule | None = None
+    kernels: Condition | None = None
+    checked: bool = True
 
 
-def _expanded(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
-    rule = _rule(node)
-    return None if rule is None else rule(builder, node, args)
+def _fused(rule: Rule, checked: bool = True) -> Way:
+    return Way(fuses=rule, checked=checked)
 
 
-def _setitem(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
-    """a[key] = value -> where(some index is here, value[the last of them], a)"""
-    a, *arrays, value = args
-    if 0 in a.shape or any(i.dtype.kind not in "iu" for i in arrays):
-        return None
-    places, shape = _places(builder, a.shape, dict(node.attr("options"))["key"], arrays)
-    if 0 in shape:
-        return a
-    wide = _wide(builder, value, shape)
-    return _written(builder, a, places, builder.reshape(wide, (-1,)))
-
-
-def _put_along_axis(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
-    """put_along_axis(a, indices, values, axis), as `_setitem`"""
-    a, indices, value = args
-    axis = dict(node.attr("options")).get("axis")
-    if axis is None or 0 in a.shape or 0 in indices.shape or len(indices.shape) != len(a.shape):
-        return None
-    shape = builder.broadcast_shapes("put_along_axis", [indices.shape, *([value.shape] if value.shape else [])])
-    others = [n for i, n in enumerate(a.shape) if i != axis]
-    if [n for i, n in enumerate(shape) if i != axis] != others:
-        return None
-    along = {i: builder.index(shape, i) for i in range(len(shape)) if i != axis}
-    along[axis] = builder.broadcast(indices, shape)
-    places = _flat(builder, a.shape, [along[i] for i in range(len(shape))], {axis}, shape)
-    return _written(builder, a, places, builder.reshape(_wide(builder, value, shape), (-1,)))
-
-
-def _written(builder: Builder, a: Value, places: Value, values: Value) -> Value:
-    """`a` with the last of the values that have a place there."""
-    size = math.prod(a.shape)
-    (last,) = builder.host("last_places", [places], [ArrayType((size,), INT64)], length=size)
-    known = builder.map("maximum", last, np.int64(0))
-    found = builder.gather(builder.cast(values, a.dtype), [known], [0], [], (size,), checked=False)
-    chosen = builder.map("where", builder.map("greater_equal", last, np.int64(0)), found, builder.reshape(a, (size,)))
-    return builder.reshape(chosen, a.shape)
-
-
-def _at(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
-    """ufunc.at(a, key, values) -> the values combined with the elements, in order"""
-    options = dict(node.attr("options"))
-    a, *arrays = args
-    taken = sum(entry == ARRAY for entry in options["key"] if isinstance(entry, str))
-    if len(arrays) != taken + 1 or options["ufunc"] not in ATS or 0 in a.shape or a.dtype.kind in "cb":
-        return None
-    *indices, value = arrays
-    if any(i.dtype.kind not in "iu" for i in indices):
-        return None
-    if value.shape and not np.can_cast(value.dtype, a.dtype, "safe"):
-        return None
-    places, shape = _places(builder, a.shape, options["key"], indices)
-    if 0 in shape or math.prod(shape) >= 2**31:
-        return None
-    values = builder.reshape(builder.cast(_wide(builder, value, shape), a.dtype), (-1,))
-    size = math.prod(a.shape)
-    flat = builder.reshape(a, (size,))
-    types = [ArrayType((size,), a.dtype)]
-    (result,) = builder.host("combine_at", [flat, places, values], types, ufunc=options["ufunc"])
-    return builder.reshape(result, a.shape)
+def _own(condition: Condition) -> Way:
+    return Way(kernels=condition)
 
 
 def _nonempty(builder: Builder, node: Node, args: Sequence[Value]) -> Value:
@@ -113,109 +57,151 @@ def _nonempty(builder: Builder, node: Node, args: Sequence[Value]) -> Value:
     return args[0]
 
 
-RULES: dict[str, Rule] = {
-    "sort": sort_complex,
-    "partition": sort_complex,
-    "argsort": argsort_complex,
-    "argpartition": argsort_complex,
-    "lexsort": lexsort,
-    "median": median,
-    "nanmedian": nanmedian,
-    "quantile": quantile,
-    "percentile": partial(quantile, scale=100),
-    "nanquantile": nanquantile,
-    "nanpercentile": partial(nanquantile, scale=100),
-    "cumulative_sum": partial(cumulative, name="cumsum"),
-    "cumulative_prod": partial(cumulative, name="cumprod"),
-    "cumsum": partial(complex_running, name="cumsum"),
-    "cumprod": partial(complex_running, name="cumprod"),
-    "accumulate": complex_running,
-    "linalg.cholesky": cholesky,
-    "linalg.det": det,
-    "linalg.slogdet": slogdet,
-    "linalg.qr": qr,
-    "linalg.eigh": eigh,
-    "linalg.svd": svd,
+def _complex_reduction(builder: Builder, node: Node, args: Sequence[Value]) -> Value:
+    """prod(z) -> NumPy's"""
+    return builder.host("reduce", args, [node.type], op=node.op, axes=node.attr("axes"))[0]
+
+
+# reductions that do not reduce the two parts of complex numbers on their own
+_NUMPYS = frozenset(name for name, row in COMBINERS.items() if row.primitive != "add")
+# function (or op) -> target -> the ways that are tried in order; what none of them takes NumPy does on the host
+_SORTED, _PLACES = (_fused(sort_complex), _own(own.sort)), (_fused(argsort_complex), _own(own.sort))
+_EVERYWHERE: dict[str, tuple[Way, ...]] = {
+    "searchsorted": (_fused(searchsorted),),
+    "isin": (_fused(isin),),
+    "histogram": (_fused(histogram_in_range),),
+    "convolve": (_fused(convolve),),
+    "correlate": (_fused(correlate),),
+    **dict.fromkeys(_NUMPYS, (_fused(_complex_reduction),)),
 }
-# those that tell nobody of a bad index, of a range that is not finite, or of the maximum of nothing
-UNCHECKED: dict[str, Rule] = {
-    "setitem": _setitem,
-    "at": _at,
-    "put_along_axis": _put_along_axis,
-    "bincount": bincount,
-    "digitize": digitize,
-    "histogram": histogram,
-    "nonempty": _nonempty,
+TABLE: dict[str, dict[str, tuple[Way, ...]]] = {
+    "cpu": {**_EVERYWHERE, "cumsum": (_own(own.running),), "cumprod": (_own(own.running),)},
+    "cuda": {
+        **_EVERYWHERE,
+        "sort": _SORTED,
+        "partition": _SORTED,
+        "argsort": _PLACES,
+        "argpartition": _PLACES,
+        "lexsort": (_fused(lexsort),),
+        "kth": (_own(own.kth),),
+        "topk": (_own(own.sort),),
+        "median": (_fused(median),),
+        "nanmedian": (_fused(nanmedian),),
+        "quantile": (_fused(quantile),),
+        "percentile": (_fused(partial(quantile, scale=100)),),
+        "nanquantile": (_fused(nanquantile),),
+        "nanpercentile": (_fused(partial(nanquantile, scale=100)),),
+        "cumulative_sum": (_fused(partial(cumulative, name="cumsum")),),
+        "cumulative_prod": (_fused(partial(cumulative, name="cumprod")),),
+        "cumsum": (_fused(partial(complex_running, name="cumsum")), _own(partial(own.scan, ufunc="add"))),
+        "cumprod": (_fused(partial(complex_running, name="cumprod")), _own(partial(own.scan, ufunc="multiply"))),
+        "accumulate": (_fused(complex_running), _own(own.accumulate)),
+        "linalg.cholesky": (_fused(cholesky),),
+        "linalg.det": (_fused(det),),
+        "linalg.slogdet": (_fused(slogdet),),
+        "linalg.qr": (_fused(qr),),
+        "linalg.eigh": (_fused(eigh),),
+        "linalg.svd": (_fused(svd),),
+        "setitem": (_fused(setitem, checked=False),),
+        "at": (_fused(at_ufunc, checked=False),),
+        "put_along_axis": (_fused(put_along_axis, checked=False),),
+        "last_places": (_own(own.last_places),),
+        "combine_at": (_own(own.combine_at),),
+        "bincount": (_fused(bincount, checked=False), _own(own.bincount)),
+        "digitize": (_fused(digitize, checked=False),),
+        "histogram": (_fused(histogram_in_range), _fused(histogram, checked=False)),
+        "nonempty": (_fused(_nonempty, checked=False),),
+    },
 }
 
 
-def _wide(builder: Builder, value: Value, shape: tuple[int, ...]) -> Value:
-    """The value broadcast to what it is assigned to, without leading axes of length 1 that this has not."""
-    excess = max(len(value.shape) - len(shape), 0)
-    return builder.broadcast(builder.reshape(value, value.shape[excess:]), shape)
+def decompose(
+    graph: Graph, target: str, layouts: Sequence[Layout] | None = None, remarks: dict[str, None] | None = None
+) -> Graph:
+    """The graph in which each call that is left is done by kernels of the target's own (`by`), or by NumPy on the host.
+
+    layouts: of the inputs, contiguous by default. remarks: gets a line for each call: who runs it, and why."""
+    if not any(_name(node, [graph.nodes[a].type for a in node.args]) for node in graph.nodes):
+        return graph
+    deciding = _Deciding(target, TABLE[target], layouts, {} if remarks is None else remarks)
+    while deciding.changed:  # a call may become others
+        deciding.changed = False
+        graph = rebuilt(graph, deciding.rewritten)
+    return rebuilt(graph, deciding.marked) if any(node.op == "host" for node in graph.nodes) else graph
 
 
-def _places(
-    builder: Builder, shape: Sequence[int], key: Sequence[Any], arrays: Sequence[Value]
-) -> tuple[Value, tuple[int, ...]]:
-    """The flat numbers of the elements of a[key], -1 where an index is out of range; and the shape of a[key]."""
-    together = builder.broadcast_shapes("indexing", [a.shape for a in arrays])
-    lengths: list[int] = []  # of what is no index
-    entries: list[Any] = []  # for each axis: a slice's range and its place in `lengths`, an int, or an array
-    places: list[int] = []
-    first, left = -1, list(arrays)
-    for place, entry in enumerate(key):
-        if entry is None or entry is Ellipsis:
-            lengths += [1] if entry is None else []
-            continue
-        n = shape[len(entries)]
-        if isinstance(entry, tuple):
-            entries.append((range(*slice(*entry).indices(n)), len(lengths)))
-            lengths.append(len(entries[-1][0]))
-            continue
-        first = len(lengths) if first < 0 else first
-        places.append(place)
-        entries.append(left.pop(0) if entry == ARRAY else int(entry))
-    for n in shape[len(entries) :]:
-        entries.append((range(n), len(lengths)))
-        lengths.append(n)
-    adjacent = places[-1] - places[0] + 1 == len(places)
-    at = first if adjacent else 0
-    result = (*lengths[:at], *together, *lengths[at:])
-    along, computed = [], set[int]()
-    for axis, entry in enumerate(entries):
-        if isinstance(entry, tuple):
-            steps, own = entry
-            index = builder.index(result, own if own < at else own + len(together))
-            index = builder.map("multiply", index, np.int64(steps.step)) if steps.step != 1 else index
-            along.append(builder.map("add", index, np.int64(steps.start)) if steps.start else index)
-        elif isinstance(entry, int):
-            along.append(builder.const(np.int64(entry % shape[axis]), INT64))
-        else:
-            computed.add(axis)
-            along.append(builder.reshape(entry, (*entry.shape, *(1,) * (len(lengths) - at))))
-    return _flat(builder, shape, along, computed, result), result
+@dataclass(slots=True)
+class _Deciding:
+    """Decides one graph. refused: why no way so far takes a call, by its function and line."""
+
+    target: str
+    table: dict[str, tuple[Way, ...]]
+    layouts: Sequence[Layout] | None
+    remarks: dict[str, None]
+    refused: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict)
+    changed: bool = True
+
+    def rewritten(self, builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+        """The ops that stand in a call's place, if a way has such."""
+        name, line = _name(node, [a.type for a in args]), builder.where()
+        for way in self.table.get(name, ()):
+            if way.fuses is not None:
+                loses = settings.verify and not way.checked
+                result = "bad values are to be reported" if loses else way.fuses(builder, node, args)
+                if isinstance(result, Value):
+                    self._note(name, line, "ops with kernels" if node.op == "host" else HOST)
+                    self.changed = True
+                    return result
+                self.refused.setdefault((name, line), {})[result] = None
+        return None
+
+    def marked(self, builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+        """The call with who does it, if that is not NumPy."""
+        if node.op != "host":
+            return None
+        name, line = node.attr("function"), builder.where()
+        reasons = dict(self.refused.get((name, line), {}))
+        for way in self.table.get(name, ()):
+            if way.kernels is not None:
+                reason = _refusal(way.kernels, builder, node, args, self.layouts)
+                if not reason:
+                    self._note(name, line, f"kernels of {self.target}'s own")
+                    *fixed, part = node.attrs
+                    attrs = (*fixed, ("by", "kernels"), part)
+                    return builder.add("host", tuple(a.number for a in args), node.type, attrs)
+                reasons[reason] = None
+        self._note(name, line, HOST, "; ".join(filter(None, reasons)) or f"no kernels on {self.target}")
+        return None
+
+    def _note(self, name: str, line: str, who: str, why: str = "") -> None:
+        self.remarks[f"{name}{line and f' at {line}'}: {who}{why and f', because of {why}'}"] = None
 
 
-def _flat(
-    builder: Builder, shape: Sequence[int], along: Sequence[Value], computed: set[int], result: tuple[int, ...]
-) -> Value:
-    """Element numbers from the index along each axis; those of `computed` axes count from the end where negative."""
-    total: Value | None = None
-    good: Value | None = None
-    for axis, index in enumerate(along):
-        n = shape[axis]
-        wide = builder.cast(index, INT64)
-        if axis in computed:
-            negative = builder.map("less", wide, np.int64(0))
-            wide = builder.map("where", negative, builder.map("add", wide, np.int64(n)), wide)
-            low = builder.map("greater_equal", wide, np.int64(0))
-            inside = builder.map("logical_and", low, builder.map("less", wide, np.int64(n)))
-            good = inside if good is None else builder.map("logical_and", good, inside)
-        step = math.prod(shape[axis + 1 :])
-        wide = builder.map("multiply", wide, np.int64(step)) if step != 1 else wide
-        total = wide if total is None else builder.map("add", total, wide)
-    assert total is not None
-    if good is not None:
-        total = builder.map("where", good, total, np.int64(-1))
-    return builder.reshape(builder.broadcast(total, result), (-1,))
+def _name(node: Node, args: Sequence[ArrayType]) -> str:
+    """The row of the table that a node is looked up in; empty where nothing is to be decided."""
+    if node.op == "host":
+        return str(node.attr("function"))
+    return node.op if node.op in _NUMPYS and args[0].dtype.kind == "c" else ""
+
+
+def _refusal(
+    condition: Condition, builder: Builder, node: Node, args: Sequence[Value], layouts: Sequence[Layout] | None
+) -> str:
+    if not args or any(0 in shape for shape in (node.type.shape, *(a.shape for a in args))):
+        return "no elements"
+    strides = _strides(builder, args[0].number, layouts)
+    return condition(own.Call(dict(node.attr("options")), [a.type for a in args], node.type, strides))
+
+
+def _strides(builder: Builder, number: int, layouts: Sequence[Layout] | None) -> tuple[int, ...]:
+    """How a node will lie in memory: an input as it does, a view as its base, anything else without gaps."""
+    node = builder.nodes[number]
+    if node.op == "input" and layouts is not None:
+        layout: Layout = layouts[node.attr("index")]
+        return layout.strides
+    if OPS[node.op].kind == "view":
+        base = builder.nodes[node.args[0]].type.shape
+        found = view_strides(node, base, _strides(builder, node.args[0], layouts))
+        if found is not None:
+            return found
+    return contiguous_strides(node.type.shape, node.type.dtype.itemsize)

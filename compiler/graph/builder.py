@@ -216,8 +216,6 @@ class Builder:
             alone = self.broadcast(self.const(0, result), shape) if zero else self.cast(a, loop[0])
             return self.cast(alone, result)
         source = self.cast(a, loop[0])
-        if source.dtype.kind == "c" and COMBINERS[op].primitive != "add":  # its two parts do not reduce on their own
-            return self.host("reduce", [source], [ArrayType(shape, result)], op=op, axes=tuple(axes))[0]
         return self.add(op, (source.number,), ArrayType(shape, result), (("axes", tuple(axes)),))
 
     def gather(
@@ -249,8 +247,8 @@ class Builder:
         return self.add("matmul", (self.cast(a, dtype).number, self.cast(b, dtype).number), ArrayType(shape, dtype))
 
     def host(self, function: str, args: Sequence[Value], types: Sequence[ArrayType], **options: Any) -> list[Value]:
-        """What row `function` of `runtime/interpret/library_calls.py`'s HOST table gives for the arrays and options
-        (hashable, in any order): one value for each of `types`. NumPy does it on the host."""
+        """What row `function` of `runtime/interpret/numpy_calls.py`'s table gives for the arrays and options
+        (hashable, in any order): one value for each of `types`. `compiler/decompose` says who does it."""
         fixed = ("function", function), ("options", tuple(sorted(options.items())))
         numbers = tuple(a.number for a in args)
         return [self.add("host", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]

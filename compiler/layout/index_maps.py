@@ -83,9 +83,18 @@ def of_memory(node: Node, arg: ArrayType) -> bool:
     return node.op == "windows" or (node.op == "reshape" and not only_units(node.type.shape, arg.shape))
 
 
-def window_strides(node: Node, strides: Sequence[int]) -> tuple[int, ...]:
-    """The strides of sliding windows over memory with these."""
-    return (*strides, strides[node.attr("axis")])
+def view_strides(node: Node, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+    """The strides of a view of memory of this shape and strides; None where only a copy has such elements in a row."""
+    if node.op == "slice":
+        return tuple(s * t for s, t in zip(strides, node.attr("steps"), strict=True))
+    if node.op == "permute":
+        return tuple(strides[a] for a in node.attr("axes"))
+    if node.op == "broadcast":
+        own = tuple(0 if n == 1 else s for n, s in zip(shape, strides, strict=True))
+        return (0,) * (len(node.type.shape) - len(shape)) + own
+    if node.op == "windows":
+        return (*strides, strides[node.attr("axis")])
+    return reshape_strides(shape, strides, node.type.shape)
 
 
 def only_units(a: Sequence[int], b: Sequence[int]) -> bool:

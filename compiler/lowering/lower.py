@@ -9,7 +9,7 @@ from ...runtime.program.program import Buffer, Library, Program, Region, Task
 from ...runtime.program.user_function import Function
 from ..fusion.groups import Fusion, Group
 from ..graph.graph import Graph, Node
-from ..layout.index_maps import contiguous_strides, reshape_strides, window_strides
+from ..layout.index_maps import contiguous_strides, reshape_strides, view_strides
 from ..layout.operands import ALIGNMENT, Array, Place
 from ..ops.table import OPS
 from ..passes.materialize import Layout, part_regions
@@ -121,18 +121,19 @@ class _Lowering:
         reads = tuple(region_of(self.graph.nodes[a], places[a]) for a in node.args)
         write = region_of(node, places[number])
         if node.op == "host":
-            tasks = self._on_device(node, parts, places, buffers)
-            if tasks is not None:
-                return tasks
+            if dict(node.attrs).get("by") == "kernels":
+                given, result = [self._array(n, places) for n in node.args], self._array(number, places)
+                options, line = dict(node.attr("options")), self._line([number])
+                return self.target.calls(node.attr("function"), given, result, options, buffers, line)
             attrs = (*node.attrs[:2], ("parts", tuple(self.graph.nodes[n].attr("part") for n in parts)))
             writes = tuple(region_of(self.graph.nodes[n], places[n]) for n in parts)
             moved = sum(_bytes(r) for r in (*reads, *writes))
             cost = round(HOST_CALL + self.target.model.time(8 * moved, 0), 3)
             return [Task(_title(node), Library("host", attrs), (), reads, writes, cost=cost, line=self._line(parts))]
         line = self._line([number])
-        if node.op == "matmul" and self.target.vector_products and self.target.calls is not None:
+        if node.op == "matmul" and self.target.vector_products is not None:
             arrays = [self._array(a, places) for a in node.args]
-            tasks = self.target.calls(node.op, arrays, [self._array(number, places)], {}, buffers, line)
+            tasks = self.target.vector_products(arrays, [self._array(number, places)], line)
             if tasks is not None:
                 return tasks
         flops = OPS[node.op].cost * node.type.size * (self.graph.nodes[node.args[0]].type.shape or (1,))[-1]
@@ -140,18 +141,6 @@ class _Lowering:
         return [
             Task(_call_name(node), Library(node.op, node.attrs), (), reads, (write,), cost=round(cost, 3), line=line)
         ]
-
-    def _on_device(
-        self, node: Node, parts: Sequence[int], places: dict[int, Place], buffers: list[Buffer]
-    ) -> list[Task] | None:
-        """The target's own kernels for a host call, where it has them."""
-        calls = self.target.calls
-        if calls is None:
-            return None
-        wanted = {self.graph.nodes[n].attr("part"): n for n in parts}
-        reads = [self._array(n, places) for n in node.args]
-        writes = [self._array(wanted[i], places) if i in wanted else None for i in range(max(wanted) + 1)]
-        return calls(node.attr("function"), reads, writes, dict(node.attr("options")), buffers, self._line(parts))
 
     def _array(self, number: int, places: dict[int, Place]) -> Array:
         region = region_of(self.graph.nodes[number], places[number])
@@ -252,19 +241,8 @@ class _Places:
         if OPS[node.op].kind != "view" or node.args[0] not in self.places:
             return None
         place, shape = self.places[node.args[0]], self.graph.nodes[node.args[0]].type.shape
+        strides = view_strides(node, shape, place.strides)
         if node.op == "slice":
-            starts, steps = node.attr("starts"), node.attr("steps")
-            offset = place.offset + sum(a * s for a, s in zip(starts, place.strides, strict=True))
-            return replace(
-                place, offset=offset, strides=tuple(s * t for s, t in zip(place.strides, steps, strict=True))
-            )
-        if node.op == "permute":
-            return replace(place, strides=tuple(place.strides[a] for a in node.attr("axes")))
-        if node.op == "broadcast":
-            missing = len(node.type.shape) - len(shape)
-            own = tuple(0 if n == 1 else s for n, s in zip(shape, place.strides, strict=True))
-            return replace(place, strides=(0,) * missing + own)
-        if node.op == "windows":
-            return replace(place, strides=window_strides(node, place.strides))
-        strides = reshape_strides(shape, place.strides, node.type.shape)
+            first = sum(a * s for a, s in zip(node.attr("starts"), place.strides, strict=True))
+            place = replace(place, offset=place.offset + first)
         return None if strides is None else replace(place, strides=strides)

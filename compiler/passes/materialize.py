@@ -15,7 +15,7 @@ from ..core.types import ArrayType
 from ..graph.builder import Builder
 from ..graph.control_flow import memory_args
 from ..graph.graph import Graph, Node, Value
-from ..layout.index_maps import contiguous_strides, only_units, reshape_strides, window_strides
+from ..layout.index_maps import contiguous_strides, only_units, reshape_strides, view_strides
 from ..ops.table import OPS
 
 STORED_KINDS = frozenset({"map", "gather", "reduce", "library", "assembly"})
@@ -204,18 +204,8 @@ class _Copier:
         strides: tuple[int, ...] | None = None
         if OPS[node.op].kind in ("library", "assembly"):
             strides = contiguous_strides(node.type.shape, node.type.dtype.itemsize)
-        elif source is not None and node.op == "slice":
-            strides = tuple(s * t for s, t in zip(source, node.attr("steps"), strict=True))
-        elif source is not None and node.op == "permute":
-            strides = tuple(source[a] for a in node.attr("axes"))
-        elif source is not None and node.op == "broadcast":
-            shape = self.builder.nodes[node.args[0]].type.shape
-            padded = (0,) * (len(node.type.shape) - len(shape))
-            strides = padded + tuple(0 if n == 1 else s for n, s in zip(shape, source, strict=True))
-        elif source is not None and node.op == "windows":
-            strides = window_strides(node, source)
-        elif source is not None and node.op == "reshape":
-            strides = reshape_strides(self.builder.nodes[node.args[0]].type.shape, source, node.type.shape)
+        elif source is not None and OPS[node.op].kind == "view":
+            strides = view_strides(node, self.builder.nodes[node.args[0]].type.shape, source)
         self.strides[value.number] = strides
 
     def _reshape(self, value: Value, shape: tuple[int, ...]) -> Value:

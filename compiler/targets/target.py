@@ -27,21 +27,20 @@ class LaunchShape:
     block: tuple[int, int, int] = (1, 1, 1)
 
 
-Calls = Callable[..., "list[Task] | None"]
+Calls = Callable[..., list[Task]]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """model: what work costs; machine: what the scheduler assumes; kernel: structured form -> kernel text; launch: form
     and axis lengths -> launch shape; width: lengths of the reduced axes, bytes of the largest item and flop-equivalents
-    a point -> the size class `LoopNest.width`; calls: the kernels for host and library calls, see
-    `algorithms.table`; own: a
+    a point -> the size class `LoopNest.width`; calls: the tasks of a host call that has kernels of its own; own: a
     kernel of the user's and its arrays -> the kernel, where the target has such; aligns: whether its texts for aligned
     memory differ from those for any other; windows: from how many points on its threads take twice as many
-    rows of shifted views (0: its texts know nothing of those); decomposes: host calls become kernels of it where there
-    are rules; zips: its texts store outputs
-    together that lie in turn in one array; epilogues: its matmuls take a bias and an activation along;
-    checks_indices: kernels report bad ones; vector_products: a product of a matrix and a vector has a kernel."""
+    rows of shifted views (0: its texts know nothing of those); zips: its texts store outputs together that lie in turn
+    in one array; epilogues: its matmuls take a bias and an activation along;
+    checks_indices: kernels report bad ones; vector_products: the tasks of a product of a matrix and a vector in memory,
+    None where a library does it."""
 
     name: str
     model: CostModel
@@ -49,15 +48,14 @@ class Target:
     kernel: Callable[[LoopNest], Kernel]
     launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
     width: Callable[[Sequence[int], int, float], int]
-    calls: Calls | None = None
+    calls: Calls
     own: Callable[[OwnKernel, Sequence[ArrayType]], Kernel] | None = None
     aligns: bool = True
     windows: int = 0
-    decomposes: bool = False
     zips: bool = False
     epilogues: bool = False
     checks_indices: bool = False
-    vector_products: bool = False
+    vector_products: Callable[..., list[Task] | None] | None = None
 
 
 def _cpu_kernel(form: LoopNest) -> Kernel:
@@ -91,7 +89,7 @@ def _cuda_launch(gpu: GpuProperties, form: LoopNest, sizes: Sequence[int]) -> La
     return LaunchShape(grid=grid, block=block)
 
 
-def _cuda_calls(gpu: GpuProperties, *args: Any) -> list[Task] | None:
+def _cuda_calls(gpu: GpuProperties, *args: Any) -> list[Task]:
     from .cuda.algorithms.table import device_calls
 
     return device_calls(gpu, *args)
@@ -103,16 +101,16 @@ def _cuda_own(own: OwnKernel, arrays: Sequence[ArrayType]) -> Kernel:
     return own_kernel(own, arrays)
 
 
-def _cpu_calls(
-    function: str, reads: Any, writes: Any, options: Any, buffers: list[Buffer], line: str
-) -> list[Task] | None:
-    if function == "matmul":
-        from .cpu.matvec import matvec_tasks
+def _cpu_products(reads: Any, writes: Any, line: str) -> list[Task] | None:
+    from .cpu.matvec import matvec_tasks
 
-        return matvec_tasks(vector_bytes(), reads, writes, line)
-    from .cpu.running import running_tasks
+    return matvec_tasks(vector_bytes(), reads, writes, line)
 
-    return running_tasks(CPU, function, reads, writes, options, line)
+
+def _cpu_calls(function: str, reads: Any, result: Any, options: Any, buffers: list[Buffer], line: str) -> list[Task]:
+    from .cpu.running import running_task
+
+    return [running_task(CPU, function, reads[0], result, options["axis"], line)]
 
 
 HEAVY = 16.0  # flop-equivalents a point from which a GPU thread takes two groups
@@ -144,11 +142,11 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
             aligns=False,
             zips=True,
             checks_indices=True,
-            vector_products=True,
+            vector_products=_cpu_products,
         )
     if name != "cuda":
         raise ValueError(f"there is no target {name!r}; write 'cpu' or 'cuda'")
     launch, calls = partial(_cuda_launch, gpu), partial(_cuda_calls, gpu)
     model, machine, lanes = gpu_model(gpu), gpu_machine(gpu), 16 * gpu.multiprocessors * gpu.threads_per_multiprocessor
     parts = _cuda_kernel, launch, _cuda_width, calls, _cuda_own
-    return Target(name, model, machine, *parts, windows=lanes, decomposes=True, epilogues=True)
+    return Target(name, model, machine, *parts, windows=lanes, epilogues=True)

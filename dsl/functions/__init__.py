@@ -2,6 +2,6 @@
 
 In reading order: tables, elementwise, operators, composites, creation, numpy_creation, views, manipulation, joining,
 sequences, indexing, gather, masked_values, selection, reductions, statistics, cumulative, ufunc_methods, sorting,
-searching, histograms, topk, products, einsum, linalg, norms, least_squares, fft, calculus, sliding_window, bitcast,
+histograms, topk, products, einsum, linalg, norms, least_squares, fft, calculus, sliding_window, bitcast,
 host_calls, unsupported.
 """

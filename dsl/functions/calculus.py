@@ -1,9 +1,7 @@
-"""Differences, slopes, integrals and convolutions, in kernels."""
+"""Differences, slopes and integrals, in kernels; convolutions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -13,18 +11,15 @@ from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError
 from ..trace.axes import to_axes, to_axis
 from ..trace.dispatch import implements
-from ..trace.operands import array_of, fresh
+from ..trace.operands import array_of
 from ..trace.tracer import TracedNumber, Tracer
 from .cumulative import cumsum
 from .elementwise import apply
 from .host_calls import host_one, known
 from .indexing import getitem
 from .joining import concatenate
-from .products import from_zero
 from .reductions import NO_VALUE, sum
-from .views import broadcast_to, cast, flip, ravel, reshape
-
-FEW = 32  # a convolution with so few weights is one sum of shifted products
+from .views import broadcast_to, cast, ravel, reshape
 
 
 def _at(axis: int, key: Any) -> tuple[Any, ...]:
@@ -184,11 +179,9 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.
 
 @implements(np.convolve)
 def convolve(a: Any, v: Any, mode: str = "full") -> Tracer:
-    """`sum_j a[k - j] * v[j]`: one kernel for short `v` (or short `a`), else NumPy on the host."""
+    """`sum_j a[k - j] * v[j]`."""
     x, weights = _signal(a), _signal(v)
-    if weights.size > x.size:
-        x, weights = weights, x
-    return _convolved(x, weights, _mode(mode), "convolve")
+    return _convolved("convolve", *((weights, x) if weights.size > x.size else (x, weights)), mode)
 
 
 @implements(np.correlate)
@@ -197,10 +190,7 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Tracer:
     x, weights = _signal(a), _signal(v)
     if array_of(a).ndim == 0 or array_of(v).ndim == 0:
         raise ShapeError("a correlation is of two arrays of one axis; write np.correlate([a], v)")
-    if weights.size > min(FEW, x.size):
-        return _on_host(x, weights, _mode(mode), "correlate")
-    turned = flip(weights)
-    return _convolved(x, apply("conjugate", turned) if turned.dtype.kind == "c" else turned, _mode(mode), "convolve")
+    return _convolved("correlate", x, weights, mode)
 
 
 def _signal(a: Any) -> Tracer:
@@ -212,52 +202,9 @@ def _signal(a: Any) -> Tracer:
     return reshape(x, (x.size,))
 
 
-def _mode(mode: Any) -> str:
+def _convolved(name: str, x: Tracer, weights: Tracer, mode: Any) -> Tracer:
     if mode not in ("full", "same", "valid"):
         raise ShapeError(f"mode {mode!r} is none of 'full', 'same', 'valid'")
-    return str(mode)
-
-
-def _on_host(x: Tracer, weights: Tracer, mode: str, name: str) -> Tracer:
     n, m = max(x.size, weights.size), min(x.size, weights.size)
     length = {"full": n + m - 1, "same": n, "valid": n - m + 1}[mode]
-    return host_one(name, [x, weights], (length,), mode=mode)
-
-
-def _convolved(x: Tracer, weights: Tracer, mode: str, name: str) -> Tracer:
-    n, m = x.size, weights.size
-    if m > FEW:
-        return _on_host(x, weights, mode, name)
-    wanted = np.result_type(x.dtype, weights.dtype)
-    x, weights = cast(x, wanted), cast(weights, wanted)
-    add = "logical_or" if wanted == np.bool_ else "add"
-    first, last = {"full": (0, n + m - 1), "same": ((m - 1) // 2, (m - 1) // 2 + n), "valid": (m - 1, n)}[mode]
-    inner, end = max(first, m - 1), min(last, n)  # where all weights meet x
-    parts = (
-        [_total(add, (apply("multiply", x[inner - j : end - j], weights[j]) for j in range(m)))] if end > inner else []
-    )
-    if first < inner:
-        parts.insert(0, _edge(x, weights, add, first, inner))
-    if end < last:
-        parts.append(_edge(x, weights, add, end, last))
-    return from_zero(concatenate(parts) if len(parts) > 1 else parts[0])
-
-
-def _edge(x: Tracer, weights: Tracer, add: str, first: int, last: int) -> Tracer:
-    """Elements first..last of the full convolution, where x does not reach all weights."""
-    n, m, zero = x.size, weights.size, x.dtype.type(0)
-    low, high = max(0, first - m + 1), min(n, last)  # of x, what reaches them
-    ends = [broadcast_to(zero, (count,)) for count in (max(0, m - 1 - first), max(0, last - n))]
-    wide = concatenate([ends[0], x[low:high], ends[1]])  # from x[first - m + 1] to x[last - 1]
-    at = fresh(x._trace.builder.index((last - first,), 0), x)
-    terms = []
-    for j in range(m):
-        start = m - 1 - j  # of the window in `wide`; what lies outside of x counts for nothing
-        inside = apply("logical_and", apply("greater_equal", at, j - first), apply("less", at, n + j - first))
-        term = apply("multiply", wide[start : start + last - first], weights[j])
-        terms.append(apply("where", inside, term, zero))
-    return _total(add, terms)
-
-
-def _total(add: str, terms: Iterable[Tracer]) -> Tracer:
-    return reduce(partial(apply, add), terms)
+    return host_one(name, [x, weights], (length,), mode=str(mode))

@@ -1,4 +1,4 @@
-"""Counting in bins, and interpolation: host calls, but for bins of one width, which `searching` finds in kernels."""
+"""Counting in bins, and interpolation: calls that `compiler/decompose` hands out."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import numpy as np
 
 from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
-from ..trace.dispatch import METHODS, implements
+from ..trace.dispatch import implements
 from ..trace.operands import array_of
 from ..trace.tracer import Tracer
-from .elementwise import apply
 from .host_calls import host, host_one, known
 from .joining import stack
-from .reductions import sum as sum_of
-from .searching import equal_bins
-from .views import cast, ravel, reshape
+from .views import ravel, reshape
 
 
 def _bins(bins: Any) -> int | Tracer:
@@ -45,36 +42,33 @@ def histogram(
     each = None if weights is None else ravel(weights)
     if each is not None and array_of(weights).shape != array_of(a).shape:
         raise ShapeError("weights should have the same shape as a.")
-    if isinstance(wanted, int) and limits is not None and (each is None or each.dtype.kind in "iuf"):
-        found = _equal_bins(x, wanted, limits, each)
-        if found is not None:
-            return _dense(*found) if density else found
     options: dict[str, Any] = {"range": limits, "density": density or None}
-    sides: tuple[int, ...]
     arrays, names, tiny = [x], [], [(1,)]
+    edges = wanted if isinstance(wanted, Tracer) else None if limits is None else _edges(x, wanted, limits)
     if isinstance(wanted, int):
-        options["bins"], count, sides = wanted, wanted, (wanted + 1,)
+        options["bins"], count = wanted, wanted
     else:
-        arrays, names, tiny = [x, wanted], ["bins"], [(1,), (2,)]
-        count, sides = max(0, wanted.size - 1), wanted.shape
+        count = max(0, wanted.size - 1)
+    if edges is not None:
+        name = "bins" if edges is wanted else "edges"
+        arrays, names, tiny = [x, edges], [name], [(1,), (2,)]
     if each is not None:
         arrays, names, tiny = [*arrays, each], [*names, "weights"], [*tiny, (1,)]
-    counts, edges = host("histogram", arrays, [(count,), sides], tiny=tiny, named=tuple(names) or None, **options)
+    options["named"] = tuple(names) or None
+    if edges is not None and edges is not wanted:
+        return host("histogram", arrays, [(count,)], tiny=tiny, **options)[0], edges
+    sides = edges.shape if edges is not None else (count + 1,)
+    counts, edges = host("histogram", arrays, [(count,), sides], tiny=tiny, **options)
     return counts, edges
 
 
-def _equal_bins(x: Tracer, count: int, limits: Any, weights: Tracer | None) -> tuple[Tracer, Tracer] | None:
-    low, high = limits
-    if low > high:
-        raise ShapeError("max must be larger than min in range parameter.")
-    return equal_bins(x, low, high, count, weights) if np.isfinite(low) and np.isfinite(high) else None
-
-
-def _dense(counts: Tracer, edges: Tracer) -> tuple[Tracer, Tracer]:
-    """Counts over the widths of their bins and over all that was counted."""
-    cut = METHODS["__getitem__"]
-    widths = cast(apply("subtract", cut(edges, slice(1, None)), cut(edges, slice(None, -1))), np.float64, copy=False)
-    return apply("divide", apply("divide", counts, widths), sum_of(counts)), edges
+def _edges(x: Tracer, count: int, limits: Any) -> Tracer:
+    """The edges of bins in a known range, which no value decides."""
+    try:
+        sample = np.zeros(1, np.uint8 if x.dtype == np.bool_ else x.dtype)
+        return array_of(np.histogram_bin_edges(sample, count, limits))
+    except ValueError as error:
+        raise ShapeError(str(error)) from None
 
 
 @implements(np.histogram_bin_edges)

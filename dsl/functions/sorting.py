@@ -1,5 +1,4 @@
-"""Sorting and searching, and what is made of it (medians, quantiles): host calls, but for what `searching` does in
-kernels."""
+"""Sorting and searching, and what is made of it (medians, quantiles): calls that `compiler/decompose` hands out."""
 
 from __future__ import annotations
 
@@ -17,12 +16,8 @@ from ..trace.operands import array_of
 from ..trace.tracer import Tracer
 from .elementwise import apply
 from .host_calls import host_one, known, written
-from .reductions import any as any_of
-from .searching import search
 from .statistics import nanmean
-from .views import expand_dims, flip, ravel, reshape
-
-SMALL = 32  # up to so many elements are looked for one by one, in a kernel
+from .views import flip, ravel, reshape
 
 
 def _plain_order(order: Any) -> None:
@@ -192,9 +187,6 @@ def lexsort(keys: Any, axis: int = -1) -> Tracer:
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tracer:
     if side not in ("left", "right"):
         raise ShapeError(f"side must be 'left' or 'right', got {side!r}")
-    found = search(array_of(a), array_of(v), side) if sorter is None and array_of(a).ndim == 1 else None
-    if found is not None:
-        return found
     extra = [] if sorter is None else [sorter]
     named = ("sorter",) if extra else None
     return host_one("searchsorted", [a, v, *extra], array_of(v).shape, dtypes=[np.intp], side=side, named=named)
@@ -209,11 +201,8 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Tracer:
 def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
 ) -> Tracer:
-    """Whether each element is among the others: in a kernel if those are few."""
+    """Whether each element is among the others."""
     x, tests = array_of(element), array_of(test_elements)
-    if 0 < tests.size <= SMALL:
-        found = any_of(apply("equal", expand_dims(x, -1), reshape(tests, (tests.size,))), -1)
-        return apply("logical_not", found) if invert else found
     return host_one("isin", [x, tests], x.shape, dtypes=[np.bool_], invert=bool(invert), kind=kind)
 
 

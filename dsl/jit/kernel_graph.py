@@ -10,7 +10,7 @@ from typing import Any, Unpack, overload
 import numpy as np
 
 from ...compiler.graph.graph import Graph
-from ...compiler.pipeline import stages
+from ...compiler.pipeline import decisions, stages
 from ...runtime.core.errors import KernelGraphError, note
 from ...runtime.core.settings import settings
 from ...runtime.program.control_flow import kernels_of
@@ -336,6 +336,7 @@ class KernelGraph(Portable):
             entry = versions.known(key, leaves, ())
             lines += entry.lines() if isinstance(entry, SplitEntry) else [f"split at {captured.line}; not run yet"]
             lines.append("the first part:")
+        lines += decisions(captured.graph, target(kind), layouts)
         return "\n".join([*lines, str(fusion), explain_plan(compiled.plan), *compiled.lines()])
 
     def why(self) -> str:

@@ -23,7 +23,7 @@ _NUMPY = """
     cumsum cumprod nancumsum nancumprod cumulative_sum cumulative_prod
     i0 nanargmin nanargmax unravel_index
     median nanmedian percentile nanpercentile quantile nanquantile
-    histogram interp convolve correlate isin
+    interp convolve correlate isin
     take take_along_axis
     linalg.solve linalg.inv linalg.pinv linalg.det linalg.slogdet linalg.cholesky linalg.qr linalg.svd linalg.svdvals
     linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh linalg.cond linalg.matrix_rank
@@ -172,6 +172,14 @@ def _svd_whole(a: View) -> tuple[View, View, View]:
     return u.swapaxes(-1, -2).conj(), s, vh
 
 
+def _histogram(a: View, *arrays: View, named: tuple[str, ...] = (), **options: Any) -> Any:
+    """Counts and edges; counts alone where the edges, which then follow from the options, are among the arrays."""
+    options |= dict(zip(named, arrays, strict=True))
+    if options.pop("edges", None) is not None:
+        return np.histogram(a, **options)[0]
+    return np.histogram(a, **options)
+
+
 def _histogramdd(sample: View, *arrays: View, edges: int, **options: Any) -> tuple[View, ...]:
     """Counts and edges; the first `edges` arrays are bins, what follows them the weights."""
     if edges:
@@ -256,6 +264,7 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "lexsort": _lexsort,
     "ravel_multi_index": _ravel_multi_index,
     "bincount": _bincount,
+    "histogram": _histogram,
     "histogramdd": _histogramdd,
     "put_along_axis": _put_along_axis,
     "put": _put,

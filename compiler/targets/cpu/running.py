@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
 
 from ....runtime.program.program import Argument, Int, Kernel, Task
 from ...core.cost import CostModel
@@ -20,48 +18,18 @@ SIGNATURE = ("ptr", "ptr", *("i64",) * 5)
 CHUNK = 4096  # elements worth a hand-over
 
 
-def running_tasks(
-    model: CostModel,
-    function: str,
-    reads: Sequence[Array],
-    writes: Sequence[Array | None],
-    options: Mapping[str, Any],
-    line: str,
-) -> list[Task] | None:
-    """The task of a running sum or product along rows that are close together; None for all else."""
-    if function not in OPERATIONS or len(reads) != 1 or len(writes) != 1 or writes[0] is None:
-        return None
-    source, target, axis = reads[0], writes[0], options["axis"] % max(1, len(reads[0].shape))
-    if source.shape != target.shape or not _fits(source.dtype, target.dtype):
-        return None
+def running_task(model: CostModel, function: str, source: Array, target: Array, axis: int, line: str) -> Task:
+    """The task of a running sum or product along an axis, of at most one other with more than one element."""
     others = [i for i, n in enumerate(source.shape) if n != 1 and i != axis]
     length, rows = source.shape[axis], source.shape[others[0]] if others else 1
-    if len(others) > 1 or 0 in source.shape or (rows > 1 and abs(source.region.strides[axis]) > source.dtype.itemsize):
-        return None
     steps = [Int(a.region.strides[i]) for a in (source, target) for i in (others[0] if others else axis, axis)]
     arguments: tuple[Argument, ...] = (source.pointer, target.pointer, Int(length), *steps)
     cost = round(
         model.time(rows * length * (source.dtype.itemsize + target.dtype.itemsize), 0) + rows * length * STEP, 3
     )
     kernel, grain = running_kernel(function, source.dtype, target.dtype), max(1, CHUNK // length)
-    return [
-        Task(
-            function,
-            kernel,
-            arguments,
-            (source.region,),
-            (target.region,),
-            units=rows,
-            grain=grain,
-            cost=cost,
-            line=line,
-        )
-    ]
-
-
-def _fits(source: DType, target: DType) -> bool:
-    floats = source.kind == target.kind == "f" and min(source.itemsize, target.itemsize) >= 4
-    return floats or (source.kind in "biu" and target.kind in "iu")
+    regions = (source.region,), (target.region,)
+    return Task(function, kernel, arguments, *regions, units=rows, grain=grain, cost=cost, line=line)
 
 
 @cache

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernelgraph.compiler.decompose.rules import expand
+import kernelgraph as kg
+from kernelgraph.compiler.decompose.rules import decompose
 from kernelgraph.compiler.graph.interpret import interpret
+from kernelgraph.compiler.passes.materialize import Layout
+from kernelgraph.compiler.pipeline import decisions
 from kernelgraph.runtime.core.settings import override
 from tests.compiler.targets.cuda.test_device_calls import graph_of
 
@@ -29,7 +32,7 @@ def means(function: Any, *args: Any, rtol: float = 0.0, left: frozenset[str] = f
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wanted = function(*args)
-        graph = expand(graph_of(function, *args))
+        graph = decompose(graph_of(function, *args), "cuda")
     known = {"sort", "argsort", "kth", "cumsum", "cumprod", "combine_at"} | left
     assert {n.attr("function") for n in graph.nodes if n.op == "host"} <= known
     for got, want in zip(interpret(graph, args), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
@@ -101,7 +104,7 @@ def test_arrays_of_quantiles() -> None:
     means(lambda x: np.quantile(x, np.float64(0.3)), x)  # in float64; a Python number's would be in float32
     means(lambda x, q: np.quantile(x, q, axis=0), x, q, left=frozenset({"quantile"}))  # they come with the call
     for known in (lambda: np.linspace(0, 1, 4), lambda: np.array([[0.2, 0.3], [0.1, 0.9]])):
-        graph = expand(graph_of(lambda x, known=known: np.quantile(x, known(), axis=0), x))
+        graph = decompose(graph_of(lambda x, known=known: np.quantile(x, known(), axis=0), x), "cuda")
         assert {n.attr("function") for n in graph.nodes if n.op == "host"} == {"sort"}
 
 
@@ -164,7 +167,7 @@ def test_determinants_and_factors(dtype: str, shape: tuple[int, ...]) -> None:
 def test_bad_numbers_are_left_to_the_host_where_calls_are_verified(verify: bool) -> None:
     graph = graph_of(lambda i, w: (np.bincount(i, w, 9), np.median(w)), np.zeros(3, int), np.zeros(3))
     with override(verify=verify):
-        functions = {n.attr("function") for n in expand(graph).nodes if n.op == "host"}
+        functions = {n.attr("function") for n in decompose(graph, "cuda").nodes if n.op == "host"}
     assert functions == ({"bincount", "kth"} if verify else {"combine_at", "kth"})
 
 
@@ -227,7 +230,7 @@ def test_the_density_between_booleans_is_left_to_the_host() -> None:
 def test_a_range_that_is_not_finite_counts_nothing(bad: float) -> None:
     """NumPy refuses it by the values, which a GPU does not wait for."""
     x = np.array([1.0, bad, 3.0])
-    counts, _ = interpret(expand(graph_of(lambda x: np.histogram(x, 4), x)), [x])
+    counts, _ = interpret(decompose(graph_of(lambda x: np.histogram(x, 4), x), "cuda"), [x])
     assert counts.tolist() == [0] * 4
 
 
@@ -235,7 +238,7 @@ def test_what_is_checked_by_the_values_is_left_to_the_host_where_all_is_checked(
     x = np.arange(5.0)
     graphs = [graph_of(lambda x: np.histogram(x, 3), x), graph_of(lambda x: np.digitize(x, x), x)]
     with override(verify=True):
-        assert all(expand(graph) is graph for graph in graphs)
+        assert all(decompose(graph, "cuda") == graph for graph in graphs)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i4"])
@@ -257,4 +260,34 @@ def test_vectors_of_many_small_matrices(dtype: str, shape: tuple[int, ...]) -> N
 def test_a_few_small_matrices_are_left_to_the_host() -> None:
     for shape in ((8, 5, 5), (5, 5), (40, 5, 33)):
         graph = graph_of(lambda a: tuple(np.linalg.svd(a)), np.ones(shape))
-        assert {n.attr("function") for n in expand(graph).nodes if n.op == "host"} == {"linalg.svd"}
+        assert {n.attr("function") for n in decompose(graph, "cuda").nodes if n.op == "host"} == {"linalg.svd"}
+
+
+X, TABLE = np.arange(9.0), np.arange(5.0)
+DECIDED = [  # what a target does with a call, and a word of why
+    (lambda x, t: np.searchsorted(t, x), "ops with kernels", "ops with kernels"),
+    (lambda x, t: np.isin(x, t), "ops with kernels", "ops with kernels"),
+    (lambda x, t: np.isin(t, np.resize(x, 40)), "more than 32", "more than 32"),
+    (lambda x, t: np.convolve(x, t), "ops with kernels", "ops with kernels"),
+    (lambda x, t: np.histogram(x, 4, range=(0, 1))[0], "ops with kernels", "ops with kernels"),
+    (lambda x, t: np.digitize(x, t), "no kernels on cpu", "ops with kernels"),
+    (lambda x, t: np.sort(x), "no kernels on cpu", "kernels of cuda's own"),
+    (lambda x, t: np.cumsum(x), "kernels of cpu's own", "kernels of cuda's own"),
+    (lambda x, t: np.cumsum(x.reshape(3, 3), 0), "do not lie close together", "kernels of cuda's own"),
+    (lambda x, t: np.prod(x * 1j), "NumPy on the host", "NumPy on the host"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(DECIDED)))
+def test_one_table_says_who_runs_a_call_and_why(number: int) -> None:
+    """The front end emits the call, whatever its sizes and dtypes."""
+    function, *words = DECIDED[number]
+    graph = graph_of(function, X, TABLE)
+    assert any(node.op in ("host", "prod") for node in graph.nodes)
+    for target, word in zip(("cpu", "cuda"), words, strict=True):
+        layouts = [Layout.contiguous(graph.nodes[n].type) for n in graph.inputs]
+        assert word in "".join(decisions(graph, target, layouts))
+
+
+def test_explain_says_who_runs_a_call() -> None:
+    assert "sort at test_expand.py" in kg.kernel_graph(device="cpu")(lambda x: np.sort(x)).explain(X)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .....runtime.core.settings import settings
 from ....core.types import SHORT_NAMES, DType
 from ....layout.operands import Array
 from .launches import Calls
@@ -18,16 +17,10 @@ EACH = 8  # elements a thread takes at a time
 BLOCKS = 4  # of a multiprocessor
 
 
-def bincount(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]) -> bool:
-    """np.bincount without weights. A number that has no bin is not counted; the host, which says so, does it where
-    plans are verified."""
-    (target,) = writes
-    if len(reads) != 1 or target is None or not target.contiguous or settings.verify:
-        return False
-    source, bins = reads[0], target.shape[0]
-    if source.dtype.kind not in "iu" or len(source.shape) != 1:
-        return False
-    source = calls.contiguous(source)
+def bincount(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
+    """np.bincount without weights. A number that has no bin is not counted."""
+    source, bins, wanted = calls.contiguous(reads[0]), target.shape[0], target
+    target = calls.result(wanted)
     length = math.prod(source.shape)
     copies = min(THREADS // 32, MANY // bins) if bins <= MANY else 0
     text = count_text(source.dtype, copies)
@@ -36,7 +29,7 @@ def bincount(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None
     calls.fill(target, 0)
     blocks = -(-length // stretch)
     calls.run("bincount", text, [source, target], [target], [source, target], [length, stretch, bins], blocks, THREADS)
-    return True
+    calls.deliver(target, wanted)
 
 
 def count_text(dtype: DType, copies: int) -> str:

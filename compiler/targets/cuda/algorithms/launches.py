@@ -75,6 +75,15 @@ class Calls:
         self.copy(source, own)
         return own
 
+    def result(self, target: Array) -> Array:
+        """Where to write what `target` is to hold: itself, or contiguous memory to `deliver` from."""
+        return target if target.contiguous else self.temp(target.shape, target.dtype)
+
+    def deliver(self, result: Array, target: Array) -> None:
+        """Copy what was written by `result` to where it belongs."""
+        if result is not target:
+            self.copy(result, target)
+
     def copy(self, source: Array, target: Array, name: str = "copy") -> None:
         """target[...] = source, of one dtype and shape."""
         self._nest(name, source, target, source.dtype, lambda body: body.load(0, source.dtype))

@@ -33,45 +33,32 @@ from .radix_sort_text import THREADS as SORTING
 from .radix_sort_text import block_text, key_of
 from .sort import fitting, sort_rows
 
-FEW = 5  # k-th values at a time
 BLOCKS = 8  # of a multiprocessor
 ROWS = 1  # for each multiprocessor: from so many on a block does one alone
 SORTED = 2048  # elements of rows that a block sorts as fast as it selects from them
 SELECT = 1 / 8  # the part of a row up to which selecting it moves fewer bytes than sorting all
 
 
-def kth(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]) -> bool:
+def kth(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
     """The values in places `kth` of the order of each row."""
-    (source,), (target,) = reads, writes
-    places = options["kth"]
-    length = source.shape[-1]
-    fits = target is not None and target.contiguous and source.dtype.kind != "c" and len(places) <= FEW
-    if not fits or target is None or length >= 2**31:
-        return False
-    source, count = calls.contiguous(source), math.prod(source.shape[:-1])
+    source, places, wanted = calls.contiguous(reads[0]), options["kth"], target
+    length, count, target = source.shape[-1], math.prod(source.shape[:-1]), calls.result(wanted)
     if each := _sorts(calls, source):
         text = block_text(source.dtype, each, True, False, picks=len(places))
         pointers = [source, target, source]
         calls.run("kth", text, [source], [target], pointers, [length, length, *places], count, SORTING)
-        return True
-    found = _selected(calls, source, places, None)
-    calls.run(
-        "kth", values_text(source.dtype), [found], [target], [found, target], [count * len(places)],
-        -(-count * len(places) // THREADS), THREADS,
-    )  # fmt: skip
-    return True
+    else:
+        found, many = _selected(calls, source, places, None), count * len(places)
+        text = values_text(source.dtype)
+        calls.run("kth", text, [found], [target], [found, target], [many], -(-many // THREADS), THREADS)
+    calls.deliver(target, wanted)
 
 
-def topk(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]) -> bool:
+def topk(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
     """Where the first k of the order along an axis are, in order; of equal values the first first."""
-    (source,), (target,) = reads, writes
     axis, down = options["axis"], options["largest"]
-    length = source.shape[axis]
-    if target is None or source.dtype.kind == "c" or length >= 2**31:
-        return False
-    given, wanted = calls.contiguous(source.moved(axis)), target.moved(axis)
-    k = wanted.shape[-1]
-    result = wanted if wanted.contiguous else calls.temp(wanted.shape, wanted.dtype)
+    given, wanted = calls.contiguous(reads[0].moved(axis)), target.moved(axis)
+    k, length, result = wanted.shape[-1], given.shape[-1], calls.result(wanted)
     if _sorts(calls, given):
         sort_rows(calls, given, None, result, down)
     elif k > length * SELECT:
@@ -80,9 +67,7 @@ def topk(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], o
         calls.copy(every.first(k), result)
     else:
         _first(calls, given, result, k, down)
-    if result is not wanted:
-        calls.copy(result, wanted)
-    return True
+    calls.deliver(result, wanted)
 
 
 def _sorts(calls: Calls, source: Array) -> int:

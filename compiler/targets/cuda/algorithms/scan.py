@@ -31,43 +31,28 @@ SHORT = 64  # rows up to this length are the work of one thread each
 COLUMNS = 1 << 13  # columns that fill the device with one thread each
 
 
-def accumulate(
-    calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]
-) -> bool:
+def accumulate(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
     """`ufunc.accumulate` of the ufuncs below."""
-    op = {"add": "add", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}.get(options["ufunc"])
-    rest = {k: v for k, v in options.items() if k != "ufunc"}
-    return op is not None and scan(calls, reads, writes, rest, op)
+    op = {"add": "add", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}[options["ufunc"]]
+    scan(calls, reads, target, options, op)
 
 
-def scan(
-    calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any], op: str
-) -> bool:
+def scan(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any], op: str) -> None:
     """np.cumsum, np.cumprod and their like along an axis. Of complex numbers sums alone, of each part."""
-    (source,), (target,) = reads, writes
-    if target is None or source.shape != target.shape:
-        return False
-    if target.dtype.kind == "c" or source.dtype.kind == "c":
-        if op != "add" or source.dtype != target.dtype or options.get("axis", 0) < 0:
-            return False
-        return scan(calls, [source.parts()], [target.parts()], {"axis": options.get("axis", 0)}, op)
-    if target.dtype.kind == "b" or set(options) - {"axis", "dtype"}:
-        return False
-    axis = options.get("axis") or 0
-    axis += len(source.shape) if axis < 0 else 0
+    (source,) = reads
+    axis = (options.get("axis") or 0) % len(source.shape)
+    if source.dtype.kind == "c":
+        source, target = source.parts(), target.parts()
     length = source.shape[axis]
     outer, inner = math.prod(source.shape[:axis]), math.prod(source.shape[axis + 1 :])
     by_columns = length <= SHORT or (inner > 1 and outer * inner >= COLUMNS)
     if by_columns and source.contiguous and target.contiguous:
         columns(calls, source, target, op, outer, length, inner)
-        return True
-    given, wanted = source.moved(axis), target.moved(axis)
-    given = calls.contiguous(given)
-    result = wanted if wanted.contiguous else calls.temp(wanted.shape, wanted.dtype)
+        return
+    given, wanted = calls.contiguous(source.moved(axis)), target.moved(axis)
+    result = calls.result(wanted)
     rows(calls, given, result, op)
-    if result is not wanted:
-        calls.copy(result, wanted)
-    return True
+    calls.deliver(result, wanted)
 
 
 def running(dtype: DType) -> DType:

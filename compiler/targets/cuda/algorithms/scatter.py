@@ -19,20 +19,14 @@ EVERY = 16  # values to a place from which on a thread takes a chunk
 COMBINE = {"add": "add", "subtract": "sub", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}
 
 
-def last_places(
-    calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]
-) -> bool:
+def last_places(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
     """For each number below the length of the result where it comes last among the indices, -1 where it does not."""
-    (indices,), (target,) = reads, writes
-    if target is None or not indices.contiguous or not target.contiguous:
-        return False
-    calls.fill(target, -1)
-    length = math.prod(indices.shape)
-    numbers = [length, target.shape[0]]
-    calls.run(
-        "last_places", LAST_TEXT, [indices, target], [target], [indices, target], numbers, -(-length // THREADS)
-    )  # fmt: skip
-    return True
+    indices, result = calls.contiguous(reads[0]), calls.result(target)
+    calls.fill(result, -1)
+    length, both = math.prod(indices.shape), [indices, result]
+    numbers = [length, result.shape[0]]
+    calls.run("last_places", LAST_TEXT, both, [result], both, numbers, -(-length // THREADS))
+    calls.deliver(result, target)
 
 
 # a0: int64 indices, a1: int64 places. n0: how many indices, n1: how many places.
@@ -46,31 +40,23 @@ def NAME(a0, a1, n0, n1):
 """
 
 
-def combine_at(
-    calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]
-) -> bool:
+def combine_at(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
     """`a` after `ufunc.at(a, indices, values)`, all flat; values may be of another kind than `a`.
 
     Many values for few places are combined in shared memory, integers in any order. Else the indices are sorted by the
     bytes in which they differ. Up to CHUNK values to a place are then combined one after another, as NumPy does; of
     more the parts between multiples of CHUNK in the order, by a thread each, and these parts in the same way."""
-    base, indices, values = reads
-    (target,) = writes
-    op = COMBINE.get(options["ufunc"])
-    every = (base, indices, values, target)
-    if (
-        target is None
-        or op is None
-        or base.dtype.kind in "cb"
-        or not all(a is not None and a.contiguous for a in every)
-    ):
-        return False
-    length, places = math.prod(indices.shape), base.shape[0]
-    if length >= 2**31 or places >= 2**32 - 1:
-        return False
-    calls.copy(base, target)
+    base, indices, values = reads[0], *map(calls.contiguous, reads[1:])
+    op, result = COMBINE[options["ufunc"]], calls.result(target)
+    calls.copy(base, result)
+    _combine(calls, indices, values, result, op)
+    calls.deliver(result, target)
+
+
+def _combine(calls: Calls, indices: Array, values: Array, target: Array, op: str) -> None:
     if combine_few(calls, indices, values, target, op) or combine_whole(calls, indices, values, target, op):
-        return True
+        return
+    length, places = math.prod(indices.shape), target.shape[0]
     numbers, keys = (calls.temp(indices.shape, "u4") for _ in range(2))
     order = calls.temp(indices.shape, "i8")
     blocks = -(-length // THREADS)
@@ -81,15 +67,14 @@ def combine_at(
     known: Array | None = order
     while length:
         chunks = -(-length // CHUNK) if length > CHUNK else 0
-        after = calls.temp((max(chunks, 1),), "u4"), calls.temp((max(chunks, 1),), base.dtype)
-        text = combine_text(base.dtype, values.dtype, op, each, known is not None, chunks > 0)
+        after = calls.temp((max(chunks, 1),), "u4"), calls.temp((max(chunks, 1),), target.dtype)
+        text = combine_text(target.dtype, values.dtype, op, each, known is not None, chunks > 0)
         reads = [keys, *([known] if known is not None else []), values, target]
         touched = [target, *(after if chunks else ())]
         pointers = [keys, known or keys, values, target, *after]
         threads = -(-length // each)
         calls.run("combine_at", text, reads, touched, pointers, [length, places], -(-threads // THREADS), THREADS)
         (keys, values), known, length, each = after, None, chunks, CHUNK
-    return True
 
 
 def combine_whole(calls: Calls, indices: Array, values: Array, target: Array, op: str) -> bool:

@@ -22,30 +22,23 @@ from .radix_sort_text import DIGITS, EACH, START_TEXT, THREADS, block_text, coun
 BLOCKS = 8  # of a multiprocessor, that count digits
 
 
-def sort(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]) -> bool:
+def sort(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
     """np.sort along an axis; np.partition is one too."""
-    return _sorted(calls, reads[0], writes[0], options, places=False)
+    _sorted(calls, reads[0], target, options, places=False)
 
 
-def argsort(calls: Calls, reads: Sequence[Array], writes: Sequence[Array | None], options: Mapping[str, Any]) -> bool:
+def argsort(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
     """np.argsort along an axis, always stable; np.argpartition is one too."""
-    return _sorted(calls, reads[0], writes[0], options, places=True)
+    _sorted(calls, reads[0], target, options, places=True)
 
 
-def _sorted(calls: Calls, source: Array, target: Array | None, options: Mapping[str, Any], places: bool) -> bool:
-    if target is None or source.dtype.kind == "c" or not source.shape:
-        return False
+def _sorted(calls: Calls, source: Array, target: Array, options: Mapping[str, Any], places: bool) -> None:
     axis = options.get("axis", -1)
     axis += len(source.shape) if axis < 0 else 0
-    given, wanted = source.moved(axis), target.moved(axis)
-    if given.shape[-1] >= 2**31:
-        return False
-    given = calls.contiguous(given)
-    result = wanted if wanted.contiguous else calls.temp(wanted.shape, wanted.dtype)
+    given, wanted = calls.contiguous(source.moved(axis)), target.moved(axis)
+    result = calls.result(wanted)
     sort_rows(calls, given, None if places else result, result if places else None)
-    if result is not wanted:
-        calls.copy(result, wanted)
-    return True
+    calls.deliver(result, wanted)
 
 
 def fitting(length: int, dtype: DType) -> int:

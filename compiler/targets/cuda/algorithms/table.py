@@ -1,7 +1,7 @@
-"""Library calls that a GPU does in kernels of its own: a host call and the places of its arrays in, tasks out.
+"""Host calls that a GPU does in kernels of its own: a call and where its arrays lie in, tasks out.
 
-One row for each function of `runtime/interpret/numpy_calls.py` that has kernels; None from a row leaves the call to the
-host.
+One row for each function of `runtime/interpret/numpy_calls.py` that has such kernels. Which calls they do is decided
+before, in `compiler/decompose/rules.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .scan import accumulate, scan
 from .scatter import combine_at, last_places
 from .sort import argsort, sort
 
-Row = Callable[[Calls, Sequence[Array], Sequence[Array | None], Mapping[str, Any]], bool]
+Row = Callable[[Calls, Sequence[Array], Array, Mapping[str, Any]], None]
 
 ROWS: dict[str, Row] = {
     "cumsum": partial(scan, op="add"),
@@ -42,19 +42,12 @@ def device_calls(
     gpu: GpuProperties,
     function: str,
     reads: Sequence[Array],
-    writes: Sequence[Array | None],
+    target: Array,
     options: Mapping[str, Any],
     buffers: list[Buffer],
     line: str,
-) -> list[Task] | None:
-    """The tasks of a host call on a GPU; writes[i] is where result i goes, None where nobody wants it. None where there
-    are no kernels for it, and then no buffers are left."""
-    row = ROWS.get(function)
-    if row is None or any(0 in a.shape for a in (*reads, *writes) if a is not None):
-        return None
-    count = len(buffers)
+) -> list[Task]:
+    """The tasks of a host call on a GPU, which may add buffers. target: where its result goes."""
     calls = Calls(gpu, buffers, line, [])
-    if row(calls, reads, writes, options):
-        return calls.tasks
-    del buffers[count:]
-    return None
+    ROWS[function](calls, reads, target, options)
+    return calls.tasks

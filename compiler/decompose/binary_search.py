@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..core.types import INT64
-from .builder import Builder
-from .graph import Value
+from ..graph.builder import Builder
+from ..graph.graph import Value
 
 LONGEST = 1 << 20  # sorted values that a kernel searches: one step for each doubling
 

@@ -1,0 +1,149 @@
+"""Assignments at indices, and `at` of ufuncs, as the last or the combined value for each element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...runtime.interpret.numpy_calls import ARRAY
+from ..core.types import INT64, ArrayType
+from ..graph.builder import Builder
+from ..graph.graph import Node, Value
+
+ATS = ("add", "subtract", "multiply", "maximum", "minimum")
+
+
+def setitem(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+    """a[key] = value -> where(some index is here, value[the last of them], a)"""
+    a, *arrays, value = args
+    if 0 in a.shape or any(i.dtype.kind not in "iu" for i in arrays):
+        return "no elements, or booleans as indices"
+    places, shape = _places(builder, a.shape, dict(node.attr("options"))["key"], arrays)
+    if 0 in shape:
+        return a
+    wide = _wide(builder, value, shape)
+    return _written(builder, a, places, builder.reshape(wide, (-1,)))
+
+
+def put_along_axis(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+    """put_along_axis(a, indices, values, axis), as `setitem`"""
+    a, indices, value = args
+    axis = dict(node.attr("options")).get("axis")
+    if axis is None or 0 in a.shape or 0 in indices.shape or len(indices.shape) != len(a.shape):
+        return "no axis, or no elements"
+    shape = builder.broadcast_shapes("put_along_axis", [indices.shape, *([value.shape] if value.shape else [])])
+    others = [n for i, n in enumerate(a.shape) if i != axis]
+    if [n for i, n in enumerate(shape) if i != axis] != others:
+        return "indices that are broadcast"
+    along = {i: builder.index(shape, i) for i in range(len(shape)) if i != axis}
+    along[axis] = builder.broadcast(indices, shape)
+    places = _flat(builder, a.shape, [along[i] for i in range(len(shape))], {axis}, shape)
+    return _written(builder, a, places, builder.reshape(_wide(builder, value, shape), (-1,)))
+
+
+def _written(builder: Builder, a: Value, places: Value, values: Value) -> Value:
+    """`a` with the last of the values that have a place there."""
+    size = math.prod(a.shape)
+    (last,) = builder.host("last_places", [places], [ArrayType((size,), INT64)], length=size)
+    known = builder.map("maximum", last, np.int64(0))
+    found = builder.gather(builder.cast(values, a.dtype), [known], [0], [], (size,), checked=False)
+    chosen = builder.map("where", builder.map("greater_equal", last, np.int64(0)), found, builder.reshape(a, (size,)))
+    return builder.reshape(chosen, a.shape)
+
+
+def at_ufunc(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+    """ufunc.at(a, key, values) -> the values combined with the elements, in order"""
+    options = dict(node.attr("options"))
+    a, *arrays = args
+    taken = sum(entry == ARRAY for entry in options["key"] if isinstance(entry, str))
+    if len(arrays) != taken + 1 or options["ufunc"] not in ATS or 0 in a.shape or a.dtype.kind in "cb":
+        return f"np.{options['ufunc']} of {a.dtype} has no kernel"
+    *indices, value = arrays
+    if any(i.dtype.kind not in "iu" for i in indices):
+        return "booleans as indices"
+    if value.shape and not np.can_cast(value.dtype, a.dtype, "safe"):
+        return f"values of {value.dtype}"
+    places, shape = _places(builder, a.shape, options["key"], indices)
+    if 0 in shape or math.prod(shape) >= 2**31:
+        return "no indices, or 2**31"
+    values = builder.reshape(builder.cast(_wide(builder, value, shape), a.dtype), (-1,))
+    size = math.prod(a.shape)
+    flat = builder.reshape(a, (size,))
+    types = [ArrayType((size,), a.dtype)]
+    (result,) = builder.host("combine_at", [flat, places, values], types, ufunc=options["ufunc"])
+    return builder.reshape(result, a.shape)
+
+
+def _wide(builder: Builder, value: Value, shape: tuple[int, ...]) -> Value:
+    """The value broadcast to what it is assigned to, without leading axes of length 1 that this has not."""
+    excess = max(len(value.shape) - len(shape), 0)
+    return builder.broadcast(builder.reshape(value, value.shape[excess:]), shape)
+
+
+def _places(
+    builder: Builder, shape: Sequence[int], key: Sequence[Any], arrays: Sequence[Value]
+) -> tuple[Value, tuple[int, ...]]:
+    """The flat numbers of the elements of a[key], -1 where an index is out of range; and the shape of a[key]."""
+    together = builder.broadcast_shapes("indexing", [a.shape for a in arrays])
+    lengths: list[int] = []  # of what is no index
+    entries: list[Any] = []  # for each axis: a slice's range and its place in `lengths`, an int, or an array
+    places: list[int] = []
+    first, left = -1, list(arrays)
+    for place, entry in enumerate(key):
+        if entry is None or entry is Ellipsis:
+            lengths += [1] if entry is None else []
+            continue
+        n = shape[len(entries)]
+        if isinstance(entry, tuple):
+            entries.append((range(*slice(*entry).indices(n)), len(lengths)))
+            lengths.append(len(entries[-1][0]))
+            continue
+        first = len(lengths) if first < 0 else first
+        places.append(place)
+        entries.append(left.pop(0) if entry == ARRAY else int(entry))
+    for n in shape[len(entries) :]:
+        entries.append((range(n), len(lengths)))
+        lengths.append(n)
+    adjacent = places[-1] - places[0] + 1 == len(places)
+    at = first if adjacent else 0
+    result = (*lengths[:at], *together, *lengths[at:])
+    along, computed = [], set[int]()
+    for axis, entry in enumerate(entries):
+        if isinstance(entry, tuple):
+            steps, own = entry
+            index = builder.index(result, own if own < at else own + len(together))
+            index = builder.map("multiply", index, np.int64(steps.step)) if steps.step != 1 else index
+            along.append(builder.map("add", index, np.int64(steps.start)) if steps.start else index)
+        elif isinstance(entry, int):
+            along.append(builder.const(np.int64(entry % shape[axis]), INT64))
+        else:
+            computed.add(axis)
+            along.append(builder.reshape(entry, (*entry.shape, *(1,) * (len(lengths) - at))))
+    return _flat(builder, shape, along, computed, result), result
+
+
+def _flat(
+    builder: Builder, shape: Sequence[int], along: Sequence[Value], computed: set[int], result: tuple[int, ...]
+) -> Value:
+    """Element numbers from the index along each axis; those of `computed` axes count from the end where negative."""
+    total: Value | None = None
+    good: Value | None = None
+    for axis, index in enumerate(along):
+        n = shape[axis]
+        wide = builder.cast(index, INT64)
+        if axis in computed:
+            negative = builder.map("less", wide, np.int64(0))
+            wide = builder.map("where", negative, builder.map("add", wide, np.int64(n)), wide)
+            low = builder.map("greater_equal", wide, np.int64(0))
+            inside = builder.map("logical_and", low, builder.map("less", wide, np.int64(n)))
+            good = inside if good is None else builder.map("logical_and", good, inside)
+        step = math.prod(shape[axis + 1 :])
+        wide = builder.map("multiply", wide, np.int64(step)) if step != 1 else wide
+        total = wide if total is None else builder.map("add", total, wide)
+    assert total is not None
+    if good is not None:
+        total = builder.map("where", good, total, np.int64(-1))
+    return builder.reshape(builder.broadcast(total, result), (-1,))

@@ -1,0 +1,96 @@
+"""Which host calls a target does in kernels of its own that fuse with nothing: "" for yes, else why not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...runtime.core.frozen import dataclass
+from ...runtime.core.settings import settings
+from ..core.types import ArrayType, DType
+
+AXIS = 2**31  # an axis of so many elements has no kernel
+FEW = 5  # k-th values at a time
+COMBINED = ("add", "subtract", "multiply", "maximum", "minimum")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call, typed. strides: of its first array in bytes, as far as they are known before fusion."""
+
+    options: Mapping[str, Any]
+    reads: Sequence[ArrayType]
+    result: ArrayType
+    strides: tuple[int, ...]
+
+    @property
+    def axis(self) -> int:
+        """The axis along which it works, the last by default, counted from the first."""
+        rank = len(self.reads[0].shape)
+        return int(self.options.get("axis", -1) or 0) % max(1, rank) if rank else 0
+
+
+def sort(call: Call) -> str:
+    """np.sort, np.argsort, np.partition, np.argpartition and kg.topk of real numbers"""
+    source = call.reads[0]
+    if source.dtype.kind == "c" or not source.shape:
+        return "complex numbers, or no axis"
+    return "an axis of 2**31 elements" if source.shape[call.axis] >= AXIS else ""
+
+
+def kth(call: Call) -> str:
+    """few k-th values of rows of real numbers"""
+    few = len(call.options["kth"]) <= FEW
+    return sort(call) or ("" if few else f"more than {FEW} places")
+
+
+def scan(call: Call, ufunc: str) -> str:
+    """np.cumsum and np.cumprod of real numbers, and sums of complex ones"""
+    source, target = call.reads[0].dtype, call.result.dtype
+    if "c" in source.kind + target.kind:
+        return "" if ufunc == "add" and source == target else "products or conversions of complex numbers"
+    return "booleans as results" if target.kind == "b" else ""
+
+
+def accumulate(call: Call) -> str:
+    """ufunc.accumulate of add, multiply, maximum and minimum"""
+    ufunc = call.options["ufunc"]
+    return scan(call, ufunc) if ufunc in ("add", "multiply", "maximum", "minimum") else f"no kernel for np.{ufunc}"
+
+
+def running(call: Call) -> str:
+    """running totals of real numbers along rows that lie close together"""
+    shape, axis = call.reads[0].shape, call.axis
+    if not _adds(call.reads[0].dtype, call.result.dtype):
+        return f"totals of {call.reads[0].dtype} in {call.result.dtype}"
+    others = [n for i, n in enumerate(shape) if n != 1 and i != axis]
+    close = not others or abs(call.strides[axis]) <= call.reads[0].dtype.itemsize
+    return "" if len(others) <= 1 and close else "rows that do not lie close together, or of more than two axes"
+
+
+def _adds(source: DType, target: DType) -> bool:
+    floats = source.kind == target.kind == "f" and min(source.itemsize, target.itemsize) >= 4
+    return floats or (source.kind in "biu" and target.kind in "iu")
+
+
+def bincount(call: Call) -> str:
+    """np.bincount without weights; the kernel tells nobody of a number that has no bin"""
+    if settings.verify:
+        return "bad values are to be reported"
+    plain = len(call.reads) == 1 and call.reads[0].dtype.kind in "iu" and len(call.reads[0].shape) == 1
+    return "" if plain else "weights, or numbers that are not integers"
+
+
+def last_places(call: Call) -> str:
+    """where each number comes last"""
+    return ""
+
+
+def combine_at(call: Call) -> str:
+    """ufunc.at of flat arrays of real numbers"""
+    base, indices, _ = call.reads
+    if call.options["ufunc"] not in COMBINED or base.dtype.kind in "cb":
+        return f"np.{call.options['ufunc']} of {base.dtype}"
+    large = math.prod(indices.shape) >= 2**31 or base.shape[0] >= 2**32 - 1
+    return "2**31 indices, or 2**32 places" if large else ""
