@@ -98,15 +98,15 @@ def contents(base: type, value: Any) -> list[Any]:
 def state_of(value: Any, kept: list[Any] | None = None, seen: dict[int, int] | None = None) -> Any:
     """All that is in it, as something that can be compared. Raises where that cannot be known.
 
-    kept: where objects that are told by their identity go, so that they live on. seen: the objects that hold it."""
+    kept: where objects that are told by their identity go, so that they live on; what is made to be looked at would
+    else lend its identity to what is made next. seen: the objects that hold it."""
     kind = type(value)
     if kind in PLAIN:
         return kind, repr(value)
     if isinstance(value, (np.generic, np.dtype)):
         return kind, value.dtype.str if isinstance(value, np.generic) else value.str, repr(value)
-    if kept is not None:
-        kept.append(value)
-    seen = {} if seen is None else seen
+    kept, seen = [] if kept is None else kept, {} if seen is None else seen
+    kept.append(value)
     if id(value) in seen:
         return "seen", seen[id(value)]
     seen[id(value)] = len(seen)
@@ -157,7 +157,11 @@ def _if_users(kind: type) -> list[type]:
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
     """What a class has, but for what Python itself keeps there."""
-    return ((k, v) for k, v in vars(kind).items() if k not in ("__dict__", "__weakref__", "_abc_impl", "__doc__"))
+    return ((k, v) for k, v in vars(kind).items() if k not in _PYTHONS_OWN)
+
+
+# an enumeration of flags keeps what they are joined to beside its members
+_PYTHONS_OWN = frozenset({"__dict__", "__weakref__", "_abc_impl", "__doc__", "_value2member_map_"})
 
 
 def _parts(function: Any) -> Iterator[Any]:
@@ -178,7 +182,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 def _attributes(value: Any, kind: type) -> Iterator[Any]:
     """An object's attributes, or what it says that it is made of."""
-    told = kind.__module__ != "enum" and any(
+    told = not any(base.__module__ == "enum" for base in kind.__mro__) and any(
         getattr(kind, name) is not getattr(object, name) for name in ("__reduce_ex__", "__reduce__")
     )
     if told and base_of(kind) is None:
