@@ -366,7 +366,9 @@ def _world_of(module: types.ModuleType, world: World) -> Any:
 
 def _outcome(module: types.ModuleType, text: str) -> tuple[Any, BaseException | None]:
     try:
-        return eval(compile(text, str(module.__file__), "eval"), module.__dict__), None
+        found = eval(compile(text, str(module.__file__), "eval"), module.__dict__)
+        result_of(found)  # errors that follow data come when a result is read
+        return found, None
     except Hang:
         raise
     except BaseException as error:

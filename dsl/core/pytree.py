@@ -75,7 +75,7 @@ def flatten(
     original = _VARS(kind).get(ORIGINAL, kind)
     if original is dict or original is OrderedDict:
         return Tree(original, tuple(value), each(value.values()))
-    if type(getattr(kind, "__dataclass_fields__", None)) is dict:  # a metaclass may make up every name
+    if type(getattr(kind, "__dataclass_fields__", None)) is dict and _has_pythons_ways(original):
         import dataclasses
 
         fields = tuple(f.name for f in dataclasses.fields(kind))
@@ -119,11 +119,17 @@ def is_plain_object(kind: type) -> bool:
     """Whether instances are made by `object.__new__` and are all in their `__dict__`."""
     if getattr(kind, "__new__", None) is not object.__new__ or not hasattr(kind, "__dict__") or issubclass(kind, type):
         return False
-    if kind.__getattribute__ is not object.__getattribute__:  # it decides itself what its attributes are
+    if not _has_pythons_ways(kind):
         return False
-    return (
-        bool(kind.__dictoffset__) and kind.__basicsize__ <= object.__basicsize__ + 16 and kind.__module__ != "builtins"
-    )
+    return bool(kind.__dictoffset__) and kind.__basicsize__ <= _WITHOUT_SLOTS and kind.__module__ != "builtins"
+
+
+_WITHOUT_SLOTS = object.__basicsize__ + 16  # an object of this size has a `__dict__`, weak references, and no more
+
+
+def _has_pythons_ways(kind: type) -> bool:
+    """Whether its objects do not decide themselves what their attributes are."""
+    return getattr(kind, "__getattribute__", None) is object.__getattribute__
 
 
 def container(kind: type, names: tuple[Hashable, ...], values: list[Any]) -> Any:
@@ -154,11 +160,11 @@ def container(kind: type, names: tuple[Hashable, ...], values: list[Any]) -> Any
     if issubclass(kind, tuple):
         return kind(values)
     result = object.__new__(kind)
+    if kind.__dictoffset__ and kind.__basicsize__ <= _WITHOUT_SLOTS:  # past properties of the same names
+        object.__getattribute__(result, "__dict__").update(zip(names, values, strict=True))
+        return result
     for name, value in zip(names, values, strict=True):
-        try:
-            object.__setattr__(result, str(name), value)
-        except AttributeError:  # a property of this name is newer than the object
-            object.__getattribute__(result, "__dict__")[name] = value
+        object.__setattr__(result, str(name), value)
     return result
 
 

@@ -240,8 +240,8 @@ class World:
             else:
                 with contextlib.suppress(ValueError):
                     new.cell_contents = cell.cell_contents
-        for kind in ("__defaults__", "__kwdefaults__"):
-            if getattr(function, kind):
+        for kind, count in (("__defaults__", code.co_argcount), ("__kwdefaults__", code.co_kwonlyargcount)):
+            if count or getattr(function, kind):
                 self.note(function, kind, f"{function.__name__}.{kind}", "attribute")
         copy.__defaults__ = self.lift(function.__defaults__)
         copy.__kwdefaults__ = function.__kwdefaults__ and {k: self.lift(v) for k, v in function.__kwdefaults__.items()}

@@ -40,8 +40,12 @@ class Guard:
     @property
     def aspect(self) -> str | None:
         """What native code can watch in its place: see `object_words`."""
-        is_code = self.how == "attribute" and self.key == "__code__" and self.same is None
-        return "code" if is_code else self.how if self.how in ("type", "classes", "size", "bare") else None
+        if self.how == "attribute" and (self.same is None or self.value is None):
+            return _OF_FUNCTIONS.get(self.key)
+        return self.how if self.how in ("type", "classes", "size", "bare") else None
+
+
+_OF_FUNCTIONS = {"__code__": "code", "__defaults__": "defaults", "__kwdefaults__": "keyword defaults"}
 
 
 def _item(holder: str, key: str) -> str:

@@ -364,10 +364,10 @@ def _member(world: World, owner: type, found: Any, instance: Any, cls: type, nam
         bound = getattr(holder, name)
         if type(bound) is MethodType and bound.__self__ is holder:
             world.watch_for(holder, name, label, "method", bound)
-        return MethodType(world.function(found.__func__), cls)
+        return MethodType(world.lift(found.__func__), cls)
     if kind is FunctionType:
         world.note(holder, name, label, "attribute")
-        return world.function(found) if instance is None else MethodType(world.function(found), instance)
+        return world.lift(found) if instance is None else MethodType(world.lift(found), instance)
     if kind is property:
         world.note(holder, name, label, "attribute")
         if found.fget is None and instance is not None:
@@ -434,7 +434,7 @@ def _attribute(self: Any, name: str, special: bool = False) -> Any:
         bound = getattr(real, name)
         if type(bound) is MethodType:
             world.watch_for(real, name, label, "method", bound)
-            return MethodType(world.function(bound.__func__), cls if type(found) is classmethod else self)
+            return MethodType(world.lift(bound.__func__), cls if type(found) is classmethod else self)
     elif not hasattr(type(found), "__get__"):
         return world.read(real, name, label, "attribute")
     elif hasattr(real, "__dict__"):
@@ -507,9 +507,9 @@ def super_attribute(world: World, kind: type, self: Any, name: str) -> Any:
             world.watch_for(_VARS(base), name, f"{base.__name__}.{name}", "no item")
     world.note(_VARS(owner), name, f"{owner.__name__}.{name}")
     if type(found) is FunctionType:
-        return world.function(found) if self is cls else MethodType(world.function(found), self)
+        return world.lift(found) if self is cls else MethodType(world.lift(found), self)
     if type(found) is classmethod:
-        return MethodType(world.function(found.__func__), cls)
+        return MethodType(world.lift(found.__func__), cls)
     if type(found) is property and self is not cls:
         return world.function(found.fget)(self)
     return world.lift(found.__func__ if type(found) is staticmethod else found)

@@ -77,7 +77,7 @@ def _module(world: World, value: Any, label: str) -> Any:
 
 
 def _method(world: World, value: Any, label: str) -> Any:
-    function, owner = world.function(value.__func__), world.watch(value.__self__, label)
+    function, owner = world.lift(value.__func__), world.watch(value.__self__, label)
     return value if function is value.__func__ and owner is value.__self__ else MethodType(function, owner)
 
 

@@ -168,6 +168,11 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captur
 def _other(trace: Trace, leaf: Any) -> tuple[str, Any]:
     """A returned leaf that is no array: the user's own object, or one that each call gets anew."""
     real = leaf if trace.world is None else trace.world.original(leaf)
+    if real is not leaf and type(real) in (
+        set,
+        bytearray,
+    ):  # for which others with the same contents are as good, as for lists
+        return "fresh", real.copy()
     if real is not leaf or type(leaf) in PLAIN or callable(leaf):
         return "static", real
     if holds_traced(leaf):

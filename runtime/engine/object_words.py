@@ -31,6 +31,17 @@ def _code(holder: Any, value: Any) -> Words | None:
     return None if at is None else [(id(holder) + at, id(value))]
 
 
+def _defaults(holder: Any, value: Any) -> Words | None:
+    at = _defaults_at() if type(holder) is FunctionType else None
+    return None if at is None else [(id(holder) + at, 0 if value is None else id(value))]
+
+
+def _keyword_defaults(holder: Any, value: Any) -> Words | None:
+    """Where there are none: a dict may change."""
+    at = _keyword_defaults_at() if type(holder) is FunctionType and value is None else None
+    return None if at is None else [(id(holder) + at, 0)]
+
+
 def _type(holder: Any, value: Any) -> Words | None:
     there = _answers(holder, "__class__", object) and _type_is_there()
     return [(id(holder) + TYPE_AT, id(value))] if there else None
@@ -59,6 +70,8 @@ def _no_attributes(holder: Any, value: Any) -> Words | None:
 
 ASPECTS: dict[str, Callable[[Any, Any], Words | None]] = {
     "code": _code,
+    "defaults": _defaults,
+    "keyword defaults": _keyword_defaults,
     "type": _type,
     "classes": _classes,
     "size": _size,
@@ -89,6 +102,22 @@ def _code_at() -> int | None:
         return 1
 
     return _place_of(sample, lambda: id(sample.__code__), lambda: setattr(sample, "__code__", other.__code__))
+
+
+@cache
+def _defaults_at() -> int | None:
+    def sample(n: int = 1) -> int:
+        return n
+
+    return _place_of(sample, lambda: id(sample.__defaults__), lambda: setattr(sample, "__defaults__", (2, 3)))
+
+
+@cache
+def _keyword_defaults_at() -> int | None:
+    def sample(*, n: int = 1) -> int:
+        return n
+
+    return _place_of(sample, lambda: id(sample.__kwdefaults__), lambda: setattr(sample, "__kwdefaults__", {"n": 2}))
 
 
 @cache

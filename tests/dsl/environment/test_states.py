@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import types
@@ -189,3 +190,142 @@ def test_an_array_is_no_dtype_and_a_bool_no_length() -> None:
             function(X, v)
         refused(lambda: cpu(function)(X, v), kg.DTypeError, line=function.__code__.co_firstlineno + 1)  # noqa: B023
     assert_same(cpu(lambda x, v: np.tile(x, v))(X, True), X)
+
+
+def with_keyword(k: Any) -> Any:
+    def read(*, v: Any = k) -> Any:
+        return v
+
+    return read
+
+
+def test_defaults_that_come_later_are_seen() -> None:
+    keyword, place = with_keyword(2.0), lambda v: v
+
+    def function(x: Any) -> Any:
+        try:
+            return x * keyword()
+        except TypeError:
+            return x * 7
+
+    def other(x: Any) -> Any:
+        try:
+            return x * place()  # type: ignore[call-arg]
+        except TypeError:
+            return x * 7
+
+    f, g = cpu(function), cpu(other)
+    for defaults in (None, {"v": 3.0}, None, {"v": 4}):
+        keyword.__kwdefaults__ = defaults
+        place.__defaults__ = tuple(defaults.values()) if defaults else None
+        for _ in range(2):
+            assert_same(f(X), function(X))
+            assert_same(g(X), other(X))
+
+
+def scale(x: Any) -> Any:
+    return x * 2
+
+
+class Scaled:
+    scale = scale
+
+
+SCALED = Scaled()
+
+
+def test_a_function_in_a_class_is_not_written() -> None:
+    def of_class(x: Any) -> Any:
+        Scaled.scale.k = 3
+        return x
+
+    def of_method(x: Any) -> Any:
+        SCALED.scale.__func__.k = 3
+        return x
+
+    for function in (of_class, of_method):
+        refused(lambda: cpu(function)(X), kg.TraceError, "'k'", line=function.__code__.co_firstlineno + 1)  # noqa: B023
+    assert not vars(scale)
+
+
+class Shadowed:
+    def __init__(self) -> None:
+        self.held = 2.0
+
+    @property
+    def a(self) -> Any:
+        return self.held
+
+    @a.setter
+    def a(self, value: Any) -> None:
+        self.held = value
+
+    def f(self, x: Any) -> Any:
+        return x * self.a
+
+
+def test_an_attribute_behind_a_property() -> None:
+    model: Any = type("Kind", (Shadowed,), {"f": cpu(Shadowed.f)})()
+    for _ in range(2):
+        assert_same(model.f(X), X * 2)
+        vars(model)["a"] = 5.5
+
+
+def test_a_class_with_a_way_of_its_own_is_refused_within_self() -> None:
+    @dataclasses.dataclass
+    class Odd:
+        a: Any
+
+        def __getattribute__(self, name: str) -> Any:
+            return 9.5 if name == "a" else object.__getattribute__(self, name)
+
+    class Model:
+        def __init__(self) -> None:
+            self.r = Odd((1.0, 2.0))
+
+        def f(self, x: Any) -> Any:
+            return x * self.r.__dict__.get("a")[0]
+
+    model: Any = type("Kind", (Model,), {"f": cpu(Model.f)})()
+    refused(lambda: model.f(X), kg.KernelGraphError, "__getattribute__")
+
+
+@pytest.mark.parametrize("make", [lambda k: {k: 1}, lambda k: {k}, lambda k: frozenset({k}), lambda k: ({k: {k}},)])
+def test_keys_and_members_that_are_equal_are_told_apart(make: Any) -> None:
+    held: Any = None
+
+    def kind_of(holder: Any) -> str:
+        return kind_of(next(iter(holder))) if isinstance(holder, (dict, set, frozenset, tuple)) else repr(holder)
+
+    def function(x: Any) -> Any:
+        return x * {"1": 2, "1.0": 3, "True": 4, "(1+0j)": 5, "np.int64(1)": 6}[kind_of(held)]
+
+    f = cpu(function)
+    for held in (1, 1.0, True, 1 + 0j, np.int64(1), 1):
+        held = make(held)
+        assert_same(f(X), function(X))
+
+
+class Meta(type):
+    held: Any = None
+
+
+class OfMeta(metaclass=Meta):
+    pass
+
+
+@pytest.mark.parametrize("place", ["metaclass", "global"])
+def test_a_set_that_was_replaced_and_changed_is_not_returned(place: str) -> None:
+    held: Any = None
+
+    def function(x: Any) -> Any:
+        return x, (OfMeta.held if place == "metaclass" else held)
+
+    f = cpu(function)
+    for made in ({1}, set(), {1}, {1}):
+        held = Meta.held = made
+        assert f(X)[1] == function(X)[1] == made
+        made.discard(1)
+        assert f(X)[1] == set()
+        f(X)[1].add(2)  # a set of the call's own
+        assert not made

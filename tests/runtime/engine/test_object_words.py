@@ -48,6 +48,8 @@ def new_class() -> Any:
 
 CHANGES: list[tuple[str, Callable[[], Any], Callable[[Any], Any], Callable[[Any], Any]]] = [
     ("code", function, _code, lambda f: setattr(f, "__code__", other.__code__)),
+    ("defaults", function, lambda f: None, lambda f: setattr(f, "__defaults__", (1,))),
+    ("keyword defaults", function, lambda f: None, lambda f: setattr(f, "__kwdefaults__", {"n": 1})),
     ("bare", function, lambda f: None, lambda f: setattr(f, "a", 1)),
     ("bare", function, lambda f: None, lambda f: f.__dict__.update(a=1)),
     ("bare", function, lambda f: None, lambda f: setattr(f, "__dict__", {"a": 1})),
@@ -96,4 +98,6 @@ def test_what_answers_itself_has_no_words() -> None:
     assert words_of("size", [1, 2], 2) is None
     assert words_of("code", First(), None) is None
     assert words_of("code", helper, other.__code__) is None
-    assert set(ASPECTS) == {"code", "type", "classes", "size", "bare"}
+    assert words_of("defaults", helper, (1,)) is None
+    assert words_of("keyword defaults", helper, {}) is None
+    assert set(ASPECTS) == {change[0] for change in CHANGES}
