@@ -13,13 +13,13 @@ from typing import Any, TextIO
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
+from ..array.conversion import plain
 from ..core.errors import NotFiniteError, UnsupportedError, user_line
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.elementwise import apply
 from ..trace.operands import array_of, fresh
 from ..trace.trace import Trace, current
 from ..trace.tracer import TracedNumber, Tracer
-from .eager import plain
 
 Watcher = Callable[[Sequence[Any]], None]
 

@@ -20,6 +20,7 @@ from ...runtime.codegen.numba_functions import typed
 from ...runtime.core.settings import settings
 from ...runtime.program.user_function import Function, Named, Source, vectorized
 from ..array.array import Array
+from ..array.conversion import device_of
 from ..core.errors import ArgumentsError, DTypeError, UnsupportedError, show_line
 from ..environment.traced_globals import Scope
 from ..functions.masked_values import Masked, made, together
@@ -143,7 +144,6 @@ class Elementwise(Portable):
         """Outside of a trace: one kernel, on the device of the arrays."""
         from ..array.devices import name_of
         from ..jit.kernel_graph import KernelGraph
-        from .eager import device_of
 
         device = device_of(*given)
         place = "cpu" if device is None else name_of(device)

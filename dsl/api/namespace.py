@@ -12,6 +12,7 @@ from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..environment import numpy_proxy
 from ..functions import creation, elementwise, manipulation, sorting, tables, topk, unsupported
 from ..functions import fft as fourier
+from ..jit.eager import run
 from ..trace.dispatch import FUNCTIONS, Traced, call_function, given
 from ..trace.trace import current
 from . import array_api_info, debug, nn, random
@@ -30,8 +31,6 @@ def _both(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> C
     def function(*args: Any, **options: Any) -> Any:
         if current() is not None and (_has_traced(args) or _has_traced(tuple(options.values()))):
             return given(name, traced(*args, **options), args, options)
-        from .eager import run
-
         return run(eager, args, options)
 
     return _named(function, name, eager, traced)
@@ -43,8 +42,6 @@ def _new(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Ca
     def function(*args: Any, **options: Any) -> Any:
         if current() is not None:
             return given(name, traced(*args, **options), args, options)
-        from .eager import run
-
         return run(eager, args, options)
 
     return _named(function, name, eager, traced)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_of
 from ...runtime.program.device import Device, Event, Memory
+from ..core.context import context
 from ..core.errors import ArgumentsError, DTypeError, TraceError
 from ..core.numpy_address import address
-from ..trace.trace import current
-from .devices import DeviceUnavailableError, default, name_of, open_device, parse
+from .devices import default, name_of, open_device, parse
 from .in_flight import hold
 from .spec import Spec, spec_of
 
@@ -34,11 +34,42 @@ class NumpyMemory:
         self.nbytes = array.nbytes
 
 
+class Operations(Protocol):
+    """What arrays do by means of the folders above, of which `jit/eager` gives `Array` this."""
+
+    def get_item(self, array: Array, key: Any) -> Array: ...
+
+    def set_item(self, array: Array, key: Any, value: Any) -> None: ...
+
+    def run_ufunc(self, ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any: ...
+
+    def run_function(self, function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any: ...
+
+    def bound_method(self, array: Array, name: str) -> Any: ...
+
+    def traced(self, x: Any, dtype: Any, copy: bool | None) -> Array | None:
+        """`asarray` in a trace; None where x holds no traced value."""
+        ...
+
+    def imported(self, x: Any) -> Any:
+        """Another library's array as an Array of its GPU's memory, or as NumPy's; anything else as it is."""
+        ...
+
+    def capsule(self, array: Array, stream: Any, versioned: bool) -> Any: ...
+
+    def interface(self, array: Array) -> dict[str, Any]: ...
+
+    def restore(self, values: np.ndarray[Any, Any], device: str) -> Array:
+        """An array that was pickled."""
+        ...
+
+
 class Array:
     """A C-contiguous array on a device. Operations outside of a decorated function run at once, with NumPy's meaning;
     they give new arrays, and only `x[...] = value` changes one."""
 
     __slots__ = ("__weakref__", "_device", "_event", "_host", "_memory", "_part", "_spec")
+    operations: ClassVar[Operations]
     _part: bool  # there where NumPy's result would be a view of an array that this one is a copy of
 
     def __init__(self, memory: Memory, spec: Spec, device: Device, event: Event | None = None) -> None:
@@ -139,10 +170,8 @@ class Array:
         Raises BufferError where that is not possible."""
         on_cpu = self._device.host_memory
         if self._device.foreign_streams and dl_device in (None, self.__dlpack_device__()):
-            from ..interop.device_sharing import capsule
-
             given = array(self) if copy else self
-            return capsule(given, stream, max_version is not None and max_version >= (1, 0))
+            return self.operations.capsule(given, stream, max_version is not None and max_version >= (1, 0))
         if not on_cpu and (dl_device != CPU_DEVICE or copy is False):
             raise BufferError(f"__dlpack__ of an array on {self.device} is not supported; write np.asarray(x)")
         knows = max_version is not None and max_version >= (1, 0)
@@ -168,9 +197,7 @@ class Array:
         come after what other libraries do on their streams, and before what they do later."""
         if not self._device.foreign_streams:
             raise AttributeError(f"an array on {self.device} has no __cuda_array_interface__")
-        from ..interop.device_sharing import interface
-
-        return interface(self)
+        return self.operations.interface(self)
 
     def to_device(self, device: str, /, *, stream: None = None) -> Array:
         """The same values on another device. stream: None only, since the copy has a stream of its own."""
@@ -234,21 +261,12 @@ class Array:
         return value in self.numpy()
 
     def __getitem__(self, key: Any) -> Array:
-        if current() is not None:  # an array that the traced function brought along
-            from ..trace.operands import array_of
-
-            return array_of(self)[key]  # type: ignore[no-any-return]
-        from ..api.eager import plain, wrapped
-
-        host = self.numpy()
-        return wrapped(host[plain(key)], self._device, (host,), (self,))  # type: ignore[no-any-return]
+        return self.operations.get_item(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if current() is not None:
+        if context.trace is not None:
             raise TraceError("a traced function cannot assign to an array from outside; pass it as an argument")
-        from .mutation import set_item
-
-        set_item(self, key, value)
+        self.operations.set_item(self, key, value)
 
     def __repr__(self) -> str:
         return repr(self.numpy())
@@ -262,7 +280,7 @@ class Array:
         return format(self.numpy()[()] if not self.shape else self.numpy(), spec)
 
     def __reduce__(self) -> Any:
-        return _restore, (np.array(self.numpy()), self.device)
+        return self.operations.restore, (np.array(self.numpy()), self.device)
 
     def __copy__(self) -> Array:
         return from_numpy(self.numpy(), self._device)
@@ -298,14 +316,10 @@ class Array:
         return np.imag(self)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        from ..api.eager import run_ufunc
-
-        return run_ufunc(ufunc, method, inputs, options)
+        return self.operations.run_ufunc(ufunc, method, inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        from ..api.eager import run_function
-
-        return run_function(function, args, options)
+        return self.operations.run_function(function, args, options)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return sys.modules[__name__.partition(".")[0]]
@@ -313,17 +327,7 @@ class Array:
     def __getattr__(self, name: str) -> Any:
         if name[:2] == "__":  # NumPy asks for two protocols at each np.asarray
             raise AttributeError(f"'Array' object has no attribute {name!r}")
-        from ..api.eager import bound_method
-
-        return bound_method(self, name)
-
-
-def _restore(values: np.ndarray[Any, Any], device: str) -> Array:
-    """A pickled array on the device where it was or, where there is no such device, on the default one."""
-    try:
-        return asarray(values, device=device)
-    except DeviceUnavailableError:
-        return asarray(values)
+        return self.operations.bound_method(self, name)
 
 
 def from_numpy(values: Any, device: Device, own: bool = False, later: bool = False) -> Array:
@@ -354,12 +358,8 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
     device: `cpu`, `cuda`, ... (default: where `x` is, else the default device). copy: whether the result has memory of
     its own; None as needed. Raises DTypeError, and ValueError where copy=False but a copy is needed."""
     place = parse(device)
-    if current() is not None:
-        from ..functions.numpy_creation import traced_array
-        from ..trace.operands import is_traced
-
-        if is_traced(x):
-            return traced_array(x, dtype, copy=copy)  # type: ignore[return-value]
+    if context.trace is not None and (traced := Array.operations.traced(x, dtype, copy)) is not None:
+        return traced
     if isinstance(x, Array):
         same_place = place is None or (x._device.kind, x._device.index) == place
         if same_place and (dtype is None or x.dtype == np.dtype(dtype)) and not copy:
@@ -367,15 +367,11 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
         _may_copy(copy)
         target = x._device if place is None else open_device(place)
         return from_numpy(np.asarray(x.numpy(), dtype), target)
-    from ..interop.device_sharing import borrow, gpu_of
-
-    gpu = gpu_of(x)
-    if gpu is not None:
-        return asarray(borrow(x, gpu, lasts=True), dtype, device=device, copy=copy)
-    from ..interop.host_import import values_of
-
+    found = Array.operations.imported(x)
+    if isinstance(found, Array):
+        return asarray(found, dtype, device=device, copy=copy)
     _may_copy(copy)
-    return from_numpy(np.asarray(values_of(x), dtype), open_device(place or default()))
+    return from_numpy(np.asarray(found, dtype), open_device(place or default()))
 
 
 def _may_copy(copy: bool | None) -> None:
@@ -386,8 +382,3 @@ def _may_copy(copy: bool | None) -> None:
 def array(x: Any, dtype: Any = None, *, device: str | None = None) -> Array:
     """As `asarray`, always with memory of its own."""
     return asarray(x, dtype, device=device, copy=True)
-
-
-from ..api import eager  # noqa: E402  # gives `Array` its operators
-
-_ = eager

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...runtime.program.device import Device
-from ..api.eager import plain, wrapped
 from ..core.errors import ReadOnlyError
 from .array import Array, NumpyMemory, from_numpy
+from .conversion import plain, wrapped
 
 
 class _Holder:

@@ -17,8 +17,8 @@ from ...runtime.program.control_flow import kernels_of
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ...runtime.schedule.schedule import explain as explain_plan
-from ..api.eager import plain, wrapped
 from ..array.array import Array
+from ..array.conversion import plain, wrapped
 from ..array.devices import gpu_at, open_device, target
 from ..array.spec import Spec
 from ..array.streams import callers, captured
@@ -31,6 +31,7 @@ from ..environment.argument_properties import NeedProperty
 from ..environment.guards import Guards
 from ..interop.device_sharing import LEGACY, SHARED, give_back, moved
 from ..interop.fast_import import imported
+from . import eager  # noqa: F401  # gives `Array` its operations
 from .compiled import Compiled
 from .launcher import NOT_TAKEN, Entry, not_taken
 from .methods import BoundKernelGraph, undecorated

@@ -105,6 +105,8 @@ def __getattr__(name: str) -> Any:
 
         with uncollected():
             value = getattr(importlib.import_module(home if home == "ml_dtypes" else f".{home}", __name__), name)
+            if home.startswith("dsl.array."):
+                importlib.import_module(".dsl.jit.eager", __name__)  # gives `Array` its operations
     else:
         if name.startswith("__") and not name.startswith("__array_"):
             raise AttributeError(f"module 'kernelgraph' has no attribute {name!r}")

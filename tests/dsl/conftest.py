@@ -15,8 +15,8 @@ PACES = ("they are slow", "they are quick", "any order")  # the others' streams,
 @pytest.fixture(params=PACES)
 def gpu(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The device `cuda`, for a while."""
-    from kernelgraph.dsl.api import eager
     from kernelgraph.dsl.array import devices
+    from kernelgraph.dsl.jit import eager
     from kernelgraph.runtime.devices.cuda import device as cuda
     from tests.dsl.gpu_in_memory import SharedContext, device_on
 

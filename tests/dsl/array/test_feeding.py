@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.api import eager
 from kernelgraph.dsl.array import devices
+from kernelgraph.dsl.jit import eager
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.memory import transfer
 from tests.dsl.gpu_in_memory import SharedContext, device_on

@@ -12,7 +12,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.compiler.ops.table import UFUNC_PARTS
-from kernelgraph.dsl.api.eager import place_of_out
+from kernelgraph.dsl.jit.eager import place_of_out
 from kernelgraph.dsl.trace.dispatch import FUNCTIONS
 from tests.dsl.tracing import assert_same
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -11,73 +11,13 @@ import numpy as np
 
 from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ...runtime.program.device import Device
-from ..array.array import Array, from_numpy
-from ..array.devices import default, open_device
-from ..core.checks import is_plain_array
+from ..array.array import Array, asarray
+from ..array.conversion import arrays_in, device_of, plain, wrapped
+from ..array.devices import DeviceUnavailableError, default, name_of, open_device, parse
 from ..core.errors import TraceError, UnsupportedError
 from ..trace.dispatch import METHODS, REFUSED, UFUNCS, call_function
-from ..trace.operands import array_of
+from ..trace.operands import array_of, is_traced
 from ..trace.trace import current
-
-
-def plain(x: Any) -> Any:
-    """x with NumPy arrays in place of `kg.Array`s."""
-    if isinstance(x, Array):
-        return x.numpy()
-    if isinstance(x, list):
-        return [plain(i) for i in x]
-    if type(x) is tuple:
-        return tuple(plain(i) for i in x)
-    if type(x) is slice:
-        return slice(*(plain(i) for i in (x.start, x.stop, x.step)))
-    return x
-
-
-def wrapped(x: Any, device: Device, given: Sequence[Any] = (), args: tuple[Any, ...] = ()) -> Any:
-    """x with `kg.Array`s in place of NumPy arrays and scalars. given: NumPy arrays that are not new. args: what x was
-    made of. What no `kg.Array` can be stays NumPy's: text, dates, subclasses with a meaning of their own."""
-    if isinstance(x, (np.ndarray, np.generic)) and x.dtype.type in _NUMPYS:
-        return x
-    if isinstance(x, np.generic):
-        return from_numpy(x, device, own=True)
-    if isinstance(x, np.ndarray):
-        if not is_plain_array(type(x)):
-            return x
-        new = x.base is None and not any(x is g for g in given)
-        result = from_numpy(x, device, own=new)
-        if not new and any(np.may_share_memory(x, a.numpy()) for a in arrays_in(args, Array)):
-            result._part = True
-        return result
-    if isinstance(x, tuple):
-        parts = [wrapped(i, device, given, args) for i in x]
-        return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
-    if isinstance(x, list):
-        return [wrapped(i, device, given, args) for i in x]
-    return x
-
-
-# the types of elements that no `kg.Array` has
-_NUMPYS = frozenset({np.object_, np.bytes_, np.str_, str, np.void, np.record, np.datetime64, np.timedelta64})
-
-
-def arrays_in(x: Any, kind: type = np.ndarray) -> list[Any]:
-    """The NumPy arrays, or `kg.Array`s, among arguments."""
-    if isinstance(x, kind):
-        return [x]
-    return [a for i in x for a in arrays_in(i, kind)] if isinstance(x, (tuple, list)) else []
-
-
-def device_of(*args: Any) -> Device | None:
-    """The device of the first `kg.Array` among the arguments."""
-    for arg in args:
-        if isinstance(arg, Array):
-            return arg._device
-        if isinstance(arg, (tuple, list)):
-            found = device_of(*arg)
-            if found is not None:
-                return found
-    return None
-
 
 # functions that change their first argument, and methods that change their array
 CHANGING: set[Any] = {np.put, np.copyto, np.fill_diagonal, np.putmask, np.place, np.put_along_axis}
@@ -92,8 +32,6 @@ def run(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, 
         return call(function, args, options)
     name = options.pop("device", None)
     if name is not None:
-        from ..array.devices import parse
-
         device = open_device(parse(name) or default())
     else:
         device = device_of(*args, *options.values()) or open_device(("cpu", 0))
@@ -134,8 +72,7 @@ def _compiled(function: Callable[..., Any], device: Device, names: tuple[str, ..
     key = (function, device.kind, device.index, names)
     found = _COMPILED.get(key)
     if found is None:
-        from ..array.devices import name_of
-        from ..jit.kernel_graph import KernelGraph
+        from .kernel_graph import KernelGraph
 
         def one(*args: Any) -> Any:
             first = len(args) - len(names)
@@ -214,4 +151,57 @@ def _operator(name: str, ufunc: Any, reflected: bool) -> Callable[..., Any]:
     return function
 
 
+def restore(values: np.ndarray[Any, Any], device: str) -> Array:
+    """A pickled array on the device where it was or, where there is no such device, on the default one."""
+    try:
+        return asarray(values, device=device)
+    except DeviceUnavailableError:
+        return asarray(values)
+
+
+class _Operations:
+    """The `Operations` of `kg.Array`."""
+
+    restore = staticmethod(restore)
+    run_ufunc = staticmethod(run_ufunc)
+    run_function = staticmethod(run_function)
+
+    def get_item(self, array: Array, key: Any) -> Array:
+        if current() is not None:  # an array that the traced function brought along
+            return array_of(array)[key]  # type: ignore[no-any-return]
+        host = array.numpy()
+        return wrapped(host[plain(key)], array._device, (host,), (array,))  # type: ignore[no-any-return]
+
+    def set_item(self, array: Array, key: Any, value: Any) -> None:
+        from ..array.mutation import set_item
+
+        set_item(array, key, value)
+
+    def bound_method(self, array: Array, name: str) -> Any:
+        return bound_method(array, name)
+
+    def traced(self, x: Any, dtype: Any, copy: bool | None) -> Array | None:
+        from ..functions.numpy_creation import traced_array
+
+        return traced_array(x, dtype, copy=copy) if is_traced(x) else None  # type: ignore[return-value]
+
+    def imported(self, x: Any) -> Any:
+        from ..interop.device_sharing import borrow, gpu_of
+        from ..interop.host_import import values_of
+
+        gpu = gpu_of(x)
+        return values_of(x) if gpu is None else borrow(x, gpu, lasts=True)
+
+    def capsule(self, array: Array, stream: Any, versioned: bool) -> Any:
+        from ..interop.device_sharing import capsule
+
+        return capsule(array, stream, versioned)
+
+    def interface(self, array: Array) -> dict[str, Any]:
+        from ..interop.device_sharing import interface
+
+        return interface(array)
+
+
 _install_operators()
+Array.operations = _Operations()
