@@ -90,7 +90,7 @@ def _namespace() -> dict[str, Callable[..., Any]]:
     found["argsort"] = _both("argsort", sorting.sorted_places, sorting.sorted_places)
     found["unique_values"] = _both("unique_values", _function(sorting.unique_values), sorting.unique_values)
     found["topk"] = _both("topk", topk.topk, topk.topk_of_arrays)
-    found["clip"] = _both("clip", _function(np.clip), elementwise.clipped)
+    found["clip"] = _both("clip", elementwise.traced_clipped, elementwise.clipped)
     for window in (np.bartlett, np.blackman, np.hamming, np.hanning, np.kaiser):
         found[window.__name__] = _new(window.__name__, numpy_proxy.inside(window), window)
     found["linspace"] = _new("linspace", creation.linspace, np.linspace)

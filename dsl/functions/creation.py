@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +10,12 @@ import numpy as np
 
 from ...compiler.core.types import FLOAT64, INT64
 from ..core.checks import checked_dtype, to_index
-from ..core.errors import ShapeError
+from ..core.errors import ShapeError, UnsupportedError
 from ..trace.axes import to_shape
 from ..trace.dispatch import implements
+from ..trace.items import COPYTO, as_element
 from ..trace.memory_layout import C, F
-from ..trace.operands import array_of, fresh, length, operand, trace_of
+from ..trace.operands import array_of, fresh, length, trace_of
 from ..trace.tracer import TracedNumber, Tracer
 from .elementwise import apply
 from .views import broadcast_to, cast, copy, in_order, moveaxis, reshape, result_type
@@ -27,15 +27,12 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None, *, order: str = "C", 
     """An array of `shape` filled with one value; dtype defaults to the value's own."""
     if dtype is None:
         return copy(broadcast_to(array_of(fill_value), shape), order)
-    builder = trace_of(fill_value).builder
-    wanted = checked_dtype(dtype)
-    if type(fill_value) in (float, complex):
-        fill_value = np.asarray(fill_value)[()]  # cast as arrays are: NaN too
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what has no imaginary part
-        number = builder.cast(builder.value(operand(fill_value), wanted), wanted)
-    value = builder.broadcast(number, to_shape(shape))
-    return Tracer(trace_of(fill_value), value, layout=F if order == "F" else C)
+    trace = trace_of(fill_value)
+    value, lengths = as_element(trace, fill_value, checked_dtype(dtype), COPYTO), to_shape(shape)
+    while len(value.shape) > len(lengths) and value.shape[0] == 1:
+        value = trace.builder.reshape(value, value.shape[1:])
+    value = trace.builder.broadcast(value, lengths)
+    return Tracer(trace, value, layout=F if order == "F" else C)
 
 
 def zeros(shape: Shape, dtype: Any = None, *, order: str = "C", device: Any = None) -> Tracer:
@@ -162,7 +159,14 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     shape = (to_index(n_rows, "n_rows"), to_index(n_rows if n_cols is None else n_cols, "n_cols"))
     builder = trace_of().builder
     rows, columns = fresh(builder.index(shape, 0)), fresh(builder.index(shape, 1))
-    return cast(apply("equal", apply("subtract", columns, rows), k), FLOAT64 if dtype is None else dtype)
+    return cast(apply("equal", apply("subtract", columns, rows), to_diagonal(k)), FLOAT64 if dtype is None else dtype)
+
+
+def to_diagonal(k: Any) -> Any:
+    """The number of a diagonal, which may be one of the call. Raises UnsupportedError."""
+    if not isinstance(k, (int, np.integer, np.bool_)):
+        raise UnsupportedError("a diagonal has an integer as its number; write int(k)")
+    return k
 
 
 def _triangle(m: Any, k: int, keep_lower: bool) -> Tracer:
@@ -171,6 +175,7 @@ def _triangle(m: Any, k: int, keep_lower: bool) -> Tracer:
         raise ShapeError("tril and triu need an array of at least one axis")
     x = x if x.ndim > 1 else broadcast_to(x, 2 * x.shape)  # a row, as often as it is long
     builder = x._trace.builder
+    k = to_diagonal(k)
     distance = apply("subtract", fresh(builder.index(x.shape[-2:], 1)), fresh(builder.index(x.shape[-2:], 0)))
     keep = apply("less_equal", distance, k) if keep_lower else apply("greater_equal", distance, k)
     return apply("where", keep, x, x.dtype.type(0))

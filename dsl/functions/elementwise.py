@@ -11,7 +11,7 @@ from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, kind_of, result_typ
 from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..core.checks import checked_dtype
-from ..core.errors import DTypeError, NumberError, ShapeError, UnsupportedError, nearest
+from ..core.errors import ArgumentsError, DTypeError, NumberError, ShapeError, UnsupportedError, nearest
 from ..trace.aliasing import Half, ReadOnly, assign, kept, layout_of, view
 from ..trace.dispatch import (
     FUNCTIONS,
@@ -240,19 +240,37 @@ def choices(*given: Any) -> tuple[list[Any], np.dtype[Any]]:
     return [wrapped(p, dtype) for p in parts], dtype
 
 
-@implements(np.clip, method=True)
-def clip(
+_MISSING: Any = getattr(np, "_NoValue", None)  # which callers may pass
+
+
+@implements(np.clip)
+def _clip_function(
     a: Any,
-    a_min: Any = None,
-    a_max: Any = None,
+    a_min: Any = _MISSING,
+    a_max: Any = _MISSING,
     out: Any = None,
     *,
-    min: Any = None,
-    max: Any = None,
+    min: Any = _MISSING,
+    max: Any = _MISSING,
     dtype: Any = None,
 ) -> Tracer:
-    """min(max(a, a_min), a_max); None is no bound. Between two bounds for all elements equal zeros keep their sign."""
-    low, high = (a_min if a_min is not None else min), (a_max if a_max is not None else max)
+    """`x.clip`, of which the bounds have two names: both a_min and a_max are given, or neither is."""
+    old, new = (a_min, a_max), (min, max)
+    if any(bound is not _MISSING for bound in old):
+        if a_min is _MISSING or a_max is _MISSING:
+            missing = "a_min" if a_min is _MISSING else "a_max"
+            raise ArgumentsError(f"clip() missing 1 required positional argument: {missing!r}; pass None for no bound")
+        if any(bound is not _MISSING for bound in new):
+            raise ShapeError("clip takes a_min and a_max, or min and max; leave out the latter")
+        new = old
+    low, high = (None if bound is _MISSING else bound for bound in new)
+    return clip(a, low, high, out, dtype=dtype)
+
+
+@implements(method="clip")
+def clip(a: Any, min: Any = None, max: Any = None, out: Any = None, *, dtype: Any = None) -> Tracer:
+    """min(max(a, low), high); None is no bound. Between two bounds for all elements equal zeros keep their sign."""
+    low, high = min, max
     kind = array_of(a).dtype
     if kind.kind in "iu":  # Python integers that bound nothing need not fit
         low = None if type(low) is int and low <= np.iinfo(kind).min else low
@@ -278,6 +296,12 @@ def _minimum_of_maximum(dtype: np.dtype[Any]) -> bool:
 def _size(x: Any) -> int:
     """How many elements an operand has."""
     return x.size if isinstance(x, Tracer) else int(np.size(x)) if not isinstance(x, TracedNumber) else 1
+
+
+def traced_clipped(a: Any, /, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Any:
+    """`clipped` of a traced value."""
+    low, high = options.pop("a_min", min), options.pop("a_max", max)
+    return clip(a, low, high, out, **options)
 
 
 def clipped(a: Any, /, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Any:
@@ -353,10 +377,10 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
 @implements(np.nan_to_num)
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tracer:
     limits = {"nan": nan, "posinf": posinf, "neginf": neginf}
-    if any(isinstance(v, (complex, np.complexfloating)) for v in limits.values()):
-        raise DTypeError("np.nan_to_num puts real numbers in place of NaN and infinities, not complex ones")
     old = array_of(x)
     limits = {} if kind_of(old.dtype) in "biu" else limits
+    if any(isinstance(v, (complex, np.complexfloating)) for v in limits.values()):
+        raise DTypeError("np.nan_to_num puts real numbers in place of NaN and infinities, not complex ones")
     result = apply("nan_to_num", old, **{k: None if v is None else float(v) for k, v in limits.items()})
     if not copy and old._owner not in (SCALAR, CAPTURED):
         return assign(old, result)

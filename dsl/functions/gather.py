@@ -20,6 +20,7 @@ from ..core.errors import IndexingError, ShapeError, TraceError, UnsupportedErro
 from ..trace.aliasing import Part, as_dtype, assign, store, view
 from ..trace.concrete_values import known_value, settled_value
 from ..trace.dispatch import METHODS
+from ..trace.items import AS_ARRAY
 from ..trace.memory_layout import StandIn
 from ..trace.operands import array_of, fresh, fresh_array
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
@@ -278,7 +279,7 @@ def nonempty(x: Tracer, assigned: bool) -> None:
 def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
     """x[keys] = value, in place; of an index that comes twice the last value stays."""
     shape, key, arrays = _plan(x, keys)
-    new = fresh_array(as_dtype(value, x), x)
+    new = fresh_array(as_dtype(value, x, AS_ARRAY), x)
     excess = max(len(new.shape) - len(shape), 0)
     fits = all(n == 1 for n in new.shape[:excess])
     builder = x._trace.builder

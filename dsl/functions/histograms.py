@@ -84,7 +84,7 @@ def histogramdd(
 ) -> tuple[Tracer, tuple[Tracer, ...]]:
     """Counts and the edges along each axis. The numbers of bins must be known."""
     points = array_of(sample) if isinstance(sample, (Tracer, np.ndarray)) else stack(list(map(array_of, sample)), -1)
-    if points.ndim == 1:
+    if points.ndim < 2:
         points = reshape(points, (-1, 1))
     d = points.shape[1]
     each = [_bins(b) for b in bins] if isinstance(bins, (list, tuple)) else [_bins(bins)] * d

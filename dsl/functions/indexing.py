@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 
 from ...runtime.interpret.numpy_calls import ARRAY
-from ..core.errors import DTypeError, IndexingError, ShapeError, TraceError, UnsupportedError
+from ..core.errors import (
+    ConversionError,
+    DTypeError,
+    IndexingError,
+    NumberError,
+    ShapeError,
+    TraceError,
+    UnsupportedError,
+)
 from ..trace.aliasing import Reshape, Slice, as_dtype, assign, store, view
 from ..trace.concrete_values import settled_value
 from ..trace.dispatch import METHODS, implements
-from ..trace.items import wrapped
+from ..trace.items import AS_ARRAY, COPYTO, ITEM, wrapped
 from ..trace.operands import array_of, fresh, fresh_array
 from ..trace.tracer import Tracer, check_alive
 from .elementwise import apply, choices
@@ -85,10 +93,12 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
     if getattr(x._step, "flat", False):
         keys, value = _through_flat(x, keys, value)
     if _PLAIN.issuperset(map(type, keys)):
-        store(getitem(x, keys if _has_dots(keys) else (*keys, Ellipsis)), value)
+        _store_plain(x, keys, value)
         return
     through = _through_mask(x, keys)
     if len(keys) == 1 and _is_mask(keys[0]):
+        if np.ndim(keys[0]) == x.ndim and isinstance(value, np.ndarray) and value.ndim > 1:
+            raise DTypeError("a mask of all axes takes a value, or values in one axis; write x[mask] = values.ravel()")
         _store_masked(x, array_of(keys[0]), value)
     elif through is not None:
         _store_masked(*through, value)
@@ -97,9 +107,31 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
         if is_gathered(expanded):
             scatter(x, expanded, value)
         else:
-            store(getitem(x, (*expanded, Ellipsis)), value)
+            _store_plain(x, (*expanded, *((Ellipsis,) if _has_dots(keys) else ())), value)
     else:
-        store(getitem(x, keys if _has_dots(keys) else (*keys, Ellipsis)), value)
+        _store_plain(x, keys, value)
+
+
+def _store_plain(x: Tracer, keys: tuple[Any, ...], value: Any) -> None:
+    """x[keys] = value with keys of which none is an array. One element takes one value."""
+    dots = _has_dots(keys)
+    part = getitem(x, keys if dots else (*keys, Ellipsis))
+    if not dots and not part.ndim:
+        _check_one(value, x)
+    try:
+        store(part, value)
+    except (NumberError, ConversionError, DTypeError):
+        if not part.ndim and getattr(x._step, "flat", False):
+            raise ConversionError(f"Error setting single item of array: {x.dtype} cannot hold it") from None
+        raise
+
+
+def _check_one(value: Any, x: Tracer) -> None:
+    """Raises ShapeError where several values, or one in an array of an axis, are to be an element of x."""
+    if not (isinstance(value, (list, tuple)) or getattr(value, "ndim", False)):
+        return
+    if x.dtype != np.bool_ or isinstance(value, (list, tuple)) or value.size != 1:  # whose truth NumPy takes
+        raise ShapeError("setting an array element with a sequence: one element takes one value; write values[0]")
 
 
 def _through_flat(x: Tracer, keys: tuple[Any, ...], value: Any) -> tuple[tuple[Any, ...], Any]:
@@ -180,7 +212,8 @@ def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:
     rest = x.ndim - mask.ndim
     new = for_mask(value, mask)
     if new is None or new.ndim != x.ndim:
-        new = array_of(value) if isinstance(value, (np.ndarray, list, tuple)) else None
+        listed = isinstance(value, (np.ndarray, list, tuple))
+        new = fresh_array(as_dtype(value, x, AS_ARRAY), x) if listed else None
         known = None if new is None else _known_mask(mask)
         if new is not None and new.ndim == rest + 1 and len(new) != 1 and known is not None:
             if not known.any() and not len(new):
@@ -188,12 +221,11 @@ def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:
             new = _spread(new, known)
         elif new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
             key = (ARRAY, *((None, None, None),) * rest)
-            values = fresh_array(as_dtype(new, x), x)
-            assign(x, host_one("setitem", [x, mask, values], x.shape, dtypes=[x.dtype], key=key))
+            assign(x, host_one("setitem", [x, mask, new], x.shape, dtypes=[x.dtype], key=key))
             return
         elif new is not None and new.ndim > rest:
             new = METHODS["reshape"](new, new.shape[new.ndim - rest :])
-    number = as_dtype(value if new is None else new, x)
+    number = as_dtype(value if new is None else new, x, AS_ARRAY)
     wide = view(mask, Reshape(mask.shape + (1,) * rest))
     store(x, apply("where", wide, Tracer(x._trace, number), x))
 
@@ -257,18 +289,20 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     """`dst[...] = src`, where the mask holds."""
     if not isinstance(dst, Tracer):
         raise TraceError("a traced value cannot be copied into an untraced array; use the value itself")
-    source = array_of(wrapped(src, dst.dtype) if type(src) is int else src)
     weak = isinstance(src, (int, float, complex)) and not isinstance(src, np.generic)
-    kept = weak and choices(dst, src)[1] == dst.dtype
-    if not kept and not np.can_cast(source.dtype, dst.dtype, casting):  # type: ignore[arg-type]
-        raise DTypeError(f"copyto: no {casting!r} cast from {source.dtype} to {dst.dtype}; write x.astype(...)")
-    store(dst, src if where is True else apply("where", where, Tracer(dst._trace, as_dtype(src, dst)), dst))
+    if not weak or choices(dst, src)[1] != dst.dtype:
+        source = array_of(wrapped(src, dst.dtype)).dtype
+        if not np.can_cast(source, dst.dtype, casting):  # type: ignore[arg-type]
+            raise DTypeError(f"copyto: no {casting!r} cast from {source} to {dst.dtype}; write x.astype(...)")
+    new = Tracer(dst._trace, as_dtype(src, dst, COPYTO))
+    store(dst, new if where is True else apply("where", where, new, dst))
 
 
 @implements(method="fill")
 def fill(x: Tracer, value: Any) -> None:
-    """`x[...] = value`."""
-    store(x, value)
+    """`x[...] = value` of one value."""
+    _check_one(value, x)
+    store(x, value, ITEM)
 
 
 def _has_dots(key: Any) -> bool:

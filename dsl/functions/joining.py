@@ -12,14 +12,14 @@ from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..trace.axes import to_axis, to_shape
 from ..trace.dispatch import implements
-from ..trace.items import converted, wrapped
-from ..trace.operands import array_of, fresh
+from ..trace.items import ITEM, as_element
+from ..trace.operands import array_of, fresh, is_traced
 from ..trace.tracer import Tracer
 from .elementwise import choices
 from .gather import fixed_array, runs
 from .host_calls import known
 from .indexing import getitem
-from .views import atleast_1d, atleast_2d, broadcast_to, cast, copy, expand_dims, moveaxis, ravel, reshape
+from .views import atleast_1d, atleast_2d, broadcast_to, copy, expand_dims, moveaxis, ravel, reshape
 
 
 @implements(np.concatenate, np.concat)
@@ -83,6 +83,16 @@ def column_stack(tup: Sequence[Any]) -> Tracer:
     return concatenate([x if x.ndim >= 2 else reshape(x, (x.size, 1)) for x in map(array_of, tup)], 1)
 
 
+def to_sections(count: Any) -> int:
+    """How many parts, of which NumPy takes a float too, rounded towards 0. Raises ShapeError, DTypeError."""
+    count = known(count)
+    if not isinstance(count, (float, np.floating, np.bool_)):
+        return to_index(count, "the number of sections")
+    if not np.isfinite(count):
+        raise ShapeError(f"an array cannot be split into {count} parts")
+    return int(count)
+
+
 @implements(np.split)
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tracer]:
     x = array_of(ary)
@@ -90,7 +100,9 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tracer]:
     if isinstance(indices_or_sections, (tuple, list, np.ndarray)):
         cuts = [0, *(to_index(i, "a split point") for i in indices_or_sections), x.shape[at]]
     else:
-        sections = to_index(indices_or_sections, "the number of sections")
+        sections = to_sections(indices_or_sections)
+        if sections != indices_or_sections:
+            raise ShapeError("array split does not result in an equal division")
         if sections <= 0 or x.shape[at] % sections:
             raise ShapeError(
                 f"an axis of length {x.shape[at]} does not split into {sections} equal parts; pass split points"
@@ -192,18 +204,23 @@ def _widths(pad_width: Any, ndim: int) -> list[list[int]]:
 
 
 def _by_side(values: Any, x: Tracer) -> list[tuple[Tracer, Tracer]]:
-    """The constants before and after each axis, as NumPy converts them: as an array of all, then to x's dtype."""
-    if type(values) is int and values >= 1 << 63:
-        values = converted(values, x.dtype)[()]
-    every = array_of(wrapped(values, x.dtype))
+    """The constants before and after each axis, as NumPy converts them: as an array of all, whose items are assigned.
+    Of more than two it makes Python numbers again."""
+    every = array_of(values) if is_traced(values) else np.asarray(values)
     try:
-        shape = np.broadcast_shapes(every.shape, (x.ndim, 2))
+        places = np.broadcast_to(np.arange(every.size).reshape(every.shape), (x.ndim, 2)).tolist()
     except ValueError:
-        shape = ()
-    if shape != (x.ndim, 2):
-        raise ShapeError(f"constant_values of shape {every.shape} do not fit {x.ndim} axes, each with two sides")
-    wide = cast(broadcast_to(every, shape), x.dtype, copy=False)
-    return [(wide[axis, 0], wide[axis, 1]) for axis in range(x.ndim)]
+        text = f"constant_values of shape {every.shape} do not fit {x.ndim} axes, each with two sides"
+        raise ShapeError(text) from None
+    if isinstance(every, Tracer) and isinstance(values, (list, tuple)) and every.ndim == 1:
+        given = [fresh(i._value, i) if isinstance(i, Tracer) else i for i in values]
+        items = given if x.dtype.kind == "i" else [*every]  # which are checked as they are given
+    elif isinstance(every, Tracer):
+        items = [every[()]] if not every.ndim else [*ravel(every)]
+    else:
+        items = every.ravel().tolist() if every.size > 2 or every.shape == (2, 1) else [*every.ravel()]
+    chosen = [fresh(as_element(x._trace, i, x.dtype, ITEM), x) for i in items]
+    return [(chosen[before], chosen[after]) for before, after in places]
 
 
 _PADS = {  # mode -> the source index of position i in an axis of length n

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from ..core.checks import checked_dtype, to_index
-from ..core.errors import DTypeError, ShapeError, UnsupportedError
+from ..core.errors import DTypeError, ShapeError, UnsupportedError, numpys
 from ..trace.axes import to_axis, to_shape
 from ..trace.dispatch import implements
-from ..trace.items import as_element
+from ..trace.items import AS_ARRAY, as_element
 from ..trace.operands import array_of, fresh, trace_of
 from ..trace.tracer import Tracer
-from .creation import eye, linspace
+from .creation import eye, linspace, to_diagonal
 from .elementwise import apply
-from .host_calls import written
+from .host_calls import known, written
 from .indexing import getitem
-from .joining import concatenate, split, tile
+from .joining import concatenate, split, tile, to_sections
 from .products import matmul
 from .selection import take
 from .views import broadcast_to, cast, copy, diagonal, expand_dims, moveaxis, ravel, reshape
@@ -52,7 +52,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Trace
     at = to_axis(axis, x.ndim)
     if isinstance(indices_or_sections, (tuple, list, np.ndarray)):
         return split(x, indices_or_sections, at)
-    n = to_index(indices_or_sections, "the number of sections")
+    n = to_sections(indices_or_sections)
     if n <= 0:
         raise ShapeError("number sections must be larger than 0.")
     each, more = divmod(x.shape[at], n)
@@ -121,7 +121,10 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Tracer:
     if isinstance(obj, (Tracer, np.ndarray)):
         raise UnsupportedError("np.delete with an array of indices gives a shape that depends on it; pass a list")
     n = x.shape[at]
-    kept = np.delete(np.arange(n), obj).tolist()
+    try:
+        kept = np.delete(np.arange(n), known(obj)).tolist()
+    except (IndexError, ValueError, TypeError) as error:
+        raise numpys(error) from None
     return copy(take(x, kept, at))
 
 
@@ -135,7 +138,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tracer:
     if not -n <= place <= n:
         raise ShapeError(f"index {place} is out of bounds for axis {at} with size {n}")
     place = place + n if place < 0 else place
-    new = fresh(as_element(x._trace, values, x.dtype), x)
+    new = fresh(as_element(x._trace, values, x.dtype, AS_ARRAY), x)
     if new.ndim < x.ndim:
         new = reshape(new, (1,) * (x.ndim - new.ndim) + new.shape)
     new = moveaxis(new, 0, at)
@@ -181,7 +184,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Tracer:
     shape = (to_index(N, "N"), to_index(N if M is None else M, "M"))
     builder = trace_of().builder
     distance = apply("subtract", fresh(builder.index(shape, 1)), fresh(builder.index(shape, 0)))
-    return cast(apply("less_equal", distance, k), checked_dtype(dtype))
+    return cast(apply("less_equal", distance, to_diagonal(k)), checked_dtype(dtype))
 
 
 def identity(n: int, dtype: Any = None) -> Tracer:

@@ -113,7 +113,10 @@ def _copy(a: Any, order: Any = "K", subok: bool = False) -> Tracer:
 
 def _fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = None) -> Tracer:
     items = [x for _, x in zip(range(count), iter)] if count >= 0 else list(iter)  # noqa: B905
-    return gathered(items, dtype) if items else creation.zeros((0,), dtype)
+    found = gathered(items, dtype) if items else creation.zeros((0,), dtype)
+    if found.ndim > 1:
+        raise ShapeError("setting an array element with a sequence: np.fromiter takes numbers; write np.stack")
+    return found
 
 
 def _filled(make: Callable[..., Tracer]) -> Callable[..., Tracer]:

@@ -78,12 +78,21 @@ def from_zero(result: Tracer) -> Tracer:
     return apply("add", result, 0) if result.dtype.kind in "fc" and result.dtype.itemsize > 2 else result
 
 
+def _scaled(x: Tracer, y: Tracer) -> Tracer:
+    """An array times a number, as BLAS has it: added to 0, and where the number is 0 nothing is, of NaN neither."""
+    result = from_zero(apply("multiply", x, y))
+    if result.size < 2 or result.dtype.char not in "fdFD":
+        return result
+    zero = apply("equal", y if y.ndim == 0 else x, 0)
+    return apply("where", zero, result.dtype.type(0), result)
+
+
 @implements(np.dot, method=True)
 def dot(a: Any, b: Any, out: Any = None) -> Tracer:
     """NumPy's dot: the last axis of `a` against the second-last of `b` (its only one if it has one)."""
     x, y = array_of(a), array_of(b)
     if x.ndim == 0 or y.ndim == 0:
-        result = from_zero(apply("multiply", x, y))
+        result = _scaled(x, y)
     elif y.ndim <= 2:
         result = matmul(x, y)
     else:
@@ -115,7 +124,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tracer:
 def inner(a: Any, b: Any, /) -> Tracer:
     x, y = array_of(a), array_of(b)
     if x.ndim == 0 or y.ndim == 0:
-        return from_zero(apply("multiply", x, y))
+        return _scaled(x, y)
     return tensordot(x, y, ((x.ndim - 1,), (y.ndim - 1,)))
 
 

@@ -71,6 +71,8 @@ def reduce(
 
 
 def _in_dtype(number: Any, like: Tracer) -> Tracer:
+    if isinstance(number, (list, tuple)) or getattr(number, "ndim", False):
+        raise ShapeError("setting an array element with a sequence: initial= is one number")
     return fresh(as_element(like._trace, number, like.dtype), like)
 
 

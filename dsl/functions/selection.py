@@ -12,8 +12,8 @@ from ..core.errors import DTypeError, IndexingError, ShapeError, UnsupportedErro
 from ..trace.aliasing import assign, store
 from ..trace.axes import to_axis, to_shape
 from ..trace.dispatch import call_function, implements
-from ..trace.items import as_element, wrapped
-from ..trace.operands import array_of, fresh, fresh_array, holds_array
+from ..trace.items import AS_ARRAY, as_element, converted, wrapped
+from ..trace.operands import array_of, fresh, fresh_array, is_traced
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .elementwise import apply
 from .elementwise import choices as common
@@ -34,20 +34,18 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     x = array_of(a)
     x, at = (ravel(x), 0) if axis is None else (x, to_axis(axis, x.ndim))
     n, head = x.shape[at], (slice(None),) * at
-    if type(indices) in (int, range) or (isinstance(indices, (list, tuple)) and not holds_array(indices)):
-        numbers = np.asarray(indices)
-        if numbers.size == 0:
-            numbers = numbers.astype(np.intp)
-        if numbers.dtype.kind not in "iu":
-            raise DTypeError(f"take needs integers as indices, not {numbers.dtype}")
+    if type(indices) in (int, float, range) or (isinstance(indices, (list, tuple)) and not is_traced(indices)):
+        numbers = converted(list(indices) if type(indices) is range else indices, np.dtype(np.intp))
         flat = _in_range(numbers.ravel().tolist(), n, mode)
         slices = runs(flat)
         if len(slices) <= MANY_RUNS:
             parts = [getitem(x, (*head, run)) for run in slices] or [getitem(x, (*head, slice(0, 0)))]
             joined = concatenate(parts, at)
             return written(reshape(joined, (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])), out)
+    if not isinstance(indices, np.ndarray):  # numbers, and lists of them, are converted as NumPy converts numbers
+        indices = fresh(as_element(x._trace, indices, np.dtype(np.intp), AS_ARRAY), x)
     index = array_of(indices)
-    if not np.can_cast(index.dtype, np.intp, "safe"):
+    if not np.can_cast(index.dtype, np.intp, "same_kind"):
         raise DTypeError(f"take needs integers as indices, not {index.dtype}; write indices.astype(np.int64)")
     shape = (*x.shape[:at], *index.shape, *x.shape[at + 1 :])
     value = _placed(index, n, mode)._value
@@ -80,7 +78,7 @@ def _in_range(numbers: Sequence[int], n: int, mode: str) -> list[int]:
 def _along(x: Tracer, indices: Any, axis: int | None) -> tuple[Tracer, Tracer, int]:
     index = array_of(indices)
     if index.dtype.kind not in "iu":
-        raise DTypeError(f"indices must be integers, not {index.dtype}")
+        raise IndexingError(f"`indices` must be an integer array, not {index.dtype}")
     if axis is None:
         x, axis = ravel(x), 0
     at = to_axis(axis, x.ndim)
@@ -105,7 +103,7 @@ def put_along_axis(arr: Tracer, indices: Any, values: Any, axis: int | None) -> 
     index = array_of(indices)
     where = None if axis is None else to_axis(axis, arr.ndim)
     nonempty(arr, 0 not in index.shape)
-    new = host_one("put_along_axis", [arr, index, values], arr.shape, dtypes=[arr.dtype], axis=where)
+    new = host_one("put_along_axis", [arr, index, _elements(values, arr)], arr.shape, dtypes=[arr.dtype], axis=where)
     assign(arr, new)
 
 
@@ -124,7 +122,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     _array(arr, "place")
     if array_of(mask).size != arr.size:
         raise ShapeError("place: mask and data must be the same size")
-    values = ravel(array_of(vals) if isinstance(vals, (Tracer, np.ndarray)) else _elements(vals, arr))
+    values = ravel(_safely(vals, arr, "place"))
     assign(arr, host_one("place", [arr, mask, values], arr.shape, dtypes=[arr.dtype]))
 
 
@@ -216,7 +214,14 @@ def _array(x: Any, name: str) -> None:
 
 def _elements(x: Any, like: Tracer) -> Tracer:
     """What is assigned to elements of an array, in its dtype."""
-    return fresh(as_element(like._trace, x, like.dtype), like)
+    return fresh(as_element(like._trace, x, like.dtype, AS_ARRAY), like)
+
+
+def _safely(x: Any, like: Tracer, name: str) -> Tracer:
+    """What is put among elements of an array, for which an array must not lose anything; numbers and lists may."""
+    if isinstance(x, np.ndarray) and not np.can_cast(x.dtype, like.dtype):
+        raise DTypeError(f"{name} cannot cast {x.dtype} to {like.dtype} safely; write values.astype(a.dtype)")
+    return _elements(x, like)
 
 
 @implements(np.piecewise)
@@ -282,10 +287,7 @@ def putmask(a: Tracer, mask: Any, values: Any) -> None:
     condition = apply("not_equal", np.asarray(mask) if type(mask) is int else mask, False)
     if condition.shape != a.shape:
         raise ShapeError(f"putmask: a mask of shape {condition.shape} does not fit an array of shape {a.shape}")
-    values = values.astype(a.dtype) if isinstance(values, np.integer) else values
-    value = _elements(values, a) if not isinstance(values, (Tracer, np.ndarray)) else array_of(values)
-    if isinstance(values, (Tracer, np.ndarray)) and not np.can_cast(value.dtype, a.dtype):
-        raise DTypeError(f"putmask cannot cast {value.dtype} to {a.dtype} safely; write values.astype(a.dtype)")
+    value = _safely(values, a, "putmask")
     if not value.size:
         return
     if value.size != 1 and value.shape != a.shape:  # they are repeated

@@ -12,7 +12,7 @@ from ..core.checks import checked_dtype
 from ..core.errors import ShapeError
 from ..core.pytree import is_stand_in
 from ..trace.dispatch import SPECIAL, TO_ARRAY
-from ..trace.items import as_element, converted
+from ..trace.items import AS_ARRAY, ITEM, Way, as_element, converted
 from ..trace.operands import array_of, fresh_array, is_traced, trace_of
 from ..trace.tracer import TracedNumber, Tracer
 from .joining import stack
@@ -21,7 +21,7 @@ from .views import cast
 
 def gathered(x: Any, dtype: Any = None) -> Tracer:
     """A traced array of a nested list of anything, as np.array makes it; a traced array itself. Raises ShapeError."""
-    parts = _parts(x, dtype)
+    parts = _parts(x, None if dtype is None else checked_dtype(dtype), AS_ARRAY)
     return parts if isinstance(parts, Tracer) else _joined(parts, reduce(np.promote_types, _dtypes(parts)))
 
 
@@ -44,22 +44,22 @@ def _dtypes(parts: Any) -> Iterator[np.dtype[Any]]:
             yield from _dtypes(part)
 
 
-def _parts(x: Any, dtype: Any) -> Any:
+def _parts(x: Any, dtype: np.dtype[Any] | None, way: Way) -> Any:
     """A nested list with traced arrays in place of what is no list, or is not traced."""
     if isinstance(x, (list, tuple)) and is_traced(x):
-        return [_parts(i, dtype) for i in x]
+        return [_parts(i, dtype, ITEM) for i in x]
     if isinstance(x, Tracer) or type(x) is TracedNumber or type(x) in SPECIAL:
-        if dtype is not None and type(x) is TracedNumber:
-            return fresh_array(as_element(x._trace, x, checked_dtype(dtype)))
+        if dtype is not None and (type(x) is TracedNumber or (way is ITEM and not x.shape)):
+            return fresh_array(as_element(trace_of(x), x, dtype, way))
         found = array_of(x)
-        return found if dtype is None else cast(found, checked_dtype(dtype), copy=False)
+        return found if dtype is None else cast(found, dtype, copy=False)
     if isinstance(x, (int, float, complex, np.number, np.bool_)):
         if dtype is None:
             return array_of(x)  # in a kernel's text, not in memory
-        return array_of(converted(x, checked_dtype(dtype))[()])
+        return array_of(converted(x, dtype, way)[()])
     if type(x) is not np.ndarray and type(found := _as_array(x)) is Tracer:
-        return _parts(found, dtype)
-    array = np.asarray(x) if dtype is None else converted(x, checked_dtype(dtype))
+        return _parts(found, dtype, way)
+    array = np.asarray(x) if dtype is None else converted(x, dtype)
     checked_dtype(array.dtype)
     trace = trace_of()
     return Tracer(trace, trace.capture_constant(array))

@@ -38,7 +38,7 @@ from .methods import BoundKernelGraph, undecorated
 from .options import Given, checked
 from .pickling import Portable
 from .segments import SplitEntry
-from .signature import LEAF_TYPES, Parameters, check_function, key_of, quick_key, take_apart, to_leaf
+from .signature import LEAF_TYPES, Parameters, check_function, is_number, key_of, quick_key, take_apart, to_leaf
 from .specializations import Versions, show, values_of
 from .traced_function import Argument, Captured
 
@@ -216,7 +216,7 @@ class KernelGraph(Portable):
             try:
                 entry, result = self._launch(tree, leaves, caller, ())
             except Respecialise:
-                numbers = tuple(i for i, leaf in enumerate(leaves) if type(leaf) in (int, float, complex))
+                numbers = tuple(i for i, leaf in enumerate(leaves) if is_number(leaf))
                 entry, result = self._launch(tree, leaves, caller, numbers)
             return self._given_back(args, options, leaves, entry, result, shared) if entry.assigned else result
 

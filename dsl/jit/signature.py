@@ -277,6 +277,12 @@ def key_of(leaf: Any) -> tuple[Hashable, ...]:
     return (leaf,)
 
 
+def is_number(leaf: Any) -> bool:
+    """Whether its value can be a part of the key: a number, a NumPy scalar or an array of no axis."""
+    kind = type(leaf)
+    return kind in (int, float, complex) or kind in GENERICS or (kind is np.ndarray and not leaf.ndim)
+
+
 def argument_of(leaf: Any, known: bool) -> Argument:
     """What the trace sees of a leaf. known: its value, or the layout of an array, is part of the key."""
     kind = type(leaf)

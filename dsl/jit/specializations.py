@@ -24,7 +24,7 @@ from .graph_break import Reader
 from .launcher import Entry, layout_of
 from .options import Options
 from .segments import SplitEntry, Trees
-from .signature import Static, argument_of, number_of, strides_of
+from .signature import Static, argument_of, is_number, number_of, strides_of
 from .trace_check import check_same
 from .trace_function import capture, finished_part
 from .traced_function import Argument, Captured
@@ -137,7 +137,7 @@ class Versions:
             try:
                 captured.host(leaves)
             except Exception:  # its numbers do not fit this trace: the call takes all of them by value
-                numbers = [i for i, leaf in enumerate(leaves) if type(leaf) in (int, float, complex)]
+                numbers = [i for i, leaf in enumerate(leaves) if is_number(leaf)]
                 captured, arguments, known = self.trace(tree, leaves, known | frozenset(numbers))
             again = self._captured(tree, arguments)
             check_same(self.name, captured, again)

@@ -20,7 +20,7 @@ from ...runtime.core.frozen import dataclass, replace
 from ..core.errors import DTypeError, ReadOnlyError, ShapeError, TraceError
 from .axes import to_shape
 from .dispatch import ATTRIBUTES, SPECIAL
-from .items import as_element
+from .items import AS_ARRAY, CAST, ITEM, Way, as_element
 from .memory_layout import Kept, Layout, StandIn, Viewed, resolve
 from .tracer import CAPTURED, SCALAR, Tracer, check_alive
 
@@ -443,9 +443,9 @@ def _looks_at(x: Tracer, base: Tracer) -> bool:
     return at is base
 
 
-def store(target: Tracer, value: Any) -> None:
+def store(target: Tracer, value: Any, way: Way | None = None) -> None:
     """`target[...] = value` as assignment to elements does it: broadcast, and converted to target's dtype."""
-    converted = as_dtype(value, target)
+    converted = as_dtype(value, target, way or (AS_ARRAY if target.ndim and _through_flat(target) else ITEM))
     shape = converted.shape
     while len(shape) > target.ndim and shape[0] == 1:
         shape = shape[1:]
@@ -456,9 +456,17 @@ def store(target: Tracer, value: Any) -> None:
     assign(target, Tracer(target._trace, wide))
 
 
-def as_dtype(value: Any, target: Tracer) -> Value:
+def _through_flat(x: Tracer) -> bool:
+    """Whether it is a part of `x.flat`."""
+    at: Tracer | None = x
+    while at is not None and not getattr(at._step, "flat", False):
+        at = at._parent
+    return at is not None
+
+
+def as_dtype(value: Any, target: Tracer, way: Way) -> Value:
     """The value converted to target's dtype, as NumPy converts what is assigned. Raises where a number does not fit."""
-    return as_element(target._trace, value, target.dtype)
+    return as_element(target._trace, value, target.dtype, way)
 
 
-ATTRIBUTES.update(flat=flat, shape=reshape_in_place)
+ATTRIBUTES.update(flat=flat, shape=reshape_in_place, part=lambda half, value: store(half, value, CAST))

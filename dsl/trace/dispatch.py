@@ -20,8 +20,8 @@ REFUSED: dict[Any, str] = {}  # NumPy's function -> why it cannot be traced, and
 SPECIAL: dict[type, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {}
 GIVES: dict[str, Callable[..., Any]] = {}  # what gives copies -> what sees to that; filled by `sharing`
 UFUNCS: dict[str, Callable[..., Any]] = {}  # what a call, a reduction, ... of a ufunc does; filled by `elementwise`
-TO_ARRAY: dict[type, Callable[[Any], Any]] = {}  # how lists that hold traced arrays become one; by `sequences`
-ATTRIBUTES: dict[str, Callable[..., Any]] = {}  # how `x.flat` is read and `x.shape` assigned; by `aliasing`
+TO_ARRAY: dict[type, Callable[..., Any]] = {}  # how lists that hold traced arrays become one; by `sequences`
+ATTRIBUTES: dict[str, Callable[..., Any]] = {}  # how `x.flat` is read, `x.shape`, `x.real` assigned
 # what NumPy itself gives, in a tuple, for a function that has no implementation, or None; by `numpy_fallback`
 FALLBACKS: list[Callable[[Any, Any, Any], tuple[Any] | None]] = []
 

@@ -1,47 +1,95 @@
-"""Python numbers, and lists of them, as NumPy converts them: to an array's elements, or among arrays of a dtype."""
+"""Python numbers, NumPy's scalars, and lists of them, as NumPy converts them: to an array's elements, or among arrays
+of a dtype.
+
+What NumPy does with a value that its dtype cannot hold depends on what the value is and on the way in which it is
+assigned; arrays, of no axis too, are cast in each way.
+
+| way      | is that of                                  | a Python number is | a NumPy scalar is          | a list   |
+|----------|---------------------------------------------|--------------------|----------------------------|----------|
+| ITEM     | x[i:j] = v, fill, initial=, a list's items  | checked            | checked by signed integers | by items |
+| AS_ARRAY | np.array(v, dtype), x[[i]] = v, put, insert | checked            | cast                       | by items |
+| COPYTO   | np.full, np.copyto                          | an int is checked  | cast                       | cast     |
+| CAST     | x.real = v                                  | cast               | cast                       | cast     |
+
+Values that are known go through NumPy itself; of those of the call a check is made at each call. A NumPy scalar that
+is computed in the trace is cast: no kernel can raise.
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ...compiler.core.types import BOOL, kind_of
 from ...compiler.graph.graph import Value
+from ..core.checks import checked_dtype
 from ..core.errors import ConversionError, numpys
-from .operands import is_traced, operand
+from .concrete_values import settled_value
+from .dispatch import TO_ARRAY
+from .operands import array_of, is_traced, operand
 from .trace import Trace
-from .tracer import TracedNumber
-
-_NUMBERS = (bool, int, float, complex)
+from .tracer import SCALAR, TracedNumber, Tracer
 
 
-def as_element(trace: Trace, value: Any, dtype: np.dtype[Any]) -> Value:
-    """The value as `x[...] = value` converts it for an array of `dtype`. A number that it cannot hold is refused, which
-    NaN is by integers; arrays are cast.
+def _item(value: Any, dtype: np.dtype[Any]) -> Any:
+    if isinstance(value, (list, tuple)):
+        return np.array(value, dtype)
+    found = np.empty((), dtype)
+    found[...] = value
+    return found
 
-    Raises ConversionError, NumberError, DTypeError."""
+
+def _array(value: Any, dtype: np.dtype[Any]) -> Any:
+    return np.array(value, dtype)
+
+
+def _cast(value: Any, dtype: np.dtype[Any]) -> Any:
+    return np.asarray(value).astype(dtype)
+
+
+def _copy(value: Any, dtype: np.dtype[Any]) -> Any:
+    found = np.empty(np.shape(value), dtype)
+    np.copyto(found, value, casting="unsafe")
+    return found
+
+
+_KNOWN = (int, float, complex, np.number, np.bool_, list, tuple)
+Way = Callable[[Any, np.dtype[Any]], Any]
+ITEM, AS_ARRAY, COPYTO, CAST = _item, _array, _copy, _cast
+
+
+def as_element(trace: Trace, value: Any, dtype: np.dtype[Any], way: Way = ITEM) -> Value:
+    """The value as that way of assignment converts it for an array of `dtype`.
+
+    Raises ConversionError, NumberError, DTypeError where NumPy refuses it."""
     builder, kind = trace.builder, type(value)
-    if kind is TracedNumber:
-        _check(trace, value, dtype)
-    elif dtype == BOOL and kind is int:
-        return builder.const(np.bool_(value))
-    elif dtype.kind == "i" and isinstance(value, np.integer) and not is_traced(value):
-        return builder.const(converted(int(value), np.dtype(np.int64)).astype(dtype)[()])
-    elif kind in (bool, float, complex) or (kind in (list, tuple) and not is_traced(value)):
-        array = converted(value, dtype)
+    if way is CAST and (kind is TracedNumber or (kind is int and dtype != BOOL)):
+        value = array_of(wrapped(value, dtype))
+    elif kind is TracedNumber:
+        _check_number(trace, value, dtype, way)
+    elif isinstance(value, Tracer):
+        if way is ITEM and value._owner == SCALAR:
+            return _scalar(trace, value, dtype)
+    elif isinstance(value, (list, tuple)) and is_traced(value):
+        value = TO_ARRAY[list](value, dtype if way in (ITEM, AS_ARRAY) else None)
+    elif isinstance(value, _KNOWN) and (kind is not int or dtype == BOOL):
+        if isinstance(value, np.generic):
+            checked_dtype(value.dtype)
+        array = converted(value, dtype, way)
         return trace.capture_constant(array) if array.ndim else builder.const(array[()])
     found = operand(value)
     return builder.cast(found if isinstance(found, Value) else builder.value(found, dtype), dtype)
 
 
-def converted(value: Any, dtype: np.dtype[Any]) -> Any:
-    """np.array(value, dtype), with errors of ours."""
+def converted(value: Any, dtype: np.dtype[Any], way: Way = AS_ARRAY) -> Any:
+    """What that way of assignment makes of a value that is known, with errors of ours."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            return np.array(value, dtype)
+            return way(value, dtype)
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, ValueError) and "NaN" in str(error):
             raise ConversionError(
@@ -50,15 +98,33 @@ def converted(value: Any, dtype: np.dtype[Any]) -> Any:
         raise numpys(error, f"{dtype}: ") from None
 
 
-def _check(trace: Trace, number: TracedNumber, dtype: np.dtype[Any]) -> None:
+def _check_number(trace: Trace, number: TracedNumber, dtype: np.dtype[Any], way: Way) -> None:
     """A float of the call that goes to integers must fit at every call; of those that do not, the value is known."""
-    if type(number._number) is not float or kind_of(dtype) not in "iu":
+    if type(number._number) is not float or kind_of(dtype) not in "iu" or way is COPYTO:
         return
-    info = np.iinfo(dtype)
-    low, high = int(info.min) - 1, int(info.max) + 1
+    low, high = _ends(dtype)
     if not low < number._number < high:
         raise number._need()
     trace.checks.append(f"{low} < {number._name} < {high}")
+
+
+def _scalar(trace: Trace, scalar: Tracer, dtype: np.dtype[Any]) -> Value:
+    """A NumPy scalar as an item: signed integers check those of the call and those that are known."""
+    value = scalar._value
+    if dtype.kind == "i" and not np.can_cast(scalar.dtype, dtype):
+        name = trace.number_name(value.number)
+        if name is not None:
+            low, high = _ends(dtype)
+            trace.checks.append(f"{low} < {name}.real < {high}")
+        elif (known := trace.values.get(value.number, settled_value(trace, value))) is not None:
+            return trace.builder.const(converted(known[()], dtype, ITEM)[()])
+    return trace.builder.cast(value, dtype)
+
+
+def _ends(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """What lies just below and above an integer type's range."""
+    info = np.iinfo(dtype)
+    return int(info.min) - 1, int(info.max) + 1
 
 
 def wrapped(value: Any, dtype: np.dtype[Any]) -> Any:

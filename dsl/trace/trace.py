@@ -119,6 +119,12 @@ class Trace:
         """The node of the number that the host calls `name`."""
         return self._scalar_values[name].number
 
+    def number_name(self, node: int) -> str | None:
+        """What the host calls the number or NumPy scalar of the call that a node stands for; None for other nodes."""
+        if node in self.number_inputs:
+            return f"{self.host.argument(self.number_inputs[node])}.item()"
+        return next((name for name, value in self._scalar_values.items() if value.number == node), None)
+
     def register(self, array: Any) -> None:
         """To be called for each new Tracer that owns its memory."""
         if self.split is not None:

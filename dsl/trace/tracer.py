@@ -124,7 +124,7 @@ class Tracer(Traced):
 
     @real.setter
     def real(self, value: Any) -> None:
-        np.real(self)[...] = value
+        ATTRIBUTES["part"](np.real(self), value)
 
     @property
     def imag(self) -> Any:
@@ -132,7 +132,7 @@ class Tracer(Traced):
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        np.imag(self)[...] = value
+        ATTRIBUTES["part"](np.imag(self), value)
 
     @property
     def flat(self) -> Any:
