@@ -8,7 +8,7 @@ A copy is a cast to the same dtype: an elementwise node like any other, so whate
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...runtime.core.frozen import dataclass
 from ..core.types import ArrayType
@@ -51,6 +51,7 @@ class _Copier:
         self.builder = Builder(graph.name)
         self.strides: dict[int, tuple[int, ...] | None] = {}  # of nodes that are views of memory
         self.taken: set[int] = set()  # nodes whose memory is an output or part of a concat
+        self.gapped: set[int] = set()  # those of them whose rows are not side by side there
         self.copies: dict[tuple[int, bool], Value] = {}  # what a library gets for a node, with or without gaps
         self.whole: set[int] = set()  # nodes that a reshape sees as contiguous memory
 
@@ -214,10 +215,12 @@ class _Copier:
         if not only_units(value.shape, shape):
             strides = self.strides.get(value.number)
             lies_right = strides is not None and reshape_strides(value.shape, strides, shape) is not None
+            lies_right = lies_right and self._root(value.number) not in self.gapped
             if not lies_right and (not is_stored(node.op) or value.number in self.taken):
                 value = self._copy(value)
-            if is_stored(self.builder.nodes[value.number].op):
-                self.whole.add(value.number)
+            root = self._root(value.number)
+            if is_stored(self.builder.nodes[root].op):
+                self.whole.add(root)
         return self.builder.reshape(value, shape)
 
     def _own(self, value: Value, elsewhere: bool, no_gaps: bool) -> Value:
@@ -225,17 +228,30 @@ class _Copier:
         node = self.builder.nodes[value.number]
         root = value.number
         if node.op == "reshape":
-            whole = no_gaps and self._is_stacked(node.args[0])
-            if whole or only_units(value.shape, self.builder.nodes[node.args[0]].type.shape):
+            stacked = no_gaps and self._is_stacked(node.args[0])
+            if stacked or only_units(value.shape, self.builder.nodes[node.args[0]].type.shape):
                 root = node.args[0]
         op = self.builder.nodes[root].op
-        shared = elsewhere or root in self.taken or (root in self.whole and not (no_gaps and self._is_stacked(root)))
+        within = {root} if no_gaps else {*self._within(root)}
+        whole = not within.isdisjoint(self.whole) and not (no_gaps and self._is_stacked(root))
+        shared = elsewhere or root in self.taken or whole
         looped = op in ("loop", "branch") and not (no_gaps and self._is_stacked(root))
         if shared or not is_stored(op) or looped:
             value = self._copy(value)
             root = value.number
+            within = {root}
         self.taken.add(root)
+        if not no_gaps:
+            self.gapped |= within
         return value
+
+    def _within(self, number: int) -> Iterator[int]:
+        """A node, and what lies in it where it is an assembly: with gaps around it all have other strides."""
+        yield number
+        node = self.builder.nodes[number]
+        if OPS[node.op].kind == "assembly":
+            for arg in node.args:
+                yield from self._within(self._root(arg))
 
     def _is_stacked(self, number: int) -> bool:
         """Whether a node is what the turns of a loop stack: they write it, and do not read it."""

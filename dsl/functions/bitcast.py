@@ -16,7 +16,8 @@ from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import Part, view, whole, written
 from ..trace.dispatch import implements
 from ..trace.memory_layout import StandIn
-from ..trace.tracer import Tracer
+from ..trace.operands import fresh
+from ..trace.tracer import SCALAR, Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,4 +55,5 @@ def view_as(x: Tracer, dtype: Any = None, type: Any = None) -> Tracer:
         if not shape or length % wanted.itemsize:
             raise ShapeError(f"the last axis of {x.dtype}{list(shape)} does not come out even as {wanted}")
         shape = (*shape[:-1], length // wanted.itemsize)
-    return view(x, Bits(ArrayType(shape, wanted)))
+    step = Bits(ArrayType(shape, wanted))
+    return fresh(step.apply(x._trace.builder, x._value), x) if x._owner == SCALAR else view(x, step)

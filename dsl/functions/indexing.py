@@ -22,7 +22,7 @@ from ..trace.concrete_values import settled_value
 from ..trace.dispatch import METHODS, implements
 from ..trace.items import AS_ARRAY, COPYTO, ITEM, wrapped
 from ..trace.operands import array_of, fresh, fresh_array
-from ..trace.tracer import Tracer, check_alive
+from ..trace.tracer import SCALAR, Tracer, check_alive
 from .elementwise import apply, choices
 from .gather import MANY, gather, index_array, is_gathered, scatter
 from .host_calls import host_one
@@ -89,6 +89,8 @@ def _numbers(every: list[Any]) -> list[Any]:
 def setitem(x: Tracer, key: Any, value: Any) -> None:
     """`x[key] = value` with a key of `getitem`, or with a mask."""
     check_alive(x)
+    if x._owner == SCALAR:
+        raise TraceError("a NumPy scalar does not support item assignment; assign to x.copy() of an array", numpys=True)
     keys = key if isinstance(key, tuple) else (key,)
     if getattr(x._step, "flat", False):
         keys, value = _through_flat(x, keys, value)

@@ -231,7 +231,7 @@ def _each(arrays: tuple[Any, ...], change: Any) -> Any:
 
 @implements(method="copy")
 def _copy_method(x: Tracer, order: str = "C") -> Tracer:
-    return copy(x, order)
+    return x if x._owner == SCALAR else copy(x, order)
 
 
 @implements(np.copy)

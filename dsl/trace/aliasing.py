@@ -234,7 +234,9 @@ def written(builder: Builder, base: Value, part: Part) -> Value:
 def view(x: Tracer, *steps: Look) -> Tracer:
     """An array that shares memory with `x`, where NumPy's does."""
     root = root_of(x)
-    if root._owner == SCALAR:  # NumPy makes an array of its own from a scalar
+    if root._owner == SCALAR:  # NumPy makes an array of its own from a scalar, or leaves the scalar
+        if all(isinstance(step, (Permute, Reshape)) and not getattr(step, "shape", ()) for step in steps):
+            return x
         x = root = Tracer(x._trace, x._value)
     for step in steps:
         value = step.apply(x._trace.builder, x._value)

@@ -76,6 +76,8 @@ OTHERS = """
     __setitem__ allclose array_equal array_equiv can_cast copyto einsum_path fill fill_diagonal fromfunction
     iscomplexobj isrealobj isscalar ndim place put put_along_axis putmask result_type shape size
 """
+# what NumPy makes a scalar of, and what an array of no axis, however we come by it
+NO_AXIS = {**dict.fromkeys(("einsum", "inner", "kron", "take"), SCALAR), **dict.fromkeys(("i0", "piecewise", "select"))}
 ORDERS: dict[str, Order | None] = {name: order for order, names in COPIES.items() for name in names.split()}
 
 
@@ -90,7 +92,11 @@ def own(key: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> 
 
 
 def _own(key: str, x: Tracer, args: Sequence[Any], options: dict[str, Any]) -> Tracer:
-    if x._owner == SCALAR or any(x is a for a in (*args[1:], *options.values())):
+    if any(x is a for a in (*args[1:], *options.values())):
+        return x
+    if not x.shape and key in NO_AXIS:
+        return Tracer(x._trace, x._value, NO_AXIS[key])
+    if x._owner == SCALAR:
         return x
     order = ORDERS[key]
     simple = order is None or (one_way(x._held.type) and order is not _parts)

@@ -46,6 +46,10 @@ FOUND = [
     (WIDE, "a[...] = a", "a"),
     (WIDE, "a[1:1] = 3", "a"),
     (WIDE, "v = a.T; v[...] = v", "v"),
+    ("made((6,), 'f2', K)", "v = np.einsum('i...->...', a); w = v.conj(); v += w", "w"),  # scalars, which never change
+    (FOUR, "v = a.max().T; w = v; v += 1; u = np.take(a, 0); z = u.T; u += 1", "w z"),
+    (FOUR, "v = np.select([a[0] > 0], [a[1]]); w = v; v += 1; u = a[0].copy(); z = u; u += 1", "w z"),
+    ("made((6,), 'i8', K)", "for i, row in enumerate(a):\n    row[...] = i", "a"),
 ]
 
 
