@@ -308,6 +308,9 @@ def identities(reduction: Reduction) -> list[str]:
     return [*found, constant(np.dtype(np.int64), last)] if row.carries_index else found
 
 
+_PREFERENCES = {"maximum": "prefer_argmax", "minimum": "prefer_argmin"}
+
+
 def _joins(reduction: Reduction) -> str | None:
     """The function of the vocabulary that joins two values; None where an index comes along."""
     row = reduction.combiner
@@ -318,7 +321,8 @@ def combine(text: Text, reduction: Reduction, target: Sequence[str], a: Sequence
     """target = combine(a, b), part by part."""
     joins = _joins(reduction)
     if joins is None:
-        text.add(f"other = prefer_{reduction.combine}({a[0]}, {a[1]}, {b[0]}, {b[1]})")
+        preference = _PREFERENCES[reduction.combiner.primitive]
+        text.add(f"other = {preference}({a[0]}, {a[1]}, {b[0]}, {b[1]})")
         for name, x, y in zip(target, a, b, strict=True):
             text.add(f"{name} = select(other, {y}, {x})")
     else:
