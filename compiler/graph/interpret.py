@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.interpret.matmul_epilogue import product
+from ...runtime.interpret.library_calls import product
 from ...runtime.interpret.numpy_calls import HOST
 from ...runtime.program.custom_calls import call_back
 from ..core.combiners import COMBINERS

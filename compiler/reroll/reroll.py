@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from ...runtime.core.frozen import replace
 from ...runtime.core.settings import settings
+from ..fusion.groups import Group
 from ..graph.builder import Builder
 from ..graph.graph import Graph, Node, Value
 from ..lowering.control_flow import ITERATION_US
+from ..ops.table import OPS
+from ..passes.materialize import Layout
+from ..pipeline import cover, forms
+from ..targets.target import target_of
 from .induction import NotALoop, NumbersDiffer
 from .periods import Stretch, TokenSequence, quiet_phase, stretches, token_sequence
-from .predicted_time import predicted
 from .rewrite import Rerolled, reroll_region
 
 MIN_ITERATIONS = 9  # fewer stay as they are,
@@ -167,3 +171,43 @@ def _apart(node: Node, update: Node, value: Node) -> bool:
         if high < first or last < low:
             return True
     return False
+
+
+# how long a run takes, from the traffic and work of its groups
+
+
+def predicted(graph: Graph, target: str = "cpu") -> float:
+    """Microseconds. The graph is fused for it, not lowered."""
+    layouts = [Layout.contiguous(graph.nodes[n].type) for n in graph.inputs]
+    made_for = target_of(target)
+    prepared, fusion = cover(forms(graph, made_for)[0], layouts, made_for)
+    return sum(_group(prepared, group, target) for group in fusion.groups if group.kind != "assembly")
+
+
+def _group(graph: Graph, group: Group, target: str) -> float:
+    node = graph.nodes[group.stores[0]]
+    if node.op in ("loop", "branch"):
+        control = node.attr("control")
+        iterations = getattr(control, "count", None) or 1
+        return float(iterations * (ITERATION_US + max(predicted(body, target) for body in control.bodies)))
+    moved = sum(graph.nodes[n].type.nbytes for n in group.stores) + sum(_loads(graph, group).values())
+    rate = sum(OPS[graph.nodes[n].op].cost for n in group.computes)
+    size = 1
+    for n in group.domain:
+        size *= n
+    return target_of(target).model.time(moved, rate * size)
+
+
+def _loads(graph: Graph, group: Group) -> dict[int, int]:
+    """The arrays in memory that a group reads: bytes of each, the most that one look at it sees."""
+    inside, found = set(group.computes), dict[int, int]()
+    for number in group.computes or group.stores:
+        for arg in graph.nodes[number].args:
+            seen, at = graph.nodes[arg].type.nbytes, arg
+            while OPS[graph.nodes[at].op].kind == "view" and at not in inside:
+                at = graph.nodes[at].args[0]
+                seen = min(seen, graph.nodes[at].type.nbytes)
+            stored = OPS[graph.nodes[at].op].kind != "source" or graph.nodes[at].op == "input"
+            if stored and at not in inside:
+                found[at] = max(found.get(at, 0), seen)
+    return found

@@ -18,7 +18,7 @@ from ...compiler.graph.graph import Value
 from ...runtime.codegen.numba_errors import ScalarError
 from ...runtime.codegen.numba_functions import typed
 from ...runtime.core.settings import settings
-from ...runtime.program.user_function import Function, Named, Source, vectorized
+from ...runtime.program.user_function import Function, Named, Source, code_objects, vectorized
 from ..array.array import Array
 from ..array.conversion import device_of
 from ..core.errors import ArgumentsError, DTypeError, UnsupportedError, show_line
@@ -217,20 +217,15 @@ def _captures(function: FunctionType) -> Iterator[tuple[str, Any, str]]:
     scope = scope._real if isinstance(scope, Scope) else scope
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         yield name, cell, "cell"
-    for name in dict.fromkeys(n for c in _codes(code) for n in c.co_names):
+    for name in dict.fromkeys(n for c in code_objects(code) for n in c.co_names):
         if name in scope and _is_global(code, name):
             yield name, scope, "item"
 
 
 def _is_global(code: CodeType, name: str) -> bool:
-    return any(i.opname == "LOAD_GLOBAL" and i.argval == name for c in _codes(code) for i in dis.get_instructions(c))
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
+    return any(
+        i.opname == "LOAD_GLOBAL" and i.argval == name for c in code_objects(code) for i in dis.get_instructions(c)
+    )
 
 
 def _plain(

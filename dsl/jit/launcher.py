@@ -20,7 +20,7 @@ from ...runtime.engine.direct_call import ARENA, Taken
 from ...runtime.engine.object_words import Words, words_of
 from ...runtime.program.device import Device, Event, outcome
 from ...runtime.program.plan import Plan
-from ...runtime.program.plan_boundary import borders
+from ...runtime.program.plan_queries import borders
 from ...runtime.schedule.cost_model import machine_of
 from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory

@@ -17,7 +17,7 @@ from ..interpret.serial import noted
 from ..program.control_flow import kernels_of
 from ..program.device import Device, Event, Executable
 from ..program.plan import Launch, Plan, Record, Wait
-from ..program.plan_boundary import ENTRY, borders
+from ..program.plan_queries import ENTRY, borders
 from ..program.program import Constant, Int, Kernel, Pointer, Scalar, Task, bodies_of
 
 ALIGNMENT = 256

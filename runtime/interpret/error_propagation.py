@@ -13,7 +13,7 @@ from typing import Any
 from ..core.errors import DeviceLost
 from ..core.frozen import dataclass
 from ..program.plan import Plan
-from ..program.plan_boundary import ENTRY
+from ..program.plan_queries import ENTRY
 from ..program.program import dependences
 
 

@@ -20,14 +20,13 @@ Host = Callable[..., Any]
 # NumPy's own functions, by their name after `np.`; the last arrays go to the keywords that the option `named` lists.
 _NUMPY = """
     sort argsort searchsorted digitize
-    cumsum cumprod nancumsum nancumprod cumulative_sum cumulative_prod
+    cumsum cumprod cumulative_sum cumulative_prod
     i0 nanargmin nanargmax unravel_index
     median nanmedian percentile nanpercentile quantile nanquantile
     interp convolve correlate isin
-    take take_along_axis
     linalg.solve linalg.inv linalg.pinv linalg.det linalg.slogdet linalg.cholesky linalg.qr linalg.svd linalg.svdvals
     linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh linalg.cond linalg.matrix_rank
-    linalg.tensorsolve linalg.tensorinv linalg.lstsq polyfit lib.stride_tricks.sliding_window_view
+    linalg.tensorsolve linalg.tensorinv linalg.lstsq polyfit
     fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2
     fft.fftn fft.ifftn fft.rfftn fft.irfftn
 """
@@ -92,10 +91,6 @@ def _key(key: tuple[Any, ...], arrays: list[View]) -> tuple[Any, ...]:
 
 
 ARRAY = "array"
-
-
-def _getitem(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
-    return np.asarray(a[_key(key, list(arrays))])
 
 
 def _setitem(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
@@ -249,7 +244,6 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "at": _at,
     "combine_at": _combine_at,
     "last_places": _last_places,
-    "getitem": _getitem,
     "setitem": _setitem,
     "choose": _choose,
     "kth": _kth,

@@ -107,7 +107,7 @@ class Executable(Protocol):
 
         memories[b] is the address (int) of input or output buffer `b` (None for temporaries, which live in `arena`,
         an address). scalars are Python or NumPy numbers. after: (buffer, event) pairs; work that touches the buffer
-        starts only after its event; for the buffer `plan_boundary.ENTRY` all work does. The caller keeps all memory
+        starts only after its event; for the buffer `plan_queries.ENTRY` all work does. The caller keeps all memory
         alive until the completion events have happened.
         """
         ...

@@ -128,18 +128,18 @@ def _constant(value: Any, real: type) -> Any:
 
 @cache
 def _has_loops(source: Source) -> bool:
-    jumps = (dis.opname[op] for code in _codes(marshal.loads(source.code)) for op in code.co_code[::2])
+    jumps = (dis.opname[op] for code in code_objects(marshal.loads(source.code)) for op in code.co_code[::2])
     return any("BACKWARD" in name for name in jumps) or any(
         _has_loops(value) for _, value in source.captured if isinstance(value, Source)
     )
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def code_objects(code: CodeType) -> Iterator[CodeType]:
     """A code object and those within it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _codes(constant)
+            yield from code_objects(constant)
 
 
 @cache

@@ -9,9 +9,8 @@ from typing import Any
 from ..core.frozen import dataclass, replace
 from ..program.control_flow import nested
 from ..program.dag import ancestors, ranks
-from ..program.happens_before import happens_before
 from ..program.plan import Plan
-from ..program.plan_boundary import borders
+from ..program.plan_queries import borders, happens_before
 from ..program.program import Program, dependences
 from ..program.report import Count, Edge, Report
 from .assign_streams import Assignment

@@ -11,7 +11,7 @@ from ..core.settings import settings
 from ..interpret.serial import noted
 from ..program.device import Device, Event, Executable, Timing
 from ..program.plan import Plan
-from ..program.plan_boundary import borders
+from ..program.plan_queries import borders
 from ..program.program import Program
 from ..schedule.cost_model import Machine
 from ..schedule.plan_candidates import Candidate, choose_candidates, worth_measuring

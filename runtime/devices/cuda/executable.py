@@ -18,7 +18,7 @@ from ...interpret.serial import host_call, noted
 from ...program.control_flow import kernels_of
 from ...program.device import Executable
 from ...program.plan import Launch, Plan, Record, Wait
-from ...program.plan_boundary import ENTRY, borders
+from ...program.plan_queries import ENTRY, borders
 from ...program.program import bodies_of, members
 from .driver.driver import SUCCESS
 from .driver.events import CudaEvent

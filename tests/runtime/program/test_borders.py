@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 from kernelgraph.runtime.program.plan import Plan, Wait
-from kernelgraph.runtime.program.plan_boundary import borders
+from kernelgraph.runtime.program.plan_queries import borders
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from kernelgraph.runtime.verify.plan import verify_borders

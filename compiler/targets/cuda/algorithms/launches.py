@@ -13,7 +13,7 @@ from .....runtime.core.frozen import dataclass
 from .....runtime.program.gpu_properties import GpuProperties
 from .....runtime.program.program import Argument, Buffer, Int, Kernel, Region, Task
 from ....core.cost import gpu_model
-from ....core.types import DType
+from ....core.types import SHORT_NAMES, DType
 from ....kernel.body_builder import Body
 from ....kernel.loop_nest import POINT, LoopNest, Operand
 from ....layout.index_maps import contiguous_strides
@@ -132,6 +132,12 @@ class Calls:
                 line=self.line,
             )
         )
+
+
+def converted(source: DType, target: DType) -> Callable[[str], str]:
+    """What makes of the text of a value of one dtype that of another."""
+    name = f"{SHORT_NAMES[target]}_from_{SHORT_NAMES[source]}"
+    return (lambda x: x) if source == target else (lambda x: f"{name}({x})")
 
 
 _REST = ("parallel", "reduced", "operands", "scalars", "phases", "index_bits")

@@ -7,13 +7,11 @@ positions alone decide the order, and the same bits come out in every run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ....core.combiners import identity
 from ....core.types import INT64, SHORT_NAMES, DType
 from ....layout.operands import Array
 from ..kernel_text import constant
-from .launches import Calls
+from .launches import Calls, converted
 from .radix_sort_text import HEAD, indented
 from .scan import running
 
@@ -53,11 +51,6 @@ def combine_few(calls: Calls, indices: Array, values: Array, target: Array, op: 
 def part_of(op: str) -> str:
     """How what is to be combined with a place is combined before."""
     return "add" if op == "sub" else op
-
-
-def converted(source: DType, target: DType) -> Callable[[str], str]:
-    name = f"{SHORT_NAMES[target]}_from_{SHORT_NAMES[source]}"
-    return (lambda x: x) if source == target else (lambda x: f"{name}({x})")
 
 
 def _nothing(run: DType, op: str) -> str:

@@ -19,7 +19,7 @@ from ....core.combiners import identity
 from ....core.types import FLOAT32, HALVES, SHORT_NAMES, DType
 from ....layout.operands import Array
 from ..kernel_text import constant
-from .launches import Calls
+from .launches import Calls, converted
 
 LENGTH = 4  # neighbours of a thread; it has 4 times as many, or 2 times if they are large
 RESIDENT = 1024  # threads that a multiprocessor should hold at once
@@ -73,7 +73,7 @@ def columns(calls: Calls, source: Array, target: Array, op: str, outer: int, len
 
 def column_text(source: DType, target: DType, op: str) -> str:
     run = running(target)
-    first, last = _conversion(source, run), _conversion(run, target)
+    first, last = converted(source, run), converted(run, target)
     t, o = SHORT_NAMES[source], SHORT_NAMES[target]
     head = [
         "THREADS = 256",
@@ -140,17 +140,12 @@ def _identity(dtype: DType, op: str) -> str:
     return constant(dtype, identity(op, dtype))
 
 
-def _conversion(source: DType, target: DType) -> Any:
-    name = f"{SHORT_NAMES[target]}_from_{SHORT_NAMES[source]}"
-    return (lambda x: x) if source == target else (lambda x: f"{name}({x})")
-
-
 def row_text(source: DType, target: DType, op: str, threads: int, vector: bool) -> str:
     """a0: source, a1: target, a2: words, all 0: the tiles' totals, the groups'. n0: length of
     a row, n1: tiles of a row, n2: groups of a row, n3: where the groups' words begin."""
     run = running(target)
     t, o, a = SHORT_NAMES[source], SHORT_NAMES[target], SHORT_NAMES[run]
-    first, last = _conversion(source, run), _conversion(run, target)
+    first, last = converted(source, run), converted(run, target)
     groups = stretches(run)
     tile, warps = threads * LENGTH * groups, threads // 32
     slots = groups * warps

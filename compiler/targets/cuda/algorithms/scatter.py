@@ -9,8 +9,8 @@ from typing import Any
 
 from ....core.types import INT64, SHORT_NAMES, DType
 from ....layout.operands import Array
-from .launches import Calls
-from .privatized_scatter import combine_few, converted, part_of
+from .launches import Calls, converted
+from .privatized_scatter import combine_few, part_of
 from .sort import sort_rows
 
 THREADS = 256

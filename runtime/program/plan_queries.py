@@ -1,5 +1,4 @@
-"""Where a plan begins and ends: a Plan in, the launches that a caller's stream must come before, and the completion
-events that it must follow, out. Both sets are as small as they can be."""
+"""What the steps of a finished plan order, and where it begins and ends for a caller's stream."""
 
 from __future__ import annotations
 
@@ -41,3 +40,20 @@ def borders(plan: Plan) -> Borders:
     done = {recorded[e][0]: i for i, e in reversed(list(enumerate(plan.completion))) if recorded[e][0]}
     exits = [i for tasks, i in done.items() if not any(tasks != other and tasks & ~other == 0 for other in done)]
     return Borders(tuple(roots), tuple(sorted(exits)))
+
+
+def happens_before(plan: Plan) -> list[int]:
+    """For each task the set of tasks, itself included, that are done when it is done, by the plan's steps alone."""
+    before = [0] * len(plan.tasks)
+    known = [0] * plan.streams
+    events = [0] * plan.events
+    for step in plan.steps:
+        match step:
+            case Launch(s, task):
+                known[s] |= 1 << task
+                before[task] = known[s]
+            case Record(s, event):
+                events[event] = known[s]
+            case Wait(s, event):
+                known[s] |= events[event]
+    return before
