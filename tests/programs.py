@@ -74,7 +74,7 @@ def _parameters(arguments: tuple[str, ...]) -> list[str]:
 # making them
 
 
-def random_program(rng: random.Random, name: str, avoid: frozenset[str] = frozenset()) -> Program:
+def random_program(rng: random.Random, name: str) -> Program:
     """Statements that are tried in NumPy as they are drawn; the last may be one that NumPy refuses."""
     program = Program(name, *_drawn_arguments(rng), (), (), rng.random() < 0.25)
     state = _started(program, 0)
@@ -84,8 +84,6 @@ def random_program(rng: random.Random, name: str, avoid: frozenset[str] = frozen
     for _ in range(rng.randint(3, 10)):
         for _ in range(20):
             template = rng.choice(MADE if rng.random() < 0.55 else WRITES)
-            if template in avoid:
-                continue
             line = _filled(rng, template, state)
             problem = _run(line, state)
             if problem is None and _is_small(state):
@@ -423,7 +421,6 @@ def explore(
     seed: int,
     device: str,
     show: Callable[[Program, Outcome], None] | None = None,
-    avoid: frozenset[str] = frozenset(),
     most: int = 0,
 ) -> Report:
     """So many programs, each a function of the seed and its number. The first `most` wrong ones are shown, small."""
@@ -434,7 +431,7 @@ def explore(
         folder = Path(made)
         for first in range(0, count, BATCH):
             numbers = range(first, min(first + BATCH, count))
-            programs = [random_program(random.Random(f"{seed}:{n}"), f"p{n}", avoid) for n in numbers]
+            programs = [random_program(random.Random(f"{seed}:{n}"), f"p{n}") for n in numbers]
             for program, outcome in outcomes(programs, folder, device, f"programs_{seed}_{first}"):
                 report.programs += 1
                 report.statements += len(program.lines)
