@@ -404,8 +404,8 @@ def checked(world: World, mine: types.ModuleType, theirs: types.ModuleType) -> O
                 words = f"a refusal without a line: {refusal}"
             elif after != before:
                 words = f"refused, but the world was written: {_difference(after, before)}"
-            elif left != kept:
-                break  # the plain function wrote: from here on the worlds differ
+            elif left != kept or world.written:
+                break  # the plain function wrote, or what looks the same: from here on the worlds differ
         elif refusal is not None or problem is not None:
             if refusal is None:
                 words = f"the plain function raises {problem!r}, ours gives {_shown(got)}"

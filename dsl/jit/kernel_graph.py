@@ -39,7 +39,8 @@ from .options import Given, checked
 from .pickling import Portable
 from .segments import SplitEntry
 from .signature import LEAF_TYPES, Parameters, check_function, is_number, key_of, quick_key, take_apart, to_leaf
-from .specializations import Versions, show, values_of
+from .specializations import Failed, Versions, show, values_of
+from .trace_function import Unfinished
 from .traced_function import Argument, Captured
 
 SHAPES = 256  # of lists and tuples of arguments, kept for each function
@@ -114,6 +115,8 @@ class KernelGraph(Portable):
         """ask(args, options), again with each cached property of an argument that its trace needs."""
         try:
             return ask(args, options)
+        except Unfinished as unfinished:
+            raise unfinished.error from None
         except NeedProperty as need:
             with need.computed((args, options), self._leaves(args, options)[0]):
                 return self._call_with_properties(ask, args, options)
@@ -218,7 +221,11 @@ class KernelGraph(Portable):
             except Respecialise:
                 numbers = tuple(i for i, leaf in enumerate(leaves) if is_number(leaf))
                 entry, result = self._launch(tree, leaves, caller, numbers)
-            return self._given_back(args, options, leaves, entry, result, shared) if entry.assigned else result
+            if entry.assigned:
+                result = self._given_back(args, options, leaves, entry, result, shared)
+            if type(result) is Failed:
+                raise result.error
+            return result
 
     def _launch(
         self, tree: Tree, leaves: Sequence[Any], caller: Sequence[Any], known: tuple[int, ...]

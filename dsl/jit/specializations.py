@@ -26,7 +26,7 @@ from .options import Options
 from .segments import SplitEntry, Trees
 from .signature import Static, argument_of, is_number, number_of, strides_of
 from .trace_check import check_same
-from .trace_function import capture, finished_part
+from .trace_function import Unfinished, capture, finished_part
 from .traced_function import Argument, Captured
 
 BOUND = 512  # what a function keeps of traces, plans and entries; what was not used lately goes first
@@ -74,6 +74,8 @@ class Versions:
             if all(strides_of(leaves[i]) is not None for i in need.known) and type(self.entries.get(key)) is not tuple:
                 remember(self.entries, key, Entry(need.raise_again, "", need.guards))
             raise
+        except Unfinished as unfinished:
+            return _failing(self._made(unfinished.captured, leaves), unfinished.error)
         by_value = [i for i in needed if strides_of(leaves[i]) is None]  # strides are part of every key
         entry = self._in_parts(tree, arguments, captured) if captured.line else self._made(captured, leaves)
         marker: Any = self.entries.get(key)
@@ -206,6 +208,23 @@ class Versions:
         if self._device is None:
             self._device = open_device(self.place)
         return self._device
+
+
+class Failed:
+    """A call's result where the function raised this, which comes when what it had assigned is in place."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _failing(entry: Entry, error: Exception) -> Entry:
+    """What runs a call up to an error."""
+
+    def run(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Failed:
+        entry.run(leaves, places, caller)
+        return Failed(error)
+
+    return Entry(run, entry.text, entry.guards, entry.assigned)
 
 
 def remember(cache: dict[Hashable, Any], key: Hashable, value: Any) -> None:

@@ -34,6 +34,14 @@ from .traced_function import Argument, Captured, Watched
 NUMBERS = (int, float, complex)
 
 
+class Unfinished(BaseException):
+    """The function raises an error of its own, after it has assigned to arguments: `captured` does as much."""
+
+    def __init__(self, error: Exception, captured: Captured) -> None:
+        super().__init__()
+        self.error, self.captured = error, captured
+
+
 def capture(
     function: Callable[..., Any],
     name: str,
@@ -44,7 +52,7 @@ def capture(
     """Run `function` on stand-ins. Returns the leaves whose values (of arrays: layouts) it needs, where it needs any.
 
     reader: answers where array values decide; without one that is refused.
-    Raises UserError at the user's line, NeedProperty; what the function itself raises goes through."""
+    Raises UserError at the user's line, NeedProperty, Unfinished; what the function itself raises goes through."""
     from ..functions import tables  # noqa: F401  # fills the tables of what can be traced
 
     trace = Trace(name)
@@ -90,6 +98,9 @@ def capture(
                 error,
                 f"{package} may know no traced values; it gets their values in kg.host(f, reads, writes)",
             )
+        if trace.assigned and reader is None:
+            with tracing(trace):
+                raise Unfinished(error, _finished(trace, function, None)) from None
         raise
     finally:
         trace.refusals.clear()  # whose tracebacks hold the trace: arguments would live on until they are collected

@@ -1,0 +1,62 @@
+"""What a function has assigned to its arguments before it raises is in them, as in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from tests.dsl.core.test_errors import refused
+from tests.dsl.world_objects import cpu
+
+
+def failing(x: Any, y: Any) -> Any:
+    x[0] = 9
+    y += x.sum()
+    if y.ndim == 1:
+        raise LookupError("no such thing")
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.arange(6.0)[:3],
+        lambda: np.arange(6.0)[::2],
+        lambda: np.arange(3.0).astype(">f8"),
+        lambda: np.arange(3),
+    ],
+)
+def test_what_was_assigned_before_an_error(make: Any) -> None:
+    f = cpu(failing)
+    mine, its = make(), make()
+    for _ in range(3):  # it is so at each call
+        other, same = np.ones(2), np.ones(2)
+        with pytest.raises(LookupError, match="no such thing"):
+            f(mine, other)
+        with pytest.raises(LookupError):
+            failing(its, same)
+        assert mine.tolist() == its.tolist() and other.tolist() == same.tolist()
+    assert f(mine, np.ones((1, 1))).shape == (3,)
+    with pytest.raises(LookupError):
+        f.explain(mine, np.ones(2))
+
+
+def test_arrays_on_the_device() -> None:
+    f = cpu(failing)
+    x, y = kg.asarray(np.arange(3.0), device="cpu"), kg.asarray(np.ones(2), device="cpu")
+    with pytest.raises(LookupError):
+        f(x, y)
+    assert x.numpy().tolist() == [9, 1, 2] and y.numpy().tolist() == [13, 13]
+
+
+def test_a_refusal_assigns_nothing() -> None:
+    def function(x: Any) -> Any:
+        x[0] = 9
+        return x * 2 if x.sum() > 3 else x
+
+    x = np.arange(3.0)
+    refused(lambda: cpu(function)(x), kg.TraceError, line=function.__code__.co_firstlineno + 2)
+    assert x.tolist() == [0, 1, 2]
