@@ -9,9 +9,10 @@ import numpy as np
 from ...compiler.core.types import kind_of
 from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError
+from ..trace.concrete_values import settled_value
 from ..trace.dispatch import implements
-from ..trace.operands import array_of
-from ..trace.tracer import Tracer
+from ..trace.operands import array_of, trace_of
+from ..trace.tracer import TracedNumber, Tracer
 from .creation import arange, linspace
 from .elementwise import apply
 from .host_calls import host_one, known, written
@@ -73,6 +74,8 @@ def i0(x: Any) -> Tracer:
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Tracer:
     """Powers of ten of evenly spaced logarithms, times the sign of `start`; the ends exact (NumPy's formula)."""
     first, last = array_of(start), array_of(stop)
+    for end in (start, stop):
+        _check_no_zero(end)
     count = to_index(num, "num")
     real = np.result_type(first.dtype, last.dtype, float(count), np.zeros((), dtype or float).dtype)
     if real.kind == "c":
@@ -91,6 +94,19 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
             parts = [parts[0], result[1:-1], reshape(high, (1, *shape))]
     result = apply("multiply", concatenate([cast(p, result.dtype) for p in parts], 0), sign)
     return cast(moveaxis(result, 0, axis), wanted)
+
+
+def _check_no_zero(end: Any) -> None:
+    """Raises ShapeError for a number that is 0, of which a geometric sequence cannot have one; arrays are not read."""
+    if type(end) is TracedNumber:
+        if end._number == 0:
+            raise end._need()
+        trace_of(end).checks.append(f"{end._name} != 0")
+        return
+    x = array_of(end)
+    value = None if x.ndim else settled_value(x._trace, x._value)
+    if value is not None and not value.all():
+        raise ShapeError("Geometric sequence cannot include zero; write np.linspace")
 
 
 # polynomials: coefficients from the highest power down

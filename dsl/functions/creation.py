@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import FLOAT64, INT64
-from ..core.checks import checked_dtype, to_index
+from ..core.checks import checked_dtype, to_index, to_length
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.axes import to_shape
 from ..trace.dispatch import implements
@@ -156,7 +156,7 @@ def linspace(
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tracer:
-    shape = (to_index(n_rows, "n_rows"), to_index(n_rows if n_cols is None else n_cols, "n_cols"))
+    shape = (to_index(n_rows, "n_rows"), to_length(n_rows if n_cols is None else n_cols))
     builder = trace_of().builder
     rows, columns = fresh(builder.index(shape, 0)), fresh(builder.index(shape, 1))
     return cast(apply("equal", apply("subtract", columns, rows), to_diagonal(k)), FLOAT64 if dtype is None else dtype)
@@ -164,7 +164,7 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
 
 def to_diagonal(k: Any) -> Any:
     """The number of a diagonal, which may be one of the call. Raises UnsupportedError."""
-    if not isinstance(k, (int, np.integer, np.bool_)):
+    if not isinstance(k, (int, np.integer)):
         raise UnsupportedError("a diagonal has an integer as its number; write int(k)")
     return k
 
