@@ -170,7 +170,9 @@ class _Deciding:
                     attrs = (*fixed, ("by", "kernels"), part)
                     return builder.add("host", tuple(a.number for a in args), node.type, attrs)
                 reasons[reason] = None
-        self._note(name, line, HOST, "; ".join(filter(None, reasons)) or f"no kernels on {self.target}")
+        library = self.target == "cuda" and name.startswith(("fft.", "linalg."))
+        who = f"cuFFT or cuSOLVER where they have it, else {HOST}" if library else HOST
+        self._note(name, line, who, "; ".join(filter(None, reasons)) or f"no kernels on {self.target}")
         return None
 
     def _note(self, name: str, line: str, who: str, why: str = "") -> None:

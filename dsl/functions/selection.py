@@ -17,10 +17,9 @@ from ..trace.operands import array_of, fresh, fresh_array, is_traced
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .elementwise import apply
 from .elementwise import choices as common
-from .gather import MANY_RUNS, looked_up, nonempty, runs, true_places
+from .gather import looked_up, nonempty, true_places
 from .host_calls import host, host_one, written
 from .indexing import getitem
-from .joining import concatenate
 from .views import broadcast_to, cast, ravel, reshape
 
 # by index
@@ -28,7 +27,7 @@ from .views import broadcast_to, cast, ravel, reshape
 
 @implements(np.take, method=True)
 def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tracer:
-    """Slices put together where the indices are a list or a number, else loads at computed places in a kernel."""
+    """`x[..., indices, ...]` along an axis, with indices that `mode` brings into range."""
     if mode not in ("raise", "wrap", "clip"):
         raise ShapeError(f"mode={mode!r} is none of 'raise', 'wrap' and 'clip'")
     x = array_of(a)
@@ -36,12 +35,8 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     n, head = x.shape[at], (slice(None),) * at
     if type(indices) in (int, float, range) or (isinstance(indices, (list, tuple)) and not is_traced(indices)):
         numbers = converted(list(indices) if type(indices) is range else indices, np.dtype(np.intp))
-        flat = _in_range(numbers.ravel().tolist(), n, mode)
-        slices = runs(flat)
-        if len(slices) <= MANY_RUNS:
-            parts = [getitem(x, (*head, run)) for run in slices] or [getitem(x, (*head, slice(0, 0)))]
-            joined = concatenate(parts, at)
-            return written(reshape(joined, (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])), out)
+        flat = np.asarray(_in_range(numbers.ravel().tolist(), n, mode), np.intp)
+        return written(getitem(x, (*head, flat.reshape(numbers.shape))), out)
     if not isinstance(indices, np.ndarray):  # numbers, and lists of them, are converted as NumPy converts numbers
         indices = fresh(as_element(x._trace, indices, np.dtype(np.intp), AS_ARRAY), x)
     index = array_of(indices)
