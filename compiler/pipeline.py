@@ -45,8 +45,8 @@ def cover(simple: Graph, layouts: Sequence[Layout], target: Target) -> tuple[Gra
 def forms(
     graph: Graph, target: Target, tf32: bool = False, layouts: Sequence[Layout] | None = None
 ) -> tuple[Graph, ...]:
-    """The graph of what the target has kernels for, simplified and, where that is another, with epilogues in its
-    matmuls."""
+    """The forms of a graph that are planned: simplified, and with epilogues in its matmuls. Before, each call is
+    decided for the target."""
     types = ends(graph)
     simple = simplify(decompose(graph, target.name, layouts))
     check(simple, types, "simplify")

@@ -1,4 +1,4 @@
-"""Assignments at indices, and `at` of ufuncs, as the last or the combined value for each element."""
+"""Rewrites assignments at indices and `ufunc.at` as the last, or the combined, value of each element."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ At = Callable[[Value], Value]
 
 
 def element(builder: Builder, a: Value, shape: Sequence[int]) -> At:
-    """a[i] of a flat array, for arrays of places of this shape, all of them in range."""
+    """A function from places to the elements of a flat array there, all places in range."""
     return lambda place: builder.gather(a, [place], [0], [], tuple(shape), checked=False)
 
 
@@ -52,8 +52,8 @@ def _before(builder: Builder, x: Value, v: Value, side: str) -> Value:
 def equal_bin(
     builder: Builder, value: Value, first: Value | np.generic, width: Value | np.generic, count: int, edge: At
 ) -> Value:
-    """The number of the bin of each value, computed as np.histogram does it, and put right against the edges where
-    rounding moved it. width: of all bins. edge: gives the edges."""
+    """Computes each value's bin as np.histogram does. The number is put right against the edges where rounding moved
+    it. width: of all bins. edge: gives the edges."""
     scaled = builder.map("divide", builder.map("subtract", value, first), width)
     place = builder.cast(builder.map("multiply", scaled, value.dtype.type(count)), INT64)
     place = builder.map("minimum", place, np.int64(count - 1))

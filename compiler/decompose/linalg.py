@@ -32,7 +32,7 @@ def det(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
 
 
 def slogdet(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
-    """slogdet(a) -> of the diagonal of its LU factors, and the number of rows that changed places"""
+    """slogdet(a) -> from the diagonal of its LU factors and the row exchanges"""
     real = node.type.dtype.kind == "f" and args[0].dtype.kind != "c"
     if not worth(args[0].shape) or not (real or args[0].dtype.kind == "c"):
         return SMALL
@@ -124,7 +124,7 @@ def eigh(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
 
 
 def svd(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
-    """svd of many small matrices -> all singular vectors, of which some may be left out"""
+    """svd of many small matrices -> all singular vectors, then those that are wanted"""
     (a,), options = args, dict(node.attr("options"))
     if not _few(a.shape, SHORT) or options.get("hermitian"):
         return ""

@@ -39,7 +39,7 @@ def sort_complex(builder: Builder, node: Node, args: Sequence[Value]) -> Value |
 
 
 def argsort_complex(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
-    """argsort(z) -> a stable argsort of the imaginary parts, of the real parts, and of what is NaN of them"""
+    """argsort(z) -> stable argsorts by imaginary part, by real part, and by which are NaN"""
     (a,) = args
     axis = dict(node.attr("options")).get("axis", -1)
     if a.dtype.kind != "c" or 0 in a.shape or not a.shape:
@@ -78,7 +78,7 @@ def order_of(builder: Builder, x: Value, places: Value | None = None) -> Value:
 
 
 def median(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
-    """median(a) -> the mean of the one or two values in the middle of the order"""
+    """median(a) -> the mean of the one or two middle values of the order"""
     x = _rows(builder, node, args[0])
     if x is None:
         return NO_ROWS
@@ -92,7 +92,7 @@ def median(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
 
 
 def nanmedian(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
-    """nanmedian(a) -> the mean of what lies in the middle of those that are not NaN"""
+    """nanmedian(a) -> the mean of the middle values that are not NaN"""
     if args[0].dtype.kind != "f":
         return median(builder, node, args) if args[0].dtype.kind in "iu" else NO_ROWS
     x = _rows(builder, node, args[0])
@@ -110,7 +110,7 @@ def nanmedian(builder: Builder, node: Node, args: Sequence[Value]) -> Value | st
 
 
 def quantile(builder: Builder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | str:
-    """quantile(a, q) -> values in places of the order that are known, put together as NumPy does"""
+    """quantile(a, q) -> values at known places of the order, interpolated as NumPy does"""
     options = dict(node.attr("options"))
     x = _rows(builder, node, args[0])
     if x is None or len(args) != 1 or "q" not in options:
@@ -136,7 +136,7 @@ def quantile(builder: Builder, node: Node, args: Sequence[Value], scale: int = 1
 
 
 def nanquantile(builder: Builder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | str:
-    """nanquantile(a, q) -> as `quantile`, in places that the number of those that are not NaN decides"""
+    """nanquantile(a, q) -> as `quantile`, at places that follow from the count without NaN"""
     if args[0].dtype.kind != "f":
         return quantile(builder, node, args, scale)
     options = dict(node.attr("options"))

@@ -118,7 +118,7 @@ TABLE: dict[str, dict[str, tuple[Way, ...]]] = {
 def decompose(
     graph: Graph, target: str, layouts: Sequence[Layout] | None = None, remarks: dict[str, None] | None = None
 ) -> Graph:
-    """The graph in which each call that is left is done by kernels of the target's own (`by`), or by NumPy on the host.
+    """Decides who runs each call: ops with kernels, the target's own kernels (`by`), or NumPy.
 
     layouts: of the inputs, contiguous by default. remarks: gets a line for each call: who runs it, and why."""
     if not any(_name(node, [graph.nodes[a].type for a in node.args]) for node in graph.nodes):

@@ -51,7 +51,7 @@ def digitize(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str
 
 
 def comparable(x: Value, edges: Value) -> np.dtype[np.generic] | None:
-    """A dtype that a kernel compares both in, in which all of their common dtype keep their order."""
+    """A dtype with kernels in which values and edges compare as in their common one."""
     dtype = np.result_type(x.dtype, edges.dtype)
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
         return None

@@ -148,7 +148,7 @@ class Cover:
         return bool(self.below[start] >> goal & 1)
 
     def join(self, groups: list[OpenGroup]) -> list[OpenGroup]:
-        """Join groups over one domain that all use a node, where no path runs between them."""
+        """Joins groups over one domain that use one node, where no path runs between them."""
         kept: list[OpenGroup] = []
         for group in sorted(groups, key=lambda g: g.number):
             for other in kept:

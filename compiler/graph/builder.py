@@ -84,7 +84,7 @@ class Builder:
     # elementwise
 
     def map(self, op: str, *args: Operand, dtype: Any = None, **attrs: Any) -> Value:
-        """Row `op` on broadcast arguments, in NumPy's loop for their dtypes (or for `dtype=`, as ufuncs take it)."""
+        """Row `op` on broadcast arguments, in NumPy's loop for their dtypes. dtype: as ufuncs take it."""
         shape = self.broadcast_shapes(op, [a.type.shape for a in args if isinstance(a, Value)])
         try:
             loop, result = _loop(op, tuple(_promotion_kind(a) for a in args), dtype)
@@ -112,7 +112,7 @@ class Builder:
         return self.add("cast", (a.number,), ArrayType(a.shape, wanted))
 
     def call(self, function: Function, *args: Operand, where: Value | None = None) -> list[Value]:
-        """The results of a user's scalar function on broadcast arguments, which are cast to its arguments' dtypes.
+        """The results of a user's scalar function on broadcast arguments. These are cast to its arguments' dtypes.
 
         where: the elements for which it is called; the others' results are of no use."""
         row = "call_loop" if function.loops else "call"
@@ -172,13 +172,13 @@ class Builder:
         return self.add("reshape", (a.number,), ArrayType(wanted, a.dtype))
 
     def windows(self, a: Value, axis: int, length: int) -> Value:
-        """Element (..., i, ..., j) of the result, i along `axis` and j along a new last one of `length`, is element
-        (..., i + j, ...) of `a`."""
+        """Sliding windows of `length` along an axis. Element (..., i, ..., j) of the result, i along that axis and j
+        along a new last one, is element (..., i + j, ...) of `a`."""
         shape = (*(n - length + 1 if i == axis else n for i, n in enumerate(a.shape)), length)
         return self.add("windows", (a.number,), ArrayType(shape, a.dtype), (("axis", axis), ("length", length)))
 
     def concat(self, parts: Sequence[Value], axis: int) -> Value:
-        """Parts of one dtype and of equal shapes but for `axis`, one after another along it."""
+        """Joins parts along an axis. They have one dtype, and equal shapes but for that axis."""
         first = parts[0]
         for part in parts:
             if len(part.shape) != len(first.shape) or any(
@@ -193,7 +193,7 @@ class Builder:
         return self.add("concat", tuple(p.number for p in parts), ArrayType(shape, first.dtype), (("axis", axis),))
 
     def update(self, base: Value, value: Value, starts: Sequence[int], steps: Sequence[int]) -> Value:
-        """`base` with the elements `starts + i * steps` replaced by `value[i]`, which has base's dtype and rank."""
+        """`base` with the elements `starts + i * steps` replaced by `value[i]`. The value has base's dtype and rank."""
         if value.type.size == 0:
             return base
         attrs = (("starts", tuple(starts)), ("steps", tuple(steps)))
@@ -222,8 +222,9 @@ class Builder:
         self, a: Value, indices: Sequence[Value], axes: Sequence[int], rest: Sequence[int], shape: Sequence[int],
         checked: bool = True,
     ) -> Value:  # fmt: skip
-        """The array of `shape` whose element at i is that of `a` at indices[k][i] along axis axes[k], and at i[r] along
-        each other axis of `a`, in order with the r of `rest`. indices: int64, of shapes that broadcast to `shape`.
+        """Loads elements of `a` at computed indices. Element i of the result, of `shape`, is that of `a` at
+        indices[k][i] along axis axes[k], and at i[r] along each other axis of `a`, in order with the r of `rest`.
+        indices: int64, of shapes that broadcast to `shape`.
 
         checked: a negative index counts from the end, and one out of range is an IndexError where the call is
         checked, else some element. Not checked: all must be in range."""
@@ -232,7 +233,7 @@ class Builder:
         return self.add("gather", args, ArrayType(tuple(shape), a.dtype), attrs)
 
     def matmul(self, a: Value, b: Value) -> Value:
-        """Batched matrix product of (..., m, k) and (..., k, n), both of at least two axes, batches broadcast."""
+        """The batched matrix product of (..., m, k) and (..., k, n), batches broadcast. Both have two axes or more."""
         if a.shape[-1] != b.shape[-2]:
             raise self.error(
                 f"matmul: {a.shape} @ {b.shape} has {a.shape[-1]} columns against {b.shape[-2]} rows; "

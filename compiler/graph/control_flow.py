@@ -20,7 +20,7 @@ from .graph import Graph, Node, Value
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A body's input is, at iteration t, the slice of an array from `starts + t * moves`, in `steps`."""
+    """A slice that moves with the iteration: at iteration t it starts at `starts + t * moves`, in `steps`."""
 
     starts: tuple[int, ...]
     steps: tuple[int, ...]

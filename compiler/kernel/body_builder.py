@@ -144,7 +144,7 @@ class Body:
         return np.frombuffer(instr.attr, instr.dtype)[0]
 
     def literal(self, value: Any, dtype: DType) -> Val:
-        """A number of the program, which is a parameter of the kernel where it can be (see `constant_lifting`)."""
+        """A number of the program, as a parameter of the kernel where it can be. See `constant_lifting`."""
         if dtype.kind == "c":
             number = complex(value)
             return self.pair(self.literal(number.real, real_of(dtype)), self.literal(number.imag, real_of(dtype)))
@@ -161,13 +161,13 @@ class Body:
         return Val(self, tuple(p.numbers[0] for p in parts), dtype)
 
     def gather(self, operand: int, dtype: DType, offset: Val) -> Val:
-        """The element of an operand of this dtype that lies `offset` (int64) elements beyond the one `load` gives."""
+        """The element that lies `offset` (int64) elements beyond the one `load` gives. dtype: the operand's."""
         real, args = real_of(dtype), offset.numbers
         parts = range(1 + (dtype.kind == "c"))
         return Val(self, tuple(self._number(Instr("gather", real, args, (operand, part))) for part in parts), dtype)
 
     def report(self, operand: int, value: Val, condition: Val) -> None:
-        """One of the values for which the condition holds is stored to an int64 operand that does not move."""
+        """Stores one of the values for which the condition holds. They go to an int64 operand that does not move."""
         self._instrs.append(Instr("report", INT64, (value.numbers[0], condition.numbers[0]), (operand, 0)))
 
     def store(self, operand: int, value: Val) -> None:

@@ -92,7 +92,7 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Instructions `first, first+1, ...` in value numbering, and for a LOOP the reductions that they feed."""
+    """Instructions in value numbering from `first` on. Of a LOOP also the reductions that they feed."""
 
     kind: str
     first: int
@@ -102,7 +102,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Operands (role `in`, equal layouts and strides) that are views of one array, shifted against each other.
+    """Operands that are shifted views of one array: role `in`, equal layouts and strides.
 
     shifts: for each operand, how far it lies from the window's corner, in steps of each axis, none negative. The array
     holds all from the corner to as far beyond it as the axis' length and the largest shift say.

@@ -223,7 +223,7 @@ def evaluate(
     scalars: Sequence[Any] = (),
     gather: Gather | None = None,
 ) -> None:
-    """Run a kernel's phases with NumPy over all points of `shape` (parallel axes, then reduced axes) at once.
+    """Runs a kernel's phases with NumPy, all points of `shape` at once. Parallel axes come first, then reduced ones.
 
     load(operand, part) gives an array that broadcasts against shape; store(operand, part, value) takes one of the
     shape's rank, whose reduced axes have length 1 where it was stored in a POINT phase. gather(operand, part, i) gives

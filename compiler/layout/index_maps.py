@@ -112,7 +112,7 @@ def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
 
 def reshape_strides(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...] | None:
-    """The strides with which `wanted` sees the same memory in C order, or None where only a copy can."""
+    """The strides with which `wanted` sees the same memory in C order. None where only a copy can."""
     if 0 in shape:  # whole elements: a kernel masks what moves along its axis, and reads at once what does not
         return contiguous_strides(wanted, min((abs(s) for s in strides if s), default=0))
     old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]

@@ -36,7 +36,7 @@ def windows_of(
 
 
 def zips_of(accesses: Sequence[Access], group: Sequence[int], phases: Sequence[Phase]) -> tuple[tuple[int, ...], ...]:
-    """The outputs that lie in one array in turn along a kernel's axis, made of these domain axes."""
+    """The outputs that lie in turn in one array along a kernel's axis. The axis is made of these domain axes."""
     found: dict[object, dict[int, int]] = {}
     homes = {i.attr[0]: n for n, phase in enumerate(phases) for i in phase.instrs if i.op == "store"}
     for number, access in enumerate(accesses):

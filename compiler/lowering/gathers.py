@@ -45,7 +45,7 @@ class Reports:
         return Place(self.buffer, 8 * list(self.rows).index((number, axis)), (), True)
 
     def around(self, tasks: list[Task], target: Target, line: str) -> list[Task]:
-        """The kernels of a group between a task that clears the reports and one that raises IndexError on any."""
+        """Wraps a group's kernels in tasks that clear the reports and raise IndexError on any."""
         if not self.rows:
             return tasks
         region = Region(self.buffer, 0, (len(self.rows),), (8,), 8, "int64")
@@ -74,7 +74,7 @@ def _cleared() -> LoopNest:
 
 
 def gathered(emitter: Emitter, number: int, node: Node, m: Map, indices: Sequence[Val]) -> Val:
-    """The element of the gather's array that the indices choose, at map `m` of the gather."""
+    """The element that the indices choose, at map `m` of the gather."""
     builder = emitter.b
     place, source = builder.places[node.args[0]], builder.graph.nodes[node.args[0]].type
     axes, rest = node.attr("axes"), iter(node.attr("rest"))

@@ -24,7 +24,7 @@ DTYPES = (*HALVES, FLOAT32)
 
 
 def absorb(graph: Graph) -> Graph:
-    """relu(a @ b + bias) -> matmul(a, b, bias) with the epilogue (bias, relu), where nothing else reads the parts"""
+    """relu(a @ b + bias) -> matmul(a, b, bias) with the epilogue (bias, relu). Nothing else may read the parts."""
     stored = _stored(graph)
     found = {n: chain for n in range(len(graph.nodes)) if (chain := _found(graph, n, n in stored)) is not None}
     inside = {n for chain in found.values() for n in chain.inner}

@@ -1,4 +1,4 @@
-"""Finds what a repeated region carries from iteration to iteration, and what is used after it.
+"""Finds what a repeated region carries between iterations, and what is used after it.
 
 An iteration's argument is one of these: made in the same iteration; made `d` iterations before (then it is carried,
 through `d` values that follow each other); made before the loop, and the same in every iteration; a constant, the same

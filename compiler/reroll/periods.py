@@ -77,7 +77,7 @@ def _token(node: Node, moving: bool) -> tuple[Any, ...]:
 
 
 def stretches(row: TokenSequence, least: int) -> Iterator[Stretch]:
-    """The longest stretch of each candidate period that repeats at least `least` times, the best first."""
+    """The longest stretch of each candidate period, the best first. Each repeats at least `least` times."""
     found = []
     for period in _candidates(row.tokens):
         same = row.tokens[period:] == row.tokens[:-period]

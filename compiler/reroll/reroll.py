@@ -30,7 +30,7 @@ TRIES = (-2, -1, 0, 1)  # periods from the first that repeats in full
 
 
 def roll(graph: Graph) -> Rerolled:
-    """The graph with loops in place of stretches that repeat, and arrays for inputs that are new, behind the others."""
+    """The graph with loops in place of stretches that repeat. Arrays for new inputs stand behind the others."""
     if not settings.roll or len(graph.nodes) < LEAST_NODES:
         return Rerolled(graph, [])
     found = Rerolled(graph, [])

@@ -1,4 +1,4 @@
-"""Replaces a repeated region of a graph with a loop node, if every detail bears it out."""
+"""Replaces a repeated region of a graph with a loop node, if every detail agrees."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Rerolled:
 def reroll_region(
     graph: Graph, row: TokenSequence, start: int, period: int, iterations: int, roll: Roll, joined: int = 1
 ) -> Rerolled:
-    """The graph with places [start, start + period * iterations) of its row as a loop. roll: what rerolls loops
-    within the body. joined: so many iterations are one iteration of the loop; those left over stay behind it. Raises
-    NotALoop."""
+    """The graph with a stretch of its row as a loop: places [start, start + period * iterations). roll: what rerolls
+    loops within the body. joined: so many iterations are one iteration of the loop; those left over stay behind it.
+    Raises NotALoop."""
     return _Reroller(graph, row, start, period * joined, iterations // joined, joined).run(roll)
 
 

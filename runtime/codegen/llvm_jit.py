@@ -273,7 +273,7 @@ def _load_with_llvm(data: bytes, text: str, name: str) -> Code:
 
 
 def features() -> frozenset[str]:
-    """The CPU features that kernels are compiled with, as far as LLVM and the system name them alike (avx2, avx512f).
+    """The CPU features that kernels are compiled with, as LLVM and the system name them alike (avx2, avx512f).
 
     A `cpu_name` of another machine has none but those that `cpu_features` adds.
     """

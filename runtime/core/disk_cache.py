@@ -39,7 +39,8 @@ def digest(*parts: object) -> str:
 
 
 class Cache:
-    """Entries of one kind (`cpu`, `cuda`, `tune`, ...), under the cache_dir that is in force at each call."""
+    """Entries of one kind (`cpu`, `cuda`, `tune`, ...) in the cache directory. It is the cache_dir that is in force at
+    each call."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

@@ -17,7 +17,8 @@ _threshold: tuple[int, ...] = ()  # the collector's before the first of them
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """For work that makes many objects and few cycles, of which looking for cycles would take a fifth.
+    """Pauses the collector for work that makes many objects and few cycles. Looking for cycles would take a fifth of
+    it.
 
     By the collector's threshold: what a traced function says, `gc.disable()` too, holds afterwards."""
     global _threshold

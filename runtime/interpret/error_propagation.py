@@ -46,7 +46,7 @@ def error_sources(plan: Plan) -> ErrorSources:
 
 
 def poisoned(plan: Plan, after: Iterable[tuple[int, Any]]) -> dict[int, BaseException]:
-    """The error of each buffer that something known to have failed (`error` of an event) should have written."""
+    """The error of each buffer that something known to have failed should have written. error: of an event."""
     bad: dict[int, BaseException] = {}
     for buffer, event in after:
         error = getattr(event, "error", None)

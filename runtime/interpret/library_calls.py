@@ -32,8 +32,8 @@ ACTIVATIONS: dict[str, Callable[[View], View]] = {
 
 
 def product(a: View, b: View, dtype: Any, epilogue: Sequence[str] = (), *bias: View) -> View:
-    """a @ b, with `bias`, one row that is added to each of its rows, and the activations, in their order. With 16-bit
-    floats all that is float32, rounded to the dtype once."""
+    """The product a @ b with its epilogue: `bias`, one row that is added to each of its rows, and the activations, in
+    their order. With 16-bit floats all that is float32, rounded to the dtype once."""
     if epilogue and np.dtype(dtype).itemsize == 2:
         a, b, *bias = (array.astype(np.float32) for array in (a, b, *bias))  # type: ignore[assignment]
     result: View = np.matmul(a, b)
@@ -86,7 +86,7 @@ LIBRARY: dict[str, HostFunction] = {
 
 
 def viewer(region: Region) -> Callable[[int], View]:
-    """A function from the address of the region's buffer to the NumPy view of the region. It owns no memory."""
+    """A function from a buffer's address to the NumPy view of the region. It owns no memory."""
     low, high = region.span
     kind: Any = ctypes.c_char * max(1, high - low)
     dtype, shape, strides, offset = np.dtype(region.dtype), region.shape, region.strides, region.offset - low

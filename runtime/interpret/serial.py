@@ -50,7 +50,7 @@ def host_call(task: Task) -> HostCall:
 
 
 def scalar_bits(value: Any, dtype: str) -> int:
-    """The bits of a number as `dtype` (NumPy's conversion), in the low bytes of a slot."""
+    """The bits of a number as `dtype`, in the low bytes of a slot. The conversion is NumPy's."""
     with np.errstate(all="ignore"):
         raw = np.asarray(value).astype(dtype).tobytes()
     if len(raw) > 8:
@@ -143,6 +143,6 @@ def run_serially(
 
 
 def noted(error: BaseException, task: Task, program: str) -> BaseException:
-    """The error with the task, the program and the user's line added to what it prints."""
+    """The error with the task, the program and the user's line in its text."""
     note(error, f"in task {task.name} of {program}" + (f", {task.line}" if task.line else ""))
     return error

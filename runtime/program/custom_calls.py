@@ -18,7 +18,8 @@ EMPTY: Mapping[int, View] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """A Python function that gets the arrays to read, which it cannot write, then those to fill. Equal if the same."""
+    """A Python function that gets the arrays to read, then those to fill. It cannot write those that it reads. Equal if
+    the same."""
 
     function: Callable[..., Any]
 

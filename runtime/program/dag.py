@@ -117,6 +117,6 @@ def maximum_matching(adjacent: Sequence[int], order: Sequence[int]) -> list[int]
 
 
 def width(above: Sequence[int]) -> int:
-    """The most tasks of which none must come before another, by a path cover of the closure (Dilworth, 1950)."""
+    """The most tasks that no order connects. A path cover of the closure finds them (Dilworth, 1950)."""
     partner = maximum_matching(above, range(len(above)))
     return sum(p < 0 for p in partner)

@@ -71,12 +71,12 @@ class Plan:
 
     @property
     def waits(self) -> int:
-        """The number of waits between streams, those of join points and of the outputs' completion included."""
+        """The number of waits between streams, at join points and for outputs too."""
         return sum(isinstance(s, Wait) for s in self.steps)
 
     @property
     def records(self) -> int:
-        """The number of event records that a wait of the plan needs (others only complete outputs)."""
+        """The number of event records that a wait needs. Others only complete outputs."""
         waited = {s.event for s in self.steps if isinstance(s, Wait)}
         return sum(isinstance(s, Record) and s.event in waited for s in self.steps)
 

@@ -1,4 +1,4 @@
-"""What the steps of a finished plan order, and where it begins and ends for a caller's stream."""
+"""What the steps of a plan order, and where a caller's stream meets it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Borders:
 
 
 def borders(plan: Plan) -> Borders:
-    """The borders of a plan whose every task precedes some output's completion (the verifier proves that)."""
+    """The borders of a plan whose every task precedes some output's completion. The verifier proves that."""
     entered = [False] * plan.streams  # whether all that comes on a stream follows a root
     roots: list[int] = []
     known = [0] * plan.streams  # the set of tasks that what comes on a stream follows
@@ -43,7 +43,7 @@ def borders(plan: Plan) -> Borders:
 
 
 def happens_before(plan: Plan) -> list[int]:
-    """For each task the set of tasks, itself included, that are done when it is done, by the plan's steps alone."""
+    """For each task, as bits, the tasks that are done when it is. It is one of them; the plan's steps alone decide."""
     before = [0] * len(plan.tasks)
     known = [0] * plan.streams
     events = [0] * plan.events

@@ -20,7 +20,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One assignment of tasks to streams, with the makespan in microseconds that the cost model predicts.
+    """One assignment of tasks to streams, with the predicted makespan in microseconds.
 
     inner: its records and waits, before join points.
     """

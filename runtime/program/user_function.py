@@ -94,7 +94,7 @@ def precision(arguments: tuple[str, ...]) -> type[np.float32] | type[np.float64]
 
 
 def python_function(source: Source, real: type, make: Make = lambda function: function) -> FunctionType:
-    """The function, with its float constants (its own and captured ones) of type `real`, float32 or float64.
+    """The function, with its float constants of type `real`, float32 or float64. These are its own and captured ones.
 
     make: what is to be done with the functions that it calls, such as to compile them."""
     code = narrowed(marshal.loads(source.code), real)

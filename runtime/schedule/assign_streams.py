@@ -35,7 +35,7 @@ def assign_max(
     above: Sequence[int] | None = None,
     reduced: Preds | None = None,
 ) -> Assignment:
-    """Every two tasks that may run side by side do, with the fewest waits and event records.
+    """Puts every two tasks that may run side by side on two streams. It takes the fewest waits and event records.
 
     A maximum matching of the transitive reduction chains tasks together (Kwon et al., Nimble, 2020), producers of one
     consumer first; a second one puts chains behind each other wherever that costs no concurrency and no wait.

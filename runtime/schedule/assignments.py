@@ -1,4 +1,4 @@
-"""Dependences and costs in, the assignments worth having out, each with its predicted time, and the best of them."""
+"""Dependences and costs in; assignments with their predicted times, and the best of them, out."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def batched(program: Program, machine: Machine) -> Program:
 
 
 def packed(program: Program, machine: Machine) -> Program:
-    """The program with its tiny independent launches of the same kernel, of one launch shape, in one launch."""
+    """The program with tiny independent launches of one kernel in one launch. They have one launch shape."""
 
     def kind(task: Task) -> Hashable | None:
         if (

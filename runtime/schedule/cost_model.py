@@ -74,7 +74,7 @@ COPIES = ("upload", "download")
 
 
 def share(task: Task, machine: Machine) -> float:
-    """The part of the machine, 0 to 1, that the task fills when it runs alone."""
+    """The part of the machine, 0 to 1, that a task alone fills."""
     if isinstance(task.kernel, Library) and task.kernel.name in COPIES:
         return 0.0
     if machine.threads == 0:

@@ -43,7 +43,7 @@ def predicted(plan: Plan) -> float:
 
 
 def with_batches(program: Program, streams: str | int, machine: Machine) -> Program:
-    """The program with its matmuls in batches, where the device has them and the model finds that no slower."""
+    """The program with its matmuls in batches. The device must have them, and the model find that no slower."""
     other = batched(program, machine) if machine.batches else program
     if other is program:
         return program

@@ -44,7 +44,7 @@ def schedule(
     join_points: bool = True,
     machine: Machine,
 ) -> Plan:
-    """Put a program's tasks on streams, with the fewest waits, and its temporaries in one arena.
+    """Puts a program's tasks on streams, with the fewest waits. Its temporaries go in one arena.
 
     streams: `auto` (the cheapest predicted, one stream always among the candidates), `max` (all that may run side by
     side does), or how many at most; a join point may be on one more, which runs no task. memory: `concurrency` shares
@@ -230,7 +230,7 @@ def memory_bound(plan: Plan) -> int:
 
 
 def explain(plan: Plan) -> str:
-    """The plan's report as text, with the exact memory bound and the ratio of the arena to it."""
+    """The plan's report as text, with the arena beside the exact memory bound."""
     lines = list(plan.report.lines()) if plan.report else [f"{plan.streams} streams"]
     bound = memory_bound(plan)
     if bound:

@@ -41,7 +41,7 @@ class Waits:
 
 
 def exact_waits(nodes: Order) -> Waits:
-    """The fewest direct waits that order what must be ordered, for the given streams and issue order.
+    """The fewest direct waits that order what must be ordered. The streams and the issue order are given.
 
     They are the edges between streams in the transitive reduction of the dependences and the streams' own orders.
     What a stream knows to be done is one bit set; predecessors are asked for latest issued first, so that none asked
@@ -69,7 +69,7 @@ def exact_waits(nodes: Order) -> Waits:
 
 
 def with_join_points(nodes: Order, waits: Waits) -> tuple[Order, Waits]:
-    """Replace complete bipartite sets of waits by join points as long as each makes the waits fewer.
+    """Replaces complete bipartite sets of waits by join points while that saves waits.
 
     Sources A that all precede the sinks B need |A| + |B| - 2 waits through a join point that sits between one of A and
     one of B on their stream, |A| |B| - min(|A|, |B|) without. Best gain first; a join adds no order between tasks.

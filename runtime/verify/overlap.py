@@ -1,4 +1,5 @@
-"""Do two regions of memory share a byte? The verifier's own answer, exact where the scheduler's may be cautious."""
+"""Decides whether two regions of memory share a byte. It is the verifier's own answer, exact where the scheduler's may
+be cautious."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def _join_dense(bounds: dict[int, int]) -> None:
 
 
 def bytes_of(region: Region) -> tuple[int, list[tuple[int, int]]]:
-    """(start, [(length, stride)] outermost first) of the region's bytes, axes of one element dropped, runs joined."""
+    """The bytes of a region as (start, [(length, stride)] outermost first). Axes of one element are dropped, runs
+    joined."""
     axes: list[tuple[int, int]] = []
     for length, stride in [*zip(region.shape, region.strides, strict=True), (region.itemsize, 1)]:
         if length == 1:

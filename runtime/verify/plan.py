@@ -85,7 +85,7 @@ class _Replay:
 
 
 def check(plan: Plan, roots: Sequence[int] | None = None, exits: Sequence[int] = ()) -> None:
-    """Raises PlanError, naming the steps, the bytes and the user's lines, if the plan is not safe. roots, exits: its
+    """Raises PlanError if the plan is not safe. It names the steps, the bytes and the user's lines. roots, exits: its
     borders, where these are known; see `verify_borders`."""
     found = verify(plan)
     if not found and roots is not None:
@@ -145,7 +145,7 @@ def verify_calls(
     after: Sequence[tuple[int | None, int]] = (),
     same_streams: bool = False,
 ) -> list[Violation]:
-    """What may go wrong between a call of `first` and a later call of `second` that starts before `first` has ended.
+    """What may go wrong between two calls that overlap. `second` starts before `first` has ended.
 
     arena: both use the same arena. shared: (buffer of first, buffer of second) that are the same memory.
     after: (buffer of second, event of first): tasks that touch the buffer wait for the event; None is any temporary.

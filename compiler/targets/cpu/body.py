@@ -66,7 +66,7 @@ class Body:
     def run(
         self, phase: Phase, start: Value, stop: Value, step: Step, copies: int = 1, fold: Fold | None = None
     ) -> None:
-        """The phase over [start, stop) of the vector axis, in a loop of so many copies of the instructions.
+        """Writes the phase over [start, stop) of the vector axis. The loop holds so many copies of the instructions.
 
         `step` is called at the end of each copy, `fold` after every FOLD turns of the loop.
         """
@@ -100,7 +100,7 @@ class Body:
         stop: Value,
         step: Callable[[Value, Iterable[Lanes]], None],
     ) -> None:
-        """The phase over [start, stop) of the vector axis at so many neighbouring indices of another axis, in one pass.
+        """Writes the phase over [start, stop) for neighbouring rows in one pass.
 
         `step` is called with the first lane and the lanes of each of them, to be taken one after the other. More than
         one: of a phase that packs nothing."""

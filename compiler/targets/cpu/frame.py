@@ -49,7 +49,7 @@ class Frame:
         return stored.ne(0)
 
     def address(self, number: int, axes: Sequence[int]) -> Value:
-        """Where operand `number` is at the current index of `axes`, and index 0 of all others."""
+        """The address of operand `number` at the current index of `axes`. All other indices are 0."""
         operand, place = self.nest.operands[number], self.pointers[number]
         for axis in axes:
             if operand.layout[axis] != "0":
@@ -98,7 +98,8 @@ def dependences(nest: LoopNest, axis: int | None) -> dict[int, frozenset[int]]:
 
 @contextmanager
 def odometer(frame: Frame, dims: Sequence[tuple[int, Value]], begin: Value, end: Value) -> Iterator[None]:
-    """Run the body for units begin..end of the row-major box `dims` of (axis, length), with the index of each axis.
+    """Runs the body for units begin..end of a row-major box. dims: (axis, length); the body gets the index of each
+    axis.
 
     One division an axis at the start; then the index is carried along.
     """

@@ -58,7 +58,7 @@ def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: i
 
 
 def lanes_of(nest: LoopNest, depends: dict[int, frozenset[int]], axis: int | None, vector_bytes: int) -> int:
-    """Lanes such that the widest value that varies along the axis, but for indices, fills a vector, or several."""
+    """The lanes with which the widest varying value fills one vector, or several. Indices do not count."""
     if axis is None:
         return 1
     varying = {at: i for at, i in numbered(nest).items() if axis in depends[at]}
@@ -67,7 +67,7 @@ def lanes_of(nest: LoopNest, depends: dict[int, frozenset[int]], axis: int | Non
 
 
 def units(nest: LoopNest, sizes: Sequence[int]) -> tuple[int, int]:
-    """How many units a launch over axes of these lengths has, and how many of them make a chunk worth its hand-over."""
+    """The units of a launch over axes of these lengths, and those of a chunk."""
     axis, tiling = vector_axis(nest), tiling_of(nest)
     if 0 in sizes[: nest.parallel]:
         return 0, 1

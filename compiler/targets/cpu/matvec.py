@@ -1,4 +1,4 @@
-"""Kernels of the CPU for products of a matrix and a vector, which read the matrix once, as fast as memory gives it.
+"""CPU kernels for products of a matrix and a vector, which read the matrix once.
 
 Along rows that are contiguous: ROWS of them side by side, which share what they load of the vector. Along columns that
 are: a block of results stays in the first-level cache while TERMS rows at a time are added to it.

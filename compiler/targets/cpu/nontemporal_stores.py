@@ -32,7 +32,7 @@ def streamed(nest: LoopNest, phase: Phase, axis: int | None, lanes: int) -> list
 
 
 def is_large(frame: Frame, number: int) -> Value:
-    """Whether the operand has LARGE bytes or more, as far as the lengths of its axes tell."""
+    """Whether the operand has LARGE bytes or more, by the lengths of its axes."""
     operand, size = frame.nest.operands[number], frame.f.const(1, "i64")
     for letter, length in zip(operand.layout, frame.lengths, strict=True):
         size = size * length if letter != "0" else size
@@ -42,7 +42,7 @@ def is_large(frame: Frame, number: int) -> Value:
 def alignment(
     access: Access, streams: list[int], large: list[Value], start: Value, stop: Value, lanes: int
 ) -> tuple[Value, Value]:
-    """Whether to stream over [start, stop) of the vector axis, and how many elements come before it.
+    """Whether to stream over [start, stop), and how many elements come before it.
 
     All operands are large and lie equally in their cache lines; whole elements lead up to the next line (or vector).
     """

@@ -19,7 +19,7 @@ CHUNK = 4096  # elements worth a hand-over
 
 
 def running_task(model: CostModel, function: str, source: Array, target: Array, axis: int, line: str) -> Task:
-    """The task of a running sum or product along an axis, of at most one other with more than one element."""
+    """The task of a running sum or product along an axis. At most one other axis has more than one element."""
     others = [i for i, n in enumerate(source.shape) if n != 1 and i != axis]
     length, rows = source.shape[axis], source.shape[others[0]] if others else 1
     steps = [Int(a.region.strides[i]) for a in (source, target) for i in (others[0] if others else axis, axis)]

@@ -132,7 +132,7 @@ def _transpose_block(
 
 
 def transposed(rows: list[Value]) -> list[Value]:
-    """The square of vectors, transposed, by shuffles that stay in 128-bit lanes and then move whole lanes.
+    """The square of vectors, transposed by shuffles. These stay in 128-bit lanes, and then whole lanes move.
 
     The vectors have 2 or 4 groups of `part` elements (8 and 16 of 32 bits, 8 of 64 bits); both steps are one
     instruction a vector on x86.

@@ -154,7 +154,7 @@ def plane_of(row: tuple[int, ...], shape: Shape) -> tuple[int, ...]:
 
 
 def window_rows(window: Window, shape: Shape) -> dict[tuple[int, ...], int]:
-    """The rows of a window that a thread needs, and how many columns beyond its own of each."""
+    """The rows of a window that a thread needs, and the columns beyond its own."""
     rows: dict[tuple[int, ...], int] = {}
     for shift in window.shifts:
         for group in range(shape.groups):

@@ -45,8 +45,8 @@ class Calls:
         self, name: str, text: str, reads: Sequence[Array], writes: Sequence[Array], pointers: Sequence[Array],
         numbers: Sequence[int], blocks: int, threads: int = THREADS, passes: float = 1.0,
     ) -> None:  # fmt: skip
-        """A launch of kernel text with NAME for its name, of so many blocks along x. reads, writes: what it touches,
-        in both what blocks pass each other by atomic steps; passes: how often it moves them."""
+        """Adds a launch of kernel text, in which NAME stands for its name. blocks: along x. reads, writes: what it
+        touches, in both what blocks pass each other by atomic steps; passes: how often it moves them."""
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         own = f"k_{digest}"
         kernel = Kernel(own, "cuda", text.replace("NAME", own), ("ptr",) * len(pointers) + ("i64",) * len(numbers))

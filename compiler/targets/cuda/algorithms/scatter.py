@@ -20,7 +20,8 @@ COMBINE = {"add": "add", "subtract": "sub", "multiply": "mul", "maximum": "maxim
 
 
 def last_places(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
-    """For each number below the length of the result where it comes last among the indices, -1 where it does not."""
+    """Where each number comes last among the indices, -1 where it does not. The numbers are those below the length of
+    the result."""
     indices, result = calls.contiguous(reads[0]), calls.result(target)
     calls.fill(result, -1)
     length, both = math.prod(indices.shape), [indices, result]
