@@ -38,7 +38,17 @@ from .methods import BoundKernelGraph, undecorated
 from .options import Given, checked
 from .pickling import Portable
 from .segments import SplitEntry
-from .signature import LEAF_TYPES, Parameters, check_function, is_number, key_of, quick_key, take_apart, to_leaf
+from .signature import (
+    LEAF_TYPES,
+    Parameters,
+    check_function,
+    is_number,
+    key_of,
+    quick_key,
+    spread,
+    take_apart,
+    to_leaf,
+)
 from .specializations import Failed, Versions, show, values_of
 from .trace_function import Unfinished
 from .traced_function import Argument, Captured
@@ -169,18 +179,12 @@ class KernelGraph(Portable):
         return result
 
     def _opened(self, args: tuple[Any, ...], places: list[int]) -> tuple[Hashable, Sequence[Any], Any, bool] | None:
-        """The key of arguments among which are lists, tuples and arrays of other libraries; their leaves; who lends
-        memory of a GPU, if anybody; whether each argument is a leaf. None for others."""
+        """The key of arguments among which are lists, tuples, dicts and arrays of other libraries; their leaves; who
+        lends memory of a GPU, if anybody; whether each argument is a leaf. None for others."""
         shape: list[Any] = []
         leaves: list[Any] = []
-        for value in args:
-            kind = type(value)
-            if kind is list or kind is tuple:
-                shape += kind, len(value)
-                leaves += value
-            else:
-                shape.append(None)
-                leaves.append(value)
+        if not spread(args, shape, leaves):
+            return None
         found = imported(leaves)
         if found is None:
             return None

@@ -16,7 +16,7 @@ import numpy as np
 from ...compiler.core.types import ArrayType
 from ...compiler.passes.materialize import Layout
 from ...runtime.core.errors import OutOfMemory
-from ...runtime.engine.direct_call import ARENA, Taken
+from ...runtime.engine.direct_call import ARENA, Taken, packers
 from ...runtime.engine.object_words import Words, words_of
 from ...runtime.program.device import Device, Event, outcome
 from ...runtime.program.plan import Plan
@@ -33,7 +33,7 @@ from ..core.numpy_address import address
 from ..core.pytree import LEAF, Tree, unflatten
 from ..core.readable import is_readable, native, readable
 from ..environment.guards import Guard, Guards, checks_of
-from .signature import low_offset
+from .signature import Static, low_offset
 from .traced_function import Captured
 from .write_back import assign, may_assign
 
@@ -111,6 +111,7 @@ def make_entry(
         "host": captured.host,
         "settled": settled,
         "over": [None],
+        "pack": packers(0, plan.program.scalars)[0],
         "readable": readable,
         "ready": ready,
         "address": address,
@@ -145,6 +146,8 @@ class _Writer:
         self.places = {leaf: i for i, leaf in enumerate(i for i, x in enumerate(leaves) if type(x) is np.ndarray)}
         self.waits = self.on_cpu and bool(captured.arrays or any(type(leaves[i]) is not Array for i in arrays))
         self.device_arrays = [i for i in arrays if type(leaves[i]) is Array]
+        self.gives_numbers = any(kind == "number" for kind, _ in captured.results)
+        self.uses_host = bool(captured.graph.numbers or captured.checks or self.gives_numbers)
         self.specs = [spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs]
 
     def constant(self, value: Any) -> str:
@@ -153,13 +156,11 @@ class _Writer:
         return name
 
     def lines(self) -> Iterator[str]:
-        graph, program = self.captured.graph, self.plan.program
-        numbers = len(graph.numbers)
+        program = self.plan.program
         for leaf, _ in self.captured.assigned:
             others = [f"leaves[{i}]" for i in self.arrays if i != leaf] + [*map(self.constant, self.captured.arrays)]
             yield f"may_assign(leaves[{leaf}], ({''.join(f'{o}, ' for o in others)}))"
-        uses_host = numbers or self.captured.checks or any(kind == "number" for kind, _ in self.captured.results)
-        if uses_host:
+        if self.uses_host:
             yield "try: numbers = host(leaves)"
             yield "except Exception: raise Respecialise from None"
         memories = ["None"] * len(program.buffers)
@@ -176,10 +177,9 @@ class _Writer:
             yield f"    {' = '.join(made)} = None"  # what was had goes back, although the traceback lives on
             yield "    if not make_room(): raise too_large(error) from None"
             yield "    return run(leaves, places, caller)"
-        scalars = "()" if not numbers else "numbers" if not self._more_than(numbers) else f"numbers[:{numbers}]"
         yield f"if caller: forked = fork(caller, after, {len(program.buffers)})"
         arena = "arena.address" if self.plan.arena_bytes else "0"  # which holds empty arrays
-        yield f"events = execute([{', '.join(memories)}], {arena}, {scalars}, after)"
+        yield f"events = execute([{', '.join(memories)}], {arena}, {self._scalars()}, after)"
         held = [array.nbytes for array in (*(self.leaves[i] for i in self.arrays), *self.captured.arrays)]
         held += [self.plan.arena_bytes, *(spec.nbytes for spec in self.specs)]
         for number, spec in enumerate(self.specs):
@@ -202,15 +202,14 @@ class _Writer:
         yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
 
     def is_direct(self) -> bool:
-        """Whether a call has no more to do than to allocate and to run: leaves are arrays, and none is assigned."""
+        """Whether a call has no more to do than to allocate and to run: arrays and numbers in, and none is assigned."""
         captured = self.captured
-        decides = captured.graph.numbers or captured.checks or captured.assigned or captured.watched
-        kinds = {type(leaf) for leaf in self.leaves}
-        plain = kinds <= {np.ndarray, Array} and len(self.arrays) == len(self.leaves)
-        plain = plain and all(map(is_readable, captured.arrays))
+        arrays = {type(self.leaves[leaf]) for leaf in self.arrays}
+        others = [leaf for i, leaf in enumerate(self.leaves) if i not in self.arrays]
         if not self.on_cpu:
-            plain = plain and kinds == {Array} and not captured.arrays and bool(self.specs)
-        return plain and not decides and all(kind != "number" for kind, _ in captured.results)
+            return arrays == {Array} and not (others or captured.arrays or self.uses_host) and bool(self.specs)
+        plain = arrays <= {np.ndarray, Array} and all(map(is_readable, captured.arrays))
+        return plain and all(map(_test_of, others)) and not (captured.assigned or captured.watched)
 
     def taken(self) -> list[Taken]:
         """What `start` takes: the arguments of the graph, the arrays of the trace, the outputs, and the arena."""
@@ -235,6 +234,9 @@ class _Writer:
             yield f"if type({a}) is not Array or {a}._spec is not {spec} or {a}._device is not device: return NOT_TAKEN"
             yield from self._values_of(a)
             given.append(a)
+        for leaf, value in enumerate(self.leaves):
+            if leaf not in self.arrays:
+                yield f"if not ({_test_of(value).format(f'leaves[{leaf}]')}): return NOT_TAKEN"
         if checks:
             yield "try:"
             yield f"    if not ({' and '.join(checks)}): return NOT_TAKEN"
@@ -248,6 +250,13 @@ class _Writer:
         allocated = "; ".join(f"{m} = allocate({size})" for m, size in zip(made, sizes, strict=True))
         yield f"try: {allocated or 'pass'}"
         yield "except OutOfMemory: return NOT_TAKEN"
+        if self.uses_host:
+            yield "try:"
+            yield "    numbers = host(leaves)"
+            if self.captured.graph.numbers:
+                made.append("packed")
+                yield f"    packed = pack(*{self._scalars()})"
+            yield "except Exception: return NOT_TAKEN"
         yield from self._start([*given, *made], sum(sizes))
         for number, output in enumerate(self.specs):
             yield f"r{number} = Array(m{number}, {self.constant(output)}, device{'' if self.on_cpu else ', e'})"
@@ -315,8 +324,10 @@ class _Writer:
             yield f"arena = allocate({self.plan.arena_bytes})"
             kept.append("arena")
 
-    def _more_than(self, numbers: int) -> bool:
-        return any(kind == "number" for kind, _ in self.captured.results)
+    def _scalars(self) -> str:
+        """Those of the plan; behind them are numbers that the call gives."""
+        count = len(self.captured.graph.numbers)
+        return "()" if not count else f"numbers[:{count}]" if self.gives_numbers else "numbers"
 
     def _result(self, tree: Tree, results: Iterator[tuple[str, Any]]) -> str:
         """An expression for the returned structure."""
@@ -340,6 +351,16 @@ def _taken(buffer: int, array: Any) -> Taken:
     if type(array) is Array:  # C-contiguous, as its spec says
         return Taken(buffer)
     return Taken(buffer, array, low_offset(array.shape, array.strides))
+
+
+def _test_of(leaf: Any) -> str:
+    """An expression that is true of leaves of the same key as this one, which is no array; empty: there is none."""
+    value = leaf.value if type(leaf) is Static else leaf
+    if value is None or type(value) is bool:
+        return f"{{0}} is {value}"
+    if type(leaf) is float or type(leaf) is int:
+        return f"type({{0}}) is {type(leaf).__name__}"
+    return ""
 
 
 _ALLOCATES = re.compile(r" = (allocate|upload)\(")

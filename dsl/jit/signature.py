@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -262,7 +262,32 @@ def quick_key(leaves: Sequence[Any], places: list[int]) -> tuple[Hashable, ...] 
     return tuple(key)
 
 
+def spread(values: Iterable[Any], shape: list[Any], leaves: list[Any], depth: int = 0) -> bool:
+    """Add the leaves in arguments, and what tells how they are nested; False for what `take_apart` alone knows."""
+    for value in values:
+        kind = type(value)
+        if kind not in _NESTED:
+            shape.append(None)
+            leaves.append(value)
+            continue
+        inside = value
+        if kind is dict:
+            inside = value.values()
+            if not all([type(name) is str for name in value]):
+                return False
+        shape += kind, tuple(value) if kind is dict else len(value)
+        if _NESTED.isdisjoint(map(type, inside)):
+            leaves += inside
+        else:
+            shape.append(_NESTED)  # each of its items follows
+            if depth > _DEEP or not spread(inside, shape, leaves, depth + 1):
+                return False
+    return True
+
+
 _PLAIN = frozenset({bool, str, type(None)})
+_NESTED = frozenset({list, tuple, dict})
+_DEEP = 8  # what contains itself is deeper
 
 
 def key_of(leaf: Any) -> tuple[Hashable, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from .cpython import BYTES_AT, TYPE_AT
+from .cpython import BYTES_AT, LENGTH_AT, TYPE_AT
 
 _FASTCALL = 0x80  # METH_FASTCALL of methodobject.h
 _NEW = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
@@ -44,7 +44,12 @@ def works() -> bool:
     """Whether the words of a `bytes` object lie where machine code looks for them."""
     usual = sys.implementation.name == "cpython" and sys.byteorder == "little"
     text = b"12345678"
-    return usual and ctypes.string_at(id(text) + BYTES_AT, 8) == text and word_at(id(text) + TYPE_AT) == id(bytes)
+    at = id(text)
+    return (
+        usual
+        and ctypes.string_at(at + BYTES_AT, 8) == text
+        and (word_at(at + TYPE_AT), word_at(at + LENGTH_AT)) == (id(bytes), 8)
+    )
 
 
 def word_at(address: int) -> int:

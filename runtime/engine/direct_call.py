@@ -11,6 +11,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,33 @@ from ..codegen import cpython, native_callable
 from ..codegen.native_callable import builtin, word_at
 from ..core.frozen import dataclass
 from ..core.host_pool import Pool
+from ..interpret.serial import scalar_bits
 from .encode_plan import Layout
 from .engine import Native, native
 from .words import records as e
 
 ARENA = -1
 
+_FORMATS = {
+    "bool": "?7x", "int8": "b7x", "int16": "h6x", "int32": "i4x", "int64": "q", "uint8": "B7x", "uint16": "H6x",
+    "uint32": "I4x", "uint64": "Q", "float16": "e6x", "float32": "f4x", "float64": "d",
+}  # fmt: skip
+
 Direct = Callable[..., bool]
 Words = Sequence[tuple[int, int]]
+
+
+def packers(heads: int, scalars: Sequence[str]) -> tuple[Callable[..., bytes], Callable[..., bytes]]:
+    """Two functions from addresses and scalars to a call's table: one fast and choosy, one that takes any number."""
+    words = Struct(f"={heads + len(scalars)}Q").pack
+
+    def convert(*values: Any) -> bytes:
+        bits = (scalar_bits(v, s) for v, s in zip(values[heads:], scalars, strict=True))
+        return words(*values[:heads], *bits)
+
+    if all(s in _FORMATS for s in scalars):
+        return Struct("=" + "Q" * heads + "".join(_FORMATS[s] for s in scalars)).pack, convert
+    return convert, convert
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +60,14 @@ class Taken:
     low: int = 0
 
 
-def direct(layout: Layout, taken: Sequence[Taken], keep: Any = None, watched: Words = ()) -> Direct | None:
+def direct(
+    layout: Layout, taken: Sequence[Taken], keep: Any = None, watched: Words = (), scalars: Sequence[str] = ()
+) -> Direct | None:
     """f(*arguments): if each is like the one in `taken`, the plan runs here and now, and the answer is True; else it is
-    False. None where objects are not as expected. The plan takes no scalars. keep: what has to live as long.
-    watched: words of memory, and what has to be there too."""
+    False. None where objects are not as expected. keep: what has to live as long. watched: words of memory, and what
+    has to be there too. scalars: the dtypes of those of the plan; they come last, in one argument of `packers`."""
     found = native()
-    return _function(found, layout, taken, keep, watched) if found is not None and works() else None
+    return _function(found, layout, taken, keep, watched, scalars) if found is not None and works() else None
 
 
 @cache
@@ -90,14 +112,24 @@ def _answers(found: Native, samples: Sequence[np.ndarray[Any, Any]]) -> bool:
     return True
 
 
-def _function(found: Native, layout: Layout, taken: Sequence[Taken], keep: Any, watched: Words = ()) -> Direct:
+def _function(
+    found: Native,
+    layout: Layout,
+    taken: Sequence[Taken],
+    keep: Any,
+    watched: Words = (),
+    scalars: Sequence[str] = (),
+) -> Direct:
     columns = (*layout.order, ARENA) if layout.uses_arena else layout.order
     place = {buffer: 8 * i for i, buffer in enumerate(columns)}
-    spare = 8 * len(place)  # for what no kernel reads
+    packed = 8 * len(place)
+    spare = packed + 8 * len(scalars)  # for what no kernel reads
     immortal = sys.version_info >= (3, 12)
-    head = [layout.plan, spare + 8, len(taken), id(np.ndarray), id(True), id(False), 0 if immortal else 1, len(watched)]
+    answers = [id(True), id(False), 0 if immortal else 1]
+    head = [layout.plan, spare + 8, len(taken) + bool(scalars), id(np.ndarray), *answers, len(watched)]
     head += [word for pair in watched for word in pair]
     rows = [word for t in taken for word in _row(t, place.get(t.buffer, spare))]
+    rows += [e.PACKED, id(bytes), 8 * len(scalars), packed, 0] if scalars else []
     held = (layout, [t.like.dtype for t in taken if t.like is not None], keep)
     return builtin(found.direct, head + rows, held)
 

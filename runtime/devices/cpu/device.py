@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
-from struct import Struct, error
+from struct import error
 from typing import Any, cast
 
 import numpy as np
@@ -23,13 +23,13 @@ from ...core import profile
 from ...core.errors import CompileError, PlanError
 from ...core.host_pool import Pool, as_numpy
 from ...core.settings import settings
-from ...engine.direct_call import Direct, Taken, direct
+from ...engine.direct_call import Direct, Taken, direct, packers
 from ...engine.encode_control_flow import is_native, lay_out_nested
 from ...engine.encode_plan import Layout
 from ...engine.engine import Engine, cores, engine, native
 from ...engine.host_steps import control_call
 from ...engine.run import DONE, Done, DoneTiming, Record, Run, RunEvent, RunTiming, wait_for_all
-from ...interpret.serial import Call, calls_of, noted, run_serially, scalar_bits
+from ...interpret.serial import Call, calls_of, noted, run_serially
 from ...program.control_flow import Branch, Loop, kernels_of
 from ...program.device import Device, Executable, Timing, outcome
 from ...program.plan import Launch, Plan, Wait
@@ -42,23 +42,6 @@ INLINE_US = 40.0  # less work than this runs on the caller's thread: to wake a w
 LOADED = 1024  # kernels that stay loaded although no plan needs them
 
 Events = tuple[Any, ...]
-_FORMATS = {
-    "bool": "?7x", "int8": "b7x", "int16": "h6x", "int32": "i4x", "int64": "q", "uint8": "B7x", "uint16": "H6x",
-    "uint32": "I4x", "uint64": "Q", "float16": "e6x", "float32": "f4x", "float64": "d",
-}  # fmt: skip
-
-
-def _packers(heads: int, scalars: Sequence[str]) -> tuple[Callable[..., bytes], Callable[..., bytes]]:
-    """Two functions from addresses and scalars to a call's table: one fast and choosy, one that takes any number."""
-    words = Struct(f"={heads + len(scalars)}Q").pack
-
-    def convert(*values: Any) -> bytes:
-        bits = (scalar_bits(v, s) for v, s in zip(values[heads:], scalars, strict=True))
-        return words(*values[:heads], *bits)
-
-    if all(s in _FORMATS for s in scalars):
-        return Struct("=" + "Q" * heads + "".join(_FORMATS[s] for s in scalars)).pack, convert
-    return convert, convert
 
 
 class CPUExecutable(Executable):
@@ -77,18 +60,15 @@ class CPUExecutable(Executable):
         self._engine: Engine | None = None
         self._timed: tuple[Layout, list[Record], list[tuple[int, int]]] | None = None
         self._layout: Layout | None = None
-        self._bound: Any = None
         self._free: list[Record] = []
-        self._order: tuple[int, ...] = ()
+        self._inline: Any = None
+        self._place = 0
+        self._pick: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(0, 0)
         self._completion: list[tuple[int, int]] = []
-        self._pack = self._convert = _packers(0, ())[1]
-        self.run: Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events]  # type: ignore[assignment]
-        self.run = self._dispatch
+        self._pack = self._convert = packers(0, ())[1]
+        self._done = (DONE,) * len(plan.completion)
         self._runs_inline = native() is not None and self.cost < INLINE_US and not self.needs_python
-        if native() is not None:
-            self._attach()
-        if self._runs_inline:
-            self.run = self._inline_runner()
+        self._attach()
 
     def _control(self, task: Task, call: Call) -> Call:
         """What does a task, loops and branches natively."""
@@ -97,80 +77,79 @@ class CPUExecutable(Executable):
 
     def direct(self, taken: Sequence[Taken], watched: Sequence[tuple[int, int]] = ()) -> Direct | None:
         """A function of what is taken that runs the plan in the caller: see `direct_call`. None where it cannot."""
-        if not self._runs_inline or self.plan.program.scalars or self._layout is None:
+        if not self._runs_inline or self._layout is None:
             return None
-        return direct(self._layout, taken, (self, self._engine), watched)
+        return direct(self._layout, taken, (self, self._engine), watched, self.plan.program.scalars)
 
     def _address(self, kernel: Kernel) -> int:
         return self._code[kernel].functions[kernel.name]
 
-    def _attach(self) -> None:
-        """Lay the plan out for the process' engine (another one after a fork)."""
+    def _attach(self) -> Engine | None:
+        """The process' engine (another one after a fork), for which the plan is laid out; None where there is none."""
         found = engine()
-        assert found is not None
-        if self._engine is not found:
+        if found is not None and self._engine is not found:
             layout = lay_out_nested(self.plan, self._address, found)
-            self._engine, self._layout, self._free, self._order = found, layout, [], layout.order
+            self._engine, self._layout, self._free = found, layout, []
+            self._inline, self._place = found.native.inline, layout.plan
             self._completion = self._ends(layout)
-            self._pack, self._convert = _packers(len(layout.order) + layout.uses_arena, self.plan.program.scalars)
+            columns = (*layout.order, -1) if layout.uses_arena else layout.order  # the arena stands behind the buffers
+            self._pick = itemgetter(*columns) if len(columns) > 1 else lambda given: [given[i] for i in columns]
+            self._pack, self._convert = packers(len(columns), self.plan.program.scalars)
             self._timed = None
+        return found
 
     def _ends(self, layout: Layout) -> list[tuple[int, int]]:
         """For each output its event's place in a run, and what that needs."""
         places = [layout.events[e] for e in self.plan.completion]
         return [(place, layout.needs.get(place, 0)) for place in places]
 
-    def _inline_runner(self) -> Callable[[Sequence[Any], Any, Sequence[Any], Sequence[tuple[int, Any]]], Events]:
-        """`run` for a small plan of kernels, with all that can be looked up bound beforehand."""
-        layout, functions = self._layout, native()
-        assert layout is not None and functions is not None
-        self._bound = (layout, self._engine)  # a fork brings others, and `run` goes on with these
-        call, place, pack, dispatch = functions.inline, layout.plan, self._pack, self._dispatch
-        done = (DONE,) * len(self.plan.completion)
-        order = layout.order
-        everything = order == tuple(range(len(self.plan.program.buffers)))
-        pick: Callable[[Sequence[Any]], Sequence[Any]]
-        pick = itemgetter(*order) if len(order) > 1 else lambda memories: [memories[b] for b in order]
-        uses_arena = layout.uses_arena
-
-        def run(
-            memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
-        ) -> Events:
-            if after or settings.engine != "async":
-                return dispatch(memories, arena, scalars, after)
-            try:
-                if uses_arena:
-                    call(place, pack(*pick(memories), arena, *scalars))
-                elif everything:
-                    call(place, pack(*memories, *scalars))
-                else:
-                    call(place, pack(*pick(memories), *scalars))
-            except (error, OverflowError, TypeError):
-                return dispatch(memories, arena, scalars, after)
-            return done
-
-        return run
-
-    def _dispatch(
+    def run(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
     ) -> Events:
-        """Choose between the engine, the caller's thread, and one step at a time."""
-        mode = settings.engine
+        """In the caller's thread, or by the engine's."""
+        if self._runs_inline and not after and settings.engine == "async":
+            return self._run_inline(memories, arena, scalars)
         if (recorder := profile.active) is not None:
             with recorder.host("launch", self.plan.program.name):
-                return self._profiled(recorder, memories, arena, scalars, after)
-        if native() is None or mode == "sync":
-            return self._run_serially(memories, arena, scalars, after)
-        self._attach()
-        assert self._engine is not None and self._layout is not None
-        if not self.plan.steps or not self._engine.start():
-            return self._run_serially(memories, arena, scalars, after)
-        if self.cost < INLINE_US and mode == "async" and all(event.query() for _, event in after):
-            if self.needs_python or any(event is not DONE for _, event in after):
-                return self._run_serially(memories, arena, scalars, after)
-            self._engine.native.inline(self._layout.plan, self._table(memories, arena, scalars))
-            return (DONE,) * len(self.plan.completion)
-        return self._submit(memories, arena, scalars, after, mode == "chaos")
+                return self._run(memories, arena, scalars, after, recorder)
+        return self._run(memories, arena, scalars, after, None)
+
+    def _run(
+        self,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Any]],
+        recorder: profile.Recorder | None,
+    ) -> Events:
+        mode = settings.engine
+        native_engine = None if mode == "sync" else self._attach()
+        if mode != "chaos" and self.cost < INLINE_US and all([event.query() for _, event in after]):
+            if self._runs_inline and mode == "async" and all([event is DONE for _, event in after]):
+                return self._run_inline(memories, arena, scalars)
+            native_engine = None
+        if native_engine is None or not self.plan.steps or not native_engine.start():
+            return self._run_serially(memories, arena, scalars, after, recorder)
+        return self._submit(native_engine, memories, arena, scalars, after, recorder, mode == "chaos")
+
+    def _run_inline(self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any]) -> Events:
+        """In the caller's thread, by one native call. After a fork the engine of before does as well."""
+        self._inline(self._place, self._table(memories, arena, scalars))
+        return self._done
+
+    def _run_serially(
+        self,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Any]],
+        recorder: profile.Recorder | None,
+    ) -> Events:
+        """In the caller's thread, step by step: where a step needs Python, or somebody looks on."""
+        calls = self._calls if recorder is None else timed_calls(recorder, self.plan, self._calls)
+        poisoned = {buffer: error for buffer, event in after if (error := outcome(event)) is not None}
+        errors = run_serially(self.plan, calls, self._addresses(memories, arena), scalars, poisoned)
+        return tuple(DONE if error is None else Done(error) for error in errors)
 
     def run_timed(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
@@ -189,73 +168,36 @@ class CPUExecutable(Executable):
         return events, DoneTiming(took if alone and not waits and not failed else math.nan)
 
     def _submit(
-        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]], chaos: bool
-    ) -> Events:
-        assert self._layout is not None
-        run = self._new_run(self._layout, self._free, memories, arena, scalars, after, chaos)
-        return tuple(RunEvent(run, place, needs) for place, needs in self._completion)
-
-    def _new_run(
         self,
-        layout: Layout,
-        free: list[Record],
+        native_engine: Engine,
         memories: Sequence[Any],
         arena: Any,
         scalars: Sequence[Any],
         after: Sequence[tuple[int, Any]],
+        recorder: profile.Recorder | None,
         chaos: bool,
-    ) -> Run:
-        found = self._engine
-        assert found is not None
-        found.set_chaos(chaos)
+    ) -> Events:
+        """By the engine's threads; under a profile each step notes its times."""
+        assert self._layout is not None
+        layout, free, ends = self._layout, self._free, self._completion
+        if recorder is not None:
+            if self._timed is None:
+                timed = lay_out_nested(self.plan, self._address, native_engine, timed=True)
+                self._timed = timed, [], self._ends(timed)
+            layout, free, ends = self._timed
+        native_engine.set_chaos(chaos)
         try:
             record = free.pop()
         except IndexError:
             record = Record(layout)
-        run = Run(found, record, free, self)
+        run = Run(native_engine, record, free, self)
         if self.needs_python:
-            found.start_python()
+            native_engine.start_python()
             run.addresses, run.scalars = self._addresses(memories, arena), scalars
         run.start(layout, self._table(memories, arena, scalars), after)
-        return run
-
-    def _profiled(
-        self,
-        recorder: profile.Recorder,
-        memories: Sequence[Any],
-        arena: Any,
-        scalars: Sequence[Any],
-        after: Sequence[tuple[int, Any]],
-    ) -> Events:
-        """As ever, but that each step notes its times; small plans run step by step on the caller's thread."""
-        small = self.cost < INLINE_US and all(event.query() for _, event in after)
-        if native() is not None:
-            self._attach()
-        if small or not self.plan.steps or self._engine is None or not self._engine.start():
-            return self._run_serially(memories, arena, scalars, after, timed_calls(recorder, self.plan, self._calls))
-        if self._timed is None:
-            layout = lay_out_nested(self.plan, self._address, self._engine, timed=True)
-            self._timed = layout, [], self._ends(layout)
-        layout, free, ends = self._timed
-        run = self._new_run(layout, free, memories, arena, scalars, after, False)
-        recorder.later(partial(spans_of, recorder, self.plan, layout, run))
+        if recorder is not None:
+            recorder.later(partial(spans_of, recorder, self.plan, layout, run))
         return tuple(RunEvent(run, place, needs) for place, needs in ends)
-
-    def _run_serially(
-        self,
-        memories: Sequence[Any],
-        arena: Any,
-        scalars: Sequence[Any],
-        after: Sequence[tuple[int, Any]],
-        calls: Sequence[Callable[..., None]] | None = None,
-    ) -> Events:
-        poisoned = {}
-        for buffer, event in after:
-            bad = outcome(event)
-            if bad is not None:
-                poisoned[buffer] = bad
-        errors = run_serially(self.plan, calls or self._calls, self._addresses(memories, arena), scalars, poisoned)
-        return tuple(DONE if error is None else Done(error) for error in errors)
 
     def host_step(self, task: int, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
         """Do a task that needs Python: the engine's Python thread calls this."""
@@ -269,8 +211,7 @@ class CPUExecutable(Executable):
 
     def _table(self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any]) -> bytes:
         """The call's table: see `encode_plan`."""
-        assert self._layout is not None
-        heads = [memories[b] for b in self._order] + ([arena] if self._layout.uses_arena else [])
+        heads = self._pick((*memories, arena))
         try:
             return self._pack(*heads, *scalars)
         except (error, OverflowError, TypeError):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ...codegen.cpython import BYTES_AT, DATA_AT, DTYPE_AT, NDIM_AT, SHAPE_AT, STRIDES_AT, TYPE_AT
+from ...codegen.cpython import BYTES_AT, DATA_AT, DTYPE_AT, LENGTH_AT, NDIM_AT, SHAPE_AT, STRIDES_AT, TYPE_AT
 from ...codegen.word_language import (
     copy,
     launch,
@@ -36,6 +36,7 @@ from .records import (
     LOW_HALF,
     NO,
     NUMBER,
+    PACKED,
     PATCH_BYTES,
     PATCH_COUNT,
     PATCHES,
@@ -46,9 +47,11 @@ from .records import (
     ROW_ADD,
     ROW_BYTES,
     ROW_DTYPE,
+    ROW_LENGTH,
     ROW_MODULO,
     ROW_NDIM,
     ROW_PLACE,
+    ROW_TYPE,
     RUN_BYTES,
     RUN_FAILED,
     STEP,
@@ -162,9 +165,11 @@ def direct(this: int, given: int, count: int) -> int:
     last = given + 8 * count
     while fits and given != last:
         argument = load(given)
-        if load(row + ROW_DTYPE):
+        if load(row + ROW_DTYPE) == PACKED:
+            fits = unpack(argument, row, table)
+        elif load(row + ROW_DTYPE):
             fits = is_like(argument, load(head + ARRAY_TYPE), row)
-        if fits:
+        if fits and load(row + ROW_DTYPE) != PACKED:
             store(table + load(row + ROW_PLACE), load(argument + DATA_AT) + load(row + ROW_ADD))
         row += ROW_BYTES + 16 * load(row + ROW_NDIM)
         given += 8
@@ -176,6 +181,14 @@ def direct(this: int, given: int, count: int) -> int:
         answer = load(head + YES)
     store(answer, load(answer) + load(head + REFERENCE))
     return answer
+
+
+def unpack(argument: int, row: int, table: int) -> int:
+    """Scalars, in `bytes`, go to the table; 0, and nothing is done, for any other argument."""
+    if load(argument + TYPE_AT) != load(row + ROW_TYPE) or load(argument + LENGTH_AT) != load(row + ROW_LENGTH):
+        return 0
+    copy(table + load(row + ROW_PLACE), argument + BYTES_AT, load(row + ROW_LENGTH))
+    return 1
 
 
 def is_like(argument: int, kind: int, row: int) -> int:

@@ -74,3 +74,36 @@ def test_what_was_read_may_change_between_calls() -> None:
     x = np.ones(5, np.float32)
     for scale in (2.0, 2.0, 3.0, 3.0, 2.0):
         np.testing.assert_array_equal(np.asarray(scaled(x)), x * np.float32(scale))
+
+
+@kg.kernel_graph(device="cpu")
+def scaled(x: Any, factor: Any, flag: Any, count: Any) -> Any:
+    total = x * factor + count
+    return (total if flag is None else total * 2 if flag else -total), factor * count
+
+
+NUMBERS: list[Any] = [2.0, 3, 0.1, -0.0, float("inf"), float("nan"), True, 1 << 40, np.float32(1.5), np.int64(7), 1e300]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(NUMBERS), st.sampled_from([None, True, False]), st.sampled_from(NUMBERS))))
+def test_numbers_of_many_kinds_in_a_row(calls: list[tuple[Any, Any, Any]]) -> None:
+    x = BASE[0].astype(np.float64)
+    for factor, flag, count in calls:
+        for _ in range(2):
+            with np.errstate(all="ignore"):
+                expected, product = scaled._function(x, factor, flag, count)
+                found, its_product = scaled(x, factor, flag, count)
+                np.testing.assert_array_equal(np.asarray(found), expected)
+                assert type(its_product) is type(product) or isinstance(its_product, kg.Array)
+                np.testing.assert_array_equal(np.asarray(its_product), product)
+
+
+def test_numbers_take_the_fast_path() -> None:
+    f = kg.kernel_graph(device="cpu")(lambda x, a, n: (x * a + n, n * 2, a > 1))
+    x = np.arange(5, dtype=np.float32)
+    for a, n in ((2.0, 3), (0.5, 3), (1e30, 7)):
+        for _ in range(3):
+            result, twice, _ = f(x, a, n)
+        np.testing.assert_array_equal(np.asarray(result), x * np.float32(a) + np.float32(n))
+        assert twice == 2 * n

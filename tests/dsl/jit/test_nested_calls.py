@@ -27,7 +27,15 @@ GIVEN = [
     (2.0, [np.float32(1), 4]),
     ([True, 2.0], (3.0, 4.0)),
     ([], 3.0),
+    ({"a": 1.0, "b": np.arange(3.0)}, 2.0),
+    ({"a": [1.0, (2.0, np.arange(3.0))], "b": 4}, [[], {"c": 2.0}]),
 ]
+
+
+def numbers_in(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [x for part in value for x in numbers_in(part)] if isinstance(value, (list, tuple)) else [value]
 
 
 @pytest.mark.parametrize("given", GIVEN, ids=str)
@@ -35,7 +43,7 @@ def test_the_short_way_gives_what_the_function_does(given: Any, monkeypatch: pyt
     def f(a: Any, b: Any) -> Any:
         total: Any = np.zeros(3)
         for part in (a, b):
-            for x in part if isinstance(part, (list, tuple)) else [part]:
+            for x in numbers_in(part):
                 total = total * 2 + x
         return total, len(a) if isinstance(a, list) else -1
 
@@ -54,6 +62,27 @@ def test_lists_and_tuples_of_any_length_and_type_are_told_apart() -> None:
             kind, length, total = g(given)
             assert (kind, length, float(total)) == (type(given) is list, len(given), sum(given))
     assert float(kg.kernel_graph(device="cpu")(lambda x: x[0][1] + x[1])([[1.0, 2.0], 3.0])) == 5.0
+
+
+def test_structures_that_flatten_to_the_same_leaves_are_told_apart() -> None:
+    g = kg.kernel_graph(device="cpu")(lambda *x: repr(x))
+    a = 1.0
+    given: list[Any] = [
+        ([[a], a],), ([a, [a]],), ([a, a],), ((a, a),), ([[a, a]],), ([a], a), ([a, a], []), ([[], a, a],),
+        ({"x": a, "y": a},), ({"y": a, "x": a},), ([{"x": a}, a],), ({"x": [a, a]},), ({"x": {"y": a}, "z": a},),
+        ({1: a, 2: a},), ({True: a, 2: a},), ([[a], [a]],), ([[a]], [a]), ([a, a], [a]), ([[a, a], [a]],),
+    ]  # fmt: skip
+    for _ in range(3):
+        for args in given:
+            assert g(*args).replace("<traced float>", "1.0") == repr(args)
+
+
+def test_a_list_that_contains_itself_is_a_value() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    for _ in range(2):
+        with pytest.raises(kg.ArgumentsError):
+            kg.kernel_graph(device="cpu")(lambda x: 1.0)(loop)
 
 
 def test_what_stands_outside_and_a_number_that_is_part_of_the_key_are_seen() -> None:

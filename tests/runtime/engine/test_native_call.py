@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from kernelgraph.runtime.core.host_pool import as_numpy
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
-from kernelgraph.runtime.engine.direct_call import ARENA, Taken, works
+from kernelgraph.runtime.engine.direct_call import ARENA, Taken, packers, works
 from kernelgraph.runtime.engine.engine import native
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import Buffer, Program
-from tests.runtime.cpu_plans import ADD, DOUBLE, in_order, kernel_task
+from tests.runtime.cpu_plans import ADD, DOUBLE, SCALE, in_order, kernel_task
 
 pytestmark = pytest.mark.skipif(native() is None, reason="the engine cannot be built here")
 
@@ -104,3 +104,21 @@ def test_a_word_that_has_changed_stops_it() -> None:
         words[i] += 1 << 40
         assert function(x) is not stops
         words[i] -= 1 << 40
+
+
+@given(st.integers(1, 40), st.floats(-1e3, 1e3, width=32))
+def test_scalars_come_packed(n: int, factor: float) -> None:
+    x, out = np.arange(n, dtype=np.float32), DEVICE.allocate(4 * n)
+    task = kernel_task(SCALE, (0,), 1, n, scalars=(0,))
+    plan = in_order([Buffer(4 * n, kind) for kind in ("input", "output")], [task], (0,), (1,), ("float32",))
+    function = DEVICE.prepare(plan).direct([Taken(0, x), Taken(1)])
+    assert function is not None
+    pack, convert = packers(0, ("float32",))
+    assert pack(factor) == convert(factor)
+    found = as_numpy(out, np.float32, (n,))
+    found[...] = -1
+    for wrong in ((), (None,), (factor,), (b"",), (bytes(16),), (bytearray(8),)):
+        assert function(x, out, *wrong) is False
+    assert (found == -1).all()
+    assert function(x, out, pack(factor)) is True
+    np.testing.assert_array_equal(found, x * np.float32(factor))
