@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
-.PHONY: help demo test lint format test-gpu sanitize soak conformance cupy-fuse golden bench bench-gpu bench-peers wheel-test clean
+.PHONY: help demo test test-more lint format test-gpu sanitize soak conformance cupy-fuse golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -20,6 +20,9 @@ demo: $(VENV)/demo.stamp  ## run the demo on a photograph and an elevation model
 
 test: lint $(VENV)/interop.stamp  ## lint, type-check, and run every test that needs no GPU
 	$(PYTEST) -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-more: $(VENV)/interop.stamp  ## the same tests, with ten times as many random examples
+	KERNELGRAPH_TEST_EXAMPLES=10 $(PYTEST) -n $(WORKERS) --dist worksteal $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/ruff check .

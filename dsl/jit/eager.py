@@ -15,9 +15,12 @@ from ..array.array import Array, asarray
 from ..array.conversion import arrays_in, device_of, plain, wrapped
 from ..array.devices import DeviceUnavailableError, default, name_of, open_device, parse
 from ..core.errors import TraceError, UnsupportedError
+from ..trace.aliasing import memory_of
 from ..trace.dispatch import METHODS, REFUSED, UFUNCS, call_function
 from ..trace.operands import array_of, is_traced
 from ..trace.trace import current
+from ..trace.tracer import Tracer
+from ..trace.view_rules import VIEWS
 
 # functions that change their first argument, and methods that change their array
 CHANGING: set[Any] = {np.put, np.copyto, np.fill_diagonal, np.putmask, np.place, np.put_along_axis}
@@ -37,7 +40,8 @@ def run(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, 
         device = device_of(*args, *options.values()) or open_device(("cpu", 0))
     if device.computes and not device.host_memory and function not in REFUSED and device_of(*args) is not None:
         try:
-            return _compiled(function, device, tuple(options))(*args, *options.values())
+            result = _compiled(function, device, tuple(options))(*args, *options.values())
+            return _marked(*result) if _may_view(function) else result
         except (UnsupportedError, TraceError):  # shapes that depend on data, functions without a kernel
             pass
     place = place_of_out(function)
@@ -76,11 +80,33 @@ def _compiled(function: Callable[..., Any], device: Device, names: tuple[str, ..
 
         def one(*args: Any) -> Any:
             first = len(args) - len(names)
-            return function(*args[:first], **dict(zip(names, args[first:], strict=True)))
+            result = function(*args[:first], **dict(zip(names, args[first:], strict=True)))
+            return (result, _views(result, args)) if _may_view(function) else result
 
         one.__name__ = getattr(function, "__name__", "operation")
         found = _COMPILED[key] = KernelGraph(one, device=name_of(device))
     return found
+
+
+_VIEWING = frozenset(name.rpartition(".")[2] for name in VIEWS.split())
+
+
+def _may_view(function: Callable[..., Any]) -> bool:
+    return getattr(function, "__name__", "") in _VIEWING
+
+
+def _views(result: Any, args: tuple[Any, ...]) -> tuple[bool, ...]:
+    """While it is traced: which of the results NumPy would make views of the arguments."""
+    given = arrays_in(args, Tracer)
+    return tuple(any(memory_of(x) is a for a in given) for x in arrays_in(result, Tracer))
+
+
+def _marked(result: Any, views: tuple[bool, ...]) -> Any:
+    """The result, where what would be a view is a part of another array, which is not written to."""
+    for x, is_view in zip(arrays_in(result, Array), views, strict=False):
+        if is_view:
+            x._part = True
+    return result
 
 
 def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:

@@ -252,6 +252,15 @@ def root_of(x: Tracer) -> Tracer:
     return x
 
 
+def memory_of(x: Tracer) -> Tracer:
+    """The array whose memory NumPy's array would look at; itself where that is not known."""
+    try:
+        _settle(x)
+    except TraceError:
+        return x
+    return root_of(x)
+
+
 def layout_of(x: Tracer) -> Layout | None:
     """How it lies in memory; None where that is not known."""
     if x._parent is None:

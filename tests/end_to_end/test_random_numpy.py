@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from tests.counts import examples
 
 Statement = tuple[Any, ...]
 KINDS = (
@@ -119,7 +120,7 @@ def magnitudes(statements: list[Statement], sizes: list[np.ndarray]) -> list[Any
     return v[len(sizes) :]
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=programs())
 def test_decorated_or_not(case):
     statements, arrays = case

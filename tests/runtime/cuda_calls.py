@@ -14,9 +14,10 @@ from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.schedule.batching import batched, packed
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
+from tests.counts import examples
 from tests.runtime.cuda_fake import FakeBlas, FakeContext
 
-relaxed = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+relaxed = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def device_on(context: FakeContext, replay: bool = False) -> cuda.CUDADevice:

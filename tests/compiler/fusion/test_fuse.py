@@ -15,6 +15,7 @@ from kernelgraph.compiler.graph.graph import Value
 from kernelgraph.compiler.ops.table import OPS
 from kernelgraph.compiler.targets.target import target_of
 from tests.compiler.programs import graphs
+from tests.counts import examples
 
 
 def groups_of(make, *shapes, target="cpu"):
@@ -100,7 +101,7 @@ def test_a_costly_stencil_of_a_computed_array_is_stored_first():
     assert len(groups_of(make, (512, 512))) == 2
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=graphs(steps=20))
 def test_groups_cover_the_graph_in_a_runnable_order(case):
     graph, arrays = case
@@ -125,7 +126,7 @@ def _known(graph, number, known):
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_comes_after_a_group_is_what_paths_lead_to(data: st.DataObject) -> None:
     cover = Cover(Builder("none").finish([]))
     alive: list[int] = []

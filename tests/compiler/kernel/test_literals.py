@@ -15,6 +15,7 @@ from kernelgraph.compiler.kernel.constant_lifting import COMMON, stays
 from kernelgraph.compiler.pipeline import build
 from kernelgraph.runtime.program.program import Constant, Kernel
 from tests.compiler.access_audit import run_program
+from tests.counts import examples
 
 FLOATS = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
 numbers = st.floats(-100, 100, width=32).filter(lambda n: abs(n) > 2.5)
@@ -57,7 +58,7 @@ def test_a_number_that_a_formula_needs_stays(op, dtype, number):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @given(number=st.floats(width=32) | st.sampled_from(COMMON))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_every_number_arrives(dtype, number):
     with np.errstate(all="ignore"):
         made = graph(dtype, "multiply", number)

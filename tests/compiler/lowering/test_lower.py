@@ -19,8 +19,9 @@ from kernelgraph.compiler.targets.target import target_of
 from kernelgraph.runtime.program.program import Kernel
 from tests.compiler.access_audit import Touched, declared, run_program
 from tests.compiler.programs import agree, graphs
+from tests.counts import examples
 
-RELAXED = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+RELAXED = settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def test_an_update_of_a_view_inside_an_update():

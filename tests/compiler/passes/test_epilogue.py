@@ -17,6 +17,7 @@ from kernelgraph.compiler.passes.matmul_epilogue import absorb
 from kernelgraph.compiler.passes.simplify import simplify
 from kernelgraph.compiler.pipeline import build
 from kernelgraph.runtime.program.program import Program, Task
+from tests.counts import examples
 
 ACTIVATIONS = ("", "relu", "maximum", "zero first", "gelu")
 
@@ -158,7 +159,7 @@ def test_products_of_16_bits_wanted_in_more_stay() -> None:
     assert task.name == "matmul" and task.writes[0].dtype == "bfloat16"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from(["float32", "float16", "bfloat16"]), st.sampled_from([None, (7,), (1, 7)]), st.booleans(),
     st.sampled_from(ACTIVATIONS), st.sampled_from([(), (3,), (2, 3)]), st.sampled_from(["output", "view"]),

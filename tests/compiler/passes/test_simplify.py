@@ -15,6 +15,7 @@ from kernelgraph.compiler.graph.graph import Value
 from kernelgraph.compiler.graph.interpret import interpret
 from kernelgraph.compiler.passes.simplify import ANYWHERE, RULES, simplify
 from tests.compiler.programs import graphs
+from tests.counts import examples
 
 EVERY_HALF = np.arange(65536, dtype=np.uint16).view(np.float16)
 Make = Callable[[Builder, Value], Value]
@@ -126,7 +127,7 @@ def test_small_powers(exponent, dtype):
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=graphs())
 def test_random_graphs_keep_their_meaning(case):
     graph, arrays = case

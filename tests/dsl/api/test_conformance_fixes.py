@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import kernelgraph as kg
+from tests.counts import examples
 from tests.dsl.tracing import assert_same
 
 X = np.linspace(-2, 2, 12).reshape(3, 4)
@@ -25,7 +26,7 @@ def put(x: Any) -> kg.Array:
 # assignment
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_assignment_is_numpys(data: st.DataObject) -> None:
     """Some assignments in a row, each read between or not: values as NumPy's, and what was read keeps its values."""

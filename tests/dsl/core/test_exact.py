@@ -20,6 +20,7 @@ import kernelgraph as kg
 from kernelgraph.dsl.core.exact import exact
 from kernelgraph.dsl.core.pytree import Tree
 from kernelgraph.dsl.jit.signature import Static
+from tests.counts import examples
 
 
 class Order(enum.IntEnum):
@@ -105,7 +106,7 @@ def test_equal_values_are_told_apart(number: int) -> None:
 values = st.recursive(st.sampled_from(NUMBERS), lambda inner: st.lists(inner, max_size=3).map(tuple))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(values, values)
 def test_values_with_one_form_print_the_same(a: Any, b: Any) -> None:
     if exact(a) == exact(b):

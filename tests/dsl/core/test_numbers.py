@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from tests.counts import examples
 from tests.dsl.tracing import assert_same, check, interpreted
 
 X = np.linspace(-2, 3, 12).astype(np.float32).reshape(3, 4)
@@ -60,7 +61,7 @@ OPERATIONS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(OPERATIONS), numbers, numbers)
 def test_arithmetic_is_pythons(operation: Any, a: Any, b: Any) -> None:
     """Same value, same type, same exception."""
@@ -77,7 +78,7 @@ def test_arithmetic_is_pythons(operation: Any, a: Any, b: Any) -> None:
     assert_same(kg.kernel_graph(function, device="cpu")(X, a, b), expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(OPERATIONS[:8]), numbers, numbers, numbers, numbers)
 def test_a_trace_serves_every_value_of_its_types(operation: Any, a: Any, b: Any, c: Any, d: Any) -> None:
     f = kg.kernel_graph(lambda x, a, b: operation(a, b), device="cpu")

@@ -10,12 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from tests.counts import examples
 from tests.dsl.agreement import ANY, FLOATS, NUMBERS, REALS, agrees, arrays, axes_of, axis_of
 from tests.dsl.tracing import assert_same, interpreted
 from tests.interop import library
 
-few = settings(max_examples=60, deadline=None)
-many = settings(max_examples=120, deadline=None)
+few = settings(max_examples=examples(60), deadline=None)
+many = settings(max_examples=examples(120), deadline=None)
 data_of = st.data()
 
 
@@ -54,7 +55,7 @@ def contractions(draw: Any) -> tuple[str, list[np.ndarray[Any, Any]]]:
 
 
 @given(contractions())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_einsum(case: Any) -> None:
     subscripts, operands = case
     agrees(lambda operands: np.einsum(subscripts, *operands), operands, ulps=100)
@@ -120,7 +121,7 @@ def test_gradient(x: Any, data: Any) -> None:
 
 
 @given(arrays(ANY, (1, 1), 0, 9), arrays(ANY, (1, 1), 0, 9), st.sampled_from(["full", "same", "valid"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_convolutions(a: Any, v: Any, mode: str) -> None:
     agrees(lambda a, v: np.convolve(a, v, mode), a, v)
     agrees(lambda a, v: np.correlate(a, v, mode), a, v)

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from tests.counts import examples
 from tests.dsl.agreement import ANY, agrees, arrays
 
-many = settings(max_examples=200, deadline=None)
+many = settings(max_examples=examples(200), deadline=None)
 
 
 @st.composite

@@ -11,11 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from tests.counts import examples
 from tests.dsl.agreement import ANY, FLOATS, NUMBERS, REALS, agrees, arrays, axes_of, axis_of
 from tests.dsl.tracing import assert_same, interpreted
 
 few = settings(max_examples=40, deadline=None)
-many = settings(max_examples=80, deadline=None)
+many = settings(max_examples=examples(80), deadline=None)
 data_of = st.data()
 
 

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from tests.counts import examples
 from tests.dsl.agreement import ANY, agrees
 from tests.dsl.tracing import assert_same, interpreted
 
@@ -85,7 +86,7 @@ scalars = st.sampled_from(ANY).map(lambda d: np.dtype(d).type(1))
 numbers = st.one_of(scalars, st.sampled_from([1, 1.0, True, 2j, 300, -1, 2**63, 2**70, None]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @example(np.int8(1), [np.uint16(1), np.float32(1)], False)
 @example(np.float32(1), [np.int8(1), np.uint16(1)], True)
 @given(scalars, st.lists(numbers, min_size=1, max_size=3), st.booleans())

@@ -13,9 +13,10 @@ import kernelgraph as kg
 from kernelgraph.compiler.pipeline import build
 from kernelgraph.runtime.core.settings import override
 from tests.compiler.access_audit import run_program
+from tests.counts import examples
 from tests.dsl.agreement import ANY, agrees, arrays
 
-patient = settings(deadline=None, max_examples=60)
+patient = settings(deadline=None, max_examples=examples(60))
 X = np.arange(24.0, dtype=np.float32).reshape(6, 4)
 PLACES = np.array([5, -6, 2])
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 import kernelgraph as kg
 from kernelgraph.compiler.decompose.rules import decompose
+from tests.counts import examples
 from tests.dsl.agreement import FLOATS, REALS, agrees, arrays
 from tests.dsl.core.test_errors import graph, line_in, refused
 from tests.dsl.tracing import assert_same
 
-many = settings(max_examples=60, deadline=None)
+many = settings(max_examples=examples(60), deadline=None)
 X = np.linspace(-2.0, 3.0, 12).reshape(3, 4)
 
 

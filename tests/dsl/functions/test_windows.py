@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
 import kernelgraph as kg
+from tests.counts import examples
 from tests.dsl.agreement import REALS, agrees, arrays
 from tests.dsl.core.test_errors import graph, line_in, refused
 
-many = settings(max_examples=60, deadline=None)
+many = settings(max_examples=examples(60), deadline=None)
 X = np.arange(24.0).reshape(4, 6)
 
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from tests.counts import examples
 from tests.dsl.tracing import assert_same
 
 Pair = namedtuple("Pair", "left right")
@@ -136,7 +137,7 @@ def test_every_layout(name: str) -> None:
     assert f.why().count("traced for") == 1 + (name == "0-d")  # a NumPy number may be asked for its value
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_random_views(data: Any) -> None:
     """One function, one trace for each shape, on views of random strides and offsets."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from tests.counts import examples
 from tests.dsl.tracing import assert_same, interpreted
 
 X = np.arange(24.0).reshape(4, 6)
@@ -279,7 +280,7 @@ def run(program: list[tuple[Any, ...]], x: Any) -> Any:
     return [a + 0 for a in arrays]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(steps())
 def test_random_programs_interpreted(program: list[tuple[Any, ...]]) -> None:
     x = np.arange(12.0).reshape(3, 4)

@@ -20,6 +20,7 @@ from kernelgraph.runtime.engine import engine
 from kernelgraph.runtime.engine.encode_plan import LONG_US, split
 from kernelgraph.runtime.program.plan import Launch, Plan, Record
 from kernelgraph.runtime.program.program import Buffer, Pointer, Program, Task
+from tests.counts import examples
 from tests.runtime.cpu_plans import (
     COUNT,
     DOUBLE,
@@ -49,7 +50,7 @@ pytestmark = pytest.mark.usefixtures("engine_comes_to_rest")
 
 @pytest.mark.parametrize("mode", ["async", "chaos", "sync"])
 @given(seed=st.integers(0, 1 << 32))
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=examples(60), deadline=None)
 def test_any_plan_gives_what_its_program_gives_in_order(device, mode, seed):
     check_random_plan(device, seed, mode)
 
@@ -60,7 +61,7 @@ def test_any_plan_gives_what_its_program_gives_in_order(device, mode, seed):
     cost=st.sampled_from([1.0, 10.0, 1000.0]),
     mode=st.sampled_from(["async", "chaos", "sync"]),
 )
-@hypothesis_settings(max_examples=80, deadline=None)
+@hypothesis_settings(max_examples=examples(80), deadline=None)
 def test_chunks_cover_every_unit_once(device, units, grain, cost, mode):
     buffers = [Buffer(4 * units, "input"), Buffer(8, "output")]
     parts = (region(0, units, "int32"), region(1, 1, "int64"))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelgraph.runtime.interpret.topk import topk
+from tests.counts import examples
 
 
 def sorted_first(x: np.ndarray[Any, Any], k: int, axis: int, largest: bool) -> np.ndarray[Any, Any]:
@@ -20,7 +21,7 @@ def sorted_first(x: np.ndarray[Any, Any], k: int, axis: int, largest: bool) -> n
 
 
 @given(st.integers(0, 999), st.sampled_from(["f2", "f4", "f8", "i1", "u8", "?", "c8"]), st.booleans(), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_first_of_an_order(seed: int, dtype: str, largest: bool, data: Any) -> None:
     rng, axis = np.random.default_rng(seed), data.draw(st.integers(0, 2))
     shape = [data.draw(st.integers(0, 3)) for _ in range(3)]

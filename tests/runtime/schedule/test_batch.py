@@ -22,6 +22,7 @@ from kernelgraph.runtime.schedule.schedule import schedule
 from kernelgraph.runtime.verify.plan import verify
 from tests.compiler.access_audit import Touched, declared, run_program
 from tests.compiler.programs import graphs
+from tests.counts import examples
 from tests.runtime.dags import KERNEL, program_of, random_dag, random_program, region
 
 FAKE = replace(MACHINES["fake"], packs=True, batches=True)
@@ -122,7 +123,7 @@ SHAPES = st.sampled_from([(2, 3, 4), (5, 5, 5), (1, 7, 2)])
 
 
 @given(st.lists(st.tuples(SHAPES, st.booleans()), min_size=1, max_size=8), st.integers(0, 2**32))
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=examples(60), deadline=None)
 def test_matmuls_of_one_form_are_batched_and_mean_the_same(cases, seed):
     program = matmuls([s for s, _ in cases], [t for _, t in cases])
     made = batched(program, GPU)
@@ -162,7 +163,7 @@ def test_branches_of_matmuls_are_batched_level_by_level():
 # What kernels really touch, packed.
 
 
-@hypothesis_settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@hypothesis_settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(graphs(steps=14, largest=5), st.data())
 def test_packed_programs_of_graphs_mean_the_same_and_touch_what_they_declare(case, data):
     graph, arrays = case

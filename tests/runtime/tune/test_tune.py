@@ -26,6 +26,7 @@ from kernelgraph.runtime.tune.tuner import (
     program_key,
     recall,
 )
+from tests.counts import examples
 from tests.runtime.dags import random_program
 
 NAMES = ("1 stream", "2 streams", "max", "max, packed")
@@ -45,7 +46,7 @@ def play(tuner: Tuner, time_of, rng: Random, lag: int = 0, lost: float = 0.0, li
 
 
 @given(st.lists(st.floats(1, 1000), min_size=1, max_size=4), st.integers(0, 30), st.integers(0, 2**32))
-@hypothesis_settings(max_examples=200, deadline=None)
+@hypothesis_settings(max_examples=examples(200), deadline=None)
 def test_the_winner_is_the_fastest_or_a_simpler_one_within_the_tie(speeds, lag, seed):
     rng = Random(seed)
     tuner = Tuner(NAMES[: len(speeds)], start=rng.randrange(len(speeds)))
@@ -82,7 +83,7 @@ def test_the_first_sample_of_each_is_not_counted():
 
 
 @given(st.integers(0, 3), st.floats(0.1, 0.4), st.integers(0, 2**32))
-@hypothesis_settings(max_examples=100, deadline=None)
+@hypothesis_settings(max_examples=examples(100), deadline=None)
 def test_samples_that_do_not_count_are_taken_again(best, lost, seed):
     rng = Random(seed)
     tuner = Tuner(NAMES)

@@ -14,6 +14,7 @@ from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from tests.compiler.programs import agree, graphs
+from tests.counts import examples
 
 DEVICE = CPUDevice()
 
@@ -45,7 +46,7 @@ def compiled(graph: Any, arrays: list[np.ndarray], streams: Any = "auto") -> lis
     return results
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=graphs(steps=10, largest=20))
 def test_compiled_means_what_the_graph_means(case):
     graph, arrays = case

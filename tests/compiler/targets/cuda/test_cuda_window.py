@@ -19,6 +19,7 @@ from kernelgraph.runtime.program.gpu_properties import H200, GpuProperties
 from tests.compiler.cuda_nests import F32, Array, _array, emulate, reference
 from tests.compiler.device_calls import emulated
 from tests.compiler.stencils import Stencil, first_elements, five_point, forms, graph_of, program_of, stencils
+from tests.counts import examples
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -34,7 +35,7 @@ def test_stencils_mean_what_numpy_says(stencil: Stencil, many: bool, seed: int) 
         np.testing.assert_array_equal(got.view(want.dtype).reshape(want.shape), want)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(stencils(), SEEDS)
 def test_windows_say_where_operands_lie(stencil: Stencil, seed: int) -> None:
     """Operands of a window start where their shifts say; so many elements of it are aligned."""

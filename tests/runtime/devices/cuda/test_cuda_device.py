@@ -15,12 +15,13 @@ from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.memory.pool import DevicePool
 from kernelgraph.runtime.program.plan import Launch
 from tests.compiler.programs import agree, graphs
+from tests.counts import examples
 from tests.processes import forked
 from tests.runtime.cuda_calls import call, chain, device_on, downloaded, ready, start, uneven
 from tests.runtime.cuda_fake import FakeContext
 from tests.runtime.oracles import spoiled_outputs
 
-relaxed = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+relaxed = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(autouse=True)

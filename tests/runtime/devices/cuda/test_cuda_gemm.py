@@ -19,6 +19,7 @@ from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.libraries.cublaslt_nan_probe import SMALL, small
 from kernelgraph.runtime.devices.cuda.libraries.gemm import gemms
 from kernelgraph.runtime.program.program import Library, Region, Task
+from tests.counts import examples
 from tests.runtime.cuda_calls import call, device_on, ready
 from tests.runtime.cuda_fake import FakeContext
 
@@ -58,7 +59,7 @@ def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(products(), st.booleans())
 def test_products_are_numpys(graph: Any, whole: bool) -> None:
     """whole: whether the library's own relu will do."""

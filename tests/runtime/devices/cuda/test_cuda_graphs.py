@@ -21,10 +21,11 @@ from kernelgraph.runtime.schedule.batching import batched, packed
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from tests.compiler.programs import agree, graphs
+from tests.counts import examples
 from tests.runtime.cuda_calls import branches, call, chain, counted, device_on, downloaded, forms, ready, start, uneven
 from tests.runtime.cuda_fake import FakeContext
 
-relaxed = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+relaxed = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(autouse=True)
