@@ -92,7 +92,7 @@ def _namespace() -> dict[str, Callable[..., Any]]:
     found["topk"] = _both("topk", topk.topk, topk.topk_of_arrays)
     found["clip"] = _both("clip", elementwise.traced_clipped, elementwise.clipped)
     for window in (np.bartlett, np.blackman, np.hamming, np.hanning, np.kaiser):
-        found[window.__name__] = _new(window.__name__, numpy_proxy.inside(window), window)
+        found[window.__name__] = _new(window.__name__, numpy_proxy.traced_form(window), window)
     found["linspace"] = _new("linspace", creation.linspace, np.linspace)
     return found
 

@@ -20,7 +20,7 @@ from ..array.in_flight import waitall
 from ..core.errors import OptionError, user_line
 from ..jit.compiled import Compiled
 from ..jit.kernel_graph import KernelGraph
-from ..jit.specializations import Versions
+from ..jit.specializations import Specializations
 
 
 class Profile:
@@ -104,8 +104,8 @@ def _phases() -> list[tuple[Any, str, str, Callable[..., tuple[str, str]]]]:
 
     return [
         (KernelGraph, "__call__", "call", of_call),
-        (Versions, "_captured", "trace", of_versions),
-        (Versions, "compiled", "plan", of_versions),
+        (Specializations, "_captured", "trace", of_versions),
+        (Specializations, "compiled", "plan", of_versions),
         (Compiled, "make_ready", "compile", of_compiled),
         *((kind, name, "wait", of_wait) for kind, name in _waits()),
     ]

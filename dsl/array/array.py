@@ -15,7 +15,7 @@ from ..core.context import context
 from ..core.errors import ArgumentsError, DTypeError, TraceError
 from ..core.numpy_address import address
 from .devices import default, name_of, open_device, parse
-from .in_flight import hold
+from .in_flight import track_memory
 from .spec import Spec, spec_of
 
 CPU_DEVICE = (1, 0)
@@ -346,7 +346,7 @@ def from_numpy(values: Any, device: Device, own: bool = False, later: bool = Fal
     dense = np.ascontiguousarray(host, dtype).reshape(spec.shape)
     if later:
         event = device.upload_later(dense, memory)
-        hold((event,), (memory, dense))
+        track_memory((event,), (memory, dense))
         return Array(memory, spec, device, event)
     event = device.upload(dense, memory)
     return Array(memory, spec, device, None if device.host_memory else event)  # the CPU has copied on return

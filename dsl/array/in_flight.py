@@ -10,29 +10,29 @@ from ...runtime.program.device import Event, outcome
 _flights: deque[tuple[tuple[Event, ...], Any, int]] = deque()
 _held = [0]  # bytes that calls in flight hold; threads may leave it a little off, until nothing is in flight
 
-AHEAD = 8  # calls that may always be in flight,
+MAX_CALLS_AHEAD = 8  # calls that may always be in flight,
 FLIGHT_BYTES = 8 << 30  # beyond them only while all together hold less than this
-ASKED, MANY_BYTES = 16, 64 << 20  # `fly` asks the events once in so many calls, or if calls hold more than this
+ASKED, MANY_BYTES = 16, 64 << 20  # `track` asks the events once in so many calls, or if calls hold more than this
 
 
-def hold(events: tuple[Event, ...], things: Any) -> None:
+def track_memory(events: tuple[Event, ...], things: Any) -> None:
     """Keeps `things` (memory) alive until the events have happened. A caller who runs far ahead of the device waits
     here for the oldest call, so that calls in flight never take all the memory."""
-    _sweep()
-    fly(events, things, sum([thing.nbytes for thing in things]))
+    _collect()
+    track(events, things, sum([thing.nbytes for thing in things]))
 
 
-def fly(events: tuple[Event, ...], things: Any, size: int) -> None:
-    """As `hold` for things of `size` bytes, for devices where it costs time to ask whether something has happened."""
+def track(events: tuple[Event, ...], things: Any, size: int) -> None:
+    """As `track_memory` for things of `size` bytes, for devices where it costs time to ask whether an event is over."""
     _held[0] += size
     _flights.append((events, things, size))
     if not len(_flights) % ASKED or _held[0] > MANY_BYTES:
-        _sweep()
-        while _held[0] > FLIGHT_BYTES and len(_flights) > AHEAD:
-            _land()
+        _collect()
+        while _held[0] > FLIGHT_BYTES and len(_flights) > MAX_CALLS_AHEAD:
+            _wait_oldest()
 
 
-def _sweep() -> None:
+def _collect() -> None:
     """Let go of the calls that are over, oldest first: by popping first, threads never drop what another looks at."""
     try:
         while True:
@@ -64,7 +64,7 @@ def _oldest() -> tuple[tuple[Event, ...], Any, int] | None:
         return None
 
 
-def _land() -> None:
+def _wait_oldest() -> None:
     """Wait for the oldest call in flight. Errors stay with the arrays that they concern."""
     flight = _oldest()
     if flight is None:
@@ -88,4 +88,4 @@ def make_room() -> bool:
 def waitall() -> None:
     """Wait for all work in flight. Errors stay with the arrays that they concern."""
     while _flights:
-        _land()
+        _wait_oldest()

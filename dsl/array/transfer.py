@@ -17,7 +17,7 @@ from ..core.errors import OptionError
 from ..core.pytree import flatten, unflatten
 from .array import Array, NumpyMemory, asarray, from_numpy
 from .devices import default, open_device, parse
-from .in_flight import hold
+from .in_flight import track_memory
 from .spec import spec_of
 
 
@@ -50,7 +50,7 @@ def to_device(x: Any, device: str | None = None, *, non_blocking: bool = False) 
 def _coming(x: Array, target: Device) -> Array:
     """A GPU's array on its way to the CPU."""
     host, event = x._device.read_later(x._memory, x.shape, x.dtype, x._event)
-    hold((event,), (x._memory, host))
+    track_memory((event,), (x._memory, host))
     return Array(NumpyMemory(host), spec_of(ArrayType(x.shape, x.dtype)), target, event)
 
 

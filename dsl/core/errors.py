@@ -137,7 +137,7 @@ def is_user_file(filename: str) -> bool:
     return known
 
 
-def is_users(filename: str) -> None:
+def treat_package_as_user_code(filename: str) -> None:
     """From now on all files of the installed package that this file belongs to are the user's."""
     package = _package(os.path.abspath(filename))
     if package and package not in _USER_PACKAGES:

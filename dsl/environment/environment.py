@@ -22,7 +22,7 @@ from ..trace.tracer import Tracer
 from .argument_properties import NeedProperty
 from .frozen_containers import changes_of, frozen_kind, refused
 from .guards import READERS, Guard, frozen, sameness
-from .numpy_proxy import outside
+from .numpy_proxy import numpy_form
 from .traced_globals import Scope, imports
 
 StandIn = Callable[["World", Any, str], Any]  # what stands for a value, and what the user calls that
@@ -141,7 +141,7 @@ class World:
     def original(self, found: Any) -> Any:
         """The value that this stands for, or itself."""
         known = self._originals.get(id(found))
-        return outside(found) if known is None else known[1]
+        return numpy_form(found) if known is None else known[1]
 
     def seal(self, found: Any) -> Any:
         """From now on no attribute of this object can be assigned."""
@@ -396,7 +396,7 @@ def _holds_users(cell: CellType) -> bool:
     return type(content) is FunctionType and is_user_file(content.__code__.co_filename)
 
 
-def maker(world: World | None) -> Make:
+def frozen_container_maker(world: World | None) -> Make:
     """What makes the containers of the arguments for traced code: nothing can be assigned to them."""
     if world is None:
         return container

@@ -82,7 +82,7 @@ class Module:
         self.__dict__["_real"] = real
 
     def __getattr__(self, name: str) -> Any:
-        value = inside(getattr(self._real, name))
+        value = traced_form(getattr(self._real, name))
         self.__dict__[name] = value  # asked once
         return value
 
@@ -115,7 +115,7 @@ class Random:
         )
 
 
-def inside(value: Any) -> Any:
+def traced_form(value: Any) -> Any:
     """What traced code gets in place of something of NumPy's; other things as they are."""
     try:
         found = _KNOWN.get(value)
@@ -129,8 +129,8 @@ def inside(value: Any) -> Any:
     return value if found is None else found
 
 
-def outside(value: Any) -> Any:
-    """What `inside` has replaced; other things as they are."""
+def numpy_form(value: Any) -> Any:
+    """What `traced_form` has replaced; other things as they are."""
     return value._real if type(value) in (Function, Module) else value
 
 
@@ -158,5 +158,5 @@ def _of_lists(real: Callable[..., Any], args: tuple[Any, ...], options: dict[str
     return real(*args, **options)
 
 
-# what `inside` has made; by identity, as NumPy's functions are compared
+# what `traced_form` has made; by identity, as NumPy's functions are compared
 _KNOWN: dict[Any, Any] = {value: Function(value, ours) for value, ours in TRACED_OBJECTS.items()}

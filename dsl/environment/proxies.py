@@ -26,7 +26,7 @@ _VARS = type.__dict__["__dict__"].__get__  # past the metaclass's own way
 _SLOTS = (MemberDescriptorType, GetSetDescriptorType)
 
 
-class UserModule:
+class ModuleProxy:
     """A module of the user's: what is read from it is traced, and guarded."""
 
     def __init__(self, world: World, module: ModuleType) -> None:
@@ -66,7 +66,7 @@ class UserModule:
         return repr(_module(self))
 
 
-def _module(found: UserModule) -> ModuleType:
+def _module(found: ModuleProxy) -> ModuleType:
     module: ModuleType = object.__getattribute__(found, "__dict__")["_module"]
     return module
 
@@ -575,7 +575,7 @@ def refuse_own_ways(kind: type) -> None:
     )
 
 
-def object_in(world: World, value: Any, label: str) -> Any:
+def proxy_of_object(world: World, value: Any, label: str) -> Any:
     """A stand-in for an object of the user's; the object itself where its class has none."""
     kind = type(value)
     if any(type(vars(b).get("__getattribute__")) is FunctionType and is_user_class(b) for b in kind.__mro__):

@@ -26,8 +26,8 @@ from ..trace.trace import Trace
 from ..trace.tracer import CAPTURED, Tracer
 from .environment import StandIn, World
 from .frozen_containers import blank, fill, frozen_kind
-from .numpy_proxy import Random, inside, is_numpys
-from .proxies import Cached, Super, TracedType, UserModule, Variable, object_in, traced_class
+from .numpy_proxy import Random, is_numpys, traced_form
+from .proxies import Cached, ModuleProxy, Super, TracedType, Variable, proxy_of_object, traced_class
 from .traced_globals import works
 from .type_proxy import Type
 
@@ -72,8 +72,8 @@ def _module(world: World, value: Any, label: str) -> Any:
     if value.__name__ in _RANDOM:
         return Random("np.random" if value is np.random else value.__name__)
     if is_numpys(value):
-        return inside(value)
-    return UserModule(world, value) if is_user_module(value) or value in (sys, importlib) else value
+        return traced_form(value)
+    return ModuleProxy(world, value) if is_user_module(value) or value in (sys, importlib) else value
 
 
 def _method(world: World, value: Any, label: str) -> Any:
@@ -136,7 +136,7 @@ def _decorated(world: World, value: Any, label: str) -> Any:
 
 
 def _object(world: World, value: Any, label: str) -> Any:
-    found = object_in(world, value, label)
+    found = proxy_of_object(world, value, label)
     if found is value:
         return _other(world, value, label)
     world.watch_for(value, "", label, "type", type(value))
@@ -180,7 +180,8 @@ _NAMESPACES |= {("collections", name) for name in ("UserDict", "UserList", "User
 KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("array", lambda kind, value: kind is np.ndarray, _array),
     ("random numbers", is_random, lambda world, value, label: Random(label)),
-    ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType, lambda w, value, label: inside(value)),
+    ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType,
+     lambda world, value, label: traced_form(value)),
     ("import_module", lambda kind, value: value is importlib.import_module, _import_module),
     ("function", lambda kind, value: kind is FunctionType, lambda world, value, label: world.function(value)),
     ("class", lambda kind, value: isinstance(value, type), _class),
@@ -201,7 +202,7 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("container", lambda kind, value: base_of(kind) is not None, _container),
     ("iterator", lambda kind, value: kind in _ITERATORS or _is_iterator(kind), _iterator),
     ("array of another library", lambda kind, value: is_foreign(value), lambda world, value, label: value),
-    ("anything else", lambda kind, value: True, lambda w, value, label: _other(w, inside(value), label)),
+    ("anything else", lambda kind, value: True, lambda w, value, label: _other(w, traced_form(value), label)),
 )  # fmt: skip
 
 

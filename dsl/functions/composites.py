@@ -9,7 +9,7 @@ import numpy as np
 from ...compiler.core.types import kind_of
 from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError
-from ..trace.concrete_values import settled_value
+from ..trace.concrete_values import constant_value
 from ..trace.dispatch import implements
 from ..trace.operands import array_of, trace_of
 from ..trace.tracer import TracedNumber, Tracer
@@ -104,7 +104,7 @@ def _check_no_zero(end: Any) -> None:
         trace_of(end).checks.append(f"{end._name} != 0")
         return
     x = array_of(end)
-    value = None if x.ndim else settled_value(x._trace, x._value)
+    value = None if x.ndim else constant_value(x._trace, x._value)
     if value is not None and not value.all():
         raise ShapeError("Geometric sequence cannot include zero; write np.linspace")
 

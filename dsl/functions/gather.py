@@ -18,7 +18,7 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.interpret.numpy_calls import ARRAY
 from ..core.errors import IndexingError, ShapeError, TraceError, UnsupportedError
 from ..trace.aliasing import Part, as_dtype, assign, store, view
-from ..trace.concrete_values import known_value, settled_value
+from ..trace.concrete_values import concrete_value, constant_value
 from ..trace.dispatch import METHODS
 from ..trace.items import AS_ARRAY
 from ..trace.memory_layout import StandIn
@@ -97,16 +97,16 @@ def fixed_value(x: Tracer) -> np.ndarray[Any, Any] | None:
         if node.type.size > MANY or (node.op in ("number", "input") and not fixed):
             return None
         todo.extend(node.args)
-    return known_value(trace, x._value)
+    return concrete_value(trace, x._value)
 
 
 def true_places(mask: Tracer) -> tuple[Any, ...] | None:
     """Where booleans are True: NumPy arrays if no array of the call decides it, traced ones if the trace may be split;
     else None. Raises NeedValue where the call's numbers do."""
-    settled = settled_value(mask._trace, mask._value)
+    settled = constant_value(mask._trace, mask._value)
     if settled is None and mask._trace.split is not None:
         return METHODS["nonzero"](mask)  # type: ignore[no-any-return]
-    known = known_value(mask._trace, mask._value) if settled is None else settled
+    known = concrete_value(mask._trace, mask._value) if settled is None else settled
     return None if known is None else known.nonzero()
 
 

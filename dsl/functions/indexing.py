@@ -18,7 +18,7 @@ from ..core.errors import (
     UnsupportedError,
 )
 from ..trace.aliasing import Reshape, Slice, as_dtype, assign, store, view
-from ..trace.concrete_values import settled_value
+from ..trace.concrete_values import constant_value
 from ..trace.dispatch import METHODS, implements
 from ..trace.items import AS_ARRAY, COPYTO, ITEM, wrapped
 from ..trace.operands import array_of, fresh, fresh_array
@@ -187,7 +187,7 @@ def _through_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tracer] | N
 
 def _known_mask(mask: Tracer) -> np.ndarray[Any, Any] | None:
     """The value of a mask that no call decides, and that is small enough to be looked at."""
-    return settled_value(mask._trace, mask._value) if mask.ndim and mask.size <= MANY else None
+    return constant_value(mask._trace, mask._value) if mask.ndim and mask.size <= MANY else None
 
 
 def _spread(values: Tracer, mask: np.ndarray[Any, Any]) -> Tracer:

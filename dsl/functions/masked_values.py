@@ -16,7 +16,7 @@ from ...compiler.core.types import kind_of
 from ..array.array import Array
 from ..core.errors import UnsupportedError, user_line
 from ..trace.aliasing import assign, store
-from ..trace.concrete_values import known_value, settled_value
+from ..trace.concrete_values import concrete_value, constant_value
 from ..trace.dispatch import FUNCTIONS, METHODS, SPECIAL, UFUNCS, Traced
 from ..trace.operands import array_of, fresh_array
 from ..trace.tracer import Tracer, check_alive
@@ -165,11 +165,11 @@ def chosen(x: Masked) -> Tracer:
         x._made = x._key(base) if callable(x._key) else base[x._key]
     elif x._made is None:
         trace = check_alive(x._all)
-        settled = settled_value(trace, x._mask._value)
+        settled = constant_value(trace, x._mask._value)
         if settled is None and trace.split is not None:
             x._made = trace.split.call(trace, [x._all._value, x._mask._value], lambda values: values[0][values[1]])
             return x._made
-        mask = known_value(trace, x._mask._value) if settled is None else settled
+        mask = concrete_value(trace, x._mask._value) if settled is None else settled
         if mask is None:
             raise UnsupportedError(
                 "indexing with booleans gives a shape that depends on data; write np.where(mask, x, 0), or a reduction "

@@ -10,7 +10,7 @@ from ...runtime.interpret.numpy_calls import HOST
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..trace.aliasing import assign
 from ..trace.axes import Axes, to_axes, to_axis
-from ..trace.concrete_values import settled_value
+from ..trace.concrete_values import constant_value
 from ..trace.dispatch import implements
 from ..trace.operands import array_of
 from ..trace.tracer import Tracer
@@ -270,7 +270,7 @@ def _asked(q: Any) -> Any:
         wanted = array_of(q)
         if wanted.dtype not in (np.float64, np.int64) or wanted.ndim == 0:
             return wanted
-        found = settled_value(wanted._trace, wanted._value)
+        found = constant_value(wanted._trace, wanted._value)
         return wanted if found is None else _tuples(found.tolist())
     q = known(q)
     if isinstance(q, np.generic) and q.dtype != np.float64:

@@ -19,7 +19,7 @@ from ...runtime.program.device import Device
 from ...runtime.program.plan_queries import ENTRY
 from ..array.array import Array, from_numpy
 from ..array.devices import DeviceUnavailableError, open_device
-from ..array.in_flight import hold, uses
+from ..array.in_flight import track_memory, uses
 from ..array.spec import strided
 from ..array.streams import library_streams, stream_of
 from ..core.errors import ArgumentsError, DTypeError, ReadOnlyError
@@ -31,7 +31,7 @@ NO_HANDSHAKE = -1  # DLPack's way to say that the consumer has seen to the order
 
 
 @dataclass(frozen=True, slots=True)
-class Lender:
+class Producer:
     """Whose memory it is. streams: gives the streams that he works on at present; handle: that of the only one, where
     it is quickly told, 0 for the legacy default stream."""
 
@@ -39,17 +39,17 @@ class Lender:
     handle: Callable[[], int] | None = None
 
 
-class Borrowed:
+class ImportedMemory:
     """Somebody else's memory. address: of its lowest byte; start: from there to the first element."""
 
-    __slots__ = ("address", "lender", "nbytes", "owner", "readonly", "start")
+    __slots__ = ("address", "nbytes", "owner", "producer", "readonly", "start")
 
-    def __init__(self, address: int, nbytes: int, start: int, owner: Any, readonly: bool, lender: Lender) -> None:
+    def __init__(self, address: int, nbytes: int, start: int, owner: Any, readonly: bool, producer: Producer) -> None:
         self.address, self.nbytes, self.start = address, nbytes, start
-        self.owner, self.readonly, self.lender = owner, readonly, lender
+        self.owner, self.readonly, self.producer = owner, readonly, producer
 
     def streams(self) -> Sequence[Any]:
-        return self.lender.streams()
+        return self.producer.streams()
 
 
 def extent(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
@@ -60,7 +60,7 @@ def extent(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple
     return -sum(min(0, r) for r in reach), sum(max(0, r) for r in reach) + itemsize
 
 
-class Lent:
+class ExportedMemory:
     """Our memory that others hold: pinned while they do, and until what they launched on it is done."""
 
     __slots__ = ("__weakref__", "_array", "_device", "_holders", "_past", "address", "inner", "nbytes", "start")
@@ -81,7 +81,7 @@ class Lent:
         return token
 
     @property
-    def is_anybodys(self) -> bool:
+    def has_unknown_consumer(self) -> bool:
         """Whether there is a holder that has not told its stream."""
         return None in self._holders.values()
 
@@ -96,7 +96,7 @@ class Lent:
         return bool(self._holders or self._past)
 
     def streams(self) -> Sequence[Any]:
-        return [*self._streams(self._holders.values()), *map(Past, self._past)]
+        return [*self._streams(self._holders.values()), *map(EventStream, self._past)]
 
     def _streams(self, holders: Any) -> list[Any]:
         found = {stream.handle: stream for stream in holders if stream is not None}
@@ -109,10 +109,10 @@ class Lent:
             return
         events = [*self._past, *(stream.record() for stream in self._streams(self._holders.values()))]
         if events:
-            hold(tuple(events), (self.inner,))
+            track_memory(tuple(events), (self.inner,))
 
 
-class Past:
+class EventStream:
     """An event in a stream's place: something to come after."""
 
     capturing = False
@@ -131,7 +131,7 @@ class Past:
         return self.event
 
 
-SHARED = frozenset({Borrowed, Lent})
+SHARED = frozenset({ImportedMemory, ExportedMemory})
 
 
 class SharedArray(Array):
@@ -156,14 +156,14 @@ class SharedArray(Array):
 def as_leaf(array: SharedArray) -> Array:
     """The array as calls use it; one that nobody shares any more is an ordinary one from now on."""
     memory: Any = array._memory
-    if type(memory) is Lent and not memory.is_held:
+    if type(memory) is ExportedMemory and not memory.is_held:
         array._memory = memory.inner
         array.__class__ = Array  # type: ignore[assignment]
         return array
     return Array(memory, array._spec, array._device, array._event)
 
 
-def moved(leaf: Array, device: Device) -> Array:
+def copied_to(leaf: Array, device: Device) -> Array:
     """A leaf whose memory is shared, copied to another device."""
     return from_numpy(shared(leaf).numpy(), device, own=True)
 
@@ -215,7 +215,7 @@ def place_of(value: Any) -> tuple[int, int] | None:
 _TORCH = {"cpu": 1, "cuda": dlpack.CUDA}
 
 
-def borrow(value: Any, index: int, lasts: bool = False) -> SharedArray:
+def import_array(value: Any, index: int, lasts: bool = False) -> SharedArray:
     """Somebody's array in the memory of GPU `index`, without a copy. lasts: for longer than one call.
     Raises ArgumentsError, DTypeError."""
     try:
@@ -245,8 +245,8 @@ def borrow(value: Any, index: int, lasts: bool = False) -> SharedArray:
         raise DTypeError(f"{name_of(value)} cannot be read: {error}; convert it to float32, say") from None
     fixed = (stream or device.foreign_stream(LEGACY),)
     low, high = extent(tensor.shape, tensor.strides, tensor.dtype.itemsize)
-    lender = Lender(lambda: [stream_of(library, device)] if known and lasts else fixed)
-    memory = Borrowed(tensor.address - low, low + high, low, (owner, value), tensor.readonly, lender)
+    producer = Producer(lambda: [stream_of(library, device)] if known and lasts else fixed)
+    memory = ImportedMemory(tensor.address - low, low + high, low, (owner, value), tensor.readonly, producer)
     spec = strided(ArrayType(tensor.shape, tensor.dtype), tensor.strides, tensor.address % 16 == 0)
     return SharedArray(memory, spec, device, event)
 
@@ -301,7 +301,7 @@ def check_writable(target: Array, others: Sequence[Any]) -> None:
     memory: Any = target._memory
     if memory.readonly:
         raise ReadOnlyError("the function assigns to an argument that is read-only; pass a copy")
-    if type(memory) is Borrowed and not target._spec.contiguous:
+    if type(memory) is ImportedMemory and not target._spec.contiguous:
         raise ReadOnlyError("the function assigns to an argument that is not contiguous; pass x.contiguous()")
     start, end = memory.address, memory.address + memory.nbytes
     for other in others:
@@ -312,9 +312,9 @@ def check_writable(target: Array, others: Sequence[Any]) -> None:
             raise ArgumentsError("the function assigns to an argument whose memory another shares; pass a copy")
 
 
-def give_back(given: Any, leaf: Array, memory: Any) -> None:
+def copy_to_owner(given: Any, leaf: Array, memory: Any) -> None:
     """What a call assigned to a leaf, for the caller. memory: the leaf's before the call."""
-    if type(memory) is Lent or isinstance(given, SharedArray):  # who holds the memory keeps the old values
+    if type(memory) is ExportedMemory or isinstance(given, SharedArray):  # who holds the memory keeps the old values
         given._memory, given._event, given._host = leaf._memory, leaf._event, None
         given.__class__ = Array
         return
@@ -323,19 +323,19 @@ def give_back(given: Any, leaf: Array, memory: Any) -> None:
             stream.wait(leaf._event)
         stream.copy(memory.address, leaf._memory.address, memory.nbytes)
         if not stream.capturing:
-            hold((stream.record(),), (leaf._memory, memory))
+            track_memory((stream.record(),), (leaf._memory, memory))
 
 
 # lending
 
 
-def lend(array: Array, handle: int) -> tuple[Lent, object]:
+def export(array: Array, handle: int) -> tuple[ExportedMemory, object]:
     """Somebody is about to hold the array's memory, and to work on it on a stream."""
     memory: Any = array._memory
-    if type(memory) is Borrowed:
+    if type(memory) is ImportedMemory:
         raise BufferError("the array's memory is another library's; pass that array on, or copy it: kg.array(x)")
-    if type(memory) is not Lent:
-        memory = Lent(array)
+    if type(memory) is not ExportedMemory:
+        memory = ExportedMemory(array)
         array._memory, array._host = memory, None
         array.__class__ = SharedArray
     return memory, memory.add(handle)
@@ -354,7 +354,7 @@ def capsule(array: Array, stream: Any, versioned: bool) -> Any:
     if stream == 0 or (stream is not None and not isinstance(stream, int)):
         raise BufferError(f"stream={stream!r}: DLPack takes None, -1, 1, 2 or a CUDA stream's handle")
     handle = LEGACY if stream is None else stream
-    memory, token = lend(array, UNKNOWN if handle == NO_HANDSHAKE else handle)
+    memory, token = export(array, UNKNOWN if handle == NO_HANDSHAKE else handle)
     if handle != NO_HANDSHAKE:
         holder = array._device.foreign_stream(handle)
         for event in pending(array, memory):
@@ -368,9 +368,9 @@ def capsule(array: Array, stream: Any, versioned: bool) -> Any:
 def interface(array: Array) -> dict[str, Any]:
     """`__cuda_array_interface__`, version 3. Whoever asks may hold the memory for as long as the array lives."""
     memory: Any = array._memory
-    if type(memory) is not Lent or not memory.is_anybodys:
+    if type(memory) is not ExportedMemory or not memory.has_unknown_consumer:
         try:
-            memory, _ = lend(array, UNKNOWN)
+            memory, _ = export(array, UNKNOWN)
         except BufferError as error:
             raise AttributeError(str(error)) from None
     side = array._device.handshake  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from ...compiler.core.types import ArrayType, dtype_of
 from ..array.array import Array
 from ..array.devices import open_device
 from ..array.spec import Spec, strided
-from .device_sharing import LEGACY, Borrowed, Lender, extent, has_memory
+from .device_sharing import LEGACY, ImportedMemory, Producer, extent, has_memory
 from .host_import import bfloat16_of
 
 Leaf = np.ndarray[Any, Any] | Array
@@ -25,53 +25,53 @@ REMEMBERED = 4096  # layouts of tensors
 LOW = 1 << 40  # addresses below may be offsets into memory that is gone
 
 # How to see arrays of a type, of the types that have been met.
-QUICK: dict[type, View] = {}
+VIEWS: dict[type, View] = {}
 
 
-def quick(value: Any) -> Leaf | None:
-    """What `host_import` or `borrow` gives; None where they have to look, which say what is wrong."""
-    view = QUICK.get(type(value))
+def import_fast(value: Any) -> Leaf | None:
+    """What `host_import` or `import_array` gives; None where they have to look, which say what is wrong."""
+    view = VIEWS.get(type(value))
     try:
         return None if view is None else view(value)
     except Exception:
         return None
 
 
-def imported(given: Sequence[Any]) -> tuple[Sequence[Any], Lender | None] | None:
+def imported(given: Sequence[Any]) -> tuple[Sequence[Any], Producer | None] | None:
     """Arguments with the quick views of those that have one, and who lends memory of a GPU: None for nobody. None where
     that takes the long way, or several lend."""
-    if QUICK.keys().isdisjoint(map(type, given)):
+    if VIEWS.keys().isdisjoint(map(type, given)):
         return given, None
     leaves: list[Any] = []
-    lender = None
+    producer = None
     try:
         for value in given:
-            view = QUICK.get(type(value))
+            view = VIEWS.get(type(value))
             leaf = value
             if view is not None:
                 leaf = view(value)
                 if leaf is None:
                     return None
                 if type(leaf) is Array:
-                    its = leaf._memory.lender  # type: ignore[attr-defined]
-                    if lender is not None and lender is not its:
+                    its = leaf._memory.producer  # type: ignore[attr-defined]
+                    if producer is not None and producer is not its:
                         return None
-                    lender = its
+                    producer = its
             leaves.append(leaf)
     except Exception:
         return None
-    return leaves, lender
+    return leaves, producer
 
 
-def remember(kind: type) -> None:
+def register_type(kind: type) -> None:
     """A type has been met."""
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and kind is torch.Tensor:
-        QUICK[kind] = _torch_view(torch)
+        VIEWS[kind] = _torch_view(torch)
     elif cupy is not None and kind is cupy.ndarray:
-        QUICK[kind] = _cupy_view(cupy)
+        VIEWS[kind] = _cupy_view(cupy)
     elif kind.__module__.startswith("jaxlib.") and kind.__name__ == "ArrayImpl":
-        QUICK[kind] = _jax_view
+        VIEWS[kind] = _jax_view
 
 
 def _torch_view(torch: Any) -> View:
@@ -90,7 +90,7 @@ def _torch_view(torch: Any) -> View:
         if index not in gpus:
             gpus[index] = _torch_view_on_gpu(torch, index, on_cpu)
             if torch.cuda.device_count() == 1:
-                QUICK[type(tensor)] = gpus[index]
+                VIEWS[type(tensor)] = gpus[index]
         return gpus[index](tensor) if torch.cuda.current_device() == index else None
 
     return view
@@ -103,7 +103,7 @@ def _torch_view_on_gpu(torch: Any, index: int, elsewhere: View) -> View:
     layouts = _Layouts(lambda dtype: dtypes[dtype], lambda strides, itemsize: [s * itemsize for s in strides])
     device = open_device(("cuda", index))
     handle = partial(torch._C._cuda_getCurrentRawStream, index)
-    lender = Lender(lambda: (device.foreign_stream(handle() or LEGACY),), handle)
+    producer = Producer(lambda: (device.foreign_stream(handle() or LEGACY),), handle)
 
     def view(tensor: Any) -> Leaf | None:
         if not tensor.is_cuda:
@@ -114,7 +114,7 @@ def _torch_view_on_gpu(torch: Any, index: int, elsewhere: View) -> View:
         spec, nbytes, is_complex = layouts[tensor.dtype, tensor.shape, tensor.stride(), not place & 15]
         if (place < LOW and not has_memory(tensor)) or (is_complex and tensor.is_conj()):
             return None
-        return Array(Borrowed(place, nbytes, 0, tensor, False, lender), spec, device)
+        return Array(ImportedMemory(place, nbytes, 0, tensor, False, producer), spec, device)
 
     return view
 
@@ -126,16 +126,16 @@ _TORCH = (
 
 
 def _cupy_view(cupy: Any) -> View:
-    on_gpu: dict[int, tuple[Any, Lender]] = {}
+    on_gpu: dict[int, tuple[Any, Producer]] = {}
     layouts = _Layouts(dtype_of, lambda strides, itemsize: strides)
     is_only = cupy.cuda.runtime.getDeviceCount() == 1
 
-    def lender_on(index: int) -> tuple[Any, Lender]:
+    def producer_on(index: int) -> tuple[Any, Producer]:
         def handle() -> int:
             return int(cupy.cuda.get_current_stream().ptr)
 
         device: Any = open_device(("cuda", index))
-        on_gpu[index] = device, Lender(lambda: (device.foreign_stream(handle() or LEGACY),), handle)
+        on_gpu[index] = device, Producer(lambda: (device.foreign_stream(handle() or LEGACY),), handle)
         return on_gpu[index]
 
     def view(array: Any) -> Array | None:
@@ -144,8 +144,8 @@ def _cupy_view(cupy: Any) -> View:
         spec, nbytes, _ = layouts[array.dtype, array.shape, strides, not place & 15]
         if not place or (strides and min(strides) < 0) or not (is_only or cupy.cuda.Device().id == index):
             return None
-        device, lender = on_gpu.get(index) or lender_on(index)
-        return Array(Borrowed(place, nbytes, 0, array, False, lender), spec, device)
+        device, producer = on_gpu.get(index) or producer_on(index)
+        return Array(ImportedMemory(place, nbytes, 0, array, False, producer), spec, device)
 
     return view
 

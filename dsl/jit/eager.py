@@ -212,11 +212,11 @@ class _Operations:
         return traced_array(x, dtype, copy=copy) if is_traced(x) else None  # type: ignore[return-value]
 
     def imported(self, x: Any) -> Any:
-        from ..interop.device_sharing import borrow, gpu_of
+        from ..interop.device_sharing import gpu_of, import_array
         from ..interop.host_import import values_of
 
         gpu = gpu_of(x)
-        return values_of(x) if gpu is None else borrow(x, gpu, lasts=True)
+        return values_of(x) if gpu is None else import_array(x, gpu, lasts=True)
 
     def capsule(self, array: Array, stream: Any, versioned: bool) -> Any:
         from ..interop.device_sharing import capsule

@@ -20,21 +20,21 @@ from ..trace.tracer import Tracer
 if TYPE_CHECKING:
     from ..trace.trace import Trace
     from .launcher import Entry
-    from .traced_function import Captured, Watched
+    from .traced_function import TracedFunction, Watched
 
 Host = np.ndarray[Any, Any]
 
 
-class Suspended(BaseException):
+class GraphBreak(BaseException):
     """The trace has come to its first split. Not an Exception, so that a user's `except Exception` does not stop it."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Segment) -> None:
         super().__init__()
         self.part = part
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class HostResult:
     """What a Python function gave: the structure, and for each leaf the type of an array or a value as it is."""
 
     tree: Tree
@@ -45,11 +45,11 @@ class Made:
         return self.tree, tuple(x if type(x) is ArrayType else (type(x), repr(x)) for x in self.leaves)
 
 
-Answer = Host | Made
+Answer = Host | HostResult
 Python = Callable[[Sequence[Host]], Any]
 
 
-class Part:
+class Segment:
     """What runs between two splits. line: where values are read, or nothing for what ends the call. function: what is
     done with `count` values by Python; without one the value itself decides how the trace goes on. kept: of what lives
     on, which result it is (or -1 - its place among what lived before). children: the next part for each answer."""
@@ -72,20 +72,20 @@ class Part:
         self.nodes = tuple(v.number for v in values)
         self.type = ", ".join(str(v.type) for v in values)
         self.count = len(values)
-        self.captured: Captured | None = None
+        self.captured: TracedFunction | None = None
         self.entry: Entry | None = None
-        self.children: dict[Hashable, Part] = {}
+        self.children: dict[Hashable, Segment] = {}
         self.reads, self.seconds = 0, 0.0
         self.last = 0.0  # when it last ran
 
-    def same(self, other: Part) -> bool:
+    def same(self, other: Segment) -> bool:
         """Whether it was made by the same operations."""
         mine, theirs = self.cut, other.cut
         assert mine is not None and theirs is not None
         return (self.nodes, self.kept, mine.graph, mine.feeds) == (other.nodes, other.kept, theirs.graph, theirs.feeds)
 
 
-class Reader:
+class ValueReader:
     """Answers a trace that asks for values. known: the nodes that earlier parts have left behind, and where."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Reader:
     def read(self, trace: Trace, value: Value) -> Host:
         """The value of a node that arrays of the call decide."""
         found = self.answer(trace, self._part(trace, [value], None))
-        assert not isinstance(found, Made)
+        assert not isinstance(found, HostResult)
         trace.values[value.number] = found
         return found
 
@@ -103,7 +103,7 @@ class Reader:
         """What a Python function makes of the values of nodes; the arrays in it are traced. Only their types, and what
         else there is in it, decide how the trace goes on."""
         made = self.answer(trace, self._part(trace, values, function))
-        assert isinstance(made, Made)
+        assert isinstance(made, HostResult)
         leaves = []
         for x in made.leaves:
             if type(x) is ArrayType:
@@ -114,10 +114,10 @@ class Reader:
             leaves.append(x)
         return unflatten(made.tree, leaves)
 
-    def answer(self, trace: Trace, part: Part) -> Answer:
-        raise Suspended(part)
+    def answer(self, trace: Trace, part: Segment) -> Answer:
+        raise GraphBreak(part)
 
-    def _part(self, trace: Trace, values: Sequence[Value], function: Python | None) -> Part:
+    def _part(self, trace: Trace, values: Sequence[Value], function: Python | None) -> Segment:
         """What gives the values, and all that lives on and is worth keeping."""
         lasting = sorted(dict.fromkeys(number for number in trace.living() if _costs(trace, self.known, number)))
         places = {v.number: i for i, v in reversed([*enumerate(values)])}
@@ -128,7 +128,7 @@ class Reader:
         watched = placed(trace, outputs)
         found = cut(trace, outputs, self.known)
         self.known = {n: i for i, n in enumerate(lasting)}
-        return Part(found, user_line(), values, kept, function, watched)
+        return Segment(found, user_line(), values, kept, function, watched)
 
 
 def placed(trace: Trace, outputs: list[Value]) -> Watched:

@@ -23,13 +23,13 @@ from ..array.devices import gpu_at, open_device, target
 from ..array.spec import Spec
 from ..array.streams import callers, captured
 from ..core.context import busy_threads, context
-from ..core.errors import ArgumentsError, UserError, is_users, user_frames, user_line
+from ..core.errors import ArgumentsError, UserError, treat_package_as_user_code, user_frames, user_line
 from ..core.host_scalars import Respecialise
 from ..core.numpy_address import address
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..environment.argument_properties import NeedProperty
 from ..environment.guards import Guards
-from ..interop.device_sharing import LEGACY, SHARED, give_back, moved
+from ..interop.device_sharing import LEGACY, SHARED, copied_to, copy_to_owner
 from ..interop.fast_import import imported
 from . import eager  # noqa: F401  # gives `Array` its operations
 from .compiled import Compiled
@@ -37,7 +37,7 @@ from .launcher import NOT_TAKEN, Entry, not_taken
 from .methods import BoundKernelGraph, undecorated
 from .options import Given, checked
 from .pickling import Portable
-from .segments import SplitEntry
+from .segments import SegmentedCall
 from .signature import (
     LEAF_TYPES,
     Parameters,
@@ -49,9 +49,9 @@ from .signature import (
     take_apart,
     to_leaf,
 )
-from .specializations import Failed, Versions, show, values_of
+from .specializations import Failed, Specializations, show, values_of
 from .trace_function import Unfinished
-from .traced_function import Argument, Captured
+from .traced_function import Argument, TracedFunction
 
 SHAPES = 256  # of lists and tuples of arguments, kept for each function
 
@@ -70,7 +70,7 @@ class KernelGraph(Portable):
         functools.update_wrapper(self, function)
         self._function = function
         if (code := getattr(function, "__code__", None)) is not None:
-            is_users(code.co_filename)
+            treat_package_as_user_code(code.co_filename)
         self._name = self._parameters.name
         self._is_method = False
         self._arity = len(self._parameters.names) if self._parameters.positional else -1  # every argument has a place
@@ -78,7 +78,7 @@ class KernelGraph(Portable):
         self._latest = Entry(not_taken, "", Guards(()))  # of the calls that took the fast path, and its `fast`
         self._fast = self._latest.fast
         self._shapes: dict[tuple[Any, ...], Tree] = {}  # how lists and tuples among the arguments are taken apart
-        self._versions = Versions(function, self._name, self._options)
+        self._versions = Specializations(function, self._name, self._options)
         self._entries = self._versions.entries
 
     # calling
@@ -138,14 +138,14 @@ class KernelGraph(Portable):
         """A call of a key that is known; NOT_TAKEN, and nothing is done, for any other."""
         places: list[int] = []
         leaves: Sequence[Any] = args
-        lender = None
+        producer = None
         key: Hashable = quick_key(args, places)
         plain = key is not None
         if not plain:
             found = self._opened(args, places)
             if found is None:
                 return NOT_TAKEN
-            key, leaves, lender, plain = found
+            key, leaves, producer, plain = found
         entry = self._entries.get(key)
         if type(entry) is tuple:
             entry = self._entries.get((key, values_of(leaves, entry)))
@@ -156,13 +156,13 @@ class KernelGraph(Portable):
         if settings.special or context.busy:
             caller = callers(self._versions.device, leaves)
         elif entry.fast is not fast or leaves is not args:
-            result = entry.fast(leaves, 0 if lender is None else lender.handle() or LEGACY)
+            result = entry.fast(leaves, 0 if producer is None else producer.handle() or LEGACY)
             if result is not NOT_TAKEN:
                 if plain:
                     self._fast, self._latest = entry.fast, entry
                 return result
-        if lender is not None:
-            caller = caller or lender.streams()
+        if producer is not None:
+            caller = caller or producer.streams()
             device = self._versions.device
             elsewhere = any([type(leaf) is Array and leaf._device is not device for leaf in leaves])
             if entry.assigned or elsewhere or type(entry) is not Entry:
@@ -214,7 +214,7 @@ class KernelGraph(Portable):
         within: AbstractContextManager[None] | None = None
         if context.stream is not None or shared:
             device = self._versions.device
-            leaves = [moved(leaf, device) if i in shared and leaf._device is not device else leaf
+            leaves = [copied_to(leaf, device) if i in shared and leaf._device is not device else leaf
                       for i, leaf in enumerate(leaves)]  # fmt: skip
             caller = callers(device, leaves)
             within = captured(device, caller)
@@ -258,7 +258,7 @@ class KernelGraph(Portable):
             if isinstance(given[i], np.ndarray) and not np.may_share_memory(given[i], leaves[i]):
                 np.copyto(given[i], leaves[i])
             elif i in shared:
-                give_back(given[i], leaves[i], shared[i])
+                copy_to_owner(given[i], leaves[i], shared[i])
         found: list[Any] = []
         tree = flatten(result, found, results=True)
         return unflatten(tree, [copied.get(id(x), x) for x in found])
@@ -288,15 +288,17 @@ class KernelGraph(Portable):
 
     # looking
 
-    def _looked_at(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Captured, list[Argument], list[Any]]:
-        def look(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Captured, list[Argument], list[Any]]:
+    def _looked_at(
+        self, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[TracedFunction, list[Argument], list[Any]]:
+        def look(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[TracedFunction, list[Argument], list[Any]]:
             tree, leaves = self._leaves(args, options)
             with self._versions.lock:
                 captured, arguments, _ = self._versions.trace(tree, leaves, frozenset())
             return captured, arguments, leaves
 
         try:
-            found: tuple[Captured, list[Argument], list[Any]]
+            found: tuple[TracedFunction, list[Argument], list[Any]]
             found = self._call_with_properties(look, *self._parameters.bind(args, options))
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
@@ -346,7 +348,7 @@ class KernelGraph(Portable):
         if captured.line:
             key = self._key(*self._leaves(*self._parameters.bind(args, options)))
             entry = versions.known(key, leaves, ())
-            lines += entry.lines() if isinstance(entry, SplitEntry) else [f"split at {captured.line}; not run yet"]
+            lines += entry.lines() if isinstance(entry, SegmentedCall) else [f"split at {captured.line}; not run yet"]
             lines.append("the first part:")
         lines += decisions(captured.graph, target(kind), layouts)
         return "\n".join([*lines, str(fusion), explain_plan(compiled.plan), *compiled.lines()])

@@ -25,7 +25,7 @@ from ...runtime.schedule.cost_model import machine_of
 from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
-from ..array.in_flight import fly, hold, make_room
+from ..array.in_flight import make_room, track, track_memory
 from ..array.spec import Spec, spec_of
 from ..array.streams import fork, join
 from ..core.host_scalars import Respecialise
@@ -34,7 +34,7 @@ from ..core.pytree import LEAF, Tree, unflatten
 from ..core.readable import is_readable, native, readable
 from ..environment.guards import Guard, Guards, checks_of
 from .signature import Static, low_offset
-from .traced_function import Captured
+from .traced_function import TracedFunction
 from .write_back import assign, may_assign
 
 Run = Callable[..., Any]
@@ -69,8 +69,8 @@ class Entry:
         self.used = True
 
 
-def make_entry(
-    captured: Captured,
+def generate_launcher(
+    captured: TracedFunction,
     plan: Plan,
     execute: Execute,
     device: Device,
@@ -106,8 +106,8 @@ def make_entry(
         "NOT_TAKEN": NOT_TAKEN,
         "NumpyMemory": NumpyMemory,
         "capturing": device.is_capturing,
-        "fly": fly,
-        "hold": hold,
+        "track": track,
+        "track_memory": track_memory,
         "host": captured.host,
         "settled": settled,
         "over": [None],
@@ -138,7 +138,7 @@ class _Writer:
     """Writes the lines of one entry."""
 
     def __init__(
-        self, captured: Captured, plan: Plan, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
+        self, captured: TracedFunction, plan: Plan, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
     ) -> None:
         self.captured, self.plan, self.leaves, self.arrays = captured, plan, leaves, arrays
         self.on_cpu = device.host_memory
@@ -192,9 +192,9 @@ class _Writer:
             yield f"if caller and join(caller, forked, events, {borders(self.plan).exits}, {holds}): {known}None"
             if self.on_cpu:
                 yield f"elif events is not over[0] and not settled(events, ({outputs}), {self.waits}, over):"
-                yield f"    hold(events, {holds})"
+                yield f"    track_memory(events, {holds})"
             else:
-                yield f"else: fly(events, {holds}, {sum(held)})"
+                yield f"else: track(events, {holds}, {sum(held)})"
         for leaf, output in self.captured.assigned:
             yield f"assign(leaves[{leaf}], r{output})"
         for which, watcher in self.captured.watched:
@@ -280,7 +280,7 @@ class _Writer:
             return
         yield f"e = start(after, caller, {', '.join(f'{memory}.address' for memory in memories)})"
         yield "if e is None: return NOT_TAKEN"
-        yield f"fly((e,), ({', '.join(memories)},), {made + sum(self.leaves[leaf].nbytes for leaf in self.arrays)})"
+        yield f"track((e,), ({', '.join(memories)},), {made + sum(self.leaves[leaf].nbytes for leaf in self.arrays)})"
 
     def _places(self, memories: list[str], kept: list[str]) -> Iterator[str]:
         """Lines that find or make each buffer's memory; its address goes to `memories`, what to hold to `kept`."""

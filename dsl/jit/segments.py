@@ -27,33 +27,35 @@ from ..core.host_scalars import Respecialise
 from ..core.pytree import Tree, flatten
 from ..environment.guards import Guard, Guards
 from ..trace.trace import Trace, tracing
-from .graph_break import Answer, Made, Part, Reader
+from .graph_break import Answer, HostResult, Segment, ValueReader
 from .launcher import Entry
-from .traced_function import Captured
+from .traced_function import TracedFunction
 
-Make = Callable[[Captured, Sequence[Any]], Entry]  # what runs a part, and leaves like those of the call
+Make = Callable[[TracedFunction, Sequence[Any]], Entry]  # what runs a part, and leaves like those of the call
 MANY_VALUES = 8
 MANY_PARTS = 10_000  # of one function: those of a loop share what runs them
 
 
-class Diverged(BaseException):
+class ReplayMismatch(BaseException):
     """The function did not do again what it had done before."""
 
 
-class Live(Reader):
+class LiveTrace(ValueReader):
     """Runs each part as soon as it is traced, behind those that `path` has recorded."""
 
-    def __init__(self, splits: SplitEntry, path: Sequence[tuple[Part, Answer]], run: Callable[[Part], Answer]) -> None:
+    def __init__(
+        self, splits: SegmentedCall, path: Sequence[tuple[Segment, Answer]], run: Callable[[Segment], Answer]
+    ) -> None:
         super().__init__()
         self.path = list(path)
         self.run = run
         self.splits = splits
 
-    def answer(self, trace: Trace, part: Part) -> Answer:
+    def answer(self, trace: Trace, part: Segment) -> Answer:
         if self.path:
             recorded, found = self.path.pop(0)
             if not recorded.same(part):
-                raise Diverged
+                raise ReplayMismatch
             return found
         part.captured = self.splits.finish(trace, part)
         with tracing(None):
@@ -65,13 +67,13 @@ class Trees:
 
     def __init__(self, bound: int) -> None:
         self.bound = bound
-        self._entries: weakref.WeakSet[SplitEntry] = weakref.WeakSet()
+        self._entries: weakref.WeakSet[SegmentedCall] = weakref.WeakSet()
         self._limit = 1.0
 
-    def add(self, entry: SplitEntry) -> None:
+    def add(self, entry: SegmentedCall) -> None:
         self._entries.add(entry)
 
-    def make_room(self, path: Sequence[Part]) -> None:
+    def make_room(self, path: Sequence[Segment]) -> None:
         """What was not used lately makes room, but for a call that has come so far."""
         if self._used() < self._limit:
             return
@@ -87,7 +89,7 @@ class Trees:
         return max(sum(e.plans for e in self._entries) / self.bound, sum(e.parts for e in self._entries) / MANY_PARTS)
 
 
-class SplitEntry(Entry):
+class SegmentedCall(Entry):
     """An entry that runs a call in parts. parts, plans: how many of them the tree holds."""
 
     __slots__ = (
@@ -99,8 +101,8 @@ class SplitEntry(Entry):
         self,
         name: str,
         make: Make,
-        trace: Callable[[Reader], Captured | frozenset[int]],
-        finish: Callable[[Trace, Part], Captured],
+        trace: Callable[[ValueReader], TracedFunction | frozenset[int]],
+        finish: Callable[[Trace, Segment], TracedFunction],
         lock: threading.RLock,
         guards: Guards,
         trees: Trees,
@@ -111,7 +113,7 @@ class SplitEntry(Entry):
         self._name, self._make, self._trace, self.finish, self._lock = name, make, trace, finish, lock
         self._guards: dict[Hashable, Guard] = {}
         self._cache: dict[Hashable, Entry] = {}
-        self.root: Part | None = None
+        self.root: Segment | None = None
         self.parts = self.plans = 0
         self._trees = trees
         self._warned: set[str] = set()
@@ -123,7 +125,7 @@ class SplitEntry(Entry):
             raise ArgumentsError(f"{self._name} reads values of arrays, which a graph in the making does not have yet")
         part = self.root
         kept: list[Array] = []
-        path: list[tuple[Part, Answer]] = []
+        path: list[tuple[Segment, Answer]] = []
         while part is not None:
             found = self._step(part, leaves, kept, places, caller)
             if not part.line:
@@ -135,7 +137,7 @@ class SplitEntry(Entry):
             return self._grow(leaves, places, path, kept, caller)
 
     def _step(
-        self, part: Part, leaves: Sequence[Any], kept: Sequence[Array], places: Sequence[int], caller: Sequence[Any]
+        self, part: Segment, leaves: Sequence[Any], kept: Sequence[Array], places: Sequence[int], caller: Sequence[Any]
     ) -> Any:
         """The call's result, or the answer to what is asked and what is kept."""
         assert part.entry is not None
@@ -157,7 +159,7 @@ class SplitEntry(Entry):
         self,
         leaves: Sequence[Any],
         places: Sequence[int],
-        path: list[tuple[Part, Answer]],
+        path: list[tuple[Segment, Answer]],
         kept: Sequence[Array],
         caller: Sequence[Any],
     ) -> Any:
@@ -166,7 +168,7 @@ class SplitEntry(Entry):
         held = list(kept)
         passed = [part for part, _ in path]
 
-        def run(part: Part) -> Any:
+        def run(part: Segment) -> Any:
             nonlocal last, held
             assert part.captured is not None
             self.watch(part.captured.guards.rows)
@@ -182,13 +184,13 @@ class SplitEntry(Entry):
             return answer
 
         try:
-            final = self._trace(Live(self, path, run))
-        except Diverged:
+            final = self._trace(LiveTrace(self, path, run))
+        except ReplayMismatch:
             self._forget()
             return self._grow(leaves, places, [], [], caller)
         if isinstance(final, frozenset):
             raise Respecialise  # from now on with its numbers known
-        part = Part()
+        part = Segment()
         part.captured = final
         return run(part)
 
@@ -196,14 +198,14 @@ class SplitEntry(Entry):
         self.root, self.parts, self.plans = None, 0, 0
         self._cache.clear()
 
-    def tree(self) -> list[Part]:
+    def tree(self) -> list[Segment]:
         """All parts, each behind the one that leads to it."""
         found = [] if self.root is None else [self.root]
         for part in found:  # it grows
             found += part.children.values()
         return found
 
-    def thin(self, path: Sequence[Part], since: float) -> None:
+    def thin(self, path: Sequence[Segment], since: float) -> None:
         """Drop the parts that were not used since a time, but for those of a path."""
         stays = {*map(id, path)}
         for part in reversed(self.tree()):
@@ -217,7 +219,7 @@ class SplitEntry(Entry):
         self.parts, self.plans = len(kept), len(plans)
         self._cache = {k: e for k, e in self._cache.items() if id(e) in plans}
 
-    def _attach(self, part: Part, last: tuple[Part, Answer] | None) -> None:
+    def _attach(self, part: Segment, last: tuple[Segment, Answer] | None) -> None:
         self.parts += 1
         if last is None:
             self.root = part
@@ -231,7 +233,7 @@ class SplitEntry(Entry):
                 "a comparison, so that few values decide"
             )
 
-    def _entry(self, captured: Captured, leaves: Sequence[Any]) -> Entry:
+    def _entry(self, captured: TracedFunction, leaves: Sequence[Any]) -> Entry:
         """What runs a part; the parts of a loop share one. Raises PlanError for what is not of the types that the part
         was traced for."""
         for feed, number in zip(captured.feeds, captured.graph.inputs, strict=False):
@@ -265,7 +267,7 @@ class SplitEntry(Entry):
 
     def lines(self) -> Iterator[str]:
         """Each line that splits the function: what is read there, which values, and what a read costs."""
-        found: dict[str, list[Part]] = {}
+        found: dict[str, list[Segment]] = {}
         parts = self.tree()
         for part in parts:
             if part.line:
@@ -280,7 +282,7 @@ class SplitEntry(Entry):
             yield f"split at {line}: {parts[0].type} read in {len(parts)} parts ({shown}{more}); {reads} reads, {mean}"
 
 
-def _made(result: Any, device: Device) -> tuple[Made, list[Array]]:
+def _made(result: Any, device: Device) -> tuple[HostResult, list[Array]]:
     """What a Python function gave, and the arrays in it on the device."""
     leaves: list[Any] = []
     tree = flatten(result, leaves)
@@ -290,11 +292,11 @@ def _made(result: Any, device: Device) -> tuple[Made, list[Array]]:
             array = from_numpy(x, device)
             leaves[i] = array._spec.type
             arrays.append(array)
-    return Made(tree, tuple(leaves)), arrays
+    return HostResult(tree, tuple(leaves)), arrays
 
 
 def _key(answer: Answer) -> Hashable:
-    if isinstance(answer, Made):
+    if isinstance(answer, HostResult):
         return answer.key
     return answer.dtype.str, answer.shape, answer.tobytes()
 

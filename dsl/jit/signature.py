@@ -17,8 +17,8 @@ from ..core.exact import ATOMS, exact
 from ..core.numpy_address import address
 from ..core.pytree import Tree, flatten
 from ..core.readable import native, readable
-from ..interop.device_sharing import SharedArray, as_leaf, borrow, gpu_of
-from ..interop.fast_import import quick, remember
+from ..interop.device_sharing import SharedArray, as_leaf, gpu_of, import_array
+from ..interop.fast_import import import_fast, register_type
 from ..interop.host_import import foreign, is_foreign
 from ..trace.trace import current
 from ..trace.tracer import TracedNumber, Tracer
@@ -207,13 +207,13 @@ def to_leaf(value: Any) -> Any:
         return value
     if kind is SharedArray:
         return as_leaf(value)
-    seen = quick(value)
+    seen = import_fast(value)
     if seen is not None:
         return seen if isinstance(seen, Array) else _array_leaf(seen, np.ndarray)
-    remember(kind)
+    register_type(kind)
     gpu = gpu_of(value)
     if gpu is not None:
-        return as_leaf(borrow(value, gpu))
+        return as_leaf(import_array(value, gpu))
     found = foreign(value)
     if found is not None:
         return _array_leaf(found, np.ndarray)

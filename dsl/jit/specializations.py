@@ -20,32 +20,32 @@ from ..core.errors import located, warn
 from ..core.pytree import Tree
 from ..environment.argument_properties import NeedProperty
 from .compiled import Compiled
-from .graph_break import Reader
+from .graph_break import ValueReader
 from .launcher import Entry, layout_of
 from .options import Options
-from .segments import SplitEntry, Trees
+from .segments import SegmentedCall, Trees
 from .signature import Static, argument_of, is_number, number_of, strides_of
 from .trace_check import check_same
-from .trace_function import Unfinished, capture, finished_part
-from .traced_function import Argument, Captured
+from .trace_function import Unfinished, finished_part, trace_function
+from .traced_function import Argument, TracedFunction
 
-BOUND = 512  # what a function keeps of traces, plans and entries; what was not used lately goes first
+MAX_SPECIALIZATIONS = 512  # what a function keeps of traces, plans and entries; what was not used lately goes first
 MANY_VALUES = 8
 LOG = 1000  # lines that `why` can tell
 
 
-class Versions:
+class Specializations:
     """entries: key -> what runs calls of it, or the leaves whose values are part of the key. log: what `why` tells."""
 
     def __init__(self, function: Callable[..., Any], name: str, options: Options) -> None:
         self.function, self.name, self.options = function, name, options
         self.entries: dict[Hashable, Any] = {}
-        self.traces: dict[Hashable, Captured | frozenset[int]] = {}
+        self.traces: dict[Hashable, TracedFunction | frozenset[int]] = {}
         self.plans: dict[Hashable, Compiled] = {}
         self.log: deque[str] = deque(maxlen=LOG)
         self.lock = threading.RLock()
         self._values: dict[int, set[str]] = {}  # the values seen of each number whose value was needed
-        self._trees = Trees(BOUND)
+        self._trees = Trees(MAX_SPECIALIZATIONS)
         self._place = options.place
         self._device: Device | None = None
 
@@ -88,22 +88,22 @@ class Versions:
             remember(self.entries, key, entry)
         return entry
 
-    def _made(self, captured: Captured, leaves: Sequence[Any]) -> Entry:
+    def _made(self, captured: TracedFunction, leaves: Sequence[Any]) -> Entry:
         """What runs a trace, or a part of one, for leaves like these."""
         return self.ready(captured, leaves).entry(captured, self.device, leaves, captured.feeds)
 
-    def _in_parts(self, tree: Tree, arguments: Sequence[Argument], first: Captured) -> Entry:
+    def _in_parts(self, tree: Tree, arguments: Sequence[Argument], first: TracedFunction) -> Entry:
         """What runs calls of these arguments in parts."""
         self.log.append(f"split at {first.line}, and wherever else array values decide")
-        trace = functools.partial(capture, self.function, self.name, tree, arguments)
+        trace = functools.partial(trace_function, self.function, self.name, tree, arguments)
         finish = functools.partial(finished_part, self.function)
-        return SplitEntry(self.name, self._made, trace, finish, self.lock, first.guards, self._trees)
+        return SegmentedCall(self.name, self._made, trace, finish, self.lock, first.guards, self._trees)
 
     # traces
 
     def trace(
         self, tree: Tree, leaves: Sequence[Any], known: frozenset[int]
-    ) -> tuple[Captured, list[Argument], frozenset[int]]:
+    ) -> tuple[TracedFunction, list[Argument], frozenset[int]]:
         """The trace for these leaves (cached while its guards hold), what it saw of them, and which by value (of arrays
         by their layout)."""
         if self.options.splits:  # a later part might ask
@@ -112,7 +112,7 @@ class Versions:
             arguments = [argument_of(leaf, i in known) for i, leaf in enumerate(leaves)]
             key = (tree, tuple(a.key for a in arguments))
             found = self.traces.get(key)
-            if isinstance(found, Captured) and (changed := found.guards.failed()) is not None:
+            if isinstance(found, TracedFunction) and (changed := found.guards.failed()) is not None:
                 self.log.append(f"traced again: {changed} has changed")
                 found = None
             if found is None:
@@ -122,15 +122,15 @@ class Versions:
                     need.known = known
                     raise
                 remember(self.traces, key, found)
-                if isinstance(found, Captured):
+                if isinstance(found, TracedFunction):
                     self.log.append(f"traced for ({', '.join(map(show, arguments))})")
                     self._count_values(known, leaves)
-            if isinstance(found, Captured):
+            if isinstance(found, TracedFunction):
                 return found, arguments, known
             known |= found
 
-    def _captured(self, tree: Tree, arguments: Sequence[Argument]) -> Captured | frozenset[int]:
-        return capture(self.function, self.name, tree, arguments, Reader() if self.options.splits else None)
+    def _captured(self, tree: Tree, arguments: Sequence[Argument]) -> TracedFunction | frozenset[int]:
+        return trace_function(self.function, self.name, tree, arguments, ValueReader() if self.options.splits else None)
 
     def verify(self, tree: Tree, leaves: Sequence[Any]) -> None:
         """Trace a call again. Raises TraceError where that gives something else than the trace that serves the call."""
@@ -160,11 +160,11 @@ class Versions:
 
     # programs
 
-    def layouts(self, captured: Captured, leaves: Sequence[Any]) -> tuple[Layout, ...]:
+    def layouts(self, captured: TracedFunction, leaves: Sequence[Any]) -> tuple[Layout, ...]:
         in_place = DEVICES[self.kind].host_memory
         return tuple(layout_of(array, in_place) for array in (*(leaves[i] for i in captured.feeds), *captured.arrays))
 
-    def compiled(self, captured: Captured, leaves: Sequence[Any]) -> Compiled:
+    def compiled(self, captured: TracedFunction, leaves: Sequence[Any]) -> Compiled:
         """The program and the plan of a trace for leaves like these."""
         kind, layouts = self.kind, self.layouts(captured, leaves)
         key = (captured.graph, layouts)
@@ -183,7 +183,7 @@ class Versions:
             self.log.append(f"compiled {len(program.tasks)} tasks for ({shown})")
         return found
 
-    def ready(self, captured: Captured, leaves: Sequence[Any]) -> Compiled:
+    def ready(self, captured: TracedFunction, leaves: Sequence[Any]) -> Compiled:
         """`compiled`, and its code made for the device."""
         with self.lock:
             found = self.compiled(captured, leaves)
@@ -229,13 +229,13 @@ def _failing(entry: Entry, error: Exception) -> Entry:
 
 def remember(cache: dict[Hashable, Any], key: Hashable, value: Any) -> None:
     """Add to a bounded cache; what was not used since the last clearing makes room."""
-    if len(cache) >= BOUND:
+    if len(cache) >= MAX_SPECIALIZATIONS:
         for old, held in list(cache.items()):
             if getattr(held, "used", False):
                 held.used = False
             else:
                 del cache[old]
-        if len(cache) >= BOUND:
+        if len(cache) >= MAX_SPECIALIZATIONS:
             cache.clear()
     cache[key] = value
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...compiler.graph.graph import Node
 from ..core.errors import TraceError
-from .traced_function import Captured
+from .traced_function import TracedFunction
 
 ADVICE = (
     "what it reads from a clock, a file, the system's randomness or a package's own state stays as it was in the first "
@@ -22,9 +22,9 @@ ADVICE = (
 )
 
 
-def check_same(name: str, first: Captured, again: Captured | frozenset[int]) -> None:
+def check_same(name: str, first: TracedFunction, again: TracedFunction | frozenset[int]) -> None:
     """Raises TraceError, at the line whose result differs, if the traces do."""
-    if not isinstance(again, Captured):
+    if not isinstance(again, TracedFunction):
         raise TraceError(f"{name}, traced again, decides on the value of another number: {ADVICE}")
     found = next(differences(first, again), None)
     if found is not None:
@@ -32,7 +32,7 @@ def check_same(name: str, first: Captured, again: Captured | frozenset[int]) -> 
         raise TraceError(f"{name}, traced again, {what}: {ADVICE}", line or None)
 
 
-def differences(first: Captured, again: Captured) -> Iterator[tuple[str, str]]:
+def differences(first: TracedFunction, again: TracedFunction) -> Iterator[tuple[str, str]]:
     """What differs, and the user's line where that is known."""
     before, after = first.graph, again.graph
     lines = zip_longest(before.lines, after.lines, fillvalue="")

@@ -19,7 +19,7 @@ from ..core.errors import EscapedValueError, TraceError, UserError, line_of, loc
 from ..core.object_state import PLAIN, base_of, contents
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..environment.argument_properties import NeedProperty
-from ..environment.environment import known_names, maker
+from ..environment.environment import frozen_container_maker, known_names
 from ..environment.guards import Guards, contents_guard
 from ..environment.value_kinds import environment_of
 from ..trace.aliasing import itself
@@ -28,8 +28,8 @@ from ..trace.operands import array_of
 from ..trace.subgraph import Cut, cut
 from ..trace.trace import NeedValue, Trace, tracing
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .graph_break import Part, Reader, Suspended, placed
-from .traced_function import Argument, Captured, Watched
+from .graph_break import GraphBreak, Segment, ValueReader, placed
+from .traced_function import Argument, TracedFunction, Watched
 
 NUMBERS = (int, float, complex)
 
@@ -37,18 +37,18 @@ NUMBERS = (int, float, complex)
 class Unfinished(BaseException):
     """The function raises an error of its own, after it has assigned to arguments: `captured` does as much."""
 
-    def __init__(self, error: Exception, captured: Captured) -> None:
+    def __init__(self, error: Exception, captured: TracedFunction) -> None:
         super().__init__()
         self.error, self.captured = error, captured
 
 
-def capture(
+def trace_function(
     function: Callable[..., Any],
     name: str,
     tree: Tree,
     arguments: Sequence[Argument],
-    reader: Reader | None = None,
-) -> Captured | frozenset[int]:
+    reader: ValueReader | None = None,
+) -> TracedFunction | frozenset[int]:
     """Run `function` on stand-ins. Returns the leaves whose values (of arrays: layouts) it needs, where it needs any.
 
     reader: answers where array values decide; without one that is refused.
@@ -64,7 +64,7 @@ def capture(
             for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
                 if a.static and world is not None:
                     leaves[i] = world.watch(a.value, "an argument")
-            args, options = unflatten(tree, leaves, maker(world))
+            args, options = unflatten(tree, leaves, frozen_container_maker(world))
             trace.builder.where = user_line
             result = (function if world is None else world.root(function))(*args, **options)
             if trace.needed:
@@ -80,7 +80,7 @@ def capture(
     except NeedProperty as need:
         need.guards = Guards([] if world is None else [*world.guards.values()])
         raise
-    except Suspended as suspended:
+    except GraphBreak as suspended:
         trace.check_refusals()
         return finished_part(function, trace, suspended.part)
     except GraphError as error:
@@ -106,7 +106,7 @@ def capture(
         trace.refusals.clear()  # whose tracebacks hold the trace: arguments would live on until they are collected
 
 
-def finished_part(function: Callable[..., Any], trace: Trace, part: Part) -> Captured:
+def finished_part(function: Callable[..., Any], trace: Trace, part: Segment) -> TracedFunction:
     """What runs up to a split: its results are the value that is read, and what lives on."""
     assert part.cut is not None
     count = len(part.cut.graph.outputs) - sum(len(which) for which, _ in part.watched)
@@ -141,7 +141,7 @@ def _is_whole(x: Tracer, trace: Trace) -> bool:
     return x._parent is None and x._owner in trace.assigned
 
 
-def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Captured:
+def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> TracedFunction:
     leaves: list[Any] = []
     tree = flatten(result, leaves, results=True)
     outputs: list[Value] = []
@@ -225,7 +225,7 @@ def _captured(
     assigned: tuple[tuple[int, int], ...],
     line: str = "",
     watched: Watched = (),
-) -> Captured:
+) -> TracedFunction:
     _nothing_left(whole.graph)
     made = roll(whole.graph)
     if made.wanted:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
@@ -238,7 +238,7 @@ def _captured(
     host = trace.host.function(text)
     guards = [*known_names(function)] if trace.world is None else [*trace.world.guards.values()]
     guards += [contents_guard(trace.captured[i], values) for i, values in trace.looked_at.items()]
-    return Captured(
+    return TracedFunction(
         made.graph,
         (*whole.arrays, *made.arrays),
         host,

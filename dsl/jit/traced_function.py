@@ -31,7 +31,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
+class TracedFunction:
     """A trace that is over, or a part of one. host: a call's leaves -> the graph's scalars, then the numbers that are
     returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument",
     leaf), ("static", value), or ("fresh", value), of which each call gets a copy. feeds: the leaves that fill the

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-def known_value(trace: Trace, value: Value) -> Array | None:
+def concrete_value(trace: Trace, value: Value) -> Array | None:
     """The value of a node; None where arrays of the call decide it, and the trace may not be split there.
 
     Raises NeedValue where its numbers do. Arrays that are no arguments are read as they now are, and guarded."""
@@ -57,7 +57,7 @@ def known_value(trace: Trace, value: Value) -> Array | None:
     return np.array(values[value.number])
 
 
-def settled_value(trace: Trace, value: Value, numbers: bool = False) -> Array | None:
+def constant_value(trace: Trace, value: Value, numbers: bool = False) -> Array | None:
     """The value of a node that no argument and no number of a call decides; None for others.
 
     numbers: its numbers may, and raise NeedValue."""
@@ -72,4 +72,4 @@ def settled_value(trace: Trace, value: Value, numbers: bool = False) -> Array | 
             return None
         todo.extend(a for a in node.args if a not in seen)
         seen.update(node.args)
-    return known_value(trace, value)
+    return concrete_value(trace, value)

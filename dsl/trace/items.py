@@ -27,7 +27,7 @@ from ...compiler.core.types import BOOL, kind_of
 from ...compiler.graph.graph import Value
 from ..core.checks import checked_dtype
 from ..core.errors import ConversionError, numpys
-from .concrete_values import settled_value
+from .concrete_values import constant_value
 from .dispatch import TO_ARRAY
 from .operands import array_of, is_traced, operand
 from .trace import Trace
@@ -116,7 +116,7 @@ def _scalar(trace: Trace, scalar: Tracer, dtype: np.dtype[Any]) -> Value:
         if name is not None:
             low, high = _ends(dtype)
             trace.checks.append(f"{low} < {name}.real < {high}")
-        elif (known := trace.values.get(value.number, settled_value(trace, value))) is not None:
+        elif (known := trace.values.get(value.number, constant_value(trace, value))) is not None:
             return trace.builder.const(converted(known[()], dtype, ITEM)[()])
     return trace.builder.cast(value, dtype)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...compiler.core.types import dtype_of
 from ..core.pytree import flatten, unflatten
-from .concrete_values import settled_value
+from .concrete_values import constant_value
 from .dispatch import FALLBACKS, SPECIAL, Traced
 from .operands import array_of
 from .trace import current
@@ -43,7 +43,7 @@ def of_known_values(function: Any, args: Any, options: Any) -> tuple[Any] | None
     tree = flatten((args, options), leaves)
     for i, x in enumerate(leaves):
         if isinstance(x, Traced):
-            value = None if type(x) in SPECIAL else settled_value(trace, array_of(x)._value)
+            value = None if type(x) in SPECIAL else constant_value(trace, array_of(x)._value)
             if value is None:
                 return None
             leaves[i] = value

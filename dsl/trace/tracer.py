@@ -13,7 +13,7 @@ from ...compiler.graph.builder import Builder
 from ...compiler.graph.graph import Value
 from ..core.context import context
 from ..core.errors import DTypeError, EscapedValueError, TraceError, UnsupportedError, nearest
-from .concrete_values import known_value, settled_value
+from .concrete_values import concrete_value, constant_value
 from .dispatch import ATTRIBUTES, METHODS, Implementation, Traced, check_options, given
 from .memory_layout import Layout
 from .trace import Trace
@@ -171,7 +171,7 @@ class Tracer(Traced):
 
     def _known(self, what: str, instead: str, numpys: bool = False) -> np.ndarray[Any, Any]:
         check_alive(self)
-        found = known_value(self._trace, self._value)
+        found = concrete_value(self._trace, self._value)
         if found is None:
             raise TraceError(f"a traced {self._value.type} has no value yet, so it {what}; {instead}", numpys=numpys)
         return found
@@ -237,7 +237,7 @@ class Tracer(Traced):
         raise TraceError(text, numpys=not isinstance(self, np.generic))
 
     def __str__(self) -> str:
-        found = settled_value(check_alive(self), self._value, numbers=not self.shape)
+        found = constant_value(check_alive(self), self._value, numbers=not self.shape)
         return repr(self) if found is None else str(found[()])
 
     def __format__(self, spec: str) -> str:

@@ -80,8 +80,8 @@ def test_without_the_handshake_the_slow_producer_is_overtaken(monkeypatch: pytes
         f(x).wait()
     torch.cuda.synchronize()
     other = kg.Stream("cuda")
-    monkeypatch.setattr(device_sharing.Lender, "streams", lambda self: ())
-    monkeypatch.setattr(device_sharing.Lender, "handle", lambda self: other.handle)
+    monkeypatch.setattr(device_sharing.Producer, "streams", lambda self: ())
+    monkeypatch.setattr(device_sharing.Producer, "handle", lambda self: other.handle)
     s = torch.cuda.Stream()
     with torch.cuda.stream(s):
         delay(s.cuda_stream)

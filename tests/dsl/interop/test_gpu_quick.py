@@ -33,7 +33,7 @@ def torch(gpu: cuda.CUDADevice, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any
     made = kind.library = torch_with(Lender(gpu.context), kind)
     monkeypatch.setitem(sys.modules, "torch", made)
     yield made
-    module.QUICK.pop(kind, None)
+    module.VIEWS.pop(kind, None)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def cupy(gpu: cuda.CUDADevice, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]
     made = cupy_with(Lender(gpu.context))
     monkeypatch.setitem(sys.modules, "cupy", made)
     yield made
-    module.QUICK.pop(made.ndarray, None)
+    module.VIEWS.pop(made.ndarray, None)
 
 
 def function(body: Any = lambda x, y: x * 2 + y) -> Any:
@@ -85,7 +85,7 @@ def test_on_another_stream_the_result_would_be_wrong(
     f = direct(lambda x: x * 2 + 1, torch, X)
     gpu.context.driver.pace = "they are slow"
     other = gpu.context.stream(False).handle
-    monkeypatch.setattr(module.Lender, "handle", lambda self: other)
+    monkeypatch.setattr(module.Producer, "handle", lambda self: other)
     seen = [f(tensor_of(torch, X)) for _ in range(4)]
     assert not all(np.array_equal(np.asarray(z), X * 2 + 1) for z in seen)
 
@@ -248,7 +248,7 @@ def test_the_tensor_lives_until_the_work_is_done(gpu: cuda.CUDADevice, torch: An
     gc.collect()
     assert alive() is not None
     np.testing.assert_array_equal(y, X * 2 + 1)
-    in_flight._sweep()
+    in_flight._collect()
     assert alive() is None
 
 
@@ -360,9 +360,9 @@ def viewed(gpu: cuda.CUDADevice) -> Any:
     torch = library("torch")
     c = SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 0)
     given = SimpleNamespace(_C=c, **{name: getattr(torch, name) for name in module._TORCH})
-    module.QUICK[OnGpu] = module._torch_view_on_gpu(given, 0, lambda tensor: None)
-    yield lambda tensor: module.quick(OnGpu(tensor))
-    del module.QUICK[OnGpu]
+    module.VIEWS[OnGpu] = module._torch_view_on_gpu(given, 0, lambda tensor: None)
+    yield lambda tensor: module.import_fast(OnGpu(tensor))
+    del module.VIEWS[OnGpu]
 
 
 class OnGpu:
@@ -388,7 +388,7 @@ def test_pytorchs_tensors_are_read_as_they_lie(viewed: Any) -> None:
         assert all(a == b for _, a, b in inner)
         assert leaf._spec.aligned == (wanted.ctypes.data % 16 == 0)
         assert leaf._memory.nbytes == wanted.itemsize + sum((n - 1) * b for n, _, b in inner)
-        assert leaf._memory.owner.tensor is tensor and leaf._memory.lender.handle() == 0
+        assert leaf._memory.owner.tensor is tensor and leaf._memory.producer.handle() == 0
 
 
 def test_pytorchs_tensors_that_are_not_read_as_they_lie(viewed: Any) -> None:

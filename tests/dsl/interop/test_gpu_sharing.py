@@ -52,7 +52,7 @@ def test_without_the_handshake_the_result_would_be_wrong(
     """The test above can fail: with both ends of the handshake cut, poison is read."""
     gpu.context.driver.pace = "they are slow"
     monkeypatch.setattr(ByDlpack, "handshakes", False)
-    monkeypatch.setattr(device_sharing.Borrowed, "streams", lambda self: ())
+    monkeypatch.setattr(device_sharing.ImportedMemory, "streams", lambda self: ())
     assert not np.array_equal(np.asarray(function()(given(gpu, kind))), X * 2 + 1)
 
 

@@ -290,7 +290,7 @@ def test_threads_compile_once_and_agree() -> None:
 def test_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     from kernelgraph.dsl.jit import specializations as module
 
-    monkeypatch.setattr(module, "BOUND", 8)
+    monkeypatch.setattr(module, "MAX_SPECIALIZATIONS", 8)
     f = kg.kernel_graph(lambda x, n: x[:n], device="fake")
     for n in range(30):
         f(X, n % 4)

@@ -299,7 +299,7 @@ def held(f: Any) -> list[Any]:
 
 @pytest.mark.filterwarnings("ignore:.*more than 8 values")
 def test_what_was_not_used_lately_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernelgraph.dsl.jit.specializations.BOUND", 20)
+    monkeypatch.setattr("kernelgraph.dsl.jit.specializations.MAX_SPECIALIZATIONS", 20)
     f, traces = split(lambda x: x * float(x[0, 0])), []
     for i in range(60):
         same(f, X + i)
@@ -318,7 +318,7 @@ def test_a_call_may_be_longer_than_what_is_kept(monkeypatch: pytest.MonkeyPatch)
                 x = x * (i + 2)
         return x
 
-    monkeypatch.setattr("kernelgraph.dsl.jit.specializations.BOUND", 8)
+    monkeypatch.setattr("kernelgraph.dsl.jit.specializations.MAX_SPECIALIZATIONS", 8)
     f = split(function)
     for start in (0, 5, 0, 9):
         for _ in range(2):

@@ -12,7 +12,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.compiler.graph.interpret import interpret
-from kernelgraph.dsl.environment.numpy_proxy import inside
+from kernelgraph.dsl.environment.numpy_proxy import traced_form
 from kernelgraph.dsl.functions.numpy_creation import TRACED_CREATION
 from kernelgraph.dsl.jit.signature import argument_of
 from kernelgraph.dsl.jit.trace_function import _stand_in
@@ -72,7 +72,7 @@ def differences(row: Callable[..., Any], args: list[Array], counted: dict[str, i
         trace = Trace("views")
         with tracing(trace):
             stand_ins = [_stand_in(trace, i, argument_of(a, True)) for i, a in enumerate(args)]
-            for want, got in zip(wanted, arrays(row(inside(np), *stand_ins)), strict=True):
+            for want, got in zip(wanted, arrays(row(traced_form(np), *stand_ins)), strict=True):
                 if not isinstance(want, np.ndarray) or type(got) is not Tracer:
                     continue
                 if want.ndim and got._owner == SCALAR:
