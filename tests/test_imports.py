@@ -158,7 +158,6 @@ HEAVY = {
     "compiler/targets/cuda/algorithms/custom_kernel",
     "compiler/targets/cuda/algorithms/table",
     "compiler/targets/cuda/kernel",
-    "dsl/array/devices",
     "dsl/array/mutation",
     "dsl/functions/numpy_creation",
     "dsl/functions/tables",
@@ -277,6 +276,9 @@ def test_files_that_import_each_other_in_a_circle_are_few_and_known() -> None:
 def test_the_front_end_goes_through_its_doors(folder: str) -> None:
     doors = SEEN_BY_ALL | (SEEN_BY_JIT if folder == "dsl/jit" else set()) | DOORS.get(folder, set())
     assert {f for f in folders()[folder] if not f.startswith("dsl")} <= doors
+    devices = {one.target for one in every() if str(one.source.parent) == folder and one.target}
+    devices = {path for path in devices if path.is_relative_to("runtime/devices")}
+    assert devices <= {Path("runtime/devices/registry.py")}
 
 
 @pytest.mark.parametrize("folder", STRANGERS)

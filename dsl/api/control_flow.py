@@ -19,6 +19,7 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array
 from ..array.conversion import wrapped
+from ..array.devices import open_device
 from ..core.errors import ArgumentsError, DTypeError, ShapeError
 from ..core.pytree import Tree, flatten, unflatten
 from ..trace.operands import array_of, fresh, operand
@@ -311,8 +312,6 @@ def _own(value: Any) -> Any:
 
 def _at_once(result: Any) -> Any:
     """The result with arrays for its leaves."""
-    from ..array.devices import open_device
-
     leaves: list[Any] = []
     tree = flatten(result, leaves)
     device = open_device(("cpu", 0))

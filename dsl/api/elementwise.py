@@ -21,6 +21,7 @@ from ...runtime.core.settings import settings
 from ...runtime.program.user_function import Function, Named, Source, code_objects, vectorized
 from ..array.array import Array
 from ..array.conversion import device_of
+from ..array.devices import name_of
 from ..core.errors import ArgumentsError, DTypeError, UnsupportedError, show_line
 from ..environment.traced_globals import Scope
 from ..functions.masked_values import Masked, made, together
@@ -142,7 +143,6 @@ class Elementwise(Portable):
 
     def _at_once(self, given: tuple[Any, ...]) -> Any:
         """Outside of a trace: one kernel, on the device of the arrays."""
-        from ..array.devices import name_of
         from ..jit.kernel_graph import KernelGraph
 
         device = device_of(*given)

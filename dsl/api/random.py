@@ -23,6 +23,7 @@ from ...compiler.ops.philox import philox_reference
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array
 from ..array.conversion import device_of
+from ..array.devices import default, name_of, open_device, parse
 from ..core.checks import checked_dtype
 from ..core.errors import DTypeError, NumberError, ShapeError
 from ..functions.creation import full
@@ -349,7 +350,6 @@ def _everywhere(traced: Callable[..., Tracer]) -> Callable[..., Any]:
 
 def _at_once(traced: Callable[..., Tracer], device: str | None, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     from ...runtime.core.settings import override, settings
-    from ..array.devices import default, name_of, open_device, parse
 
     if device is None:
         place = name_of(device_of(*args, *options.values()) or open_device(("cpu", 0)))
