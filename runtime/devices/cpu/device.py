@@ -106,9 +106,10 @@ class CPUExecutable(Executable):
     def run(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
     ) -> Events:
-        """In the caller's thread, or by the engine's."""
+        """In the caller's thread, by one native call where that does it, or by the engine's threads."""
         if self._runs_inline and not after and settings.engine == "async":
-            return self._run_inline(memories, arena, scalars)
+            self._inline(self._place, self._table(memories, arena, scalars))  # after a fork as before
+            return self._done
         if (recorder := profile.active) is not None:
             with recorder.host("launch", self.plan.program.name):
                 return self._run(memories, arena, scalars, after, recorder)
@@ -126,16 +127,11 @@ class CPUExecutable(Executable):
         native_engine = None if mode == "sync" else self._attach()
         if mode != "chaos" and self.cost < INLINE_US and all([event.query() for _, event in after]):
             if self._runs_inline and mode == "async" and all([event is DONE for _, event in after]):
-                return self._run_inline(memories, arena, scalars)
+                return self.run(memories, arena, scalars, ())
             native_engine = None
         if native_engine is None or not self.plan.steps or not native_engine.start():
             return self._run_serially(memories, arena, scalars, after, recorder)
         return self._submit(native_engine, memories, arena, scalars, after, recorder, mode == "chaos")
-
-    def _run_inline(self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any]) -> Events:
-        """In the caller's thread, by one native call. After a fork the engine of before does as well."""
-        self._inline(self._place, self._table(memories, arena, scalars))
-        return self._done
 
     def _run_serially(
         self,
@@ -211,11 +207,10 @@ class CPUExecutable(Executable):
 
     def _table(self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any]) -> bytes:
         """The call's table: see `encode_plan`."""
-        heads = self._pick((*memories, arena))
         try:
-            return self._pack(*heads, *scalars)
+            return self._pack(*self._pick((*memories, arena)), *scalars)
         except (error, OverflowError, TypeError):
-            return self._convert(*heads, *scalars)
+            return self._convert(*self._pick((*memories, arena)), *scalars)
 
 
 def _check(plan: Plan) -> None:
