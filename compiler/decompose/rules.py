@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ...runtime.core.frozen import dataclass, field
+from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
 from ..core.combiners import COMBINERS
 from ..core.types import ArrayType
@@ -121,55 +121,47 @@ def decompose(
     """Decides who runs each call: ops with kernels, the target's own kernels (`by`), or NumPy.
 
     layouts: of the inputs, contiguous by default. remarks: gets a line for each call: who runs it, and why."""
-    if not any(_name(node, [graph.nodes[a].type for a in node.args]) for node in graph.nodes):
+    table = TABLE[target]
+    calls = (_name(node, [graph.nodes[a].type for a in node.args]) for node in graph.nodes)
+    if remarks is None and not any(name in table for name in calls):
         return graph
-    deciding = _Deciding(target, TABLE[target], layouts, {} if remarks is None else remarks)
+    deciding = _Deciding(target, table, layouts, {} if remarks is None else remarks)
     while deciding.changed:  # a call may become others
         deciding.changed = False
-        graph = rebuilt(graph, deciding.rewritten)
-    return rebuilt(graph, deciding.marked) if any(node.op == "host" for node in graph.nodes) else graph
+        graph = rebuilt(graph, deciding.decided)
+    return graph
 
 
 @dataclass(slots=True)
 class _Deciding:
-    """Decides one graph. refused: why no way so far takes a call, by its function and line."""
+    """Decides one graph. changed: whether there are calls that nobody has looked at."""
 
     target: str
     table: dict[str, tuple[Way, ...]]
     layouts: Sequence[Layout] | None
     remarks: dict[str, None]
-    refused: dict[tuple[str, str], dict[str, None]] = field(default_factory=dict)
     changed: bool = True
 
-    def rewritten(self, builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
-        """The ops that stand in a call's place, if a way has such."""
-        name, line = _name(node, [a.type for a in args]), builder.where()
-        for way in self.table.get(name, ()):
-            if way.fuses is not None:
-                loses = settings.verify and not way.checked
-                result = "bad values are to be reported" if loses else way.fuses(builder, node, args)
-                if isinstance(result, Value):
-                    self._note(name, line, "ops with kernels" if node.op == "host" else HOST)
-                    self.changed = True
-                    return result
-                self.refused.setdefault((name, line), {})[result] = None
-        return None
-
-    def marked(self, builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
-        """The call with who does it, if that is not NumPy."""
-        if node.op != "host":
+    def decided(self, builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+        """What stands in the place of a call: ops, or the call with who does it; None leaves it to NumPy."""
+        name, line, start = _name(node, [a.type for a in args]), builder.where(), len(builder.nodes)
+        if not name or _is_decided(node):
             return None
-        name, line = node.attr("function"), builder.where()
-        reasons = dict(self.refused.get((name, line), {}))
+        reasons: dict[str, None] = {}
         for way in self.table.get(name, ()):
-            if way.kernels is not None:
-                reason = _refusal(way.kernels, builder, node, args, self.layouts)
-                if not reason:
-                    self._note(name, line, f"kernels of {self.target}'s own")
-                    *fixed, part = node.attrs
-                    attrs = (*fixed, ("by", "kernels"), part)
-                    return builder.add("host", tuple(a.number for a in args), node.type, attrs)
-                reasons[reason] = None
+            if settings.verify and not way.checked:
+                result: Value | str = "bad values are to be reported"
+            elif way.fuses is not None:
+                result = way.fuses(builder, node, args)
+            else:
+                result = _kept(way.kernels, builder, node, args, self.layouts)
+            if isinstance(result, Value):
+                if node.op == "host":  # else what becomes a call
+                    self._note(name, line, "ops with kernels" if way.fuses else f"kernels of {self.target}'s own")
+                made = builder.nodes[start:]
+                self.changed |= any(n.op == "host" and not _is_decided(n) for n in made)
+                return result
+            reasons[result] = None
         library = self.target == "cuda" and name.startswith(("fft.", "linalg."))
         who = f"cuFFT or cuSOLVER where they have it, else {HOST}" if library else HOST
         self._note(name, line, who, "; ".join(filter(None, reasons)) or f"no kernels on {self.target}")
@@ -186,13 +178,25 @@ def _name(node: Node, args: Sequence[ArrayType]) -> str:
     return node.op if node.op in _NUMPYS and args[0].dtype.kind == "c" else ""
 
 
-def _refusal(
-    condition: Condition, builder: Builder, node: Node, args: Sequence[Value], layouts: Sequence[Layout] | None
-) -> str:
-    if not args or any(0 in shape for shape in (node.type.shape, *(a.shape for a in args))):
+def _is_decided(node: Node) -> bool:
+    return any(name == "by" for name, _ in node.attrs)
+
+
+def _kept(
+    condition: Condition | None,
+    builder: Builder,
+    node: Node,
+    args: Sequence[Value],
+    layouts: Sequence[Layout] | None,
+) -> Value | str:
+    """The call, for kernels of the target's own, or why they do not take it."""
+    if condition is None or not args or any(0 in shape for shape in (node.type.shape, *(a.shape for a in args))):
         return "no elements"
     strides = _strides(builder, args[0].number, layouts)
-    return condition(own.Call(dict(node.attr("options")), [a.type for a in args], node.type, strides))
+    refusal = condition(own.Call(dict(node.attr("options")), [a.type for a in args], node.type, strides))
+    *fixed, part = node.attrs
+    attrs = (*fixed, ("by", "kernels"), part)
+    return refusal or builder.add("host", tuple(a.number for a in args), node.type, attrs)
 
 
 def _strides(builder: Builder, number: int, layouts: Sequence[Layout] | None) -> tuple[int, ...]:
