@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.program.custom_calls import Fresh, OwnKernel
+from ...runtime.program.custom_calls import CustomKernel, Fresh
 from ...runtime.program.user_function import Function
 from ..core.combiners import COMBINERS
 from ..core.types import INT64, ArrayType, WeakType
@@ -254,7 +254,7 @@ class Builder:
         numbers = tuple(a.number for a in args)
         return [self.add("host", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
 
-    def kernel(self, own: OwnKernel, args: Sequence[Value], writes: Sequence[Fresh]) -> list[Value]:
+    def kernel(self, own: CustomKernel, args: Sequence[Value], writes: Sequence[Fresh]) -> list[Value]:
         """What a GPU kernel of the user's writes, given these arrays: those that it reads, then initial values."""
         numbers, fixed = tuple(a.number for a in args), (("own", own), ("writes", tuple(writes)))
         types = [ArrayType(w.shape, np.dtype(w.dtype)) for w in writes]

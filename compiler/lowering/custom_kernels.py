@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...runtime.program.custom_calls import Fresh, OwnKernel
+from ...runtime.program.custom_calls import CustomKernel, Fresh
 from ...runtime.program.program import Argument, Buffer, Constant, Int, Library, Pointer, Region, Task
 from ..core.types import ArrayType
 from ..graph.graph import Graph, GraphError
@@ -16,14 +16,14 @@ from ..ops.table import OPS
 from ..targets.target import Target
 
 
-def own_tasks(
+def custom_tasks(
     graph: Graph, parts: Sequence[int], places: dict[int, Place], buffers: list[Buffer], target: Target, line: str
 ) -> list[Task]:
     """parts: the nodes of the results that are wanted; what else it writes goes to buffers that nobody reads.
 
     Raises GraphError on a target without such kernels, where there is no function for the CPU."""
     node = graph.nodes[parts[0]]
-    own: OwnKernel = node.attr("own")
+    own: CustomKernel = node.attr("own")
     writes: tuple[Fresh, ...] = node.attr("writes")
     given = [_region(graph.nodes[a].type, places[a].buffer, places[a].offset) for a in node.args]
     wanted = {graph.nodes[n].attr("part"): places[n] for n in parts}

@@ -15,7 +15,7 @@ from ..ops.table import OPS
 from ..passes.materialize import Layout, part_regions
 from ..targets.target import Target
 from .control_flow import PlanBody, control_task, no_bodies, region_of
-from .custom_kernels import own_tasks
+from .custom_kernels import custom_tasks
 from .kernels import KernelBuilder
 
 HOST_CALL = 5.0  # microseconds to hand a step to Python
@@ -114,7 +114,7 @@ class _Lowering:
                 return []
             self.called.add(parts[0])
         if node.op == "kernel":
-            return own_tasks(self.graph, parts, places, buffers, self.target, self._line(parts))
+            return custom_tasks(self.graph, parts, places, buffers, self.target, self._line(parts))
         if node.op in ("loop", "branch"):
             line = self._line(parts)
             return [control_task(self.graph, parts, places, buffers, self.plan_body, line)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...runtime.codegen.cpu_features import vector_bytes, vector_library
 from ...runtime.core.frozen import dataclass
-from ...runtime.program.custom_calls import OwnKernel
+from ...runtime.program.custom_calls import CustomKernel
 from ...runtime.program.gpu_properties import H200, GpuProperties
 from ...runtime.program.program import Buffer, Kernel, Task
 from ...runtime.schedule.cost_model import MACHINES, Machine, gpu_machine
@@ -49,7 +49,7 @@ class Target:
     launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
     width: Callable[[Sequence[int], int, float], int]
     calls: Calls
-    own: Callable[[OwnKernel, Sequence[ArrayType]], Kernel] | None = None
+    own: Callable[[CustomKernel, Sequence[ArrayType]], Kernel] | None = None
     aligns: bool = True
     windows: int = 0
     zips: bool = False
@@ -95,10 +95,10 @@ def _cuda_calls(gpu: GpuProperties, *args: Any) -> list[Task]:
     return device_calls(gpu, *args)
 
 
-def _cuda_own(own: OwnKernel, arrays: Sequence[ArrayType]) -> Kernel:
-    from .cuda.algorithms.custom_kernel import own_kernel
+def _custom_cuda_kernel(own: CustomKernel, arrays: Sequence[ArrayType]) -> Kernel:
+    from .cuda.algorithms.custom_kernel import custom_kernel
 
-    return own_kernel(own, arrays)
+    return custom_kernel(own, arrays)
 
 
 def _cpu_products(reads: Any, writes: Any, line: str) -> list[Task] | None:
@@ -148,5 +148,5 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
         raise ValueError(f"there is no target {name!r}; write 'cpu' or 'cuda'")
     launch, calls = partial(_cuda_launch, gpu), partial(_cuda_calls, gpu)
     model, machine, lanes = gpu_model(gpu), gpu_machine(gpu), 16 * gpu.multiprocessors * gpu.threads_per_multiprocessor
-    parts = _cuda_kernel, launch, _cuda_width, calls, _cuda_own
+    parts = _cuda_kernel, launch, _cuda_width, calls, _custom_cuda_kernel
     return Target(name, model, machine, *parts, windows=lanes, epilogues=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import HALVES, ArrayType
-from ...runtime.program.custom_calls import Callback, Fresh, OwnKernel, Sizes, call_back
+from ...runtime.program.custom_calls import Callback, CustomKernel, Fresh, Sizes, call_back
 from ...runtime.program.user_function import Source
 from ..array.spec import Spec
 from ..core.checks import checked_dtype
@@ -79,7 +79,7 @@ def kernel(
             raise ArgumentsError("kg.kernel is a step of a traced function; call it in one, or give it cpu=f")
         return _at_once(plain, inputs, outputs, single)
     code, called = _code(fn, name)
-    own = OwnKernel(called, code, *shape, tuple(_constant(v) for v in values), plain)
+    own = CustomKernel(called, code, *shape, tuple(_constant(v) for v in values), plain)
     arrays, fresh_ = _placed(inputs, outputs)
     if not isinstance(code, str) and HALVES[1] in (*(x.dtype for x in arrays), *(_type(w).dtype for w in fresh_)):
         raise ArgumentsError("numba.cuda has no bfloat16 arrays; write x.view(np.uint16), or the kernel in CUDA C++")

@@ -12,7 +12,7 @@ from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ...runtime.schedule.cost_model import machine_of
 from ...runtime.tune.trial import Trial, open_trial, prepared
-from .launcher import Entry, Run, generate_launcher
+from .launcher import Launcher, Run, generate_launcher
 from .traced_function import TracedFunction
 
 
@@ -47,7 +47,7 @@ class Compiled:
         if self.executable is not None:
             yield from self.executable.notes
 
-    def entry(self, captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> Entry:
+    def entry(self, captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> Launcher:
         """An entry for calls like the one with these leaves."""
         trial = self.trial
         assert self.executable is not None
@@ -55,18 +55,20 @@ class Compiled:
             return self._final(captured, device, leaves, arrays)
         return self._on_trial(trial, captured, device, leaves, arrays)
 
-    def _final(self, captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> Entry:
+    def _final(
+        self, captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
+    ) -> Launcher:
         assert self.executable is not None
         execute, direct = self.executable.run, self.executable.direct
         return generate_launcher(captured, self.plan, execute, device, leaves, arrays, direct)
 
     def _on_trial(
         self, trial: Trial, captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
-    ) -> Entry:
+    ) -> Launcher:
         """An entry whose calls take turns among the candidates; the winner's own function then takes its place."""
         made: dict[tuple[int, bool], Run] = {}
 
-        def make(number: int, timed: bool, leaves: Sequence[Any]) -> Entry:
+        def make(number: int, timed: bool, leaves: Sequence[Any]) -> Launcher:
             execute = trial.timed(number) if timed else trial.ready(number).run
             return generate_launcher(captured, trial.candidates[number].plan, execute, device, leaves, arrays)
 

@@ -19,7 +19,7 @@ from ..trace.tracer import Tracer
 
 if TYPE_CHECKING:
     from ..trace.trace import Trace
-    from .launcher import Entry
+    from .launcher import Launcher
     from .traced_function import TracedFunction, Watched
 
 Host = np.ndarray[Any, Any]
@@ -73,7 +73,7 @@ class Segment:
         self.type = ", ".join(str(v.type) for v in values)
         self.count = len(values)
         self.captured: TracedFunction | None = None
-        self.entry: Entry | None = None
+        self.entry: Launcher | None = None
         self.children: dict[Hashable, Segment] = {}
         self.reads, self.seconds = 0, 0.0
         self.last = 0.0  # when it last ran

@@ -33,7 +33,7 @@ from ..interop.device_sharing import LEGACY, SHARED, copied_to, copy_to_owner
 from ..interop.fast_import import imported
 from . import eager  # noqa: F401  # gives `Array` its operations
 from .compiled import Compiled
-from .launcher import NOT_TAKEN, Entry, not_taken
+from .launcher import NOT_TAKEN, Launcher, not_taken
 from .methods import BoundKernelGraph, undecorated
 from .options import Given, checked
 from .pickling import Portable
@@ -75,7 +75,7 @@ class KernelGraph(Portable):
         self._is_method = False
         self._arity = len(self._parameters.names) if self._parameters.positional else -1  # every argument has a place
         self._variadic = self._parameters.positional and self._parameters.variadic
-        self._latest = Entry(not_taken, "", Guards(()))  # of the calls that took the fast path, and its `fast`
+        self._latest = Launcher(not_taken, "", Guards(()))  # of the calls that took the fast path, and its `fast`
         self._fast = self._latest.fast
         self._shapes: dict[tuple[Any, ...], Tree] = {}  # how lists and tuples among the arguments are taken apart
         self._versions = Specializations(function, self._name, self._options)
@@ -165,7 +165,7 @@ class KernelGraph(Portable):
             caller = caller or producer.streams()
             device = self._versions.device
             elsewhere = any([type(leaf) is Array and leaf._device is not device for leaf in leaves])
-            if entry.assigned or elsewhere or type(entry) is not Entry:
+            if entry.assigned or elsewhere or type(entry) is not Launcher:
                 return NOT_TAKEN
         if (caller and captured(self._versions.device, caller) is not None) or not entry.guards.hold():
             return NOT_TAKEN
@@ -175,7 +175,7 @@ class KernelGraph(Portable):
         except Respecialise:
             return NOT_TAKEN
         if entry.assigned and leaves is not args:
-            return self._given_back(args, {}, leaves, entry, result, {})
+            return self._write_back(args, {}, leaves, entry, result, {})
         return result
 
     def _opened(self, args: tuple[Any, ...], places: list[int]) -> tuple[Hashable, Sequence[Any], Any, bool] | None:
@@ -226,14 +226,14 @@ class KernelGraph(Portable):
                 numbers = tuple(i for i, leaf in enumerate(leaves) if is_number(leaf))
                 entry, result = self._launch(tree, leaves, caller, numbers)
             if entry.assigned:
-                result = self._given_back(args, options, leaves, entry, result, shared)
+                result = self._write_back(args, options, leaves, entry, result, shared)
             if type(result) is Failed:
                 raise result.error
             return result
 
     def _launch(
         self, tree: Tree, leaves: Sequence[Any], caller: Sequence[Any], known: tuple[int, ...]
-    ) -> tuple[Entry, Any]:
+    ) -> tuple[Launcher, Any]:
         """What runs a call, compiled if need be, and what it gives.
 
         caller: the streams that it is forked from and joined to. known: the numbers to take by value."""
@@ -241,12 +241,12 @@ class KernelGraph(Portable):
         entry = self._versions.entry(self._key(tree, leaves), tree, leaves, known)
         return entry, entry.run(leaves, places, caller)
 
-    def _given_back(
+    def _write_back(
         self,
         args: tuple[Any, ...],
         options: dict[str, Any],
         leaves: Sequence[Any],
-        entry: Entry,
+        entry: Launcher,
         result: Any,
         shared: dict[int, Any],
     ) -> Any:

@@ -1,7 +1,7 @@
 """One trace made ready for one kind of arguments on one device, as a function written for it: all that a call pays.
 
 The function's text is made here from facts that the key decides (which leaf is a NumPy array, how many outputs, ...),
-so that a call has no decisions left. `Entry.text` shows it.
+so that a call has no decisions left. `Launcher.text` shows it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def not_taken(leaves: Sequence[Any], caller: int = 0) -> Any:
     return NOT_TAKEN
 
 
-class Entry:
+class Launcher:
     """run(leaves, places, caller=()): starts the plan; places are the addresses of the leaves that are NumPy arrays, in
     order; caller are the streams that the call is forked from and joined to. Its guards have been seen to hold.
 
@@ -77,7 +77,7 @@ def generate_launcher(
     leaves: Sequence[Any],
     arrays: Sequence[int],
     directly: Callable[..., Any] | None = None,
-) -> Entry:
+) -> Launcher:
     """execute: an executable's `run`. arrays: the numbers of the leaves that are arguments of the graph. leaves: those
     of a call of the same key. directly: an executable's `direct`, where calls may use it; what it gives takes memory on
     the CPU (see `direct_call.direct`), elsewhere addresses (see `one_launch.direct`)."""
@@ -126,7 +126,7 @@ def generate_launcher(
     }
     exec(compile(text, "<kernelgraph entry>", "exec"), scope)
     assigned = tuple(leaf for leaf, _ in captured.assigned)
-    return Entry(scope["run"], text, captured.guards, assigned, scope.get("fast", not_taken))
+    return Launcher(scope["run"], text, captured.guards, assigned, scope.get("fast", not_taken))
 
 
 def _words_of(row: Guard) -> Words | None:

@@ -28,10 +28,10 @@ from ..core.pytree import Tree, flatten
 from ..environment.guards import Guard, Guards
 from ..trace.trace import Trace, tracing
 from .graph_break import Answer, HostResult, Segment, ValueReader
-from .launcher import Entry
+from .launcher import Launcher
 from .traced_function import TracedFunction
 
-Make = Callable[[TracedFunction, Sequence[Any]], Entry]  # what runs a part, and leaves like those of the call
+Make = Callable[[TracedFunction, Sequence[Any]], Launcher]  # what runs a part, and leaves like those of the call
 MANY_VALUES = 8
 MANY_PARTS = 10_000  # of one function: those of a loop share what runs them
 
@@ -89,7 +89,7 @@ class Trees:
         return max(sum(e.plans for e in self._entries) / self.bound, sum(e.parts for e in self._entries) / MANY_PARTS)
 
 
-class SegmentedCall(Entry):
+class SegmentedCall(Launcher):
     """An entry that runs a call in parts. parts, plans: how many of them the tree holds."""
 
     __slots__ = (
@@ -112,7 +112,7 @@ class SegmentedCall(Entry):
         super().__init__(self._run, "", Guards(()))
         self._name, self._make, self._trace, self.finish, self._lock = name, make, trace, finish, lock
         self._guards: dict[Hashable, Guard] = {}
-        self._cache: dict[Hashable, Entry] = {}
+        self._cache: dict[Hashable, Launcher] = {}
         self.root: Segment | None = None
         self.parts = self.plans = 0
         self._trees = trees
@@ -233,7 +233,7 @@ class SegmentedCall(Entry):
                 "a comparison, so that few values decide"
             )
 
-    def _entry(self, captured: TracedFunction, leaves: Sequence[Any]) -> Entry:
+    def _entry(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
         """What runs a part; the parts of a loop share one. Raises PlanError for what is not of the types that the part
         was traced for."""
         for feed, number in zip(captured.feeds, captured.graph.inputs, strict=False):

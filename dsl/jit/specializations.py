@@ -21,7 +21,7 @@ from ..core.pytree import Tree
 from ..environment.argument_properties import NeedProperty
 from .compiled import Compiled
 from .graph_break import ValueReader
-from .launcher import Entry, layout_of
+from .launcher import Launcher, layout_of
 from .options import Options
 from .segments import SegmentedCall, Trees
 from .signature import Static, argument_of, is_number, number_of, strides_of
@@ -51,7 +51,7 @@ class Specializations:
 
     # what runs a call
 
-    def entry(self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry:
+    def entry(self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Launcher:
         """What runs a call. known: numbers to take by value although the trace does not ask for it."""
         found = self.known(key, leaves, known)
         if found is None:
@@ -59,25 +59,25 @@ class Specializations:
                 found = self.known(key, leaves, known) or self._new_entry(key, tree, leaves, known)
         return found
 
-    def known(self, key: Hashable, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry | None:
+    def known(self, key: Hashable, leaves: Sequence[Any], known: tuple[int, ...]) -> Launcher | None:
         """What runs a call, if it is there and still right."""
         found: Any = self.entries.get(key)
         if known or type(found) is tuple:
             found = self.entries.get((key, values_of(leaves, known or found)))
-        return found if isinstance(found, Entry) and found.guards.hold() else None
+        return found if isinstance(found, Launcher) and found.guards.hold() else None
 
-    def _new_entry(self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Entry:
+    def _new_entry(self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Launcher:
         begin(self._place)
         try:
             captured, arguments, needed = self.trace(tree, leaves, frozenset(known))
         except NeedProperty as need:  # so do the next calls, each with an argument that does not hold it
             if all(strides_of(leaves[i]) is not None for i in need.known) and type(self.entries.get(key)) is not tuple:
-                remember(self.entries, key, Entry(need.raise_again, "", need.guards))
+                remember(self.entries, key, Launcher(need.raise_again, "", need.guards))
             raise
         except Unfinished as unfinished:
             return _failing(self._made(unfinished.captured, leaves), unfinished.error)
         by_value = [i for i in needed if strides_of(leaves[i]) is None]  # strides are part of every key
-        entry = self._in_parts(tree, arguments, captured) if captured.line else self._made(captured, leaves)
+        entry = self._segmented(tree, arguments, captured) if captured.line else self._made(captured, leaves)
         marker: Any = self.entries.get(key)
         if by_value and not known:
             marker = tuple(sorted({*by_value, *(marker if type(marker) is tuple else ())}))
@@ -88,11 +88,11 @@ class Specializations:
             remember(self.entries, key, entry)
         return entry
 
-    def _made(self, captured: TracedFunction, leaves: Sequence[Any]) -> Entry:
+    def _made(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
         """What runs a trace, or a part of one, for leaves like these."""
         return self.ready(captured, leaves).entry(captured, self.device, leaves, captured.feeds)
 
-    def _in_parts(self, tree: Tree, arguments: Sequence[Argument], first: TracedFunction) -> Entry:
+    def _segmented(self, tree: Tree, arguments: Sequence[Argument], first: TracedFunction) -> Launcher:
         """What runs calls of these arguments in parts."""
         self.log.append(f"split at {first.line}, and wherever else array values decide")
         trace = functools.partial(trace_function, self.function, self.name, tree, arguments)
@@ -217,14 +217,14 @@ class Failed:
         self.error = error
 
 
-def _failing(entry: Entry, error: Exception) -> Entry:
+def _failing(entry: Launcher, error: Exception) -> Launcher:
     """What runs a call up to an error."""
 
     def run(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Failed:
         entry.run(leaves, places, caller)
         return Failed(error)
 
-    return Entry(run, entry.text, entry.guards, entry.assigned)
+    return Launcher(run, entry.text, entry.guards, entry.assigned)
 
 
 def remember(cache: dict[Hashable, Any], key: Hashable, value: Any) -> None:

@@ -38,7 +38,7 @@ class Fresh:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnKernel:
+class CustomKernel:
     """A GPU kernel of the user's: a numba.cuda function, or CUDA C++ text in which `name` is `extern "C"`.
 
     Its parameters are the arrays that it reads, those that it writes, then the numbers (bytes, dtype). cpu: what does

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .....runtime.program.custom_calls import OwnKernel
+from .....runtime.program.custom_calls import CustomKernel
 from .....runtime.program.program import Kernel
 from .....runtime.program.user_function import Function
 from ....core.types import SHORT_NAMES, ArrayType
 
 
-def own_kernel(own: OwnKernel, arrays: Sequence[ArrayType]) -> Kernel:
+def custom_kernel(own: CustomKernel, arrays: Sequence[ArrayType]) -> Kernel:
     """The kernel of C-contiguous arrays of these types. Of a numba.cuda function it is text that calls it, and has the
     arrays' lengths as further parameters."""
     numbers = tuple(dtype for _, dtype in own.numbers)
