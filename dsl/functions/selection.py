@@ -35,8 +35,8 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     n, head = x.shape[at], (slice(None),) * at
     if type(indices) in (int, float, range) or (isinstance(indices, (list, tuple)) and not is_traced(indices)):
         numbers = converted(list(indices) if type(indices) is range else indices, np.dtype(np.intp))
-        flat = np.asarray(_in_range(numbers.ravel().tolist(), n, mode), np.intp)
-        return written(getitem(x, (*head, flat.reshape(numbers.shape))), out)
+        chosen = getitem(x, (*head, _in_range(numbers.ravel().tolist(), n, mode)))
+        return written(reshape(chosen, (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])), out)
     if not isinstance(indices, np.ndarray):  # numbers, and lists of them, are converted as NumPy converts numbers
         indices = fresh(as_element(x._trace, indices, np.dtype(np.intp), AS_ARRAY), x)
     index = array_of(indices)

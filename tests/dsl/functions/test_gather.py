@@ -139,3 +139,12 @@ def test_the_lowest_index_is_out_of_range() -> None:
     lowest = np.iinfo(np.int64).min
     with pytest.raises(IndexError, match=f"index {lowest} is out of bounds for axis 0 with size 4"):
         np.asarray(kg.kernel_graph(lambda x, i: x[i], device="cpu")(np.arange(4.0), np.array([1, lowest])))
+
+
+@pytest.mark.parametrize("indices", [[0, 2, 3], [[0, 1], [2, 3]], 3, [], [3, 1, 0, 2] * 9])
+def test_a_take_of_known_indices_checks_none_of_them_in_the_call(indices: Any) -> None:
+    """Few runs of them are slices, more a load at places that are in range."""
+    x = np.arange(20.0).reshape(4, 5)
+    agrees(lambda x: (np.take(x, indices, 0), np.take(x, indices, 1, mode="wrap")), x)
+    tasks = kg.kernel_graph(lambda x: np.take(x, indices, 0), device="fake").program(x).tasks
+    assert not any(task.name.endswith(("report", "indices")) for task in tasks)
