@@ -28,17 +28,19 @@ ALONE_US, REPLAYED_US = 30.0, 10.0
 
 def cover(simple: Graph, layouts: Sequence[Layout], target: Target) -> tuple[Graph, Fusion]:
     """The graph with copies where memory must be of its own, and its groups. Updates are first tried in place; those
-    that conflict get a second buffer."""
+    that conflict get a second buffer, and at last a copy of what is assigned, made once that buffer is filled."""
     types = ends(simple)
     second: frozenset[int] = frozenset()
+    copied: frozenset[int] = frozenset()
     while True:
-        prepared = materialize(simple, layouts, second)
+        prepared = materialize(simple, layouts, second, copied)
         check(prepared, types, "materialize")
         try:
             return prepared, fuse(prepared, target)
         except Conflict as conflict:
-            if not conflict.updates - second:
-                raise AssertionError("an update conflicts with a second buffer too") from conflict
+            if conflict.updates <= copied:
+                raise AssertionError("an update conflicts where all is copied") from conflict
+            copied |= conflict.updates & second
             second |= conflict.updates
 
 

@@ -14,7 +14,7 @@ from ..layout.index_maps import Map, identity, of_memory, renumber, through, tou
 from ..ops.table import OPS
 from ..targets.target import Target
 from .groups import MAX_NODES, MAX_STORES, Cover, Fusion, OpenGroup
-from .inplace_hazards import order_updates
+from .inplace_hazards import order_updates, rewritten
 
 CHEAP = 4.0  # flop-equivalents that are always recomputed rather than stored
 SLOW = 1000.0  # flop-equivalents that are never computed twice: a row that is read twice loads them
@@ -36,6 +36,9 @@ class Fuser(Cover):
     def run(self) -> Fusion:
         for output in self.graph.outputs:
             self.forced[output] = True
+        for earlier, later in rewritten(self.graph):
+            self.written_over.setdefault(earlier, []).append(later)
+            self.writes_over.setdefault(later, []).append(earlier)
         for number in range(len(self.graph.nodes) - 1, -1, -1):
             node = self.graph.nodes[number]
             kind = OPS[node.op].kind

@@ -74,6 +74,8 @@ class Cover:
         self.readers: list[set[int]] = [set() for _ in graph.nodes]  # groups that use the node, inline or loaded
         self.forced = [False] * len(graph.nodes)  # must be stored
         self.home: dict[int, int] = {}  # stored node -> its group
+        self.written_over: dict[int, list[int]] = {}  # stored node -> those that are stored where it was
+        self.writes_over: dict[int, list[int]] = {}  # and the other way round
         self.below: list[int] = []  # for each group, as bits: itself, and all that come after it
 
     def open(self, kind: str, domain: tuple[int, ...], reduced: frozenset[int], number: int) -> OpenGroup:
@@ -116,6 +118,17 @@ class Cover:
         for reader in self.readers_of(number):
             if reader != group.number:
                 self.order(group.number, reader)
+        for later in self.written_over.get(number, ()):
+            self._prefer(number, later)
+        for earlier in self.writes_over.get(number, ()):
+            self._prefer(earlier, number)
+
+    def _prefer(self, earlier: int, later: int) -> None:
+        """Store the one before the other, where nothing stands against it: `order_updates` refuses what does."""
+        if earlier in self.home and later in self.home:
+            before, after = self.find(self.home[earlier]), self.find(self.home[later])
+            if not self.reaches(after, before) and not self.reaches(before, after):
+                self.order(before, after)
 
     def order(self, group: int, after: int) -> None:
         """The group `after` comes after `group`, and so after all that this one comes after."""

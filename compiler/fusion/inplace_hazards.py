@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..graph.graph import Node
+from ..graph.graph import Graph, Node
 from ..layout.index_maps import FIXED, Map, only_units
 from ..ops.table import OPS
-from ..passes.materialize import Region, part_regions
+from ..passes.materialize import Region, is_stored, part_regions
 from .groups import Cover, OpenGroup
 
 
@@ -32,6 +32,19 @@ def _extent(shape: Sequence[int], starts: Sequence[int], steps: Sequence[int]) -
 
 def _meet(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]) -> bool:
     return all(low <= high2 and low2 <= high for (low, high), (low2, high2) in zip(a, b, strict=True))
+
+
+def rewritten(graph: Graph) -> Iterator[tuple[int, int]]:
+    """(stored node, one that is stored later where it was): what follows from the graph, before there are groups."""
+    for node in graph.nodes:
+        if node.op == "update":
+            region = _extent(graph.nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
+            later, version = _root(graph, node.args[1]), node.args[0]
+            while True:
+                yield from ((_root(graph, part), later) for part in _earlier_parts(graph, version, region))
+                if graph.nodes[version].op != "update":
+                    break
+                version = graph.nodes[version].args[0]
 
 
 def order_updates(cover: Cover) -> None:
@@ -67,12 +80,17 @@ def order_updates(cover: Cover) -> None:
 
 def _earlier_writers(cover: Cover, version: int, region: Extent) -> list[int]:
     """The groups that wrote, for this version, elements that an update will write again."""
-    node = cover.graph.nodes[version]
+    return [_writer(cover, p) for p in _earlier_parts(cover.graph, version, region)]
+
+
+def _earlier_parts(graph: Graph, version: int, region: Extent) -> list[int]:
+    """What was stored for this version where the region is."""
+    node = graph.nodes[version]
     if OPS[node.op].kind != "assembly":
-        return [cover.find(cover.home[version])]
+        return [version]
     parts = list(zip(node.args, part_regions(node), strict=True))
-    extents = [(p, _extent(cover.graph.nodes[p].type.shape, *at)) for p, at in parts[1 if node.op == "update" else 0 :]]
-    return [_writer(cover, p) for p, extent in extents if _meet(extent, region)]
+    extents = [(p, _extent(graph.nodes[p].type.shape, *at)) for p, at in parts[1 if node.op == "update" else 0 :]]
+    return [p for p, extent in extents if _meet(extent, region)]
 
 
 def _writer(cover: Cover, part: int) -> int:
@@ -120,6 +138,11 @@ def _within(cover: Cover, version: int) -> Iterator[int]:
 
 def _stored(cover: Cover, part: int) -> int:
     return part if part in cover.home else cover.graph.nodes[part].args[0]
+
+
+def _root(graph: Graph, part: int) -> int:
+    """The node that is stored for a part: itself, or what it is a reshape of."""
+    return part if is_stored(graph.nodes[part].op) else graph.nodes[part].args[0]
 
 
 def _as_parts(cover: Cover, maps: set[Map] | None, part: int, root: int, place: Region | None) -> set[Map] | None:

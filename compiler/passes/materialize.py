@@ -34,10 +34,16 @@ class Layout:
         return cls(contiguous_strides(type.shape, type.dtype.itemsize))
 
 
-def materialize(graph: Graph, layouts: Sequence[Layout], second: frozenset[int] = frozenset()) -> Graph:
+def materialize(
+    graph: Graph,
+    layouts: Sequence[Layout],
+    second: frozenset[int] = frozenset(),
+    copied: frozenset[int] = frozenset(),
+) -> Graph:
     """The graph with copies; layouts belong to its inputs. second: the updates that need a second buffer, since what
-    they replace is still read (see `inplace_hazards.Conflict`); the others are done in place."""
-    return _Copier(graph, layouts, second).run()
+    they replace is still read (see `inplace_hazards.Conflict`); the others are done in place. copied: those of them
+    whose new elements are computed for them alone, after the rest of that buffer."""
+    return _Copier(graph, layouts, second, copied).run()
 
 
 def is_stored(op: str) -> bool:
@@ -46,8 +52,8 @@ def is_stored(op: str) -> bool:
 
 
 class _Copier:
-    def __init__(self, graph: Graph, layouts: Sequence[Layout], second: frozenset[int]) -> None:
-        self.graph, self.layouts, self.second = graph, layouts, second
+    def __init__(self, graph: Graph, layouts: Sequence[Layout], second: frozenset[int], copied: frozenset[int]) -> None:
+        self.graph, self.layouts, self.second, self.copied = graph, layouts, second, copied
         self.builder = Builder(graph.name)
         self.strides: dict[int, tuple[int, ...] | None] = {}  # of nodes that are views of memory
         self.taken: set[int] = set()  # nodes whose memory is an output or part of a concat
@@ -77,9 +83,7 @@ class _Copier:
                 ]
                 value = self._assemble(node.type, args, regions)
             elif node.op == "update":
-                apart = node.args[1] in outputs or self._is_assembly(args[1])  # one kernel writes what it replaces
-                whole = has_no_gaps(args[1].shape, node.attr("steps"), node.type.shape)
-                value = self._update(number, node, args[0], self._own(args[1], apart, whole))
+                value = self._update(number, node, *args)
             elif OPS[node.op].kind == "library":
                 value = self._library(node, args)
             elif node.op == "gather":
@@ -129,6 +133,10 @@ class _Copier:
         """In place where the base is a stored node that nothing else takes over; else what the update leaves of the
         base is copied around it."""
         starts, steps = node.attr("starts"), node.attr("steps")
+        no_gaps = has_no_gaps(value.shape, steps, node.type.shape)
+        if number not in self.copied:  # one kernel writes what it replaces
+            elsewhere = node.args[1] in self.graph.outputs or self._is_assembly(value)
+            value = self._own(value, elsewhere, no_gaps)
         own = is_stored(self.builder.nodes[base.number].op) and base.number not in self.taken | self.whole
         if number in self.second or not own or node.args[0] in self.graph.outputs:
             kept = rest_boxes(node.type.shape, starts, steps, value.shape)
@@ -139,6 +147,8 @@ class _Copier:
                 self._note(part)
             base = self._assemble(node.type, parts, [(first, ones) for first, _ in kept])
             self._note(base)
+        if number in self.copied:
+            value = self._own(self._copy(value), False, no_gaps)
         self.taken.add(base.number)
         return self.builder.add("update", (base.number, value.number), node.type, (*node.attrs, ("origin", number)))
 
