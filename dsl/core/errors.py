@@ -71,6 +71,10 @@ class ShapeError(UserError, ValueError):
     """Shapes that do not fit the operation."""
 
 
+class MissingAttributeError(UserError, AttributeError):
+    """An attribute that NumPy's arrays do not have."""
+
+
 class MatrixError(ShapeError, np.linalg.LinAlgError):
     """A ShapeError of `np.linalg`, where NumPy raises LinAlgError."""
 
@@ -250,7 +254,11 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def left_package(traceback: TracebackType | None) -> bool:
-    """Whether an error has come to code of the user's or of a library's, which may have caught it."""
+    """Whether an error has come to code of the user's or of a library's, which may have caught it.
+
+    What Python's own C code swallows, such as `tuple` that asks for a length, has no traceback before Python 3.12."""
+    if traceback is None:
+        return True
     while traceback is not None:
         if not traceback.tb_frame.f_code.co_filename.startswith((*_OURS, "<kernelgraph", "<__array_function__")):
             return True

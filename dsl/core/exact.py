@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from .object_state import pairs
+
 ATOMS = frozenset({bool, int, str, bytes, type(None)})  # equal values of these types are the same
+_ITERATED: tuple[Any, ...] = (tuple, list, set, frozenset)
 _NUMBERS = (int, float, complex, str, bytes)
 
 
@@ -31,12 +34,12 @@ def exact(value: Any, above: tuple[int, ...] = ()) -> Hashable:
 
 def _contents(value: Any, inside: tuple[int, ...]) -> Hashable:
     """What a value is beside its attributes."""
-    if isinstance(value, (tuple, list)):
-        return tuple(exact(i, inside) for i in value)
-    if isinstance(value, (set, frozenset)):
-        return frozenset(exact(i, inside) for i in value)
+    for base in _ITERATED:  # past an `__iter__` of the value's own
+        if isinstance(value, base):
+            found = (exact(i, inside) for i in base.__iter__(value))
+            return tuple(found) if base in (tuple, list) else frozenset(found)
     if isinstance(value, dict):
-        return tuple((exact(k, inside), exact(v, inside)) for k, v in value.items())
+        return tuple((exact(k, inside), exact(v, inside)) for k, v in pairs(value))
     for number in _NUMBERS:
         if isinstance(value, number):
             return number.__repr__(value)

@@ -82,8 +82,9 @@ def flatten(
         if not all(hasattr(value, n) for n in fields):  # a slot that was emptied
             leaves.append(value)
             return LEAF
-        fields += tuple(n for n in getattr(value, "__dict__", ()) if n not in fields)  # such as a cached property
-        return Tree(original, fields, each(getattr(value, n) for n in fields))
+        held = getattr(value, "__dict__", {})  # which properties of the same names do not change
+        fields += tuple(n for n in held if n not in fields)  # such as a cached property
+        return Tree(original, fields, each(held[n] if n in held else getattr(value, n) for n in fields))
     if original is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):  # past an __iter__ of its own
         return Tree(original, (), each((list if original is list else tuple).__iter__(value)))
     if objects and is_plain_object(kind):

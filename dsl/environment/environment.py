@@ -322,6 +322,9 @@ class World:
             if is_refusal(error):
                 for undo in reversed(self._undo):
                     undo()
+                for real, name, _, value in self._properties:
+                    if real.__dict__.get(name) is value:
+                        del real.__dict__[name]
             raise
 
     def _keep_properties(self) -> None:
@@ -344,7 +347,7 @@ class World:
         for function, held in self._attributes:
             now_ = {k: v for k, v in vars(function).items() if not k.startswith("_")}
             if not _same(now_, held):
-                key = next(k for k in {**now_, **held} if now_.get(k) is not held.get(k))
+                key = next(k for k in {**now_, **held} if k not in now_ or k not in held or now_[k] is not held[k])
                 where = line_of_name(self._codes, ("STORE_ATTR", "DELETE_ATTR"), key)
                 refused(f"the attribute {key!r} of {getattr(function, '__name__', 'a partial object')}", where)
         for label in changed:

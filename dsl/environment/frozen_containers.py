@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ..core.errors import TraceError
-from ..core.object_state import base_of, pairs
+from ..core.object_state import base_of, pairs, unlisted
 from ..core.pytree import ORIGINAL
 
 
@@ -108,9 +108,11 @@ def fill(lift: Callable[..., Any], found: Any, value: Any, base: type, label: st
         factory = getattr(value, "default_factory", None)
         if factory is not None:
             found.default_factory = lift(factory)
-        source = OrderedDict if isinstance(value, OrderedDict) else dict
+        ordered = isinstance(value, OrderedDict)
+        hidden = [k for k, _ in unlisted(value)] if ordered else ()
         for key, item in pairs(value):
-            source.__setitem__(found, lift(key), lift(item, label))
+            put = OrderedDict.__setitem__ if ordered and key not in hidden else dict.__setitem__
+            put(found, lift(key), lift(item, label))
     elif base is set:
         set.update(found, (lift(i, label) for i in set.__iter__(value)))
     elif base is deque:

@@ -74,6 +74,12 @@ class Function:
     def __reduce__(self) -> Any:
         return operator.attrgetter("_real"), (self,)
 
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
 
 class Module:
     """NumPy itself, or a module of it."""

@@ -259,6 +259,8 @@ def traced_class(world: World, kind: type) -> type:
             contents[name] = None if found is None else Special(name)  # __hash__ may be None
     contents |= {name: _refusing(kind, name) for name in changes_of(kind) if hasattr(kind, name)}
     contents |= {"__getattribute__": _attribute, "__setattr__": _setattr(kind), "__delattr__": _delattr(kind)}
+    if kind.__module__ == "_thread":  # which Python does not copy
+        contents["__reduce_ex__"] = lambda self, protocol: object.__reduce_ex__(kind(), protocol)
     if "__getstate__" not in contents and getattr(kind, "__getstate__", None) is getattr(object, "__getstate__", None):
         contents["__getstate__"] = _getstate
     if kind is SimpleNamespace:  # whose own methods look into the object
@@ -373,7 +375,7 @@ def _member(world: World, owner: type, found: Any, instance: Any, cls: type, nam
         if found.fget is None and instance is not None:
             raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter")
         return found if instance is None else world.function(found.fget)(instance)
-    if kind is staticmethod or not hasattr(kind, "__get__"):
+    if kind is staticmethod or not _has(world, found, "__get__"):
         return world.read(holder, name, label, "attribute")
     world.note(_VARS(owner), name, label)
     for base in _MRO(cls)[: _place(_MRO(cls), owner)]:
@@ -402,7 +404,7 @@ def _attribute(self: Any, name: str, special: bool = False) -> Any:
     if name in _AS_IT_IS or name in ("__reduce__", "__getstate__"):
         return object.__getattribute__(self, name)
     if real is None or special:
-        own = not special and _shadowed(self, found, name)
+        own = not special and _shadowed(world, self, found, name)
         if outside and type(found) not in _SLOTS and not own:
             return _member(world, owner, found, self, cls, name)
         if owner is None:
@@ -415,7 +417,7 @@ def _attribute(self: Any, name: str, special: bool = False) -> Any:
         return world.read(real, name, label, "attribute")
     if type(found) in _SLOTS and owner is not object:
         return _slot(world, self, real, name, label)
-    if outside and hasattr(type(found), "__set__"):
+    if outside and _is_first(world, found):
         return _member(world, owner, found, self, cls, name)
     if name in getattr(real, "__dict__", ()):
         if outside:
@@ -435,16 +437,33 @@ def _attribute(self: Any, name: str, special: bool = False) -> Any:
         if type(bound) is MethodType:
             world.watch_for(real, name, label, "method", bound)
             return MethodType(world.lift(bound.__func__), cls if type(found) is classmethod else self)
-    elif not hasattr(type(found), "__get__"):
+    elif not _has(world, found, "__get__"):
         return world.read(real, name, label, "attribute")
     elif hasattr(real, "__dict__"):
         world.watch_for(real, name, label, "not held")
     return _member(world, owner, found, self, cls, name)
 
 
-def _shadowed(self: Any, found: Any, name: str) -> bool:
+def _has(world: World, found: Any, name: str) -> bool:
+    """Whether the class of what a class holds has this, which makes it a descriptor; of a user's that is guarded."""
+    kind = type(found)
+    has = hasattr(kind, name)
+    if has and is_user_class(kind):
+        world.note(kind, name, f"{kind.__name__}.{name}", "attribute")
+    elif is_user_class(kind):
+        world.watch_for(kind, name, f"{kind.__name__}.{name}", "no attribute")
+    return has
+
+
+def _is_first(world: World, found: Any) -> bool:
+    """Whether a descriptor comes before what the object itself holds."""
+    ways = [_has(world, found, name) for name in ("__set__", "__delete__")]
+    return any(ways) and _has(world, found, "__get__")
+
+
+def _shadowed(world: World, self: Any, found: Any, name: str) -> bool:
     """Whether an object made inside has an attribute of its own that comes before its class's."""
-    if hasattr(type(found), "__set__"):
+    if _is_first(world, found):
         return False
     try:
         return name in object.__getattribute__(self, "__dict__")

@@ -28,7 +28,7 @@ from .environment import StandIn, World
 from .frozen_containers import blank, fill, frozen_kind
 from .numpy_proxy import Random, is_numpys, traced_form
 from .proxies import Cached, ModuleProxy, Super, TracedType, Variable, proxy_of_object, traced_class
-from .traced_globals import works
+from .traced_globals import print_values, works
 from .type_proxy import Type
 
 Applies = Callable[[type, Any], bool]
@@ -42,7 +42,8 @@ def _array(world: World, value: Any, label: str) -> Any:
         found = value.view()
         if value.dtype == object:
             found = np.empty(value.shape, object)
-            found.reshape(-1)[:] = [world.lift(x, label) for x in value.ravel()]
+            for i, x in enumerate(value.ravel()):  # one by one: NumPy would ask them all whether they are arrays
+                found.reshape(-1)[i] = world.lift(x, label)
         found.flags.writeable = False
         return found
     return Tracer(world.trace, world.trace.capture(value), CAPTURED)
@@ -214,4 +215,4 @@ def stand_in(world: World, value: Any, label: str) -> Any:
 
 def environment_of(trace: Trace) -> World | None:
     """What a trace sees of what lies outside of its function; None where `Scope` does not work."""
-    return World(trace, stand_in, {"super": Super, "type": Type}) if works() else None
+    return World(trace, stand_in, {"super": Super, "type": Type, "print": print_values}) if works() else None

@@ -19,7 +19,7 @@ from ..trace.aliasing import assign, store
 from ..trace.concrete_values import concrete_value, constant_value
 from ..trace.dispatch import FUNCTIONS, METHODS, SPECIAL, UFUNCS, Traced
 from ..trace.operands import array_of, fresh_array
-from ..trace.tracer import Tracer, check_alive
+from ..trace.tracer import Tracer, check_alive, is_asked_by_traced_code, with_text
 from .elementwise import apply, user_apply
 from .gather import fixed_value, gather
 from .host_calls import host_one
@@ -132,7 +132,15 @@ class Masked(Traced):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(chosen(self), name)
 
+    def __str__(self) -> str:
+        return str(with_text(chosen(self))) if is_asked_by_traced_code() else repr(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(with_text(chosen(self)), spec) if is_asked_by_traced_code() else repr(self)
+
     def __repr__(self) -> str:
+        if is_asked_by_traced_code():
+            return repr(with_text(chosen(self)))
         return f"<traced {self.dtype}, chosen by a mask {list(self._mask.shape)}>"
 
     __hash__ = None  # type: ignore[assignment]

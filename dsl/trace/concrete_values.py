@@ -58,12 +58,14 @@ def concrete_value(trace: Trace, value: Value) -> Array | None:
 
 
 def constant_value(trace: Trace, value: Value, numbers: bool = False) -> Array | None:
-    """The value of a node that no argument and no number of a call decides; None for others.
+    """The value of a node that is known, or that no argument and no number of a call decides; None for others.
 
     numbers: its numbers may, and raise NeedValue."""
     todo, seen = [value.number], {value.number}
     while todo:
         number = todo.pop()
+        if number in trace.values:
+            continue
         node = trace.builder.nodes[number]
         known = number in trace.captured_at or (numbers and number in trace.number_inputs)
         if node.op == "placeholder" or (node.op == "input" and not known):

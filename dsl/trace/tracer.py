@@ -12,7 +12,7 @@ import numpy as np
 from ...compiler.graph.builder import Builder
 from ...compiler.graph.graph import Value
 from ..core.context import context
-from ..core.errors import DTypeError, EscapedValueError, TraceError, UnsupportedError, nearest
+from ..core.errors import DTypeError, EscapedValueError, MissingAttributeError, TraceError, UnsupportedError, nearest
 from .concrete_values import concrete_value, constant_value
 from .dispatch import ATTRIBUTES, METHODS, Implementation, Traced, check_options, given
 from .memory_layout import Layout
@@ -163,8 +163,12 @@ class Tracer(Traced):
         implementation = METHODS.get(name)
         if implementation is not None:
             return _Method(implementation, self, name)
-        if name.startswith("__") or not hasattr(np.ndarray, name):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if name.startswith("__"):
+            raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
+        if not hasattr(np.ndarray, name):
+            raise MissingAttributeError(
+                f"'numpy.ndarray' object has no attribute {name!r}; an argument of another library's is an array too"
+            )
         raise UnsupportedError(f"the array attribute .{name} cannot be traced{nearest(name, METHODS)}")
 
     # what has an answer while tracing only where no array of the call decides it
@@ -237,16 +241,20 @@ class Tracer(Traced):
         raise TraceError(text, numpys=not isinstance(self, np.generic))
 
     def __str__(self) -> str:
+        if is_asked_by_traced_code():
+            return str(with_text(self))
         found = constant_value(check_alive(self), self._value, numbers=not self.shape)
-        return repr(self) if found is None else str(found[()])
+        return self._shown() if found is None else str(found[()])
 
     def __format__(self, spec: str) -> str:
-        if not spec:
-            return str(self)
-        found = self._known("has no digits to format", "write kg.debug.print(x), or return it and format the result")
-        return format(found[()], spec)
+        return format(with_text(self), spec) if spec or is_asked_by_traced_code() else str(self)
 
     def __repr__(self) -> str:
+        if is_asked_by_traced_code():
+            return repr(with_text(self))
+        return self._shown()
+
+    def _shown(self) -> str:
         return f"<traced {self._value.type}>"
 
     def __reduce__(self) -> NoReturn:
@@ -366,7 +374,22 @@ class TracedNumber(Traced):
         raise self._need()
 
     def __repr__(self) -> str:
+        if is_asked_by_traced_code():
+            raise self._need()
         return f"<traced {type(self._number).__name__}>"
+
+
+def with_text(x: Tracer) -> Any:
+    """The array or scalar that NumPy makes a text of."""
+    found = x._known("has no text", "write kg.debug.print(x), or return it and format the result")
+    return found if x.__class__ is np.ndarray else found[()]
+
+
+def is_asked_by_traced_code() -> bool:
+    """Whether the traced function itself has called the caller of this, by way of no other Python function.
+
+    Its globals are no exact dict (`environment.Scope`); whoever else looks, such as a debugger, may see a stand-in."""
+    return type(sys._getframe(2).f_globals) is not dict
 
 
 def check_alive(x: Tracer | TracedNumber) -> Trace:

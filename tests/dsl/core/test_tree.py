@@ -6,7 +6,7 @@ from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelgraph.dsl.core.pytree import LEAF, flatten, unflatten
@@ -36,6 +36,7 @@ trees = st.recursive(
 
 
 @given(trees)
+@settings(suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 def test_round_trip(value: Any) -> None:
     found: list[Any] = []
     tree = flatten(value, found)

@@ -256,7 +256,7 @@ REFUSALS: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
     (nearest_of_another_module, kg.UnsupportedError, ("scimath.sqrt", "the nearest supported function is np.sqrt")),
     (reads_bytes, kg.UnsupportedError, ("np.frombuffer", "outside of the traced function")),
     (iterates, kg.UnsupportedError, ("np.nditer", "write whole-array operations")),
-    (formats, kg.TraceError, ("no digits", "kg.debug.print(x)")),
+    (formats, kg.TraceError, ("has no text", "kg.debug.print(x)")),
     (assigns_nonlocal, kg.TraceError, ("the outer function's 'calls'", "return the value instead")),
     (assigns_attribute, kg.TraceError, ("the attribute 'state'", "return the value instead")),
     (changes_list, kg.TraceError, ("the list RESULTS", "return the value instead")),

@@ -1,0 +1,159 @@
+"""Changes between calls that random worlds have found: each gives what Python gives, or is refused and undone."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import functools
+import operator
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from tests.dsl.tracing import assert_same
+from tests.dsl.world_objects import cpu
+
+X = np.array([1.0, 2.0])
+
+
+def check_changes(function: Callable[..., Any], changes: tuple[Callable[[], Any], ...], *args: Any) -> None:
+    """The decorated function agrees with the plain one at first and after each change."""
+    f = cpu(function)
+    for change in (lambda: None, *changes):
+        change()
+        assert_same(f(X, *args), function(X, *args))
+
+
+def test_what_is_put_into_an_ordered_dict_past_its_class_is_found_by_its_key() -> None:
+    holder = collections.OrderedDict(k=2.0, j=1.0)
+    check_changes(
+        lambda x: x * holder.get("k", 7.0) + len([*holder]) + len(holder),
+        (lambda: holder.pop("k"), lambda: dict.__setitem__(holder, "k", 3.0), lambda: dict.__delitem__(holder, "k")),
+    )
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: int = 2
+
+
+def test_static_arguments_are_told_apart_past_their_own_way_of_iterating() -> None:
+    class Own(Pair):
+        __slots__ = ()
+
+        def __iter__(self) -> Any:
+            return iter([5.5, 1])
+
+    class Holder(tuple[Any, ...]):
+        pass
+
+    f = cpu(lambda x, r: x * r[0].a)
+    for value in (2.0, 3.0):
+        assert_same(f(X, Holder((Own(value),))), X * value)
+
+
+def test_a_descriptor_whose_class_changes_is_another_kind_of_descriptor() -> None:
+    class Way:
+        def __get__(self, instance: Any, owner: Any) -> float:
+            return 2.0
+
+    class Holder:
+        a = Way()
+
+    holder = Holder()
+
+    def set_(self: Any, instance: Any, value: Any) -> None:
+        pass
+
+    check_changes(
+        lambda x: x * getattr(holder, "a", 7.0),
+        (
+            lambda: vars(holder).update(a=5.5),
+            lambda: setattr(Way, "__set__", set_),
+            lambda: delattr(Way, "__set__"),
+            lambda: setattr(Way, "__delete__", set_),
+        ),
+    )
+    wrapped = Holder()
+    check_changes(lambda x: x * (2 if isinstance(wrapped.a, Way) else wrapped.a), (lambda: delattr(Way, "__get__"),))
+
+
+def test_attributes_of_a_dataclass_argument_are_those_in_it_past_later_properties() -> None:
+    @dataclasses.dataclass
+    class Record:
+        a: Any
+        b: int = 1
+
+    record = Record(2)
+    check_changes(
+        lambda x, r: x * r.__dict__.get("a", 7.0) + r.a,
+        (lambda: setattr(Record, "a", property(lambda self: 8.5)), lambda: setattr(Record, "b", 3)),
+        record,
+    )
+
+
+def test_objects_with_an_answer_to_every_name_are_read_from_arrays_of_objects() -> None:
+    class Holder:
+        def __init__(self, a: float) -> None:
+            self.a = a
+
+    held = np.empty(1, object)
+    held[0] = Holder(2.0)
+    check_changes(lambda x: x * held.tolist()[0].a, (lambda: setattr(Holder, "__getattr__", lambda self, name: 9.5),))
+
+
+def test_what_python_does_not_copy_is_copied_as_python_does() -> None:
+    @dataclasses.dataclass
+    class Record:
+        a: Any
+
+    assert_same(cpu(lambda x: dataclasses.astuple(Record(np.negative))[0](x))(X), -X)
+    functions = Record(np.negative)
+    assert_same(cpu(lambda x: dataclasses.astuple(functions)[0](x) + copy.copy(functions).a(x))(X), -2 * X)
+    local = threading.local()
+    for f in (copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="cannot pickle"):
+            cpu(lambda x: x * f(local).a)(X)  # noqa: B023
+
+
+def test_an_attribute_that_is_none_cannot_be_deleted() -> None:
+    def get() -> Any:
+        return None
+
+    get.a = None  # type: ignore[attr-defined]
+
+    def function(x: Any) -> Any:
+        del get.a  # type: ignore[attr-defined]
+        return x
+
+    with pytest.raises(kg.TraceError, match=r"test_world_changes.py:\d+: .*'a' of get"):
+        cpu(function)(X)
+    assert get.a is None  # type: ignore[attr-defined]
+
+
+def test_a_cached_property_stays_as_it_was_where_what_it_gives_is_refused() -> None:
+    class Holder:
+        @functools.cached_property
+        def a(self) -> Any:
+            return np.str_("ab")
+
+    holder = Holder()
+    with pytest.raises(kg.DTypeError):
+        cpu(lambda x: (x, operator.attrgetter("a")(holder)))(X)
+    assert vars(holder) == {}
+
+
+def test_a_refusal_that_python_swallows_is_remembered() -> None:
+    class Own:
+        def __getattribute__(self, name: str) -> Any:
+            return object.__getattribute__(self, name)
+
+    holder = collections.UserList([Own()])
+    for read in (tuple, list, lambda v: [*v]):
+        with pytest.raises(kg.TraceError, match="__getattribute__"):
+            cpu(lambda x: x * read(holder)[0].a)(X)  # noqa: B023
