@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..core.checks import checked_dtype
 from ..core.errors import ArgumentsError, DTypeError, NumberError, ShapeError, UnsupportedError, nearest
-from ..trace.aliasing import Half, ReadOnly, assign, kept, layout_of, view
+from ..trace.aliasing import Half, ReadOnly, assign, kept, layout_of, root_of, view
 from ..trace.dispatch import (
     FUNCTIONS,
     METHODS,
@@ -28,7 +28,7 @@ from ..trace.dispatch import (
 from ..trace.items import wrapped
 from ..trace.memory_layout import Like, one_way
 from ..trace.operands import array_of, fresh, fresh_array, operand, trace_of
-from ..trace.tracer import CAPTURED, SCALAR, TracedNumber, Tracer
+from ..trace.tracer import SCALAR, TracedNumber, Tracer
 
 
 def apply(op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
@@ -58,14 +58,14 @@ def operator_apply(op: str, *args: Any) -> Tracer:
     """`user_apply` for one of Python's operators, which NumPy gives more fast paths than its functions: the squares of
     booleans, and the roots of float16 and complex arrays."""
     x = args[0]
-    if op == "power" and isinstance(x, Tracer) and x._owner != SCALAR and not isinstance(args[1], (Tracer, np.ndarray)):
+    if op == "power" and isinstance(x, np.ndarray) and not isinstance(args[1], (Tracer, np.ndarray)):
         given = args[1]._number if type(args[1]) is TracedNumber else args[1]
         fast = _FAST_POWERS.get(kind_of(x.dtype), {})
         if type(given) in (int, float) and (x.dtype != np.bool_ or type(given) is int):
             if given in fast and given is not args[1]:
                 raise args[1]._need()
             if given in fast:
-                return apply(fast[given], x)
+                return user_apply(fast[given], x)
             if given is not args[1] and fast:
                 trace_of(x).checks.append(f"{args[1]._name} not in {(*fast,)}")
     return user_apply(op, *args)
@@ -160,6 +160,8 @@ def call_ufunc(
         inputs = _chosen_loop(ufunc, inputs, dtype, casting, signature)
         dtype = None
     found = [user_apply(part, *inputs) for part in parts]  # all of them before one is written over an input
+    if where is not True:
+        _check_apart(ufunc, found, outs, (*inputs, where))
     results = tuple(_masked(result, o, where, casting) for result, o in zip(found, outs, strict=True))
     return results if len(results) > 1 else results[0]
 
@@ -184,6 +186,19 @@ def _kind(a: Any) -> Any:
     if isinstance(found, Value):
         return found.weak or found.dtype
     return found.dtype if isinstance(found, np.generic) else np.dtype(bool) if isinstance(found, bool) else type(found)
+
+
+def _check_apart(ufunc: np.ufunc, results: Sequence[Tracer], outs: Sequence[Any], read: Sequence[Any]) -> None:
+    """Raises UnsupportedError where NumPy changes what `where` leaves out: it takes an `out` that it reads too, under
+    another name, through the result's dtype and back."""
+    roots = {id(root_of(x)) for x in read if type(x) is Tracer}
+    for result, out in zip(results, outs, strict=True):
+        shared = type(out) is Tracer and id(root_of(out)) in roots and not any(x is out for x in read)
+        if shared and result.dtype != out.dtype:
+            raise UnsupportedError(
+                f"{public_name(ufunc)} with where= and an out of another dtype, whose memory it reads, loses what is "
+                "left out; write out[...] = np.where(...)"
+            )
 
 
 def _masked(result: Tracer, out: Any, where: Any, casting: str) -> Tracer:
@@ -376,17 +391,21 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
 
 @implements(np.nan_to_num)
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tracer:
+    """With copy=False of an array, which it gives back; of no axis a scalar, the value that the array has then."""
     limits = {"nan": nan, "posinf": posinf, "neginf": neginf}
     old = array_of(x)
-    limits = {} if kind_of(old.dtype) in "biu" else limits
+    whole = kind_of(old.dtype) in "biu"
+    limits = {} if whole else limits
     if any(isinstance(v, (complex, np.complexfloating)) for v in limits.values()):
         raise DTypeError("np.nan_to_num puts real numbers in place of NaN and infinities, not complex ones")
+    if not copy and (isinstance(x, np.generic) or not hasattr(x, "dtype")):
+        raise ShapeError("np.nan_to_num(copy=False) changes an array, and this is none; leave out copy=False")
     result = apply("nan_to_num", old, **{k: None if v is None else float(v) for k, v in limits.items()})
-    if not copy and old._owner not in (SCALAR, CAPTURED):
-        return assign(old, result)
-    if result._owner != SCALAR:
+    if not copy:
+        result = old if whole else assign(old, result)
+    elif result._owner != SCALAR:
         result._layout = Like((layout_of(old), old._held.type))
-    return result
+    return result if result.shape else Tracer(result._trace, result._value, SCALAR)
 
 
 _OWN = {

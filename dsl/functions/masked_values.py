@@ -245,7 +245,10 @@ def _each(function: Callable[..., Any]) -> Callable[..., Any]:
             return tuple(
                 Masked(r, first._mask, first._line) if o is None else o for r, o in zip(results, every, strict=True)
             )
-        return outs[0] if outs else Masked(results, first._mask, first._line)
+        if outs:
+            return outs[0]
+        same = (a for a in args if type(a) is Masked and a._all is results)  # what gives an array itself, gives it here
+        return next(same, Masked(results, first._mask, first._line))
 
     return on_masked
 

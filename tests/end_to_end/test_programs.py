@@ -15,6 +15,7 @@ def test_random_programs() -> None:
     assert report.statements > 200 and report.refused.total() < 40
 
 
+NONE = "made((), 'f8', K)"
 FOUR, EMPTY, WIDE = "made((4,), 'f8', K)", "made((0, 3), 'f8', K)", "np.broadcast_to(made((4,), 'f8', K), (2, 4))"
 # what random programs found: the argument, statements, results
 FOUND = [
@@ -37,7 +38,33 @@ FOUND = [
     (FOUR, "v = a.max().T; w = v; v += 1; u = np.take(a, 0); z = u.T; u += 1", "w z"),
     (FOUR, "v = np.select([a[0] > 0], [a[1]]); w = v; v += 1; u = a[0].copy(); z = u; u += 1", "w z"),
     ("made((6,), 'i8', K)", "for i, row in enumerate(a):\n    row[...] = i", "a"),
+    (
+        NONE,
+        "v = np.nan_to_num(a, copy=False); a += 1; w = np.nan_to_num(a); a += 1",
+        "v w",
+    ),  # of no axis it is a scalar
+    ("made((), 'i1', K)", "v = np.nan_to_num(a, copy=False); np.place(a, a > -9, [1, 2])", "v"),
+    (NONE, "v = -a; np.nan_to_num(v, copy=False)", "v"),
+    (NONE, "np.nan_to_num([a, 1.0], copy=False)", "a"),
+    ("np.broadcast_to(made((4,), 'i8', K), (2, 4))", "v = np.nan_to_num(a, copy=False)", "v"),  # nothing is written
+    (FOUR, "v = a[np.arange(4) % 2 == 0]; w = np.nan_to_num(v, copy=False); w += 1; w[0] = 9", "v"),
+    (FOUR, "v = a[np.arange(4) < 3]; w = v.astype(v.dtype, copy=False); u = v.conj(); w[0] = 9; u[1] = 8", "v"),
+    ("made((6,), '?', K)", "v = a[np.arange(6) % 2 == 0]; u = v ** 2; w = np.power(v, 2)", "u w"),
+    (FOUR, "v = np.concatenate([a, a]); v[::2] = a; v += 1", "v"),
+    ("made((3, 4), 'i1', K)", "v = a | 1; w = np.roll(v, -1, 0); w[[0, -1]] = v[[-1, 0]]", "w"),
 ]
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex")
+def test_what_where_leaves_out_is_not_lost(tmp_path: Path) -> None:
+    """NumPy takes an `out` that it also reads through the result's dtype, and back: that is refused."""
+    lines = ("np.add(a.real, a.real, out=a, where=a.real > 0)",)
+    program = Program("apart", (("x", "made((4,), 'c16', K)"),), ("x",), lines, ("a",))
+    ((_, outcome),) = outcomes([program], tmp_path, "cpu", "apart")
+    assert not outcome.wrong and "where=" in outcome.refused
+    same = Program("same", (("x", FOUR),), ("x",), ("np.greater(a, 0, out=a, where=a > -2)",), ("a",))
+    ((_, outcome),) = outcomes([same], tmp_path, "cpu", "same")
+    assert not outcome.wrong and not outcome.refused
 
 
 @pytest.mark.parametrize(("argument", "statements", "results"), FOUND)
