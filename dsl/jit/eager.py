@@ -127,6 +127,8 @@ def bound_method(array: Array, name: str) -> Callable[..., Any]:
     """`array.name`, a method of NumPy arrays. Raises AttributeError."""
     from ..functions import tables  # noqa: F401  # fills METHODS
 
+    if hasattr(Array, name):  # of its own, which raised this
+        return object.__getattribute__(array, name)  # type: ignore[no-any-return]
     if name.startswith("_") or name not in METHODS:
         has = hasattr(array.dtype.type, name) and not hasattr(np.ndarray, name)  # what NumPy's numbers alone have
         raise AttributeError(

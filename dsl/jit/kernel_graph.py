@@ -160,6 +160,8 @@ class KernelGraph(Portable):
             if result is not NOT_TAKEN:
                 if plain:
                     self._fast, self._latest = entry.fast, entry
+                if entry.assigned and leaves is not args:
+                    result = self._write_back(args, {}, leaves, entry, result, {})
                 return result
         if producer is not None:
             caller = caller or producer.streams()

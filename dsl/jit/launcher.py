@@ -35,7 +35,7 @@ from ..core.readable import is_readable, native, readable
 from ..environment.guards import Guard, Guards, checks_of
 from .signature import Static, low_offset
 from .traced_function import TracedFunction
-from .write_back import assign, may_assign
+from .write_back import assign, is_free, may_assign, overlaps_itself
 
 Run = Callable[..., Any]
 Execute = Callable[..., tuple[Event, ...]]
@@ -118,7 +118,9 @@ def generate_launcher(
         "asarray": np.asarray,
         "assign": assign,
         "make_room": make_room,
+        "is_free": is_free,
         "may_assign": may_assign,
+        "ndarray": np.ndarray,
         "upload": _uploader(device),
         "too_large": partial(too_large, plan, device),
         "unflatten": unflatten,
@@ -158,8 +160,8 @@ class _Writer:
     def lines(self) -> Iterator[str]:
         program = self.plan.program
         for leaf, _ in self.captured.assigned:
-            others = [f"leaves[{i}]" for i in self.arrays if i != leaf] + [*map(self.constant, self.captured.arrays)]
-            yield f"may_assign(leaves[{leaf}], ({''.join(f'{o}, ' for o in others)}))"
+            overlaps = ", True" if self._overlaps(leaf) else ""
+            yield f"may_assign(leaves[{leaf}], {self._others(leaf)}{overlaps})"
         if self.uses_host:
             yield "try: numbers = host(leaves)"
             yield "except Exception: raise Respecialise from None"
@@ -201,15 +203,29 @@ class _Writer:
             yield f"{self.constant(watcher)}(({''.join(f'r{i}, ' for i in which)}))"
         yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
 
+    def _overlaps(self, leaf: int) -> bool:
+        """`overlaps_itself` of all leaves of the same key."""
+        return type(self.leaves[leaf]) is np.ndarray and overlaps_itself(self.leaves[leaf])
+
+    def _others(self, leaf: int) -> str:
+        """The arrays beside one that is assigned to."""
+        names = [f"leaves[{i}]" for i in self.arrays if i != leaf] + [*map(self.constant, self.captured.arrays)]
+        return f"({''.join(f'{name}, ' for name in names)})"
+
     def is_direct(self) -> bool:
-        """Whether a call has no more to do than to allocate and to run: arrays and numbers in, and none is assigned."""
+        """Whether a call has no more to do than to allocate, to run, and to assign to NumPy arrays: arrays and numbers
+        in."""
         captured = self.captured
+        targets = [leaf for leaf, _ in captured.assigned]
+        if captured.watched or not all(type(self.leaves[t]) is np.ndarray and not self._overlaps(t) for t in targets):
+            return False
         arrays = {type(self.leaves[leaf]) for leaf in self.arrays}
         others = [leaf for i, leaf in enumerate(self.leaves) if i not in self.arrays]
         if not self.on_cpu:
-            return arrays == {Array} and not (others or captured.arrays or self.uses_host) and bool(self.specs)
+            alone = not (targets or others or captured.arrays or self.uses_host)
+            return arrays == {Array} and alone and bool(self.specs)
         plain = arrays <= {np.ndarray, Array} and all(map(is_readable, captured.arrays))
-        return plain and all(map(_test_of, others)) and not (captured.assigned or captured.watched)
+        return plain and all(map(_test_of, others))
 
     def taken(self) -> list[Taken]:
         """What `start` takes: the arguments of the graph, the arrays of the trace, the outputs, and the arena."""
@@ -241,6 +257,8 @@ class _Writer:
             yield "try:"
             yield f"    if not ({' and '.join(checks)}): return NOT_TAKEN"
             yield "except Exception: return NOT_TAKEN"
+        for leaf, _ in self.captured.assigned:
+            yield f"if not is_free(leaves[{leaf}], {self._others(leaf)}): return NOT_TAKEN"
         if not self.on_cpu:
             yield "if caller and capturing(caller): return NOT_TAKEN"
         given += [self.constant(array) for array in self.captured.arrays]
@@ -258,8 +276,13 @@ class _Writer:
                 yield f"    packed = pack(*{self._scalars()})"
             yield "except Exception: return NOT_TAKEN"
         yield from self._start([*given, *made], sum(sizes))
-        for number, output in enumerate(self.specs):
-            yield f"r{number} = Array(m{number}, {self.constant(output)}, device{'' if self.on_cpu else ', e'})"
+        returned = {place for kind, place in self.captured.results if kind == "array"}
+        event = "" if self.on_cpu else ", e"
+        for number in sorted(returned):
+            yield f"r{number} = Array(m{number}, {self.constant(self.specs[number])}, device{event})"
+        for leaf, number in self.captured.assigned:
+            shape, dtype = map(self.constant, (self.specs[number].shape, self.specs[number].dtype))
+            yield f"leaves[{leaf}][...] = ndarray({shape}, {dtype}, m{number})"
         yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
 
     def _values_of(self, a: str) -> Iterator[str]:

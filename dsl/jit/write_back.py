@@ -12,12 +12,14 @@ from ..core.errors import ArgumentsError, ReadOnlyError
 from ..interop.device_sharing import SHARED, check_writable
 
 
-def may_assign(target: Any, others: Sequence[Any]) -> None:
-    """Raises where the function may not assign to an argument: read-only memory, or memory of another argument too."""
+def may_assign(target: Any, others: Sequence[Any], overlaps: bool = False) -> None:
+    """Raises where the function may not assign to an argument: read-only memory, or memory of another argument too.
+
+    overlaps: what `overlaps_itself` says of the target."""
     if type(target) is np.ndarray:
         if not target.flags.writeable:
             raise ReadOnlyError("the function assigns to an argument that is read-only; pass x.copy()")
-        if overlaps_itself(target):
+        if overlaps:
             raise ReadOnlyError("the function assigns to an argument whose elements share memory; pass x.copy()")
         shared = any(type(other) is np.ndarray and share_memory(target, other) for other in others)
     else:
@@ -26,6 +28,13 @@ def may_assign(target: Any, others: Sequence[Any]) -> None:
             check_writable(target, others)
     if shared:
         raise ArgumentsError("the function assigns to an argument whose memory another argument shares; pass x.copy()")
+
+
+def is_free(target: Any, others: Sequence[Any]) -> bool:
+    """Whether it takes no more than a look to see that the function may assign to a NumPy array."""
+    if type(target) is not np.ndarray or not target.flags.writeable:
+        return False
+    return not any([type(other) is np.ndarray and np.may_share_memory(target, other) for other in others])
 
 
 def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:

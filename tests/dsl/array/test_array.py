@@ -171,3 +171,14 @@ def test_specs() -> None:
         kg.spec((1,), object)
     with pytest.raises(kg.DTypeError):
         kg.spec((1.5,))
+
+
+def test_what_is_no_whole_array_says_so() -> None:
+    """As tools see it that make an object without its `__init__`, or with other things in it."""
+    empty = kg.Array.__new__(kg.Array)
+    with pytest.raises(AttributeError, match="_spec"):
+        empty.shape  # noqa: B018
+    broken = kg.Array(None, (3,), None)  # type: ignore[arg-type]
+    for name in ("dtype", "nbytes", "strides_of"):
+        with pytest.raises(AttributeError, match="'tuple' object has no attribute"):
+            getattr(broken, name)

@@ -49,10 +49,10 @@ def function(body: Any = lambda x, y: x * 2 + y) -> Any:
     return kg.kernel_graph(body, device="cuda")
 
 
-def direct(body: Any, torch: Any, *values: Any) -> Any:
+def direct(body: Any, torch: Any, *values: Any, calls: int = ORDINARY) -> Any:
     """A function that launches graphs of such tensors by now."""
     f = function(body)
-    for _ in range(ORDINARY):
+    for _ in range(calls):
         f(*(tensor_of(torch, v) for v in values))
     kg.waitall()
     return f
@@ -308,9 +308,10 @@ def test_a_launch_that_fails_poisons_its_result_alone(gpu: cuda.CUDADevice, torc
     np.testing.assert_array_equal(f(x), X * 2 + 1)
 
 
-def test_a_function_that_is_dropped_leaves_no_launch_behind(gpu: cuda.CUDADevice, torch: Any) -> None:
+@pytest.mark.parametrize("calls", [ORDINARY, 2 * ORDINARY, one_launch.THREADS + 2 * ORDINARY])
+def test_a_function_that_is_dropped_leaves_no_launch_behind(gpu: cuda.CUDADevice, torch: Any, calls: int) -> None:
     """Its kernels are unloaded, but not before what is still to come on the lender's stream is done."""
-    f = direct(lambda x: np.sqrt(x) + 3, torch, X)
+    f = direct(lambda x: np.sqrt(x) + 3, torch, X, calls=calls)
     found = [f(tensor_of(torch, X + turn)) for turn in range(3)]
     assert not found[-1].is_ready()
     del f
@@ -319,6 +320,7 @@ def test_a_function_that_is_dropped_leaves_no_launch_behind(gpu: cuda.CUDADevice
     own = kg.asarray(X, device="cuda").wait()
     for body in (lambda x: x - 5, lambda x: x * x + 5, np.sin):  # to load kernels unloads those that may go
         function(body)(own).wait()
+        gpu.context.synchronize()  # kernels go once all streams are past an event, those without any work too
     assert kg.memory_stats("cuda")["kernels"] == 3
     for turn, got in enumerate(found):
         np.testing.assert_allclose(got, np.sqrt(X + turn) + 3, rtol=1e-6)

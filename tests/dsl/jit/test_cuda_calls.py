@@ -109,3 +109,23 @@ def test_memory_of_calls_that_are_over_is_used_again(gpu: Any) -> None:
     for _ in range(400):
         f(x).wait()
     assert gpu.statistics()["reserved"] < 100 * 256
+
+
+def test_assignments_reach_the_argument_at_every_call(gpu: Any) -> None:
+    def change(x: Any) -> None:
+        x[...] = x * 2 + 1
+
+    def add(x: Any, y: Any) -> Any:
+        x += y
+        return x
+
+    one, two = (kg.kernel_graph(f, device="cuda") for f in (change, add))
+    for turn in range(8):
+        expected = np.arange(12.0, dtype=np.float32) + turn
+        x = kg.asarray(expected, device="cuda")
+        y = kg.asarray(expected, device="cuda")
+        one(x)
+        assert two(x, y) is x
+        np.testing.assert_array_equal(x, expected * 3 + 1)
+        with pytest.raises(kg.ArgumentsError, match="shares"):
+            two(x, x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -107,3 +108,62 @@ def test_numbers_take_the_fast_path() -> None:
             result, twice, _ = f(x, a, n)
         np.testing.assert_array_equal(np.asarray(result), x * np.float32(a) + np.float32(n))
         assert twice == 2 * n
+
+
+def change(x: Any, y: Any) -> Any:
+    x[1:] += y[:-1]
+    x *= 2
+    return x, x + y
+
+
+def given_one_of(kind: int) -> tuple[Any, Any]:
+    """What to pass, and how it lies: among it what may not be assigned to."""
+    x, y = BASE.copy(), BASE / 4
+    if kind < 6:
+        key = [np.s_[...], np.s_[::-1], np.s_[:, ::2], np.s_[2:2], np.s_[1:], np.s_[:, 1]][kind]
+        return x[key], y[key]
+    if kind == 6:
+        x.flags.writeable = False
+        return x, y
+    if kind == 7:
+        return x, x
+    if kind == 8:
+        return x[:4], x[2:]
+    if kind == 9:
+        return np.lib.stride_tricks.as_strided(x, (6, 8), (4, 4)), y
+    if kind == 10:
+        return x[:, ::2], x[:, 1::2]  # side by side
+    return x.astype(">f4"), y
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 11), st.booleans()), min_size=1, max_size=8))
+def test_assignments_of_many_kinds_in_a_row(calls: list[tuple[int, bool]]) -> None:
+    for kind, in_a_list in calls:
+        x, y = given_one_of(kind)
+        before = x.copy()
+        f = listed if in_a_list else changed
+        for _ in range(2):
+            if kind in (6, 7, 8, 9):
+                with pytest.raises(kg.ReadOnlyError if kind in (6, 9) else kg.ArgumentsError):
+                    f([x, y]) if in_a_list else f(x, y)
+                np.testing.assert_array_equal(x, before)
+            else:
+                expected = x.copy()
+                _, total = change(expected, y)
+                found, its_total = f([x, y]) if in_a_list else f(x, y)
+                assert found is x
+                np.testing.assert_array_equal(x, expected)
+                np.testing.assert_array_equal(np.asarray(its_total), total)
+
+
+changed = kg.kernel_graph(change, device="cpu")
+listed = kg.kernel_graph(lambda given: change(*given), device="cpu")
+
+
+def test_assignments_take_the_fast_path() -> None:
+    f = kg.kernel_graph(change, device="cpu")
+    x, y = BASE.copy(), BASE.copy()
+    for _ in range(3):
+        f(x, y)
+    assert f._fast((x, y))[0] is x
