@@ -135,7 +135,8 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tracer:
 @implements(np.tile)
 def tile(A: Any, reps: Any) -> Tracer:
     x = array_of(A)
-    times = to_shape(int(reps) if type(reps) is bool else reps)
+    many = reps if isinstance(reps, (tuple, list)) else (reps,)
+    times = to_shape([int(n) for n in many] if any(type(n) is bool for n in many) else reps)
     ndim = max(x.ndim, len(times))
     shape = (1,) * (ndim - x.ndim) + x.shape
     times = (1,) * (ndim - len(times)) + times

@@ -11,10 +11,10 @@ import numpy as np
 
 from ...compiler.core.combiners import COMBINERS
 from ...compiler.core.types import FLOAT32, FLOAT64, kind_of
-from ..core.checks import checked_dtype, to_index
+from ..core.checks import checked_dtype
 from ..core.errors import ShapeError
 from ..trace.aliasing import assign
-from ..trace.axes import Axes, to_axes
+from ..trace.axes import Axes, to_axes, to_axis_number
 from ..trace.dispatch import implements
 from ..trace.items import as_element
 from ..trace.operands import array_of, fresh, fresh_array, length
@@ -128,12 +128,12 @@ def all(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, wh
 
 @implements(np.argmin, method=True)
 def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
-    return reduce("argmin", a, axis if axis is None else to_index(axis, "axis"), None, out, keepdims)
+    return reduce("argmin", a, axis if axis is None else to_axis_number(axis), None, out, keepdims)
 
 
 @implements(np.argmax, method=True)
 def argmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
-    return reduce("argmax", a, axis if axis is None else to_index(axis, "axis"), None, out, keepdims)
+    return reduce("argmax", a, axis if axis is None else to_axis_number(axis), None, out, keepdims)
 
 
 @implements(np.ptp)

@@ -33,7 +33,7 @@ from ..interop.device_sharing import LEGACY, SHARED, copied_to, copy_to_owner
 from ..interop.fast_import import imported
 from . import eager  # noqa: F401  # gives `Array` its operations
 from .compiled import Compiled
-from .launcher import NOT_TAKEN, Launcher, not_taken
+from .launcher import NOT_TAKEN, Failed, Launcher, not_taken
 from .methods import BoundKernelGraph, undecorated
 from .options import Given, checked
 from .pickling import Portable
@@ -49,7 +49,7 @@ from .signature import (
     take_apart,
     to_leaf,
 )
-from .specializations import Failed, Specializations, show, values_of
+from .specializations import Specializations, show, values_of
 from .trace_function import Unfinished
 from .traced_function import Argument, TracedFunction
 

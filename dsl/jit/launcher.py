@@ -69,6 +69,23 @@ class Launcher:
         self.used = True
 
 
+class Failed:
+    """A call's result where the function raised this, which comes when what it had assigned is in place."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def failing(entry: Launcher, error: Exception) -> Launcher:
+    """What runs a call up to an error."""
+
+    def run(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Failed:
+        entry.run(leaves, places, caller)
+        return Failed(error)
+
+    return Launcher(run, entry.text, entry.guards, entry.assigned)
+
+
 def generate_launcher(
     captured: TracedFunction,
     plan: Plan,

@@ -28,7 +28,8 @@ from ..core.pytree import Tree, flatten
 from ..environment.guards import Guard, Guards
 from ..trace.trace import Trace, tracing
 from .graph_break import Answer, HostResult, Segment, ValueReader
-from .launcher import Launcher
+from .launcher import Failed, Launcher, failing
+from .trace_function import Unfinished
 from .traced_function import TracedFunction
 
 Make = Callable[[TracedFunction, Sequence[Any]], Launcher]  # what runs a part, and leaves like those of the call
@@ -143,6 +144,8 @@ class SegmentedCall(Launcher):
         assert part.entry is not None
         start = part.last = time.perf_counter()
         found = part.entry.run([*leaves, *kept], places)
+        if type(found) is Failed:  # what was assigned before it is in place
+            raise found.error
         if not part.line:
             return found
         values = [array.numpy() for array in found[: part.count]]
@@ -167,6 +170,7 @@ class SegmentedCall(Launcher):
         last = path[-1] if path else None
         held = list(kept)
         passed = [part for part, _ in path]
+        error: Exception | None = None
 
         def run(part: Segment) -> Any:
             nonlocal last, held
@@ -174,6 +178,8 @@ class SegmentedCall(Launcher):
             self.watch(part.captured.guards.rows)
             self._trees.make_room(passed)
             part.entry = self._entry(part.captured, [*leaves, *held])
+            if error is not None:
+                part.entry = failing(part.entry, error)
             self._attach(part, last)
             passed.append(part)
             found = self._step(part, leaves, held, places, caller)
@@ -188,6 +194,8 @@ class SegmentedCall(Launcher):
         except ReplayMismatch:
             self._forget()
             return self._grow(leaves, places, [], [], caller)
+        except Unfinished as unfinished:
+            final, error = unfinished.captured, unfinished.error
         if isinstance(final, frozenset):
             raise Respecialise  # from now on with its numbers known
         part = Segment()

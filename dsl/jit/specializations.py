@@ -21,7 +21,7 @@ from ..core.pytree import Tree
 from ..environment.argument_properties import NeedProperty
 from .compiled import Compiled
 from .graph_break import ValueReader
-from .launcher import Launcher, layout_of
+from .launcher import Launcher, failing, layout_of
 from .options import Options
 from .segments import SegmentedCall, Trees
 from .signature import Static, argument_of, is_number, number_of, strides_of
@@ -75,7 +75,7 @@ class Specializations:
                 remember(self.entries, key, Launcher(need.raise_again, "", need.guards))
             raise
         except Unfinished as unfinished:
-            return _failing(self._made(unfinished.captured, leaves), unfinished.error)
+            return failing(self._made(unfinished.captured, leaves), unfinished.error)
         by_value = [i for i in needed if strides_of(leaves[i]) is None]  # strides are part of every key
         entry = self._segmented(tree, arguments, captured) if captured.line else self._made(captured, leaves)
         marker: Any = self.entries.get(key)
@@ -208,23 +208,6 @@ class Specializations:
         if self._device is None:
             self._device = open_device(self.place)
         return self._device
-
-
-class Failed:
-    """A call's result where the function raised this, which comes when what it had assigned is in place."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-
-def _failing(entry: Launcher, error: Exception) -> Launcher:
-    """What runs a call up to an error."""
-
-    def run(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Failed:
-        entry.run(leaves, places, caller)
-        return Failed(error)
-
-    return Launcher(run, entry.text, entry.guards, entry.assigned)
 
 
 def remember(cache: dict[Hashable, Any], key: Hashable, value: Any) -> None:

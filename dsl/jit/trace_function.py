@@ -98,7 +98,7 @@ def trace_function(
                 error,
                 f"{package} may know no traced values; it gets their values in kg.host(f, reads, writes)",
             )
-        if trace.assigned and reader is None:
+        if trace.assigned:
             with tracing(trace):
                 raise Unfinished(error, _finished(trace, function, None)) from None
         raise

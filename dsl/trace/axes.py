@@ -7,18 +7,25 @@ from typing import Any
 
 from ..core import checks
 from ..core.checks import to_index
-from ..core.errors import AxisError, ShapeError
+from ..core.errors import AxisError, DTypeError, ShapeError
 from .tracer import Tracer
 
 Axes = int | Sequence[int] | None
 
 
 def to_axis(axis: Any, ndim: int, name: str = "axis") -> int:
-    """A number in [0, ndim). Raises AxisError."""
-    number = to_index(axis, name)
+    """A number in [0, ndim). Raises AxisError, DTypeError."""
+    number = to_axis_number(axis, name)
     if not -ndim <= number < ndim:
         raise AxisError(f"{name} {number} is out of bounds for an array of dimension {ndim}")
     return number % ndim
+
+
+def to_axis_number(axis: Any, name: str = "axis") -> int:
+    """An int, in range or not. Raises DTypeError, for a bool too: NumPy's reductions do not take it."""
+    if type(axis) is bool:
+        raise DTypeError(f"{name}: an integer is required, not {axis}; write int({axis})")
+    return to_index(axis, name)
 
 
 def to_axes(axis: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:

@@ -382,3 +382,23 @@ def test_options_of_a_wrong_kind(options: Any) -> None:
     (name,) = options
     with pytest.raises(kg.OptionError, match=f"{name}={options[name]!r}"):
         kg.kernel_graph(lambda x: x, **options)
+
+
+def test_a_bool_is_no_axis() -> None:
+    """NumPy's reductions raise TypeError for one; here all do, which is never another answer."""
+    for f in (
+        lambda x: x.sum(axis=True),
+        lambda x: np.max(x, axis=(True,)),
+        lambda x: x.argmax(axis=False),
+        lambda x: x.cumsum(axis=True),
+        lambda x: np.concatenate([x, x], axis=True),
+        lambda x: np.repeat(x, 2, True),
+        lambda x: x.transpose(True, False),
+    ):
+        with pytest.raises(TypeError):
+            f(X)
+        with pytest.raises(kg.DTypeError, match="an integer is required"):
+            kg.kernel_graph(f, device="cpu")(X)
+    for reps in ((True, 2), [False, True], True):
+        f = functools.partial(np.tile, reps=reps)
+        assert np.array_equal(kg.kernel_graph(lambda x, f=f: f(x), device="cpu")(X), f(X))

@@ -60,3 +60,27 @@ def test_a_refusal_assigns_nothing() -> None:
     x = np.arange(3.0)
     refused(lambda: cpu(function)(x), kg.TraceError, line=function.__code__.co_firstlineno + 2)
     assert x.tolist() == [0, 1, 2]
+
+
+def test_in_parts() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x[0] = 9
+        if x.sum() > 5:
+            y[1] = x[0]
+        if y.sum() > 3:
+            y += 1
+            raise LookupError("no such thing")
+        return x * 2
+
+    for plain in (function, failing):
+        f = kg.kernel_graph(plain, device="cpu", untraceable="split")
+        for scale in (1, 1, -100, 1, -100):  # each way the first time, and again
+            mine, its = [np.ones(3), np.full(2, scale * 1.0)], [np.ones(3), np.full(2, scale * 1.0)]
+            if scale < 0 and plain is function:
+                assert f(*mine).numpy().tolist() == plain(*its).tolist()
+            else:
+                with pytest.raises(LookupError, match="no such thing"):
+                    f(*mine)
+                with pytest.raises(LookupError):
+                    plain(*its)
+            assert [a.tolist() for a in mine] == [a.tolist() for a in its]
