@@ -453,7 +453,7 @@ SHAPES: dict[str, Row] = {
     "np.broadcast_to(x, s)": lambda x, s: np.broadcast_to(x, (small(s), 8)),
     "np.concat": lambda x, s: np.concat([x, [s]]),
     "np.row_stack": lambda x, s: np.row_stack([x[:1], [s]]),
-    "np.cov(ddof)": lambda x, s: np.cov(x[:4], ddof=small(s)),
+    "np.cov(ddof)": lambda x, s: np.cov(x[:4], ddof=s),
     "np.cov([x, s])": lambda x, s: np.cov(np.stack([x[:3], x[1] * s + x[2:5]])),
     "np.delete": lambda x, s: np.delete(x, s),
     "np.diag_indices": lambda x, s: np.diag_indices(small(s)),

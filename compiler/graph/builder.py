@@ -262,7 +262,7 @@ class Builder:
 
     def add(self, op: str, args: tuple[int, ...], type: ArrayType, attrs: Attrs = ()) -> Value:
         """The node's number; an equal node is made once."""
-        key = (op, args, type.shape, type.dtype, attrs)
+        key = (op, args, type.shape, type.dtype, exact_attrs(op, attrs))
         number = self._known.get(key)
         if number is None:
             if len(type.shape) > 64:
@@ -314,6 +314,17 @@ class Builder:
             lines,
             self.name,
         )
+
+
+def exact_attrs(op: str, attrs: Attrs) -> Any:
+    """Equal for attributes that mean the same: of the user's numbers 1, 1.0 and True differ, and 0.0 and -0.0."""
+    return (attrs, _kinds(attrs)) if attrs and OPS[op].kind in ("map", "library") else attrs
+
+
+def _kinds(value: Any) -> Any:
+    if type(value) is tuple:
+        return tuple(map(_kinds, value))
+    return repr(value) if isinstance(value, (float, complex)) else type(value)
 
 
 @lru_cache(4096)

@@ -8,6 +8,7 @@ from ...runtime.core.frozen import dataclass, field, replace
 from ...runtime.program.program import Buffer, Library, Program, Region, Task
 from ...runtime.program.user_function import Function
 from ..fusion.groups import Fusion, Group
+from ..graph.builder import exact_attrs
 from ..graph.graph import Graph, Node
 from ..layout.index_maps import contiguous_strides, reshape_strides, view_strides
 from ..layout.operands import ALIGNMENT, Array, Place
@@ -149,7 +150,8 @@ class _Lowering:
 
 def _same_call(a: Node, b: Node) -> bool:
     """Whether two nodes are results of one call."""
-    return a.op == b.op and a.args == b.args and a.attrs[:-1] == b.attrs[:-1]
+    one, other = (exact_attrs(n.op, n.attrs[:-1]) for n in (a, b))
+    return a.op == b.op and a.args == b.args and bool(one == other)
 
 
 def _names(graph: Graph, group: Group) -> list[str]:

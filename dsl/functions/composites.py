@@ -78,8 +78,6 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
         _check_no_zero(end)
     count = to_index(num, "num")
     real = np.result_type(first.dtype, last.dtype, float(count), np.zeros((), dtype or float).dtype)
-    if real.kind == "c":
-        raise DTypeError("np.geomspace of complex numbers cannot be traced; write np.exp(np.linspace(...))")
     wanted = real if dtype is None else np.dtype(dtype)
     shape = first._trace.builder.broadcast_shapes("geomspace", [first.shape, last.shape])
     first, last = (broadcast_to(cast(x, real), shape) for x in (first, last))
@@ -104,7 +102,12 @@ def _check_no_zero(end: Any) -> None:
         trace_of(end).checks.append(f"{end._name} != 0")
         return
     x = array_of(end)
-    value = None if x.ndim else constant_value(x._trace, x._value)
+    if x.ndim:
+        return
+    name = x._trace.number_name(x._value.number)
+    if name is not None:  # a NumPy scalar of the call
+        x._trace.checks.append(f"{name} != 0")
+    value = x._trace.values.get(x._value.number, constant_value(x._trace, x._value))
     if value is not None and not value.all():
         raise ShapeError("Geometric sequence cannot include zero; write np.linspace")
 

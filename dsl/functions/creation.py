@@ -10,7 +10,7 @@ import numpy as np
 
 from ...compiler.core.types import FLOAT64, INT64
 from ..core.checks import checked_dtype, to_index, to_length
-from ..core.errors import ShapeError, UnsupportedError
+from ..core.errors import ShapeError, UnsupportedError, numpys
 from ..trace.axes import to_shape
 from ..trace.dispatch import implements
 from ..trace.items import COPYTO, as_element
@@ -169,13 +169,39 @@ def to_diagonal(k: Any) -> Any:
     return k
 
 
+_LARGE = 2**62  # beyond which numbers of diagonals wrap, or are refused
+
+
+def to_threshold(k: Any, columns: int, shift: int = 0) -> Any:
+    """The number of a diagonal of so many columns as `np.tri(k=k + shift)` takes it, which computes with k's negative in
+    the integers that k is of.
+
+    Raises UnsupportedError, and what NumPy raises as ours."""
+    k = to_diagonal(k)
+    if isinstance(k, Tracer):
+        if k.dtype.kind == "u":
+            raise UnsupportedError(f"a diagonal's number has a sign, which {k.dtype} has not; pass it as a Python int")
+        return k
+    if type(k) is TracedNumber:
+        if not -_LARGE < k._number < _LARGE:
+            raise k._need()
+        trace_of(k).checks.append(f"{-_LARGE} < {k._name} < {_LARGE}")
+        return k
+    try:
+        with np.errstate(all="ignore"):
+            np.tri(0, columns, k + shift, bool)
+            return -int(-(k + shift)) - shift
+    except (OverflowError, TypeError, ValueError) as error:
+        raise numpys(error, "k: ") from None
+
+
 def _triangle(m: Any, k: int, keep_lower: bool) -> Tracer:
     x = array_of(m)
     if x.ndim == 0:
         raise ShapeError("tril and triu need an array of at least one axis")
     x = x if x.ndim > 1 else broadcast_to(x, 2 * x.shape)  # a row, as often as it is long
     builder = x._trace.builder
-    k = to_diagonal(k)
+    k = to_threshold(k, x.shape[-1], 0 if keep_lower else -1)
     distance = apply("subtract", fresh(builder.index(x.shape[-2:], 1)), fresh(builder.index(x.shape[-2:], 0)))
     keep = apply("less_equal", distance, k) if keep_lower else apply("greater_equal", distance, k)
     return apply("where", keep, x, x.dtype.type(0))

@@ -379,10 +379,14 @@ def conj(x: Any) -> Tracer:
 @implements(np.isclose)
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Tracer:
     """|a - b| <= atol + rtol * |b|, and equal infinities."""
-    x, y = array_of(a), array_of(b)
-    y = METHODS["astype"](y, np.result_type(y.dtype, 1.0), copy=False)
-    distance = apply("absolute", apply("subtract", x, y))
-    near = apply("less_equal", distance, apply("add", atol, apply("multiply", rtol, apply("absolute", y))))
+    x: Any
+    y: Any
+    x, y, less, least = (v if type(v) in _WEAK else array_of(v) for v in (a, b, rtol, atol))
+    if isinstance(y, Tracer):
+        y = METHODS["astype"](y, np.result_type(y.dtype, 1.0), copy=False)
+    elif isinstance(y, int):
+        y = y * 1.0  # a float
+    near = apply("less_equal", abs(x - y), least + less * abs(y))  # Python's own arithmetic on Python numbers
     result = apply("logical_or", apply("logical_and", near, apply("isfinite", y)), apply("equal", x, y))
     if equal_nan:
         result = apply("logical_or", result, apply("logical_and", apply("isnan", x), apply("isnan", y)))

@@ -7,7 +7,7 @@ arrays of one element; the real computation never runs while tracing.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from ...compiler.core.types import ArrayType
 from ...runtime.interpret.numpy_calls import HOST
 from ..core.errors import DTypeError, ShapeError
+from ..core.exact import exact
 from ..trace.aliasing import assign
 from ..trace.operands import array_of, fresh
 from ..trace.tracer import TracedNumber, Tracer
@@ -41,7 +42,8 @@ def host(
     if dtypes is None:
         small = tuple((1,) * x.ndim for x in inputs) if tiny is None else tuple(tiny)
         kinds = tuple((s, x.dtype) for s, x in zip(small, inputs, strict=True))
-        dtypes = _answers(function, kinds, tuple(sorted(given.items())))
+        settings = tuple(sorted(given.items()))
+        dtypes = _answers(function, kinds, settings, exact(settings))
     types = [ArrayType(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
     builder = inputs[0]._trace.builder
     values = builder.host(function, [x._value for x in inputs], types, **given)
@@ -70,9 +72,21 @@ def known(x: Any) -> Any:
     return x
 
 
+def known_scalar(x: Any) -> Any:
+    """`known` of one number, which stays a NumPy scalar where it is one."""
+    return (
+        x._known("cannot be an option of a NumPy function", "pass it as a Python number")[()]
+        if (isinstance(x, Tracer))
+        else known(x)
+    )
+
+
 @lru_cache(4096)
-def _answers(function: str, arrays: Tiny, options: tuple[tuple[str, Any], ...]) -> tuple[np.dtype[Any], ...]:
-    """The dtypes of the results for arrays of these shapes and dtypes, all of ones."""
+def _answers(
+    function: str, arrays: Tiny, options: tuple[tuple[str, Any], ...], exactly: Hashable
+) -> tuple[np.dtype[Any], ...]:
+    """The dtypes of the results for arrays of these shapes and dtypes, all of ones. exactly: tells the options 1, 1.0
+    and True apart, whose results differ."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")

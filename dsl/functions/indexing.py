@@ -291,6 +291,8 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     """`dst[...] = src`, where the mask holds."""
     if not isinstance(dst, Tracer):
         raise TraceError("a traced value cannot be copied into an untraced array; use the value itself")
+    if isinstance(dst, np.generic):
+        raise DTypeError(f"copyto() argument 1 must be a numpy.ndarray, not numpy.{dst.dtype}; write np.array(x)")
     weak = isinstance(src, (int, float, complex)) and not isinstance(src, np.generic)
     if not weak or choices(dst, src)[1] != dst.dtype:
         source = array_of(wrapped(src, dst.dtype)).dtype

@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from ...compiler.core.types import kind_of
 from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..trace.axes import to_axis, to_shape
 from ..trace.dispatch import implements
-from ..trace.items import ITEM, as_element
+from ..trace.items import ITEM, as_element, wrapped
 from ..trace.operands import array_of, fresh, is_traced
-from ..trace.tracer import Tracer
+from ..trace.tracer import TracedNumber, Tracer
 from .elementwise import choices
 from .gather import fixed_array, runs
 from .host_calls import known
 from .indexing import getitem
-from .views import atleast_1d, atleast_2d, broadcast_to, copy, expand_dims, moveaxis, ravel, reshape
+from .views import atleast_1d, atleast_2d, broadcast_to, cast, copy, expand_dims, moveaxis, ravel, reshape
 
 
 @implements(np.concatenate, np.concat)
@@ -30,7 +31,7 @@ def concatenate(
     wanted = None if dtype is None else checked_dtype(dtype)
     if axis is None and wanted is None:  # numbers take the arrays' dtype
         arrays, wanted = choices(*arrays)
-    parts = [array_of(a) for a in arrays]
+    parts = [array_of(a) if axis is not None or wanted is None else _flat(a, wanted) for a in arrays]
     if out is not None:
         raise UnsupportedError("concatenate with out= is not supported; use its result")
     if not parts:
@@ -49,6 +50,17 @@ def concatenate(
             )
     builder = parts[0]._trace.builder
     return fresh(builder.concat([builder.cast(p._value, wanted) for p in parts], at), *parts)
+
+
+_KINDS = {"i": "iufc", "f": "fc", "c": "c"}  # kind of a Python number -> the dtypes that hold it by any rule
+
+
+def _flat(a: Any, dtype: np.dtype[Any]) -> Tracer:
+    """A part of what is joined without axes: a Python number among them has no dtype of its own."""
+    x = array_of(a)
+    if type(a) not in (int, float, complex, TracedNumber) or kind_of(dtype) not in _KINDS.get(kind_of(x.dtype), ""):
+        return x
+    return cast(array_of(wrapped(a, dtype)), dtype)
 
 
 @implements(np.stack)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -193,6 +194,11 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Tracer:
         moved = [to_axis(i, x.ndim) for i in axes]
         order = [*(i for i in range(x.ndim) if i not in moved), *moved]
         x = x.transpose(order)
+    shape = x.shape[-(x.ndim - y.ndim) :]
+    if x.size != math.prod(shape) ** 2:
+        raise MatrixError(
+            f"a of shape {x.shape} is no square matrix for b of {y.ndim} axes: {shape} elements are wanted"
+        )
     return host_one("linalg.tensorsolve", [x, y], x.shape[y.ndim :])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -15,9 +16,9 @@ from ..trace.dispatch import implements
 from ..trace.items import AS_ARRAY, as_element
 from ..trace.operands import array_of, fresh, trace_of
 from ..trace.tracer import Tracer
-from .creation import eye, linspace, to_diagonal
+from .creation import eye, linspace, to_threshold
 from .elementwise import apply
-from .host_calls import known, written
+from .host_calls import known, known_scalar, written
 from .indexing import getitem
 from .joining import concatenate, split, tile, to_sections
 from .products import matmul
@@ -181,10 +182,21 @@ def diagflat(v: Any, k: int = 0) -> Tracer:
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Tracer:
     """Ones at and below a diagonal."""
-    shape = (to_index(N, "N"), to_index(N if M is None else M, "M"))
+    shape = (_rounded_up(N, "N"), _rounded_up(N if M is None else M, "M"))
     builder = trace_of().builder
     distance = apply("subtract", fresh(builder.index(shape, 1)), fresh(builder.index(shape, 0)))
-    return cast(apply("less_equal", distance, to_diagonal(k)), checked_dtype(dtype))
+    return cast(apply("less_equal", distance, to_threshold(k, shape[1])), checked_dtype(dtype))
+
+
+def _rounded_up(n: Any, what: str) -> int:
+    """A length as np.arange takes it: floats too. Raises ShapeError, DTypeError."""
+    given = known_scalar(n)
+    if not isinstance(given, (float, np.inexact, np.bool_)):
+        return max(to_index(given, what), 0)
+    length = float(given.real)
+    if not abs(length) < 2.0**63:
+        raise ShapeError(f"Maximum allowed size exceeded: {what}={given}")
+    return max(math.ceil(length), 0)
 
 
 def identity(n: int, dtype: Any = None) -> Tracer:

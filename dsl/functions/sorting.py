@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...compiler.core.types import kind_of
 from ...runtime.interpret.numpy_calls import HOST
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..trace.aliasing import assign
@@ -258,10 +259,25 @@ def _quantile(name: str) -> Any:
             options["q"] = (asked.item(),) if strict else asked
         if weights is not None:
             arrays, names = [*arrays, array_of(weights)], [*names, "weights"]
-        result = host_one(name, arrays, q_shape + shape, named=tuple(names) or None, **options)
+        try:
+            result = host_one(name, arrays, q_shape + shape, named=tuple(names) or None, **options)
+        except DTypeError as error:
+            if not isinstance(asked, Tracer) or x.dtype.kind == "c":
+                raise
+            raise UnsupportedError(f"{error}; the values of q decide which error NumPy raises") from None
+        one = not asked.ndim if isinstance(asked, Tracer) else strict or type(asked) is bool
+        if one and out is None and (name.startswith("nan") or axes is None or len(axes) == x.ndim):
+            _check_dtype(name, x.dtype, result.dtype)
         return written(reshape(result, shape) if strict else result, out)
 
     return function
+
+
+def _check_dtype(name: str, given: np.dtype[Any], result: np.dtype[Any]) -> None:
+    """Raises UnsupportedError where NumPy's result is of the array's dtype if there are NaN, and else of another."""
+    if result != given and kind_of(given) == "f":
+        text = f"np.{name} of {given} by a number with a dtype gives {result}, but {given} where it finds NaN"
+        raise UnsupportedError(f"{text}; write float(q), or [q]")
 
 
 def _asked(q: Any) -> Any:

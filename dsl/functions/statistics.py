@@ -8,13 +8,13 @@ import numpy as np
 
 from ...compiler.core.types import FLOAT64, kind_of
 from ..core.checks import checked_dtype
-from ..core.errors import ArgumentsError, DTypeError, ShapeError
+from ..core.errors import ArgumentsError, DTypeError, ShapeError, numpys
 from ..trace.axes import Axes, to_axes, to_axis
 from ..trace.dispatch import implements
 from ..trace.operands import array_of
 from ..trace.tracer import Tracer
 from .elementwise import apply, isclose
-from .host_calls import host_one, known, written
+from .host_calls import host_one, known_scalar, written
 from .joining import concatenate
 from .products import matmul
 from .reductions import NO_VALUE, all, mean, root_of, sum, var
@@ -61,19 +61,17 @@ def cov(
     dtype: Any = None,
 ) -> Tracer:
     """Covariances of the rows, as NumPy: products of the rows less their (weighted) means."""
-    less = known(ddof)
-    if less is not None and less != int(less):
-        raise ShapeError("ddof must be integer")
+    less = _ddof(ddof)
     arrays = [array_of(a) for a in (m, y) if a is not None]
     if any(a.ndim > 2 for a in arrays):
         raise ShapeError("m and y have more than 2 dimensions")
     wanted = np.result_type(*(a.dtype for a in arrays), np.float64) if dtype is None else checked_dtype(dtype)
     rows = [_rows(a, rowvar, i == 1, wanted) for i, a in enumerate(arrays)]
     x = rows[0] if len(rows) == 1 else concatenate(rows)
-    less = (0 if bias else 1) if less is None else int(less)
+    less = (0 if bias else 1) if less is None else less
     weights = _weights(fweights, aweights, x.shape[1])
     if weights is None:
-        centre, scale = mean(x, 1, keepdims=True), np.maximum(x.shape[1] - less, 0)
+        centre, factor = mean(x, 1, keepdims=True), array_of(_one_by(x.shape[1], less))
         left = apply("subtract", x, centre)
         right = left
     else:
@@ -86,13 +84,34 @@ def cov(
         else:
             squares = sum(apply("multiply", weights, aweights))
             scale = apply("subtract", total, apply("divide", apply("multiply", less, squares), total))
-        scale = apply("maximum", scale, 0.0)
+        factor = apply("divide", array_of(1.0), apply("maximum", scale, 0.0))
         left = apply("subtract", x, centre)
         right = apply("multiply", left, weights)
     right = apply("conjugate", right) if right.dtype.kind == "c" else right
     product = matmul(left, transpose(right))
-    factor = apply("divide", array_of(1.0), scale)
     return squeeze(apply("multiply", product, cast(factor, np.result_type(product.real.dtype))))
+
+
+def _ddof(ddof: Any) -> Any:
+    """A whole number of any type. Raises what NumPy raises, as ours."""
+    less = known_scalar(ddof)
+    try:
+        whole = less is None or less == int(less)
+    except (ValueError, OverflowError, TypeError) as error:
+        raise numpys(error, "ddof: ") from None
+    if not whole:
+        raise ShapeError("ddof must be integer")
+    return less
+
+
+def _one_by(n: int, less: Any) -> Any:
+    """1 / (n - less), infinite for what is less than 0, in the arithmetic of NumPy's scalars: unsigned ones wrap."""
+    try:
+        with np.errstate(all="ignore"):
+            degrees = n - less
+            return np.true_divide(1, degrees if degrees > 0 else 0.0)
+    except (OverflowError, TypeError) as error:
+        raise numpys(error, "ddof: ") from None
 
 
 def _rows(a: Tracer, rowvar: bool, second: bool, dtype: Any) -> Tracer:

@@ -101,7 +101,7 @@ def test_quantiles_without_nan(case: Any, q: Any, method: str) -> None:
 
 def test_arrays_of_quantiles() -> None:
     x, q = np.random.default_rng(0).random((20, 3)).astype("f4"), np.array([0.25, 0.5])
-    means(lambda x: np.quantile(x, np.float64(0.3)), x)  # in float64; a Python number's would be in float32
+    means(lambda x: np.quantile(x, np.float64(0.3), axis=0), x)  # in float64; a Python number's would be in float32
     means(lambda x, q: np.quantile(x, q, axis=0), x, q, left=frozenset({"quantile"}))  # they come with the call
     for known in (lambda: np.linspace(0, 1, 4), lambda: np.array([[0.2, 0.3], [0.1, 0.9]])):
         graph = decompose(graph_of(lambda x, known=known: np.quantile(x, known(), axis=0), x), "cuda")

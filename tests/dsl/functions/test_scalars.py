@@ -203,3 +203,78 @@ def test_interp_takes_the_real_part_of_numpys_complex_scalars() -> None:
         lambda x: np.interp(x + 2, x, x, right=np.complex64(7j)),
     ):
         np.testing.assert_array_equal(run(f, x), f(x))
+
+
+X = np.array([0.5, -2.0, 3.0, 1.0], np.float32)
+WHOLE = np.arange(4, dtype=np.int16)
+CALLS = {
+    "joined": (lambda x, n: np.concatenate([x, n], axis=None), WHOLE.astype(np.uint8), 300),
+    "cast": (lambda x, n: np.concatenate([x, n], axis=None, dtype=np.uint8), WHOLE.astype(np.uint8), -1),
+    "rounded up": (lambda x, n: np.tri(n, dtype=x.dtype), X, 1.5),
+    "no rows": (lambda x, n: np.tri(n, n, dtype=x.dtype), X, -1.5),
+    "beyond its range": (lambda x, n: np.isclose(x, n), X, 1e300),
+    "beyond a complex range": (lambda x, n: np.isclose(x, n), X.astype(np.complex64), 1e300),
+    "exact": (lambda x, n: np.isclose(n, 2**53 + 1, rtol=0, atol=0) | (x > 9), X, 2**53),
+    "wraps": (lambda x, n: np.cov(x, ddof=n), X, np.uint64(2**63)),
+    "larger than int64": (lambda x, n: np.cov(x, ddof=n), X, 1e300),
+    "on a circle": (lambda x, n: np.geomspace(n, 9, 4) + x, X, 2j),
+    "its own negative": (lambda x, n: np.tri(3, k=n) + x[:3], X, np.int8(-128)),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("function, x, n", CALLS.values(), ids=CALLS)
+def test_numbers_that_arrays_meet_are_converted_as_numpy_converts_them(function: Any, x: Any, n: Any) -> None:
+    expected = function(x, n)
+    assert compared(expected, run(lambda x: function(x, n), x), False) == ("right", "")
+    if not isinstance(n, np.generic):  # whose values are known only where NumPy asks for them
+        assert compared(expected, run(function, x, n), False) == ("right", "")
+
+
+REFUSED = {
+    "k": (lambda x: np.tri(3, k=np.uint64(2**63)), OverflowError),
+    "unsigned": (lambda x: np.tril(np.ones((2, 2)), np.uint8(1)), OverflowError),
+    "long": (lambda x: np.tri(1e300), ValueError),
+    "not a number": (lambda x: np.cov(x, ddof=float("nan")), ValueError),
+    "infinite": (lambda x: np.cov(x, ddof=float("inf")), OverflowError),
+    "tensors": (lambda x: np.linalg.tensorsolve(x.astype(np.float16), np.float16(1)), np.linalg.LinAlgError),
+    "no array": (lambda x: np.copyto(x[0], x), TypeError),
+    "zero": (lambda x: np.geomspace(np.float64(-0.0), x[0]), ValueError),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("function, error", REFUSED.values(), ids=REFUSED)
+def test_numbers_that_numpy_refuses_are_refused_by_errors_of_the_same_class(function: Any, error: Any) -> None:
+    with pytest.raises(error):
+        function(X)
+    with pytest.raises(error) as caught:
+        run(lambda x: (function(x), x)[1], X)
+    assert isinstance(caught.value, kg.KernelGraphError)
+
+
+def test_a_zero_of_the_call_is_refused_as_a_known_one() -> None:
+    f = kg.kernel_graph(lambda x, n: np.geomspace(n, x), device="cpu")
+    np.testing.assert_allclose(f(2.0, np.float64(1)), np.geomspace(1, 2.0))
+    with pytest.raises(ValueError, match="cannot include zero"):
+        f(2.0, np.float64(0))
+
+
+def test_equal_options_of_other_types_and_signs_stay_what_they_are() -> None:
+    options = (1, 1.0, True, 0.0, 0, -0.0)
+    for f, x in (
+        (lambda x: [np.quantile(x, q) for q in options], WHOLE),
+        (lambda x: [np.nan_to_num(x, nan=v) for v in (0.0, -0.0, 0)], np.array([np.nan, 1])),
+        (lambda x: [np.nan_to_num(x * i, nan=(-1) ** i * 0.0) for i in range(1, 9)], np.array([np.nan, 1])),
+    ):
+        for a, b in zip(kg.kernel_graph(f, device="cpu")(x), f(x), strict=True):
+            assert compared(b, np.asarray(a), False) == ("right", "")
+
+
+@pytest.mark.parametrize("function", [np.quantile, np.percentile, np.nanquantile, np.nanpercentile])
+def test_a_quantile_whose_dtype_depends_on_nan_is_refused(function: Any) -> None:
+    with pytest.raises(kg.UnsupportedError, match=r"float32 where it finds NaN; write float\(q\), or \[q\]"):
+        run(lambda x: function(x, np.float64(0.5)), X)
+    for q in (0.5, [np.float64(0.5)], np.float32(0.5)):
+        f = lambda x, q=q: function(x, q)  # noqa: E731
+        assert compared(f(X), run(f, X), False) == ("right", "")
