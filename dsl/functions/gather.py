@@ -341,6 +341,8 @@ def _shapes(x: Tracer, keys: list[Any]) -> tuple[Shape, int, Shape]:
             continue
         if not isinstance(entry, Tracer):
             _in_range(np.asarray(entry), n, axis - 1)
+        elif not n and 0 not in together:  # although the other axes may have no elements either
+            raise IndexingError(f"no index is in range along axis {axis - 1}, which has size 0")
         first = len(shape) if first < 0 else first
         places.append(place)
     adjacent = places[-1] - places[0] + 1 == len(places)

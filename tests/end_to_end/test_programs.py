@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.programs import Program, explore, outcomes
+from tests.programs import Program, explore, is_rounding, outcomes
 
 
 def test_random_programs() -> None:
@@ -50,9 +51,23 @@ FOUND = [
     (FOUR, "v = a[np.arange(4) % 2 == 0]; w = np.nan_to_num(v, copy=False); w += 1; w[0] = 9", "v"),
     (FOUR, "v = a[np.arange(4) < 3]; w = v.astype(v.dtype, copy=False); u = v.conj(); w[0] = 9; u[1] = 8", "v"),
     ("made((6,), '?', K)", "v = a[np.arange(6) % 2 == 0]; u = v ** 2; w = np.power(v, 2)", "u w"),
+    (EMPTY, "v = a[np.arange(3)[:, None] * a.sum().astype(int), 1:1]", "v"),  # indices of nothing are none in range
     (FOUR, "v = np.concatenate([a, a]); v[::2] = a; v += 1", "v"),
+    (
+        "made((1, 4), 'c8', K)",
+        "v = np.sign(np.repeat(a, 2, 0)); w = np.array([v.sum(), -1])",
+        "w",
+    ),  # complex128 of those
     ("made((3, 4), 'i1', K)", "v = a | 1; w = np.roll(v, -1, 0); w[[0, -1]] = v[[-1, 0]]", "w"),
 ]
+
+
+def test_last_digits_alone_are_rounding() -> None:
+    program = Program("rounding", (("x", "made((4,), 'c8', K)"),), ("x",), ("v = a.astype(complex)",), ("v",))
+    want = np.array([1.5 - 2j, 100.0])
+    assert is_rounding(program, 0, want + 1e-5, want) and not is_rounding(program, 0, want + 1e-4, want)
+    exact = Program("exact", (("x", FOUR),), ("x",), ("v = a + 1",), ("v",))
+    assert not is_rounding(exact, 0, want + 1e-10, want) and not is_rounding(program, 0, want.real, want)
 
 
 @pytest.mark.filterwarnings("ignore:Casting complex")
