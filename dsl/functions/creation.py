@@ -173,7 +173,7 @@ _LARGE = 2**62  # beyond which numbers of diagonals wrap, or are refused
 
 
 def to_threshold(k: Any, columns: int, shift: int = 0) -> Any:
-    """The number of a diagonal of so many columns as `np.tri(k=k + shift)` takes it, which computes with k's negative in
+    """The number of a diagonal of so many columns as `np.tri(k=k + shift)` takes it: it computes with k's negative in
     the integers that k is of.
 
     Raises UnsupportedError, and what NumPy raises as ours."""
