@@ -47,14 +47,15 @@ def pairs(value: Any) -> list[tuple[Any, Any]]:
     """A dict's keys and values, past methods of its class, and though a key may have another hash by now."""
     with suppress(KeyError):
         if isinstance(value, OrderedDict):
-            return [*OrderedDict.items(value), *unlisted(value)]
+            found = [*OrderedDict.items(value)]
+            return found if len(found) == dict.__len__(value) else found + unlisted(value)
     return [*dict.items(value)]
 
 
 def unlisted(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]]:
     """What was put into an OrderedDict past its class: found by key, but not where it is iterated over."""
     listed = [*OrderedDict.keys(value)]
-    return [] if len(listed) == dict.__len__(value) else [(k, v) for k, v in dict.items(value) if k not in listed]
+    return [(k, v) for k, v in dict.items(value) if k not in listed]
 
 
 def _dict(value: Any) -> list[Any]:
