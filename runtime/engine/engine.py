@@ -27,7 +27,7 @@ from ..codegen import cpython, llvm_jit, symbols, word_language
 from ..core.disk_cache import digest
 from ..core.errors import CompileError
 from ..core.settings import settings
-from . import unread_errors
+from . import unread_errors  # noqa: F401  # tells at exit, after the engine has stopped
 from .deferred_interrupt import SIGNALS_AT, uninterrupted
 from .words import calls as native_calls
 from .words import errors as native_poison
@@ -288,7 +288,6 @@ def _stop_at_exit() -> None:
     if _engine is not None:
         _engine.drain(EXIT_SECONDS)
         _engine.stop()
-        unread_errors.tell()
 
 
 def _after_fork_in_child() -> None:
@@ -300,7 +299,6 @@ def _after_fork_in_child() -> None:
             run.lost = True
         _engine.stopped = True
         _engine = None
-    unread_errors.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
+import os
 import sys
+from typing import Any
 
 MOST = 100  # what goes wrong after that often is not kept
 _numbers = itertools.count(1)
@@ -31,14 +34,37 @@ def put_back(number: int, text: str) -> None:
         _texts[number] = text
 
 
+def carry(error: Any) -> None:
+    """Remember an error that knows itself whether somebody has seen it, however many results it is passed on to."""
+    if not hasattr(error, "_unread"):
+        error._unread = keep(error), ""
+
+
+def see(error: Any) -> None:
+    """Somebody sees an error, which may be one of `carry`."""
+    number, _ = getattr(error, "_unread", (0, ""))
+    if number:
+        error._unread = number, forget(number)
+
+
+def unsee(error: Any) -> None:
+    """Nobody saw it after all."""
+    put_back(*getattr(error, "_unread", (0, "")))
+
+
 def clear() -> None:
     """Forget all of them, as a process does that was forked: they are its parent's."""
     _texts.clear()
 
 
+@atexit.register  # after the engine's end: that registers later
 def tell() -> None:
     """Print a line for each to stderr."""
     if sys.stderr is not None:
         for text in _texts.values():
             print(text, file=sys.stderr)
     _texts.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=clear)

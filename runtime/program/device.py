@@ -51,6 +51,8 @@ def outcome(event: Event) -> Exception | None:
                 failure.not_seen()
             elif not isinstance(error, KernelGraphError):
                 raise
+        elif hasattr(event, "not_seen"):
+            event.not_seen()
         return error
     return None
 

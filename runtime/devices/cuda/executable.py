@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ...core import profile
 from ...core.errors import LaunchError
 from ...core.settings import settings
+from ...engine import unread_errors
 from ...engine.direct_call import Taken
 from ...interpret.error_propagation import Poison, poisoned
 from ...interpret.serial import host_call, noted
@@ -112,7 +113,11 @@ class CUDAExecutable(Executable):
             return self._remember_launch(self._walk(self.addresses(memories, arena), scalars, after))
 
     def _remember_launch(self, events: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The device can name these steps, should it be lost before they end."""
+        """The device can name these steps, should it be lost before they end; what has failed is told if nobody reads
+        it."""
+        for event in events:
+            if event.error is not None:
+                unread_errors.carry(event.error)
         if events:
             self._device.recent_launches.append((events[-1], self._launch_labels))
         return events

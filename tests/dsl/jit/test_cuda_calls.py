@@ -14,6 +14,7 @@ from kernelgraph.dsl.array.in_flight import waitall
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.graphs import one_launch
+from kernelgraph.runtime.engine import unread_errors
 from tests.runtime.cuda_fake import FakeBlas, FakeContext
 
 
@@ -92,6 +93,49 @@ def test_a_launch_that_fails_poisons_its_result(gpu: Any) -> None:
     with pytest.raises(cuda.LaunchError):
         z.numpy()
     np.testing.assert_array_equal(f(x).numpy(), np.full(40, 2, "f4"))
+
+
+def read(y: Any) -> None:
+    with pytest.raises(cuda.LaunchError):
+        y.wait()
+
+
+@pytest.mark.parametrize(
+    ("use", "told"),
+    [
+        (lambda f, y: None, 1),
+        (lambda f, y: kg.waitall(), 1),
+        (lambda f, y: f(f(y)), 1),
+        (lambda f, y: read(y), 0),
+        (lambda f, y: read(f(y)), 0),
+        (lambda f, y: (kg.waitall(), read(y), read(f(y)), kg.waitall()), 0),
+    ],
+)
+def test_an_error_that_nobody_has_seen_is_told_at_the_end(gpu: Any, capsys: Any, use: Any, told: int) -> None:
+    unread_errors.clear()
+    f, x = settled()
+    for turn in (1, 2):
+        gpu.context.driver.refuse.update(launch_graph=1, launch=1)
+        use(f, f(x))
+        f(x).wait()
+        unread_errors.tell()  # as the interpreter does
+        found = capsys.readouterr().err.splitlines()
+        assert len(found) == told, (turn, found)
+        assert all(
+            "nobody read the result" in line and "LaunchError" in line and "test_cuda_calls.py:" in line
+            for line in found
+        )
+
+
+def test_work_that_fails_later_is_told_too(gpu: Any, capsys: Any) -> None:
+    unread_errors.clear()
+    f, x = settled()
+    y = f(x)
+    gpu.context.driver.refuse.update(synchronize_event=1, query=1)
+    kg.waitall()
+    unread_errors.tell()
+    assert "LaunchError" in capsys.readouterr().err
+    read(y)
 
 
 def test_one_step_at_a_time_takes_the_ordinary_way(gpu: Any) -> None:

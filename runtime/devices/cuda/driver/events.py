@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....engine import unread_errors
 from .driver import LOST, NOT_READY, SUCCESS
 
 
@@ -36,11 +37,17 @@ class CudaEvent:
         if not self.done and self.error is None:
             self._over(self._pool.wait(self.handle))
         if self.error is not None:
+            unread_errors.see(self.error)
             raise self.error.with_traceback(None)  # else it grows with each wait
+
+    def not_seen(self) -> None:
+        """Whoever waited keeps the error to itself."""
+        unread_errors.unsee(self.error)
 
     def _over(self, code: int) -> None:
         if code != SUCCESS and self.error is None:
             self.error = self._pool.failure(code, "work that was launched earlier")
+            unread_errors.carry(self.error)
         self.done = True
 
     def __del__(self) -> None:
