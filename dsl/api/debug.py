@@ -110,7 +110,7 @@ def _check_now(array: np.ndarray[Any, Any], name: str) -> None:
 
 
 def _watch(trace: Trace, arrays: Sequence[Any], watcher: Watcher) -> None:
-    if trace.depth:
+    if trace.depth or trace.loops or trace.path:
         raise UnsupportedError(
             "kg.debug cannot look into the body of a loop or branch, which runs on the device; carry the value out, or "
             "write a Python for loop while you look"

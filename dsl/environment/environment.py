@@ -10,9 +10,11 @@ import builtins
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from types import CellType, FunctionType, MemberDescriptorType
+from types import CellType, CodeType, FunctionType, MemberDescriptorType
 from typing import Any
 
+from ..control_flow.rewrite import rewritten
+from ..control_flow.source import NoSource
 from ..core.errors import TraceError, UserError, is_refusal, is_user_file, line_of_name
 from ..core.object_state import PLAIN, base_of, contents, is_user_class
 from ..core.pytree import Make, container
@@ -232,7 +234,9 @@ class World:
             return function
         cells = tuple(CellType() for _ in code.co_freevars)
         scope = self._scope(function.__globals__) if users else function.__globals__
-        copy = FunctionType(code, scope, function.__name__, None, cells or None)
+        made = self._rewritten(code) if users and self.trace.rewriting else code
+        named = dict(zip(code.co_freevars, cells, strict=True))
+        copy = FunctionType(made, scope, function.__name__, None, tuple(named[n] for n in made.co_freevars) or None)
         self._remember(function, copy)  # before its cells: it may be in one of them
         for name, cell, new in zip(code.co_freevars, function.__closure__ or (), cells, strict=True):
             if users or _holds_users(cell):
@@ -250,6 +254,14 @@ class World:
         self._codes.append(code)
         self.note(function, "__code__", function.__name__, "attribute")
         return copy
+
+    def _rewritten(self, code: CodeType) -> CodeType:
+        """The code with its control flow as calls, where that can be."""
+        try:
+            return rewritten(code)
+        except NoSource as error:
+            self.trace.unwritten.setdefault(code.co_name, str(error))
+            return code
 
     def _watch_function(self, function: Any) -> None:
         """Guards the code and the attributes of a helper."""
@@ -280,7 +292,8 @@ class World:
     def _scope(self, real: dict[str, Any]) -> Scope:
         scope = self._scopes.get(id(real))
         if scope is None:
-            scope = self._scopes[id(real)] = Scope(real, self.read, self._builtins, self._absent)
+            hooks = _hooks() if self.trace.rewriting else None
+            scope = self._scopes[id(real)] = Scope(real, self.read, self._builtins, self._absent, hooks)
         return scope
 
     def _absent(self, real: dict[str, Any], name: str) -> None:
@@ -353,6 +366,12 @@ class World:
         for label in changed:
             refused(label)
         self._keep_properties()
+
+
+def _hooks() -> Any:
+    from ..control_flow import statements
+
+    return statements
 
 
 def _shallow(function: Any, names: tuple[str, ...]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
+from ..control_flow.rewrite import HOOKS
 from ..core.errors import TraceError, line_of_name
 
 Read = Callable[[dict[str, Any], str, str], Any]
@@ -20,16 +21,18 @@ class Scope(dict[str, Any]):
     CPython looks global names up through `__getitem__` where the globals are no exact dict (ceval.c, LOAD_GLOBAL); the
     names of a class body, relative imports and assignments use the dict's own contents, a copy of the module's."""
 
-    def __init__(self, real: dict[str, Any], read: Read, inside: dict[str, Any], absent: Absent) -> None:
+    def __init__(
+        self, real: dict[str, Any], read: Read, inside: dict[str, Any], absent: Absent, hooks: Any = None
+    ) -> None:
         """read: (the module's names, a name, what to call it) -> what traced code gets. inside: its builtins.
-        absent: what to do about a name that the module does not have."""
+        absent: what to do about a name that the module does not have. hooks: what rewritten functions call."""
         super().__init__(real)
         super().__setitem__("__builtins__", inside)
         self._before = dict(self)
         self._real = real
         self._read = read
         self._absent = absent
-        self._found: dict[str, Any] = {}
+        self._found: dict[str, Any] = {} if hooks is None else {HOOKS: hooks}
 
     def __getitem__(self, name: str) -> Any:
         try:

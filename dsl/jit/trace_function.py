@@ -26,7 +26,7 @@ from ..trace.aliasing import itself
 from ..trace.memory_layout import OfArgument
 from ..trace.operands import array_of
 from ..trace.subgraph import Cut, cut
-from ..trace.trace import NeedValue, Trace, tracing
+from ..trace.trace import NeedValue, Trace, Undecided, tracing
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .graph_break import GraphBreak, Segment, ValueReader, placed
 from .traced_function import Argument, TracedFunction, Watched
@@ -48,15 +48,17 @@ def trace_function(
     tree: Tree,
     arguments: Sequence[Argument],
     reader: ValueReader | None = None,
+    rewriting: bool = False,
 ) -> TracedFunction | frozenset[int]:
     """Run `function` on stand-ins. Returns the leaves whose values (of arrays: layouts) it needs, where it needs any.
 
-    reader: answers where array values decide; without one that is refused.
+    reader: answers where array values decide; without one they do in rewritten functions.
+    rewriting: functions run with their control flow rewritten; else, where a value decides, all begins again so.
     Raises UserError at the user's line, NeedProperty, Unfinished; what the function itself raises goes through."""
     from ..functions import tables  # noqa: F401  # fills the tables of what can be traced
 
     trace = Trace(name)
-    trace.split, trace.leaves = reader, len(arguments)
+    trace.split, trace.leaves, trace.rewriting = reader, len(arguments), rewriting
     world = trace.world = environment_of(trace)
     try:
         with tracing(trace), uncollected(), contextlib.nullcontext() if world is None else world.undoing():
@@ -71,6 +73,8 @@ def trace_function(
                 raise NeedValue(trace.needed)  # which was swallowed
             if world is not None and world.needed:
                 raise world.needed
+            if trace.undecided:
+                raise Undecided
             trace.check_refusals()
             if world is not None:
                 world.check()
@@ -80,6 +84,8 @@ def trace_function(
     except NeedProperty as need:
         need.guards = Guards([] if world is None else [*world.guards.values()])
         raise
+    except Undecided:
+        return trace_function(function, name, tree, arguments, reader, True)
     except GraphBreak as suspended:
         trace.check_refusals()
         return finished_part(function, trace, suspended.part)
@@ -91,6 +97,12 @@ def trace_function(
         if world is not None and isinstance(error, ValueError) and "read-only" in str(error):
             raise TraceError(
                 "a traced function cannot change an array that is no argument, since later calls would not do it again",
+                line_of(error.__traceback__),
+            ) from None
+        unbound = {*str(error).split("'")} & trace.half_bound if isinstance(error, NameError) else None
+        if unbound:
+            raise TraceError(
+                f"{unbound.pop()!r} has a value on one side only of what a traced value decides; assign it before",
                 line_of(error.__traceback__),
             ) from None
         if (package := package_of(error.__traceback__)) is not None:

@@ -326,6 +326,7 @@ def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
         part = step.lift(builder, root._parent._value, part)
         root = root._parent
     _settle(*_seen(root))
+    trace.note_write(root)
     root._held = written(builder, root._held, part)
     if isinstance(root._owner, int):
         trace.assigned[root._owner] = root
@@ -396,6 +397,7 @@ def reshape_in_place(x: Tracer, shape: Any) -> None:
         return
     if x._owner == SCALAR or (x._parent is None and x._owner is not None):
         raise TraceError("the shape of an argument cannot be assigned, it is the caller's; write x = x.reshape(...)")
+    _check_made_inside(x)
     if Reshape(lengths).numpy(_stand_in(x)) is None:
         raise ShapeError("incompatible shape for in-place modification: NumPy would copy; write x = x.reshape(...)")
     root = root_of(x)
@@ -435,6 +437,7 @@ def itself(x: Tracer) -> Tracer:
 
 def _part_from(x: Tracer) -> None:
     """Give a view memory of its own, as it is now, and all that look at it."""
+    _check_made_inside(x)
     root = root_of(x)
     below = [v for v in _seen(root) if v is not x and _looks_at(v, x)]
     x._held, x._layout = x._value, layout_of(x)
@@ -445,6 +448,16 @@ def _part_from(x: Tracer) -> None:
     gone = {id(v) for v in below}
     root._views = [weakref.ref(v) for v in _seen(root) if id(v) not in gone]
     x._trace.register(x)
+
+
+def _check_made_inside(x: Tracer) -> None:
+    """Raises TraceError where a side of a traced decision changes what an array of before looks at."""
+    journal = x._trace.journal
+    if journal is not None and id(root_of(x)) not in journal.made:
+        raise TraceError(
+            "where a traced value decides, an array that has been reshaped before cannot be assigned to, as NumPy "
+            "would copy it; write x.reshape(...).copy() there"
+        )
 
 
 def _looks_at(x: Tracer, base: Tracer) -> bool:

@@ -13,7 +13,7 @@ from ...compiler.core.types import ArrayType
 from ...compiler.graph.builder import Builder
 from ...compiler.graph.graph import Value
 from ..core.context import context
-from ..core.errors import Refusal, left_package, refusal
+from ..core.errors import Refusal, TraceError, left_package, refusal
 from ..core.host_scalars import HostCode
 from ..core.readable import native
 
@@ -77,6 +77,15 @@ class Trace:
         self.watched: list[tuple[tuple[Value, ...], Callable[[Sequence[Any]], None]]] = []
         self.refusals: list[Refusal] = []
         self.split: ReaderLike | None = None
+        self.rewriting = False  # whether functions run with their control flow rewritten
+        self.undecided = False  # whether a value was asked for that a rewritten function decides on
+        self.journal: Any = None  # what notes which arrays are written to, while a side of a decision is traced
+        self.path: list[Value] = []  # the flags of the sides that are being traced
+        self.loops = 0  # how many loops that traced values end are being traced, one in another
+        self.handlers = 0  # how many `try` of the function's are around
+        self.shared: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []  # arrays that may be one, as a value decided
+        self.unwritten: dict[str, str] = {}  # functions that run as they are, and why
+        self.half_bound: set[str] = set()  # names that one side of a decision has bound
         self._living: list[weakref.ref[Any]] = []  # the arrays of a trace that may be split
         self._needs: dict[int, bool] = {}
         self._captured_values: dict[int, Value] = {}
@@ -96,6 +105,18 @@ class Trace:
         value = self.capture(array)
         self.constants.add(self.captured_at[value.number])
         return value
+
+    def note_write(self, root: Any) -> None:
+        """To be called before the array `root` is written to. Raises TraceError where another may share its memory."""
+        for found, other in self.shared:
+            arrays = found(), other()
+            if any(a is root for a in arrays) and all(a is not None for a in arrays):
+                raise TraceError(
+                    "the array may share its memory with another one, since a traced value has decided which array a "
+                    "name is given to; write x.copy() there"
+                )
+        if self.journal is not None:
+            self.journal.note(root)
 
     def look_at(self, captured: int) -> np.ndarray[Any, Any]:
         """The values of a captured array, on which the trace then depends."""
@@ -168,6 +189,12 @@ def current() -> Trace | None:
     """This thread's trace in progress, if any."""
     found: Trace | None = context.trace
     return found
+
+
+class Undecided(BaseException):
+    """A value decides that no call knows yet: the trace is run again with the function's control flow rewritten.
+
+    Not an Exception, so that a user's `except Exception` does not swallow it."""
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from ..core.errors import DTypeError, EscapedValueError, MissingAttributeError, 
 from .concrete_values import concrete_value, constant_value
 from .dispatch import ATTRIBUTES, METHODS, Implementation, Traced, check_options, given
 from .memory_layout import Layout
-from .trace import Trace
+from .trace import Trace, Undecided
 
 SCALAR = "scalar"  # the owner of what NumPy makes a scalar of: it never changes
 CAPTURED = "captured"  # the owner of arrays that are no arguments
@@ -66,6 +66,8 @@ class Tracer(Traced):
         put(self, "_views", [])  # of a root: weak references to all views of it and of its views
         if parent is None:
             trace.register(self)
+            if trace.journal is not None:
+                trace.journal.made[id(self)] = self
 
     @property
     def _value(self) -> Value:
@@ -181,11 +183,23 @@ class Tracer(Traced):
         return found
 
     def __bool__(self) -> bool:
-        return bool(
-            self._known("cannot decide an if, while, and, or, not", "write np.where(condition, a, b), or &, |, ~")
-        )
+        trace = self._deciding()
+        instead = "write np.where(condition, a, b), or &, |, ~"
+        for name, reason in trace.unwritten.items():
+            instead += f"; the control flow of {name} is not compiled, since {reason}"
+        return bool(self._known("cannot decide an if, while, and, or, not", instead))
+
+    def _deciding(self) -> Trace:
+        """Its trace, which begins again where a function whose control flow is rewritten may do without the value."""
+        trace = check_alive(self)
+        able = not trace.rewriting and trace.world is not None and trace.split is None and self.size == 1
+        if able and known_value(trace, self._value) is None:
+            trace.undecided = True
+            raise Undecided
+        return trace
 
     def __int__(self) -> int:
+        self._deciding()
         return int(
             self._known(
                 "is no Python int",
@@ -208,6 +222,7 @@ class Tracer(Traced):
         return self.__int__() if decimals is None else np.round(self, decimals)
 
     def __float__(self) -> float:
+        self._deciding()
         return float(
             self._known(
                 "is no Python float",

@@ -1,0 +1,1 @@
+"""Python's own `if`, `while`, `for`, `and`, `assert` on traced values: source, rewrite, effects, statements, loops."""

@@ -1,0 +1,206 @@
+"""What a piece of a traced function changes: names, the contents of containers and objects, and arrays.
+
+A decision on a traced value runs both of its sides while tracing. `State` sees what each has changed and puts it back,
+so that the two can be joined; arrays that were written to are told by a `Journal`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import CellType, FunctionType
+from typing import Any
+
+from ...compiler.graph.graph import Value
+from ...runtime.core.frozen import dataclass
+from ..core.errors import TraceError
+from ..core.object_state import PLAIN, is_user_class
+from ..trace.trace import Trace
+from ..trace.tracer import TracedNumber, Tracer
+
+
+class Unset:
+    """What a name stands for that is not bound."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+UNSET = Unset()
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a value is: a name's cell, an item of a list or dict, an object's attribute."""
+
+    holder: Any
+    key: Any
+    name: str  # what the user calls it
+
+    @property
+    def identity(self) -> tuple[int, Any]:
+        return id(self.holder), self.key
+
+    def put(self, value: Any) -> None:
+        if isinstance(self.holder, CellType):
+            if value is not UNSET:
+                self.holder.cell_contents = value
+            elif _contents(self.holder) is not UNSET:
+                del self.holder.cell_contents
+        else:
+            self.holder[self.key] = value
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The values in all slots, and the containers that have items: each with what it held."""
+
+    values: dict[tuple[int, Any], tuple[Slot, Any]]
+    containers: dict[int, tuple[Any, Any, str]]
+
+
+class State:
+    """All that some functions can reach and change through their names."""
+
+    def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
+        self._functions = functions
+
+    def take(self) -> Snapshot:
+        found = Snapshot({}, {})
+        seen: set[int] = set()
+        for function in self._functions:
+            _walk_function(function, found, seen)
+        return found
+
+
+def _walk_function(function: Any, found: Snapshot, seen: set[int]) -> None:
+    if id(function) in seen:
+        return
+    seen.add(id(function))
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        slot = Slot(cell, "", name)
+        if slot.identity not in found.values:
+            value = _contents(cell)
+            found.values[slot.identity] = (slot, value)
+            _walk(value, name, found, seen)
+
+
+def _contents(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return UNSET
+
+
+def _walk(value: Any, name: str, found: Snapshot, seen: set[int]) -> None:
+    kind = type(value)
+    if kind in PLAIN or kind in (Tracer, TracedNumber) or id(value) in seen:
+        return
+    if kind is FunctionType:
+        _walk_function(value, found, seen)
+        return
+    held: Any = None
+    if kind is list:
+        held = {i: x for i, x in enumerate(value)}
+    elif kind is dict:
+        held = value
+    elif kind is tuple:
+        seen.add(id(value))
+        for i, x in enumerate(value):
+            _walk(x, f"{name}[{i}]", found, seen)
+        return
+    elif kind in (set, deque, bytearray):
+        seen.add(id(value))
+        found.containers[id(value)] = (value, kind(value), name)
+        return
+    elif is_user_class(kind):
+        try:
+            held = object.__getattribute__(value, "__dict__")
+        except AttributeError:
+            return
+    if held is None:
+        return
+    seen.add(id(value))
+    holder = value if kind in (list, dict) else held
+    found.containers[id(holder)] = (holder, [*value] if kind is list else dict(held), name)
+    for key, x in [*held.items()]:
+        label = f"{name}[{key!r}]" if kind in (list, dict) else f"{name}.{key}"
+        slot = Slot(holder, key, label)
+        found.values[slot.identity] = (slot, x)
+        _walk(x, label, found, seen)
+
+
+def restore(then: Snapshot) -> None:
+    """Puts all back as it was."""
+    for holder, held, _ in then.containers.values():
+        if isinstance(holder, list):
+            holder[:] = held
+        elif isinstance(holder, (dict, set)):
+            holder.clear()
+            holder.update(held)
+        elif isinstance(holder, deque):
+            holder.clear()
+            holder.extend(held)
+        else:
+            holder[:] = held
+    for slot, value in then.values.values():
+        if isinstance(slot.holder, CellType):
+            slot.put(value)
+
+
+def changes(then: Snapshot, now: Snapshot) -> dict[tuple[int, Any], tuple[Slot, Any, Any]]:
+    """The slots that hold other values: then, and now. Raises TraceError where a container has grown or shrunk."""
+    for number, (holder, held, name) in then.containers.items():
+        after = now.containers.get(number)
+        if after is None:  # nobody has it any more
+            continue
+        if isinstance(holder, (list, dict)):
+            same = len(after[1]) == len(held) and (isinstance(holder, list) or [*after[1]] == [*held])
+        else:
+            same = after[1] == held
+        if not same:
+            raise TraceError(
+                f"{name} changes its size, or which keys it has, where a traced value decides; assign to elements that "
+                "are there already, or collect values in an array"
+            )
+    found = {}
+    for identity, (slot, value) in then.values.items():
+        after_value = now.values[identity][1] if identity in now.values else value
+        if not isinstance(slot.holder, CellType) and identity not in now.values:
+            after_value = slot.holder[slot.key]
+        if after_value is not value:
+            found[identity] = (slot, value, after_value)
+    return found
+
+
+class Journal:
+    """The arrays that were written to, as they were before, and those that were made."""
+
+    def __init__(self) -> None:
+        self.written: dict[int, tuple[Tracer, Value]] = {}
+        self.made: dict[int, Tracer] = {}
+
+    def note(self, root: Tracer) -> None:
+        if id(root) not in self.made:
+            self.written.setdefault(id(root), (root, root._held))
+
+
+@contextmanager
+def journal(trace: Trace) -> Iterator[Journal]:
+    """Writes down what is written to."""
+    before, trace.journal = trace.journal, Journal()
+    found = trace.journal
+    try:
+        yield found
+    finally:
+        trace.journal = before
+        if before is not None:
+            before.made.update(found.made)
+
+
+def write(trace: Trace, root: Tracer, value: Value) -> None:
+    """Gives an array another value, with the knowledge of the journal around."""
+    if trace.journal is not None:
+        trace.journal.note(root)
+    root._held = value

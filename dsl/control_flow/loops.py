@@ -1,0 +1,325 @@
+"""Loops whose going on depends on traced values: one node with a body of its own.
+
+What the body changes is found by tracing it: it is carried. It is traced again until nothing new is found and all that
+is carried keeps its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import BOOL, ArrayType, WeakType
+from ...compiler.graph.builder import WEAK_DTYPES
+from ...compiler.graph.control_flow import ITERATION, Loop, add, cut_bodies
+from ...compiler.graph.graph import Value
+from ...runtime.core.errors import KernelGraphError
+from ..core.errors import DTypeError, ShapeError, TraceError
+from ..core.pytree import Tree, flatten, unflatten
+from ..trace.aliasing import root_of
+from ..trace.operands import operand
+from ..trace.trace import Trace
+from ..trace.tracer import SCALAR, Tracer
+from .effects import UNSET, Slot, Snapshot, State, changes, journal, restore, write
+from .rewrite import CONTINUED, PREFIX, VALUE
+from .statements import Part, and_, if_, not_
+
+LONGEST = 1000  # turns that are traced one by one where a traced value may end them
+FEW = 8  # turns for which no loop is made
+Identity = tuple[int, Any]
+
+
+def run_while(flag: Any, test: Part, body: Part, stop: Part | None) -> None:
+    """`while test(): body()`, until `stop()`, of which `flag` says whether it begins."""
+
+    def goes_on() -> Any:
+        return test() if stop is None else and_(not_(stop()), test)
+
+    _Compiled(flag._trace, goes_on, body).run(flag)
+
+
+def run_rest(iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any], Any], stop: Part) -> None:
+    """The rest of a loop that `stop()` may end."""
+    rest = [*items]
+    if not rest:
+        return
+    if isinstance(iterable, range) and len(rest) > FEW:
+        number, step, last = rest[0], iterable.step, rest[-1]
+
+        def turn() -> None:
+            nonlocal number
+            body(number)
+            number = number + step
+
+        def goes_on() -> Any:
+            return and_(not_(stop()), lambda: number <= last if step > 0 else number >= last)
+
+        flag = not_(stop())
+        trace: Trace = flag._trace
+        refusals, watched = len(trace.refusals), len(trace.watched)
+        try:
+            _Compiled(trace, goes_on, turn).run(flag)
+            return
+        except KernelGraphError:  # its body needs to know which turn it is
+            if len(rest) > LONGEST:
+                raise
+            del trace.refusals[refusals:], trace.watched[watched:]
+    if len(rest) > LONGEST:
+        raise TraceError(
+            f"a loop of {len(rest)} turns that a traced value may end is not over a range; loop over range(n), and let "
+            "only the number of the turn change"
+        )
+    for item in rest:
+        if_(not_(stop()), lambda item=item: body(item), None)  # type: ignore[misc]
+
+
+class _Leaf:
+    """One number or array that is carried: what it begins as. weak: it began as a Python number."""
+
+    def __init__(self, trace: Trace, value: Any, name: str) -> None:
+        self.name = name
+        if not isinstance(value, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
+            raise TraceError(
+                f"{name} is {value!r} before a loop that a traced value ends, and changes in it; only arrays and "
+                "numbers can"
+            )
+        found = operand(value)
+        kind: Any = found.weak if isinstance(found, Value) else type(found) if type(found) in WEAK_DTYPES else None
+        node = trace.builder.value(found)
+        self.start = Value(node.number, node.type)
+        self.weak: WeakType | None = kind if kind is not bool else None
+        self.scalar = not (isinstance(value, (Tracer, np.ndarray)) and getattr(value, "_owner", None) != SCALAR)
+
+    def stand_in(self, trace: Trace) -> Tracer:
+        held = _placeholder(trace, self.start.type)
+        return Tracer(trace, Value(held.number, held.type, self.weak), SCALAR if self.scalar else None)
+
+    def taken(self, trace: Trace, value: Any) -> Value | None:
+        """What the body gives, as the type that it takes; None where that has to be another."""
+        new = operand(value)
+        weak: Any = new.weak if isinstance(new, Value) else type(new) if type(new) in WEAK_DTYPES else None
+        node = trace.builder.value(new)
+        if node.shape != self.start.shape:
+            raise ShapeError(
+                f"{self.name} begins with shape {self.start.shape} in a loop that a traced value ends, and a turn "
+                f"gives {node.shape}; begin with what it gives"
+            )
+        kept = node.dtype if weak is None else np.result_type(self.start.dtype, weak(0))
+        if kept != self.start.dtype:
+            if self.weak is None:
+                raise DTypeError(
+                    f"{self.name} begins as {self.start.dtype} in a loop that a traced value ends, and a turn gives "
+                    f"{kept}; begin with np.{kept}"
+                )
+            self.start, self.weak = trace.builder.cast(self.start, kept), None if weak is bool else weak
+            return None
+        if self.weak is not None and weak is None:
+            self.weak = None
+            return None
+        return trace.builder.cast(Value(node.number, node.type), kept)
+
+
+class _Carried:
+    """A slot that the body changes, as the leaves of what it holds."""
+
+    def __init__(self, trace: Trace, slot: Slot, value: Any) -> None:
+        found: list[Any] = []
+        self.slot, self.before = slot, value
+        self.tree: Tree = flatten(value, found)
+        self.leaves = [_Leaf(trace, x, slot.name) for x in found]
+        self.roots = [root_of(x) for x in found if _is_array(x)]
+
+
+class _Compiled:
+    """One loop."""
+
+    def __init__(self, trace: Trace, goes_on: Part, body: Part) -> None:
+        self.trace, self.goes_on, self.body = trace, goes_on, body
+        self.state = State([goes_on, body])
+        self.carried: dict[Identity, _Carried] = {}
+        self.roots: dict[int, Tracer] = {}
+        self.temporary: dict[Identity, Slot] = {}
+        self.spoiled: dict[int, Tracer] = {}  # arrays that only the first turn writes to: later ones have another
+
+    def run(self, flag: Any) -> None:
+        trace, builder = self.trace, self.trace.builder
+        start = builder.cast(Value(flag._value.number, flag._value.type), BOOL)
+        start = builder.reshape(start, ())
+        before, found = self.state.take(), None
+        while found is None:
+            try:
+                found = self._turn(before)
+            finally:
+                restore(before)
+        first, stand_ins, outputs = found
+        index = _placeholder(trace, ITERATION)
+        (cut,) = cut_bodies(builder, [stand_ins], [outputs], first, index)
+        loop = Loop(cut.body, len(outputs), flag=True)
+        leaves = [leaf.start for c in self.carried.values() for leaf in c.leaves]
+        plain = [Value(r._held.number, r._held.type) for r in self.roots.values()]
+        args = [start, *leaves, *plain, *map(builder.at, (*cut.inputs, *cut.numbers))]
+        self._set(add(builder, loop, args)[1:])
+
+    def _turn(self, before: Snapshot) -> tuple[int, list[Value], list[Value]] | None:
+        """The body's stand-ins and outputs; None where it has to be traced again."""
+        trace = self.trace
+        first = len(trace.builder.nodes)
+        stand_ins = [_placeholder(trace, ArrayType((), BOOL))]
+        mine: list[Tracer] = []
+        for carried in self.carried.values():
+            made = [leaf.stand_in(trace) for leaf in carried.leaves]
+            mine += made
+            stand_ins += [x._held for x in made]
+            carried.slot.put(unflatten(carried.tree, made))
+        for slot in self.temporary.values():
+            slot.put(UNSET)
+        helds = {key: root._held for key, root in self.roots.items()}
+        for root in self.roots.values():
+            root._held = _placeholder(trace, root._held.type)
+            stand_ins.append(root._held)
+        began = self.state.take()
+        path, trace.path = trace.path, []
+        trace.loops += 1
+        noted = None
+        try:
+            with journal(trace) as noted:
+                self.body()
+                going = self.goes_on()
+            now = self.state.take()
+            changed = changes(began, now)
+            outputs = self._outputs(changed, going)
+            again = self._note(before, changed, {id(x): x for x in mine}, noted.written)
+        finally:
+            trace.loops -= 1
+            trace.path = path
+            for root, old in (noted.written if noted else {}).values():
+                root._held = old
+            for key, held in helds.items():
+                self.roots[key]._held = held
+        return None if again or outputs is None else (first, stand_ins, outputs)
+
+    def _outputs(self, changed: dict[Identity, tuple[Slot, Any, Any]], going: Any) -> list[Value] | None:
+        trace, settled = self.trace, True
+        flag = going if isinstance(going, Tracer) else trace.builder.const(bool(going))
+        node = flag._value if isinstance(flag, Tracer) else flag
+        outputs = [trace.builder.reshape(trace.builder.cast(Value(node.number, node.type), BOOL), ())]
+        for key, carried in self.carried.items():
+            value = changed[key][2] if key in changed else _held_by(carried.slot)
+            found: list[Any] = []
+            tree = flatten(value, found)
+            if value is UNSET or tree != carried.tree:
+                raise TraceError(f"{carried.slot.name} changes its structure in a loop that a traced value ends")
+            for leaf, x in zip(carried.leaves, found, strict=True):
+                taken = leaf.taken(trace, x)
+                settled &= taken is not None
+                outputs.append(taken or leaf.start)
+        outputs += [Value(root._held.number, root._held.type) for root in self.roots.values()]
+        return outputs if settled else None
+
+    def _note(
+        self,
+        before: Snapshot,
+        changed: dict[Identity, tuple[Slot, Any, Any]],
+        mine: dict[int, Tracer],
+        written: dict[int, tuple[Tracer, Value]],
+    ) -> bool:
+        """Adds what was found to be carried. Returns whether there was anything."""
+        again = False
+        for key, (slot, _, value) in changed.items():
+            if key in self.carried or key in self.temporary:
+                continue
+            again = True
+            old = before.values[key][1] if key in before.values else UNSET
+            if slot.name.startswith(VALUE) and old is UNSET:
+                old = _zeros(self.trace, value)
+            if old is UNSET or slot.name.startswith(CONTINUED):
+                self.temporary[key] = slot
+            else:
+                self.carried[key] = _Carried(self.trace, slot, old)
+        for number, (root, _) in written.items():
+            if number not in mine and number not in self.roots and number not in self.spoiled:
+                self.roots[number] = root
+                again = True
+        self._spoil()
+        if written:
+            self._check_apart(changed)
+        return again
+
+    def _spoil(self) -> None:
+        """Arrays that are written to under a name which another turn gives to another array."""
+        for carried in self.carried.values():
+            for root in carried.roots:
+                if self.roots.pop(id(root), None) is None and id(root) not in self.spoiled:
+                    continue
+                if root._owner is not None:
+                    raise TraceError(
+                        f"{carried.slot.name} begins as an argument that the loop writes to, and is another array "
+                        f"later; write {carried.slot.name} = {carried.slot.name}.copy() before the loop"
+                    )
+                self.spoiled[id(root)] = root
+
+    def _check_apart(self, changed: dict[Identity, tuple[Slot, Any, Any]]) -> None:
+        """Raises TraceError where two names have one array after a turn, and arrays are written to."""
+        seen: set[int] = {*self.roots}
+        for key, carried in self.carried.items():
+            if carried.slot.name.startswith(VALUE):  # no turn comes after it
+                continue
+            found: list[Any] = []
+            flatten(changed[key][2] if key in changed else _held_by(carried.slot), found)
+            for root in {id(r): r for x in found if _is_array(x) for r in [root_of(x)]}:
+                if root in seen:
+                    raise TraceError(
+                        f"{carried.slot.name} shares its memory with another array that the loop writes to; write "
+                        f"{carried.slot.name} = x.copy() in the loop"
+                    )
+                seen.add(root)
+
+    def _set(self, results: Sequence[Value]) -> None:
+        trace, values = self.trace, iter(results)
+        for carried in self.carried.values():
+            made = []
+            for leaf in carried.leaves:
+                value = next(values)
+                owner = SCALAR if leaf.scalar else None
+                made.append(Tracer(trace, Value(value.number, value.type, leaf.weak), owner))
+            carried.slot.put(unflatten(carried.tree, made))
+        for root in self.roots.values():
+            write(trace, root, next(values))
+        for root in self.spoiled.values():  # nobody may look at what they hold now
+            write(trace, root, _placeholder(trace, root._held.type))
+        for slot in self.temporary.values():
+            slot.put(UNSET)
+            if not slot.name.startswith(PREFIX):
+                trace.half_bound.add(slot.name)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Tracer) and x._owner != SCALAR
+
+
+def _held_by(slot: Slot) -> Any:
+    if type(slot.holder).__name__ == "cell":
+        try:
+            return slot.holder.cell_contents
+        except ValueError:
+            return UNSET
+    return slot.holder[slot.key]
+
+
+def _zeros(trace: Trace, value: Any) -> Any:
+    leaves: list[Any] = []
+    tree = flatten(value, leaves)
+    made = []
+    for leaf in leaves:
+        if isinstance(leaf, Tracer):
+            zero = trace.builder.const(0, leaf.dtype)
+            made.append(Tracer(trace, trace.builder.broadcast(zero, leaf.shape), SCALAR if not leaf.shape else None))
+        else:
+            made.append(leaf)
+    return unflatten(tree, made)
+
+
+def _placeholder(trace: Trace, type: ArrayType) -> Value:
+    return trace.builder.add("placeholder", (), type, (("id", len(trace.builder.nodes)),))

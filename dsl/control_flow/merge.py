@@ -1,0 +1,139 @@
+"""Two values, of which a traced decision takes one, as one value."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.graph.builder import WEAK_DTYPES
+from ...compiler.graph.graph import Value
+from ..core.errors import ArgumentsError, DTypeError, ShapeError, TraceError
+from ..core.exact import exact
+from ..core.object_state import PLAIN
+from ..core.pytree import flatten, unflatten
+from ..trace.aliasing import root_of
+from ..trace.operands import operand
+from ..trace.trace import Trace
+from ..trace.tracer import SCALAR, TracedNumber, Tracer
+from .effects import UNSET
+from .rewrite import VALUE
+
+Later = Callable[[], Any]  # what gives the joined value, once there are nodes for it
+
+
+class Merge:
+    """Collects pairs of values of one type in `both`; `finish` gives their nodes, and then all that was asked for."""
+
+    def __init__(self, trace: Trace, made: Sequence[dict[int, Tracer]]) -> None:
+        """made: the arrays that each side has made itself."""
+        self.trace = trace
+        self.both: list[tuple[Value, Value]] = []
+        self._made = made
+        self._found: list[Value] = []
+
+    def finish(self, found: Sequence[Value]) -> None:
+        self._found = [*found]
+
+    def values(self, a: Value, b: Value) -> Later:
+        """Two nodes of one type."""
+        place = len(self.both)
+        self.both.append((a, b))
+        return lambda: self._found[place]
+
+    def pair(self, a: Any, b: Any, name: str) -> Later:
+        """Two values that the user calls `name`. Raises TraceError, ArgumentsError, ShapeError, DTypeError."""
+        if a is b or (type(a) in PLAIN and type(a) is type(b) and exact(a) == exact(b)):
+            return lambda: a
+        if a is UNSET or b is UNSET:
+            return self._half(a, b, name)
+        leaves: tuple[list[Any], list[Any]] = [], []
+        trees = [flatten(value, found) for value, found in zip((a, b), leaves, strict=True)]
+        if trees[0] != trees[1]:
+            raise ArgumentsError(
+                f"{name} is {_told(a)} or {_told(b)}, as a traced value decides; give it the same structure on both "
+                "sides"
+            )
+        parts = [self._leaf(x, y, name) for x, y in zip(*leaves, strict=True)]
+        return lambda: unflatten(trees[0], [part() for part in parts])
+
+    def _half(self, a: Any, b: Any, name: str) -> Later:
+        """A name that is bound on one side only: what is returned is not read unless it was set there."""
+        if not name.startswith(VALUE):
+            return lambda: UNSET
+        value, first = (a, True) if b is UNSET else (b, False)
+        leaves: list[Any] = []
+        tree = flatten(value, leaves)
+        parts = []
+        for leaf in leaves:
+            node = operand(leaf) if isinstance(leaf, (Tracer, np.generic)) or type(leaf) is TracedNumber else None
+            if not isinstance(node, Value):
+                parts.append(_constant(leaf))
+                continue
+            zeros = self.trace.builder.broadcast(self.trace.builder.const(0, node.dtype), node.shape)
+            plain = Value(node.number, node.type)
+            held = self.values(plain, zeros) if first else self.values(zeros, plain)
+            parts.append(self._array(held, node, [leaf, leaf], False))
+        return lambda: unflatten(tree, [part() for part in parts])
+
+    def _leaf(self, a: Any, b: Any, name: str) -> Later:
+        if a is b or (type(a) in PLAIN and type(a) is type(b) and exact(a) == exact(b)):
+            return _constant(a)
+        for value in (a, b):
+            if not isinstance(value, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
+                raise TraceError(
+                    f"{name} is {_told(a)} or {_told(b)}, as a traced value decides; only arrays and numbers can "
+                    "depend on one"
+                )
+        nodes = [operand(x) for x in (a, b)]
+        weak = [(isinstance(x, Value) and x.weak is not None) or type(x) in WEAK_DTYPES for x in nodes]
+        kinds = [
+            x.weak(0) if isinstance(x, Value) and x.weak else x.dtype if isinstance(x, Value) else x for x in nodes
+        ]
+        dtype = np.result_type(*kinds)
+        builder = self.trace.builder
+        made = [builder.cast(builder.value(x, dtype), dtype) for x in nodes]
+        strong = {x.dtype for x, w in zip(nodes, weak, strict=True) if not w}  # type: ignore[union-attr]
+        if strong - {dtype} or len(strong) > 1:
+            raise DTypeError(
+                f"{name} is {_told(a)} or {_told(b)}, as a traced value decides; convert one with x.astype(...)"
+            )
+        if made[0].shape != made[1].shape:
+            raise ShapeError(
+                f"{name} has shape {made[0].shape} or {made[1].shape}, as a traced value decides; give it one shape"
+            )
+        plain = [Value(x.number, x.type) for x in made]
+        both = all(weak)
+        kind = (complex if dtype.kind == "c" else float if dtype.kind == "f" else int) if both else None
+        typed = Value(plain[0].number, plain[0].type, kind if dtype.kind != "b" else None)
+        return self._array(self.values(*plain), typed, [a, b], not name.startswith(VALUE))
+
+    def _array(self, held: Later, like: Value, sides: Sequence[Any], shares: bool) -> Later:
+        """The array or scalar of a joined node. shares: it may be an array that was there before."""
+
+        def made() -> Any:
+            value = held()
+            scalar = like.shape == () and not any(isinstance(x, Tracer) and x._owner != SCALAR for x in sides)
+            found = Tracer(self.trace, Value(value.number, value.type, like.weak), SCALAR if scalar else None)
+            if shares and not scalar:
+                for side, own in zip(sides, self._made, strict=False):
+                    if isinstance(side, Tracer) and side._owner != SCALAR:
+                        root = root_of(side)
+                        if id(root) not in own:
+                            self.trace.shared.append((weakref.ref(found), weakref.ref(root)))
+            return found
+
+        return made
+
+
+def _constant(value: Any) -> Later:
+    return lambda: value
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, Tracer):
+        return f"{value._value.type}"
+    text = repr(value)
+    return text if len(text) < 40 else f"a {type(value).__name__}"

@@ -1,0 +1,576 @@
+"""Python's control flow as calls: a function's syntax tree in, one whose decisions are made by `statements` out.
+
+`if`, `while`, `for`, conditional expressions, `and`, `or`, `not`, chained comparisons and `assert` become calls of
+HOOKS with the parts as functions; jumps become flags. Lines and columns stay the user's. Plain values behave as before
+(the technique is AutoGraph's, Moldovan et al. 2018).
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+from types import CodeType
+from typing import Any
+
+from .source import FunctionNode, NoSource, source_of
+
+HOOKS = "__kernelgraph__"  # the global name of the functions in `statements`
+PREFIX = "_kernelgraph_"
+VALUE, CONTINUED = f"{PREFIX}value", f"{PREFIX}continued"  # how the names of these begin
+_INSPECTORS = {"locals", "vars", "dir", "eval", "exec"}  # these see the names of a frame
+_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
+DECIDING_CALLS = frozenset({"bool", "float", "int", "max", "min"})  # builtins that ask an array for its value
+
+
+def rewritten(code: CodeType) -> CodeType:
+    """The code of a function with its control flow as calls. Raises NoSource, saying why that cannot be."""
+    known = _REWRITTEN.get(code)
+    if known is None:
+        try:
+            known = _rewritten(code)
+        except NoSource as error:
+            known = error
+        _REWRITTEN[code] = known
+    if isinstance(known, NoSource):
+        raise known
+    return known
+
+
+_REWRITTEN: dict[CodeType, CodeType | NoSource] = {}
+
+
+def _rewritten(code: CodeType) -> CodeType:
+    source = source_of(code)
+    node = rewrite(source.node)
+    made: ast.stmt = node if isinstance(node, ast.FunctionDef) else ast.copy_location(ast.Expr(node), node)
+    if isinstance(made, ast.FunctionDef):
+        made.decorator_list = []
+    body: list[ast.stmt] = [made]
+    if source.owner:  # private names are mangled with the class's name
+        owner = ast.parse(f"class {source.owner}: pass").body[0]
+        assert isinstance(owner, ast.ClassDef)
+        owner.body = body
+        body = [owner]
+    free = [name for name in code.co_freevars if not (source.owner and name == "__class__")]
+    if free:
+        body.insert(0, ast.Assign([ast.Name(name, ast.Store()) for name in free], ast.Constant(None)))
+    factory = _function(f"{PREFIX}factory", [], body)
+    module = ast.fix_missing_locations(ast.Module([ast.copy_location(factory, source.node)], []))
+    flags = code.co_flags & 0x1FF0000
+    compiled = compile(module, code.co_filename, "exec", flags, dont_inherit=True)
+    found = next(c for c in _codes(compiled) if c.co_name == code.co_name)
+    if {*found.co_freevars} != {*code.co_freevars}:
+        raise NoSource("its names are not those of its source")
+    return _named(found.replace(co_qualname=code.co_qualname), code.co_name)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _named(code: CodeType, name: str) -> CodeType:
+    """Parts of a function bear its name in tracebacks."""
+    constants: list[Any] = []
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            part = constant.co_name.startswith(PREFIX)
+            inner = name if part else constant.co_name
+            constant = _named(constant.replace(co_name=inner, co_qualname=_qualname(code, inner, part)), inner)
+        constants.append(constant)
+    return code.replace(co_consts=tuple(constants))
+
+
+def _qualname(outer: CodeType, name: str, part: bool) -> str:
+    return outer.co_qualname if part else f"{outer.co_qualname}.<locals>.{name}"
+
+
+def rewrite(node: FunctionNode) -> FunctionNode:
+    """A function's tree with its control flow as calls. Raises NoSource where Python's own is needed."""
+    return _Function(copy.deepcopy(node)).rewritten()
+
+
+class _Function:
+    """One function: nested ones are others."""
+
+    def __init__(self, node: FunctionNode) -> None:
+        self.node = node
+        self.count = 0
+        self.depth = 0  # how many parts are around
+        self.loops: list[_Loop] = []
+        self.globals: set[str] = set()
+        self.nonlocals: set[str] = set()
+        self.returned = self.value = ""  # the names of the flag and of what is returned
+        self.flags: set[str] = set()
+
+    def rewritten(self) -> FunctionNode:
+        node = self.node
+        own = [*_own_nodes(node)]
+        if any(isinstance(n, _SUSPENDING) for n in own):
+            raise NoSource("it is a generator or a coroutine")
+        if any(isinstance(n, ast.Name) and n.id in _INSPECTORS for n in own):
+            raise NoSource("it looks at its own names (locals(), eval() or the like)")
+        if isinstance(node, ast.Lambda):
+            node.body = self.expression(node.body)
+            return node
+        for n in own:
+            if isinstance(n, ast.Global):
+                self.globals.update(n.names)
+            if isinstance(n, ast.Nonlocal):
+                self.nonlocals.update(n.names)
+        statements = node.body
+        head: list[ast.stmt] = []
+        if ast.get_docstring(node, clean=False) is not None:
+            head, statements = statements[:1], statements[1:]
+        names = {*_stored(statements)}
+        if _returns_inside(statements):
+            self.returned, self.value = self.fresh("returned"), self.fresh("value")
+            if _falls_through(statements):
+                last = statements[-1]
+                statements = [*statements, ast.copy_location(ast.Return(ast.Constant(None)), last)]
+            head += [_assign(self.returned, ast.Constant(False)), _assign(self.value, _hook("UNSET"))]
+        body, _ = self.block(statements)
+        if self.returned:
+            body.append(ast.Return(_call("result", ast.Name(self.value, ast.Load()))))
+        declared: list[ast.stmt] = []
+        if self.globals:
+            declared.append(ast.Global(sorted(self.globals)))
+        if self.nonlocals:
+            declared.append(ast.Nonlocal(sorted(self.nonlocals)))
+        local = sorted((names | self.flags) - self.globals - self.nonlocals)
+        if local:  # names that parts alone assign are still this function's
+            unbound = ast.Assign([ast.Name(name, ast.Store()) for name in local], ast.Constant(None))
+            declared.append(ast.If(ast.Constant(False), [unbound], []))
+        split = 1 if head and isinstance(head[0], ast.Expr) else 0
+        node.body = [*head[:split], *declared, *head[split:], *body]
+        for statement in node.body[split:]:
+            _place(statement, node)
+        return node
+
+    def fresh(self, what: str) -> str:
+        self.count += 1
+        return f"{PREFIX}{what}_{self.count}"
+
+    # statements: each gives what replaces it, and the flags of the jumps that it may have made
+
+    def block(self, statements: Sequence[ast.stmt]) -> tuple[list[ast.stmt], set[str]]:
+        out: list[ast.stmt] = []
+        for i, statement in enumerate(statements):
+            new, jumps = self.statement(statement)
+            for made in new:
+                _place(made, statement)
+            out += new
+            if isinstance(statement, (ast.Return, ast.Break, ast.Continue)):
+                return out, jumps
+            rest = statements[i + 1 :]
+            if jumps and rest:
+                self.depth += 1
+                inner, more = self.block(rest)
+                self.depth -= 1
+                out += [_placed(made, rest[0]) for made in self.unless(jumps, inner)]
+                return out, jumps | more
+            if jumps:
+                return out, jumps
+        return out, set()
+
+    def statement(self, s: ast.stmt) -> tuple[list[ast.stmt], set[str]]:
+        if isinstance(s, (ast.Global, ast.Nonlocal)):
+            return [ast.Pass()], set()
+        method = getattr(self, f"rewrite_{type(s).__name__}", None)
+        if method is not None:
+            found: tuple[list[ast.stmt], set[str]] = method(s)
+            return found
+        return [self.children(s)], set()
+
+    def rewrite_Return(self, s: ast.Return) -> tuple[list[ast.stmt], set[str]]:
+        value = self.expression(s.value) if s.value is not None else ast.Constant(None)
+        if not self.depth:
+            return [ast.Return(value)], set()
+        return [_assign(self.value, value), _assign(self.returned, ast.Constant(True))], {self.returned}
+
+    def rewrite_Break(self, s: ast.Break) -> tuple[list[ast.stmt], set[str]]:
+        return [_assign(self.loops[-1].broke, ast.Constant(True))], {self.loops[-1].broke}
+
+    def rewrite_Continue(self, s: ast.Continue) -> tuple[list[ast.stmt], set[str]]:
+        return [_assign(self.loops[-1].continued, ast.Constant(True))], {self.loops[-1].continued}
+
+    def rewrite_AnnAssign(self, s: ast.AnnAssign) -> tuple[list[ast.stmt], set[str]]:
+        if not isinstance(s.target, ast.Name):
+            return [self.children(s)], set()
+        if s.value is None:
+            return [ast.Pass()], set()
+        return [ast.Assign([s.target], self.expression(s.value))], set()
+
+    def rewrite_Assert(self, s: ast.Assert) -> tuple[list[ast.stmt], set[str]]:
+        message = [_thunk(self.expression(s.msg))] if s.msg is not None and _is_movable(s.msg) else []
+        if s.msg is not None and not message:
+            return [self.children(s)], set()
+        return [ast.Expr(_call("assert_", self.expression(s.test), *message))], set()
+
+    def rewrite_If(self, s: ast.If) -> tuple[list[ast.stmt], set[str]]:
+        test = self.expression(s.test)
+        then, jumps = self.part(s.body, "then")
+        other, more = self.part(s.orelse, "otherwise") if s.orelse else (None, set())
+        parts = [_name(then), _name(other) if other else ast.Constant(None)]
+        defined: list[ast.stmt] = [then, other] if other else [then]
+        return [*defined, ast.Expr(_call("if_", test, *parts))], jumps | more
+
+    def rewrite_While(self, s: ast.While) -> tuple[list[ast.stmt], set[str]]:
+        test = self.part([ast.copy_location(_Result(s.test), s.test)], "test")[0]
+        return self.loop(s, "while_", [test], [_name(test)], [])
+
+    def rewrite_For(self, s: ast.For) -> tuple[list[ast.stmt], set[str]]:
+        item = self.fresh("item")
+        first = ast.copy_location(ast.Assign([s.target], ast.Name(item, ast.Load())), s.target)
+        return self.loop(s, "for_", [], [self.expression(s.iter)], [first], [item])
+
+    def loop(
+        self,
+        s: ast.While | ast.For,
+        hook: str,
+        before: list[ast.stmt],
+        given: list[ast.expr],
+        first: list[ast.stmt],
+        parameters: Sequence[str] = (),
+    ) -> tuple[list[ast.stmt], set[str]]:
+        loop = _Loop(self.fresh("broke"), self.fresh("continued"))
+        self.flags |= {loop.broke, loop.continued}
+        self.loops.append(loop)
+        body, jumps = self.part([*first, *s.body], "body", parameters)
+        self.loops.pop()
+        out: list[ast.stmt] = []
+        if loop.broke in jumps:
+            out.append(_assign(loop.broke, ast.Constant(False)))
+        if loop.continued in jumps:
+            nonlocals = [n for n in body.body if isinstance(n, (ast.Global, ast.Nonlocal))]
+            at = len(nonlocals)
+            body.body.insert(at, _assign(loop.continued, ast.Constant(False)))
+            out.append(_assign(loop.continued, ast.Constant(False)))
+        stops = sorted(jumps - {loop.continued})
+        stop = [_thunk(_any(stops))] if stops else []
+        out += [*before, body, ast.Expr(_call(hook, *given, _name(body), *stop))]
+        jumps = jumps - {loop.broke, loop.continued}
+        if s.orelse and stops:
+            self.depth += 1
+            inner, more = self.block(s.orelse)
+            self.depth -= 1
+            out += self.unless(set(stops), inner)
+            jumps |= more
+        elif s.orelse:
+            inner, more = self.block(s.orelse)
+            out += inner
+            jumps |= more
+        return out, jumps
+
+    def rewrite_Try(self, s: ast.Try) -> tuple[list[ast.stmt], set[str]]:
+        if any(isinstance(n, (ast.Return, ast.Break, ast.Continue)) for n in _own_nodes(*s.finalbody)):
+            raise NoSource("a finally of its jumps")
+        s.body, jumps = self.block(s.body)
+        if s.handlers:
+            s.body = [_placed(_with(_call("handled"), s.body), s.body[0])]
+        if s.orelse and jumps:
+            self.depth += 1
+            inner, more = self.block(s.orelse)
+            self.depth -= 1
+            s.orelse = self.unless(jumps, inner)
+            jumps = jumps | more
+        else:
+            s.orelse, more = self.block(s.orelse)
+            jumps = jumps | more
+        for handler in s.handlers:
+            handler.type = None if handler.type is None else self.expression(handler.type)
+            handler.body, more = self.block(handler.body)
+            jumps = jumps | more
+        s.finalbody, _ = self.block(s.finalbody)
+        return [s], jumps
+
+    rewrite_TryStar = rewrite_Try
+
+    def rewrite_With(self, s: ast.With) -> tuple[list[ast.stmt], set[str]]:
+        s.items = [self.children(item) for item in s.items]
+        s.body, jumps = self.block(s.body)
+        return [s], jumps
+
+    def rewrite_Match(self, s: ast.Match) -> tuple[list[ast.stmt], set[str]]:
+        s.subject = self.expression(s.subject)
+        jumps: set[str] = set()
+        for case in s.cases:
+            if case.guard is not None:
+                case.guard = self.expression(case.guard)
+            case.body, more = self.block(case.body)
+            jumps |= more
+        return [s], jumps
+
+    def rewrite_ClassDef(self, s: ast.ClassDef) -> tuple[list[ast.stmt], set[str]]:
+        s.bases = [self.expression(base) for base in s.bases]
+        for node in ast.walk(s):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                _rewrite_nested(node)
+        return [s], set()
+
+    def rewrite_FunctionDef(self, s: ast.FunctionDef) -> tuple[list[ast.stmt], set[str]]:
+        s.decorator_list = [self.expression(d) for d in s.decorator_list]
+        s.args.defaults = [self.expression(d) for d in s.args.defaults]
+        s.args.kw_defaults = [d and self.expression(d) for d in s.args.kw_defaults]
+        _rewrite_nested(s)
+        return [s], set()
+
+    def rewrite_AsyncFunctionDef(self, s: ast.AsyncFunctionDef) -> tuple[list[ast.stmt], set[str]]:
+        return [s], set()
+
+    def part(
+        self, statements: Sequence[ast.stmt], what: str, parameters: Sequence[str] = ()
+    ) -> tuple[ast.FunctionDef, set[str]]:
+        """Statements as a function that shares this function's names."""
+        if isinstance(statements[0], _Result):
+            value = statements[0].value
+            body: list[ast.stmt] = [_placed(ast.Return(self.expression(value)), value)]
+            stored, jumps = {*_stored([ast.Expr(value)])}, set[str]()
+        else:
+            self.depth += 1
+            body, jumps = self.block(statements)
+            self.depth -= 1
+            stored = {*_stored(body)}
+        return self.shared(body, stored, what, parameters), jumps
+
+    def shared(
+        self, body: list[ast.stmt], stored: set[str], what: str, parameters: Sequence[str] = ()
+    ) -> ast.FunctionDef:
+        outer, inner = sorted(stored & self.globals), sorted(stored - self.globals - {*parameters})
+        inner = [n for n in inner if not (n.startswith(PREFIX) and n.rpartition("_")[0] in _PARTS)]
+        head: list[ast.stmt] = []
+        if outer:
+            head.append(ast.Global(outer))
+        if inner:
+            head.append(ast.Nonlocal(inner))
+        return _function(self.fresh(what), parameters, [*head, *(body or [ast.Pass()])])
+
+    def unless(self, flags: set[str], body: list[ast.stmt]) -> list[ast.stmt]:
+        rest = self.shared(body, {*_stored(body)}, "rest")
+        return [rest, ast.Expr(_call("if_", _call("not_", _any(sorted(flags))), _name(rest), ast.Constant(None)))]
+
+    # expressions
+
+    def expression(self, node: Any) -> Any:
+        return _Expressions(self).visit(node)
+
+    def children(self, node: Any) -> Any:
+        """A node with its expressions rewritten."""
+        return _Expressions(self).generic_visit(node)
+
+
+class _Result(ast.stmt):
+    """A part that gives the value of an expression."""
+
+    def __init__(self, value: ast.expr) -> None:
+        super().__init__()
+        self.value = value
+
+
+_PARTS = {f"{PREFIX}{what}" for what in ("then", "otherwise", "test", "body", "rest")}
+
+
+class _Loop:
+    def __init__(self, broke: str, continued: str) -> None:
+        self.broke, self.continued = broke, continued
+
+
+class _Expressions(ast.NodeTransformer):
+    """Decisions within an expression."""
+
+    def __init__(self, function: _Function) -> None:
+        self.function = function
+
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        self.generic_visit(node)
+        if not (_is_movable(node.body) and _is_movable(node.orelse)):
+            return node
+        return _placed(_call("choose", node.test, _thunk(node.body), _thunk(node.orelse)), node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+        self.generic_visit(node)
+        if not all(map(_is_movable, node.values[1:])):
+            return node
+        found = node.values[-1]
+        hook = "and_" if isinstance(node.op, ast.And) else "or_"
+        for value in reversed(node.values[:-1]):
+            found = _placed(_call(hook, value, _thunk(found)), node)
+        return found
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        self.generic_visit(node)
+        return _placed(_call("not_", node.operand), node) if isinstance(node.op, ast.Not) else node
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        self.generic_visit(node)
+        if len(node.ops) == 1 or not all(map(_is_movable, node.comparators)):
+            return node
+        names = ast.Tuple([ast.Constant(type(op).__name__) for op in node.ops], ast.Load())
+        return _placed(_call("compare", node.left, names, *map(_thunk, node.comparators)), node)
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        """`super()` finds its arguments in its frame, which may be a part's; float() and its like decide."""
+        self.generic_visit(node)
+        own = self.function.node
+        plain = not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
+        if isinstance(node.func, ast.Name) and node.func.id in DECIDING_CALLS and plain:
+            return _placed(_call("call", node.func, *node.args), node)
+        if isinstance(node.func, ast.Name) and node.func.id == "super" and not (node.args or node.keywords):
+            parameters = [*own.args.posonlyargs, *own.args.args]
+            if parameters:
+                node.args = [ast.Name("__class__", ast.Load()), ast.Name(parameters[0].arg, ast.Load())]
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> Any:
+        node.args.defaults = [self.visit(d) for d in node.args.defaults]
+        _rewrite_nested(node)
+        return node
+
+
+def _rewrite_nested(node: Any) -> None:
+    """A function within, where that can be."""
+    if isinstance(node, ast.AsyncFunctionDef):
+        return
+    try:
+        made = rewrite(node)
+    except NoSource:
+        return
+    node.body = made.body
+
+
+# what is in a tree
+
+
+def _own_nodes(*nodes: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of one function, without those of functions and classes in it."""
+    todo = [child for node in nodes for child in ast.iter_child_nodes(node)]
+    if nodes and not isinstance(nodes[0], _NESTED):
+        todo = [*nodes]
+    while todo:
+        node = todo.pop()
+        yield node
+        if isinstance(node, (*_NESTED, ast.ClassDef)):  # what is evaluated outside of them
+            todo += [x for x in getattr(node, "decorator_list", []) + getattr(node, "bases", [])]
+            todo += [x for x in ast.iter_child_nodes(node.args)] if isinstance(node, _NESTED) else []
+        else:
+            todo += ast.iter_child_nodes(node)
+
+
+def _stored(statements: Iterable[ast.AST]) -> Iterator[str]:
+    """The names that statements bind in their function."""
+    nodes = [*_own_nodes(*statements)]
+    inner = {id(n) for node in nodes if isinstance(node, ast.comprehension) for n in ast.walk(node.target)}
+    for node in nodes:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            if id(node) not in inner:  # a comprehension's are its own
+                yield node.id
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield (node.asname or node.name).partition(".")[0]
+        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
+            yield node.name
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            yield node.rest
+
+
+def _returns_inside(statements: Sequence[ast.stmt]) -> bool:
+    """Whether a return stands in a part."""
+    found = False
+    for statement in statements:
+        for node in _own_nodes(statement):
+            if isinstance(node, (ast.If, ast.While, ast.For)):
+                found |= any(isinstance(n, ast.Return) for n in _own_nodes(node))
+    return found
+
+
+def _falls_through(statements: Sequence[ast.stmt]) -> bool:
+    """Whether the end of a block may be reached."""
+    return not any(_leaves(s) for s in statements)
+
+
+def _leaves(s: ast.stmt) -> bool:
+    """Whether a statement never ends but by a return or an error."""
+    if isinstance(s, (ast.Return, ast.Raise)):
+        return True
+    if isinstance(s, ast.If):
+        return bool(s.orelse) and not _falls_through(s.body) and not _falls_through(s.orelse)
+    if isinstance(s, ast.While):
+        always = isinstance(s.test, ast.Constant) and bool(s.test.value)
+        return always and not any(isinstance(n, ast.Break) for n in _own_nodes(*s.body))
+    if isinstance(s, (ast.Try, ast.TryStar)):
+        ends = [[*s.body, *s.orelse], *(h.body for h in s.handlers)]
+        return not _falls_through(s.finalbody) or not any(map(_falls_through, ends))
+    if isinstance(s, ast.Match):
+        last = s.cases[-1]
+        whole = last.guard is None and isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None
+        return whole and not any(_falls_through(case.body) for case in s.cases)
+    return False
+
+
+def _is_movable(node: ast.AST) -> bool:
+    """Whether an expression means the same in a lambda."""
+    return not any(isinstance(n, (ast.NamedExpr, *_SUSPENDING)) for n in ast.walk(node))
+
+
+# what is made
+
+
+def _hook(name: str) -> ast.expr:
+    return ast.Attribute(ast.Name(HOOKS, ast.Load()), name, ast.Load())
+
+
+def _call(name: str, *args: ast.expr) -> ast.expr:
+    return ast.Call(_hook(name), [*args], [])
+
+
+def _thunk(node: ast.expr) -> ast.expr:
+    nothing = ast.arguments([], [], None, [], [], None, [])
+    made: ast.expr = _placed(ast.Lambda(nothing, node), node)
+    return made
+
+
+def _any(flags: Sequence[str]) -> ast.expr:
+    names = [ast.Name(flag, ast.Load()) for flag in flags]
+    return names[0] if len(names) == 1 else _call("any_", *names)
+
+
+def _with(manager: ast.expr, body: list[ast.stmt]) -> ast.stmt:
+    return ast.With([ast.withitem(manager)], body)
+
+
+def _assign(name: str, value: ast.expr) -> ast.stmt:
+    return ast.Assign([ast.Name(name, ast.Store())], value)
+
+
+def _name(function: ast.FunctionDef | None) -> ast.expr:
+    assert function is not None
+    return ast.Name(function.name, ast.Load())
+
+
+def _function(name: str, parameters: Sequence[str], body: list[ast.stmt]) -> ast.FunctionDef:
+    given = ast.arguments([], [ast.arg(p) for p in parameters], None, [], [], None, [])
+    made = ast.parse("def f(): pass").body[0]
+    assert isinstance(made, ast.FunctionDef)
+    made.name, made.args, made.body = name, given, body
+    for attribute in ("lineno", "col_offset", "end_lineno", "end_col_offset"):
+        delattr(made, attribute)
+    return made
+
+
+def _placed(node: Any, where: Any) -> Any:
+    _place(node, where)
+    return node
+
+
+def _place(node: ast.AST, where: ast.AST) -> None:
+    """Gives lines and columns to what has none."""
+    if not hasattr(node, "lineno") and "lineno" in node._attributes:
+        ast.copy_location(node, where)
+    inner = node if hasattr(node, "lineno") else where
+    for child in ast.iter_child_nodes(node):
+        _place(child, inner)

@@ -1,0 +1,379 @@
+"""What a rewritten function calls where it decides: plain values decide as in Python, traced ones become nodes.
+
+The sides of a decision on a traced value are both traced. What they give and change is joined: by a select where both
+are cheap to compute, else by a branch, of which one side runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import BuiltinFunctionType
+from typing import Any
+
+import numpy as np
+
+from ...compiler.graph.control_flow import Branch, add, cut_bodies
+from ...compiler.graph.graph import Value
+from ...compiler.ops.table import OPS
+from ...runtime.core.errors import KernelGraphError
+from ...runtime.core.frozen import dataclass
+from ..core.errors import UnsupportedError
+from ..functions.elementwise import apply
+from ..trace.concrete_values import known_value
+from ..trace.trace import Trace, current
+from ..trace.tracer import SCALAR, Tracer
+from .effects import UNSET, Slot, State, changes, journal, restore, write
+from .merge import Merge
+from .rewrite import PREFIX
+
+CHEAP = 1 << 16  # elements that both sides may compute together before only one of them runs
+SHORT = 64  # an array whose elements max() and min() compare one by one
+_CHEAP_KINDS = frozenset({"map", "view", "source", "assembly"})
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "Lt": operator.lt,
+    "LtE": operator.le,
+    "Gt": operator.gt,
+    "GtE": operator.ge,
+    "Eq": operator.eq,
+    "NotEq": operator.ne,
+    "Is": operator.is_,
+    "IsNot": operator.is_not,
+    "In": lambda a, b: a in b,
+    "NotIn": lambda a, b: a not in b,
+}
+Part = Callable[[], Any]
+
+
+def is_open(test: Any) -> bool:
+    """Whether arrays of the call decide it."""
+    return isinstance(test, Tracer) and test.size == 1 and known_value(test._trace, test._value) is None
+
+
+def if_(test: Any, then: Part, otherwise: Part | None) -> None:
+    """`if test: then()`, `else: otherwise()`."""
+    if is_open(test):
+        _join(test, then, otherwise or _nothing)
+    elif test:
+        then()
+    elif otherwise is not None:
+        otherwise()
+
+
+def choose(test: Any, then: Part, otherwise: Part) -> Any:
+    """`then() if test else otherwise()`."""
+    if is_open(test):
+        return _join(test, then, otherwise)
+    return then() if test else otherwise()
+
+
+def and_(first: Any, second: Part) -> Any:
+    """`first and second()`."""
+    return _join(first, second, lambda: first) if is_open(first) else first and second()
+
+
+def or_(first: Any, second: Part) -> Any:
+    """`first or second()`."""
+    return _join(first, lambda: first, second) if is_open(first) else first or second()
+
+
+def not_(value: Any) -> Any:
+    """`not value`."""
+    return apply("logical_not", _scalar(value)) if is_open(value) else not value
+
+
+def any_(*flags: Any) -> Any:
+    """Whether one of the flags is set."""
+    known = [f for f in flags if not is_open(f)]
+    if any(known) or len(known) == len(flags):
+        return any(known)
+    found, *others = [f for f in flags if is_open(f)]
+    for flag in others:
+        found = apply("logical_or", found, flag)
+    return found
+
+
+def compare(left: Any, names: Sequence[str], *parts: Part) -> Any:
+    """`left < parts[0]() < parts[1]()`, with the operators of these names."""
+    right = parts[0]()
+    found = _COMPARISONS[names[0]](left, right)
+    return found if len(parts) == 1 else and_(found, lambda: compare(right, names[1:], *parts[1:]))
+
+
+def assert_(test: Any, message: Part | None = None) -> None:
+    """`assert test, message()`."""
+    if not __debug__:
+        return
+
+    def fail() -> None:
+        raise AssertionError(*(() if message is None else (message(),)))
+
+    if_(test, _nothing, fail)
+
+
+def while_(test: Part, body: Part, stop: Part | None = None) -> None:
+    """`while test(): body()`, until `stop()`."""
+    from .loops import run_while
+
+    while True:
+        flag = test()
+        if is_open(flag):
+            run_while(flag, test, body, stop)
+            return
+        if not flag:
+            return
+        body()
+        stopped = False if stop is None else stop()
+        if is_open(stopped):
+            going = not_(stopped)
+            run_while(and_(going, test), test, body, stop)
+            return
+        if stopped:
+            return
+
+
+def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None = None) -> None:
+    """`for item in iterable: body(item)`, until `stop()`."""
+    from .loops import run_rest
+
+    items = iter(iterable)
+    for item in items:
+        body(item)
+        stopped = False if stop is None else stop()
+        if is_open(stopped):
+            assert stop is not None
+            run_rest(iterable, items, body, stop)
+            return
+        if stopped:
+            return
+
+
+def call(function: Any, *args: Any) -> Any:
+    """`function(*args)`, for a builtin that asks arrays for their values."""
+    convert = _CONVERSIONS.get(function) if isinstance(function, type) else None
+    if convert is not None and len(args) == 1 and is_open(args[0]):
+        return convert(_scalar(args[0]))
+    larger = _LARGER.get(function) if isinstance(function, BuiltinFunctionType) else None
+    if larger is not None and args:
+        items = [*args] if len(args) > 1 else _items(args[0])
+        if any(map(is_open, items)):
+            found = items[0]
+            for item in items[1:]:
+                found = choose(larger(item, found), lambda item=item: item, lambda found=found: found)  # type: ignore[misc]
+            return found
+    return function(*args)
+
+
+def _items(value: Any) -> list[Any]:
+    """Those of a list or tuple, or of a short array."""
+    if isinstance(value, Tracer):
+        return [*value] if value.ndim == 1 and len(value) <= SHORT else []
+    return [*value] if isinstance(value, (list, tuple)) else []
+
+
+def _to_float(x: Any) -> Any:
+    value = apply("positive", x, dtype=np.float64)._value if x.dtype != bool else x.astype(np.float64)._value
+    return Tracer(x._trace, Value(value.number, value.type, float), SCALAR)
+
+
+def _to_int(x: Any) -> Any:
+    if x.dtype.kind == "f":
+        if_(apply("isnan", x), _raiser(ValueError("cannot convert float NaN to integer")), None)
+        if_(apply("isinf", x), _raiser(OverflowError("cannot convert float infinity to integer")), None)
+    value = x.astype(np.int64)._value
+    return Tracer(x._trace, Value(value.number, value.type, int), SCALAR)
+
+
+def _to_bool(x: Any) -> Any:
+    return apply("not_equal", x, 0) if x.dtype != bool else x
+
+
+def _raiser(error: Exception) -> Part:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+_CONVERSIONS: dict[type, Callable[[Any], Any]] = {float: _to_float, int: _to_int, bool: _to_bool}
+_LARGER: dict[Any, Callable[[Any, Any], Any]] = {max: operator.gt, min: operator.lt}
+
+
+@contextmanager
+def handled() -> Iterator[None]:
+    """While an error would be caught."""
+    trace = current()
+    if trace is None:
+        yield
+        return
+    trace.handlers += 1
+    try:
+        yield
+    finally:
+        trace.handlers -= 1
+
+
+def result(value: Any) -> Any:
+    """What a function returns."""
+    return None if value is UNSET else value
+
+
+def _nothing() -> None: ...
+
+
+def _scalar(flag: Tracer) -> Any:
+    """A flag of shape ()."""
+    return flag if flag.shape == () else flag.reshape(())
+
+
+# decisions on traced values
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """What a side gave, changed and wrote to; what it raised."""
+
+    given: Any
+    changed: dict[tuple[int, Any], tuple[Slot, Any, Any]]
+    written: dict[int, tuple[Tracer, Value, Value]]
+    made: dict[int, Tracer]
+    error: Exception | None
+
+
+def _join(test: Tracer, then: Part, otherwise: Part) -> Any:
+    trace = test._trace
+    nonzero = apply("not_equal", _scalar(test), 0) if test.dtype != bool else _scalar(test)
+    flag = Value(nonzero._value.number, nonzero._value.type)
+    state = State([then, otherwise])
+    first = len(trace.builder.nodes)
+    sides = [_side(trace, state, flag, then), _side(trace, state, trace.builder.map("logical_not", flag), otherwise)]
+    if sides[0].error and sides[1].error:
+        raise UnsupportedError("both sides of a decision on a traced value raise; raise after it")
+    for side, other in (sides, sides[::-1]):
+        if side.error is not None:  # a call that goes on has taken the other
+            return _take(trace, other)
+    return _merge(trace, flag, sides, first)
+
+
+def _side(trace: Trace, state: State, flag: Value, part: Part) -> _Side:
+    before = state.take()
+    trace.path.append(flag)
+    given, error = None, None
+    with journal(trace) as noted:
+        try:
+            given = part()
+        except KernelGraphError:
+            raise
+        except Exception as raised:
+            _raise_where(trace, raised)
+            error = raised
+        finally:
+            trace.path.pop()
+    changed = {} if error else changes(before, state.take())
+    written = {key: (root, old, root._held) for key, (root, old) in noted.written.items()}
+    for root, old, _ in written.values():
+        root._held = old
+    restore(before)
+    return _Side(given, changed, written, noted.made, error)
+
+
+def _take(trace: Trace, side: _Side) -> Any:
+    """The effects of a side that always runs."""
+    for root, _, value in side.written.values():
+        write(trace, root, value)
+    for slot, _, value in side.changed.values():
+        slot.put(value)
+    return side.given
+
+
+def _raise_where(trace: Trace, error: Exception) -> None:
+    """The call raises `error` where all flags of the path are set."""
+    if trace.handlers:
+        raise UnsupportedError(
+            f"a {type(error).__name__} that depends on a traced value cannot be caught in the traced function; let the "
+            "call raise it"
+        ) from error
+    if trace.depth or trace.loops:
+        raise UnsupportedError(
+            f"a {type(error).__name__} that depends on a traced value cannot be raised in a compiled loop; carry a "
+            "flag out of the loop, and raise there"
+        ) from error
+    flag = trace.path[0]
+    for other in trace.path[1:]:
+        flag = trace.builder.map("logical_and", flag, other)
+    trace.watched.append(((flag,), Raising(error.with_traceback(None))))
+
+
+@dataclass(frozen=True)
+class Raising:
+    """Raises an error of the user's where a flag is set."""
+
+    error: Exception
+
+    def __call__(self, arrays: Sequence[Any]) -> None:
+        if bool(arrays[0]):
+            raise copy.copy(self.error)
+
+
+def _merge(trace: Trace, flag: Value, sides: list[_Side], first: int) -> Any:
+    """The effects of two sides as one."""
+    merge = Merge(trace, [side.made for side in sides])
+    slots = {key: found for side in reversed(sides) for key, found in side.changed.items()}
+    pairs = []
+    for key, (slot, old, _) in slots.items():
+        a, b = (side.changed[key][2] if key in side.changed else old for side in sides)
+        pairs.append((slot, merge.pair(a, b, slot.name)))
+    roots = {key: found for side in reversed(sides) for key, found in side.written.items()}
+    helds = []
+    for number, (root, old, _) in roots.items():
+        a, b = (side.written[number][2] if number in side.written else old for side in sides)
+        helds.append((root, merge.values(a, b)))
+    given = merge.pair(sides[0].given, sides[1].given, "the value")
+    merge.finish(_joined(trace, flag, merge.both, first))
+    for slot, pair in pairs:
+        found = pair()
+        if found is UNSET and not slot.name.startswith(PREFIX):
+            trace.half_bound.add(slot.name)
+        slot.put(found)
+    for root, held in helds:
+        write(trace, root, held())
+    return given()
+
+
+def _joined(trace: Trace, flag: Value, both: Sequence[tuple[Value, Value]], first: int) -> list[Value]:
+    """For each pair of values of one type, the first where the flag is set, else the second."""
+    if not both:
+        return []
+    builder = trace.builder
+    if _are_cheap(trace, both, first):
+        return [v if v.number == w.number else _select(trace, flag, v, w) for v, w in both]
+    outputs = [list(values) for values in zip(*both, strict=True)]
+    cuts = cut_bodies(builder, [[], []], outputs, first, hoist=False)
+    branch = Branch((cuts[0].body, cuts[1].body))
+    args = [flag, *map(builder.at, cuts[0].inputs), *map(builder.at, cuts[0].numbers)]
+    return add(builder, branch, args)
+
+
+def _select(trace: Trace, flag: Value, v: Value, w: Value) -> Value:
+    plain = [Value(x.number, x.type) for x in (v, w)]
+    wide = trace.builder.broadcast(flag, v.shape) if v.shape else flag
+    return trace.builder.map("where", wide, *plain)
+
+
+def _are_cheap(trace: Trace, both: Sequence[tuple[Value, Value]], first: int) -> bool:
+    """Whether computing both sides costs less than deciding which one runs, and nothing in them can fail."""
+    nodes, size = trace.builder.nodes, 0
+    todo, seen = [v.number for pair in both for v in pair], set[int]()
+    while todo:
+        number = todo.pop()
+        if number < first or number in seen:
+            continue
+        seen.add(number)
+        node = nodes[number]
+        size += node.type.size
+        if OPS[node.op].kind not in _CHEAP_KINDS or size > CHEAP:
+            return False
+        todo += node.args
+    return size + sum(v.type.size for v, _ in both) <= CHEAP
