@@ -21,7 +21,8 @@ VALUE, CONTINUED = f"{PREFIX}value", f"{PREFIX}continued"  # how the names of th
 _INSPECTORS = {"locals", "vars", "dir", "eval", "exec"}  # these see the names of a frame
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
-DECIDING_CALLS = frozenset({"bool", "float", "int", "max", "min"})  # builtins that ask an array for its value
+# builtins that ask an array for its value, and NumPy's class, which makes one
+DECIDING_CALLS = frozenset({"bool", "float", "int", "max", "min", "ndarray"})
 
 
 def rewritten(code: CodeType) -> CodeType:
@@ -417,8 +418,10 @@ class _Expressions(ast.NodeTransformer):
         self.generic_visit(node)
         own = self.function.node
         plain = not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
-        if isinstance(node.func, ast.Name) and node.func.id in DECIDING_CALLS and plain:
-            return _placed(_call("call", node.func, *node.args), node)
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if name in DECIDING_CALLS and (plain or name == "ndarray"):
+            made = ast.Call(_hook("call"), [node.func, *node.args], node.keywords)
+            return _placed(made, node)
         if isinstance(node.func, ast.Name) and node.func.id == "super" and not (node.args or node.keywords):
             parameters = [*own.args.posonlyargs, *own.args.args]
             if parameters:

@@ -21,6 +21,7 @@ from ...compiler.ops.table import OPS
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
 from ..core.errors import UnsupportedError
+from ..functions.creation import empty_ndarray
 from ..functions.elementwise import apply
 from ..trace.concrete_values import known_value
 from ..trace.trace import Trace, current
@@ -150,8 +151,10 @@ def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None 
             return
 
 
-def call(function: Any, *args: Any) -> Any:
-    """`function(*args)`, for a builtin that asks arrays for their values."""
+def call(function: Any, *args: Any, **options: Any) -> Any:
+    """`function(*args, **options)`, for a builtin that asks arrays for their values, or for `np.ndarray`."""
+    if function is np.ndarray:
+        return empty_ndarray(*args, **options)
     convert = _CONVERSIONS.get(function) if isinstance(function, type) else None
     if convert is not None and len(args) == 1 and is_open(args[0]):
         return convert(_scalar(args[0]))
@@ -163,7 +166,7 @@ def call(function: Any, *args: Any) -> Any:
             for item in items[1:]:
                 found = choose(larger(item, found), lambda item=item: item, lambda found=found: found)  # type: ignore[misc]
             return found
-    return function(*args)
+    return function(*args, **options)
 
 
 def _items(value: Any) -> list[Any]:

@@ -195,6 +195,15 @@ def to_threshold(k: Any, columns: int, shift: int = 0) -> Any:
         raise numpys(error, "k: ") from None
 
 
+def empty_ndarray(
+    shape: Shape, dtype: Any = float, buffer: Any = None, offset: int = 0, strides: Any = None, order: Any = None
+) -> Tracer:
+    """`np.ndarray(shape, dtype)`: an array of any contents. Raises UnsupportedError for one of a buffer."""
+    if buffer is not None or strides is not None:
+        raise UnsupportedError("np.ndarray of a buffer cannot be traced; write slices, or x.view(dtype)")
+    return empty(shape, dtype, order=order or "C")
+
+
 def _triangle(m: Any, k: int, keep_lower: bool) -> Tracer:
     x = array_of(m)
     if x.ndim == 0:

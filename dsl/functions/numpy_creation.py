@@ -98,15 +98,6 @@ def _require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any =
     return copy(found) if "O" in asked and found._parent is not None else found
 
 
-def _ndarray(
-    shape: Any, dtype: Any = float, buffer: Any = None, offset: int = 0, strides: Any = None, order: Any = None
-) -> Tracer:
-    """np.ndarray(shape, dtype): np.empty."""
-    if buffer is not None or strides is not None:
-        raise UnsupportedError("np.ndarray of a buffer cannot be traced; write slices, or x.view(dtype)")
-    return creation.empty(shape, dtype, order=order or "C")
-
-
 def _copy(a: Any, order: Any = "K", subok: bool = False) -> Tracer:
     return copy(gathered(_listed(a)), order)
 

@@ -91,6 +91,11 @@ class Trace:
         self._captured_values: dict[int, Value] = {}
         self._scalar_values: dict[str, Value] = {}
 
+    @property
+    def may_rewrite(self) -> bool:
+        """Whether the function may be traced again with its control flow rewritten."""
+        return not self.rewriting and self.world is not None and self.split is None
+
     def capture(self, array: np.ndarray[Any, Any]) -> Value:
         """An array that is no argument: it is read, as it then is, at every call."""
         value = self._captured_values.get(id(array))

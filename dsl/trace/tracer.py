@@ -192,8 +192,7 @@ class Tracer(Traced):
     def _deciding(self) -> Trace:
         """Its trace, which begins again where a function whose control flow is rewritten may do without the value."""
         trace = check_alive(self)
-        able = not trace.rewriting and trace.world is not None and trace.split is None and self.size == 1
-        if able and known_value(trace, self._value) is None:
+        if trace.may_rewrite and known_value(trace, self._value) is None:
             trace.undecided = True
             raise Undecided
         return trace
@@ -241,6 +240,7 @@ class Tracer(Traced):
         return self._known("has no .tolist()", "return it and call .tolist() on the result").tolist()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        self._deciding()  # it may be meant for an array that is traced then
         found = self._known(
             "cannot become a NumPy array",
             "use it as it is; np.stack joins traced values, np.astype converts them, and a function of another library "
