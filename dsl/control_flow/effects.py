@@ -6,18 +6,23 @@ so that the two can be joined; arrays that were written to are told by a `Journa
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import CellType, FunctionType
+from contextlib import contextmanager, suppress
+from types import CellType, FunctionType, GeneratorType, MemberDescriptorType
 from typing import Any
+
+import numpy as np
 
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError
-from ..core.object_state import PLAIN, is_user_class
+from ..core.object_state import PLAIN, base_of, contents, is_user_class
 from ..trace.trace import Trace
 from ..trace.tracer import TracedNumber, Tracer
+
+SMALL = 1 << 20  # bytes of an array of the function's own that are compared
 
 
 class Unset:
@@ -58,6 +63,7 @@ class Snapshot:
 
     values: dict[tuple[int, Any], tuple[Slot, Any]]
     containers: dict[int, tuple[Any, Any, str]]
+    others: dict[int, tuple[Any, Any, str]]  # what can change and not be put back, and what tells that it has
 
 
 class State:
@@ -67,7 +73,7 @@ class State:
         self._functions = functions
 
     def take(self) -> Snapshot:
-        found = Snapshot({}, {})
+        found = Snapshot({}, {}, {})
         seen: set[int] = set()
         for function in self._functions:
             _walk_function(function, found, seen)
@@ -114,13 +120,17 @@ def _walk(value: Any, name: str, found: Snapshot, seen: set[int]) -> None:
         seen.add(id(value))
         found.containers[id(value)] = (value, kind(value), name)
         return
-    elif is_user_class(kind):
+    else:
+        seen.add(id(value))
+        mark = _mark(value, name)
+        if mark is not None:
+            found.others[id(value)] = (value, mark, name)
+        if not is_user_class(kind) or isinstance(value, type):
+            return
         try:
             held = object.__getattribute__(value, "__dict__")
         except AttributeError:
             return
-    if held is None:
-        return
     seen.add(id(value))
     holder = value if kind in (list, dict) else held
     found.containers[id(holder)] = (holder, [*value] if kind is list else dict(held), name)
@@ -129,6 +139,52 @@ def _walk(value: Any, name: str, found: Snapshot, seen: set[int]) -> None:
         slot = Slot(holder, key, label)
         found.values[slot.identity] = (slot, x)
         _walk(x, label, found, seen)
+
+
+def _mark(value: Any, name: str) -> tuple[Any, ...] | None:
+    """What is another one once an object has changed, as far as it is not seen elsewhere; None if there is nothing."""
+    kind = type(value)
+    if isinstance(value, np.ndarray):
+        return (value.tobytes(),) if value.flags.writeable and value.nbytes <= SMALL else None
+    if hasattr(kind, "__next__"):
+        return _progress(value, name)
+    base = base_of(kind)
+    held = [] if base is None else contents(base, value)
+    for member in (m for b in type.mro(kind) for m in vars(b).values() if type(m) is MemberDescriptorType):
+        with suppress(AttributeError):
+            held.append(member.__get__(value))
+    return tuple(map(_Same, held)) if held or base is not None else None
+
+
+class _Same:
+    """Equal for the same object, which it keeps alive."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _progress(iterator: Any, name: str) -> tuple[Any, ...]:
+    """How far an iterator has come. Raises TraceError where that cannot be seen."""
+    if isinstance(iterator, GeneratorType):
+        return (None if iterator.gi_frame is None else iterator.gi_frame.f_lasti,)
+    if hasattr(type(iterator), "__length_hint__"):
+        return (operator.length_hint(iterator),)
+    try:
+        parts = iterator.__reduce__()[1]
+    except Exception:
+        raise TraceError(
+            f"the iterator {name} cannot be used where a traced value decides; make a list of it before"
+        ) from None
+    return tuple(
+        _progress(x, name) if hasattr(type(x), "__next__") else x
+        for x in parts
+        if type(x) in PLAIN or hasattr(type(x), "__next__")
+    )
 
 
 def restore(then: Snapshot) -> None:
@@ -163,6 +219,12 @@ def changes(then: Snapshot, now: Snapshot) -> dict[tuple[int, Any], tuple[Slot, 
             raise TraceError(
                 f"{name} changes its size, or which keys it has, where a traced value decides; assign to elements that "
                 "are there already, or collect values in an array"
+            )
+    for number, (_, mark, name) in then.others.items():
+        if number in now.others and now.others[number][1] != mark:
+            raise TraceError(
+                f"{name} changes where a traced value decides, and cannot be put back; use lists and dicts that keep "
+                "their size, or arrays"
             )
     found = {}
     for identity, (slot, value) in then.values.items():

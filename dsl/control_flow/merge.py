@@ -49,6 +49,8 @@ class Merge:
             return lambda: a
         if a is UNSET or b is UNSET:
             return self._half(a, b, name)
+        returned = name.startswith(VALUE)
+        name = "what the function returns" if returned else name
         leaves: tuple[list[Any], list[Any]] = [], []
         trees = [flatten(value, found) for value, found in zip((a, b), leaves, strict=True)]
         if trees[0] != trees[1]:
@@ -56,7 +58,7 @@ class Merge:
                 f"{name} is {_told(a)} or {_told(b)}, as a traced value decides; give it the same structure on both "
                 "sides"
             )
-        parts = [self._leaf(x, y, name) for x, y in zip(*leaves, strict=True)]
+        parts = [self._leaf(x, y, name, not returned) for x, y in zip(*leaves, strict=True)]
         return lambda: unflatten(trees[0], [part() for part in parts])
 
     def _half(self, a: Any, b: Any, name: str) -> Later:
@@ -78,7 +80,7 @@ class Merge:
             parts.append(self._array(held, node, [leaf, leaf], False))
         return lambda: unflatten(tree, [part() for part in parts])
 
-    def _leaf(self, a: Any, b: Any, name: str) -> Later:
+    def _leaf(self, a: Any, b: Any, name: str, shares: bool) -> Later:
         if a is b or (type(a) in PLAIN and type(a) is type(b) and exact(a) == exact(b)):
             return _constant(a)
         for value in (a, b):
@@ -108,7 +110,7 @@ class Merge:
         both = all(weak)
         kind = (complex if dtype.kind == "c" else float if dtype.kind == "f" else int) if both else None
         typed = Value(plain[0].number, plain[0].type, kind if dtype.kind != "b" else None)
-        return self._array(self.values(*plain), typed, [a, b], not name.startswith(VALUE))
+        return self._array(self.values(*plain), typed, [a, b], shares)
 
     def _array(self, held: Later, like: Value, sides: Sequence[Any], shares: bool) -> Later:
         """The array or scalar of a joined node. shares: it may be an array that was there before."""

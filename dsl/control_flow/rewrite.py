@@ -206,14 +206,18 @@ class _Function:
             return [ast.Pass()], set()
         return [ast.Assign([s.target], self.expression(s.value))], set()
 
+    def test(self, node: ast.expr) -> Any:
+        """An expression of which only the truth counts."""
+        return _Expressions(self).test(node)
+
     def rewrite_Assert(self, s: ast.Assert) -> tuple[list[ast.stmt], set[str]]:
         message = [_thunk(self.expression(s.msg))] if s.msg is not None and _is_movable(s.msg) else []
         if s.msg is not None and not message:
             return [self.children(s)], set()
-        return [ast.Expr(_call("assert_", self.expression(s.test), *message))], set()
+        return [ast.Expr(_call("assert_", self.test(s.test), *message))], set()
 
     def rewrite_If(self, s: ast.If) -> tuple[list[ast.stmt], set[str]]:
-        test = self.expression(s.test)
+        test = self.test(s.test)
         then, jumps = self.part(s.body, "then")
         other, more = self.part(s.orelse, "otherwise") if s.orelse else (None, set())
         parts = [_name(then), _name(other) if other else ast.Constant(None)]
@@ -329,7 +333,7 @@ class _Function:
         """Statements as a function that shares this function's names."""
         if isinstance(statements[0], _Result):
             value = statements[0].value
-            body: list[ast.stmt] = [_placed(ast.Return(self.expression(value)), value)]
+            body: list[ast.stmt] = [_placed(ast.Return(self.test(value)), value)]
             stored, jumps = {*_stored([ast.Expr(value)])}, set[str]()
         else:
             self.depth += 1
@@ -386,25 +390,33 @@ class _Expressions(ast.NodeTransformer):
     def __init__(self, function: _Function) -> None:
         self.function = function
 
+    def test(self, node: ast.expr) -> Any:
+        """An expression of which only the truth counts: what is joined is a bool."""
+        if isinstance(node, ast.BoolOp) and all(map(_is_movable, node.values[1:])):
+            return self._chain(node, [self.test(value) for value in node.values], "test")
+        return self.visit(node)
+
+    def _chain(self, node: ast.BoolOp, values: list[Any], suffix: str) -> Any:
+        found = values[-1]
+        hook = ("and_" if isinstance(node.op, ast.And) else "or_") + suffix
+        for value in reversed(values[:-1]):
+            found = _placed(_call(hook, value, _thunk(found)), node)
+        return found
+
     def visit_IfExp(self, node: ast.IfExp) -> Any:
-        self.generic_visit(node)
+        node.test, node.body, node.orelse = self.test(node.test), self.visit(node.body), self.visit(node.orelse)
         if not (_is_movable(node.body) and _is_movable(node.orelse)):
             return node
         return _placed(_call("choose", node.test, _thunk(node.body), _thunk(node.orelse)), node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         self.generic_visit(node)
-        if not all(map(_is_movable, node.values[1:])):
-            return node
-        found = node.values[-1]
-        hook = "and_" if isinstance(node.op, ast.And) else "or_"
-        for value in reversed(node.values[:-1]):
-            found = _placed(_call(hook, value, _thunk(found)), node)
-        return found
+        return self._chain(node, node.values, "") if all(map(_is_movable, node.values[1:])) else node
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
-        self.generic_visit(node)
-        return _placed(_call("not_", node.operand), node) if isinstance(node.op, ast.Not) else node
+        if not isinstance(node.op, ast.Not):
+            return self.generic_visit(node)
+        return _placed(_call("not_", self.test(node.operand)), node)
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         self.generic_visit(node)

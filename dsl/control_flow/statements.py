@@ -20,7 +20,7 @@ from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
-from ..core.errors import UnsupportedError
+from ..core.errors import TraceError, UnsupportedError
 from ..functions.creation import empty_ndarray
 from ..functions.elementwise import apply
 from ..trace.concrete_values import known_value
@@ -31,6 +31,7 @@ from .merge import Merge
 from .rewrite import PREFIX
 
 CHEAP = 1 << 16  # elements that both sides may compute together before only one of them runs
+DEEPEST = 40  # decisions, one in another
 SHORT = 64  # an array whose elements max() and min() compare one by one
 _CHEAP_KINDS = frozenset({"map", "view", "source", "assembly"})
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -78,6 +79,28 @@ def and_(first: Any, second: Part) -> Any:
 def or_(first: Any, second: Part) -> Any:
     """`first or second()`."""
     return _join(first, lambda: first, second) if is_open(first) else first or second()
+
+
+def and_test(first: Any, second: Part) -> Any:
+    """`first and second()`, of which only the truth counts."""
+    return choose(first, lambda: _truth(second()), _false)
+
+
+def or_test(first: Any, second: Part) -> Any:
+    """`first or second()`, of which only the truth counts."""
+    return choose(first, _true, lambda: _truth(second()))
+
+
+def _truth(value: Any) -> Any:
+    return _to_bool(_scalar(value)) if is_open(value) else bool(value)
+
+
+def _true() -> bool:
+    return True
+
+
+def _false() -> bool:
+    return False
 
 
 def not_(value: Any) -> Any:
@@ -247,7 +270,12 @@ class _Side:
 
 def _join(test: Tracer, then: Part, otherwise: Part) -> Any:
     trace = test._trace
-    nonzero = apply("not_equal", _scalar(test), 0) if test.dtype != bool else _scalar(test)
+    if len(trace.path) >= DEEPEST:
+        raise TraceError(
+            f"{DEEPEST} decisions on traced values lie one in another; a recursion that a traced value ends cannot be "
+            "compiled, write a loop"
+        )
+    nonzero = _to_bool(_scalar(test))
     flag = Value(nonzero._value.number, nonzero._value.type)
     state = State([then, otherwise])
     first = len(trace.builder.nodes)
