@@ -114,7 +114,11 @@ def main() -> None:
         process.join()
         kind = words.split(":")[0]
         counts[kind] = counts.get(kind, 0) + 1
-        shown = " ".join(f"{label} {t * 1e3:.1f} ms" for label, t in zip(("numpy", "first", "", "call"), times) if label)  # noqa: B905
+        shown = " ".join(
+            f"{label} {t * 1e3:.1f} ms"
+            for label, t in zip(("numpy", "first", "", "call"), times, strict=False)
+            if label
+        )
         print(f"{path.stem:28} {words}  {shown}", flush=True)
     print(", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())))
     raise SystemExit(1 if set(counts) - {"right"} else 0)

@@ -92,8 +92,9 @@ ALLOWED: dict[str, str] = {
         "dsl/jit dsl/trace runtime/codegen runtime/core runtime/engine runtime/program"
     ),
     "dsl/array": "compiler/core dsl/core runtime/core runtime/devices runtime/program",
+    "dsl/control_flow": ("compiler/core compiler/graph compiler/ops dsl/core dsl/functions dsl/trace runtime/core"),
     "dsl/core": "compiler/core compiler/graph runtime/core",
-    "dsl/environment": "compiler/core dsl/array dsl/core dsl/functions dsl/interop dsl/trace",
+    "dsl/environment": "compiler/core dsl/array dsl/control_flow dsl/core dsl/functions dsl/interop dsl/trace",
     "dsl/functions": (
         "compiler/core compiler/graph compiler/ops dsl/array dsl/core dsl/trace runtime/core runtime/interpret"
     ),

@@ -1,1 +1,4 @@
-"""Python's own `if`, `while`, `for`, `and`, `assert` on traced values: source, rewrite, effects, statements, loops."""
+"""Python's own `if`, `while`, `for`, `and`, `assert` on traced values, compiled from a rewritten syntax tree.
+
+In reading order: source, rewrite, hooks, decisions, loops, effects, merge.
+"""

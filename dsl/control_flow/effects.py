@@ -80,16 +80,16 @@ class State:
         return found
 
 
-def _walk_function(function: Any, found: Snapshot, seen: set[int]) -> None:
-    if id(function) in seen:
+def _walk_function(function: Any, into: Snapshot, visited: set[int]) -> None:
+    if id(function) in visited:
         return
-    seen.add(id(function))
+    visited.add(id(function))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         slot = Slot(cell, "", name)
-        if slot.identity not in found.values:
+        if slot.identity not in into.values:
             value = _contents(cell)
-            found.values[slot.identity] = (slot, value)
-            _walk(value, name, found, seen)
+            into.values[slot.identity] = (slot, value)
+            _walk(value, name, into, visited)
 
 
 def _contents(cell: CellType) -> Any:
@@ -99,12 +99,12 @@ def _contents(cell: CellType) -> Any:
         return UNSET
 
 
-def _walk(value: Any, name: str, found: Snapshot, seen: set[int]) -> None:
+def _walk(value: Any, name: str, into: Snapshot, visited: set[int]) -> None:
     kind = type(value)
-    if kind in PLAIN or kind in (Tracer, TracedNumber) or id(value) in seen:
+    if kind in PLAIN or kind in (Tracer, TracedNumber) or id(value) in visited:
         return
     if kind is FunctionType:
-        _walk_function(value, found, seen)
+        _walk_function(value, into, visited)
         return
     held: Any = None
     if kind is list:
@@ -112,33 +112,33 @@ def _walk(value: Any, name: str, found: Snapshot, seen: set[int]) -> None:
     elif kind is dict:
         held = value
     elif kind is tuple:
-        seen.add(id(value))
+        visited.add(id(value))
         for i, x in enumerate(value):
-            _walk(x, f"{name}[{i}]", found, seen)
+            _walk(x, f"{name}[{i}]", into, visited)
         return
     elif kind in (set, deque, bytearray):
-        seen.add(id(value))
-        found.containers[id(value)] = (value, kind(value), name)
+        visited.add(id(value))
+        into.containers[id(value)] = (value, kind(value), name)
         return
     else:
-        seen.add(id(value))
+        visited.add(id(value))
         mark = _mark(value, name)
         if mark is not None:
-            found.others[id(value)] = (value, mark, name)
+            into.others[id(value)] = (value, mark, name)
         if not is_user_class(kind) or isinstance(value, type):
             return
         try:
             held = object.__getattribute__(value, "__dict__")
         except AttributeError:
             return
-    seen.add(id(value))
+    visited.add(id(value))
     holder = value if kind in (list, dict) else held
-    found.containers[id(holder)] = (holder, [*value] if kind is list else dict(held), name)
+    into.containers[id(holder)] = (holder, [*value] if kind is list else dict(held), name)
     for key, x in [*held.items()]:
         label = f"{name}[{key!r}]" if kind in (list, dict) else f"{name}.{key}"
         slot = Slot(holder, key, label)
-        found.values[slot.identity] = (slot, x)
-        _walk(x, label, found, seen)
+        into.values[slot.identity] = (slot, x)
+        _walk(x, label, into, visited)
 
 
 def _mark(value: Any, name: str) -> tuple[Any, ...] | None:

@@ -22,16 +22,49 @@ from ..trace.aliasing import root_of
 from ..trace.operands import operand
 from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, Tracer
+from .decisions import Part, and_, if_, is_open, not_
 from .effects import UNSET, Slot, Snapshot, State, changes, journal, restore, write
 from .rewrite import CONTINUED, PREFIX, VALUE
-from .statements import Part, and_, if_, not_
 
 LONGEST = 1000  # turns that are traced one by one where a traced value may end them
 FEW = 8  # turns for which no loop is made
 Identity = tuple[int, Any]
 
 
-def run_while(flag: Any, test: Part, body: Part, stop: Part | None) -> None:
+def while_(test: Part, body: Part, stop: Part | None = None) -> None:
+    """`while test(): body()`, until `stop()`."""
+    while True:
+        flag = test()
+        if is_open(flag):
+            _run_while(flag, test, body, stop)
+            return
+        if not flag:
+            return
+        body()
+        stopped = False if stop is None else stop()
+        if is_open(stopped):
+            going = not_(stopped)
+            _run_while(and_(going, test), test, body, stop)
+            return
+        if stopped:
+            return
+
+
+def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None = None) -> None:
+    """`for item in iterable: body(item)`, until `stop()`."""
+    items = iter(iterable)
+    for item in items:
+        body(item)
+        stopped = False if stop is None else stop()
+        if is_open(stopped):
+            assert stop is not None
+            _run_rest(iterable, items, body, stop)
+            return
+        if stopped:
+            return
+
+
+def _run_while(flag: Any, test: Part, body: Part, stop: Part | None) -> None:
     """`while test(): body()`, until `stop()`, of which `flag` says whether it begins."""
 
     def goes_on() -> Any:
@@ -40,7 +73,7 @@ def run_while(flag: Any, test: Part, body: Part, stop: Part | None) -> None:
     _Compiled(flag._trace, goes_on, body).run(flag)
 
 
-def run_rest(iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any], Any], stop: Part) -> None:
+def _run_rest(iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any], Any], stop: Part) -> None:
     """The rest of a loop that `stop()` may end."""
     rest = [*items]
     if not rest:

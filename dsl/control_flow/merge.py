@@ -32,16 +32,16 @@ class Merge:
         self.trace = trace
         self.both: list[tuple[Value, Value]] = []
         self._made = made
-        self._found: list[Value] = []
+        self._nodes: list[Value] = []
 
-    def finish(self, found: Sequence[Value]) -> None:
-        self._found = [*found]
+    def finish(self, nodes: Sequence[Value]) -> None:
+        self._nodes = [*nodes]
 
     def values(self, a: Value, b: Value) -> Later:
         """Two nodes of one type."""
         place = len(self.both)
         self.both.append((a, b))
-        return lambda: self._found[place]
+        return lambda: self._nodes[place]
 
     def pair(self, a: Any, b: Any, name: str) -> Later:
         """Two values that the user calls `name`. Raises TraceError, ArgumentsError, ShapeError, DTypeError."""
@@ -55,7 +55,7 @@ class Merge:
         trees = [flatten(value, found) for value, found in zip((a, b), leaves, strict=True)]
         if trees[0] != trees[1]:
             raise ArgumentsError(
-                f"{name} is {_told(a)} or {_told(b)}, as a traced value decides; give it the same structure on both "
+                f"{name} is {_description(a)} or {_description(b)}, as a traced value decides; give it the same structure on both "
                 "sides"
             )
         parts = [self._leaf(x, y, name, not returned) for x, y in zip(*leaves, strict=True)]
@@ -86,7 +86,7 @@ class Merge:
         for value in (a, b):
             if not isinstance(value, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
                 raise TraceError(
-                    f"{name} is {_told(a)} or {_told(b)}, as a traced value decides; only arrays and numbers can "
+                    f"{name} is {_description(a)} or {_description(b)}, as a traced value decides; only arrays and numbers can "
                     "depend on one"
                 )
         nodes = [operand(x) for x in (a, b)]
@@ -100,7 +100,7 @@ class Merge:
         strong = {x.dtype for x, w in zip(nodes, weak, strict=True) if not w}  # type: ignore[union-attr]
         if strong - {dtype} or len(strong) > 1:
             raise DTypeError(
-                f"{name} is {_told(a)} or {_told(b)}, as a traced value decides; convert one with x.astype(...)"
+                f"{name} is {_description(a)} or {_description(b)}, as a traced value decides; convert one with x.astype(...)"
             )
         if made[0].shape != made[1].shape:
             raise ShapeError(
@@ -134,7 +134,7 @@ def _constant(value: Any) -> Later:
     return lambda: value
 
 
-def _told(value: Any) -> str:
+def _description(value: Any) -> str:
     if isinstance(value, Tracer):
         return f"{value._value.type}"
     text = repr(value)

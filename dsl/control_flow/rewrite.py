@@ -1,4 +1,4 @@
-"""Python's control flow as calls: a function's syntax tree in, one whose decisions are made by `statements` out.
+"""Python's control flow as calls: a function's syntax tree in, one whose decisions are made by `hooks` out.
 
 `if`, `while`, `for`, conditional expressions, `and`, `or`, `not`, chained comparisons and `assert` become calls of
 HOOKS with the parts as functions; jumps become flags. Lines and columns stay the user's. Plain values behave as before
@@ -15,7 +15,7 @@ from typing import Any
 
 from .source import FunctionNode, NoSource, source_of
 
-HOOKS = "__kernelgraph__"  # the global name of the functions in `statements`
+HOOKS = "__kernelgraph__"  # the global name of `hooks`
 PREFIX = "_kernelgraph_"
 VALUE, CONTINUED = f"{PREFIX}value", f"{PREFIX}continued"  # how the names of these begin
 _INSPECTORS = {"locals", "vars", "dir", "eval", "exec"}  # these see the names of a frame

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType, MemberDescriptorType
 from typing import Any
 
+from ..control_flow import hooks
 from ..control_flow.rewrite import rewritten
 from ..control_flow.source import NoSource
 from ..core.errors import TraceError, UserError, is_refusal, is_user_file, line_of_name
@@ -292,8 +293,8 @@ class World:
     def _scope(self, real: dict[str, Any]) -> Scope:
         scope = self._scopes.get(id(real))
         if scope is None:
-            hooks = _hooks() if self.trace.rewriting else None
-            scope = self._scopes[id(real)] = Scope(real, self.read, self._builtins, self._absent, hooks)
+            used = hooks if self.trace.rewriting else None
+            scope = self._scopes[id(real)] = Scope(real, self.read, self._builtins, self._absent, used)
         return scope
 
     def _absent(self, real: dict[str, Any], name: str) -> None:
@@ -366,12 +367,6 @@ class World:
         for label in changed:
             refused(label)
         self._keep_properties()
-
-
-def _hooks() -> Any:
-    from ..control_flow import statements
-
-    return statements
 
 
 def _shallow(function: Any, names: tuple[str, ...]) -> dict[str, Any]:

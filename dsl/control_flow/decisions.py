@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import BuiltinFunctionType
 from typing import Any
@@ -137,43 +137,6 @@ def assert_(test: Any, message: Part | None = None) -> None:
     if_(test, _nothing, fail)
 
 
-def while_(test: Part, body: Part, stop: Part | None = None) -> None:
-    """`while test(): body()`, until `stop()`."""
-    from .loops import run_while
-
-    while True:
-        flag = test()
-        if is_open(flag):
-            run_while(flag, test, body, stop)
-            return
-        if not flag:
-            return
-        body()
-        stopped = False if stop is None else stop()
-        if is_open(stopped):
-            going = not_(stopped)
-            run_while(and_(going, test), test, body, stop)
-            return
-        if stopped:
-            return
-
-
-def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None = None) -> None:
-    """`for item in iterable: body(item)`, until `stop()`."""
-    from .loops import run_rest
-
-    items = iter(iterable)
-    for item in items:
-        body(item)
-        stopped = False if stop is None else stop()
-        if is_open(stopped):
-            assert stop is not None
-            run_rest(iterable, items, body, stop)
-            return
-        if stopped:
-            return
-
-
 def call(function: Any, *args: Any, **options: Any) -> Any:
     """`function(*args, **options)`, for a builtin that asks arrays for their values, or for `np.ndarray`."""
     if function is np.ndarray:
@@ -187,7 +150,7 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
         if any(map(is_open, items)):
             found = items[0]
             for item in items[1:]:
-                found = choose(larger(item, found), lambda item=item: item, lambda found=found: found)  # type: ignore[misc]
+                found = choose(larger(item, found), lambda item=item: item, lambda best=found: best)  # type: ignore[misc]
             return found
     return function(*args, **options)
 

@@ -1,0 +1,38 @@
+"""All that rewritten functions call, by the names that `rewrite` gives it."""
+
+from .decisions import (
+    and_,
+    and_test,
+    any_,
+    assert_,
+    call,
+    choose,
+    compare,
+    handled,
+    if_,
+    not_,
+    or_,
+    or_test,
+    result,
+)
+from .effects import UNSET
+from .loops import for_, while_
+
+__all__ = [
+    "UNSET",
+    "and_",
+    "and_test",
+    "any_",
+    "assert_",
+    "call",
+    "choose",
+    "compare",
+    "for_",
+    "handled",
+    "if_",
+    "not_",
+    "or_",
+    "or_test",
+    "result",
+    "while_",
+]
