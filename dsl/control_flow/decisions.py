@@ -23,7 +23,7 @@ from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError, UnsupportedError
 from ..functions.creation import empty_ndarray
 from ..functions.elementwise import apply
-from ..trace.concrete_values import known_value
+from ..trace.concrete_values import concrete_value
 from ..trace.trace import Trace, current
 from ..trace.tracer import SCALAR, Tracer
 from .effects import UNSET, Slot, State, changes, journal, restore, write
@@ -51,7 +51,7 @@ Part = Callable[[], Any]
 
 def is_open(test: Any) -> bool:
     """Whether arrays of the call decide it."""
-    return isinstance(test, Tracer) and test.size == 1 and known_value(test._trace, test._value) is None
+    return isinstance(test, Tracer) and test.size == 1 and concrete_value(test._trace, test._value) is None
 
 
 def if_(test: Any, then: Part, otherwise: Part | None) -> None:

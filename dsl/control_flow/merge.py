@@ -54,10 +54,7 @@ class Merge:
         leaves: tuple[list[Any], list[Any]] = [], []
         trees = [flatten(value, found) for value, found in zip((a, b), leaves, strict=True)]
         if trees[0] != trees[1]:
-            raise ArgumentsError(
-                f"{name} is {_description(a)} or {_description(b)}, as a traced value decides; give it the same structure on both "
-                "sides"
-            )
+            raise ArgumentsError(f"{_either(name, a, b)}; give it the same structure on both sides")
         parts = [self._leaf(x, y, name, not returned) for x, y in zip(*leaves, strict=True)]
         return lambda: unflatten(trees[0], [part() for part in parts])
 
@@ -85,10 +82,7 @@ class Merge:
             return _constant(a)
         for value in (a, b):
             if not isinstance(value, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
-                raise TraceError(
-                    f"{name} is {_description(a)} or {_description(b)}, as a traced value decides; only arrays and numbers can "
-                    "depend on one"
-                )
+                raise TraceError(f"{_either(name, a, b)}; only arrays and numbers can depend on one")
         nodes = [operand(x) for x in (a, b)]
         weak = [(isinstance(x, Value) and x.weak is not None) or type(x) in WEAK_DTYPES for x in nodes]
         kinds = [
@@ -99,9 +93,7 @@ class Merge:
         made = [builder.cast(builder.value(x, dtype), dtype) for x in nodes]
         strong = {x.dtype for x, w in zip(nodes, weak, strict=True) if not w}  # type: ignore[union-attr]
         if strong - {dtype} or len(strong) > 1:
-            raise DTypeError(
-                f"{name} is {_description(a)} or {_description(b)}, as a traced value decides; convert one with x.astype(...)"
-            )
+            raise DTypeError(f"{_either(name, a, b)}; convert one with x.astype(...)")
         if made[0].shape != made[1].shape:
             raise ShapeError(
                 f"{name} has shape {made[0].shape} or {made[1].shape}, as a traced value decides; give it one shape"
@@ -132,6 +124,10 @@ class Merge:
 
 def _constant(value: Any) -> Later:
     return lambda: value
+
+
+def _either(name: str, a: Any, b: Any) -> str:
+    return f"{name} is {_description(a)} or {_description(b)}, as a traced value decides"
 
 
 def _description(value: Any) -> str:

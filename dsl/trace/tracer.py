@@ -192,7 +192,7 @@ class Tracer(Traced):
     def _deciding(self) -> Trace:
         """Its trace, which begins again where a function whose control flow is rewritten may do without the value."""
         trace = check_alive(self)
-        if trace.may_rewrite and known_value(trace, self._value) is None:
+        if trace.may_rewrite and concrete_value(trace, self._value) is None:
             trace.undecided = True
             raise Undecided
         return trace
