@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterable, Iterator, Sequence
+from inspect import CO_OPTIMIZED
 from types import CodeType
 from typing import Any
 
@@ -27,19 +28,20 @@ DECIDING_CALLS = frozenset({"bool", "float", "int", "max", "min", "ndarray"})
 
 def rewritten(code: CodeType) -> CodeType:
     """The code of a function with its control flow as calls. Raises NoSource, saying why that cannot be."""
-    known = _REWRITTEN.get(code)
+    key = code, code.co_filename  # equal ones may stand in several files
+    known = _REWRITTEN.get(key)
     if known is None:
         try:
             known = _rewritten(code)
         except NoSource as error:
             known = error
-        _REWRITTEN[code] = known
+        _REWRITTEN[key] = known
     if isinstance(known, NoSource):
         raise known
     return known
 
 
-_REWRITTEN: dict[CodeType, CodeType | NoSource] = {}
+_REWRITTEN: dict[tuple[CodeType, str], CodeType | NoSource] = {}
 
 
 def _rewritten(code: CodeType) -> CodeType:
@@ -64,7 +66,7 @@ def _rewritten(code: CodeType) -> CodeType:
     found = next(c for c in _codes(compiled) if c.co_name == code.co_name)
     if {*found.co_freevars} != {*code.co_freevars}:
         raise NoSource("its names are not those of its source")
-    return _named(found.replace(co_qualname=code.co_qualname), code.co_name)
+    return _named(found, code.co_name, code.co_qualname)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -74,20 +76,23 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _named(code: CodeType, name: str) -> CodeType:
+def _named(code: CodeType, name: str, qualname: str) -> CodeType:
     """Parts of a function bear its name in tracebacks."""
+    is_class = not code.co_flags & CO_OPTIMIZED
     constants: list[Any] = []
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            part = constant.co_name.startswith(PREFIX)
-            inner = name if part else constant.co_name
-            constant = _named(constant.replace(co_name=inner, co_qualname=_qualname(code, inner, part)), inner)
+            inner = constant.co_name
+            if inner.startswith(PREFIX):  # a part
+                constant = _named(constant, name, qualname)
+            elif constant.co_qualname == inner:  # the name is declared global
+                constant = _named(constant, inner, inner)
+            else:
+                constant = _named(constant, inner, f"{qualname}{'' if is_class else '.<locals>'}.{inner}")
+        elif is_class and constant == code.co_qualname:
+            constant = qualname
         constants.append(constant)
-    return code.replace(co_consts=tuple(constants))
-
-
-def _qualname(outer: CodeType, name: str, part: bool) -> str:
-    return outer.co_qualname if part else f"{outer.co_qualname}.<locals>.{name}"
+    return code.replace(co_consts=tuple(constants), co_name=name, co_qualname=qualname)
 
 
 def rewrite(node: FunctionNode) -> FunctionNode:
@@ -110,7 +115,7 @@ class _Function:
 
     def rewritten(self) -> FunctionNode:
         node = self.node
-        own = [*_own_nodes(node)]
+        own = [*_own_nodes(*(node.body if isinstance(node, ast.FunctionDef) else [node.body]))]
         if any(isinstance(n, _SUSPENDING) for n in own):
             raise NoSource("it is a generator or a coroutine")
         if any(isinstance(n, ast.Name) and n.id in _INSPECTORS for n in own):
@@ -461,15 +466,14 @@ def _rewrite_nested(node: Any) -> None:
 
 
 def _own_nodes(*nodes: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of one function, without those of functions and classes in it."""
-    todo = [child for node in nodes for child in ast.iter_child_nodes(node)]
-    if nodes and not isinstance(nodes[0], _NESTED):
-        todo = [*nodes]
+    """These parts of one function and what is in them, without the bodies of functions and classes."""
+    todo = [*nodes]
     while todo:
         node = todo.pop()
         yield node
         if isinstance(node, (*_NESTED, ast.ClassDef)):  # what is evaluated outside of them
-            todo += [x for x in getattr(node, "decorator_list", []) + getattr(node, "bases", [])]
+            for attribute in ("decorator_list", "bases", "keywords"):
+                todo += getattr(node, attribute, [])
             todo += [x for x in ast.iter_child_nodes(node.args)] if isinstance(node, _NESTED) else []
         else:
             todo += ast.iter_child_nodes(node)
@@ -478,10 +482,11 @@ def _own_nodes(*nodes: ast.AST) -> Iterator[ast.AST]:
 def _stored(statements: Iterable[ast.AST]) -> Iterator[str]:
     """The names that statements bind in their function."""
     nodes = [*_own_nodes(*statements)]
-    inner = {id(n) for node in nodes if isinstance(node, ast.comprehension) for n in ast.walk(node.target)}
+    others = {id(n) for node in nodes if isinstance(node, ast.comprehension) for n in ast.walk(node.target)}
+    others |= {id(n.target) for n in nodes if isinstance(n, ast.AnnAssign) and not n.simple and n.value is None}
     for node in nodes:
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            if id(node) not in inner:  # a comprehension's are its own
+            if id(node) not in others:  # a comprehension's are its own, and `(x): int` binds nothing
                 yield node.id
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name
