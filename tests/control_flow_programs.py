@@ -108,8 +108,9 @@ LINES = (
     "$v *= $c", "$v -= $a", "np.add($v, $a, out=$v)", "p[0] = $a", "p[1] = $s", "p[1] += $c", "d['x'] = $a",
     "d['s'] = $s", "d['s'] += $s", "o.x = $a", "o.s = $s", "o.n += 1", "o.x[$i] = $s", "p[0][$i] = $s", "o.step($s)",
     "clipped($v, $s)", "$v, $w = $w, $v", "$n, $v = $s, $a", "$v[$i], $v[$i] = $v[$i], $v[$i]", "r = $v[1:3]",
-    "$v = $v if $t else $v", "$v.sort()", "$v[::2] = $s", "$v = np.array([$n, $s, 1, 2])", "pass", "$n = first_above($v, $s)",
-    "$n, k = halved($s)", "if (w := $s) > $c: $n = w", "$v[:] = $v[::-1]", "$n = $n", "q = ($v, $n)\n$v, $n = q",
+    "$v = $v if $t else $v", "$v.sort()", "$v[::2] = $s", "$v = np.array([$n, $s, 1, 2])", "pass",
+    "$n = first_above($v, $s)", "$n, k = halved($s)", "if (w := $s) > $c: $n = w", "$v[:] = $v[::-1]",
+    "$n = $n", "q = ($v, $n)\n$v, $n = q",
 )  # fmt: skip
 
 
@@ -284,7 +285,7 @@ def _called(function: Any, program: Program, turn: int) -> tuple[Any, dict[str, 
         result, problem = function(*given), None
         leaves: list[Any] = []
         flatten(result, leaves, results=True)
-        result = [np.asarray(x) for x in leaves]
+        result = [x if isinstance(x, (bool, int, float)) else np.asarray(x) for x in leaves]
     except Exception as error:
         result, problem = None, error
     return result, named, problem
@@ -302,8 +303,7 @@ def checked(program: Program, function: Any, device: str) -> Outcome:
         words = ""
         if refusal is not None:
             if problem is not None and isinstance(refusal, type(problem)):
-                words = _difference(ours, program.arguments(turn)[0])
-                words = ""  # what is written when a call raises is not compared
+                continue  # what is written when a call raises is not compared
             elif not isinstance(refusal, kg.KernelGraphError):
                 words = f"error {refusal!r} for {_shown(wanted) if problem is None else repr(problem)}"
             elif not re.match(r"\S+\.py:\d+: ", str(refusal)):
@@ -315,7 +315,8 @@ def checked(program: Program, function: Any, device: str) -> Outcome:
         elif len(got) != len(wanted):
             words = f"{len(got)} results for {len(wanted)}"
         else:
-            words = next((f"result {i}: {w}" for i, (g, v) in enumerate(zip(got, wanted)) if (w := _unlike(g, v))), "")
+            pairs = enumerate(zip(got, wanted, strict=True))
+            words = next((f"result {i}: {w}" for i, (g, v) in pairs if (w := _unlike(g, v))), "")
             words = words or _difference(ours, written)
         if words:
             return Outcome(turn + 1, refused, f"call {turn + 1}: {words}")
@@ -323,6 +324,7 @@ def checked(program: Program, function: Any, device: str) -> Outcome:
 
 
 def _is_exact(value: Any) -> bool:
+    value = np.asarray(value)
     return value.dtype.kind == "b" or not value.size or bool(np.abs(value).max() <= LARGEST)
 
 
@@ -331,14 +333,19 @@ def _difference(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
 
 
 def _unlike(got: Any, want: Any) -> str:
-    """In words, how one array differs from the other."""
+    """In words, how one array differs from the other. Where both sides of a decision are one node, a Python number gets
+    the dtype of what it stands beside."""
+    widened = not isinstance(want, np.ndarray)
+    got, want = np.asarray(got), np.asarray(want)
+    if widened and got.shape == () and got.dtype == np.result_type(got, want.astype(bool)):
+        want = want.astype(got.dtype)
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"{got.dtype}{list(got.shape)} for {want.dtype}{list(want.shape)}"
     return "" if np.array_equal(got, want, equal_nan=True) else f"{got.tolist()} for {want.tolist()}"
 
 
 def _shown(value: Any) -> str:
-    return repr([v.tolist() for v in value or ()])[:200]
+    return repr([np.asarray(v).tolist() for v in value or ()])[:200]
 
 
 def outcomes(programs: list[Program], folder: Path, device: str, label: str) -> Iterator[tuple[Program, Outcome]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import BuiltinFunctionType
@@ -26,8 +27,8 @@ from ..functions.elementwise import apply
 from ..trace.concrete_values import concrete_value
 from ..trace.trace import Trace, current
 from ..trace.tracer import SCALAR, Tracer
-from .effects import UNSET, Slot, State, changes, journal, restore, write
-from .merge import Merge
+from .effects import UNSET, State, changes, journal, restore, write
+from .merge import Merge, Side
 from .rewrite import PREFIX
 
 CHEAP = 1 << 16  # elements that both sides may compute together before only one of them runs
@@ -126,14 +127,8 @@ def compare(left: Any, names: Sequence[str], *parts: Part) -> Any:
     return found if len(parts) == 1 else and_(found, lambda: compare(right, names[1:], *parts[1:]))
 
 
-def assert_(test: Any, message: Part | None = None) -> None:
-    """`assert test, message()`."""
-    if not __debug__:
-        return
-
-    def fail() -> None:
-        raise AssertionError(*(() if message is None else (message(),)))
-
+def assert_(test: Any, fail: Part) -> None:
+    """`assert test`, else fail()."""
     if_(test, _nothing, fail)
 
 
@@ -220,17 +215,6 @@ def _scalar(flag: Tracer) -> Any:
 # decisions on traced values
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """What a side gave, changed and wrote to; what it raised."""
-
-    given: Any
-    changed: dict[tuple[int, Any], tuple[Slot, Any, Any]]
-    written: dict[int, tuple[Tracer, Value, Value]]
-    made: dict[int, Tracer]
-    error: Exception | None
-
-
 def _join(test: Tracer, then: Part, otherwise: Part) -> Any:
     trace = test._trace
     if len(trace.path) >= DEEPEST:
@@ -251,7 +235,7 @@ def _join(test: Tracer, then: Part, otherwise: Part) -> Any:
     return _merge(trace, flag, sides, first)
 
 
-def _side(trace: Trace, state: State, flag: Value, part: Part) -> _Side:
+def _side(trace: Trace, state: State, flag: Value, part: Part) -> Side:
     before = state.take()
     trace.path.append(flag)
     given, error = None, None
@@ -265,15 +249,18 @@ def _side(trace: Trace, state: State, flag: Value, part: Part) -> _Side:
             error = raised
         finally:
             trace.path.pop()
-    changed = {} if error else changes(before, state.take())
+    after = state.take()
+    changed = {} if error else changes(before, after)
+    known = {id(value) for _, value in before.values.values()}
+    held = Counter(id(value) for _, value in after.values.values() if type(value) is not tuple)
     written = {key: (root, old, root._held) for key, (root, old) in noted.written.items()}
     for root, old, _ in written.values():
         root._held = old
     restore(before)
-    return _Side(given, changed, written, noted.made, error)
+    return Side(given, changed, written, noted.made, known, held, error)
 
 
-def _take(trace: Trace, side: _Side) -> Any:
+def _take(trace: Trace, side: Side) -> Any:
     """The effects of a side that always runs."""
     for root, _, value in side.written.values():
         write(trace, root, value)
@@ -297,6 +284,7 @@ def _raise_where(trace: Trace, error: Exception) -> None:
     flag = trace.path[0]
     for other in trace.path[1:]:
         flag = trace.builder.map("logical_and", flag, other)
+    trace.raised = error
     trace.watched.append(((flag,), Raising(error.with_traceback(None))))
 
 
@@ -311,9 +299,9 @@ class Raising:
             raise copy.copy(self.error)
 
 
-def _merge(trace: Trace, flag: Value, sides: list[_Side], first: int) -> Any:
+def _merge(trace: Trace, flag: Value, sides: list[Side], first: int) -> Any:
     """The effects of two sides as one."""
-    merge = Merge(trace, [side.made for side in sides])
+    merge = Merge(trace, sides)
     slots = {key: found for side in reversed(sides) for key, found in side.changed.items()}
     pairs = []
     for key, (slot, old, _) in slots.items():

@@ -80,6 +80,33 @@ class State:
         return found
 
 
+def containers_in(value: Any) -> dict[int, int]:
+    """The lists, dicts and objects in a value: for each one's identity that of what holds its parts."""
+    found: dict[int, int] = {}
+    todo = [value]
+    while todo:
+        x = todo.pop()
+        if type(x) is tuple:
+            todo += x
+        elif id(x) not in found and (holder := _holder(x)) is not None:
+            found[id(x)] = id(holder)
+            todo += holder.values() if isinstance(holder, dict) else holder
+    return found
+
+
+def _holder(value: Any) -> Any:
+    """What holds the parts of a list, dict or object; None of anything else."""
+    kind = type(value)
+    if kind is list or kind is dict:
+        return value
+    if kind in PLAIN or kind in (Tracer, TracedNumber) or isinstance(value, type) or not is_user_class(kind):
+        return None
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+
+
 def _walk_function(function: Any, into: Snapshot, visited: set[int]) -> None:
     if id(function) in visited:
         return

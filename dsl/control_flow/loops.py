@@ -124,10 +124,13 @@ class _Leaf:
         self.start = Value(node.number, node.type)
         self.weak: WeakType | None = kind if kind is not bool else None
         self.scalar = not (isinstance(value, (Tracer, np.ndarray)) and getattr(value, "_owner", None) != SCALAR)
+        self.first = root_of(value) if _is_array(value) else None  # the array that it begins as
+        self.given: Tracer | None = None  # the one that a turn gives
 
     def stand_in(self, trace: Trace) -> Tracer:
         held = _placeholder(trace, self.start.type)
-        return Tracer(trace, Value(held.number, held.type, self.weak), SCALAR if self.scalar else None)
+        self.own = Tracer(trace, Value(held.number, held.type, self.weak), SCALAR if self.scalar else None)
+        return self.own
 
     def taken(self, trace: Trace, value: Any) -> Value | None:
         """What the body gives, as the type that it takes; None where that has to be another."""
@@ -175,6 +178,7 @@ class _Compiled:
         self.roots: dict[int, Tracer] = {}
         self.temporary: dict[Identity, Slot] = {}
         self.spoiled: dict[int, Tracer] = {}  # arrays that only the first turn writes to: later ones have another
+        self.made: dict[int, Tracer] = {}  # the arrays that a turn makes
 
     def run(self, flag: Any) -> None:
         trace, builder = self.trace, self.trace.builder
@@ -222,6 +226,7 @@ class _Compiled:
                 going = self.goes_on()
             now = self.state.take()
             changed = changes(began, now)
+            self.made = noted.made
             outputs = self._outputs(changed, going)
             again = self._note(before, changed, {id(x): x for x in mine}, noted.written)
         finally:
@@ -246,6 +251,7 @@ class _Compiled:
                 raise TraceError(f"{carried.slot.name} changes its structure in a loop that a traced value ends")
             for leaf, x in zip(carried.leaves, found, strict=True):
                 taken = leaf.taken(trace, x)
+                leaf.given = root_of(x) if _is_array(x) else None
                 settled &= taken is not None
                 outputs.append(taken or leaf.start)
         outputs += [Value(root._held.number, root._held.type) for root in self.roots.values()]
@@ -309,15 +315,38 @@ class _Compiled:
                     )
                 seen.add(root)
 
+    def _share(self, after: Sequence[tuple[_Leaf, Tracer]]) -> None:
+        """Notes which arrays of before each carried one may be, and which carried ones may be the same."""
+        leaves = [leaf for leaf, _ in after]
+        of = {id(leaf.own): i for i, leaf in enumerate(leaves)}
+        may: list[dict[int, Tracer]] = []
+        for leaf in leaves:
+            roots = [
+                r for r in (leaf.first, leaf.given) if r is not None and id(r) not in of and id(r) not in self.made
+            ]
+            may.append({id(root): root for root in roots})
+        for _ in leaves:  # a turn gives what another name had before it
+            for i, leaf in enumerate(leaves):
+                may[i].update(may[of[id(leaf.given)]] if id(leaf.given) in of else {})
+        pairs = [(x, root) for (_, x), roots in zip(after, may, strict=True) for root in roots.values()]
+        for i, (leaf, x) in enumerate(after):
+            for other, y in after[:i]:
+                same = leaf.given is other.given is not None or leaf.first is other.first is not None
+                pairs += [(x, y)] if same else []
+        self.trace.share(pairs)
+
     def _set(self, results: Sequence[Value]) -> None:
         trace, values = self.trace, iter(results)
+        after: list[tuple[_Leaf, Tracer]] = []
         for carried in self.carried.values():
             made = []
             for leaf in carried.leaves:
                 value = next(values)
                 owner = SCALAR if leaf.scalar else None
                 made.append(Tracer(trace, Value(value.number, value.type, leaf.weak), owner))
+                after.append((leaf, made[-1]))
             carried.slot.put(unflatten(carried.tree, made))
+        self._share(after)
         for root in self.roots.values():
             write(trace, root, next(values))
         for root in self.spoiled.values():  # nobody may look at what they hold now

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.graph import Value
+from ...runtime.core.frozen import dataclass
 from ..core.errors import ArgumentsError, DTypeError, ShapeError, TraceError
 from ..core.exact import exact
 from ..core.object_state import PLAIN
@@ -18,20 +21,34 @@ from ..trace.aliasing import root_of
 from ..trace.operands import operand
 from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .effects import UNSET
+from .effects import UNSET, Slot, containers_in
 from .rewrite import VALUE
 
 Later = Callable[[], Any]  # what gives the joined value, once there are nodes for it
 
 
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What a side gave, changed and wrote to; what it raised."""
+
+    given: Any
+    changed: dict[tuple[int, Any], tuple[Slot, Any, Any]]
+    written: dict[int, tuple[Tracer, Value, Value]]
+    made: dict[int, Tracer]
+    known: set[int]  # the objects that names and containers had before
+    held: Counter[int]  # in how many places each is at its end
+    error: Exception | None
+
+
 class Merge:
     """Collects pairs of values of one type in `both`; `finish` gives their nodes, and then all that was asked for."""
 
-    def __init__(self, trace: Trace, made: Sequence[dict[int, Tracer]]) -> None:
-        """made: the arrays that each side has made itself."""
+    def __init__(self, trace: Trace, sides: Sequence[Side]) -> None:
         self.trace = trace
         self.both: list[tuple[Value, Value]] = []
-        self._made = made
+        self._sides = sides
+        self._arrays: WeakValueDictionary[tuple[int, int], Later] = WeakValueDictionary()  # for each pair of arrays
+        self._named: dict[tuple[int, int], list[Tracer]] = {}  # for each side and array what stands for it afterwards
         self._nodes: list[Value] = []
 
     def finish(self, nodes: Sequence[Value]) -> None:
@@ -52,11 +69,24 @@ class Merge:
         returned = name.startswith(VALUE)
         name = "what the function returns" if returned else name
         leaves: tuple[list[Any], list[Any]] = [], []
-        trees = [flatten(value, found) for value, found in zip((a, b), leaves, strict=True)]
+        inside = [containers_in(value) for value in (a, b)]
+        common = tuple(inside[0].keys() & inside[1].keys())  # what both have stays itself
+        trees = [flatten(value, found, above=common) for value, found in zip((a, b), leaves, strict=True)]
+        for own, side in zip(inside, self._sides, strict=True):
+            self._check_alone({x: holder for x, holder in own.items() if x not in common}, side, name, returned)
         if trees[0] != trees[1]:
             raise ArgumentsError(f"{_either(name, a, b)}; give it the same structure on both sides")
         parts = [self._leaf(x, y, name, not returned) for x, y in zip(*leaves, strict=True)]
         return lambda: unflatten(trees[0], [part() for part in parts])
+
+    def _check_alone(self, containers: dict[int, int], side: Side, name: str, returned: bool) -> None:
+        """Raises TraceError where a container that is going to be another one is known elsewhere, or has changed."""
+        changed = {number for number, _ in side.changed} & {*containers.values()}
+        if changed or (not returned and any(side.held[number] > 1 for number in containers)):
+            raise TraceError(
+                f"{name} is one list, dict or object or another one, as a traced value decides, and changes there or "
+                "has another name; copy it, or assign to its elements"
+            )
 
     def _half(self, a: Any, b: Any, name: str) -> Later:
         """A name that is bound on one side only: what is returned is not read unless it was set there."""
@@ -64,10 +94,11 @@ class Merge:
             return lambda: UNSET
         value, first = (a, True) if b is UNSET else (b, False)
         leaves: list[Any] = []
-        tree = flatten(value, leaves)
+        tree = flatten(value, leaves, above=tuple(self._sides[not first].known))  # what was there stays itself
         parts = []
         for leaf in leaves:
-            node = operand(leaf) if isinstance(leaf, (Tracer, np.generic)) or type(leaf) is TracedNumber else None
+            traced = isinstance(leaf, (Tracer, np.generic)) or type(leaf) is TracedNumber
+            node = self._at_end(leaf, not first) if traced else None
             if not isinstance(node, Value):
                 parts.append(_constant(leaf))
                 continue
@@ -80,10 +111,19 @@ class Merge:
     def _leaf(self, a: Any, b: Any, name: str, shares: bool) -> Later:
         if a is b or (type(a) in PLAIN and type(a) is type(b) and exact(a) == exact(b)):
             return _constant(a)
+        if not (type(a) is type(b) is Tracer):
+            return self._number_or_array(a, b, name, shares)
+        key = id(a), id(b)
+        found = self._arrays.get(key)  # two names of one array have one afterwards
+        if found is None:
+            found = self._arrays[key] = cache(self._number_or_array(a, b, name, shares))
+        return found
+
+    def _number_or_array(self, a: Any, b: Any, name: str, shares: bool) -> Later:
         for value in (a, b):
             if not isinstance(value, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
                 raise TraceError(f"{_either(name, a, b)}; only arrays and numbers can depend on one")
-        nodes = [operand(x) for x in (a, b)]
+        nodes = [self._at_end(x, side) for side, x in enumerate((a, b))]
         weak = [(isinstance(x, Value) and x.weak is not None) or type(x) in WEAK_DTYPES for x in nodes]
         kinds = [
             x.weak(0) if isinstance(x, Value) and x.weak else x.dtype if isinstance(x, Value) else x for x in nodes
@@ -104,6 +144,17 @@ class Merge:
         typed = Value(plain[0].number, plain[0].type, kind if dtype.kind != "b" else None)
         return self._array(self.values(*plain), typed, [a, b], shares)
 
+    def _at_end(self, x: Any, side: int) -> Any:
+        """The operand that stands for x at the end of a side."""
+        written = self._sides[side].written.values()
+        for root, _, after in written:
+            root._held = after
+        try:
+            return operand(x)
+        finally:
+            for root, before, _ in written:
+                root._held = before
+
     def _array(self, held: Later, like: Value, sides: Sequence[Any], shares: bool) -> Later:
         """The array or scalar of a joined node. shares: it may be an array that was there before."""
 
@@ -112,14 +163,23 @@ class Merge:
             scalar = like.shape == () and not any(isinstance(x, Tracer) and x._owner != SCALAR for x in sides)
             found = Tracer(self.trace, Value(value.number, value.type, like.weak), SCALAR if scalar else None)
             if shares and not scalar:
-                for side, own in zip(sides, self._made, strict=False):
-                    if isinstance(side, Tracer) and side._owner != SCALAR:
-                        root = root_of(side)
-                        if id(root) not in own:
-                            self.trace.shared.append((weakref.ref(found), weakref.ref(root)))
+                self._share(found, sides)
             return found
 
         return made
+
+    def _share(self, found: Tracer, sides: Sequence[Any]) -> None:
+        """Notes which arrays a joined one may be."""
+        pairs = []
+        for place, x in enumerate(sides):
+            if not isinstance(x, Tracer) or x._owner == SCALAR:
+                continue
+            root = root_of(x)
+            same = self._named.setdefault((place, id(root)), [])
+            mine = id(root) in self._sides[place].made
+            pairs += [(found, other) for other in [*same, *(self.trace.linked(root) if mine else [root])]]
+            same.append(found)
+        self.trace.share(pairs)
 
 
 def _constant(value: Any) -> Later:

@@ -20,6 +20,7 @@ HOOKS = "__kernelgraph__"  # the global name of `hooks`
 PREFIX = "_kernelgraph_"
 VALUE, CONTINUED = f"{PREFIX}value", f"{PREFIX}continued"  # how the names of these begin
 _INSPECTORS = {"locals", "vars", "dir", "eval", "exec"}  # these see the names of a frame
+_OF_OTHERS = {"vars", "dir"}  # with an argument these do not
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
 # builtins that ask an array for its value, and NumPy's class, which makes one
@@ -59,6 +60,9 @@ def _rewritten(code: CodeType) -> CodeType:
     free = [name for name in code.co_freevars if not (source.owner and name == "__class__")]
     if free:
         body.insert(0, ast.Assign([ast.Name(name, ast.Store()) for name in free], ast.Constant(None)))
+    bound = source.owner or (made.name if isinstance(made, ast.FunctionDef) else "")
+    if bound and bound not in free:  # what it calls so within is a global, itself or not
+        body.insert(0, ast.Global([bound]))
     factory = _function(f"{PREFIX}factory", [], body)
     module = ast.fix_missing_locations(ast.Module([ast.copy_location(factory, source.node)], []))
     flags = code.co_flags & 0x1FF0000
@@ -118,7 +122,7 @@ class _Function:
         own = [*_own_nodes(*(node.body if isinstance(node, ast.FunctionDef) else [node.body]))]
         if any(isinstance(n, _SUSPENDING) for n in own):
             raise NoSource("it is a generator or a coroutine")
-        if any(isinstance(n, ast.Name) and n.id in _INSPECTORS for n in own):
+        if any(_looks_at_names(n) for n in own):
             raise NoSource("it looks at its own names (locals(), eval() or the like)")
         if isinstance(node, ast.Lambda):
             node.body = self.expression(node.body)
@@ -216,10 +220,12 @@ class _Function:
         return _Expressions(self).test(node)
 
     def rewrite_Assert(self, s: ast.Assert) -> tuple[list[ast.stmt], set[str]]:
-        message = [_thunk(self.expression(s.msg))] if s.msg is not None and _is_movable(s.msg) else []
-        if s.msg is not None and not message:
-            return [self.children(s)], set()
-        return [ast.Expr(_call("assert_", self.test(s.test), *message))], set()
+        if not __debug__:
+            return [s], set()
+        test = self.expression(s.test)
+        failing: list[ast.stmt] = [_placed(ast.Assert(ast.Constant(False), s.msg and self.expression(s.msg)), s)]
+        fail = self.shared(failing, {*_stored(failing)}, "otherwise")
+        return [fail, ast.Expr(_call("assert_", test, _name(fail)))], set()
 
     def rewrite_If(self, s: ast.If) -> tuple[list[ast.stmt], set[str]]:
         test = self.test(s.test)
@@ -278,7 +284,7 @@ class _Function:
 
     def rewrite_Try(self, s: ast.Try) -> tuple[list[ast.stmt], set[str]]:
         if any(isinstance(n, (ast.Return, ast.Break, ast.Continue)) for n in _own_nodes(*s.finalbody)):
-            raise NoSource("a finally of its jumps")
+            raise NoSource("it jumps out of a finally")
         s.body, jumps = self.block(s.body)
         if s.handlers:
             s.body = [_placed(_with(_call("handled"), s.body), s.body[0])]
@@ -498,6 +504,13 @@ def _stored(statements: Iterable[ast.AST]) -> Iterator[str]:
             yield node.rest
 
 
+def _looks_at_names(node: ast.AST) -> bool:
+    """Whether an expression asks for the names of its frame."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return False
+    return node.func.id in _INSPECTORS and not (node.func.id in _OF_OTHERS and node.args)
+
+
 def _returns_inside(statements: Sequence[ast.stmt]) -> bool:
     """Whether a return stands in a part."""
     found = False
@@ -591,6 +604,10 @@ def _place(node: ast.AST, where: ast.AST) -> None:
     """Gives lines and columns to what has none."""
     if not hasattr(node, "lineno") and "lineno" in node._attributes:
         ast.copy_location(node, where)
+        if isinstance(node, ast.Attribute) and hasattr(
+            node, "lineno"
+        ):  # of several lines a method's call stands on the last
+            node.end_lineno, node.end_col_offset = node.lineno, node.col_offset
     inner = node if hasattr(node, "lineno") else where
     for child in ast.iter_child_nodes(node):
         _place(child, inner)

@@ -15,7 +15,17 @@ from ...compiler.reroll.reroll import roll
 from ...runtime.core.errors import note
 from ...runtime.core.gc_pause import uncollected
 from ..array.array import Array
-from ..core.errors import EscapedValueError, TraceError, UserError, line_of, located, package_of, user_frames, user_line
+from ..core.errors import (
+    EscapedValueError,
+    TraceError,
+    UnsupportedError,
+    UserError,
+    line_of,
+    located,
+    package_of,
+    user_frames,
+    user_line,
+)
 from ..core.object_state import PLAIN, base_of, contents
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..environment.argument_properties import NeedProperty
@@ -105,6 +115,12 @@ def trace_function(
                 f"{unbound.pop()!r} has a value on one side only of what a traced value decides; assign it before",
                 line_of(error.__traceback__),
             ) from None
+        if trace.raised is not None:
+            raise UnsupportedError(
+                f"a {type(error).__name__} is raised, or a {type(trace.raised).__name__} before it, as a traced value "
+                "decides; return for one of the two",
+                line_of(error.__traceback__),
+            ) from error
         if (package := package_of(error.__traceback__)) is not None:
             note(
                 error,

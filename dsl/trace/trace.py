@@ -84,6 +84,7 @@ class Trace:
         self.loops = 0  # how many loops that traced values end are being traced, one in another
         self.handlers = 0  # how many `try` of the function's are around
         self.shared: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []  # arrays that may be one, as a value decided
+        self.raised: Exception | None = None  # what a call raises where a value decides so
         self.unwritten: dict[str, str] = {}  # functions that run as they are, and why
         self.half_bound: set[str] = set()  # names that one side of a decision has bound
         self._living: list[weakref.ref[Any]] = []  # the arrays of a trace that may be split
@@ -110,6 +111,20 @@ class Trace:
         value = self.capture(array)
         self.constants.add(self.captured_at[value.number])
         return value
+
+    def share(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        """Each first array may be the second one, as a traced value decides, and thus whatever that one may be."""
+        found = {
+            (id(array), id(other)): (array, other) for array, root in pairs for other in [root, *self.linked(root)]
+        }
+        self.shared += [
+            (weakref.ref(array), weakref.ref(other)) for array, other in found.values() if array is not other
+        ]
+
+    def linked(self, root: Any) -> list[Any]:
+        """The arrays that may be this one."""
+        known = [(first(), second()) for first, second in self.shared]
+        return [b if a is root else a for a, b in known if (a is root or b is root) and not (a is None or b is None)]
 
     def note_write(self, root: Any) -> None:
         """To be called before the array `root` is written to. Raises TraceError where another may share its memory."""

@@ -23,29 +23,111 @@ COUNT = 0
 RESULTS: list[Any] = []
 
 
-def decides_if(x: Any) -> Any:
+def decides_for_several(x: Any) -> Any:
     y = x * 2
-    if y.sum() > 0:  # here
+    if y > 0:  # here
         return y
     return x
 
 
-def decides_while(x: Any) -> Any:
-    while x.max() > 1:  # here
-        x = x / 2
+def decides_in_a_generator(x: Any) -> Any:
+    return any(v > 0 for v in x[0])  # here
+
+
+def decides_among_its_names(x: Any) -> Any:
+    if x.sum() > 0:  # here
+        return locals()["x"]
+    return -x
+
+
+def decides_in_a_finally(x: Any) -> Any:
+    for _ in range(3):
+        try:
+            x = x - 1 if x.sum() > 3 else x  # here
+        finally:
+            continue  # noqa: B012
     return x
 
 
-def as_bool(x: Any) -> Any:
-    return bool(x[0, 0])  # here
+def bound_on_one_side(x: Any) -> Any:
+    if x.sum() > 0:
+        t = 2
+    return x * t  # here
 
 
-def as_int(x: Any) -> Any:
-    return int(x[0, 0])  # here
+def shapes_of_sides(x: Any) -> Any:
+    y = x
+    if x.sum() > 0:  # here
+        y = x[0]
+    return y
 
 
-def as_float(x: Any) -> Any:
-    return float(x[0, 0])  # here
+def dtypes_of_sides(x: Any) -> Any:
+    return x.sum() if x.sum() > 0 else x.argmax()  # here
+
+
+def structures_of_sides(x: Any) -> Any:
+    if x.sum() > 0:
+        return x, x
+    return x  # here
+
+
+def texts_of_sides(x: Any) -> Any:
+    name = "small"
+    if x.sum() > 0:  # here
+        name = "large"
+    return x, name
+
+
+def lists_of_sides(x: Any) -> Any:
+    p, q = [1, 2], [3, 4]
+    if x.sum() > 0:  # here
+        q = p
+    p[0] = 5
+    return q[0]
+
+
+def grows_on_a_side(x: Any) -> Any:
+    found: list[Any] = []
+    if x.sum() > 0:  # here
+        found.append(x)
+    return len(found)
+
+
+def perhaps_one_array(x: Any) -> Any:
+    y = x + 1
+    z = y if x.sum() > 0 else x * 2
+    y[0] = 1  # here
+    return y, z
+
+
+def both_sides_raise(x: Any) -> Any:
+    if x.sum() > 0:
+        raise ValueError("positive")
+    raise KeyError("negative")  # here
+
+
+def caught_within(x: Any) -> Any:
+    try:
+        if x.sum() > 0:  # here
+            raise ValueError("positive")
+    except ValueError:
+        return x
+    return -x
+
+
+def raises_in_a_loop(x: Any) -> Any:
+    while x.sum() > 3:
+        x = x - 1
+        if x[0, 0] < -3:  # here
+            raise ValueError("too far")
+    return x
+
+
+def shapes_of_turns(x: Any) -> Any:
+    while x.sum() > 3:  # here
+        x = x[1:]
+    return x
 
 
 def as_item(x: Any) -> Any:
@@ -235,11 +317,22 @@ def through_broadcast(x: Any) -> Any:
 
 # the function, the error, and words of what it says to write instead
 REFUSALS: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
-    (decides_if, kg.TraceError, ("cannot decide an if", "np.where(condition, a, b)")),
-    (decides_while, kg.TraceError, ("while", "np.where(condition, a, b)")),
-    (as_bool, kg.TraceError, ("np.where(condition, a, b)",)),
-    (as_int, kg.TraceError, ("no Python int", "x.astype(np.int64)")),
-    (as_float, kg.TraceError, ("no Python float", "x.astype(np.float64)")),
+    (decides_for_several, kg.TraceError, ("cannot decide an if", "np.where(condition, a, b)")),
+    (decides_in_a_generator, kg.TraceError, ("cannot decide", "np.where(condition, a, b)")),
+    (decides_among_its_names, kg.TraceError, ("cannot decide", "is not compiled, since it looks at its own names")),
+    (decides_in_a_finally, kg.TraceError, ("cannot decide", "is not compiled, since it jumps out of a finally")),
+    (bound_on_one_side, kg.TraceError, ("'t' has a value on one side only", "assign it before")),
+    (shapes_of_sides, kg.ShapeError, ("y has shape (4,) or (3, 4)", "give it one shape")),
+    (dtypes_of_sides, kg.DTypeError, ("float32[] or int64[]", "x.astype(...)")),
+    (structures_of_sides, kg.ArgumentsError, ("what the function returns", "the same structure on both sides")),
+    (texts_of_sides, kg.TraceError, ("name is 'large' or 'small'", "only arrays and numbers")),
+    (lists_of_sides, kg.TraceError, ("q is one list", "copy it, or assign to its elements")),
+    (grows_on_a_side, kg.TraceError, ("found changes its size", "collect values in an array")),
+    (perhaps_one_array, kg.TraceError, ("may share its memory", "write x.copy()")),
+    (both_sides_raise, kg.UnsupportedError, ("a KeyError is raised, or a ValueError", "return for one")),
+    (caught_within, kg.UnsupportedError, ("a ValueError", "let the call raise it")),
+    (raises_in_a_loop, kg.UnsupportedError, ("a ValueError", "carry a flag out of the loop")),
+    (shapes_of_turns, kg.ShapeError, ("begins with shape (3, 4)", "a turn gives (2, 4)", "begin with what it gives")),
     (as_item, kg.TraceError, (".item()", "return it and call .item() on the result")),
     (as_index, kg.TraceError, ("loop count", "Python int argument")),
     (as_numpy, kg.TraceError, ("cannot become a NumPy array", "np.stack")),
@@ -367,7 +460,7 @@ def test_a_warning_of_the_users_is_no_assignment() -> None:
 
 
 def test_every_kind_of_error_has_a_refusal_or_another_test() -> None:
-    elsewhere = {"EscapedValueError", "ArgumentsError", "OptionError", "DeviceUnavailableError", "NotFiniteError"}
+    elsewhere = {"EscapedValueError", "OptionError", "DeviceUnavailableError", "NotFiniteError"}
     raised = {kind.__name__ for _, kind, _ in REFUSALS}
     every = {
         name for name in kg.__all__ if isinstance(kind := getattr(kg, name), type) and issubclass(kind, kg.UserError)

@@ -1,0 +1,100 @@
+"""Functions that decide on traced values: one compiled program for all values, with NumPy's results and errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+
+X = np.arange(4.0)
+
+
+def decides_if(x: Any) -> Any:
+    y = x * 2
+    if y.sum() > 0:
+        return y
+    return x
+
+
+def decides_while(x: Any) -> Any:
+    while np.abs(x).max() > 1:
+        x = x / 2
+    return x
+
+
+def as_bool(x: Any) -> Any:
+    return bool(x[1])
+
+
+def as_int(x: Any) -> Any:
+    return int(x[1] * 2.5)
+
+
+def as_float(x: Any) -> Any:
+    return x.astype(np.float32) * float(x[1])
+
+
+def takes_a_view_or_another(x: Any) -> Any:
+    """What a name is on a side is what it is at the side's end."""
+    u, v = x, x[::-1] * 3
+    if x.sum() > 0:
+        u = v
+    else:
+        x[::2] = 7
+    return u, x
+
+
+def returns_a_list_that_changes_later(x: Any) -> Any:
+    p = [x * 1, 2]
+    if x.sum() > 0:
+        return x, p
+    p[1] += 1.5
+    p[0][0] = 9
+    return -x, p
+
+
+def names_of_one_array(x: Any) -> Any:
+    """Two names of one array, given on both sides, are still of one."""
+    if x.sum() > 0:
+        u = v = x * 2
+    else:
+        u = v = x - 1
+    u[0] = 5
+    return u, v
+
+
+def ends_a_loop(x: Any) -> Any:
+    for i in range(100):  # noqa: B007
+        x = x / 2
+        if np.abs(x).sum() < 1:
+            break
+    else:
+        i = -1
+    return x, i
+
+
+FUNCTIONS = [f for f in [*globals().values()] if getattr(f, "__module__", "") == __name__]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_decisions(function: Any) -> None:
+    compiled = kg.kernel_graph(function, device="cpu")
+    for x in (X, -X, X * 0, X - 2):
+        ours, theirs = x.copy(), x.copy()
+        got, want = compiled(ours), function(theirs)
+        _same(got, want)
+        _same(ours, theirs)
+    assert str(compiled.why()).count("traced") == 1
+
+
+def _same(got: Any, want: Any) -> None:
+    if isinstance(want, (tuple, list)):
+        assert len(got) == len(want)
+        for g, w in zip(got, want, strict=True):
+            _same(g, w)
+        return
+    assert np.asarray(got).dtype == np.result_type(np.asarray(want), np.asarray(got)[()])
+    np.testing.assert_array_equal(got, want)
