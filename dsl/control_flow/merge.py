@@ -114,10 +114,10 @@ class Merge:
         if not (type(a) is type(b) is Tracer):
             return self._number_or_array(a, b, name, shares)
         key = id(a), id(b)
-        found = self._arrays.get(key)  # two names of one array have one afterwards
-        if found is None:
-            found = self._arrays[key] = cache(self._number_or_array(a, b, name, shares))
-        return found
+        later = self._arrays.get(key)  # two names of one array have one afterwards
+        if later is None:
+            later = self._arrays[key] = cache(self._number_or_array(a, b, name, shares))
+        return later
 
     def _number_or_array(self, a: Any, b: Any, name: str, shares: bool) -> Later:
         for value in (a, b):
@@ -168,7 +168,7 @@ class Merge:
 
         return made
 
-    def _share(self, found: Tracer, sides: Sequence[Any]) -> None:
+    def _share(self, joined: Tracer, sides: Sequence[Any]) -> None:
         """Notes which arrays a joined one may be."""
         pairs = []
         for place, x in enumerate(sides):
@@ -177,8 +177,8 @@ class Merge:
             root = root_of(x)
             same = self._named.setdefault((place, id(root)), [])
             mine = id(root) in self._sides[place].made
-            pairs += [(found, other) for other in [*same, *(self.trace.linked(root) if mine else [root])]]
-            same.append(found)
+            pairs += [(joined, other) for other in [*same, *(self.trace.linked(root) if mine else [root])]]
+            same.append(joined)
         self.trace.share(pairs)
 
 
