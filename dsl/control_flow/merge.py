@@ -131,7 +131,7 @@ class Merge:
         dtype = np.result_type(*kinds)
         builder = self.trace.builder
         made = [builder.cast(builder.value(x, dtype), dtype) for x in nodes]
-        strong = {x.dtype for x, w in zip(nodes, weak, strict=True) if not w}  # type: ignore[union-attr]
+        strong = {x.dtype for x, w in zip(nodes, weak, strict=True) if not w}
         if strong - {dtype} or len(strong) > 1:
             raise DTypeError(f"{_either(name, a, b)}; convert one with x.astype(...)")
         if made[0].shape != made[1].shape:
