@@ -124,7 +124,7 @@ class _Leaf:
         self.start = Value(node.number, node.type)
         self.weak: WeakType | None = kind if kind is not bool else None
         self.scalar = not (isinstance(value, (Tracer, np.ndarray)) and getattr(value, "_owner", None) != SCALAR)
-        self.first = root_of(value) if isinstance(value, Tracer) and _is_array(value) else None  # the array that it begins as
+        self.first = root_of(value) if isinstance(value, Tracer) and _is_array(value) else None
         self.given: Tracer | None = None  # the one that a turn gives
 
     def stand_in(self, trace: Trace) -> Tracer:
