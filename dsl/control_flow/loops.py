@@ -317,22 +317,29 @@ class _Compiled:
 
     def _share(self, after: Sequence[tuple[_Leaf, Tracer]]) -> None:
         """Notes which arrays of before each carried one may be, and which carried ones may be the same."""
-        leaves = [leaf for leaf, _ in after]
-        of = {id(leaf.own): i for i, leaf in enumerate(leaves)}
-        may: list[dict[int, Tracer]] = []
-        for leaf in leaves:
-            roots = [
-                r for r in (leaf.first, leaf.given) if r is not None and id(r) not in of and id(r) not in self.made
+        leaves = {id(leaf.own): leaf for leaf, _ in after}
+
+        def reached(leaf: _Leaf) -> dict[int, Tracer]:
+            """All that it may be at some turn, through what decisions and other names have given it."""
+            found: dict[int, Tracer] = {}
+            todo = [leaf.own]
+            while todo:
+                array = todo.pop()
+                if id(array) not in found:
+                    found[id(array)] = array
+                    own = leaves.get(id(array))
+                    todo += self.trace.linked(array)
+                    todo += [x for x in (own.first, own.given) if x is not None] if own else []
+            return found
+
+        may = [reached(leaf) for leaf, _ in after]
+        pairs = []
+        for i, (_, x) in enumerate(after):
+            before = [r for key, r in may[i].items() if key not in leaves and key not in self.made]
+            pairs += [(x, root) for root in before]
+            pairs += [
+                (x, y) for (_, y), other in zip(after[:i], may[:i], strict=True) if not may[i].keys().isdisjoint(other)
             ]
-            may.append({id(root): root for root in roots})
-        for _ in leaves:  # a turn gives what another name had before it
-            for i, leaf in enumerate(leaves):
-                may[i].update(may[of[id(leaf.given)]] if id(leaf.given) in of else {})
-        pairs = [(x, root) for (_, x), roots in zip(after, may, strict=True) for root in roots.values()]
-        for i, (leaf, x) in enumerate(after):
-            for other, y in after[:i]:
-                same = leaf.given is other.given is not None or leaf.first is other.first is not None
-                pairs += [(x, y)] if same else []
         self.trace.share(pairs)
 
     def _set(self, results: Sequence[Value]) -> None:
