@@ -22,6 +22,7 @@ from ...compiler.ops.table import OPS
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError, UnsupportedError
+from ..core.pytree import flatten
 from ..functions.creation import empty_ndarray
 from ..functions.elementwise import apply
 from ..trace.concrete_values import concrete_value
@@ -201,7 +202,26 @@ def handled() -> Iterator[None]:
 
 def result(value: Any) -> Any:
     """What a function returns."""
+    trace = current()
+    if trace is not None and trace.returned_later:
+        _give_out(trace, value)
     return None if value is UNSET else value
+
+
+def _give_out(trace: Trace, value: Any) -> None:
+    """From now on others have the arrays in it, which may be arrays that there are already."""
+    leaves: list[Any] = []
+    flatten(value, leaves)
+    todo = [leaf for leaf in leaves if isinstance(leaf, Tracer)]
+    while todo:
+        array = todo.pop()
+        waiting, trace.returned_later = trace.returned_later, []
+        for pair in waiting:
+            if any(x is array for x in pair):
+                trace.share([pair])
+                todo += [x for x in pair if x is not array]
+            else:
+                trace.returned_later.append(pair)
 
 
 def _nothing() -> None: ...
@@ -277,15 +297,20 @@ def _raise_where(trace: Trace, error: Exception) -> None:
             "call raise it"
         ) from error
     if trace.depth or trace.loops:
-        raise UnsupportedError(
-            f"a {type(error).__name__} that depends on a traced value cannot be raised in a compiled loop; carry a "
-            "flag out of the loop, and raise there"
-        ) from error
+        raise raised_in_loop(error) from error
     flag = trace.path[0]
     for other in trace.path[1:]:
         flag = trace.builder.map("logical_and", flag, other)
     trace.raised = error
     trace.watched.append(((flag,), Raising(error.with_traceback(None))))
+
+
+def raised_in_loop(error: Exception) -> UnsupportedError:
+    """The refusal of an error that a turn of a compiled loop may raise."""
+    return UnsupportedError(
+        f"a {type(error).__name__} that depends on a traced value cannot be raised in a compiled loop; carry a flag "
+        "out of the loop, and raise there"
+    )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ..trace.aliasing import root_of
 from ..trace.operands import operand
 from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, Tracer
-from .decisions import Part, and_, if_, is_open, not_
+from .decisions import Part, and_, if_, is_open, not_, raised_in_loop
 from .effects import UNSET, Slot, Snapshot, State, changes, journal, restore, write
 from .rewrite import CONTINUED, PREFIX, VALUE
 
@@ -222,8 +222,7 @@ class _Compiled:
         noted = None
         try:
             with journal(trace) as noted:
-                self.body()
-                going = self.goes_on()
+                going = self._traced_turn()
             now = self.state.take()
             changed = changes(began, now)
             self.made = noted.made
@@ -237,6 +236,16 @@ class _Compiled:
             for key, held in helds.items():
                 self.roots[key]._held = held
         return None if again or outputs is None else (first, stand_ins, outputs)
+
+    def _traced_turn(self) -> Any:
+        """Whether there is another turn after this one."""
+        try:
+            self.body()
+            return self.goes_on()
+        except KernelGraphError:
+            raise
+        except Exception as error:
+            raise raised_in_loop(error) from error
 
     def _outputs(self, changed: dict[Identity, tuple[Slot, Any, Any]], going: Any) -> list[Value] | None:
         trace, settled = self.trace, True

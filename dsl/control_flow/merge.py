@@ -162,14 +162,14 @@ class Merge:
             value = held()
             scalar = like.shape == () and not any(isinstance(x, Tracer) and x._owner != SCALAR for x in sides)
             found = Tracer(self.trace, Value(value.number, value.type, like.weak), SCALAR if scalar else None)
-            if shares and not scalar:
-                self._share(found, sides)
+            if not scalar:
+                self._share(found, sides, shares)
             return found
 
         return made
 
-    def _share(self, joined: Tracer, sides: Sequence[Any]) -> None:
-        """Notes which arrays a joined one may be."""
+    def _share(self, joined: Tracer, sides: Sequence[Any], now: bool) -> None:
+        """Notes which arrays a joined one may be. now: else once it is returned, before which nobody has it."""
         pairs = []
         for place, x in enumerate(sides):
             if not isinstance(x, Tracer) or x._owner == SCALAR:
@@ -179,7 +179,10 @@ class Merge:
             mine = id(root) in self._sides[place].made
             pairs += [(joined, other) for other in [*same, *(self.trace.linked(root) if mine else [root])]]
             same.append(joined)
-        self.trace.share(pairs)
+        if now:
+            self.trace.share(pairs)
+        else:
+            self.trace.returned_later += pairs
 
 
 def _constant(value: Any) -> Later:

@@ -49,7 +49,9 @@ def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
         result = operator_apply(row, self, other)
         if type(self) is Masked:
             return self.assign(result)
-        return result if self._owner == SCALAR else assign(self, result)  # a scalar's name is bound anew
+        if self._owner == SCALAR:  # its name is bound anew
+            return _like_numbers((self, other), result)
+        return assign(self, result)
 
     inplace.__name__ = name
     return inplace

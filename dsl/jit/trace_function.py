@@ -78,7 +78,12 @@ def trace_function(
                     leaves[i] = world.watch(a.value, "an argument")
             args, options = unflatten(tree, leaves, frozen_container_maker(world))
             trace.builder.where = user_line
-            result = (function if world is None else world.root(function))(*args, **options)
+            try:
+                result = (function if world is None else world.root(function))(*args, **options)
+            except Exception:
+                if trace.undecided:  # which NumPy has made an error of its own
+                    raise Undecided from None
+                raise
             if trace.needed:
                 raise NeedValue(trace.needed)  # which was swallowed
             if world is not None and world.needed:

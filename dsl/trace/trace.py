@@ -85,6 +85,7 @@ class Trace:
         self.handlers = 0  # how many `try` of the function's are around
         self.shared: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []  # arrays that may be one, as a value decided
         self.raised: Exception | None = None  # what a call raises where a value decides so
+        self.returned_later: list[tuple[Any, Any]] = []  # those of values that functions are yet to return
         self.unwritten: dict[str, str] = {}  # functions that run as they are, and why
         self.half_bound: set[str] = set()  # names that one side of a decision has bound
         self._living: list[weakref.ref[Any]] = []  # the arrays of a trace that may be split

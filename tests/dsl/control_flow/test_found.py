@@ -1,0 +1,83 @@
+"""Programs that random runs have found wrong once: decisions on traced values against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+
+
+class Box:
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def step(self, s: Any) -> Any:
+        if self.x[0] > s:
+            return self.x
+        self.x = self.x + s
+        return self.x
+
+
+def counts_promote_as_python_numbers(a: Any) -> Any:
+    s, count = a[0], 0
+    while abs(s) > 1:
+        count += 1
+        s = s / 2
+    return s + count
+
+
+def energies_in_an_ndarray(a: Any) -> Any:
+    found = np.ndarray(3, np.float64)
+    found[0], found[1:] = a.sum(), a[1:3]
+    return found
+
+
+@pytest.mark.parametrize("function", [counts_promote_as_python_numbers, energies_in_an_ndarray])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_values_and_dtypes(function: Any, dtype: str) -> None:
+    a = np.arange(3, 7).astype(dtype)
+    got, want = np.asarray(kg.kernel_graph(function, device="cpu")(a)), np.asarray(function(a))
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+
+
+def test_what_a_method_returns_may_be_what_its_object_holds() -> None:
+    """Either it is refused that one is assigned to while the other lives, or both see it."""
+
+    def written(a: Any, s: Any) -> Any:
+        box = Box(a * 2)
+        found = box.step(s.sum())
+        box.x[1] = 9
+        return found, box.x
+
+    with pytest.raises(kg.TraceError, match="may share its memory"):
+        kg.kernel_graph(written, device="cpu")(np.arange(4.0), np.ones(2))
+
+
+def test_a_carried_view_may_be_an_argument() -> None:
+    def swapped(a: Any, b: Any, m: Any) -> Any:
+        u, v, k = a, b[:], 0
+        while abs(v[-1]) > 0.5:
+            k += 1
+            if k > m.sum():
+                break
+            q = (u, k)
+            v, k = q
+        u[:] = b[::-1]
+        return u, v
+
+    with pytest.raises(kg.TraceError, match="may share its memory"):
+        kg.kernel_graph(swapped, device="cpu")(np.arange(4.0), np.arange(4.0), np.ones(2))
+
+
+def test_an_error_of_a_turn_that_may_not_run_is_refused() -> None:
+    def raising(a: Any) -> Any:
+        while a.sum() < 0:
+            raise ZeroDivisionError
+        return a
+
+    with pytest.raises(kg.UnsupportedError, match="cannot be raised in a compiled loop"):
+        kg.kernel_graph(raising, device="cpu")(np.arange(4.0))
