@@ -11,7 +11,7 @@ import numpy as np
 from ...compiler.core.types import kind_of
 from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
-from ..trace.axes import to_axis, to_shape
+from ..trace.axes import to_axis, to_shape, without_booleans
 from ..trace.dispatch import implements
 from ..trace.items import ITEM, as_element, wrapped
 from ..trace.operands import array_of, fresh, is_traced
@@ -41,7 +41,7 @@ def concatenate(
         axis = 0
     if any(p.ndim == 0 for p in parts):
         raise ShapeError("zero-dimensional arrays cannot be concatenated; write np.stack([...])")
-    at = to_axis(axis, parts[0].ndim)
+    at = to_axis(without_booleans(axis), parts[0].ndim)
     wanted = np.result_type(*(p.dtype for p in parts)) if wanted is None else wanted
     for p in parts:
         if not np.can_cast(p.dtype, wanted, casting):  # type: ignore[arg-type]

@@ -301,7 +301,7 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Tracer:
     x = array_of(a)
     for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
         at = to_axis(axis, x.ndim)
-        result = array_of(func(x, at))
+        result = array_of(func(x, axis if type(axis) is bool else at))
         x = result if result.ndim == x.ndim else expand_dims(result, at)
         if x.ndim != array_of(a).ndim:
             raise ShapeError("function is not returning an array of the correct shape")

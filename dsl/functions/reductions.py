@@ -14,7 +14,7 @@ from ...compiler.core.types import FLOAT32, FLOAT64, kind_of
 from ..core.checks import checked_dtype
 from ..core.errors import ShapeError
 from ..trace.aliasing import assign
-from ..trace.axes import Axes, to_axes, to_axis_number
+from ..trace.axes import Axes, to_axes, to_axis_number, without_booleans
 from ..trace.dispatch import implements
 from ..trace.items import as_element
 from ..trace.operands import array_of, fresh, fresh_array, length
@@ -44,7 +44,7 @@ def reduce(
     x = array_of(a)
     if x.ndim == 0 and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         axis = None  # a ufunc's reduce takes these for a 0-d array; mean, var and the like do not
-    axes = to_axes(axis, x.ndim)
+    axes = to_axes(without_booleans(axis), x.ndim)
     if _given(where) and where is not True:
         stand_in = neutral if neutral is not None else initial
         if not _given(stand_in):
@@ -160,7 +160,7 @@ def mean(
 ) -> Tracer:
     """As NumPy's `_mean`: bool and integers in float64; float16 summed in float32, the result float16."""
     x = array_of(a)
-    axes = to_axes(axis, x.ndim)
+    axes = to_axes(without_booleans(axis), x.ndim)
     wanted = _summed_in(x, dtype)
     total = sum(x, axes, wanted, None, keepdims, where=where)
     result = _divided(total, _count(x, axes, keepdims, where))
@@ -201,7 +201,7 @@ def var(
 ) -> Tracer:
     """As NumPy's `_var`: the mean of |x - mean|^2, with the sum divided by max(count - ddof, 0)."""
     x = array_of(a)
-    axes = to_axes(axis, x.ndim)
+    axes = to_axes(without_booleans(axis), x.ndim)
     wanted = _summed_in(x, dtype)
     less = correction if _given(correction) else ddof
     if _given(mean):

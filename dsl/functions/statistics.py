@@ -29,7 +29,7 @@ def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = Fal
     (NumPy raises ZeroDivisionError)."""
     x = array_of(a)
     if weights is None:
-        result = mean(x, axis, keepdims=keepdims)
+        result = mean(x, None if axis is None else to_axes(axis, x.ndim), keepdims=keepdims)
         count = cast(array_of(x.size / (result.size or 1)), result.dtype)
         return (result, broadcast_to(count, result.shape)) if returned else result
     w = array_of(weights)

@@ -9,7 +9,7 @@ import numpy as np
 from ..core.checks import checked_dtype, to_index
 from ..core.errors import IndexingError, UnsupportedError
 from ..trace.aliasing import assign
-from ..trace.axes import to_axes, to_axis
+from ..trace.axes import to_axes, to_axis, without_booleans
 from ..trace.dispatch import FUNCTIONS, METHODS, UFUNCS
 from ..trace.items import as_element
 from ..trace.operands import array_of, fresh
@@ -60,7 +60,7 @@ def _first(out: Any) -> Any:
 def accumulate_ufunc(ufunc: np.ufunc, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Tracer:
     """`ufunc.accumulate(array, axis=0)`: as many results as elements."""
     x = array_of(array)
-    at = to_axis(axis, x.ndim)
+    at = to_axis(without_booleans(axis), x.ndim)
     wanted = None if dtype is None else checked_dtype(dtype)
     return host_one("accumulate", [x], x.shape, _first(out), ufunc=ufunc.__name__, axis=at, dtype=wanted)
 
@@ -70,7 +70,7 @@ def reduceat_ufunc(
 ) -> Tracer:
     """`ufunc.reduceat(array, indices, axis=0)`: one result for each index."""
     x, at = array_of(array), array_of(indices)
-    where = to_axis(axis, x.ndim)
+    where = to_axis(without_booleans(axis), x.ndim)
     shape = (*x.shape[:where], at.size, *x.shape[where + 1 :])
     tiny = [(2,) * x.ndim, (2,)]
     wanted = None if dtype is None else checked_dtype(dtype)
@@ -122,7 +122,7 @@ def general_reduce(
     x = array_of(array)
     if not x.ndim:
         return copy(x)
-    axes = to_axes(axis, x.ndim)
+    axes = to_axes(without_booleans(axis), x.ndim)
     keep = keepdims is True
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
     options: dict[str, Any] = {"axis": axes if len(axes) != 1 else axes[0], "keepdims": keep}

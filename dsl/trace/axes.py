@@ -15,7 +15,7 @@ Axes = int | Sequence[int] | None
 
 def to_axis(axis: Any, ndim: int, name: str = "axis") -> int:
     """A number in [0, ndim). Raises AxisError, DTypeError."""
-    number = to_axis_number(axis, name)
+    number = to_index(axis, name)
     if not -ndim <= number < ndim:
         raise AxisError(f"{name} {number} is out of bounds for an array of dimension {ndim}")
     return number % ndim
@@ -37,6 +37,14 @@ def to_axes(axis: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{name} {axis} names an axis twice")
     return axes
+
+
+def without_booleans(axis: Any) -> Any:
+    """The axes of what NumPy does in C, which takes no True and False. Raises DTypeError."""
+    for entry in axis if isinstance(axis, (tuple, list)) else (axis,):
+        if type(entry) is bool:
+            to_axis_number(entry)
+    return axis
 
 
 def to_shape(shape: Any) -> tuple[int, ...]:

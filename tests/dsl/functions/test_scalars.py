@@ -278,3 +278,24 @@ def test_a_quantile_whose_dtype_depends_on_nan_is_refused(function: Any) -> None
     for q in (0.5, [np.float64(0.5)], np.float32(0.5)):
         f = lambda x, q=q: function(x, q)  # noqa: E731
         assert compared(f(X), run(f, X), False) == ("right", "")
+
+
+REDUCTIONS = [np.sum, np.max, np.mean, np.var, np.nanmean, np.cumsum, np.any, np.ptp, np.add.reduce, np.add.accumulate]
+
+
+@pytest.mark.parametrize("function", [*REDUCTIONS, lambda x, axis: np.apply_over_axes(np.sum, x, [axis])])
+def test_a_boolean_is_no_axis_of_a_reduction(function: Any) -> None:
+    x = np.ones((2, 2))
+    for f in (function, lambda x, axis: run(lambda x: function(x, axis), x)):
+        with pytest.raises(TypeError, match="an integer is required"):
+            f(x, True)
+        assert compared(function(x, -1), f(x, -1), False) == ("right", "")
+
+
+REARRANGED = [np.flip, np.expand_dims, np.sort, np.median, np.average, lambda x, axis: np.swapaxes(x, 0, axis)]
+
+
+@pytest.mark.parametrize("function", REARRANGED)
+def test_a_boolean_is_an_axis_where_numpy_takes_one(function: Any) -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    assert compared(function(x, True), run(lambda x: function(x, True), x), False) == ("right", "")
