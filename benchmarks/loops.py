@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.compiler.pipeline import build
+from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.dsl.array.devices import open_device
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.schedule.cost_model import MACHINES
@@ -68,7 +68,7 @@ def tasks(plan: Plan) -> int:
 
 def planned(graph: Any) -> Plan:
     kind = "cuda" if OPTIONS.device.startswith("cuda") else "cpu"
-    return model_plan(build(graph, kind), "auto", "balanced", MACHINES[kind])
+    return model_plan(build_program(graph, kind), "auto", "balanced", MACHINES[kind])
 
 
 def tracing() -> None:

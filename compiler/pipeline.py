@@ -14,11 +14,11 @@ from .fusion.fuse import fuse
 from .fusion.groups import Fusion
 from .fusion.inplace_hazards import Conflict
 from .graph.graph import Graph
-from .lowering.lower import lower
-from .passes.materialize import Layout, materialize
-from .passes.matmul_epilogue import absorb, lower_precision
-from .passes.simplify import simplify
-from .passes.vector_products import vector_products
+from .lowering.lower import lower_to_program
+from .passes.materialize import MemoryLayout, materialize_copies
+from .passes.matmul_epilogue import absorb_matmul_epilogues, use_tf32_matmuls
+from .passes.simplify import simplify_graph
+from .passes.vector_products import find_vector_products
 from .targets.target import Target, target_of
 
 # Host time of a call in microseconds (measured on an H200's host): of one call of cuBLASLt, which is no graph, and of
@@ -26,15 +26,15 @@ from .targets.target import Target, target_of
 ALONE_US, REPLAYED_US = 30.0, 10.0
 
 
-def cover(simple: Graph, layouts: Sequence[Layout], target: Target) -> tuple[Graph, Fusion]:
+def cover_with_groups(simple: Graph, layouts: Sequence[MemoryLayout], target: Target) -> tuple[Graph, Fusion]:
     """The graph with copies where memory must be of its own, and its groups. Updates are first tried in place; those
     that conflict get a second buffer, and at last a copy of what is assigned, made once that buffer is filled."""
-    types = ends(simple)
+    types = input_and_output_types(simple)
     second: frozenset[int] = frozenset()
     copied: frozenset[int] = frozenset()
     while True:
-        prepared = materialize(simple, layouts, second, copied)
-        check(prepared, types, "materialize")
+        prepared = materialize_copies(simple, layouts, second, copied)
+        check_pass(prepared, types, "materialize")
         try:
             return prepared, fuse(prepared, target)
         except Conflict as conflict:
@@ -44,27 +44,27 @@ def cover(simple: Graph, layouts: Sequence[Layout], target: Target) -> tuple[Gra
             second |= conflict.updates
 
 
-def forms(
-    graph: Graph, target: Target, tf32: bool = False, layouts: Sequence[Layout] | None = None
+def alternative_forms(
+    graph: Graph, target: Target, tf32: bool = False, layouts: Sequence[MemoryLayout] | None = None
 ) -> tuple[Graph, ...]:
     """The forms of a graph that are planned: simplified, and with epilogues in its matmuls. Before, each call is
     decided for the target."""
-    types = ends(graph)
-    simple = simplify(decompose(graph, target.name, layouts))
-    check(simple, types, "simplify")
+    types = input_and_output_types(graph)
+    simple = simplify_graph(decompose(graph, target.name, layouts))
+    check_pass(simple, types, "simplify")
     if not target.epilogues:
         return (simple,)
     if tf32:
-        simple = lower_precision(simple)
-    finished = absorb(simple)
-    check(finished, types, "absorb")
+        simple = use_tf32_matmuls(simple)
+    finished = absorb_matmul_epilogues(simple)
+    check_pass(finished, types, "absorb")
     return (simple,) if finished is simple else (finished, simple)
 
 
 Ends = tuple[list[ArrayType], list[ArrayType]]
 
 
-def ends(graph: Graph) -> Ends:
+def input_and_output_types(graph: Graph) -> Ends:
     """The types of the inputs and of the outputs. Raises AssertionError for inputs that do not stand in their order,
     which is how a pass counts them."""
     if list(graph.inputs) != sorted(graph.inputs):
@@ -72,19 +72,19 @@ def ends(graph: Graph) -> Ends:
     return [graph.nodes[i].type for i in graph.inputs], [graph.nodes[o].type for o in graph.outputs]
 
 
-def check(graph: Graph, types: Ends, step: str) -> None:
+def check_pass(graph: Graph, types: Ends, step: str) -> None:
     """A broken pass is caught at its own door: arguments point backwards, inputs and outputs keep their types."""
     for number, node in enumerate(graph.nodes):
         if any(a >= number for a in node.args):
             raise AssertionError(f"{step}: node %{number} uses a later node")
-    if ends(graph) != types:
+    if input_and_output_types(graph) != types:
         raise AssertionError(f"{step}: changed the types of inputs or outputs")
 
 
-def build(
+def build_program(
     graph: Graph,
     target: str = "cpu",
-    layouts: Sequence[Layout] | None = None,
+    layouts: Sequence[MemoryLayout] | None = None,
     *,
     fastmath: bool = False,
     tf32: bool = False,
@@ -92,20 +92,20 @@ def build(
 ) -> Program:
     """The program of `graph` for a target (`cpu` or `cuda`). layouts: of its inputs, contiguous by default; gpu: the
     GPU that is to run it."""
-    return stages(graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu)[2]
+    return compile_stages(graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu)[2]
 
 
-def decisions(graph: Graph, target: str, layouts: Sequence[Layout]) -> list[str]:
+def explain_decomposition(graph: Graph, target: str, layouts: Sequence[MemoryLayout]) -> list[str]:
     """Who runs each call of the graph on a target, and why."""
     remarks: dict[str, None] = {}
     decompose(graph, target, layouts, remarks)
     return list(remarks)
 
 
-def stages(
+def compile_stages(
     graph: Graph,
     target: str = "cpu",
-    layouts: Sequence[Layout] | None = None,
+    layouts: Sequence[MemoryLayout] | None = None,
     *,
     fastmath: bool = False,
     tf32: bool = False,
@@ -115,7 +115,7 @@ def stages(
     made_for = target_of(target, gpu)
     machine = made_for.machine
 
-    def plan_body(body: Graph, layouts: Sequence[Layout], loose: frozenset[int]) -> Plan:
+    def plan_body(body: Graph, layouts: Sequence[MemoryLayout], loose: frozenset[int]) -> Plan:
         """The one plan of a loop's body. It runs on one stream: its kernels use all cores, turns follow each other."""
         return planned(best(body, layouts, 1, loose)[2], 1)
 
@@ -123,15 +123,15 @@ def stages(
         return model_plan(with_batches(program, streams, machine), streams, "balanced", machine)
 
     def best(
-        graph: Graph, layouts: Sequence[Layout], streams: str | int, loose: frozenset[int] = frozenset()
+        graph: Graph, layouts: Sequence[MemoryLayout], streams: str | int, loose: frozenset[int] = frozenset()
     ) -> tuple[Graph, Fusion, Program]:
         found = []
-        for form in forms(graph, made_for, tf32, layouts):
+        for form in alternative_forms(graph, made_for, tf32, layouts):
             if made_for.vector_products:
-                types, form = ends(form), vector_products(form, layouts)
-                check(form, types, "vector_products")
-            prepared, fusion = cover(form, layouts, made_for)
-            program = lower(prepared, fusion, layouts, made_for, fastmath, plan_body, loose)
+                types, form = input_and_output_types(form), find_vector_products(form, layouts)
+                check_pass(form, types, "vector_products")
+            prepared, fusion = cover_with_groups(form, layouts, made_for)
+            program = lower_to_program(prepared, fusion, layouts, made_for, fastmath, plan_body, loose)
             found.append((prepared, fusion, program))
         return found[0] if len(found) == 1 else min(found, key=lambda each: time_of(each[2], streams))
 
@@ -140,4 +140,4 @@ def stages(
         host = REPLAYED_US if len(program.tasks) > 1 else ALONE_US
         return max(host, predicted(planned(program, streams)))
 
-    return best(graph, layouts or [Layout.contiguous(graph.nodes[n].type) for n in graph.inputs], "auto")
+    return best(graph, layouts or [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs], "auto")

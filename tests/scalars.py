@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.compiler.graph.interpret import interpret
+from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.dsl.core.pytree import flatten, unflatten
 from kernelgraph.dsl.jit.signature import is_number
 from tests.scalar_rows import ASSIGNMENTS, OTHER, Row, rows
@@ -98,7 +98,7 @@ def _interpreted(decorated: Any, *args: Any) -> Any:
         captured, _, _ = decorated._versions.trace(tree, leaves, known)
         numbers = captured.host(leaves)
     arrays = [np.asarray(leaves[i]) for i in captured.feeds]
-    outputs = interpret(captured.graph, [*arrays, *captured.arrays], numbers)
+    outputs = interpret_graph(captured.graph, [*arrays, *captured.arrays], numbers)
     found = {"array": outputs.__getitem__, "number": numbers.__getitem__, "static": lambda v: v}
     return unflatten(captured.tree, [found[kind](value) for kind, value in captured.results])
 

@@ -22,10 +22,10 @@ class Combiner:
 
     def identity(self, dtype: DType) -> Any:
         """The value that changes nothing."""
-        return identity(self.primitive, dtype)
+        return reduction_identity(self.primitive, dtype)
 
 
-def identity(primitive: str, dtype: DType) -> Any:
+def reduction_identity(primitive: str, dtype: DType) -> Any:
     """The value of `dtype` that a primitive joins to any other without changing it."""
     if primitive in _IDENTITIES:
         return _IDENTITIES[primitive]

@@ -33,7 +33,7 @@ CPU = CostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16)  # two cores with 256-bit 
 LANE_FLOPS = 1776.0  # flop-equivalents per us of a GPU's lane (an H200's float32 rate, measured), derated
 
 
-def gpu_model(gpu: GpuProperties) -> CostModel:
+def gpu_cost_model(gpu: GpuProperties) -> CostModel:
     """Two blocks on each multiprocessor fill a GPU."""
     flops = LANE_FLOPS * gpu.float_lanes * gpu.multiprocessors
     return CostModel(gpu.bandwidth, flops, 2.0, 1 << 14, 2 * gpu.multiprocessors, 1 << 14)

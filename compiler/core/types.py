@@ -67,26 +67,26 @@ def dtype_of(dtype: Any) -> DType:
     raise TypeError(f"dtype {given} is not supported; write {instead}. Supported: {', '.join(map(str, SHORT_NAMES))}")
 
 
-def kind_of(dtype: DType) -> str:
+def dtype_kind(dtype: DType) -> str:
     """`b`, `i`, `u`, `f` (bfloat16 too) or `c`."""
     return _KINDS[dtype]
 
 
-def bits_of(dtype: DType) -> int:
+def bit_width(dtype: DType) -> int:
     return 1 if dtype == BOOL else dtype.itemsize * 8
 
 
-def real_of(dtype: DType) -> DType:
+def real_dtype(dtype: DType) -> DType:
     """The dtype of the parts of a complex dtype; any other dtype itself."""
     return _CANONICAL[np.dtype(f"f{dtype.itemsize // 2}")] if dtype.kind == "c" else dtype
 
 
-def complex_of(dtype: DType) -> DType:
+def complex_dtype(dtype: DType) -> DType:
     """The complex dtype whose parts are float32 or float64; a complex dtype itself."""
     return dtype if dtype.kind == "c" else _CANONICAL[np.dtype(f"c{dtype.itemsize * 2}")]
 
 
-def integer_of(dtype: DType, signed: bool = True) -> DType:
+def integer_dtype(dtype: DType, signed: bool = True) -> DType:
     """The integer dtype of the same size."""
     return _CANONICAL[np.dtype(f"{'i' if signed else 'u'}{dtype.itemsize}")]
 
@@ -160,6 +160,6 @@ class ArrayType:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
 
 
-def type_of(array: Any) -> ArrayType:
+def array_type(array: Any) -> ArrayType:
     """The type of anything with `shape` and `dtype`."""
     return ArrayType(array.shape, array.dtype)

@@ -10,13 +10,13 @@ import numpy as np
 
 from ...runtime.interpret.numpy_calls import ARRAY
 from ..core.types import INT64, ArrayType
-from ..graph.builder import Builder
+from ..graph.builder import GraphBuilder
 from ..graph.graph import Node, Value
 
 ATS = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
-def setitem(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_setitem(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """a[key] = value -> where(some index is here, value[the last of them], a)"""
     a, *arrays, value = args
     if 0 in a.shape or any(i.dtype.kind not in "iu" for i in arrays):
@@ -28,7 +28,7 @@ def setitem(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     return _written(builder, a, places, builder.reshape(wide, (-1,)))
 
 
-def put_along_axis(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_put_along_axis(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """put_along_axis(a, indices, values, axis), as `setitem`"""
     a, indices, value = args
     axis = dict(node.attr("options")).get("axis")
@@ -44,7 +44,7 @@ def put_along_axis(builder: Builder, node: Node, args: Sequence[Value]) -> Value
     return _written(builder, a, places, builder.reshape(_wide(builder, value, shape), (-1,)))
 
 
-def _written(builder: Builder, a: Value, places: Value, values: Value) -> Value:
+def _written(builder: GraphBuilder, a: Value, places: Value, values: Value) -> Value:
     """`a` with the last of the values that have a place there."""
     size = math.prod(a.shape)
     (last,) = builder.host("last_places", [places], [ArrayType((size,), INT64)], length=size)
@@ -54,7 +54,7 @@ def _written(builder: Builder, a: Value, places: Value, values: Value) -> Value:
     return builder.reshape(chosen, a.shape)
 
 
-def at_ufunc(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_ufunc_at(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """ufunc.at(a, key, values) -> the values combined with the elements, in order"""
     options = dict(node.attr("options"))
     a, *arrays = args
@@ -77,14 +77,14 @@ def at_ufunc(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str
     return builder.reshape(result, a.shape)
 
 
-def _wide(builder: Builder, value: Value, shape: tuple[int, ...]) -> Value:
+def _wide(builder: GraphBuilder, value: Value, shape: tuple[int, ...]) -> Value:
     """The value broadcast to what it is assigned to, without leading axes of length 1 that this has not."""
     excess = max(len(value.shape) - len(shape), 0)
     return builder.broadcast(builder.reshape(value, value.shape[excess:]), shape)
 
 
 def _places(
-    builder: Builder, shape: Sequence[int], key: Sequence[Any], arrays: Sequence[Value]
+    builder: GraphBuilder, shape: Sequence[int], key: Sequence[Any], arrays: Sequence[Value]
 ) -> tuple[Value, tuple[int, ...]]:
     """The flat numbers of the elements of a[key], -1 where an index is out of range; and the shape of a[key]."""
     together = builder.broadcast_shapes("indexing", [a.shape for a in arrays])
@@ -126,7 +126,7 @@ def _places(
 
 
 def _flat(
-    builder: Builder, shape: Sequence[int], along: Sequence[Value], computed: set[int], result: tuple[int, ...]
+    builder: GraphBuilder, shape: Sequence[int], along: Sequence[Value], computed: set[int], result: tuple[int, ...]
 ) -> Value:
     """Element numbers from the index along each axis; those of `computed` axes count from the end where negative."""
     total: Value | None = None

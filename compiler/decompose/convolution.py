@@ -7,13 +7,13 @@ from functools import partial, reduce
 
 import numpy as np
 
-from ..graph.builder import Builder
+from ..graph.builder import GraphBuilder
 from ..graph.graph import Node, Value
 
 FEW = 32  # weights
 
 
-def convolve(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_convolve(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """convolve(x, weights) -> sum over j of x[k - j] * weights[j]"""
     x, weights = args
     if weights.shape[0] > FEW:
@@ -21,7 +21,7 @@ def convolve(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str
     return _convolved(builder, x, weights, dict(node.attr("options"))["mode"])
 
 
-def correlate(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_correlate(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """correlate(x, weights) -> convolve(x, conj(weights[::-1]))"""
     x, weights = args
     m = weights.shape[0]
@@ -32,7 +32,7 @@ def correlate(builder: Builder, node: Node, args: Sequence[Value]) -> Value | st
     return _convolved(builder, x, turned, dict(node.attr("options"))["mode"])
 
 
-def _convolved(builder: Builder, x: Value, weights: Value, mode: str) -> Value:
+def _convolved(builder: GraphBuilder, x: Value, weights: Value, mode: str) -> Value:
     n, m = x.shape[0], weights.shape[0]
     wanted = np.result_type(x.dtype, weights.dtype)
     x, weights = builder.cast(x, wanted), builder.cast(weights, wanted)
@@ -53,7 +53,7 @@ def _convolved(builder: Builder, x: Value, weights: Value, mode: str) -> Value:
     return builder.map("add", result, 0) if wanted.kind in "fc" and wanted.itemsize > 2 else result
 
 
-def _edge(builder: Builder, x: Value, weights: Value, add: str, first: int, last: int) -> Value:
+def _edge(builder: GraphBuilder, x: Value, weights: Value, add: str, first: int, last: int) -> Value:
     """Elements first..last of the full convolution, where x does not reach all weights."""
     n, m, zero = x.shape[0], weights.shape[0], x.dtype.type(0)
     low, high = max(0, first - m + 1), min(n, last)  # of x, what reaches them
@@ -71,13 +71,13 @@ def _edge(builder: Builder, x: Value, weights: Value, add: str, first: int, last
     return _total(builder, add, terms)
 
 
-def _part(builder: Builder, x: Value, first: int, last: int) -> Value:
+def _part(builder: GraphBuilder, x: Value, first: int, last: int) -> Value:
     return builder.slice(x, [first], [1], (last - first,))
 
 
-def _one(builder: Builder, x: Value, at: int) -> Value:
+def _one(builder: GraphBuilder, x: Value, at: int) -> Value:
     return builder.reshape(_part(builder, x, at, at + 1), ())
 
 
-def _total(builder: Builder, add: str, terms: Iterable[Value]) -> Value:
+def _total(builder: GraphBuilder, add: str, terms: Iterable[Value]) -> Value:
     return reduce(partial(builder.map, add), terms)

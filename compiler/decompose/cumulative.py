@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.types import ArrayType
-from ..graph.builder import Builder
+from ..graph.builder import GraphBuilder
 from ..graph.graph import Node, Value
 
 
-def cumulative(builder: Builder, node: Node, args: Sequence[Value], name: str) -> Value | str:
+def decompose_cumulative(builder: GraphBuilder, node: Node, args: Sequence[Value], name: str) -> Value | str:
     """cumulative_sum(a, include_initial=True) -> 0, then cumsum(a)"""
     (a,), options = args, dict(node.attr("options"))
     axis = options.get("axis", 0)
@@ -23,7 +23,7 @@ def cumulative(builder: Builder, node: Node, args: Sequence[Value], name: str) -
     return result
 
 
-def complex_running(builder: Builder, node: Node, args: Sequence[Value], name: str = "") -> Value | str:
+def decompose_complex_scan(builder: GraphBuilder, node: Node, args: Sequence[Value], name: str = "") -> Value | str:
     """cumprod(z) -> products of 2, 4, 8, ... neighbours; cumsum(x, dtype=complex) -> cumsum of complex numbers"""
     (a,), options = args, dict(node.attr("options"))
     name = name or {"add": "cumsum", "multiply": "cumprod"}.get(options["ufunc"], "")
@@ -34,7 +34,7 @@ def complex_running(builder: Builder, node: Node, args: Sequence[Value], name: s
     return _running(builder, a, (options.get("axis") or 0) % len(a.shape), node, name)
 
 
-def _running(builder: Builder, a: Value, axis: int, node: Node, name: str) -> Value:
+def _running(builder: GraphBuilder, a: Value, axis: int, node: Node, name: str) -> Value:
     dtype = node.type.dtype
     if dtype.kind != "c":
         return builder.host(name, [a], [ArrayType(a.shape, dtype)], axis=axis, dtype=dtype)[0]
@@ -44,7 +44,7 @@ def _running(builder: Builder, a: Value, axis: int, node: Node, name: str) -> Va
     return _products(builder, x, axis)
 
 
-def _products(builder: Builder, x: Value, axis: int) -> Value:
+def _products(builder: GraphBuilder, x: Value, axis: int) -> Value:
     """Each step multiplies by what ends a step before (Hillis and Steele, 1986): positions alone decide the order."""
     n, rank, step = x.shape[axis], len(x.shape), 1
     while step < n:

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from ..core.types import FLOAT64, INT64, UINT64, ArrayType
-from ..graph.builder import Builder
+from ..graph.builder import GraphBuilder
 from ..graph.graph import Node, Value
-from .binary_search import LONGEST, element, equal_bin, numbered, search
-from .searching import comparable
+from .binary_search import LONGEST, element_loader, emit_binary_search, equal_width_bin, narrow_bin_numbers
+from .searching import comparison_dtype
 
 
-def bincount(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_bincount(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """bincount(x, weights) -> zeros after add.at(zeros, x, weights)"""
     if len(args) != 2 or args[0].shape != args[1].shape or 0 in (*args[0].shape, *node.type.shape):
         return ""
@@ -29,14 +29,14 @@ def bincount(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str
     return _sums(builder, numbers, weights, node.type) if numbers.type.size < 2**31 else "2**31 numbers"
 
 
-def _sums(builder: Builder, numbers: Value, weights: Value, type: ArrayType) -> Value:
+def _sums(builder: GraphBuilder, numbers: Value, weights: Value, type: ArrayType) -> Value:
     """Sums of the weights of each number, in the dtype of `type`."""
     zeros = builder.broadcast(builder.const(type.dtype.type(0)), type.shape)
     weights = builder.cast(weights, FLOAT64) if weights.dtype.kind == "b" else weights
     return builder.host("combine_at", [zeros, numbers, weights], [type], ufunc="add")[0]
 
 
-def histogram_in_range(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_histogram_in_range(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """histogram(x, count, (first, last)), of edges that are known -> counts of computed bins"""
     options = dict(node.attr("options"))
     x, *others = args
@@ -52,9 +52,9 @@ def histogram_in_range(builder: Builder, node: Node, args: Sequence[Value]) -> V
         "logical_and", _compared(builder, "greater_equal", x, first), _compared(builder, "less_equal", x, last)
     )
     value = builder.map("where", keep, builder.cast(x, dtype), dtype.type(first))
-    edge = element(builder, edges, x.shape)
-    place = equal_bin(builder, value, dtype.type(first), dtype.type(last - first), count, edge)
-    arrays = [numbered(builder, place, keep, count), *([] if weights is None else [weights])]
+    edge = element_loader(builder, edges, x.shape)
+    place = equal_width_bin(builder, value, dtype.type(first), dtype.type(last - first), count, edge)
+    arrays = [narrow_bin_numbers(builder, place, keep, count), *([] if weights is None else [weights])]
     kind = ArrayType((count + 1,), INT64 if weights is None else FLOAT64)
     (every,) = builder.host("bincount", arrays, [kind], minlength=count + 1)
     counts = builder.slice(every, [0], [1], (count,))
@@ -62,14 +62,14 @@ def histogram_in_range(builder: Builder, node: Node, args: Sequence[Value]) -> V
     return _dense(builder, counts, edges) if options.get("density") else counts
 
 
-def _compared(builder: Builder, op: str, x: Value, limit: Any) -> Value:
+def _compared(builder: GraphBuilder, op: str, x: Value, limit: Any) -> Value:
     """x >= limit or x <= limit; of a Python integer that x cannot hold all are on one side."""
     if type(limit) is int and x.dtype.kind in "iu" and not np.iinfo(x.dtype).min <= limit <= np.iinfo(x.dtype).max:
         return builder.broadcast(builder.const((limit < 0) == (op == "greater_equal")), x.shape)
     return builder.map(op, x, limit)
 
 
-def histogram(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_histogram(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """histogram(x, edges) -> counts (or sums of weights) of bins that are searched for; of a number of bins, after the
     least and the greatest value"""
     options = dict(node.attr("options"))
@@ -84,7 +84,7 @@ def histogram(builder: Builder, node: Node, args: Sequence[Value]) -> Value | st
         edges, numbers = _found_bins(builder, x, count)
     else:
         count = edges.shape[0] - 1
-        dtype = comparable(x, edges)
+        dtype = comparison_dtype(x, edges)
         differ = edges.dtype.kind == "b" and options.get("density")  # to NumPy differences of booleans
         if dtype is None or x.dtype.kind == "b" or differ or not 1 <= count < LONGEST:
             return f"more than {LONGEST} edges, or a dtype without kernels"
@@ -99,18 +99,20 @@ def histogram(builder: Builder, node: Node, args: Sequence[Value]) -> Value | st
     return _dense(builder, counts, edges) if options.get("density") else counts
 
 
-def _bins(builder: Builder, x: Value, edges: Value) -> Value:
+def _bins(builder: GraphBuilder, x: Value, edges: Value) -> Value:
     """The bin of each value, of which the last one has both of its edges."""
     n, last = edges.shape[0], np.int64(edges.shape[0] - 2)
-    place = search(builder, element(builder, edges, x.shape), n, x, "right")
+    place = emit_binary_search(builder, element_loader(builder, edges, x.shape), n, x, "right")
     place = builder.map("subtract", place, np.int64(1))
     at_end = builder.map("equal", x, builder.reshape(builder.slice(edges, [n - 1], [1], (1,)), ()))
     place = builder.map("where", at_end, last, place)
     low = builder.map("greater_equal", place, np.int64(0))
-    return numbered(builder, place, builder.map("logical_and", low, builder.map("less_equal", place, last)), n - 1)
+    return narrow_bin_numbers(
+        builder, place, builder.map("logical_and", low, builder.map("less_equal", place, last)), n - 1
+    )
 
 
-def _found_bins(builder: Builder, x: Value, count: int) -> tuple[Value, Value]:
+def _found_bins(builder: GraphBuilder, x: Value, count: int) -> tuple[Value, Value]:
     """Edges from the least to the greatest value, as np.linspace has them, and the bin of each value."""
     dtype = x.dtype if x.dtype.kind == "f" else FLOAT64
     low, high = (builder.reduce(op, x, (0,)) for op in ("min", "max"))
@@ -129,20 +131,22 @@ def _found_bins(builder: Builder, x: Value, count: int) -> tuple[Value, Value]:
     steps = builder.map("multiply", builder.cast(place, dtype), builder.map("divide", delta, dtype.type(count)))
     edges = builder.map("where", builder.map("equal", place, np.int64(count)), last, builder.map("add", steps, first))
     value = builder.cast(x, dtype)
-    edge = element(builder, edges, x.shape)
+    edge = element_loader(builder, edges, x.shape)
     top = np.int64(count)
-    number = equal_bin(builder, value, first, width, count, lambda at: edge(_within(builder, at, top)))
+    number = equal_width_bin(builder, value, first, width, count, lambda at: edge(_within(builder, at, top)))
     number = _within(builder, number, np.int64(count - 1))
     finite = builder.map("logical_and", *(builder.map("isfinite", end) for end in (first, last)))
-    return edges, numbered(builder, number, finite, count)
+    return edges, narrow_bin_numbers(builder, number, finite, count)
 
 
-def _within(builder: Builder, place: Value, most: np.int64) -> Value:
+def _within(builder: GraphBuilder, place: Value, most: np.int64) -> Value:
     """What NaN has made of places is out of range."""
     return builder.map("minimum", builder.map("maximum", place, np.int64(0)), most)
 
 
-def _counted(builder: Builder, numbers: Value, weights: Value | None, count: int, added: np.dtype[np.generic]) -> Value:
+def _counted(
+    builder: GraphBuilder, numbers: Value, weights: Value | None, count: int, added: np.dtype[np.generic]
+) -> Value:
     """Counts, or sums of weights that are added up in a dtype."""
     kind = ArrayType((count + 1,), INT64 if weights is None else added)
     if weights is None:
@@ -153,7 +157,7 @@ def _counted(builder: Builder, numbers: Value, weights: Value | None, count: int
     return inside if weights is None else builder.cast(inside, weights.dtype)
 
 
-def _dense(builder: Builder, counts: Value, edges: Value) -> Value:
+def _dense(builder: GraphBuilder, counts: Value, edges: Value) -> Value:
     """Counts over the widths of their bins and over all that was counted."""
     n = math.prod(counts.shape)
     before, after = (builder.slice(edges, [start], [1], (n,)) for start in (0, 1))

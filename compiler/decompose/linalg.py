@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.types import ArrayType, real_of
-from ..graph.builder import Builder
+from ..core.types import ArrayType, real_dtype
+from ..graph.builder import GraphBuilder
 from ..graph.graph import Node, Value
 
 LEAST = 64  # rows; below, the host is done before the GPU has begun
@@ -18,29 +18,29 @@ SMALL = f"matrices that are few or of less than {LEAST} rows"
 FEW, SHORT = 32, 32  # small matrices that are worth it where vectors are wanted, and their longest axis for an svd
 
 
-def worth(shape: Sequence[int]) -> bool:
+def gpu_factorization_pays(shape: Sequence[int]) -> bool:
     """Whether a GPU factors matrices of this shape faster than the host."""
     return 0 not in shape and (min(shape[-2:]) >= LEAST or (math.prod(shape[:-2]) >= MANY and min(shape[-2:]) > 1))
 
 
-def det(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_det(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """det(a) -> sign * exp(log |det|), as NumPy has it"""
-    if not worth(args[0].shape):
+    if not gpu_factorization_pays(args[0].shape):
         return SMALL
     sign, log = _slogdet(builder, builder.cast(args[0], node.type.dtype))
     return builder.map("multiply", sign, builder.cast(builder.map("exp", log), node.type.dtype))
 
 
-def slogdet(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_slogdet(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """slogdet(a) -> from the diagonal of its LU factors and the row exchanges"""
     real = node.type.dtype.kind == "f" and args[0].dtype.kind != "c"
-    if not worth(args[0].shape) or not (real or args[0].dtype.kind == "c"):
+    if not gpu_factorization_pays(args[0].shape) or not (real or args[0].dtype.kind == "c"):
         return SMALL
     kind = node.type.dtype if real else args[0].dtype
     return _slogdet(builder, builder.cast(args[0], kind))[node.attr("part")]
 
 
-def _slogdet(builder: Builder, a: Value) -> tuple[Value, Value]:
+def _slogdet(builder: GraphBuilder, a: Value) -> tuple[Value, Value]:
     *batch, n, _ = a.shape
     kind = "i8" if n >= LEAST else "i4"  # as the libraries have them
     types = [a.type, ArrayType((*batch, n), np.dtype(kind))]
@@ -54,11 +54,11 @@ def _slogdet(builder: Builder, a: Value) -> tuple[Value, Value]:
     units = builder.map("sign", diagonal)
     return (
         builder.map("multiply", _product(builder, units), builder.cast(sign, a.dtype)),
-        builder.reduce("sum", builder.map("log", size), (len(batch),), real_of(a.dtype)),
+        builder.reduce("sum", builder.map("log", size), (len(batch),), real_dtype(a.dtype)),
     )
 
 
-def _product(builder: Builder, x: Value) -> Value:
+def _product(builder: GraphBuilder, x: Value) -> Value:
     """Along the last axis, by halves: complex numbers have no kernel that reduces them."""
     rank = len(x.shape)
     if x.dtype.kind != "c":
@@ -73,7 +73,7 @@ def _product(builder: Builder, x: Value) -> Value:
     return builder.reshape(x, x.shape[:-1])
 
 
-def qr(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_qr(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """qr(a) -> its factors, with zeros where cuSOLVER leaves what it needs of Q"""
     mode = dict(node.attr("options"))["mode"]
     (a,) = args
@@ -95,10 +95,10 @@ def qr(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     return builder.map("where", inside, r, builder.const(0, x.dtype))
 
 
-def cholesky(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_cholesky(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """cholesky of many matrices -> their factors, with zeros beside them"""
     (a,) = args
-    if len(a.shape) == 2 or not worth(a.shape) or dict(node.attr("options")).get("upper"):
+    if len(a.shape) == 2 or not gpu_factorization_pays(a.shape) or dict(node.attr("options")).get("upper"):
         return ""
     x = builder.cast(a, node.type.dtype)
     (factor,) = builder.host("linalg.cholesky_factor", [x], [x.type])
@@ -112,25 +112,25 @@ def _few(shape: Sequence[int], longest: int) -> bool:
     return len(shape) > 2 and math.prod(shape[:-2]) >= FEW and min(shape[-2:]) > 1 and max(shape[-2:]) <= longest
 
 
-def eigh(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_eigh(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """eigh of many small matrices -> eigenvalues, and vectors that cuSOLVER leaves as conjugated rows"""
     (a,) = args
     if not _few(a.shape, LEAST - 1):
         return ""
     x = a if a.dtype.kind == "c" else builder.cast(a, node.type.dtype)
-    types = [ArrayType(a.shape[:-1], real_of(x.dtype)), x.type]
+    types = [ArrayType(a.shape[:-1], real_dtype(x.dtype)), x.type]
     values, rows = builder.host("linalg.eigh_rows", [x], types, UPLO=dict(node.attr("options"))["UPLO"])
     return _columns(builder, rows) if node.attr("part") else values
 
 
-def svd(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_svd(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """svd of many small matrices -> all singular vectors, then those that are wanted"""
     (a,), options = args, dict(node.attr("options"))
     if not _few(a.shape, SHORT) or options.get("hermitian"):
         return ""
     x = a if a.dtype.kind == "c" else builder.cast(a, node.type.dtype)
     *batch, m, n = a.shape
-    values = ArrayType((*batch, min(m, n)), real_of(x.dtype))
+    values = ArrayType((*batch, min(m, n)), real_dtype(x.dtype))
     if not options.get("compute_uv", True):
         return builder.host("linalg.svdvals", [x], [values])[0]
     types = [ArrayType((*batch, m, m), x.dtype), values, ArrayType((*batch, n, n), x.dtype)]
@@ -140,7 +140,7 @@ def svd(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     return builder.slice(every, [0] * rank, [1] * rank, node.type.shape)
 
 
-def _columns(builder: Builder, rows: Value) -> Value:
+def _columns(builder: GraphBuilder, rows: Value) -> Value:
     """What has these rows, conjugated, as its columns."""
     last = len(rows.shape) - 1
     turned = builder.permute(rows, [*range(last - 1), last, last - 1])

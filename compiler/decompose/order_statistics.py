@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..core.types import INT64, ArrayType
-from ..graph.builder import Builder
+from ..graph.builder import GraphBuilder
 from ..graph.graph import Node, Value
 
 NO_ROWS = "no elements, a dtype without kernels, or rows of 2**31 elements"
@@ -28,27 +28,27 @@ ROUNDED: dict[str, Any] = {"lower": np.floor, "higher": np.ceil, "nearest": np.a
 STEPS = {"inverted_cdf": 1, "closest_observation": 1.5}  # what their place is before, of n values
 
 
-def sort_complex(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_complex_sort(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """sort(z) -> z at argsort(z)"""
     (a,) = args
     axis = dict(node.attr("options")).get("axis", -1)
     if a.dtype.kind != "c" or 0 in a.shape or not a.shape:
         return ""
     x, order = _moved(builder, a, axis)
-    return builder.permute(_along(builder, x, order_of(builder, x)), np.argsort(order).tolist())
+    return builder.permute(_along(builder, x, stable_argsort(builder, x)), np.argsort(order).tolist())
 
 
-def argsort_complex(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_complex_argsort(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """argsort(z) -> stable argsorts by imaginary part, by real part, and by which are NaN"""
     (a,) = args
     axis = dict(node.attr("options")).get("axis", -1)
     if a.dtype.kind != "c" or 0 in a.shape or not a.shape:
         return ""
     x, order = _moved(builder, a, axis)
-    return builder.permute(order_of(builder, x), np.argsort(order).tolist())
+    return builder.permute(stable_argsort(builder, x), np.argsort(order).tolist())
 
 
-def lexsort(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_lexsort(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """lexsort(keys) -> stable argsorts, the least key first"""
     axis = dict(node.attr("options"))["axis"]
     if 0 in args[0].shape or not args[0].shape:
@@ -57,12 +57,12 @@ def lexsort(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     places: Value | None = None
     for key in args:
         x, order = _moved(builder, key, axis)
-        places = order_of(builder, x, places)
+        places = stable_argsort(builder, x, places)
     assert places is not None
     return builder.permute(places, np.argsort(order).tolist())
 
 
-def order_of(builder: Builder, x: Value, places: Value | None = None) -> Value:
+def stable_argsort(builder: GraphBuilder, x: Value, places: Value | None = None) -> Value:
     """Stable argsort along the last axis, of `x` in an order that it has already."""
     if x.dtype.kind != "c":
         given = x if places is None else _along(builder, x, places)
@@ -72,12 +72,12 @@ def order_of(builder: Builder, x: Value, places: Value | None = None) -> Value:
     nans = builder.map("multiply", builder.cast(builder.map("isnan", re), "u1"), np.uint8(2))
     nans = builder.map("add", nans, builder.cast(builder.map("isnan", im), "u1"))
     for part in (im, re, nans):  # NumPy's order: R + Rj, R + nanj, nan + Rj, nan + nanj
-        places = order_of(builder, part, places)
+        places = stable_argsort(builder, part, places)
     assert places is not None
     return places
 
 
-def median(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_median(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """median(a) -> the mean of the one or two middle values of the order"""
     x = _rows(builder, node, args[0])
     if x is None:
@@ -91,10 +91,10 @@ def median(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
     return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
 
 
-def nanmedian(builder: Builder, node: Node, args: Sequence[Value]) -> Value | str:
+def decompose_nanmedian(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """nanmedian(a) -> the mean of the middle values that are not NaN"""
     if args[0].dtype.kind != "f":
-        return median(builder, node, args) if args[0].dtype.kind in "iu" else NO_ROWS
+        return decompose_median(builder, node, args) if args[0].dtype.kind in "iu" else NO_ROWS
     x = _rows(builder, node, args[0])
     if x is None:
         return NO_ROWS
@@ -109,7 +109,7 @@ def nanmedian(builder: Builder, node: Node, args: Sequence[Value]) -> Value | st
     return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
 
 
-def quantile(builder: Builder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | str:
+def decompose_quantile(builder: GraphBuilder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | str:
     """quantile(a, q) -> values at known places of the order, interpolated as NumPy does"""
     options = dict(node.attr("options"))
     x = _rows(builder, node, args[0])
@@ -135,10 +135,10 @@ def quantile(builder: Builder, node: Node, args: Sequence[Value], scale: int = 1
     return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
 
 
-def nanquantile(builder: Builder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | str:
+def decompose_nanquantile(builder: GraphBuilder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | str:
     """nanquantile(a, q) -> as `quantile`, at places that follow from the count without NaN"""
     if args[0].dtype.kind != "f":
-        return quantile(builder, node, args, scale)
+        return decompose_quantile(builder, node, args, scale)
     options = dict(node.attr("options"))
     x = _rows(builder, node, args[0])
     method = options["method"]
@@ -167,7 +167,7 @@ def nanquantile(builder: Builder, node: Node, args: Sequence[Value], scale: int 
     return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
 
 
-def _place(builder: Builder, virtual: Value, end: Value, method: str) -> Value:
+def _place(builder: GraphBuilder, virtual: Value, end: Value, method: str) -> Value:
     """As `_virtual`, of numbers that are computed."""
     kind = virtual.dtype.type
     if method in STEPS:
@@ -187,26 +187,26 @@ def _place(builder: Builder, virtual: Value, end: Value, method: str) -> Value:
 # what they are made of
 
 
-def _moved(builder: Builder, a: Value, axis: int) -> tuple[Value, list[int]]:
+def _moved(builder: GraphBuilder, a: Value, axis: int) -> tuple[Value, list[int]]:
     """The array with this axis last, and the order of axes that makes it so."""
     rank = len(a.shape)
     order = [*(i for i in range(rank) if i != axis % rank), axis % rank]
     return builder.permute(a, order), order
 
 
-def _along(builder: Builder, x: Value, places: Value) -> Value:
+def _along(builder: GraphBuilder, x: Value, places: Value) -> Value:
     """take_along_axis along the last axis."""
     last = len(x.shape) - 1
     return builder.gather(x, [places], [last], list(range(last)), places.shape, checked=False)
 
 
-def _one_of_each(builder: Builder, x: Value, places: Value, shape: tuple[int, ...]) -> Value:
+def _one_of_each(builder: GraphBuilder, x: Value, places: Value, shape: tuple[int, ...]) -> Value:
     """x[..., places], one of each row; the places' axes are those of the rows, or these after one more."""
     last = len(x.shape) - 1
     return builder.gather(x, [places], [last], [i + len(shape) - last for i in range(last)], shape, checked=False)
 
 
-def _rows(builder: Builder, node: Node, a: Value) -> Value | None:
+def _rows(builder: GraphBuilder, node: Node, a: Value) -> Value | None:
     """The array with all axes of the call as one, the last; None for what NumPy has to do."""
     axes = dict(node.attr("options")).get("axis")
     rank = len(a.shape)
@@ -218,13 +218,13 @@ def _rows(builder: Builder, node: Node, a: Value) -> Value | None:
     return builder.reshape(builder.permute(a, [*kept, *axes]), (*(a.shape[i] for i in kept), n)) if n < 2**31 else None
 
 
-def _sorted(builder: Builder, x: Value) -> Value:
+def _sorted(builder: GraphBuilder, x: Value) -> Value:
     if x.dtype.kind == "c":
-        return _along(builder, x, order_of(builder, x))
+        return _along(builder, x, stable_argsort(builder, x))
     return builder.host("sort", [x], [x.type], axis=-1)[0]
 
 
-def _in_order(builder: Builder, x: Value, places: Sequence[int]) -> tuple[Value, dict[int, int]]:
+def _in_order(builder: GraphBuilder, x: Value, places: Sequence[int]) -> tuple[Value, dict[int, int]]:
     """An array whose rows have the values in these places of their order, and where it has them."""
     distinct = sorted(set(places))
     if len(distinct) > FEW or x.dtype.kind == "c":
@@ -233,7 +233,7 @@ def _in_order(builder: Builder, x: Value, places: Sequence[int]) -> tuple[Value,
     return builder.host("kth", [x], [type], kth=tuple(distinct))[0], {i: at for at, i in enumerate(distinct)}
 
 
-def _taken(builder: Builder, x: Value, places: Sequence[int]) -> Value:
+def _taken(builder: GraphBuilder, x: Value, places: Sequence[int]) -> Value:
     """x[..., places] with the axis of the places first."""
     rows, rank = x.shape[:-1], len(x.shape)
     if len(places) == 1:
@@ -242,7 +242,7 @@ def _taken(builder: Builder, x: Value, places: Sequence[int]) -> Value:
     return _one_of_each(builder, x, _vector(builder, np.array(places), rank), (len(places), *rows))
 
 
-def _vector(builder: Builder, values: np.ndarray[Any, Any], rank: int) -> Value:
+def _vector(builder: GraphBuilder, values: np.ndarray[Any, Any], rank: int) -> Value:
     """Known numbers along the first of so many axes: chosen by its index inside the kernel that needs them."""
     result = builder.const(values[0])
     index = builder.index((len(values), *[1] * (rank - 1)), 0)
@@ -251,13 +251,13 @@ def _vector(builder: Builder, values: np.ndarray[Any, Any], rank: int) -> Value:
     return result
 
 
-def _count(builder: Builder, x: Value) -> Value:
+def _count(builder: GraphBuilder, x: Value) -> Value:
     """How many of each row are not NaN."""
     real = builder.map("logical_not", builder.map("isnan", x))
     return builder.reduce("sum", builder.cast(real, INT64), (len(x.shape) - 1,))
 
 
-def _mean(builder: Builder, a: Value, b: Value, alone: int) -> Value:
+def _mean(builder: GraphBuilder, a: Value, b: Value, alone: int) -> Value:
     """np.mean of two values (alone: of the first)."""
     wide = {"b": "f8", "i": "f8", "u": "f8"}.get(a.dtype.kind, "f4" if a.dtype == np.float16 else a.dtype)
     first, second = builder.cast(a, wide), builder.cast(b, wide)
@@ -322,7 +322,7 @@ def _weights(x: Value, t: np.ndarray[Any, Any], q: Any) -> tuple[Any, Any]:
     return t.astype(kind), (1 - t).astype(kind)
 
 
-def _lerp(builder: Builder, a: Value, b: Value, known: Sequence[Value]) -> Value:
+def _lerp(builder: GraphBuilder, a: Value, b: Value, known: Sequence[Value]) -> Value:
     """NumPy's a + (b - a) * t, from b where t is at least a half. known: t, 1 - t, and whether it is."""
     t, rest, far = known
     step = builder.map("subtract", b, a)

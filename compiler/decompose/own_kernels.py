@@ -16,7 +16,7 @@ COMBINED = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TypedCall:
     """One call, typed. strides: of its first array in bytes, as far as they are known before fusion."""
 
     options: Mapping[str, Any]
@@ -31,7 +31,7 @@ class Call:
         return int(self.options.get("axis", -1) or 0) % max(1, rank) if rank else 0
 
 
-def sort(call: Call) -> str:
+def why_no_sort_kernel(call: TypedCall) -> str:
     """np.sort, np.argsort, np.partition, np.argpartition and kg.topk of real numbers"""
     source = call.reads[0]
     if source.dtype.kind == "c" or not source.shape:
@@ -39,13 +39,13 @@ def sort(call: Call) -> str:
     return "an axis of 2**31 elements" if source.shape[call.axis] >= AXIS else ""
 
 
-def kth(call: Call) -> str:
+def why_no_kth_kernel(call: TypedCall) -> str:
     """few k-th values of rows of real numbers"""
     few = len(call.options["kth"]) <= FEW
-    return sort(call) or ("" if few else f"more than {FEW} places")
+    return why_no_sort_kernel(call) or ("" if few else f"more than {FEW} places")
 
 
-def scan(call: Call, ufunc: str) -> str:
+def why_no_scan_kernel(call: TypedCall, ufunc: str) -> str:
     """np.cumsum and np.cumprod of real numbers, and sums of complex ones"""
     source, target = call.reads[0].dtype, call.result.dtype
     if "c" in source.kind + target.kind:
@@ -53,13 +53,17 @@ def scan(call: Call, ufunc: str) -> str:
     return "booleans as results" if target.kind == "b" else ""
 
 
-def accumulate(call: Call) -> str:
+def why_no_accumulate_kernel(call: TypedCall) -> str:
     """ufunc.accumulate of add, multiply, maximum and minimum"""
     ufunc = call.options["ufunc"]
-    return scan(call, ufunc) if ufunc in ("add", "multiply", "maximum", "minimum") else f"no kernel for np.{ufunc}"
+    return (
+        why_no_scan_kernel(call, ufunc)
+        if ufunc in ("add", "multiply", "maximum", "minimum")
+        else f"no kernel for np.{ufunc}"
+    )
 
 
-def running(call: Call) -> str:
+def why_no_running_kernel(call: TypedCall) -> str:
     """running totals of real numbers along rows that lie close together"""
     shape, axis = call.reads[0].shape, call.axis
     if not _adds(call.reads[0].dtype, call.result.dtype):
@@ -74,7 +78,7 @@ def _adds(source: DType, target: DType) -> bool:
     return floats or (source.kind in "biu" and target.kind in "iu")
 
 
-def bincount(call: Call) -> str:
+def why_no_bincount_kernel(call: TypedCall) -> str:
     """np.bincount without weights; the kernel tells nobody of a number that has no bin"""
     if settings.verify:
         return "bad values are to be reported"
@@ -82,12 +86,12 @@ def bincount(call: Call) -> str:
     return "" if plain else "weights, or numbers that are not integers"
 
 
-def last_places(call: Call) -> str:
+def why_no_last_places_kernel(call: TypedCall) -> str:
     """where each number comes last"""
     return ""
 
 
-def combine_at(call: Call) -> str:
+def why_no_combine_at_kernel(call: TypedCall) -> str:
     """ufunc.at of flat arrays of real numbers"""
     base, indices, _ = call.reads
     if call.options["ufunc"] not in COMBINED or base.dtype.kind in "cb":

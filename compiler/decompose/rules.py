@@ -13,25 +13,33 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
 from ..core.combiners import COMBINERS
 from ..core.types import ArrayType
-from ..graph.builder import Builder
+from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
 from ..layout.index_maps import contiguous_strides, view_strides
 from ..ops.table import OPS
-from ..passes.materialize import Layout
-from ..passes.simplify import rebuilt
+from ..passes.materialize import MemoryLayout
+from ..passes.simplify import rewrite_nodes
 from . import own_kernels as own
-from .assignments import at_ufunc, put_along_axis, setitem
-from .convolution import convolve, correlate
-from .cumulative import complex_running, cumulative
-from .histograms import bincount, histogram, histogram_in_range
-from .linalg import cholesky, det, eigh, qr, slogdet, svd
-from .order_statistics import argsort_complex, lexsort, median, nanmedian, nanquantile, quantile, sort_complex
-from .searching import digitize, isin, searchsorted
+from .assignments import decompose_put_along_axis, decompose_setitem, decompose_ufunc_at
+from .convolution import decompose_convolve, decompose_correlate
+from .cumulative import decompose_complex_scan, decompose_cumulative
+from .histograms import decompose_bincount, decompose_histogram, decompose_histogram_in_range
+from .linalg import decompose_cholesky, decompose_det, decompose_eigh, decompose_qr, decompose_slogdet, decompose_svd
+from .order_statistics import (
+    decompose_complex_argsort,
+    decompose_complex_sort,
+    decompose_lexsort,
+    decompose_median,
+    decompose_nanmedian,
+    decompose_nanquantile,
+    decompose_quantile,
+)
+from .searching import decompose_digitize, decompose_isin, decompose_searchsorted
 
 HOST = "NumPy on the host"
 # What stands in a call's place, or why nothing does; and "" where the target's own kernels do it, or why not.
-Rule = Callable[[Builder, Node, Sequence[Value]], Value | str]
-Condition = Callable[[own.Call], str]
+Rule = Callable[[GraphBuilder, Node, Sequence[Value]], Value | str]
+Condition = Callable[[own.TypedCall], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +60,12 @@ def _own(condition: Condition) -> Way:
     return Way(kernels=condition)
 
 
-def _nonempty(builder: Builder, node: Node, args: Sequence[Value]) -> Value:
+def _nonempty(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
     """nonempty(a, some) -> a"""
     return args[0]
 
 
-def _complex_reduction(builder: Builder, node: Node, args: Sequence[Value]) -> Value:
+def _complex_reduction(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
     """prod(z) -> NumPy's"""
     return builder.host("reduce", args, [node.type], op=node.op, axes=node.attr("axes"))[0]
 
@@ -65,58 +73,67 @@ def _complex_reduction(builder: Builder, node: Node, args: Sequence[Value]) -> V
 # reductions that do not reduce the two parts of complex numbers on their own
 _NUMPYS = frozenset(name for name, row in COMBINERS.items() if row.primitive != "add")
 # function (or op) -> target -> the ways that are tried in order; what none of them takes NumPy does on the host
-_SORTED, _PLACES = (_fused(sort_complex), _own(own.sort)), (_fused(argsort_complex), _own(own.sort))
+_SORTED, _PLACES = (
+    (_fused(decompose_complex_sort), _own(own.why_no_sort_kernel)),
+    (_fused(decompose_complex_argsort), _own(own.why_no_sort_kernel)),
+)
 _EVERYWHERE: dict[str, tuple[Way, ...]] = {
-    "searchsorted": (_fused(searchsorted),),
-    "isin": (_fused(isin),),
-    "histogram": (_fused(histogram_in_range),),
-    "convolve": (_fused(convolve),),
-    "correlate": (_fused(correlate),),
+    "searchsorted": (_fused(decompose_searchsorted),),
+    "isin": (_fused(decompose_isin),),
+    "histogram": (_fused(decompose_histogram_in_range),),
+    "convolve": (_fused(decompose_convolve),),
+    "correlate": (_fused(decompose_correlate),),
     **dict.fromkeys(_NUMPYS, (_fused(_complex_reduction),)),
 }
 TABLE: dict[str, dict[str, tuple[Way, ...]]] = {
-    "cpu": {**_EVERYWHERE, "cumsum": (_own(own.running),), "cumprod": (_own(own.running),)},
+    "cpu": {**_EVERYWHERE, "cumsum": (_own(own.why_no_running_kernel),), "cumprod": (_own(own.why_no_running_kernel),)},
     "cuda": {
         **_EVERYWHERE,
         "sort": _SORTED,
         "partition": _SORTED,
         "argsort": _PLACES,
         "argpartition": _PLACES,
-        "lexsort": (_fused(lexsort),),
-        "kth": (_own(own.kth),),
-        "topk": (_own(own.sort),),
-        "median": (_fused(median),),
-        "nanmedian": (_fused(nanmedian),),
-        "quantile": (_fused(quantile),),
-        "percentile": (_fused(partial(quantile, scale=100)),),
-        "nanquantile": (_fused(nanquantile),),
-        "nanpercentile": (_fused(partial(nanquantile, scale=100)),),
-        "cumulative_sum": (_fused(partial(cumulative, name="cumsum")),),
-        "cumulative_prod": (_fused(partial(cumulative, name="cumprod")),),
-        "cumsum": (_fused(partial(complex_running, name="cumsum")), _own(partial(own.scan, ufunc="add"))),
-        "cumprod": (_fused(partial(complex_running, name="cumprod")), _own(partial(own.scan, ufunc="multiply"))),
-        "accumulate": (_fused(complex_running), _own(own.accumulate)),
-        "linalg.cholesky": (_fused(cholesky),),
-        "linalg.det": (_fused(det),),
-        "linalg.slogdet": (_fused(slogdet),),
-        "linalg.qr": (_fused(qr),),
-        "linalg.eigh": (_fused(eigh),),
-        "linalg.svd": (_fused(svd),),
-        "setitem": (_fused(setitem, checked=False),),
-        "at": (_fused(at_ufunc, checked=False),),
-        "put_along_axis": (_fused(put_along_axis, checked=False),),
-        "last_places": (_own(own.last_places),),
-        "combine_at": (_own(own.combine_at),),
-        "bincount": (_fused(bincount, checked=False), _own(own.bincount)),
-        "digitize": (_fused(digitize, checked=False),),
-        "histogram": (_fused(histogram_in_range), _fused(histogram, checked=False)),
+        "lexsort": (_fused(decompose_lexsort),),
+        "kth": (_own(own.why_no_kth_kernel),),
+        "topk": (_own(own.why_no_sort_kernel),),
+        "median": (_fused(decompose_median),),
+        "nanmedian": (_fused(decompose_nanmedian),),
+        "quantile": (_fused(decompose_quantile),),
+        "percentile": (_fused(partial(decompose_quantile, scale=100)),),
+        "nanquantile": (_fused(decompose_nanquantile),),
+        "nanpercentile": (_fused(partial(decompose_nanquantile, scale=100)),),
+        "cumulative_sum": (_fused(partial(decompose_cumulative, name="cumsum")),),
+        "cumulative_prod": (_fused(partial(decompose_cumulative, name="cumprod")),),
+        "cumsum": (
+            _fused(partial(decompose_complex_scan, name="cumsum")),
+            _own(partial(own.why_no_scan_kernel, ufunc="add")),
+        ),
+        "cumprod": (
+            _fused(partial(decompose_complex_scan, name="cumprod")),
+            _own(partial(own.why_no_scan_kernel, ufunc="multiply")),
+        ),
+        "accumulate": (_fused(decompose_complex_scan), _own(own.why_no_accumulate_kernel)),
+        "linalg.cholesky": (_fused(decompose_cholesky),),
+        "linalg.det": (_fused(decompose_det),),
+        "linalg.slogdet": (_fused(decompose_slogdet),),
+        "linalg.qr": (_fused(decompose_qr),),
+        "linalg.eigh": (_fused(decompose_eigh),),
+        "linalg.svd": (_fused(decompose_svd),),
+        "setitem": (_fused(decompose_setitem, checked=False),),
+        "at": (_fused(decompose_ufunc_at, checked=False),),
+        "put_along_axis": (_fused(decompose_put_along_axis, checked=False),),
+        "last_places": (_own(own.why_no_last_places_kernel),),
+        "combine_at": (_own(own.why_no_combine_at_kernel),),
+        "bincount": (_fused(decompose_bincount, checked=False), _own(own.why_no_bincount_kernel)),
+        "digitize": (_fused(decompose_digitize, checked=False),),
+        "histogram": (_fused(decompose_histogram_in_range), _fused(decompose_histogram, checked=False)),
         "nonempty": (_fused(_nonempty, checked=False),),
     },
 }
 
 
 def decompose(
-    graph: Graph, target: str, layouts: Sequence[Layout] | None = None, remarks: dict[str, None] | None = None
+    graph: Graph, target: str, layouts: Sequence[MemoryLayout] | None = None, remarks: dict[str, None] | None = None
 ) -> Graph:
     """Decides who runs each call: ops with kernels, the target's own kernels (`by`), or NumPy.
 
@@ -128,7 +145,7 @@ def decompose(
     deciding = _Deciding(target, table, layouts, {} if remarks is None else remarks)
     while deciding.changed:  # a call may become others
         deciding.changed = False
-        graph = rebuilt(graph, deciding.decided)
+        graph = rewrite_nodes(graph, deciding.decided)
     return graph
 
 
@@ -138,11 +155,11 @@ class _Deciding:
 
     target: str
     table: dict[str, tuple[Way, ...]]
-    layouts: Sequence[Layout] | None
+    layouts: Sequence[MemoryLayout] | None
     remarks: dict[str, None]
     changed: bool = True
 
-    def decided(self, builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    def decided(self, builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
         """What stands in the place of a call: ops, or the call with who does it; None leaves it to NumPy."""
         name, line, start = _name(node, [a.type for a in args]), builder.where(), len(builder.nodes)
         if not name or _is_decided(node):
@@ -184,26 +201,26 @@ def _is_decided(node: Node) -> bool:
 
 def _kept(
     condition: Condition | None,
-    builder: Builder,
+    builder: GraphBuilder,
     node: Node,
     args: Sequence[Value],
-    layouts: Sequence[Layout] | None,
+    layouts: Sequence[MemoryLayout] | None,
 ) -> Value | str:
     """The call, for kernels of the target's own, or why they do not take it."""
     if condition is None or not args or any(0 in shape for shape in (node.type.shape, *(a.shape for a in args))):
         return "no elements"
     strides = _strides(builder, args[0].number, layouts)
-    refusal = condition(own.Call(dict(node.attr("options")), [a.type for a in args], node.type, strides))
+    refusal = condition(own.TypedCall(dict(node.attr("options")), [a.type for a in args], node.type, strides))
     *fixed, part = node.attrs
     attrs = (*fixed, ("by", "kernels"), part)
     return refusal or builder.add("host", tuple(a.number for a in args), node.type, attrs)
 
 
-def _strides(builder: Builder, number: int, layouts: Sequence[Layout] | None) -> tuple[int, ...]:
+def _strides(builder: GraphBuilder, number: int, layouts: Sequence[MemoryLayout] | None) -> tuple[int, ...]:
     """How a node will lie in memory: an input as it does, a view as its base, anything else without gaps."""
     node = builder.nodes[number]
     if node.op == "input" and layouts is not None:
-        layout: Layout = layouts[node.attr("index")]
+        layout: MemoryLayout = layouts[node.attr("index")]
         return layout.strides
     if OPS[node.op].kind == "view":
         base = builder.nodes[node.args[0]].type.shape

@@ -10,11 +10,18 @@ from __future__ import annotations
 from ..core.cost import CostModel
 from ..core.types import ArrayType
 from ..graph.graph import Graph
-from ..layout.index_maps import Map, identity, of_memory, renumber, through, touches
+from ..layout.index_maps import (
+    Map,
+    depends_on_axes,
+    identity_index_map,
+    is_memory_view,
+    map_through_node,
+    renumber_axes,
+)
 from ..ops.table import OPS
 from ..targets.target import Target
-from .groups import MAX_NODES, MAX_STORES, Cover, Fusion, OpenGroup
-from .inplace_hazards import order_updates, rewritten
+from .groups import MAX_NODES, MAX_STORES, Fusion, FusionCover, OpenFusionGroup
+from .inplace_hazards import order_updates, overwritten_nodes
 
 CHEAP = 4.0  # flop-equivalents that are always recomputed rather than stored
 SLOW = 1000.0  # flop-equivalents that are never computed twice: a row that is read twice loads them
@@ -22,10 +29,10 @@ SLOW = 1000.0  # flop-equivalents that are never computed twice: a row that is r
 
 def fuse(graph: Graph, target: Target) -> Fusion:
     """The groups of a graph that `materialize` has prepared."""
-    return Fuser(graph, target.model).run()
+    return GraphFuser(graph, target.model).run()
 
 
-class Fuser(Cover):
+class GraphFuser(FusionCover):
     """Decides which node joins which group."""
 
     def __init__(self, graph: Graph, model: CostModel) -> None:
@@ -36,7 +43,7 @@ class Fuser(Cover):
     def run(self) -> Fusion:
         for output in self.graph.outputs:
             self.forced[output] = True
-        for earlier, later in rewritten(self.graph):
+        for earlier, later in overwritten_nodes(self.graph):
             self.written_over.setdefault(earlier, []).append(later)
             self.writes_over.setdefault(later, []).append(earlier)
         for number in range(len(self.graph.nodes) - 1, -1, -1):
@@ -64,7 +71,7 @@ class Fuser(Cover):
         arg = node.args[0]
         if self.forced[number]:
             self.forced[arg] = True
-        if of_memory(node, self.type_of(arg)):
+        if is_memory_view(node, self.type_of(arg)):
             self.forced[arg] = True
             self.readers[arg] |= self.readers_of(number)
             for reader in self.readers_of(number):
@@ -74,7 +81,7 @@ class Fuser(Cover):
             opened = self.groups[group]
             self.readers[arg].add(group)
             for m in opened.maps.get(number, ()):
-                self.use(arg, opened, through(node, self.type_of(arg), m))
+                self.use(arg, opened, map_through_node(node, self.type_of(arg), m))
             if number in opened.gathers:
                 self.look_up(arg, opened)
             carry = opened.carry.get(number, 0.0)
@@ -135,14 +142,14 @@ class Fuser(Cover):
                 group.stores.add(number)
                 self.settle(number, group)
             group.computes.add(number)
-            self.use_all(node.args, group, {identity(source.shape)}, 0.0)
+            self.use_all(node.args, group, {identity_index_map(source.shape)}, 0.0)
             return
         group = self.open("kernel", source.shape, axes, number)
         group.maps[number] = {self._kept(source.shape, axes)}
         group.computes.add(number)
         group.stores.add(number)
         self.settle(number, group)
-        self.use_all(node.args, group, {identity(source.shape)}, 0.0)
+        self.use_all(node.args, group, {identity_index_map(source.shape)}, 0.0)
 
     # may it join?
 
@@ -151,7 +158,7 @@ class Fuser(Cover):
         inside = opened.kind == "kernel" and number in opened.maps and number not in opened.gathers
         return inside and len(opened.computes) < MAX_NODES
 
-    def _cheap_to_recompute(self, number: int, group: OpenGroup, cost: float) -> bool:
+    def _cheap_to_recompute(self, number: int, group: OpenFusionGroup, cost: float) -> bool:
         """Evaluating it once per map and iteration must cost less than storing it and loading it back."""
         times = len(group.maps[number])
         if all(a < 0 for m in group.maps[number] for a, _, _ in m):
@@ -159,19 +166,19 @@ class Fuser(Cover):
         domain = ArrayType(group.domain, self.type_of(number).dtype).size
         own = self.type_of(number).size
         extra = cost * (times * domain - own) / max(own, 1)
-        if group.reduced and not any(touches(m, group.reduced) for m in group.maps[number]):
+        if group.reduced and not any(depends_on_axes(m, group.reduced) for m in group.maps[number]):
             extra = cost * (times - 1)  # evaluated once per row
         elif cost >= SLOW and self._sweeps_twice(group):
             extra += cost
         saved = 2 * self.type_of(number).dtype.itemsize * self.model.flops_per_byte
         return max(extra, 0.0) + group.carry.get(number, 0.0) <= max(saved, CHEAP if times == 1 else 0.0)
 
-    def _sweeps_twice(self, group: OpenGroup) -> bool:
+    def _sweeps_twice(self, group: OpenFusionGroup) -> bool:
         """Whether its rows are reduced, and then stored element by element."""
         reduces = any(OPS[self.graph.nodes[n].op].kind == "reduce" for n in group.computes)
-        return reduces and any(touches(m, group.reduced) for n in group.stores for m in group.maps.get(n, ()))
+        return reduces and any(depends_on_axes(m, group.reduced) for n in group.stores for m in group.maps.get(n, ()))
 
-    def _expect_rows(self, number: int, group: OpenGroup) -> None:
+    def _expect_rows(self, number: int, group: OpenFusionGroup) -> None:
         """Turn an elementwise group into rows where what it takes once per row comes from a reduction of such rows:
         the reduction will join it, and the node is then computed once per row."""
         if group.reduced or len(group.maps[number]) != 1 or self.type_of(number).size == 1:
@@ -196,7 +203,7 @@ class Fuser(Cover):
                     todo.append(arg)
         return False
 
-    def _cheap_in_all(self, number: int, groups: list[OpenGroup], cost: float) -> bool:
+    def _cheap_in_all(self, number: int, groups: list[OpenFusionGroup], cost: float) -> bool:
         """Recompute in every group instead of storing: its arguments are then read by each."""
         node, own = self.graph.nodes[number], self.type_of(number)
         leaves = sum(self.type_of(a).nbytes for a in dict.fromkeys(node.args))
@@ -207,7 +214,7 @@ class Fuser(Cover):
             self.why.append(f"%{number} is stored: recomputing it in {len(groups)} kernels would cost more")
         return again <= stored
 
-    def _canonical(self, number: int, group: OpenGroup) -> bool:
+    def _canonical(self, number: int, group: OpenFusionGroup) -> bool:
         """Computed exactly once for each element, by an iteration that can store it."""
         if len(group.maps[number]) != 1:
             return False
@@ -222,7 +229,9 @@ class Fuser(Cover):
         rows = [i for i in full if i not in group.reduced]
         return 0 not in shape and moving in (full, rows)
 
-    def _take_reduction(self, number: int, group: OpenGroup, shape: tuple[int, ...], axes: frozenset[int]) -> bool:
+    def _take_reduction(
+        self, number: int, group: OpenFusionGroup, shape: tuple[int, ...], axes: frozenset[int]
+    ) -> bool:
         """Whether the group can compute the reduction of an array of `shape`; widens its domain where it must."""
         kept = self._kept(shape, axes)
         maps = group.maps[number]
@@ -242,21 +251,21 @@ class Fuser(Cover):
         if [group.domain[i] for i in own] != [shape[i] for i in rows]:
             return False
         table = dict(zip(own, rows, strict=True))
-        if {renumber(m, table) for m in maps} != {kept}:
+        if {renumber_axes(m, table) for m in maps} != {kept}:
             return False
         group.domain, group.reduced = shape, axes
         for node, old in group.maps.items():
-            group.maps[node] = {renumber(m, table) for m in old}
+            group.maps[node] = {renumber_axes(m, table) for m in old}
         return True
 
-    def _feeds_loop(self, number: int, group: OpenGroup) -> bool:
+    def _feeds_loop(self, number: int, group: OpenFusionGroup) -> bool:
         """Whether, inside the group, the reduction is used by work that runs for every reduced element."""
         todo, seen = [number], {number}
         while todo:
             for user in self.graph.users[todo.pop()]:
                 if user in seen or user not in group.maps or (user not in group.computes and not self.is_view(user)):
                     continue
-                if user in group.computes and any(touches(m, group.reduced) for m in group.maps[user]):
+                if user in group.computes and any(depends_on_axes(m, group.reduced) for m in group.maps[user]):
                     return True
                 seen.add(user)
                 if OPS[self.graph.nodes[user].op].kind != "reduce":
@@ -302,4 +311,4 @@ class Fuser(Cover):
 
     def _kept(self, shape: tuple[int, ...], axes: frozenset[int]) -> Map:
         rows = [i for i in range(len(shape)) if i not in axes]
-        return identity([shape[i] for i in rows], rows)
+        return identity_index_map([shape[i] for i in rows], rows)

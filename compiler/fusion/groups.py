@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...runtime.core.frozen import dataclass, field
 from ..core.types import ArrayType
 from ..graph.graph import Graph
-from ..layout.index_maps import Map, identity, is_view, pointwise, through
+from ..layout.index_maps import Map, identity_index_map, is_view_node, map_through_node, pointwise_index_maps
 
 MAX_STORES, MAX_LOADS, MAX_NODES = 8, 24, 512
 
@@ -45,7 +45,7 @@ class Fusion:
 
 
 @dataclass(slots=True)
-class OpenGroup:
+class OpenFusionGroup:
     """A group that still grows. maps[n]: how the domain reads node n, computed here or loaded."""
 
     number: int
@@ -64,12 +64,12 @@ class OpenGroup:
         return tuple(i for i in range(len(self.domain)) if i not in self.reduced)
 
 
-class Cover:
+class FusionCover:
     """Groups that grow over a graph: which nodes each reads and stores, and which come after which."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.groups: list[OpenGroup] = []
+        self.groups: list[OpenFusionGroup] = []
         self.merged: dict[int, int] = {}  # group -> the group that took it in
         self.readers: list[set[int]] = [set() for _ in graph.nodes]  # groups that use the node, inline or loaded
         self.forced = [False] * len(graph.nodes)  # must be stored
@@ -78,41 +78,41 @@ class Cover:
         self.writes_over: dict[int, list[int]] = {}  # and the other way round
         self.below: list[int] = []  # for each group, as bits: itself, and all that come after it
 
-    def open(self, kind: str, domain: tuple[int, ...], reduced: frozenset[int], number: int) -> OpenGroup:
-        group = OpenGroup(len(self.groups), kind, domain, reduced, {number: {identity(domain)}})
+    def open(self, kind: str, domain: tuple[int, ...], reduced: frozenset[int], number: int) -> OpenFusionGroup:
+        group = OpenFusionGroup(len(self.groups), kind, domain, reduced, {number: {identity_index_map(domain)}})
         self.groups.append(group)
         self.below.append(1 << group.number)
         return group
 
-    def compute(self, number: int, group: OpenGroup, cost: float, repeated: float = 0.0) -> None:
+    def compute(self, number: int, group: OpenFusionGroup, cost: float, repeated: float = 0.0) -> None:
         """repeated: this group's share of what is computed again in other groups, per element."""
         group.computes.add(number)
         carry = group.carry.get(number, 0.0) + cost * (len(group.maps[number]) - 1) + repeated
         node = self.graph.nodes[number]
         if node.op == "gather":
             self.look_up(node.args[0], group)
-        for arg in dict.fromkeys(pointwise(node)):
+        for arg in dict.fromkeys(pointwise_index_maps(node)):
             for m in tuple(group.maps[number]):
-                self.use(arg, group, through(node, self.type_of(arg), m))
+                self.use(arg, group, map_through_node(node, self.type_of(arg), m))
             group.carry[arg] = max(carry, group.carry.get(arg, 0.0))
 
-    def use_all(self, args: tuple[int, ...], group: OpenGroup, maps: set[Map], carry: float) -> None:
+    def use_all(self, args: tuple[int, ...], group: OpenFusionGroup, maps: set[Map], carry: float) -> None:
         for arg in args:
             for m in maps:
                 self.use(arg, group, m)
             group.carry[arg] = max(carry, group.carry.get(arg, 0.0))
 
-    def look_up(self, number: int, group: OpenGroup) -> None:
+    def look_up(self, number: int, group: OpenFusionGroup) -> None:
         """A gather of the group reads the node, anywhere."""
         group.gathers.add(number)
         self.forced[number] = True
         self.readers[number].add(group.number)
 
-    def use(self, number: int, group: OpenGroup, m: Map) -> None:
+    def use(self, number: int, group: OpenFusionGroup, m: Map) -> None:
         group.maps.setdefault(number, set()).add(m)
         self.readers[number].add(group.number)
 
-    def settle(self, number: int, group: OpenGroup) -> None:
+    def settle(self, number: int, group: OpenFusionGroup) -> None:
         """`number` is stored by `group`: whoever else reads it comes after."""
         self.home[number] = group.number
         for reader in self.readers_of(number):
@@ -151,7 +151,7 @@ class Cover:
         self.readers[number] = found
         return set(sorted(found))
 
-    def acyclic(self, number: int, group: OpenGroup) -> bool:
+    def acyclic(self, number: int, group: OpenFusionGroup) -> bool:
         """Whether `group` may store `number`: none of its other readers leads back to the group."""
         others = {r for r in self.readers_of(number) if r != group.number}
         return not any(self.reaches(r, group.number) for r in others)
@@ -160,9 +160,9 @@ class Cover:
         """Whether `goal` is `start`, or comes after it."""
         return bool(self.below[start] >> goal & 1)
 
-    def join(self, groups: list[OpenGroup]) -> list[OpenGroup]:
+    def join(self, groups: list[OpenFusionGroup]) -> list[OpenFusionGroup]:
         """Joins groups over one domain that use one node, where no path runs between them."""
-        kept: list[OpenGroup] = []
+        kept: list[OpenFusionGroup] = []
         for group in sorted(groups, key=lambda g: g.number):
             for other in kept:
                 if self._mergeable(other, group):
@@ -172,7 +172,7 @@ class Cover:
                 kept.append(group)
         return kept
 
-    def _mergeable(self, a: OpenGroup, b: OpenGroup) -> bool:
+    def _mergeable(self, a: OpenFusionGroup, b: OpenFusionGroup) -> bool:
         return (
             a.kind == b.kind == "kernel"
             and a.domain == b.domain
@@ -184,7 +184,7 @@ class Cover:
             and not self.reaches(b.number, a.number)
         )
 
-    def _merge(self, a: OpenGroup, b: OpenGroup) -> None:
+    def _merge(self, a: OpenFusionGroup, b: OpenFusionGroup) -> None:
         for node, maps in b.maps.items():
             a.maps.setdefault(node, set()).update(maps)
             a.carry[node] = max(a.carry.get(node, 0.0), b.carry.get(node, 0.0))
@@ -201,7 +201,7 @@ class Cover:
         return self.graph.nodes[number].type
 
     def is_view(self, number: int) -> bool:
-        return is_view(self.graph.nodes[number])
+        return is_view_node(self.graph.nodes[number])
 
     def in_order(self) -> Iterator[Group]:
         alive = {g.number: g for g in self.groups if g.number not in self.merged}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..graph.graph import Graph, Node
-from ..layout.index_maps import FIXED, Map, only_units
+from ..layout.index_maps import FIXED, Map, differ_in_unit_axes_only
 from ..ops.table import OPS
-from ..passes.materialize import Region, is_stored, part_regions
-from .groups import Cover, OpenGroup
+from ..passes.materialize import Region, assembly_regions, can_be_stored
+from .groups import FusionCover, OpenFusionGroup
 
 
 class Conflict(Exception):
@@ -34,7 +34,7 @@ def _meet(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]) -> bool:
     return all(low <= high2 and low2 <= high for (low, high), (low2, high2) in zip(a, b, strict=True))
 
 
-def rewritten(graph: Graph) -> Iterator[tuple[int, int]]:
+def overwritten_nodes(graph: Graph) -> Iterator[tuple[int, int]]:
     """(stored node, one that is stored later where it was): what follows from the graph, before there are groups."""
     for node in graph.nodes:
         if node.op == "update":
@@ -47,7 +47,7 @@ def rewritten(graph: Graph) -> Iterator[tuple[int, int]]:
                 version = graph.nodes[version].args[0]
 
 
-def order_updates(cover: Cover) -> None:
+def order_updates(cover: FusionCover) -> None:
     """Whoever reads memory that an update will overwrite comes before it. Raises Conflict where that cannot be."""
     bad: set[int] = set()
     nodes = cover.graph.nodes
@@ -78,7 +78,7 @@ def order_updates(cover: Cover) -> None:
         raise Conflict(frozenset(bad))
 
 
-def _earlier_writers(cover: Cover, version: int, region: Extent) -> list[int]:
+def _earlier_writers(cover: FusionCover, version: int, region: Extent) -> list[int]:
     """The groups that wrote, for this version, elements that an update will write again."""
     return [_writer(cover, p) for p in _earlier_parts(cover.graph, version, region)]
 
@@ -88,12 +88,12 @@ def _earlier_parts(graph: Graph, version: int, region: Extent) -> list[int]:
     node = graph.nodes[version]
     if OPS[node.op].kind != "assembly":
         return [version]
-    parts = list(zip(node.args, part_regions(node), strict=True))
+    parts = list(zip(node.args, assembly_regions(node), strict=True))
     extents = [(p, _extent(graph.nodes[p].type.shape, *at)) for p, at in parts[1 if node.op == "update" else 0 :]]
     return [p for p, extent in extents if _meet(extent, region)]
 
 
-def _writer(cover: Cover, part: int) -> int:
+def _writer(cover: FusionCover, part: int) -> int:
     """The group that stores a part of an assembly."""
     return cover.find(cover.home[_stored(cover, part)])
 
@@ -101,7 +101,7 @@ def _writer(cover: Cover, part: int) -> int:
 Read = tuple[int, int, set[Map] | None]  # (version, group, how the group's domain reads the version; None: anywhere)
 
 
-def _reads(cover: Cover, version: int, region: Extent) -> Iterator[Read]:
+def _reads(cover: FusionCover, version: int, region: Extent) -> Iterator[Read]:
     """Who reads this version, by itself or as a value that was stored as a part of it, where the region is."""
     for reader in sorted(cover.readers_of(version)):
         group = cover.groups[reader]
@@ -115,19 +115,19 @@ def _reads(cover: Cover, version: int, region: Extent) -> Iterator[Read]:
                 yield version, reader, _as_parts(cover, maps, part, root, place)
 
 
-def _parts(cover: Cover, version: int, region: Extent) -> Iterator[tuple[int, int, Region | None]]:
+def _parts(cover: FusionCover, version: int, region: Extent) -> Iterator[tuple[int, int, Region | None]]:
     """(part, the node that is stored for it, its place; None: anywhere in the region) of an assembly."""
     node, nodes = cover.graph.nodes[version], cover.graph.nodes
     if OPS[node.op].kind != "assembly":
         return
-    for part, place in list(zip(node.args, part_regions(node), strict=True))[node.op == "update" :]:
+    for part, place in list(zip(node.args, assembly_regions(node), strict=True))[node.op == "update" :]:
         if _meet(_extent(nodes[part].type.shape, *place), region):
             root = _stored(cover, part)
             yield part, root, place
             yield from ((inner, inner, None) for inner in _within(cover, root))
 
 
-def _within(cover: Cover, version: int) -> Iterator[int]:
+def _within(cover: FusionCover, version: int) -> Iterator[int]:
     """All that is stored in the memory of an assembly."""
     node = cover.graph.nodes[version]
     if OPS[node.op].kind == "assembly":
@@ -136,19 +136,19 @@ def _within(cover: Cover, version: int) -> Iterator[int]:
             yield from _within(cover, root)
 
 
-def _stored(cover: Cover, part: int) -> int:
+def _stored(cover: FusionCover, part: int) -> int:
     return part if part in cover.home else cover.graph.nodes[part].args[0]
 
 
 def _root(graph: Graph, part: int) -> int:
     """The node that is stored for a part: itself, or what it is a reshape of."""
-    return part if is_stored(graph.nodes[part].op) else graph.nodes[part].args[0]
+    return part if can_be_stored(graph.nodes[part].op) else graph.nodes[part].args[0]
 
 
-def _as_parts(cover: Cover, maps: set[Map] | None, part: int, root: int, place: Region | None) -> set[Map] | None:
+def _as_parts(cover: FusionCover, maps: set[Map] | None, part: int, root: int, place: Region | None) -> set[Map] | None:
     """The maps of what is stored for a part, as maps of the array that it is a part of."""
     shape, stored = cover.type_of(part).shape, cover.type_of(root).shape
-    if maps is None or place is None or not only_units(shape, stored):
+    if maps is None or place is None or not differ_in_unit_axes_only(shape, stored):
         return None
     found = set()
     for m in maps:
@@ -159,7 +159,13 @@ def _as_parts(cover: Cover, maps: set[Map] | None, part: int, root: int, place: 
 
 
 def _safe(
-    cover: Cover, group: OpenGroup, version: int, maps: set[Map] | None, update: Node, region: Extent, writer: int
+    cover: FusionCover,
+    group: OpenFusionGroup,
+    version: int,
+    maps: set[Map] | None,
+    update: Node,
+    region: Extent,
+    writer: int,
 ) -> bool:
     """Whether the group reads no element that the update writes, or just the one that it writes itself."""
     if maps is None:

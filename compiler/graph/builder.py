@@ -13,7 +13,7 @@ from ...runtime.program.custom_calls import CustomKernel, Fresh
 from ...runtime.program.user_function import Function
 from ..core.combiners import COMBINERS
 from ..core.types import INT64, ArrayType, WeakType
-from ..ops.table import OPS, resolve
+from ..ops.table import OPS, resolve_loop_dtypes
 from .graph import Attrs, Graph, GraphError, Node, Value
 
 Scalar = bool | int | float | complex
@@ -27,7 +27,7 @@ WEAK_DTYPES: dict[type, np.dtype[Any]] = {
 }
 
 
-class Builder:
+class GraphBuilder:
     """Makes nodes: types them, broadcasts them, refuses nonsense, returns the old node for one that it has.
 
     error: makes what is raised for nonsense, of a text and the built-in class that NumPy raises there (ValueError)."""
@@ -205,7 +205,7 @@ class Builder:
         """Reduce over `axes` (sorted, in range); the axes vanish. dtype: the result's, default as NumPy's."""
         row = OPS[op]
         try:
-            loop, result = resolve(row, [a.dtype], dtype)
+            loop, result = resolve_loop_dtypes(row, [a.dtype], dtype)
         except TypeError as error:
             raise self.error(str(error), TypeError) from None
         shape = tuple(n for i, n in enumerate(a.shape) if i not in axes)
@@ -332,7 +332,7 @@ def _loop(op: str, kinds: tuple[Any, ...], dtype: Any) -> Any:
     """`resolve`, kept; of Python numbers alone, what NumPy makes of them."""
     if all(isinstance(k, type) for k in kinds):
         kinds = tuple(WEAK_DTYPES[k] for k in kinds)
-    return resolve(OPS[op], kinds, dtype)
+    return resolve_loop_dtypes(OPS[op], kinds, dtype)
 
 
 @lru_cache(4096)

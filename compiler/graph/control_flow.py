@@ -14,7 +14,7 @@ from typing import Any
 from ...runtime.core.frozen import dataclass
 from ..core.types import INT64, ArrayType
 from ..ops.table import OPS
-from .builder import Builder
+from .builder import GraphBuilder
 from .graph import Graph, Node, Value
 
 
@@ -100,7 +100,7 @@ class Branch(_Bodies):
         return "two bodies"
 
 
-def add(builder: Builder, control: Loop | Branch, args: Sequence[Value]) -> list[Value]:
+def add_control_flow_node(builder: GraphBuilder, control: Loop | Branch, args: Sequence[Value]) -> list[Value]:
     """The node of each result."""
     op = "loop" if isinstance(control, Loop) else "branch"
     numbers = tuple(a.number for a in args)
@@ -108,7 +108,7 @@ def add(builder: Builder, control: Loop | Branch, args: Sequence[Value]) -> list
     return [builder.add(op, numbers, t, (fixed, ("part", i))) for i, t in enumerate(control.types)]
 
 
-def memory_args(node: Node) -> int:
+def memory_argument_count(node: Node) -> int:
     """How many of a loop's or branch's arguments are read from memory; the rest are a count and numbers."""
     control: Loop | Branch = node.attr("control")
     numbers = len(control.bodies[0].numbers)
@@ -127,7 +127,7 @@ class Cut:
 
 
 def cut_bodies(
-    builder: Builder,
+    builder: GraphBuilder,
     placeholders: Sequence[Sequence[Value]],
     outputs: Sequence[Sequence[Value]],
     first: int,
@@ -147,7 +147,7 @@ def cut_bodies(
         inside[number] = inside[number] or any(inside.get(a, False) for a in node.args)
     every = [_needed(builder, inside, stand_ins, [o.number for o in values]) for values in outputs]
     outer = sorted({n for order in every for n in order if not inside.get(n, False)})
-    kept = [n for n in outer if not is_cheap(builder.nodes, n)]
+    kept = [n for n in outer if not is_cheap_to_recompute(builder.nodes, n)]
     inputs = tuple(n for n in kept if builder.nodes[n].op != "number")
     numbers = tuple(n for n in kept if builder.nodes[n].op == "number")
     return [
@@ -156,7 +156,7 @@ def cut_bodies(
     ]
 
 
-def _needed(builder: Builder, inside: dict[int, bool], stand_ins: set[int], outputs: Sequence[int]) -> list[int]:
+def _needed(builder: GraphBuilder, inside: dict[int, bool], stand_ins: set[int], outputs: Sequence[int]) -> list[int]:
     """What a body computes or takes, in order."""
     found, todo = set[int](), list(outputs)
     while todo:
@@ -164,12 +164,12 @@ def _needed(builder: Builder, inside: dict[int, bool], stand_ins: set[int], outp
         if number in found:
             continue
         found.add(number)
-        if number not in stand_ins and (inside.get(number, False) or is_cheap(builder.nodes, number)):
+        if number not in stand_ins and (inside.get(number, False) or is_cheap_to_recompute(builder.nodes, number)):
             todo += builder.nodes[number].args
     return sorted(found)
 
 
-def is_cheap(nodes: Sequence[Node], number: int) -> bool:
+def is_cheap_to_recompute(nodes: Sequence[Node], number: int) -> bool:
     """Whether each iteration had better make it again: constants, indices, views of them, and arithmetic on numbers."""
     todo, seen = [number], set[int]()
     single = nodes[number].type.size == 1
@@ -189,7 +189,7 @@ def is_cheap(nodes: Sequence[Node], number: int) -> bool:
 
 
 def _body(
-    builder: Builder,
+    builder: GraphBuilder,
     placeholders: Sequence[Value],
     index: Value | None,
     order: Sequence[int],
@@ -197,7 +197,7 @@ def _body(
     numbers: Sequence[int],
     outputs: Sequence[Value],
 ) -> Graph:
-    made = Builder("body")
+    made = GraphBuilder("body")
     line = ""
     made.where = lambda: line
     new: dict[int, Value] = {}
@@ -206,9 +206,9 @@ def _body(
     for number in inputs:
         new[number] = made.input(builder.nodes[number].type)
     if index is not None:
-        new[index.number] = number_of(made, index.type)
+        new[index.number] = add_body_scalar(made, index.type)
     for number in numbers:
-        new[number] = number_of(made, builder.nodes[number].type)
+        new[number] = add_body_scalar(made, builder.nodes[number].type)
     for number in order:
         if number not in new:
             node, line = builder.nodes[number], builder.lines[number]
@@ -216,7 +216,7 @@ def _body(
     return made.finish([new[o.number] for o in outputs])
 
 
-def number_of(builder: Builder, type: ArrayType) -> Value:
+def add_body_scalar(builder: GraphBuilder, type: ArrayType) -> Value:
     """The next number of a body."""
     value = builder.add("number", (), type, (("index", len(builder.numbers)),))
     builder.numbers.append(value.number)

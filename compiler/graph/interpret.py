@@ -12,13 +12,13 @@ from ...runtime.interpret.numpy_calls import HOST
 from ...runtime.program.custom_calls import call_back
 from ..core.combiners import COMBINERS
 from ..ops.table import OPS
-from .control_flow import memory_args
+from .control_flow import memory_argument_count
 from .graph import Graph, Node
 
 Array = np.ndarray[Any, Any]
 
 
-def interpret(graph: Graph, arrays: Sequence[Any], numbers: Sequence[Any] = ()) -> list[Array]:
+def interpret_graph(graph: Graph, arrays: Sequence[Any], numbers: Sequence[Any] = ()) -> list[Array]:
     """The graph's outputs as C-contiguous arrays of their own. arrays and numbers fill its inputs and its numbers."""
     values: list[Array] = []
     with np.errstate(all="ignore"):
@@ -29,14 +29,14 @@ def interpret(graph: Graph, arrays: Sequence[Any], numbers: Sequence[Any] = ()) 
             elif node.op == "number":
                 value = np.asarray(numbers[node.attr("index")], node.type.dtype)
             else:
-                value = evaluate(node, args)
+                value = evaluate_node(node, args)
             if value.shape != node.type.shape or value.dtype != node.type.dtype:
                 raise AssertionError(f"{node.op} gave {value.dtype}{list(value.shape)}, typed {node.type}")
             values.append(value)
     return [np.array(values[o], order="C", copy=True) for o in graph.outputs]
 
 
-def evaluate(node: Node, args: Sequence[Array]) -> Array:
+def evaluate_node(node: Node, args: Sequence[Array]) -> Array:
     """One node on NumPy arrays of its arguments' types."""
     special = _STRUCTURAL.get(node.op)
     if special is not None:
@@ -44,11 +44,11 @@ def evaluate(node: Node, args: Sequence[Array]) -> Array:
     if OPS[node.op].kind == "reduce":
         return _reduce(node, args[0])
     with np.errstate(all="ignore"):
-        result = reference(node.op)(*args, **dict(node.attrs))
+        result = numpy_reference(node.op)(*args, **dict(node.attrs))
     return np.broadcast_to(np.asarray(result).astype(node.type.dtype, copy=False), node.type.shape)
 
 
-def reference(op: str) -> Callable[..., Any]:
+def numpy_reference(op: str) -> Callable[..., Any]:
     """What NumPy does for a row."""
     function = OPS[op].numpy
     if function is None:
@@ -64,7 +64,7 @@ def _host(node: Node, *args: Array) -> Array:
 def _loop(node: Node, *args: Array) -> Array:
     """One part of a loop: all its iterations, each an interpretation of the body."""
     loop = node.attr("control")
-    count, memory = loop.count, memory_args(node)
+    count, memory = loop.count, memory_argument_count(node)
     if loop.counted:
         count = int(args[memory])
     body, numbers = loop.body, args[memory + loop.counted :]
@@ -78,7 +78,7 @@ def _loop(node: Node, *args: Array) -> Array:
         for array, window, number in zip(arrays, loop.windows, body.inputs[loop.carried :], strict=False):
             starts = [s + iteration * m for s, m in zip(window.starts, window.moves, strict=True)]
             seen.append(take_slice(array, starts, window.steps, body.nodes[number].type.shape))
-        results = interpret(body, [*carried, *seen, *rest], [iteration, *numbers])
+        results = interpret_graph(body, [*carried, *seen, *rest], [iteration, *numbers])
         carried = results[: loop.carried]
         for out, part in zip(stacked, results[loop.carried :], strict=True):
             out[iteration] = part
@@ -87,9 +87,9 @@ def _loop(node: Node, *args: Array) -> Array:
 
 
 def _branch(node: Node, *args: Array) -> Array:
-    branch, memory = node.attr("control"), memory_args(node)
+    branch, memory = node.attr("control"), memory_argument_count(node)
     body = branch.bodies[0 if bool(args[0]) else 1]
-    return np.asarray(interpret(body, args[1:memory], args[memory:])[node.attr("part")])
+    return np.asarray(interpret_graph(body, args[1:memory], args[memory:])[node.attr("part")])
 
 
 def _kernel(node: Node, *args: Array) -> Array:
@@ -105,7 +105,7 @@ def _reduce(node: Node, a: Array) -> Array:
     if row.carries_index:
         kept = [i for i in range(a.ndim) if i not in axes]
         flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
-        return np.asarray(reference(node.op)(flat, axis=-1)).astype(node.type.dtype)
+        return np.asarray(numpy_reference(node.op)(flat, axis=-1)).astype(node.type.dtype)
     return np.asarray(row.ufunc.reduce(a, axis=axes, dtype=node.type.dtype))
 
 

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...runtime.program.user_function import Function
-from ..core.types import BOOL, FLOAT32, HALVES, INT64, DType, real_of
-from .constant_lifting import stays
+from ..core.types import BOOL, FLOAT32, HALVES, INT64, DType, real_dtype
+from .constant_lifting import is_fixed_constant
 from .loop_nest import EFFECTS, LOOP, POINT, Instr, Phase, Reduction
-from .primitives import result_dtype
-from .value import Val
+from .primitives import primitive_dtype
+from .value import KernelValue
 
 
 class Expandable(Protocol):
@@ -26,11 +26,11 @@ class Expandable(Protocol):
     def widen(self) -> bool:
         """Whether 16-bit floats are computed in float32 (else the expansion takes them as they are)."""
 
-    def expand(self, body: Body, *vals: Val, **attrs: Any) -> Val:
+    def expand(self, body: KernelBody, *vals: KernelValue, **attrs: Any) -> KernelValue:
         """The formula."""
 
 
-class Body:
+class KernelBody:
     """Builds the phases of one kernel. Equal instructions are numbered once; what no store or reduction needs goes.
 
     Values made in a LOOP phase are seen in that phase only. Outside `begin_phase` nothing can be emitted.
@@ -108,33 +108,33 @@ class Body:
             self._instrs.append(instr)
         return number
 
-    def _source(self, op: str, dtype: DType, attr: Any) -> Val:
-        return Val(self, (self._number(Instr(op, dtype, (), attr)),), dtype)
+    def _source(self, op: str, dtype: DType, attr: Any) -> KernelValue:
+        return KernelValue(self, (self._number(Instr(op, dtype, (), attr)),), dtype)
 
-    def emit(self, name: str, *operands: Val | float, dtype: DType | None = None) -> Val:
+    def emit(self, name: str, *operands: KernelValue | float, dtype: DType | None = None) -> KernelValue:
         """One primitive. Python numbers become constants of the dtype of the last operand that is a value.
 
         Raises TypeError where the primitive does not take these dtypes.
         """
         vals: Any = operands
         for x in operands:
-            if type(x) is not Val:
-                partner = next(v.dtype for v in reversed(operands) if isinstance(v, Val))
-                vals = [v if isinstance(v, Val) else self.const(v, partner) for v in operands]
+            if type(x) is not KernelValue:
+                partner = next(v.dtype for v in reversed(operands) if isinstance(v, KernelValue))
+                vals = [v if isinstance(v, KernelValue) else self.const(v, partner) for v in operands]
                 break
-        result = result_dtype(name, tuple([v.dtype for v in vals]), dtype)
-        return Val(self, (self._number(Instr(name, result, tuple([v.numbers[0] for v in vals]))),), result)
+        result = primitive_dtype(name, tuple([v.dtype for v in vals]), dtype)
+        return KernelValue(self, (self._number(Instr(name, result, tuple([v.numbers[0] for v in vals]))),), result)
 
     # Sources and stores
 
-    def const(self, value: Any, dtype: DType) -> Val:
+    def const(self, value: Any, dtype: DType) -> KernelValue:
         """A constant. An integer must fit its dtype (OverflowError)."""
         if dtype.kind == "c":
             number = complex(value)
-            return self.pair(self.const(number.real, real_of(dtype)), self.const(number.imag, real_of(dtype)))
+            return self.pair(self.const(number.real, real_dtype(dtype)), self.const(number.imag, real_dtype(dtype)))
         return self._source("const", dtype, np.array(value, dtype).tobytes())
 
-    def constant(self, value: Val) -> Any:
+    def constant(self, value: KernelValue) -> Any:
         """The NumPy scalar of a real constant, else None; a literal so looked at is a constant from now on."""
         instr = self._instrs[value.numbers[0]]
         if len(value.numbers) != 1 or instr.op not in ("const", "literal"):
@@ -143,87 +143,89 @@ class Body:
             self.asked.add(instr)
         return np.frombuffer(instr.attr, instr.dtype)[0]
 
-    def literal(self, value: Any, dtype: DType) -> Val:
+    def literal(self, value: Any, dtype: DType) -> KernelValue:
         """A number of the program, as a parameter of the kernel where it can be. See `constant_lifting`."""
         if dtype.kind == "c":
             number = complex(value)
-            return self.pair(self.literal(number.real, real_of(dtype)), self.literal(number.imag, real_of(dtype)))
-        if stays(value, dtype):
+            return self.pair(self.literal(number.real, real_dtype(dtype)), self.literal(number.imag, real_dtype(dtype)))
+        if is_fixed_constant(value, dtype):
             return self.const(value, dtype)
         if dtype in HALVES:  # no parameter has such a dtype; the cast back is exact
             return self.literal(np.float32(value), FLOAT32).cast(dtype)
         return self._source("literal", dtype, np.array(value, dtype).tobytes())
 
-    def load(self, operand: int, dtype: DType) -> Val:
+    def load(self, operand: int, dtype: DType) -> KernelValue:
         """The element of an operand of this dtype; both parts of a complex one."""
-        real = real_of(dtype)
+        real = real_dtype(dtype)
         parts = [self._source("load", real, (operand, part)) for part in range(1 + (dtype.kind == "c"))]
-        return Val(self, tuple(p.numbers[0] for p in parts), dtype)
+        return KernelValue(self, tuple(p.numbers[0] for p in parts), dtype)
 
-    def gather(self, operand: int, dtype: DType, offset: Val) -> Val:
+    def gather(self, operand: int, dtype: DType, offset: KernelValue) -> KernelValue:
         """The element that lies `offset` (int64) elements beyond the one `load` gives. dtype: the operand's."""
-        real, args = real_of(dtype), offset.numbers
+        real, args = real_dtype(dtype), offset.numbers
         parts = range(1 + (dtype.kind == "c"))
-        return Val(self, tuple(self._number(Instr("gather", real, args, (operand, part))) for part in parts), dtype)
+        return KernelValue(
+            self, tuple(self._number(Instr("gather", real, args, (operand, part))) for part in parts), dtype
+        )
 
-    def report(self, operand: int, value: Val, condition: Val) -> None:
+    def report(self, operand: int, value: KernelValue, condition: KernelValue) -> None:
         """Stores one of the values for which the condition holds. They go to an int64 operand that does not move."""
         self._instrs.append(Instr("report", INT64, (value.numbers[0], condition.numbers[0]), (operand, 0)))
 
-    def store(self, operand: int, value: Val) -> None:
+    def store(self, operand: int, value: KernelValue) -> None:
         """Stores all parts; later loads of this operand are made anew."""
         if self._kind is None:
             raise ValueError("no phase is open")
         for part, number in enumerate(value.numbers):
-            self._instrs.append(Instr("store", real_of(value.dtype), (number,), (operand, part)))
+            self._instrs.append(Instr("store", real_dtype(value.dtype), (number,), (operand, part)))
         for seen in (self._seen, self._local):
             for instr in [i for i in seen if i.op in ("load", "gather") and i.attr[0] == operand]:
                 del seen[instr]
 
-    def scalar(self, number: int, dtype: DType) -> Val:
+    def scalar(self, number: int, dtype: DType) -> KernelValue:
         """A run-time number; a complex one is the scalars `number` and `number + 1`."""
         if dtype.kind == "c":
-            return self.pair(self.scalar(number, real_of(dtype)), self.scalar(number + 1, real_of(dtype)))
+            return self.pair(self.scalar(number, real_dtype(dtype)), self.scalar(number + 1, real_dtype(dtype)))
         return self._source("scalar", dtype, number)
 
-    def index(self, axis: int) -> Val:
+    def index(self, axis: int) -> KernelValue:
         return self._source("index", INT64, axis)
 
-    def size(self, axis: int) -> Val:
+    def size(self, axis: int) -> KernelValue:
         return self._source("size", INT64, axis)
 
-    def result(self, phase: int, reduction: int, part: int = 0) -> Val:
+    def result(self, phase: int, reduction: int, part: int = 0) -> KernelValue:
         """A finished reduction of an earlier phase; part 1 of argmin and argmax is the int64 index."""
         dtype = INT64 if part else self._phases[phase][2][reduction].dtype
         return self._source("result", dtype, (phase, reduction, part))
 
-    def call(self, function: Function, part: int, args: Sequence[Val]) -> Val:
+    def call(self, function: Function, part: int, args: Sequence[KernelValue]) -> KernelValue:
         """Result `part` of a function of values of its arguments' dtypes."""
         dtypes = [np.dtype(r) for r in function.results]
         first = sum(1 + (d.kind == "c") for d in dtypes[:part])
-        real, numbers = real_of(dtypes[part]), tuple(n for a in args for n in a.numbers)
+        real, numbers = real_dtype(dtypes[part]), tuple(n for a in args for n in a.numbers)
         halves = range(first, first + 1 + (dtypes[part].kind == "c"))
         found = tuple(self._number(Instr("call", real, numbers, (function, half))) for half in halves)
-        return Val(self, found, dtypes[part])
+        return KernelValue(self, found, dtypes[part])
 
     # Compositions
 
-    def pair(self, re: Val, im: Val | float) -> Val:
-        im = im if isinstance(im, Val) else re.const(im)
-        return Val(self, re.numbers + im.numbers, np.dtype(f"c{2 * re.dtype.itemsize}"))
+    def pair(self, re: KernelValue, im: KernelValue | float) -> KernelValue:
+        im = im if isinstance(im, KernelValue) else re.const(im)
+        return KernelValue(self, re.numbers + im.numbers, np.dtype(f"c{2 * re.dtype.itemsize}"))
 
-    def select(self, condition: Val, a: Val | float, b: Val | float) -> Val:
-        partner = a if isinstance(a, Val) else b
-        if not isinstance(partner, Val):
+    def select(self, condition: KernelValue, a: KernelValue | float, b: KernelValue | float) -> KernelValue:
+        partner = a if isinstance(a, KernelValue) else b
+        if not isinstance(partner, KernelValue):
             raise TypeError("select of two Python numbers; give one of them a dtype")
-        a, b = (x if isinstance(x, Val) else self.const(x, partner.dtype) for x in (a, b))
+        a, b = (x if isinstance(x, KernelValue) else self.const(x, partner.dtype) for x in (a, b))
         if a.numbers == b.numbers:
             return a
         if len(a.numbers) == 2:
             return self.pair(self.emit("select", condition, a.re, b.re), self.emit("select", condition, a.im, b.im))
         return self.emit("select", condition, a, b)
 
-    def cast(self, x: Val, dtype: DType) -> Val:
+    def cast(self, x: KernelValue, dtype: DType) -> KernelValue:
         """NumPy's astype: complex to real drops the imaginary part; 16-bit floats convert through float32.
 
         float64 to float16 rounds once, to bfloat16 twice (through float32), as NumPy and ml_dtypes do.
@@ -232,16 +234,18 @@ class Body:
             return x
         if x.dtype.kind == "c":
             if dtype.kind == "c":
-                return self.pair(x.re.cast(real_of(dtype)), x.im.cast(real_of(dtype)))
+                return self.pair(x.re.cast(real_dtype(dtype)), x.im.cast(real_dtype(dtype)))
             return x.re.ne(0.0) | x.im.ne(0.0) if dtype == BOOL else x.re.cast(dtype)
         if dtype.kind == "c":
-            re = x.cast(real_of(dtype))
+            re = x.cast(real_dtype(dtype))
             return self.pair(re, 0.0)
         if FLOAT32 not in (x.dtype, dtype) and (x.dtype in HALVES or (dtype in HALVES and not _direct(x.dtype, dtype))):
             x = self.cast(x, FLOAT32)
         return x if x.dtype == dtype else self.emit("cast", x, dtype=dtype)
 
-    def apply(self, op: Expandable, args: Iterable[Val], dtype: DType, attrs: Mapping[str, Any] | None = None) -> Val:
+    def apply(
+        self, op: Expandable, args: Iterable[KernelValue], dtype: DType, attrs: Mapping[str, Any] | None = None
+    ) -> KernelValue:
         """A row of the op table on values of its loop dtypes, giving `dtype`."""
         vals = list(args)
         if op.widen:

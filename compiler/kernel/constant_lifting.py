@@ -19,13 +19,13 @@ from .loop_nest import Instr, Phase
 COMMON = (0.0, 0.5, 1.0, 2.0, -0.5, -1.0, -2.0)
 
 
-def stays(value: Any, dtype: DType) -> bool:
+def is_fixed_constant(value: Any, dtype: DType) -> bool:
     """Whether a number (real) is a constant of the text whatever is done with it."""
     number = np.asarray(value, dtype)
     return dtype == BOOL or float(number) in COMMON or not np.isfinite(np.float64(number))
 
 
-def lift(phases: Sequence[Phase], asked: Set[Instr], first: int) -> tuple[tuple[Phase, ...], list[Instr]]:
+def lift_constants(phases: Sequence[Phase], asked: Set[Instr], first: int) -> tuple[tuple[Phase, ...], list[Instr]]:
     """The phases with `scalar first`, `scalar first + 1`, ... in place of the literals that are not in `asked`, and
     those literals in that order; the others become constants."""
     numbers: dict[Instr, int] = {}

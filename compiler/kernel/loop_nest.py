@@ -186,15 +186,15 @@ class LoopNest:
         return "\n".join(self.lines())
 
 
-def functions_of(nest: LoopNest) -> tuple[Function, ...]:
+def user_functions_of(nest: LoopNest) -> tuple[Function, ...]:
     """The user's functions that a kernel calls, in order of first use."""
     calls = (i.attr[0] for phase in nest.phases for i in phase.instrs if i.op == "call")
     return tuple(dict.fromkeys(calls))
 
 
-def has_loops(nest: LoopNest) -> bool:
+def calls_looping_function(nest: LoopNest) -> bool:
     """Whether it calls a user's function that loops: points may then differ a thousandfold in what they cost."""
-    return any(f.loops for f in functions_of(nest))
+    return any(f.loops for f in user_functions_of(nest))
 
 
 def _show(number: int, instr: Instr) -> str:

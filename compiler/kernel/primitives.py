@@ -190,7 +190,7 @@ PRIMITIVES: dict[str, Primitive] = {
 
 
 @cache
-def result_dtype(name: str, dtypes: tuple[DType, ...], wanted: DType | None = None) -> DType:
+def primitive_dtype(name: str, dtypes: tuple[DType, ...], wanted: DType | None = None) -> DType:
     """The dtype that a primitive gives (`wanted` where it can give several). Raises TypeError if it does not fit."""
     primitive, operand = PRIMITIVES[name], dtypes[-1]
     if (
@@ -214,7 +214,7 @@ Store: TypeAlias = Callable[[int, int, Array], None]
 Gather: TypeAlias = Callable[[int, int, Array], Array]
 
 
-def evaluate(
+def evaluate_phases(
     phases: Sequence[Phase],
     shape: Sequence[int],
     parallel: int,

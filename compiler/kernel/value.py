@@ -6,20 +6,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.program.user_function import Function
-from ..core.types import DType, bits_of, integer_of, real_of
+from ..core.types import DType, bit_width, integer_dtype, real_dtype
 
 if TYPE_CHECKING:
-    from .body_builder import Body
+    from .body_builder import KernelBody
 
 
-def _primitive(name: str) -> Callable[..., Val]:
-    def method(self: Val, *others: Val | float) -> Val:
+def _primitive(name: str) -> Callable[..., KernelValue]:
+    def method(self: KernelValue, *others: KernelValue | float) -> KernelValue:
         return self.body.emit(name, self, *others)
 
     return method
 
 
-class Val:
+class KernelValue:
     """One value of a body: its number (two for complex: real and imaginary part) and dtype.
 
     Python operators and methods write primitives; a Python number takes the dtype of its partner. Complex values have
@@ -28,105 +28,105 @@ class Val:
 
     __slots__ = ("body", "dtype", "numbers")
 
-    def __init__(self, body: Body, numbers: tuple[int, ...], dtype: DType) -> None:
+    def __init__(self, body: KernelBody, numbers: tuple[int, ...], dtype: DType) -> None:
         self.body, self.numbers, self.dtype = body, numbers, dtype
 
     def __repr__(self) -> str:
         return f"<{self.dtype} {', '.join(f'v{n}' for n in self.numbers)}>"
 
     @property
-    def re(self) -> Val:
-        return Val(self.body, self.numbers[:1], real_of(self.dtype))
+    def re(self) -> KernelValue:
+        return KernelValue(self.body, self.numbers[:1], real_dtype(self.dtype))
 
     @property
-    def im(self) -> Val:
-        return Val(self.body, self.numbers[1:], real_of(self.dtype))
+    def im(self) -> KernelValue:
+        return KernelValue(self.body, self.numbers[1:], real_dtype(self.dtype))
 
     @property
-    def parts(self) -> tuple[Val, Val]:
+    def parts(self) -> tuple[KernelValue, KernelValue]:
         return self.re, self.im
 
     @property
     def bits(self) -> int:
-        return bits_of(self.dtype)
+        return bit_width(self.dtype)
 
     @property
     def known(self) -> Any:
         """The value of a real constant, else None. A number that is looked at stays in the text: the formula is its."""
         return self.body.constant(self)
 
-    def const(self, value: Any) -> Val:
+    def const(self, value: Any) -> KernelValue:
         """A constant of this value's dtype."""
         return self.body.const(value, self.dtype)
 
-    def cast(self, dtype: DType) -> Val:
+    def cast(self, dtype: DType) -> KernelValue:
         return self.body.cast(self, dtype)
 
-    def bitcast(self, dtype: DType) -> Val:
+    def bitcast(self, dtype: DType) -> KernelValue:
         return self if dtype == self.dtype else self.body.emit("bitcast", self, dtype=dtype)
 
-    def as_bits(self, signed: bool = True) -> Val:
+    def as_bits(self, signed: bool = True) -> KernelValue:
         """The same bits as an integer."""
-        return self.bitcast(integer_of(self.dtype, signed))
+        return self.bitcast(integer_dtype(self.dtype, signed))
 
-    def __add__(self, other: Val | float) -> Val:
+    def __add__(self, other: KernelValue | float) -> KernelValue:
         return self.body.emit("add", self, other)
 
-    def __radd__(self, other: float) -> Val:
+    def __radd__(self, other: float) -> KernelValue:
         return self.body.emit("add", other, self)
 
-    def __sub__(self, other: Val | float) -> Val:
+    def __sub__(self, other: KernelValue | float) -> KernelValue:
         return self.body.emit("sub", self, other)
 
-    def __rsub__(self, other: float) -> Val:
+    def __rsub__(self, other: float) -> KernelValue:
         return self.body.emit("sub", other, self)
 
-    def __mul__(self, other: Val | float) -> Val:
+    def __mul__(self, other: KernelValue | float) -> KernelValue:
         return self.body.emit("mul", self, other)
 
-    def __rmul__(self, other: float) -> Val:
+    def __rmul__(self, other: float) -> KernelValue:
         return self.body.emit("mul", other, self)
 
-    def __truediv__(self, other: Val | float) -> Val:
+    def __truediv__(self, other: KernelValue | float) -> KernelValue:
         return self.body.emit("div", self, other)
 
-    def __rtruediv__(self, other: float) -> Val:
+    def __rtruediv__(self, other: float) -> KernelValue:
         return self.body.emit("div", other, self)
 
-    def __neg__(self) -> Val:
+    def __neg__(self) -> KernelValue:
         return self.body.emit("neg", self)
 
-    def __and__(self, other: Val | int) -> Val:
+    def __and__(self, other: KernelValue | int) -> KernelValue:
         for value in (self, other):
-            if isinstance(value, Val):
+            if isinstance(value, KernelValue):
                 self.body.constant(value)  # a mask stays in the text: it tells which bits are known
         return self.body.emit("and", self, other)
 
-    def __or__(self, other: Val | int) -> Val:
+    def __or__(self, other: KernelValue | int) -> KernelValue:
         return self.body.emit("or", self, other)
 
-    def __xor__(self, other: Val | int) -> Val:
+    def __xor__(self, other: KernelValue | int) -> KernelValue:
         return self.body.emit("xor", self, other)
 
-    def __invert__(self) -> Val:
+    def __invert__(self) -> KernelValue:
         return self.body.emit("not", self)
 
-    def __lshift__(self, other: Val | int) -> Val:
+    def __lshift__(self, other: KernelValue | int) -> KernelValue:
         return self.body.emit("shl", self, other)
 
-    def __rshift__(self, other: Val | int) -> Val:
+    def __rshift__(self, other: KernelValue | int) -> KernelValue:
         return self.body.emit("shr", self, other)
 
-    def __lt__(self, other: Val | float) -> Val:
+    def __lt__(self, other: KernelValue | float) -> KernelValue:
         return self.body.emit("lt", self, other)
 
-    def __le__(self, other: Val | float) -> Val:
+    def __le__(self, other: KernelValue | float) -> KernelValue:
         return self.body.emit("le", self, other)
 
-    def __gt__(self, other: Val | float) -> Val:
+    def __gt__(self, other: KernelValue | float) -> KernelValue:
         return self.body.emit("gt", self, other)
 
-    def __ge__(self, other: Val | float) -> Val:
+    def __ge__(self, other: KernelValue | float) -> KernelValue:
         return self.body.emit("ge", self, other)
 
     eq, ne = _primitive("eq"), _primitive("ne")
@@ -144,16 +144,16 @@ class Val:
         raise TypeError("a value of a kernel's body has no truth value; write select(condition, a, b)")
 
 
-def select(condition: Val, a: Val | float, b: Val | float) -> Val:
+def select(condition: KernelValue, a: KernelValue | float, b: KernelValue | float) -> KernelValue:
     """`a` where the condition holds, else `b`; complex values part by part."""
     return condition.body.select(condition, a, b)
 
 
-def pair(re: Val, im: Val | float) -> Val:
+def complex_pair(re: KernelValue, im: KernelValue | float) -> KernelValue:
     """The complex value of two reals of one dtype."""
     return re.body.pair(re, im)
 
 
-def call(*args: Val, function: Function, part: int) -> Val:
+def call_user_function(*args: KernelValue, function: Function, part: int) -> KernelValue:
     """Result `part` of a user's scalar function."""
     return args[0].body.call(function, part, args)

@@ -16,33 +16,33 @@ Map = tuple[Entry, ...]
 FIXED: Entry = (-1, 0, 0)
 
 
-def identity(shape: Sequence[int], axes: Sequence[int] | None = None) -> Map:
+def identity_index_map(shape: Sequence[int], axes: Sequence[int] | None = None) -> Map:
     """The map that reads element i at iteration i; `axes` names the domain axis of each of the node's axes."""
     where = range(len(shape)) if axes is None else axes
     return tuple((axis, 1, 0) if n != 1 else FIXED for axis, n in zip(where, shape, strict=True))
 
 
-def renumber(m: Map, axes: dict[int, int]) -> Map:
+def renumber_axes(m: Map, axes: dict[int, int]) -> Map:
     """The same map over a domain whose axes have other numbers."""
     return tuple((axes[a], step, start) if a >= 0 else (a, step, start) for a, step, start in m)
 
 
-def touches(m: Map, axes: frozenset[int]) -> bool:
+def depends_on_axes(m: Map, axes: frozenset[int]) -> bool:
     """Whether the element read depends on any of the domain's `axes`."""
     return any(entry[0] in axes for entry in m)
 
 
-def is_view(node: Node) -> bool:
+def is_view_node(node: Node) -> bool:
     return node.op in _THROUGH
 
 
-def pointwise(node: Node) -> tuple[int, ...]:
+def pointwise_index_maps(node: Node) -> tuple[int, ...]:
     """The arguments that are evaluated point by point, at the maps that `through` gives; of a gather all but the array
     that it looks up."""
     return node.args[1:] if node.op == "gather" else node.args
 
 
-def through(node: Node, arg: ArrayType, m: Map) -> Map:
+def map_through_node(node: Node, arg: ArrayType, m: Map) -> Map:
     """The map of an argument, of type `arg`, when `node` is evaluated at `m`. node: a view or an elementwise node."""
     rule = _THROUGH.get(node.op)
     return _broadcast(node, arg, m) if rule is None else rule(node, arg, m)
@@ -78,9 +78,9 @@ def _units(node: Node, arg: ArrayType, m: Map) -> Map:
 _THROUGH = {"slice": _slice, "permute": _permute, "broadcast": _broadcast, "reshape": _units}
 
 
-def of_memory(node: Node, arg: ArrayType) -> bool:
+def is_memory_view(node: Node, arg: ArrayType) -> bool:
     """Whether a view is one of memory: no map says where an element of it lies in its argument."""
-    return node.op == "windows" or (node.op == "reshape" and not only_units(node.type.shape, arg.shape))
+    return node.op == "windows" or (node.op == "reshape" and not differ_in_unit_axes_only(node.type.shape, arg.shape))
 
 
 def view_strides(node: Node, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
@@ -97,7 +97,7 @@ def view_strides(node: Node, shape: Sequence[int], strides: Sequence[int]) -> tu
     return reshape_strides(shape, strides, node.type.shape)
 
 
-def only_units(a: Sequence[int], b: Sequence[int]) -> bool:
+def differ_in_unit_axes_only(a: Sequence[int], b: Sequence[int]) -> bool:
     """Whether two shapes differ in axes of length 1 alone."""
     return [n for n in a if n != 1] == [n for n in b if n != 1]
 

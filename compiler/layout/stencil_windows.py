@@ -14,7 +14,7 @@ WIDEST = 8  # shifts along it, in vectors
 ZIPPED = 8  # arrays
 
 
-def windows_of(
+def stencil_windows(
     accesses: Sequence[Access], axes: Sequence[Sequence[int]], lengths: Mapping[int, int]
 ) -> tuple[tuple[Window, ...], int]:
     """The windows of a kernel without reduced axes, and their `vector` (see `LoopNest`).
@@ -35,7 +35,9 @@ def windows_of(
     return windows, vector if windows else 1
 
 
-def zips_of(accesses: Sequence[Access], group: Sequence[int], phases: Sequence[Phase]) -> tuple[tuple[int, ...], ...]:
+def interleaved_outputs(
+    accesses: Sequence[Access], group: Sequence[int], phases: Sequence[Phase]
+) -> tuple[tuple[int, ...], ...]:
     """The outputs that lie in turn in one array along a kernel's axis. The axis is made of these domain axes."""
     found: dict[object, dict[int, int]] = {}
     homes = {i.attr[0]: n for n, phase in enumerate(phases) for i in phase.instrs if i.op == "store"}

@@ -11,28 +11,28 @@ from ...runtime.program.plan import Plan
 from ...runtime.program.program import Argument, Buffer, Int, Pointer, Region, Scalar, Task
 from ..core.types import ArrayType
 from ..graph.control_flow import Loop as LoopNode
-from ..graph.control_flow import memory_args
+from ..graph.control_flow import memory_argument_count
 from ..graph.graph import Graph, Node
 from ..layout.index_maps import contiguous_strides
 from ..layout.operands import ALIGNMENT, Place
-from ..passes.materialize import Layout
+from ..passes.materialize import MemoryLayout
 
-PlanBody = Callable[[Graph, Sequence[Layout], frozenset[int]], Plan]
+PlanBody = Callable[[Graph, Sequence[MemoryLayout], frozenset[int]], Plan]
 UNKNOWN_ITERATIONS = 100  # the guess for what a call decides
 ITERATION_US = 0.1  # what an iteration costs beside its kernels
 
 
-def no_bodies(body: Graph, layouts: Sequence[Layout], loose: frozenset[int]) -> Plan:
+def refuse_loop_bodies(body: Graph, layouts: Sequence[MemoryLayout], loose: frozenset[int]) -> Plan:
     raise AssertionError("nothing here can plan the body of a loop")
 
 
-def region_of(node: Node, place: Place) -> Region:
+def node_region(node: Node, place: Place) -> Region:
     return Region(
         place.buffer, place.offset, node.type.shape, place.strides, node.type.dtype.itemsize, node.type.dtype.name
     )
 
 
-def control_task(
+def lower_control_flow(
     graph: Graph, parts: Sequence[int], places: dict[int, Place], buffers: list[Buffer], plan: PlanBody, line: str
 ) -> Task:
     """parts: the nodes of the results that are wanted; more buffers are appended to `buffers`."""
@@ -53,7 +53,7 @@ class _Control:
         self.node = graph.nodes[parts[0]]
         self.control = self.node.attr("control")
         self.wanted = {graph.nodes[n].attr("part"): places[n] for n in parts}
-        self.memory = memory_args(self.node)
+        self.memory = memory_argument_count(self.node)
         self.reads: list[Region] = []
         self.writes: list[Region] = []
 
@@ -65,7 +65,7 @@ class _Control:
         body, follows = _followed(node.body, k)
         args = self.node.args
         initial = [self._read(a) for a in args[:k]]
-        layouts = [Layout(contiguous_strides(t.shape, t.dtype.itemsize), aligned) for t, aligned, _ in initial]
+        layouts = [MemoryLayout(contiguous_strides(t.shape, t.dtype.itemsize), aligned) for t, aligned, _ in initial]
         others, moves = [], []
         for place, number in enumerate(args[k : self.memory]):
             window = node.windows[place] if place < len(node.windows) else None
@@ -111,13 +111,13 @@ class _Control:
     def _read(self, number: int) -> tuple[ArrayType, bool, Pointer]:
         """What is carried: its type, whether its memory is aligned, and where it starts."""
         node, place = self.graph.nodes[number], self.places[number]
-        region = region_of(node, place)
+        region = node_region(node, place)
         self.reads.append(region)
         return node.type, _aligned(place, region), Pointer(region.buffer, region.span[0])
 
-    def _other(self, number: int, window: Any, type: ArrayType) -> tuple[Layout, Pointer, int]:
+    def _other(self, number: int, window: Any, type: ArrayType) -> tuple[MemoryLayout, Pointer, int]:
         """An invariant, or what a window shows at the first iteration, and the bytes that it moves by at each."""
-        place, region = self.places[number], region_of(self.graph.nodes[number], self.places[number])
+        place, region = self.places[number], node_region(self.graph.nodes[number], self.places[number])
         move = 0
         if window is not None:
             start = place.offset + sum(a * s for a, s in zip(window.starts, place.strides, strict=True))
@@ -128,7 +128,7 @@ class _Control:
         else:
             self.reads.append(region)
         aligned = _aligned(place, region) and move % ALIGNMENT == 0
-        return Layout(region.strides, aligned), Pointer(region.buffer, region.span[0]), move
+        return MemoryLayout(region.strides, aligned), Pointer(region.buffer, region.span[0]), move
 
     def _write(self, part: int) -> Pointer:
         """Where a result goes: its place, or a temporary where nobody wants it."""

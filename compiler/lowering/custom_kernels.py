@@ -16,7 +16,7 @@ from ..ops.table import OPS
 from ..targets.target import Target
 
 
-def custom_tasks(
+def lower_custom_kernel(
     graph: Graph, parts: Sequence[int], places: dict[int, Place], buffers: list[Buffer], target: Target, line: str
 ) -> list[Task]:
     """parts: the nodes of the results that are wanted; what else it writes goes to buffers that nobody reads.

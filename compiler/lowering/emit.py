@@ -13,27 +13,27 @@ from ...runtime.core.frozen import replace
 from ...runtime.program.program import Argument, Constant, Int, Region, Scalar
 from ..core.combiners import COMBINERS
 from ..core.types import FLOAT32, FLOAT64, INT64, DType
-from ..kernel.body_builder import Body
-from ..kernel.constant_lifting import lift
+from ..kernel.body_builder import KernelBody
+from ..kernel.constant_lifting import lift_constants
 from ..kernel.loop_nest import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, Reduction
-from ..kernel.value import Val
-from ..layout.index_maps import Map, identity, pointwise, through, touches
+from ..kernel.value import KernelValue
+from ..layout.index_maps import Map, depends_on_axes, identity_index_map, map_through_node, pointwise_index_maps
 from ..layout.operands import ALIGNMENT, Access, Domain, Nest, Place, reduction_dtypes
-from ..layout.stencil_windows import windows_of, zips_of
+from ..layout.stencil_windows import interleaved_outputs, stencil_windows
 from ..ops.table import OPS
-from .gathers import gathered
+from .gathers import emit_gather
 
 if TYPE_CHECKING:
     from .kernels import KernelBuilder
 
 
-class Emitter:
+class KernelEmitter:
     """Emits one kernel over one domain."""
 
     def __init__(self, builder: KernelBuilder, domain: Domain, split: tuple[int, int, int, int] | None = None) -> None:
         self.b, self.domain, self.split = builder, domain, split
         self.graph = builder.graph
-        self.body = Body()
+        self.body = KernelBody()
         self.accesses: list[Access] = []
         self.operand_of: dict[tuple[int, Map], int] = {}
         self.scalars: list[DType] = []
@@ -41,7 +41,7 @@ class Emitter:
         self.scalar_of: dict[int, int] = {}
         self.indexed: set[int] = set()
         self.flops = 0.0
-        self.points: dict[tuple[int, Map], Val] = {}  # values that POINT phases made
+        self.points: dict[tuple[int, Map], KernelValue] = {}  # values that POINT phases made
         self.finished: dict[int, list[tuple[int, int]]] = {}  # reduce node -> (phase, reduction) of each running value
 
     # the three shapes of kernel
@@ -102,9 +102,8 @@ class Emitter:
     def _point(self, level: int) -> None:
         """All values of this level that do not depend on the reduced axes, and their stores."""
         b = self.b
-        wanted = [
-            (n, m) for n in sorted(b.need) if b.level[n] == level for m in b.need[n] if not touches(m, b.reduced)
-        ]  # fmt: skip
+        at_level = [n for n in sorted(b.need) if b.level[n] == level]
+        wanted = [(n, m) for n in at_level for m in b.need[n] if not depends_on_axes(m, b.reduced)]
         if not wanted:
             return
         self.body.begin_phase(POINT)
@@ -112,7 +111,7 @@ class Emitter:
             self.points[n, m] = self._value(n, m, self.points)
         for n in b.group.stores:
             m = b.own_map(n)
-            if b.level[n] == level and not touches(m, b.reduced):
+            if b.level[n] == level and not depends_on_axes(m, b.reduced):
                 self._store(n, m, self.points[n, m])
         self.body.end_phase()
 
@@ -120,7 +119,7 @@ class Emitter:
         """One sweep over the reduced axes: what the reductions and the stores need, evaluated at each iteration."""
         b = self.b
         phase = self.body.begin_phase(LOOP)
-        roots = [(self.graph.nodes[r].args[0], identity(b.group.domain)) for r in reductions]
+        roots = [(self.graph.nodes[r].args[0], identity_index_map(b.group.domain)) for r in reductions]
         roots += [(n, b.own_map(n)) for n in stores]
         values = dict(self.points)
         for n, m in self._closure(roots):
@@ -130,7 +129,7 @@ class Emitter:
         found: list[Reduction] = []
         for r in reductions:
             node = self.graph.nodes[r]
-            source = values[node.args[0], identity(b.group.domain)]
+            source = values[node.args[0], identity_index_map(b.group.domain)]
             self._reduction(r, self._running(r, source), phase, found)
         self.body.end_phase(found)
 
@@ -142,16 +141,16 @@ class Emitter:
             if not b.looks_through(number, b.inside):
                 continue
             node = self.graph.nodes[number]
-            for arg in pointwise(node):
-                key = (arg, through(node, self.graph.nodes[arg].type, m))
-                if key not in found and touches(key[1], b.reduced):
+            for arg in pointwise_index_maps(node):
+                key = (arg, map_through_node(node, self.graph.nodes[arg].type, m))
+                if key not in found and depends_on_axes(key[1], b.reduced):
                     found.add(key)
                     todo.append(key)
-        return sorted(k for k in found if touches(k[1], b.reduced) or k not in self.points)
+        return sorted(k for k in found if depends_on_axes(k[1], b.reduced) or k not in self.points)
 
     # values
 
-    def _value(self, number: int, m: Map, values: dict[tuple[int, Map], Val]) -> Val:
+    def _value(self, number: int, m: Map, values: dict[tuple[int, Map], KernelValue]) -> KernelValue:
         node = self.graph.nodes[number]
         dtype = node.type.dtype
         if node.op == "const":
@@ -165,12 +164,12 @@ class Emitter:
         kind = OPS[node.op].kind
         if kind == "reduce":
             return self._finished(number)
-        args = [values[a, through(node, self.graph.nodes[a].type, m)] for a in pointwise(node)]
+        args = [values[a, map_through_node(node, self.graph.nodes[a].type, m)] for a in pointwise_index_maps(node)]
         if kind == "view":
             return args[0]
         if kind == "gather":
             self.flops += OPS[node.op].cost * self._times(m)
-            return gathered(self, number, node, m, args)
+            return emit_gather(self, number, node, m, args)
         self.flops += OPS[node.op].cost * self._times(m)
         if node.op == "cast":
             return self.body.cast(args[0], dtype)
@@ -181,7 +180,7 @@ class Emitter:
         moving = [a for a, _, _ in m if a >= 0]
         return math.prod(self.domain.sizes[a] for a in moving) if moving else 1
 
-    def _index(self, entry: tuple[int, int, int]) -> Val:
+    def _index(self, entry: tuple[int, int, int]) -> KernelValue:
         axis, step, start = entry
         if axis < 0:
             return self.body.literal(start, INT64)
@@ -189,7 +188,7 @@ class Emitter:
         value = value * self.body.literal(step, INT64) if step != 1 else value
         return value + self.body.literal(start, INT64) if start else value
 
-    def _axis_index(self, axis: int) -> Val:
+    def _axis_index(self, axis: int) -> KernelValue:
         """The index along a domain axis; in a split kernel, along the whole axis that was cut into parts."""
         self.indexed.add(axis)
         value = self.body.index(axis)
@@ -200,12 +199,12 @@ class Emitter:
         base = self.run_time(first * length)
         return (self.body.index(part) * self.run_time(length) + base) + value
 
-    def run_time(self, value: int) -> Val:
+    def run_time(self, value: int) -> KernelValue:
         self.scalars.append(INT64)
         self.extra.append(Int(value))
         return self.body.scalar(len(self.scalars) - 1, INT64)
 
-    def _scalar(self, index: int, dtype: DType) -> Val:
+    def _scalar(self, index: int, dtype: DType) -> KernelValue:
         number = self.scalar_of.get(index)
         if number is None:
             number = self.scalar_of[index] = len(self.scalars)
@@ -213,7 +212,7 @@ class Emitter:
             self.extra.append(Scalar(index, dtype.name))
         return self.body.scalar(number, dtype)
 
-    def _load(self, number: int, m: Map) -> Val:
+    def _load(self, number: int, m: Map) -> KernelValue:
         dtype = self.graph.nodes[number].type.dtype
         key = (number, m)
         if key not in self.operand_of:
@@ -236,7 +235,7 @@ class Emitter:
         strides[part] = strides[axis] * length
         return first * strides[part]
 
-    def _store(self, number: int, m: Map, value: Val) -> None:
+    def _store(self, number: int, m: Map, value: KernelValue) -> None:
         place = self.b.places[number]
         strides = {axis: s for (axis, _, _), s in zip(m, place.strides, strict=True) if axis >= 0}
         operand = self.operand(value.dtype, "out", place, place.offset + self.divide(strides), strides)
@@ -271,7 +270,7 @@ class Emitter:
 
     # reductions
 
-    def _running(self, number: int, source: Val) -> list[Val]:
+    def _running(self, number: int, source: KernelValue) -> list[KernelValue]:
         """The values that a reduction accumulates, from the element it takes."""
         dtypes = reduction_dtypes(self.graph, number)
         if source.dtype.kind == "c":
@@ -279,7 +278,7 @@ class Emitter:
         value = source.cast(dtypes[0])
         if len(dtypes) == 1:
             return [value]
-        flat: Val | None = None
+        flat: KernelValue | None = None
         for axis in self.b.group.reduced:
             if self.b.group.domain[axis] == 1:
                 continue
@@ -289,7 +288,7 @@ class Emitter:
             flat = index
         return [value, self.body.const(0, INT64) if flat is None else flat]
 
-    def _reduction(self, number: int, values: list[Val], phase: int, found: list[Reduction]) -> None:
+    def _reduction(self, number: int, values: list[KernelValue], phase: int, found: list[Reduction]) -> None:
         combine = self.graph.nodes[number].op
         if COMBINERS[combine].carries_index:
             numbers = tuple(v.numbers[0] for v in values)
@@ -302,14 +301,14 @@ class Emitter:
             found.append(Reduction(combine, value.dtype, value.numbers))
         self.flops += 2.0 * math.prod(self.domain.sizes[a] for a in (*self.domain.parallel, *self.domain.reduced))
 
-    def _results(self, number: int) -> list[Val]:
+    def _results(self, number: int) -> list[KernelValue]:
         """The running values at the end of the loop."""
         where = self.finished[number]
         if COMBINERS[self.graph.nodes[number].op].carries_index:
             return [self.body.result(*where[0], part) for part in (0, 1)]
         return [self.body.result(*w) for w in where]
 
-    def _finished(self, number: int) -> Val:
+    def _finished(self, number: int) -> KernelValue:
         results, dtype = self._results(number), self.graph.nodes[number].type.dtype
         if COMBINERS[self.graph.nodes[number].op].carries_index:
             return results[1].cast(dtype)
@@ -318,7 +317,7 @@ class Emitter:
     # the finished form
 
     def _finish(self, suffix: str) -> tuple[Nest, list[Access], tuple[Argument, ...]]:
-        phases, literals = lift(self.body.finish(), self.body.asked, len(self.scalars))
+        phases, literals = lift_constants(self.body.finish(), self.body.asked, len(self.scalars))
         self.scalars += [literal.dtype for literal in literals]
         self.extra += [Constant(literal.attr, literal.dtype.name) for literal in literals]
         parallel = self._collapse(self.domain.parallel)
@@ -352,7 +351,7 @@ class Emitter:
             operands.append(Operand(access.dtype, access.role, layout, aligned or not target.aligns))
         points = math.prod(sizes) or 1
         windows, vector = (
-            windows_of(self.accesses, parallel, self.domain.sizes) if target.windows and not reduced else ((), 1)
+            stencil_windows(self.accesses, parallel, self.domain.sizes) if target.windows and not reduced else ((), 1)
         )
         width = target.width(sizes[len(parallel) :], max(a.dtype.itemsize for a in self.accesses), self.flops / points)
         form = LoopNest(
@@ -368,7 +367,7 @@ class Emitter:
             windows,
             vector,
             bool(windows) and points >= target.windows,
-            zips_of(self.accesses, parallel[-1], phases) if target.zips else (),
+            interleaved_outputs(self.accesses, parallel[-1], phases) if target.zips else (),
         )
         digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
         form = replace(form, name=f"k_{digest}")

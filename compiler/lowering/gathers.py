@@ -13,20 +13,20 @@ from ...runtime.core.settings import settings
 from ...runtime.program.program import Buffer, Int, Library, Pointer, Region, Task
 from ..core.types import INT64, UINT64
 from ..graph.graph import Node
-from ..kernel.body_builder import Body
+from ..kernel.body_builder import KernelBody
 from ..kernel.loop_nest import POINT, LoopNest, Operand
-from ..kernel.value import Val, select
+from ..kernel.value import KernelValue, select
 from ..layout.index_maps import Map
 from ..layout.operands import Place
 from ..targets.target import Target
 
 if TYPE_CHECKING:
-    from .emit import Emitter
+    from .emit import KernelEmitter
 
 NONE = 0  # in a report: no index was bad, for this one never is (an axis of no length is no lookup)
 
 
-class Reports:
+class IndexErrorReports:
     """Where the kernels of a group report bad indices: one int64 for each looked-up axis of a gather."""
 
     def __init__(self, target: Target) -> None:
@@ -66,14 +66,14 @@ class Reports:
 
 def _cleared() -> LoopNest:
     """A kernel that stores NONE everywhere."""
-    body = Body()
+    body = KernelBody()
     body.begin_phase(POINT)
     body.store(0, body.const(NONE, INT64))
     body.end_phase()
     return LoopNest("clear_report", 1, 0, (Operand(INT64, "out", "1"),), (), body.finish(), 32)
 
 
-def gathered(emitter: Emitter, number: int, node: Node, m: Map, indices: Sequence[Val]) -> Val:
+def emit_gather(emitter: KernelEmitter, number: int, node: Node, m: Map, indices: Sequence[KernelValue]) -> KernelValue:
     """The element that the indices choose, at map `m` of the gather."""
     builder = emitter.b
     place, source = builder.places[node.args[0]], builder.graph.nodes[node.args[0]].type
@@ -103,7 +103,7 @@ def gathered(emitter: Emitter, number: int, node: Node, m: Map, indices: Sequenc
     return emitter.body.gather(operand, source.dtype, offset)
 
 
-def _in_range(emitter: Emitter, number: int, axis: int, n: int, index: Val) -> Val:
+def _in_range(emitter: KernelEmitter, number: int, axis: int, n: int, index: KernelValue) -> KernelValue:
     """The index counted from the start, 0 where it is out of range, which is reported."""
     length = emitter.run_time(n)
     counted = select(index < 0, index + length, index)

@@ -10,12 +10,21 @@ from ...runtime.program.program import Argument, Buffer
 from ..core.types import DType
 from ..fusion.groups import Group
 from ..graph.graph import Graph
-from ..layout.index_maps import Map, contiguous_strides, identity, is_view, of_memory, pointwise, through, touches
+from ..layout.index_maps import (
+    Map,
+    contiguous_strides,
+    depends_on_axes,
+    identity_index_map,
+    is_memory_view,
+    is_view_node,
+    map_through_node,
+    pointwise_index_maps,
+)
 from ..layout.operands import Access, Domain, Nest, Place, reduction_dtypes
 from ..ops.table import OPS
 from ..targets.target import Target
-from .emit import Emitter
-from .gathers import Reports
+from .emit import KernelEmitter
+from .gathers import IndexErrorReports
 
 ALIGNED = 16  # elements
 
@@ -34,10 +43,10 @@ class KernelBuilder:
     reduced: frozenset[int] = frozenset()
     inside: frozenset[int] = frozenset()
     buffers: list[Buffer] = field(default_factory=list)
-    reports: Reports = field(init=False)
+    reports: IndexErrorReports = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reports = Reports(self.target)
+        self.reports = IndexErrorReports(self.target)
 
     def nests(self, buffers: list[Buffer]) -> Iterator[tuple[Nest, list[Access], tuple[Argument, ...]]]:
         """Each kernel: its form and sizes, its operands, and the arguments that follow the sizes and strides."""
@@ -45,7 +54,7 @@ class KernelBuilder:
         self._collect()
         split = self._split()
         if split is None:
-            yield Emitter(self, self._domain()).whole()
+            yield KernelEmitter(self, self._domain()).whole()
         else:
             yield from self._two_stages(split, buffers)
 
@@ -70,22 +79,22 @@ class KernelBuilder:
             node = nodes[number]
             for m in tuple(maps):
                 if OPS[node.op].kind == "reduce":
-                    self.need.setdefault(node.args[0], {})[identity(domain)] = None
+                    self.need.setdefault(node.args[0], {})[identity_index_map(domain)] = None
                 else:
-                    for arg in pointwise(node):
-                        self.need.setdefault(arg, {})[through(node, nodes[arg].type, m)] = None
+                    for arg in pointwise_index_maps(node):
+                        self.need.setdefault(arg, {})[map_through_node(node, nodes[arg].type, m)] = None
         for number in sorted(self.need):
             node = nodes[number]
-            below = [self.level[a] for a in pointwise(node)] if self.looks_through(number, inside) else []
+            below = [self.level[a] for a in pointwise_index_maps(node)] if self.looks_through(number, inside) else []
             step = 1 if number in inside and OPS[node.op].kind == "reduce" else 0
             self.level[number] = max(below, default=0) + step
 
     def looks_through(self, number: int, inside: frozenset[int]) -> bool:
         """Whether the node is computed here from its arguments (else it is loaded or a source)."""
         node = self.graph.nodes[number]
-        if not is_view(node):
+        if not is_view_node(node):
             return number in inside
-        return not of_memory(node, self.graph.nodes[node.args[0]].type)
+        return not is_memory_view(node, self.graph.nodes[node.args[0]].type)
 
     def own_map(self, number: int) -> Map:
         """Where the domain computes a stored node: once per row, or at every iteration."""
@@ -105,7 +114,7 @@ class KernelBuilder:
 
     def row_stores(self) -> list[int]:
         """Stored nodes with an element at each iteration."""
-        return [n for n in self.group.stores if touches(self.own_map(n), self.reduced)]
+        return [n for n in self.group.stores if depends_on_axes(self.own_map(n), self.reduced)]
 
     # two stages
 
@@ -152,9 +161,9 @@ class KernelBuilder:
         for first, many, size in pieces:
             sizes = domain.sizes | {axis: size, part: many}
             piece = Domain(sizes, [part, *domain.parallel], domain.reduced)
-            yield Emitter(self, piece, split=(axis, part, first, length)).partial(partials)
+            yield KernelEmitter(self, piece, split=(axis, part, first, length)).partial(partials)
         combine = Domain(domain.sizes | {part: count}, domain.parallel, [part])
-        yield Emitter(self, combine).combine(partials)
+        yield KernelEmitter(self, combine).combine(partials)
 
     def _partial_dtypes(self) -> list[DType]:
         found: list[DType] = []

@@ -13,22 +13,22 @@ from ..graph.graph import Graph, Node
 from ..layout.index_maps import contiguous_strides, reshape_strides, view_strides
 from ..layout.operands import ALIGNMENT, Array, Place
 from ..ops.table import OPS
-from ..passes.materialize import Layout, part_regions
+from ..passes.materialize import MemoryLayout, assembly_regions
 from ..targets.target import Target
-from .control_flow import PlanBody, control_task, no_bodies, region_of
-from .custom_kernels import custom_tasks
+from .control_flow import PlanBody, lower_control_flow, node_region, refuse_loop_bodies
+from .custom_kernels import lower_custom_kernel
 from .kernels import KernelBuilder
 
 HOST_CALL = 5.0  # microseconds to hand a step to Python
 
 
-def lower(
+def lower_to_program(
     graph: Graph,
     fusion: Fusion,
-    layouts: Sequence[Layout],
+    layouts: Sequence[MemoryLayout],
     target: Target,
     fastmath: bool = False,
-    plan_body: PlanBody = no_bodies,
+    plan_body: PlanBody = refuse_loop_bodies,
     loose: frozenset[int] = frozenset(),
 ) -> Program:
     """The program of a graph that `materialize` prepared and `fuse` covered. plan_body: makes plans of loops' bodies.
@@ -40,7 +40,7 @@ def lower(
 class _Lowering:
     graph: Graph
     fusion: Fusion
-    layouts: Sequence[Layout]
+    layouts: Sequence[MemoryLayout]
     target: Target
     fastmath: bool
     plan_body: PlanBody
@@ -115,19 +115,19 @@ class _Lowering:
                 return []
             self.called.add(parts[0])
         if node.op == "kernel":
-            return custom_tasks(self.graph, parts, places, buffers, self.target, self._line(parts))
+            return lower_custom_kernel(self.graph, parts, places, buffers, self.target, self._line(parts))
         if node.op in ("loop", "branch"):
             line = self._line(parts)
-            return [control_task(self.graph, parts, places, buffers, self.plan_body, line)]
-        reads = tuple(region_of(self.graph.nodes[a], places[a]) for a in node.args)
-        write = region_of(node, places[number])
+            return [lower_control_flow(self.graph, parts, places, buffers, self.plan_body, line)]
+        reads = tuple(node_region(self.graph.nodes[a], places[a]) for a in node.args)
+        write = node_region(node, places[number])
         if node.op == "host":
             if dict(node.attrs).get("by") == "kernels":
                 given, result = [self._array(n, places) for n in node.args], self._array(number, places)
                 options, line = dict(node.attr("options")), self._line([number])
                 return self.target.calls(node.attr("function"), given, result, options, buffers, line)
             attrs = (*node.attrs[:2], ("parts", tuple(self.graph.nodes[n].attr("part") for n in parts)))
-            writes = tuple(region_of(self.graph.nodes[n], places[n]) for n in parts)
+            writes = tuple(node_region(self.graph.nodes[n], places[n]) for n in parts)
             moved = sum(_bytes(r) for r in (*reads, *writes))
             cost = round(HOST_CALL + self.target.model.time(8 * moved, 0), 3)
             return [Task(_title(node), Library("host", attrs), (), reads, writes, cost=cost, line=self._line(parts))]
@@ -144,7 +144,7 @@ class _Lowering:
         ]
 
     def _array(self, number: int, places: dict[int, Place]) -> Array:
-        region = region_of(self.graph.nodes[number], places[number])
+        region = node_region(self.graph.nodes[number], places[number])
         return Array(region, places[number].aligned and region.offset % ALIGNMENT == 0)
 
 
@@ -192,7 +192,7 @@ def _bytes(region: Region) -> int:
 class _Places:
     """Where each stored node, and each view of one, lies."""
 
-    def __init__(self, graph: Graph, layouts: Sequence[Layout], stored: set[int], loose: frozenset[int]) -> None:
+    def __init__(self, graph: Graph, layouts: Sequence[MemoryLayout], stored: set[int], loose: frozenset[int]) -> None:
         self.graph = graph
         self.loose = {graph.outputs[i] for i in loose}
         self.buffers: list[Buffer] = []
@@ -201,7 +201,7 @@ class _Places:
         for number, layout in zip(graph.inputs, layouts, strict=True):
             node = graph.nodes[number]
             place = Place(len(self.buffers), 0, layout.strides, layout.aligned)
-            low, high = region_of(node, place).span
+            low, high = node_region(node, place).span
             self.buffers.append(Buffer(high - low, "input"))
             self.places[number] = replace(place, offset=-low, aligned=layout.aligned)
         aliased = {graph.nodes[o].args[0] for o in outputs if graph.nodes[o].op == "reshape" and o not in stored}
@@ -226,7 +226,7 @@ class _Places:
     def _parts(self, number: int) -> None:
         """The parts of an assembly live inside it; the base of an update is the whole of it."""
         node, place = self.graph.nodes[number], self.places[number]
-        for arg, (starts, steps) in zip(node.args, part_regions(node), strict=True):
+        for arg, (starts, steps) in zip(node.args, assembly_regions(node), strict=True):
             part = self.graph.nodes[arg]
             offset = place.offset + sum(a * s for a, s in zip(starts, place.strides, strict=True))
             inside = replace(

@@ -20,11 +20,11 @@ from ..core.types import (
     DType,
     WeakType,
     bfloat16,
+    dtype_kind,
     dtype_of,
-    kind_of,
     result_type,
 )
-from ..core.types import real_of as part_of
+from ..core.types import real_dtype as part_of
 
 Loop: TypeAlias = tuple[tuple[DType, ...], DType]
 Rule: TypeAlias = Callable[[Sequence[DType | WeakType], DType | None], Loop]
@@ -51,19 +51,19 @@ def ufunc_rule(ufunc: np.ufunc, part: int = 0) -> Rule:
     return rule
 
 
-def same_rule(kinds: str = "biufc") -> Rule:
+def common_dtype_rule(kinds: str = "biufc") -> Rule:
     """All arguments in their common dtype, which is the result's."""
 
     def rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
         common = dtype or result_type(*dtypes)
-        if kind_of(common) not in kinds:
+        if dtype_kind(common) not in kinds:
             raise NoLoop("")
         return (common,) * len(dtypes), common
 
     return rule
 
 
-def words_rule(*names: str) -> Rule:
+def raw_bits_rule(*names: str) -> Rule:
     """All arguments of one of these dtypes as they are: raw bits are not promoted."""
 
     def rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
@@ -82,18 +82,18 @@ def clip_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
         for other in sorted(dtypes, key=lambda d: isinstance(d, type)):
             given: Any = (dtype, other, None)
             dtype = dtype_of(np.maximum.resolve_dtypes(given)[2])
-    return same_rule()(dtypes, dtype)
+    return common_dtype_rule()(dtypes, dtype)
 
 
 def float_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """As np.exp but for complex: small integers give small floats."""
     loop, result = ufunc_rule(np.exp)(dtypes, dtype)
-    if kind_of(result) != "f":
+    if dtype_kind(result) != "f":
         raise NoLoop("")
     return loop, result
 
 
-def part_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def real_part_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """real and imag: the dtype of the parts."""
     common = dtype or result_type(*dtypes)
     return (common,), part_of(common)
@@ -110,7 +110,7 @@ def complex_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loo
 def angle_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """np.angle: as np.arctan2(0, x), but for complex."""
     common = dtype or result_type(*dtypes)
-    if kind_of(common) in "biu":
+    if dtype_kind(common) in "biu":
         common = ufunc_rule(np.arctan2)((int, common), None)[1]
     return (common,), part_of(common)
 
@@ -129,7 +129,7 @@ def sum_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """sum and prod: small integers and bool grow to 64 bits."""
     source = result_type(*dtypes)
     grown = {"b": INT64, "i": INT64, "u": UINT64}
-    result = dtype or grown.get(kind_of(source), source)
+    result = dtype or grown.get(dtype_kind(source), source)
     return (result,), result
 
 
@@ -141,7 +141,7 @@ def index_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     return (result_type(*dtypes),), INT64
 
 
-def no_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def no_arguments_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """Sources have no arguments to promote."""
     if dtype is None:
         raise NoLoop("give it a dtype")

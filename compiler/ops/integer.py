@@ -6,56 +6,56 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..core.types import BOOL, integer_of
-from ..kernel.value import Val, select
+from ..core.types import BOOL, integer_dtype
+from ..kernel.value import KernelValue, select
 
 
-def is_signed(x: Val) -> bool:
+def is_signed(x: KernelValue) -> bool:
     return x.dtype.kind == "i"
 
 
-def nonzero(x: Val) -> Val:
+def nonzero(x: KernelValue) -> KernelValue:
     """x as bool, of any dtype."""
     return x.cast(BOOL)
 
 
-def never(x: Val) -> Val:
+def constant_false(x: KernelValue) -> KernelValue:
     return x.body.const(False, BOOL)
 
 
-def always(x: Val) -> Val:
+def constant_true(x: KernelValue) -> KernelValue:
     return x.body.const(True, BOOL)
 
 
-def absolute(x: Val) -> Val:
+def absolute(x: KernelValue) -> KernelValue:
     return select(x < 0, -x, x) if is_signed(x) else x
 
 
-def sign(x: Val) -> Val:
+def sign(x: KernelValue) -> KernelValue:
     positive = (x > 0).cast(x.dtype)
     return positive - (x < 0).cast(x.dtype) if is_signed(x) else positive
 
 
-def reciprocal(x: Val) -> Val:
+def reciprocal(x: KernelValue) -> KernelValue:
     """1 / x truncated; 0 for 0, where NumPy's result is undefined."""
     small = absolute(x).eq(1)
     return select(small, x, 0)
 
 
-def _unsigned(x: Val) -> Val:
+def _unsigned(x: KernelValue) -> KernelValue:
     """|x| in the unsigned dtype of the same size."""
     return absolute(x).as_bits(signed=False)
 
 
-def bitwise_count(x: Val) -> Val:
+def bitwise_count(x: KernelValue) -> KernelValue:
     return _unsigned(x).popcount()
 
 
-def gcd(a: Val, b: Val) -> Val:
+def gcd(a: KernelValue, b: KernelValue) -> KernelValue:
     return _unsigned(a).gcd(_unsigned(b)).bitcast(a.dtype)
 
 
-def lcm(a: Val, b: Val) -> Val:
+def lcm(a: KernelValue, b: KernelValue) -> KernelValue:
     ua, ub = _unsigned(a), _unsigned(b)
     divisor = ua.gcd(ub)
     return (ua.quot(select(divisor.eq(0), 1, divisor)) * ub).bitcast(a.dtype)
@@ -64,7 +64,7 @@ def lcm(a: Val, b: Val) -> Val:
 # Division by zero gives 0, and the least integer divided by -1 itself.
 
 
-def _safe(a: Val, b: Val) -> Val:
+def _safe(a: KernelValue, b: KernelValue) -> KernelValue:
     """A divisor that the primitives allow: b, but 1 where b is 0 or the quotient overflows."""
     if b.known is not None and b.known not in (0, -1):
         return b
@@ -74,11 +74,11 @@ def _safe(a: Val, b: Val) -> Val:
     return select(bad, 1, b)
 
 
-def _or_zero(b: Val, quotient: Val) -> Val:
+def _or_zero(b: KernelValue, quotient: KernelValue) -> KernelValue:
     return quotient if b.known is not None and b.known != 0 else select(b.eq(0), 0, quotient)
 
 
-def floor_divide(a: Val, b: Val) -> Val:
+def floor_divide(a: KernelValue, b: KernelValue) -> KernelValue:
     safe = _safe(a, b)
     quotient = a.quot(safe)
     if is_signed(a):
@@ -87,17 +87,17 @@ def floor_divide(a: Val, b: Val) -> Val:
     return _or_zero(b, quotient)
 
 
-def remainder(a: Val, b: Val) -> Val:
+def remainder(a: KernelValue, b: KernelValue) -> KernelValue:
     safe = _safe(a, b)
     rest = a.rem(safe)
     return select(rest.ne(0) & ((rest ^ safe) < 0), rest + safe, rest) if is_signed(a) else rest
 
 
-def fmod(a: Val, b: Val) -> Val:
+def fmod(a: KernelValue, b: KernelValue) -> KernelValue:
     return a.rem(_safe(a, b))
 
 
-def power(a: Val, n: Val) -> Val:
+def power(a: KernelValue, n: KernelValue) -> KernelValue:
     """a ** n by repeated squaring, wrapping. For n < 0 (NumPy raises) it is 1 / a**-n truncated, and 0 for a = 0."""
     if n.known is not None and n.known >= 0:
         return _known_power(a, int(n.known))
@@ -108,7 +108,7 @@ def power(a: Val, n: Val) -> Val:
     return select((n < 0) & absolute(a).ne(1), 0, result) if is_signed(n) else result
 
 
-def _known_power(a: Val, n: int) -> Val:
+def _known_power(a: KernelValue, n: int) -> KernelValue:
     result, base = a.const(1), a
     while n:
         result = result * base if n & 1 else result
@@ -120,14 +120,14 @@ def _known_power(a: Val, n: int) -> Val:
 # Shifts by a negative amount, or by all the bits or more, leave 0 or the sign.
 
 
-def left_shift(a: Val, n: Val) -> Val:
+def left_shift(a: KernelValue, n: KernelValue) -> KernelValue:
     if n.known is not None and 0 <= n.known < n.bits:
         return a << n
     inside = n.as_bits(signed=False) < n.bits
     return select(inside, a << select(inside, n, 0), 0)
 
 
-def right_shift(a: Val, n: Val) -> Val:
+def right_shift(a: KernelValue, n: KernelValue) -> KernelValue:
     if n.known is not None and 0 <= n.known < n.bits:
         return a >> n
     inside = n.as_bits(signed=False) < n.bits
@@ -139,79 +139,85 @@ def right_shift(a: Val, n: Val) -> Val:
 # Comparisons of int64 with uint64 compare values, as NumPy does.
 
 
-def _mixed(a: Val, b: Val, compare: Callable[[Val, Val], Val], signed_less: bool, signed_greater: bool) -> Val:
+def _mixed(
+    a: KernelValue,
+    b: KernelValue,
+    compare: Callable[[KernelValue, KernelValue], KernelValue],
+    signed_less: bool,
+    signed_greater: bool,
+) -> KernelValue:
     """compare(a, b) of a signed and an unsigned value: decided by the sign where that is negative."""
     if a.dtype == b.dtype:
         return compare(a, b)
     if is_signed(a):
-        positive = compare(a.bitcast(integer_of(a.dtype, signed=False)), b)
+        positive = compare(a.bitcast(integer_dtype(a.dtype, signed=False)), b)
         return (a < 0) | positive if signed_less else (a >= 0) & positive
-    positive = compare(a, b.bitcast(integer_of(b.dtype, signed=False)))
+    positive = compare(a, b.bitcast(integer_dtype(b.dtype, signed=False)))
     return (b < 0) | positive if signed_greater else (b >= 0) & positive
 
 
-def less(a: Val, b: Val) -> Val:
-    return _mixed(a, b, Val.__lt__, True, False)
+def less(a: KernelValue, b: KernelValue) -> KernelValue:
+    return _mixed(a, b, KernelValue.__lt__, True, False)
 
 
-def less_equal(a: Val, b: Val) -> Val:
-    return _mixed(a, b, Val.__le__, True, False)
+def less_equal(a: KernelValue, b: KernelValue) -> KernelValue:
+    return _mixed(a, b, KernelValue.__le__, True, False)
 
 
-def greater(a: Val, b: Val) -> Val:
-    return _mixed(a, b, Val.__gt__, False, True)
+def greater(a: KernelValue, b: KernelValue) -> KernelValue:
+    return _mixed(a, b, KernelValue.__gt__, False, True)
 
 
-def greater_equal(a: Val, b: Val) -> Val:
-    return _mixed(a, b, Val.__ge__, False, True)
+def greater_equal(a: KernelValue, b: KernelValue) -> KernelValue:
+    return _mixed(a, b, KernelValue.__ge__, False, True)
 
 
-def equal(a: Val, b: Val) -> Val:
-    return _mixed(a, b, Val.eq, False, False)
+def equal(a: KernelValue, b: KernelValue) -> KernelValue:
+    return _mixed(a, b, KernelValue.eq, False, False)
 
 
-def not_equal(a: Val, b: Val) -> Val:
-    return _mixed(a, b, Val.ne, True, True)
+def not_equal(a: KernelValue, b: KernelValue) -> KernelValue:
+    return _mixed(a, b, KernelValue.ne, True, True)
 
 
 # bool: False < True.
 
 
-def bool_less(a: Val, b: Val) -> Val:
+def bool_less(a: KernelValue, b: KernelValue) -> KernelValue:
     return ~a & b
 
 
-def bool_less_equal(a: Val, b: Val) -> Val:
+def bool_less_equal(a: KernelValue, b: KernelValue) -> KernelValue:
     return ~a | b
 
 
-def bool_greater(a: Val, b: Val) -> Val:
+def bool_greater(a: KernelValue, b: KernelValue) -> KernelValue:
     return a & ~b
 
 
-def bool_greater_equal(a: Val, b: Val) -> Val:
+def bool_greater_equal(a: KernelValue, b: KernelValue) -> KernelValue:
     return a | ~b
 
 
-def bool_equal(a: Val, b: Val) -> Val:
+def bool_equal(a: KernelValue, b: KernelValue) -> KernelValue:
     return ~(a ^ b)
 
 
-def logical_and(a: Val, b: Val) -> Val:
+def logical_and(a: KernelValue, b: KernelValue) -> KernelValue:
     return nonzero(a) & nonzero(b)
 
 
-def logical_or(a: Val, b: Val) -> Val:
+def logical_or(a: KernelValue, b: KernelValue) -> KernelValue:
     return nonzero(a) | nonzero(b)
 
 
-def logical_xor(a: Val, b: Val) -> Val:
+def logical_xor(a: KernelValue, b: KernelValue) -> KernelValue:
     return nonzero(a) ^ nonzero(b)
 
 
-def logical_not(a: Val) -> Val:
+def logical_not(a: KernelValue) -> KernelValue:
     return ~nonzero(a)
 
 
-def unchanged(x: Val, **attrs: object) -> Val:
+def same_value(x: KernelValue, **attrs: object) -> KernelValue:
     return x

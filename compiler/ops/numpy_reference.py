@@ -26,7 +26,7 @@ def in_float64(function: Callable[..., Any]) -> Callable[..., Array]:
     return reference
 
 
-def part(ufunc: np.ufunc, number: int) -> Callable[..., Any]:
+def ufunc_output(ufunc: np.ufunc, number: int) -> Callable[..., Any]:
     """Result `number` of a ufunc of several results."""
     return lambda *args: ufunc(*args)[number]
 
@@ -68,7 +68,7 @@ def _wide(x: Any) -> Array:
     return np.asarray(x).astype(np.float32)
 
 
-def cast(x: Any) -> Any:
+def cast_reference(x: Any) -> Any:
     """The value itself: the result's dtype says what it becomes."""
     return x
 
@@ -101,6 +101,6 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: fl
     return np.asarray(np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf))
 
 
-def call(*args: Any, function: Function, part: int) -> Array:
+def call_elementwise(*args: Any, function: Function, part: int) -> Array:
     """Result `part` of a user's scalar function of each element."""
     return vectorized(function, part, *args)

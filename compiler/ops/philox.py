@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..kernel.primitives import PRIMITIVES
-from ..kernel.value import Val
+from ..kernel.value import KernelValue
 
 ROUNDS = 10
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
@@ -18,7 +18,9 @@ WEYL = 0x9E3779B9, 0xBB67AE85  # what is added to the key after each round
 _MASK = 0xFFFFFFFF
 
 
-def philox(c0: Val, c1: Val, c2: Val, c3: Val, k0: Val, k1: Val, word: int = 0) -> Val:
+def philox(
+    c0: KernelValue, c1: KernelValue, c2: KernelValue, c3: KernelValue, k0: KernelValue, k1: KernelValue, word: int = 0
+) -> KernelValue:
     """Word number `word` of the block; the words of one block share their rounds in a kernel."""
     for turn in range(ROUNDS):
         if turn:
@@ -43,7 +45,7 @@ def philox_reference(*words: Any, word: int = 0) -> np.ndarray[Any, Any]:
     return np.asarray((c0, c1, c2, c3)[word]).astype(np.uint32)
 
 
-def multiply_high(a: Val, b: Val) -> Val:
+def multiply_high(a: KernelValue, b: KernelValue) -> KernelValue:
     """The upper half of the product."""
     return a.mulhi(b)
 

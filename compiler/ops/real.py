@@ -10,80 +10,80 @@ from typing import Any
 
 import numpy as np
 
-from ..core.types import DTYPES, FLOAT32, FLOAT64, HALVES, DType, integer_of
-from ..kernel.value import Val, select
+from ..core.types import DTYPES, FLOAT32, FLOAT64, HALVES, DType, integer_dtype
+from ..kernel.value import KernelValue, select
 
 FLOAT16, INT32 = DTYPES["f16"], DTYPES["i32"]
 
 
-def wide(x: Val) -> Val:
+def widen_half_floats(x: KernelValue) -> KernelValue:
     """x where it can be compared: 16-bit floats in float32."""
     return x.cast(FLOAT32) if x.dtype in HALVES else x
 
 
-def isnan(x: Val) -> Val:
+def isnan(x: KernelValue) -> KernelValue:
     return x.ne(x)
 
 
-def isinf(x: Val) -> Val:
+def isinf(x: KernelValue) -> KernelValue:
     return x.abs().eq(math.inf)
 
 
-def isfinite(x: Val) -> Val:
+def isfinite(x: KernelValue) -> KernelValue:
     return x.abs() < math.inf
 
 
-def signbit(x: Val) -> Val:
+def signbit(x: KernelValue) -> KernelValue:
     return x.as_bits() < 0
 
 
-def _sign_mask(x: Val) -> int:
+def _sign_mask(x: KernelValue) -> int:
     return int(np.iinfo(x.as_bits().dtype).min)
 
 
-def negative(x: Val) -> Val:
+def negative(x: KernelValue) -> KernelValue:
     return (x.as_bits() ^ _sign_mask(x)).bitcast(x.dtype) if x.dtype in HALVES else -x
 
 
-def absolute(x: Val) -> Val:
+def absolute(x: KernelValue) -> KernelValue:
     return (x.as_bits() & ~_sign_mask(x)).bitcast(x.dtype) if x.dtype in HALVES else x.abs()
 
 
-def copysign(x: Val, y: Val) -> Val:
+def copysign(x: KernelValue, y: KernelValue) -> KernelValue:
     if x.dtype not in HALVES:
         return x.copysign(y)
     mask = _sign_mask(x)
     return ((x.as_bits() & ~mask) | (y.as_bits() & mask)).bitcast(x.dtype)
 
 
-def sign(x: Val) -> Val:
+def sign(x: KernelValue) -> KernelValue:
     return select(x > 0, 1, select(x < 0, -1, select(x.eq(0), 0, x)))
 
 
-def square(x: Val) -> Val:
+def square(x: KernelValue) -> KernelValue:
     return x * x
 
 
-def reciprocal(x: Val) -> Val:
+def reciprocal(x: KernelValue) -> KernelValue:
     return 1 / x
 
 
-def relu(x: Val) -> Val:
+def relu(x: KernelValue) -> KernelValue:
     return select(x < 0, 0, x)
 
 
-def sigmoid(x: Val) -> Val:
+def sigmoid(x: KernelValue) -> KernelValue:
     """1 / (1 + exp(-x)), whose exp must not overflow where the result is subnormal."""
     e = (-x.abs()).exp()
     return select(x < 0, e, 1) / (1 + e)
 
 
-def lgamma(x: Val) -> Val:
+def lgamma(x: KernelValue) -> KernelValue:
     """In float64: near the zeros between the poles the float32 functions of the C libraries have few digits."""
     return x.cast(FLOAT64).lgamma().cast(x.dtype)
 
 
-def gelu(x: Val, approximate: bool = False) -> Val:
+def gelu(x: KernelValue, approximate: bool = False) -> KernelValue:
     """x * Phi(x), Phi the normal distribution; or its approximation by tanh (Hendrycks and Gimpel 2016)."""
     if approximate:
         return 0.5 * x * (1 + (math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)).tanh())
@@ -96,37 +96,37 @@ def _pi(dtype: DType) -> Any:
     return dtype.type(math.pi)
 
 
-def rad2deg(x: Val) -> Val:
+def rad2deg(x: KernelValue) -> KernelValue:
     return x * float(180 / _pi(x.dtype))  # NumPy rounds pi to the dtype first
 
 
-def deg2rad(x: Val) -> Val:
+def deg2rad(x: KernelValue) -> KernelValue:
     return x * float(_pi(x.dtype) / 180)
 
 
-def angle(x: Val, deg: bool = False) -> Val:
+def angle(x: KernelValue, deg: bool = False) -> KernelValue:
     return select(isnan(x), x, select(signbit(x), x.const(180 if deg else math.pi), 0))
 
 
-def heaviside(x: Val, at_zero: Val) -> Val:
+def heaviside(x: KernelValue, at_zero: KernelValue) -> KernelValue:
     return select(isnan(x), x, select(x.eq(0), at_zero, select(x < 0, 0, x.const(1))))
 
 
-def fmax(a: Val, b: Val) -> Val:
+def fmax(a: KernelValue, b: KernelValue) -> KernelValue:
     return select((a >= b) | isnan(b), a, b)
 
 
-def fmin(a: Val, b: Val) -> Val:
+def fmin(a: KernelValue, b: KernelValue) -> KernelValue:
     return select((a <= b) | isnan(b), a, b)
 
 
-def clip(x: Val, low: Val, high: Val) -> Val:
+def clip(x: KernelValue, low: KernelValue, high: KernelValue) -> KernelValue:
     """One instruction each way: what is not beyond a bound stays as it is, and so does the sign of a zero."""
     below = select((x < low) | isnan(low), low, x)
     return select((below > high) | isnan(high), select(isnan(below), below, high), below)
 
 
-def floor_divide(a: Val, b: Val) -> Val:
+def floor_divide(a: KernelValue, b: KernelValue) -> KernelValue:
     """As npy_divmod: the quotient is corrected so that it is the floor of the exact one, with its sign at zero."""
     rest, ratio = a.fmod(b), a / b
     quotient = (a - rest) / b
@@ -137,47 +137,49 @@ def floor_divide(a: Val, b: Val) -> Val:
     return select(b.eq(0), ratio, floor)
 
 
-def remainder(a: Val, b: Val) -> Val:
+def remainder(a: KernelValue, b: KernelValue) -> KernelValue:
     rest = a.fmod(b)
     moved = select((b < 0) ^ (rest < 0), rest + b, rest)
     return select(rest.ne(0), moved, a.const(0).copysign(b))
 
 
-def logaddexp(a: Val, b: Val) -> Val:
+def logaddexp(a: KernelValue, b: KernelValue) -> KernelValue:
     return select(a.eq(b), a + math.log(2), a.maximum(b) + (-(a - b).abs()).exp().log1p())
 
 
-def logaddexp2(a: Val, b: Val) -> Val:
+def logaddexp2(a: KernelValue, b: KernelValue) -> KernelValue:
     return select(a.eq(b), a + 1, a.maximum(b) + (-(a - b).abs()).exp2().log1p() * math.log2(math.e))
 
 
-def modf_int(x: Val) -> Val:
+def modf_int(x: KernelValue) -> KernelValue:
     return x.trunc()
 
 
-def modf_frac(x: Val) -> Val:
+def modf_frac(x: KernelValue) -> KernelValue:
     return select(isinf(x), 0, x - x.trunc()).copysign(x)
 
 
-def nan_to_num(x: Val, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Val:
+def nan_to_num(
+    x: KernelValue, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> KernelValue:
     high = x.const(_max(x.dtype) if posinf is None else posinf)
     low = x.const(-_max(x.dtype) if neginf is None else neginf)
-    w = wide(x)
+    w = widen_half_floats(x)
     return select(isnan(w), x.const(nan), select(w.eq(math.inf), high, select(w.eq(-math.inf), low, x)))
 
 
 def _max(dtype: DType) -> float:
     """The greatest finite number: the one below infinity."""
     infinity = np.array(math.inf, dtype)
-    return float((infinity.view(integer_of(dtype)) - 1).view(dtype))
+    return float((infinity.view(integer_dtype(dtype)) - 1).view(dtype))
 
 
 # By their bits
 
 
-def nextafter(x: Val, y: Val) -> Val:
+def nextafter(x: KernelValue, y: KernelValue) -> KernelValue:
     """The neighbour of x on the side of y (IEEE 754 section 5.3.1, C99 nextafter)."""
-    wx, wy, bits = wide(x), wide(y), x.as_bits()
+    wx, wy, bits = widen_half_floats(x), widen_half_floats(y), x.as_bits()
     away_from_zero = ~((wy > wx) ^ (wx > 0))
     least = (y.as_bits() & _sign_mask(y)) | 1
     moved = select(wx.eq(0), least, select(away_from_zero, bits + 1, bits - 1)).bitcast(x.dtype)
@@ -185,17 +187,17 @@ def nextafter(x: Val, y: Val) -> Val:
     return select(isnan(wx), x, select(isnan(wy), y, moved))
 
 
-def spacing(x: Val) -> Val:
+def spacing(x: KernelValue) -> KernelValue:
     """The distance to the next number away from zero, with the sign of x; NaN for infinities.
 
     float16 as NumPy's own loop: the distance to the next number towards infinity, never negative.
     """
-    w, bits = wide(x), x.as_bits()
+    w, bits = widen_half_floats(x), x.as_bits()
     if x.dtype == FLOAT16:
         above = select(w.eq(0), 1, select(w > 0, bits + 1, bits - 1)).bitcast(x.dtype)
-        return select(isfinite(w), wide(above) - w, math.nan)
+        return select(isfinite(w), widen_half_floats(above) - w, math.nan)
     bits = bits if x.dtype in HALVES else select(w.eq(0), 0, bits)
-    return wide((bits + 1).bitcast(x.dtype)) - w
+    return widen_half_floats((bits + 1).bitcast(x.dtype)) - w
 
 
 def _layout(dtype: DType) -> tuple[int, int]:
@@ -204,7 +206,7 @@ def _layout(dtype: DType) -> tuple[int, int]:
     return info.nmant, -int(info.minexp) + 1
 
 
-def _frexp(x: Val) -> tuple[Val, Val, Val]:
+def _frexp(x: KernelValue) -> tuple[KernelValue, KernelValue, KernelValue]:
     """Bits of x scaled into the normal range, the exponent those bits hold less that scaling, and whether x is
     neither zero nor infinite nor NaN."""
     digits, bias = _layout(x.dtype)
@@ -215,20 +217,20 @@ def _frexp(x: Val) -> tuple[Val, Val, Val]:
     return bits, exponent, isfinite(x) & x.ne(0)
 
 
-def frexp_mantissa(x: Val) -> Val:
+def frexp_mantissa(x: KernelValue) -> KernelValue:
     digits, bias = _layout(x.dtype)
     bits, _, normal = _frexp(x)
     cleared = bits & ~((2 * bias + 1) << digits)
     return select(normal, (cleared | ((bias - 1) << digits)).bitcast(x.dtype), x)
 
 
-def frexp_exp(x: Val) -> Val:
+def frexp_exp(x: KernelValue) -> KernelValue:
     _, bias = _layout(x.dtype)
     _, exponent, normal = _frexp(x)
     return select(normal, exponent - (bias - 1), 0).cast(INT32)
 
 
-def ldexp(x: Val, n: Val) -> Val:
+def ldexp(x: KernelValue, n: KernelValue) -> KernelValue:
     """x * 2**n rounded once: three factors, of which only the last can round (as musl's scalbn)."""
     digits, bias = _layout(x.dtype)
     low, high, step = 1 - bias, bias, digits + 2 - bias
@@ -240,7 +242,7 @@ def ldexp(x: Val, n: Val) -> Val:
     return x * _power_of_two(rest.maximum(low).minimum(high), x.dtype)
 
 
-def _power_of_two(n: Val, dtype: DType) -> Val:
+def _power_of_two(n: KernelValue, dtype: DType) -> KernelValue:
     digits, bias = _layout(dtype)
     bits = DTYPES["i32"] if dtype == FLOAT32 else DTYPES["i64"]
     return ((n + bias).cast(bits) << digits).bitcast(dtype)

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...runtime.core.frozen import dataclass, field
-from ..core.types import DType, WeakType, kind_of
-from ..kernel.body_builder import Body
-from ..kernel.value import Val, call, pair, select
+from ..core.types import DType, WeakType, dtype_kind
+from ..kernel.body_builder import KernelBody
+from ..kernel.value import KernelValue, call_user_function, complex_pair, select
 from . import complex as cx
 from . import complex_functions as an
 from . import dtype_rules as rules
@@ -19,7 +19,7 @@ from . import numpy_reference as ref
 from . import philox as rnd
 from . import real as fl
 
-Formula: TypeAlias = Callable[..., Val]
+Formula: TypeAlias = Callable[..., KernelValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Op:
     kind: str
     arity: int
     numpy: Callable[..., Any] | None = None
-    types: rules.Rule = rules.no_rule
+    types: rules.Rule = rules.no_arguments_rule
     formulas: Mapping[str, Formula] = field(default_factory=dict, repr=False, compare=False)
     cost: float = 1
     operator: str | None = None
@@ -50,12 +50,12 @@ class Op:
     parity: str = ""
     contiguous: bool = False
 
-    def expand(self, body: Body, *vals: Val, **attrs: Any) -> Val:
+    def expand(self, body: KernelBody, *vals: KernelValue, **attrs: Any) -> KernelValue:
         """The formula on values of the loop's dtypes (16-bit floats as `widen` says)."""
-        return self.formulas[kind_of(vals[0].dtype)](*vals, **attrs)
+        return self.formulas[dtype_kind(vals[0].dtype)](*vals, **attrs)
 
 
-def resolve(op: Op | str, dtypes: Sequence[DType | WeakType], dtype: DType | None = None) -> rules.Loop:
+def resolve_loop_dtypes(op: Op | str, dtypes: Sequence[DType | WeakType], dtype: DType | None = None) -> rules.Loop:
     """(dtypes of the loop's inputs, dtype of its result), as NumPy promotes.
 
     dtypes: a dtype each, or int, float or complex for a weak Python scalar. dtype: as the ufunc's argument `dtype=`.
@@ -95,7 +95,7 @@ def _ufunc(
 
 def _part(name: str, ufunc: np.ufunc, number: int, cost: float, formula: Formula) -> Op:
     rule = rules.ufunc_rule(ufunc, number)
-    return Op(name, "map", ufunc.nin, ref.part(ufunc, number), rule, {"f": formula}, cost)
+    return Op(name, "map", ufunc.nin, ref.ufunc_output(ufunc, number), rule, {"f": formula}, cost)
 
 
 def _own(
@@ -117,27 +117,27 @@ def _reduction(reference: Callable[..., Any], rule: rules.Rule, identity: Any = 
     return Op(reference.__name__, "reduce", 1, reference, rule, identity=identity)
 
 
-def _it(x: Val) -> Val:
+def _it(x: KernelValue) -> KernelValue:
     return x
 
 
 _ARITHMETIC = (
-    _ufunc(np.add, 1, Val.__add__, b=Val.__or__, c=cx.add, operator="__add__"),
-    _ufunc(np.subtract, 1, Val.__sub__, c=cx.subtract, operator="__sub__"),
-    _ufunc(np.multiply, 1, Val.__mul__, b=Val.__and__, c=cx.multiply, operator="__mul__"),
-    _ufunc(np.divide, 4, Val.__truediv__, c=cx.divide, operator="__truediv__"),
+    _ufunc(np.add, 1, KernelValue.__add__, b=KernelValue.__or__, c=cx.add, operator="__add__"),
+    _ufunc(np.subtract, 1, KernelValue.__sub__, c=cx.subtract, operator="__sub__"),
+    _ufunc(np.multiply, 1, KernelValue.__mul__, b=KernelValue.__and__, c=cx.multiply, operator="__mul__"),
+    _ufunc(np.divide, 4, KernelValue.__truediv__, c=cx.divide, operator="__truediv__"),
     _ufunc(np.floor_divide, 12, i=it.floor_divide, f=fl.floor_divide, operator="__floordiv__"),
     _ufunc(np.remainder, 12, i=it.remainder, f=fl.remainder, operator="__mod__"),
-    _ufunc(np.fmod, 10, i=it.fmod, f=Val.fmod),
-    _ufunc(np.negative, 1, Val.__neg__, f=fl.negative, c=cx.negative, operator="__neg__", widen=False),
+    _ufunc(np.fmod, 10, i=it.fmod, f=KernelValue.fmod),
+    _ufunc(np.negative, 1, KernelValue.__neg__, f=fl.negative, c=cx.negative, operator="__neg__", widen=False),
     _ufunc(np.positive, 0, _it, operator="__pos__", widen=False),
     _ufunc(np.absolute, 1, _it, i=it.absolute, f=fl.absolute, c=cx.absolute, operator="__abs__", widen=False),
     _ufunc(np.fabs, 1, f=fl.absolute, widen=False),
     _ufunc(np.sign, 3, i=it.sign, f=fl.sign, c=cx.sign),
     _ufunc(np.square, 1, fl.square, c=cx.square),
     _ufunc(np.reciprocal, 4, i=it.reciprocal, f=fl.reciprocal, c=cx.reciprocal),
-    _ufunc(np.power, 30, i=it.power, f=Val.pow, c=an.power, operator="__pow__"),
-    _ufunc(np.float_power, 30, f=Val.pow, c=an.power),
+    _ufunc(np.power, 30, i=it.power, f=KernelValue.pow, c=an.power, operator="__pow__"),
+    _ufunc(np.float_power, 30, f=KernelValue.pow, c=an.power),
     _ufunc(np.conjugate, 0, _it, c=cx.conjugate, widen=False),
     _ufunc(np.heaviside, 4, f=fl.heaviside),
     _ufunc(np.gcd, 40, i=it.gcd),
@@ -145,49 +145,57 @@ _ARITHMETIC = (
 )
 
 _BITS = (
-    _ufunc(np.bitwise_and, 1, Val.__and__, operator="__and__"),
-    _ufunc(np.bitwise_or, 1, Val.__or__, operator="__or__"),
-    _ufunc(np.bitwise_xor, 1, Val.__xor__, operator="__xor__"),
-    _ufunc(np.invert, 1, Val.__invert__, operator="__invert__"),
+    _ufunc(np.bitwise_and, 1, KernelValue.__and__, operator="__and__"),
+    _ufunc(np.bitwise_or, 1, KernelValue.__or__, operator="__or__"),
+    _ufunc(np.bitwise_xor, 1, KernelValue.__xor__, operator="__xor__"),
+    _ufunc(np.invert, 1, KernelValue.__invert__, operator="__invert__"),
     _ufunc(np.left_shift, 2, i=it.left_shift, operator="__lshift__"),
     _ufunc(np.right_shift, 2, i=it.right_shift, operator="__rshift__"),
     _ufunc(np.bitwise_count, 2, i=it.bitwise_count),
 )
 
 _COMPARISONS = (
-    _ufunc(np.less, 1, b=it.bool_less, i=it.less, f=Val.__lt__, c=cx.less, operator="__lt__"),
-    _ufunc(np.less_equal, 1, b=it.bool_less_equal, i=it.less_equal, f=Val.__le__, c=cx.less_equal, operator="__le__"),
-    _ufunc(np.greater, 1, b=it.bool_greater, i=it.greater, f=Val.__gt__, c=cx.greater, operator="__gt__"),
+    _ufunc(np.less, 1, b=it.bool_less, i=it.less, f=KernelValue.__lt__, c=cx.less, operator="__lt__"),
+    _ufunc(
+        np.less_equal,
+        1,
+        b=it.bool_less_equal,
+        i=it.less_equal,
+        f=KernelValue.__le__,
+        c=cx.less_equal,
+        operator="__le__",
+    ),
+    _ufunc(np.greater, 1, b=it.bool_greater, i=it.greater, f=KernelValue.__gt__, c=cx.greater, operator="__gt__"),
     _ufunc(
         np.greater_equal,
         1,
         b=it.bool_greater_equal,
         i=it.greater_equal,
-        f=Val.__ge__,
+        f=KernelValue.__ge__,
         c=cx.greater_equal,
         operator="__ge__",
     ),
-    _ufunc(np.equal, 1, b=it.bool_equal, i=it.equal, f=Val.eq, c=cx.equal, operator="__eq__"),
-    _ufunc(np.not_equal, 1, b=Val.__xor__, i=it.not_equal, f=Val.ne, c=cx.not_equal, operator="__ne__"),
+    _ufunc(np.equal, 1, b=it.bool_equal, i=it.equal, f=KernelValue.eq, c=cx.equal, operator="__eq__"),
+    _ufunc(np.not_equal, 1, b=KernelValue.__xor__, i=it.not_equal, f=KernelValue.ne, c=cx.not_equal, operator="__ne__"),
     _ufunc(np.logical_and, 1, it.logical_and),
     _ufunc(np.logical_or, 1, it.logical_or),
     _ufunc(np.logical_xor, 1, it.logical_xor),
     _ufunc(np.logical_not, 1, it.logical_not),
-    _ufunc(np.maximum, 1, Val.maximum, b=Val.__or__, c=cx.maximum),
-    _ufunc(np.minimum, 1, Val.minimum, b=Val.__and__, c=cx.minimum),
-    _ufunc(np.fmax, 2, Val.maximum, b=Val.__or__, f=fl.fmax, c=cx.fmax),
-    _ufunc(np.fmin, 2, Val.minimum, b=Val.__and__, f=fl.fmin, c=cx.fmin),
-    _ufunc(np.isnan, 1, it.never, f=fl.isnan, c=cx.any_part(fl.isnan)),
-    _ufunc(np.isinf, 1, it.never, f=fl.isinf, c=cx.any_part(fl.isinf)),
-    _ufunc(np.isfinite, 1, it.always, f=fl.isfinite, c=cx.all_parts(fl.isfinite)),
+    _ufunc(np.maximum, 1, KernelValue.maximum, b=KernelValue.__or__, c=cx.maximum),
+    _ufunc(np.minimum, 1, KernelValue.minimum, b=KernelValue.__and__, c=cx.minimum),
+    _ufunc(np.fmax, 2, KernelValue.maximum, b=KernelValue.__or__, f=fl.fmax, c=cx.fmax),
+    _ufunc(np.fmin, 2, KernelValue.minimum, b=KernelValue.__and__, f=fl.fmin, c=cx.fmin),
+    _ufunc(np.isnan, 1, it.constant_false, f=fl.isnan, c=cx.any_component(fl.isnan)),
+    _ufunc(np.isinf, 1, it.constant_false, f=fl.isinf, c=cx.any_component(fl.isinf)),
+    _ufunc(np.isfinite, 1, it.constant_true, f=fl.isfinite, c=cx.all_components(fl.isfinite)),
     _ufunc(np.signbit, 1, f=fl.signbit, widen=False),
 )
 
 _ROUNDING = (
-    _ufunc(np.floor, 1, _it, f=Val.floor),
-    _ufunc(np.ceil, 1, _it, f=Val.ceil),
-    _ufunc(np.trunc, 1, _it, f=Val.trunc),
-    _ufunc(np.rint, 1, f=Val.rint, c=cx.each(Val.rint)),
+    _ufunc(np.floor, 1, _it, f=KernelValue.floor),
+    _ufunc(np.ceil, 1, _it, f=KernelValue.ceil),
+    _ufunc(np.trunc, 1, _it, f=KernelValue.trunc),
+    _ufunc(np.rint, 1, f=KernelValue.rint, c=cx.real_and_imaginary(KernelValue.rint)),
     _ufunc(np.copysign, 1, f=fl.copysign, widen=False),
     _ufunc(np.nextafter, 6, f=fl.nextafter, widen=False),
     _ufunc(np.spacing, 3, f=fl.spacing, widen=False),
@@ -199,31 +207,31 @@ _ROUNDING = (
 )
 
 _FUNCTIONS = (
-    _ufunc(np.sqrt, 4, f=Val.sqrt, c=an.sqrt),
-    _ufunc(np.cbrt, 15, parity="odd", f=Val.cbrt),
-    _ufunc(np.exp, 10, f=Val.exp, c=an.exp),
-    _ufunc(np.exp2, 10, f=Val.exp2, c=an.exp2),
-    _ufunc(np.expm1, 12, f=Val.expm1, c=an.expm1),
-    _ufunc(np.log, 10, f=Val.log, c=an.log),
-    _ufunc(np.log2, 10, f=Val.log2, c=an.log2),
-    _ufunc(np.log10, 10, f=Val.log10, c=an.log10),
-    _ufunc(np.log1p, 12, f=Val.log1p, c=an.log1p),
+    _ufunc(np.sqrt, 4, f=KernelValue.sqrt, c=an.sqrt),
+    _ufunc(np.cbrt, 15, parity="odd", f=KernelValue.cbrt),
+    _ufunc(np.exp, 10, f=KernelValue.exp, c=an.exp),
+    _ufunc(np.exp2, 10, f=KernelValue.exp2, c=an.exp2),
+    _ufunc(np.expm1, 12, f=KernelValue.expm1, c=an.expm1),
+    _ufunc(np.log, 10, f=KernelValue.log, c=an.log),
+    _ufunc(np.log2, 10, f=KernelValue.log2, c=an.log2),
+    _ufunc(np.log10, 10, f=KernelValue.log10, c=an.log10),
+    _ufunc(np.log1p, 12, f=KernelValue.log1p, c=an.log1p),
     _ufunc(np.logaddexp, 24, f=fl.logaddexp),
     _ufunc(np.logaddexp2, 24, f=fl.logaddexp2),
-    _ufunc(np.sin, 15, parity="odd", f=Val.sin, c=an.sin),
-    _ufunc(np.cos, 15, parity="even", f=Val.cos, c=an.cos),
-    _ufunc(np.tan, 20, parity="odd", f=Val.tan, c=an.tan),
-    _ufunc(np.arcsin, 15, parity="odd", f=Val.asin, c=an.arcsin),
-    _ufunc(np.arccos, 15, f=Val.acos, c=an.arccos),
-    _ufunc(np.arctan, 15, parity="odd", f=Val.atan, c=an.arctan),
-    _ufunc(np.arctan2, 20, f=Val.atan2),
-    _ufunc(np.sinh, 15, parity="odd", f=Val.sinh, c=an.sinh),
-    _ufunc(np.cosh, 15, parity="even", f=Val.cosh, c=an.cosh),
-    _ufunc(np.tanh, 15, parity="odd", f=Val.tanh, c=an.tanh),
-    _ufunc(np.arcsinh, 20, parity="odd", f=Val.asinh, c=an.arcsinh),
-    _ufunc(np.arccosh, 20, f=Val.acosh, c=an.arccosh),
-    _ufunc(np.arctanh, 20, parity="odd", f=Val.atanh, c=an.arctanh),
-    _ufunc(np.hypot, 8, f=Val.hypot),
+    _ufunc(np.sin, 15, parity="odd", f=KernelValue.sin, c=an.sin),
+    _ufunc(np.cos, 15, parity="even", f=KernelValue.cos, c=an.cos),
+    _ufunc(np.tan, 20, parity="odd", f=KernelValue.tan, c=an.tan),
+    _ufunc(np.arcsin, 15, parity="odd", f=KernelValue.asin, c=an.arcsin),
+    _ufunc(np.arccos, 15, f=KernelValue.acos, c=an.arccos),
+    _ufunc(np.arctan, 15, parity="odd", f=KernelValue.atan, c=an.arctan),
+    _ufunc(np.arctan2, 20, f=KernelValue.atan2),
+    _ufunc(np.sinh, 15, parity="odd", f=KernelValue.sinh, c=an.sinh),
+    _ufunc(np.cosh, 15, parity="even", f=KernelValue.cosh, c=an.cosh),
+    _ufunc(np.tanh, 15, parity="odd", f=KernelValue.tanh, c=an.tanh),
+    _ufunc(np.arcsinh, 20, parity="odd", f=KernelValue.asinh, c=an.arcsinh),
+    _ufunc(np.arccosh, 20, f=KernelValue.acosh, c=an.arccosh),
+    _ufunc(np.arctanh, 20, parity="odd", f=KernelValue.atanh, c=an.arctanh),
+    _ufunc(np.hypot, 8, f=KernelValue.hypot),
     _ufunc(np.degrees, 1, f=fl.rad2deg),
     _ufunc(np.rad2deg, 1, f=fl.rad2deg),
     _ufunc(np.radians, 1, f=fl.deg2rad),
@@ -231,42 +239,42 @@ _FUNCTIONS = (
 )
 
 _OWN = (
-    _own("erf", 1, ref.erf, rules.float_rule, 15, parity="odd", f=Val.erf),
-    _own("erfc", 1, ref.erfc, rules.float_rule, 20, f=Val.erfc),
+    _own("erf", 1, ref.erf, rules.float_rule, 15, parity="odd", f=KernelValue.erf),
+    _own("erfc", 1, ref.erfc, rules.float_rule, 20, f=KernelValue.erfc),
     _own("lgamma", 1, ref.lgamma, rules.float_rule, 30, f=fl.lgamma),
     _own("sigmoid", 1, ref.sigmoid, rules.float_rule, 16, f=fl.sigmoid),
-    _own("relu", 1, ref.relu, rules.same_rule("iuf"), 1, fl.relu),
+    _own("relu", 1, ref.relu, rules.common_dtype_rule("iuf"), 1, fl.relu),
     _own("gelu", 1, ref.gelu, rules.float_rule, 24, f=fl.gelu),
     _own("where", 3, np.where, rules.where_rule, 1, select, widen=False),
-    _own("cast", 1, ref.cast, rules.cast_rule, 1, _it, widen=False),
+    _own("cast", 1, ref.cast_reference, rules.cast_rule, 1, _it, widen=False),
     _own("clip", 3, ref.clip, rules.clip_rule, 2, fl.clip, b=lambda x, low, high: (x | low) & high, c=cx.clip),
-    _own("real", 1, np.real, rules.part_rule, 0, _it, c=lambda z: z.re, widen=False),
-    _own("imag", 1, np.imag, rules.part_rule, 0, lambda x: x.const(0), c=lambda z: z.im, widen=False),
-    _own("complex", 2, ref.complex_of, rules.complex_rule, 0, f=pair, widen=False),
+    _own("real", 1, np.real, rules.real_part_rule, 0, _it, c=lambda z: z.re, widen=False),
+    _own("imag", 1, np.imag, rules.real_part_rule, 0, lambda x: x.const(0), c=lambda z: z.im, widen=False),
+    _own("complex", 2, ref.complex_of, rules.complex_rule, 0, f=complex_pair, widen=False),
     _own("angle", 1, ref.angle, rules.angle_rule, 20, f=fl.angle, c=cx.angle),
     _own(
         "nan_to_num",
         1,
         ref.nan_to_num,
-        rules.same_rule(),
+        rules.common_dtype_rule(),
         6,
-        it.unchanged,
+        it.same_value,
         f=fl.nan_to_num,
         c=cx.nan_to_num,
         widen=False,
     ),
     # A user's scalar function, without and with loops: nobody knows how often those run.
-    _own("call", -1, ref.call, rules.no_rule, 30, call, widen=False),
-    _own("call_loop", -1, ref.call, rules.no_rule, 1e5, call, widen=False),
-    _own("philox", 6, rnd.philox_reference, rules.words_rule("u4"), 20, widen=False, u=rnd.philox),
-    _own("multiply_high", 2, rnd.multiply_high_reference, rules.words_rule("u4", "u8"), 4, u=rnd.multiply_high),
+    _own("call", -1, ref.call_elementwise, rules.no_arguments_rule, 30, call_user_function, widen=False),
+    _own("call_loop", -1, ref.call_elementwise, rules.no_arguments_rule, 1e5, call_user_function, widen=False),
+    _own("philox", 6, rnd.philox_reference, rules.raw_bits_rule("u4"), 20, widen=False, u=rnd.philox),
+    _own("multiply_high", 2, rnd.multiply_high_reference, rules.raw_bits_rule("u4", "u8"), 4, u=rnd.multiply_high),
 )
 
 _REDUCTIONS = (
     _reduction(np.sum, rules.sum_rule, 0),
     _reduction(np.prod, rules.sum_rule, 1),
-    _reduction(np.min, rules.same_rule()),
-    _reduction(np.max, rules.same_rule()),
+    _reduction(np.min, rules.common_dtype_rule()),
+    _reduction(np.max, rules.common_dtype_rule()),
     _reduction(np.any, rules.bool_rule, False),
     _reduction(np.all, rules.bool_rule, True),
     _reduction(np.argmin, rules.index_rule),
@@ -280,14 +288,14 @@ _STRUCTURE = (
     Op("index", "source", 0),
     Op("placeholder", "source", 0, cost=0),  # of a body that is being traced
     Op("gather", "gather", -1, cost=8),
-    Op("slice", "view", 1, types=rules.same_rule(), cost=0),
-    Op("permute", "view", 1, types=rules.same_rule(), cost=0),
-    Op("broadcast", "view", 1, types=rules.same_rule(), cost=0),
-    Op("reshape", "view", 1, types=rules.same_rule(), cost=0),
-    Op("windows", "view", 1, types=rules.same_rule(), cost=0),
-    Op("concat", "assembly", -1, types=rules.same_rule()),
-    Op("update", "assembly", 2, types=rules.same_rule()),
-    Op("assemble", "assembly", -1, types=rules.same_rule()),
+    Op("slice", "view", 1, types=rules.common_dtype_rule(), cost=0),
+    Op("permute", "view", 1, types=rules.common_dtype_rule(), cost=0),
+    Op("broadcast", "view", 1, types=rules.common_dtype_rule(), cost=0),
+    Op("reshape", "view", 1, types=rules.common_dtype_rule(), cost=0),
+    Op("windows", "view", 1, types=rules.common_dtype_rule(), cost=0),
+    Op("concat", "assembly", -1, types=rules.common_dtype_rule()),
+    Op("update", "assembly", 2, types=rules.common_dtype_rule()),
+    Op("assemble", "assembly", -1, types=rules.common_dtype_rule()),
     Op("matmul", "library", -1, np.matmul, rules.ufunc_rule(np.matmul), operator="__matmul__"),
     Op("host", "library", -1, cost=2),
     Op("loop", "library", -1, cost=0),

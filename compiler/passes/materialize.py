@@ -12,17 +12,17 @@ from collections.abc import Iterator, Sequence
 
 from ...runtime.core.frozen import dataclass
 from ..core.types import ArrayType
-from ..graph.builder import Builder
-from ..graph.control_flow import memory_args
+from ..graph.builder import GraphBuilder
+from ..graph.control_flow import memory_argument_count
 from ..graph.graph import Graph, Node, Value
-from ..layout.index_maps import contiguous_strides, only_units, reshape_strides, view_strides
+from ..layout.index_maps import contiguous_strides, differ_in_unit_axes_only, reshape_strides, view_strides
 from ..ops.table import OPS
 
 STORED_KINDS = frozenset({"map", "gather", "reduce", "library", "assembly"})
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MemoryLayout:
     """How an input lies in memory: strides in bytes (multiples of the itemsize), and whether its first element is
     aligned to 16 bytes."""
 
@@ -30,13 +30,13 @@ class Layout:
     aligned: bool = True
 
     @classmethod
-    def contiguous(cls, type: ArrayType) -> Layout:
+    def contiguous(cls, type: ArrayType) -> MemoryLayout:
         return cls(contiguous_strides(type.shape, type.dtype.itemsize))
 
 
-def materialize(
+def materialize_copies(
     graph: Graph,
-    layouts: Sequence[Layout],
+    layouts: Sequence[MemoryLayout],
     second: frozenset[int] = frozenset(),
     copied: frozenset[int] = frozenset(),
 ) -> Graph:
@@ -46,15 +46,17 @@ def materialize(
     return _Copier(graph, layouts, second, copied).run()
 
 
-def is_stored(op: str) -> bool:
+def can_be_stored(op: str) -> bool:
     """Whether a node of this row can be what a kernel or a library writes."""
     return OPS[op].kind in STORED_KINDS
 
 
 class _Copier:
-    def __init__(self, graph: Graph, layouts: Sequence[Layout], second: frozenset[int], copied: frozenset[int]) -> None:
+    def __init__(
+        self, graph: Graph, layouts: Sequence[MemoryLayout], second: frozenset[int], copied: frozenset[int]
+    ) -> None:
         self.graph, self.layouts, self.second, self.copied = graph, layouts, second, copied
-        self.builder = Builder(graph.name)
+        self.builder = GraphBuilder(graph.name)
         self.strides: dict[int, tuple[int, ...] | None] = {}  # of nodes that are views of memory
         self.taken: set[int] = set()  # nodes whose memory is an output or part of a concat
         self.gapped: set[int] = set()  # those of them whose rows are not side by side there
@@ -78,7 +80,7 @@ class _Copier:
                 wanted_elsewhere = outputs | {a for a in node.args if node.args.count(a) > 1}
                 regions = _concat_regions(args, node.attr("axis"))
                 args = [
-                    self._own(v, a in wanted_elsewhere, has_no_gaps(v.shape, r[1], node.type.shape))
+                    self._own(v, a in wanted_elsewhere, is_contiguous_region(v.shape, r[1], node.type.shape))
                     for v, a, r in zip(args, node.args, regions, strict=True)
                 ]
                 value = self._assemble(node.type, args, regions)
@@ -105,7 +107,7 @@ class _Copier:
 
     def _control_args(self, node: Node, args: Sequence[Value]) -> list[int]:
         """What a loop reads from memory, what it carries C-contiguous; a number that it is given stays one."""
-        control, memory = node.attr("control"), memory_args(node)
+        control, memory = node.attr("control"), memory_argument_count(node)
         carried = control.carried if node.op == "loop" else 0
         found = []
         for place, a in enumerate(args):
@@ -121,7 +123,7 @@ class _Copier:
         node = self.builder.nodes[value.number]
         if node.op == "input" and self.strides[value.number] == contiguous_strides(value.shape, value.dtype.itemsize):
             return value
-        if not is_stored(node.op) or value.number in self.taken:
+        if not can_be_stored(node.op) or value.number in self.taken:
             value = self._copy(value)
         self.whole.add(value.number)
         return value
@@ -133,13 +135,13 @@ class _Copier:
         """In place where the base is a stored node that nothing else takes over; else what the update leaves of the
         base is copied around it."""
         starts, steps = node.attr("starts"), node.attr("steps")
-        no_gaps = has_no_gaps(value.shape, steps, node.type.shape)
+        no_gaps = is_contiguous_region(value.shape, steps, node.type.shape)
         if number not in self.copied:  # one kernel writes what it replaces
             elsewhere = node.args[1] in self.graph.outputs or self._is_assembly(value)
             value = self._own(value, elsewhere, no_gaps)
-        own = is_stored(self.builder.nodes[base.number].op) and base.number not in self.taken | self.whole
+        own = can_be_stored(self.builder.nodes[base.number].op) and base.number not in self.taken | self.whole
         if number in self.second or not own or node.args[0] in self.graph.outputs:
-            kept = rest_boxes(node.type.shape, starts, steps, value.shape)
+            kept = uncovered_boxes(node.type.shape, starts, steps, value.shape)
             ones = (1,) * len(starts)
             parts = [self._copy(self.builder.slice(base, first, ones, shape)) for first, shape in kept]
             for part in parts:
@@ -204,7 +206,7 @@ class _Copier:
             return False
         if OPS[node.op].kind == "view":
             return self._in_memory(node.args[0])
-        return node.op == "input" or is_stored(node.op)
+        return node.op == "input" or can_be_stored(node.op)
 
     def _note(self, value: Value) -> None:
         """Remember the strides (in bytes) of what is plain memory, None for what is computed on the fly."""
@@ -222,14 +224,14 @@ class _Copier:
     def _reshape(self, value: Value, shape: tuple[int, ...]) -> Value:
         """A reshape that is free: of unit axes, of memory that lies right, or of a node stored for its sake."""
         node = self.builder.nodes[value.number]
-        if not only_units(value.shape, shape):
+        if not differ_in_unit_axes_only(value.shape, shape):
             strides = self.strides.get(value.number)
             lies_right = strides is not None and reshape_strides(value.shape, strides, shape) is not None
             lies_right = lies_right and self._root(value.number) not in self.gapped
-            if not lies_right and (not is_stored(node.op) or value.number in self.taken):
+            if not lies_right and (not can_be_stored(node.op) or value.number in self.taken):
                 value = self._copy(value)
             root = self._root(value.number)
-            if is_stored(self.builder.nodes[root].op):
+            if can_be_stored(self.builder.nodes[root].op):
                 self.whole.add(root)
         return self.builder.reshape(value, shape)
 
@@ -239,14 +241,14 @@ class _Copier:
         root = value.number
         if node.op == "reshape":
             stacked = no_gaps and self._is_stacked(node.args[0])
-            if stacked or only_units(value.shape, self.builder.nodes[node.args[0]].type.shape):
+            if stacked or differ_in_unit_axes_only(value.shape, self.builder.nodes[node.args[0]].type.shape):
                 root = node.args[0]
         op = self.builder.nodes[root].op
         within = {root} if no_gaps else {*self._within(root)}
         whole = not within.isdisjoint(self.whole) and not (no_gaps and self._is_stacked(root))
         shared = elsewhere or root in self.taken or whole
         looped = op in ("loop", "branch") and not (no_gaps and self._is_stacked(root))
-        if shared or not is_stored(op) or looped:
+        if shared or not can_be_stored(op) or looped:
             value = self._copy(value)
             root = value.number
             within = {root}
@@ -274,8 +276,8 @@ class _Copier:
         root = node.args[0] if node.op == "reshape" else value.number
         if node.op == "reshape" and self.builder.nodes[root].type.shape == value.shape:
             root = value.number
-        alias = node.op == "reshape" and is_stored(self.builder.nodes[root].op) and root not in self.taken
-        if not alias and (not is_stored(node.op) or value.number in self.taken):
+        alias = node.op == "reshape" and can_be_stored(self.builder.nodes[root].op) and root not in self.taken
+        if not alias and (not can_be_stored(node.op) or value.number in self.taken):
             value = self._copy(value)
             root = value.number
         self.taken.add(root)
@@ -312,14 +314,14 @@ def _concat_regions(parts: Sequence[Value], axis: int) -> list[Region]:
     return regions
 
 
-def has_no_gaps(part: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> bool:
+def is_contiguous_region(part: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> bool:
     """Whether a region of a contiguous array of `shape` is contiguous itself."""
     first = next((axis for axis, n in enumerate(part) if n != 1), len(part))
     whole = all(n == m for n, m in zip(part[first + 1 :], shape[first + 1 :], strict=True))
     return whole and all(step == 1 for step, n in zip(steps, part, strict=True) if n != 1)
 
 
-def part_regions(node: Node) -> tuple[Region, ...]:
+def assembly_regions(node: Node) -> tuple[Region, ...]:
     """Where each argument of an assembly lies in it: (starts, steps)."""
     if node.op == "assemble":
         regions: tuple[Region, ...] = node.attr("regions")
@@ -328,7 +330,7 @@ def part_regions(node: Node) -> tuple[Region, ...]:
     return ((0,) * rank, (1,) * rank), (node.attr("starts"), node.attr("steps"))
 
 
-def rest_boxes(
+def uncovered_boxes(
     shape: Sequence[int], starts: Sequence[int], steps: Sequence[int], region: Sequence[int]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Boxes (start, shape) that cover what a region leaves of an array; the whole array where the region has gaps."""

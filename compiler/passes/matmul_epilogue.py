@@ -15,15 +15,15 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass
 from ..core.types import FLOAT32, HALVES, ArrayType, DType
-from ..graph.builder import Builder
+from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
 from ..ops.table import OPS
-from .simplify import rebuilt
+from .simplify import rewrite_nodes
 
 DTYPES = (*HALVES, FLOAT32)
 
 
-def absorb(graph: Graph) -> Graph:
+def absorb_matmul_epilogues(graph: Graph) -> Graph:
     """relu(a @ b + bias) -> matmul(a, b, bias) with the epilogue (bias, relu). Nothing else may read the parts."""
     stored = _stored(graph)
     found = {n: chain for n in range(len(graph.nodes)) if (chain := _found(graph, n, n in stored)) is not None}
@@ -32,21 +32,21 @@ def absorb(graph: Graph) -> Graph:
     if not ends:
         return graph
 
-    def rule(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
         return _called(builder, node, args) if node in ends else None
 
-    return rebuilt(graph, rule)
+    return rewrite_nodes(graph, rule)
 
 
-def lower_precision(graph: Graph) -> Graph:
+def use_tf32_matmuls(graph: Graph) -> Graph:
     """a @ b of float32 or complex64 -> the same in TF32: products of numbers rounded to 11 bits, added in float32."""
 
-    def rule(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
         if node.op != "matmul" or node.type.dtype not in (FLOAT32, np.dtype(np.complex64)):
             return None
         return builder.add("matmul", tuple(a.number for a in args), node.type, (*node.attrs, ("tf32", True)))
 
-    return rebuilt(graph, rule)
+    return rewrite_nodes(graph, rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _found(graph: Graph, end: int, stored: bool) -> Chain | None:
     return chain if private and node.type.dtype in DTYPES and node.type.size and summed else None
 
 
-def _called(builder: Builder, node: Node, args: Sequence[Value]) -> Value:
+def _called(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
     chain = _chain(builder.nodes, Node(node.op, tuple(a.number for a in args), node.type, node.attrs))
     assert chain is not None
     epilogue = (("epilogue", chain.parts),) if chain.parts else ()

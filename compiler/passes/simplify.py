@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from ..core.types import kind_of
-from ..graph.builder import Builder
+from ..core.types import dtype_kind
+from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
-from ..graph.interpret import evaluate
+from ..graph.interpret import evaluate_node
 from ..ops.table import OPS
 
-Rule = Callable[[Builder, Node, Sequence[Value]], Value | None]
+Rule = Callable[[GraphBuilder, Node, Sequence[Value]], Value | None]
 
 
-def simplify(graph: Graph) -> Graph:
+def simplify_graph(graph: Graph) -> Graph:
     """Each node rebuilt once, its rules tried first; what nobody needs vanishes."""
-    return rebuilt(graph, _simplified)
+    return rewrite_nodes(graph, _simplified)
 
 
-def rebuilt(graph: Graph, rule: Rule) -> Graph:
+def rewrite_nodes(graph: Graph, rule: Rule) -> Graph:
     """The graph with what the rule gives for a node in that node's place; None leaves it."""
-    builder = Builder(graph.name)
+    builder = GraphBuilder(graph.name)
     lines = iter(graph.lines or ("",) * len(graph.nodes))
     line = ""
     builder.where = lambda: line
@@ -36,7 +36,7 @@ def rebuilt(graph: Graph, rule: Rule) -> Graph:
     return builder.finish([new[o] for o in graph.outputs])
 
 
-def _rebuild(builder: Builder, node: Node, args: Sequence[Value], rule: Rule) -> Value:
+def _rebuild(builder: GraphBuilder, node: Node, args: Sequence[Value], rule: Rule) -> Value:
     if node.op == "input":
         return builder.input(node.type)
     if node.op == "number":
@@ -47,7 +47,7 @@ def _rebuild(builder: Builder, node: Node, args: Sequence[Value], rule: Rule) ->
     return builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs) if found is None else found
 
 
-def _simplified(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def _simplified(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     for rule in RULES.get(node.op, ()) + ANYWHERE:
         found = rule(builder, node, args)
         if found is not None:
@@ -55,28 +55,28 @@ def _simplified(builder: Builder, node: Node, args: Sequence[Value]) -> Value | 
     return None
 
 
-def _constant(builder: Builder, value: Value) -> np.generic | None:
+def _constant(builder: GraphBuilder, value: Value) -> np.generic | None:
     node = builder.nodes[value.number]
     if node.op in ("broadcast", "reshape"):
         return _constant(builder, builder.at(node.args[0]))
     return np.frombuffer(node.attr("value"), node.type.dtype)[0] if node.op == "const" else None
 
 
-def _same(builder: Builder, node: Node, value: Value) -> Value | None:
+def _same(builder: GraphBuilder, node: Node, value: Value) -> Value | None:
     """`value` in the node's place: only where type and broadcasting agree."""
     return builder.broadcast(value, node.type.shape) if value.dtype == node.type.dtype else None
 
 
 def is_real_float(dtype: np.dtype[Any]) -> bool:
-    return kind_of(dtype) == "f"
+    return dtype_kind(dtype) == "f"
 
 
-def _is(builder: Builder, value: Value, number: float) -> bool:
+def _is(builder: GraphBuilder, value: Value, number: float) -> bool:
     found = _constant(builder, value)
     return found is not None and bool(found == number) and not np.signbit(np.asarray(found, np.complex128).real)
 
 
-def fold_constants(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def fold_constants(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """f(2, 3) -> the number NumPy gives"""
     if not args or OPS[node.op].kind != "map":
         return None
@@ -84,11 +84,11 @@ def fold_constants(builder: Builder, node: Node, args: Sequence[Value]) -> Value
     if any(v is None for v in values):
         return None
     scalar = Node(node.op, node.args, type(node.type)((), node.type.dtype), node.attrs)
-    result = evaluate(scalar, [np.asarray(v) for v in values])
+    result = evaluate_node(scalar, [np.asarray(v) for v in values])
     return builder.broadcast(builder.const(result.reshape(1)[0], node.type.dtype), node.type.shape)
 
 
-def multiply_one(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def multiply_one(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x * 1 -> x, 1 * x -> x (complex x stays: inf * (1+0j) has a NaN part)"""
     if node.type.dtype.kind == "c":
         return None
@@ -98,14 +98,14 @@ def multiply_one(builder: Builder, node: Node, args: Sequence[Value]) -> Value |
     return None
 
 
-def divide_one(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def divide_one(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x / 1 -> x (real x)"""
     if node.type.dtype.kind != "c" and _is(builder, args[1], 1):
         return _same(builder, node, args[0])
     return None
 
 
-def divide_power_of_two(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def divide_power_of_two(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x / 4 -> x * 0.25, for every power of two whose reciprocal is a number too (real x): both round the same value.
     Not for a reduction, which has few results: the kernel of a mean is not to depend on how many numbers it takes."""
     divisor = _constant(builder, args[1]) if is_real_float(node.type.dtype) else None
@@ -119,44 +119,44 @@ def divide_power_of_two(builder: Builder, node: Node, args: Sequence[Value]) -> 
     return builder.add("multiply", (args[0].number, factor.number), node.type)
 
 
-def _is_reduction(builder: Builder, value: Value) -> bool:
+def _is_reduction(builder: GraphBuilder, value: Value) -> bool:
     node = builder.nodes[value.number]
     while node.op == "cast" or OPS[node.op].kind == "view":
         node = builder.nodes[node.args[0]]
     return OPS[node.op].kind == "reduce"
 
 
-def subtract_zero(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def subtract_zero(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x - 0 -> x (not x + 0: -0 + 0 is 0)"""
     if node.type.dtype.kind != "c" and _is(builder, args[1], 0):
         return _same(builder, node, args[0])
     return None
 
 
-def negative_twice(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def negative_twice(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """-(-x) -> x"""
     inner = builder.nodes[args[0].number]
     return builder.at(inner.args[0]) if inner.op == "negative" else None
 
 
-def invert_twice(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def invert_twice(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """~~x -> x"""
     inner = builder.nodes[args[0].number]
     return builder.at(inner.args[0]) if inner.op == "invert" else None
 
 
-def _negated(builder: Builder, value: Value) -> Value | None:
+def _negated(builder: GraphBuilder, value: Value) -> Value | None:
     """x where the value is -x, of real floats."""
     node = builder.nodes[value.number]
     return builder.at(node.args[0]) if node.op == "negative" and is_real_float(node.type.dtype) else None
 
 
-def _negate(builder: Builder, op: str, args: Sequence[Value], node: Node) -> Value:
+def _negate(builder: GraphBuilder, op: str, args: Sequence[Value], node: Node) -> Value:
     value = builder.add(op, tuple(a.number for a in args), node.type, node.attrs)
     return builder.add("negative", (value.number,), node.type)
 
 
-def parity(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def parity(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """sin(-x) -> -sin(x), cos(-x) -> cos(x), and so for every odd and even row"""
     kind = OPS[node.op].parity
     inner = _negated(builder, args[0]) if kind else None
@@ -167,7 +167,7 @@ def parity(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
     return builder.add(node.op, (inner.number,), node.type, node.attrs)
 
 
-def sign_outside(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def sign_outside(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """(-x) * y -> -(x * y), x / (-y) -> -(x / y): rounding knows no sign"""
     x, y = args
     left, right = _negated(builder, x), _negated(builder, y)
@@ -178,7 +178,7 @@ def sign_outside(builder: Builder, node: Node, args: Sequence[Value]) -> Value |
     return _negate(builder, node.op, [x, right], node) if right is not None else None
 
 
-def add_negative(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def add_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x + (-y) -> x - y, (-x) + y -> y - x"""
     for one, other in ((0, 1), (1, 0)):
         inner = _negated(builder, args[other])
@@ -187,13 +187,13 @@ def add_negative(builder: Builder, node: Node, args: Sequence[Value]) -> Value |
     return None
 
 
-def subtract_negative(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def subtract_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x - (-y) -> x + y"""
     inner = _negated(builder, args[1])
     return None if inner is None else builder.add("add", (args[0].number, inner.number), node.type)
 
 
-def absolute_of_negative(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def absolute_of_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """abs(-x) -> abs(x) (floats; unsigned and the least integer keep their own rules)"""
     inner = builder.nodes[args[0].number]
     if inner.op == "negative" and is_real_float(inner.type.dtype):
@@ -201,7 +201,7 @@ def absolute_of_negative(builder: Builder, node: Node, args: Sequence[Value]) ->
     return None
 
 
-def power_small(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def power_small(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x ** n -> products of x for n = 2, 3, 4; x ** 1 -> x; x ** 0.5 stays (its -inf and -0 differ from sqrt's)"""
     exponent = _constant(builder, args[1])
     if exponent is None or node.type.dtype.kind not in "fiu" or args[0].dtype != node.type.dtype:
@@ -218,19 +218,19 @@ def power_small(builder: Builder, node: Node, args: Sequence[Value]) -> Value | 
     return builder.add("multiply", (square.number, other.number), node.type)
 
 
-def where_same(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def where_same(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """where(c, x, x) -> x"""
     return _same(builder, node, args[1]) if args[1].number == args[2].number else None
 
 
-def push_reshape(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def push_reshape(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """reshape(f(x, 2)) -> f(reshape(x), 2), where x is whole and contiguous: the reshape then costs nothing"""
     if node.type.size == 1 or not _pushable(builder, args[0].number, 0, {}):
         return None
     return _reshape_below(builder, args[0], node.type.shape, {})
 
 
-def _pushable(builder: Builder, number: int, depth: int, known: dict[int, bool]) -> bool:
+def _pushable(builder: GraphBuilder, number: int, depth: int, known: dict[int, bool]) -> bool:
     """known: the answers so far, since what is used twice would be asked twice, and what that uses four times."""
     if number not in known:
         node = builder.nodes[number]
@@ -246,7 +246,7 @@ def _pushable(builder: Builder, number: int, depth: int, known: dict[int, bool])
     return known[number]
 
 
-def _reshape_below(builder: Builder, value: Value, shape: tuple[int, ...], known: dict[int, Value]) -> Value:
+def _reshape_below(builder: GraphBuilder, value: Value, shape: tuple[int, ...], known: dict[int, Value]) -> Value:
     """known: what was reshaped so far."""
     if value.number not in known:
         node = builder.nodes[value.number]
@@ -263,7 +263,7 @@ def _reshape_below(builder: Builder, value: Value, shape: tuple[int, ...], known
     return known[value.number]
 
 
-def slice_of_slice(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def slice_of_slice(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x[a::s][b::t] -> x[a + b s::s t]"""
     inner = builder.nodes[args[0].number]
     if inner.op != "slice" or 0 in node.type.shape:
@@ -273,7 +273,7 @@ def slice_of_slice(builder: Builder, node: Node, args: Sequence[Value]) -> Value
     return builder.slice(builder.at(inner.args[0]), starts, steps, node.type.shape)
 
 
-def permute_of_permute(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def permute_of_permute(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x.transpose(p).transpose(q) -> x.transpose(p[q])"""
     inner = builder.nodes[args[0].number]
     if inner.op != "permute":
@@ -281,13 +281,13 @@ def permute_of_permute(builder: Builder, node: Node, args: Sequence[Value]) -> V
     return builder.permute(builder.at(inner.args[0]), [inner.attr("axes")[i] for i in node.attr("axes")])
 
 
-def broadcast_of_broadcast(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def broadcast_of_broadcast(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """broadcast_to(broadcast_to(x, s), t) -> broadcast_to(x, t)"""
     inner = builder.nodes[args[0].number]
     return builder.broadcast(builder.at(inner.args[0]), node.type.shape) if inner.op == "broadcast" else None
 
 
-def update_whole(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def update_whole(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x[:] = v -> v"""
     whole = args[1].shape == node.type.shape and all(
         start == 0 and (step == 1 or n == 1)
@@ -296,7 +296,7 @@ def update_whole(builder: Builder, node: Node, args: Sequence[Value]) -> Value |
     return args[1] if whole else None
 
 
-def updates_side_by_side(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+def updates_side_by_side(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x[:n] = a; x[n:] = b -> concat(a, b);  x[::2] = a; x[1::2] = b -> stack(a, b, 1).reshape(-1)"""
     shape, parts, covered, below = node.type.shape, [(node, args[1])], args[1].type.size, args[0]
     while covered < node.type.size and len(parts) < CONCATENATED and builder.nodes[below.number].op == "update":
@@ -321,7 +321,7 @@ def updates_side_by_side(builder: Builder, node: Node, args: Sequence[Value]) ->
     return None
 
 
-def _split(builder: Builder, value: Value, axis: int) -> Value:
+def _split(builder: GraphBuilder, value: Value, axis: int) -> Value:
     """With an axis of length 1 after this one."""
     return builder.reshape(value, (*value.shape[: axis + 1], 1, *value.shape[axis + 1 :]))
 

@@ -11,23 +11,23 @@ from collections.abc import Sequence
 
 from ...runtime.core.frozen import dataclass
 from ..core.types import FLOAT32, FLOAT64
-from ..graph.builder import Builder
+from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
 from ..layout.index_maps import contiguous_strides, reshape_strides
 from ..ops.table import OPS
-from .materialize import Layout
-from .simplify import rebuilt
+from .materialize import MemoryLayout
+from .simplify import rewrite_nodes
 
 LEAST = 1 << 9  # elements of the matrix: below, one kernel more costs what the better one gains
 
 
-def vector_products(graph: Graph, layouts: Sequence[Layout]) -> Graph:
+def find_vector_products(graph: Graph, layouts: Sequence[MemoryLayout]) -> Graph:
     """add(sum(multiply(matrix, row), axis 1), 0.0) -> matmul(matrix, column); layouts: of the graph's inputs"""
     found = {node for node in graph.nodes if _is_product(graph, layouts, node)}
     if not found:
         return graph
 
-    def rule(builder: Builder, node: Node, args: Sequence[Value]) -> Value | None:
+    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
         if node not in found:
             return None
         total = _total(builder.nodes, Node(node.op, tuple(a.number for a in args), node.type, node.attrs))
@@ -35,7 +35,7 @@ def vector_products(graph: Graph, layouts: Sequence[Layout]) -> Graph:
         matrix, row = (builder.at(n) for n in _factors(builder.nodes, total))
         return builder.reshape(builder.matmul(matrix, builder.reshape(row, (row.shape[1], 1))), node.type.shape)
 
-    return rebuilt(graph, rule)
+    return rewrite_nodes(graph, rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class _Sum:
     product: int
 
 
-def _is_product(graph: Graph, layouts: Sequence[Layout], node: Node) -> bool:
+def _is_product(graph: Graph, layouts: Sequence[MemoryLayout], node: Node) -> bool:
     total = _total(graph.nodes, node)
     if total is None or any(n in graph.outputs or len(graph.users[n]) != 1 for n in (total.sum, total.product)):
         return False
@@ -81,11 +81,11 @@ def _factors(nodes: Sequence[Node], total: _Sum) -> tuple[int, int]:
     return (b, a) if nodes[a].type.shape[:1] == (1,) else (a, b)
 
 
-def _strides(nodes: Sequence[Node], number: int, layouts: Sequence[Layout]) -> tuple[int, ...] | None:
+def _strides(nodes: Sequence[Node], number: int, layouts: Sequence[MemoryLayout]) -> tuple[int, ...] | None:
     """How a node that is in memory anyway lies there; None for what is computed where it is read."""
     node = nodes[number]
     if node.op == "input":
-        layout: Layout = layouts[node.attr("index")]
+        layout: MemoryLayout = layouts[node.attr("index")]
         return layout.strides
     if OPS[node.op].kind == "library":
         return contiguous_strides(node.type.shape, node.type.dtype.itemsize)

@@ -77,7 +77,7 @@ def _token(node: Node, moving: bool) -> tuple[Any, ...]:
     return node.op, len(node.args), node.type.shape, node.type.dtype, exact_attrs(node.op, attrs)
 
 
-def stretches(row: TokenSequence, least: int) -> Iterator[Stretch]:
+def repeating_stretches(row: TokenSequence, least: int) -> Iterator[Stretch]:
     """The longest stretch of each candidate period, the best first. Each repeats at least `least` times."""
     found = []
     for period in _candidates(row.tokens):
@@ -126,7 +126,7 @@ def _longest(flags: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[int, int]:
     return int(begins[best]), int(ends[best])
 
 
-def quiet_phase(graph: Graph, row: TokenSequence, s: Stretch) -> int:
+def least_traffic_phase(graph: Graph, row: TokenSequence, s: Stretch) -> int:
     """The offset in the period at which the fewest bytes pass from one iteration to the next; of equals, the one that
     leaves the least over at the end."""
     p = s.period

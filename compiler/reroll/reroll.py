@@ -8,15 +8,15 @@ from __future__ import annotations
 from ...runtime.core.frozen import replace
 from ...runtime.core.settings import settings
 from ..fusion.groups import Group
-from ..graph.builder import Builder
+from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
 from ..lowering.control_flow import ITERATION_US
 from ..ops.table import OPS
-from ..passes.materialize import Layout
-from ..pipeline import cover, forms
+from ..passes.materialize import MemoryLayout
+from ..pipeline import alternative_forms, cover_with_groups
 from ..targets.target import target_of
 from .induction import NotALoop, NumbersDiffer
-from .periods import Stretch, TokenSequence, quiet_phase, stretches, token_sequence
+from .periods import Stretch, TokenSequence, least_traffic_phase, repeating_stretches, token_sequence
 from .rewrite import Rerolled, reroll_region
 
 MIN_ITERATIONS = 9  # fewer stay as they are,
@@ -29,7 +29,7 @@ GAIN = 0.9  # a longer iteration has to take at most this of the time
 TRIES = (-2, -1, 0, 1)  # periods from the first that repeats in full
 
 
-def roll(graph: Graph) -> Rerolled:
+def reroll_graph(graph: Graph) -> Rerolled:
     """The graph with loops in place of stretches that repeat. Arrays for new inputs stand behind the others."""
     if not settings.roll or len(graph.nodes) < LEAST_NODES:
         return Rerolled(graph, [])
@@ -47,7 +47,7 @@ def _once(graph: Graph) -> Rerolled | None:
     """The graph with its longest loop rolled."""
     for moving in (False, True):
         row = token_sequence(graph, moving)
-        for stretch in stretches(row, MIN_ITERATIONS):
+        for stretch in repeating_stretches(row, MIN_ITERATIONS):
             found = _tried(graph, row, stretch)
             if found is not None:
                 return found
@@ -57,7 +57,7 @@ def _once(graph: Graph) -> Rerolled | None:
 def _tried(graph: Graph, row: TokenSequence, stretch: Stretch) -> Rerolled | None:
     """The stretch as a loop that begins where little passes from iteration to iteration, as early as it can."""
     p = stretch.period
-    first = stretch.begin + quiet_phase(graph, row, stretch)
+    first = stretch.begin + least_traffic_phase(graph, row, stretch)
     for start in (first + p * n for n in TRIES):
         iterations = (stretch.end - start) // p
         if start < 0 or iterations < MIN_ITERATIONS or iterations * p < LEAST_NODES:
@@ -66,7 +66,7 @@ def _tried(graph: Graph, row: TokenSequence, stretch: Stretch) -> Rerolled | Non
         if (row.tokens[start : end - p] != row.tokens[start + p : end]).any():
             continue
         try:
-            found = reroll_region(graph, row, start, p, iterations, roll)
+            found = reroll_region(graph, row, start, p, iterations, reroll_graph)
         except NumbersDiffer as differ:
             if len(graph.nodes) > WHOLE_NODES:
                 return Rerolled(graph, [], differ.numbers)
@@ -91,7 +91,7 @@ def _is_shorter(found: Rerolled, graph: Graph, replaced: int) -> bool:
 
 def _loses(whole: Graph, looped: Graph) -> bool:
     """Whether the loop is predicted to take longer than the iterations one after another, fused as far as they fuse."""
-    return predicted(looped) > LOSS * predicted(whole)
+    return predict_microseconds(looped) > LOSS * predict_microseconds(whole)
 
 
 def _joined(graph: Graph, row: TokenSequence, start: int, period: int, iterations: int, one: Rerolled) -> Rerolled:
@@ -102,7 +102,7 @@ def _joined(graph: Graph, row: TokenSequence, start: int, period: int, iteration
     while count * period <= MOST_NODES and iterations // count >= MIN_ITERATIONS:
         even = min(range(count, count // 2, -1), key=lambda n: iterations % n)  # as few left over as can be
         try:
-            found = reroll_region(graph, row, start, period, iterations, roll, even)
+            found = reroll_region(graph, row, start, period, iterations, reroll_graph, even)
         except NotALoop:
             break
         took = _cost_of(found, even)
@@ -116,7 +116,7 @@ def _joined(graph: Graph, row: TokenSequence, start: int, period: int, iteration
 def _cost_of(found: Rerolled, count: int) -> float:
     """Microseconds of an iteration, as predicted, of a body that does so many."""
     assert found.body is not None
-    return (predicted(found.body) + ITERATION_US) / count
+    return (predict_microseconds(found.body) + ITERATION_US) / count
 
 
 def _forwarded(graph: Graph) -> Graph:
@@ -129,7 +129,7 @@ def _forwarded(graph: Graph) -> Graph:
                 replaced[number] = source
     if not replaced:
         return graph
-    builder = Builder(graph.name)
+    builder = GraphBuilder(graph.name)
     line = ""
     builder.where = lambda: line
     new: list[Value] = []
@@ -176,11 +176,11 @@ def _apart(node: Node, update: Node, value: Node) -> bool:
 # how long a run takes, from the traffic and work of its groups
 
 
-def predicted(graph: Graph, target: str = "cpu") -> float:
+def predict_microseconds(graph: Graph, target: str = "cpu") -> float:
     """Microseconds. The graph is fused for it, not lowered."""
-    layouts = [Layout.contiguous(graph.nodes[n].type) for n in graph.inputs]
+    layouts = [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs]
     made_for = target_of(target)
-    prepared, fusion = cover(forms(graph, made_for)[0], layouts, made_for)
+    prepared, fusion = cover_with_groups(alternative_forms(graph, made_for)[0], layouts, made_for)
     return sum(_group(prepared, group, target) for group in fusion.groups if group.kind != "assembly")
 
 
@@ -189,7 +189,7 @@ def _group(graph: Graph, group: Group, target: str) -> float:
     if node.op in ("loop", "branch"):
         control = node.attr("control")
         iterations = getattr(control, "count", None) or 1
-        return float(iterations * (ITERATION_US + max(predicted(body, target) for body in control.bodies)))
+        return float(iterations * (ITERATION_US + max(predict_microseconds(body, target) for body in control.bodies)))
     moved = sum(graph.nodes[n].type.nbytes for n in group.stores) + sum(_loads(graph, group).values())
     rate = sum(OPS[graph.nodes[n].op].cost for n in group.computes)
     size = 1

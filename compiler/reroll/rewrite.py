@@ -9,8 +9,8 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass
 from ..core.types import ArrayType
-from ..graph.builder import Builder
-from ..graph.control_flow import ITERATION, Loop, Window, add, is_cheap, number_of
+from ..graph.builder import GraphBuilder
+from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node, is_cheap_to_recompute
 from ..graph.graph import Graph, Node, Value
 from .induction import Array, Carried, NotALoop, RepeatedRegion
 from .periods import TokenSequence
@@ -73,7 +73,7 @@ class _Reroller(RepeatedRegion):
         body = inner.graph
         windows = tuple(w for _, w in self.windows.values())
         loop = Loop(body, len(self.carried), windows, self.iterations)
-        builder = Builder(self.graph.name)
+        builder = GraphBuilder(self.graph.name)
         lines = self.graph.lines or ("",) * len(self.graph.nodes)
         line = ""
         builder.where = lambda: line
@@ -104,7 +104,7 @@ class _Reroller(RepeatedRegion):
         values += [inputs[key[2]] if key[0] == "const" else new[key[2]] for key in self.windows]
         values += [*(new[n] for n in self.invariants if self._is_memory(n)), *more]
         values += [new[n] for n in self.invariants if self.graph.nodes[n].op == "number"]
-        results = add(builder, loop, values)
+        results = add_control_flow_node(builder, loop, values)
         self._results(builder, new, results, args, outside, finals)
         for number in sorted(needed):
             if number not in new:
@@ -115,7 +115,7 @@ class _Reroller(RepeatedRegion):
 
     def _leaves(self, number: int) -> list[int]:
         """What an invariant takes to be there in the body: itself, or the numbers that it is cheaply made of."""
-        if not is_cheap(self.graph.nodes, number):
+        if not is_cheap_to_recompute(self.graph.nodes, number):
             return [number]
         found, todo = [], [number]
         while todo:
@@ -165,7 +165,9 @@ class _Reroller(RepeatedRegion):
         one, other = self.graph.nodes[a], self.graph.nodes[b]
         return one.type == other.type and (self._inside(a) is None) == (self._inside(b) is None)
 
-    def _after(self, builder: Builder, new: dict[int, Value], number: int, copy: Any, results: Sequence[Value]) -> None:
+    def _after(
+        self, builder: GraphBuilder, new: dict[int, Value], number: int, copy: Any, results: Sequence[Value]
+    ) -> None:
         node = self.graph.nodes[number]
         if node.op != "concat":
             copy(number)
@@ -191,14 +193,14 @@ class _Reroller(RepeatedRegion):
         group = self.groups[self.stacked[slot]]
         return self.stacked[slot], iteration * len(group) + group.index(slot)
 
-    def _stack(self, builder: Builder, results: Sequence[Value], which: int) -> Value:
+    def _stack(self, builder: GraphBuilder, results: Sequence[Value], which: int) -> Value:
         """A stacked result, its rows along the first axis."""
         shape = self.graph.nodes[self.node(0, self.groups[which][0])].type.shape
         return builder.reshape(results[len(self.carried) + which], (self.iterations * len(self.groups[which]), *shape))
 
     def _results(
         self,
-        builder: Builder,
+        builder: GraphBuilder,
         new: dict[int, Value],
         results: Sequence[Value],
         args: list[list[Any]],
@@ -222,7 +224,7 @@ class _Reroller(RepeatedRegion):
                     new[number] = results[self.carried[finals[iteration, slot]]]
 
     def _written(
-        self, builder: Builder, new: dict[int, Value], results: Sequence[Value], slot: int, args: list[list[Any]]
+        self, builder: GraphBuilder, new: dict[int, Value], results: Sequence[Value], slot: int, args: list[list[Any]]
     ) -> Value:
         """A moving update's array after the loop: what all iterations wrote, in one update."""
         first = self._alike(slot)[0]
@@ -237,7 +239,7 @@ class _Reroller(RepeatedRegion):
         (initial,) = args[first][0].initial
         return builder.update(new[initial], value, starts, steps)
 
-    def _initial(self, builder: Builder, new: dict[int, Value], value: Carried) -> Value:
+    def _initial(self, builder: GraphBuilder, new: dict[int, Value], value: Carried) -> Value:
         number = value.initial[0]
         if number >= 0:
             return new[number]
@@ -258,7 +260,7 @@ class _Reroller(RepeatedRegion):
                     row[i] = ("window", key)
 
     def _body(self, args: list[list[Any]]) -> Graph:
-        made = Builder("body")
+        made = GraphBuilder("body")
         lines = self.graph.lines or ("",) * len(self.graph.nodes)
         line = ""
         made.where = lambda: line
@@ -267,10 +269,10 @@ class _Reroller(RepeatedRegion):
         for key, (type, _) in self.windows.items():
             windows[key] = made.input(type)
         outer = {n: made.input(self.graph.nodes[n].type) for n in self.invariants if self._is_memory(n)}
-        number_of(made, ITERATION)
+        add_body_scalar(made, ITERATION)
         for n in self.invariants:
             if self.graph.nodes[n].op == "number":
-                outer[n] = number_of(made, self.graph.nodes[n].type)
+                outer[n] = add_body_scalar(made, self.graph.nodes[n].type)
         values: list[Value] = []
 
         def cheap(number: int) -> Value:

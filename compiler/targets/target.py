@@ -12,9 +12,9 @@ from ...runtime.program.custom_calls import CustomKernel
 from ...runtime.program.gpu_properties import H200, GpuProperties
 from ...runtime.program.program import Buffer, Kernel, Task
 from ...runtime.schedule.cost_model import MACHINES, Machine, gpu_machine
-from ..core.cost import CPU, CostModel, gpu_model
+from ..core.cost import CPU, CostModel, gpu_cost_model
 from ..core.types import ArrayType
-from ..kernel.loop_nest import LoopNest, functions_of
+from ..kernel.loop_nest import LoopNest, user_functions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +64,17 @@ def _cpu_kernel(form: LoopNest) -> Kernel:
 
 @lru_cache(4096)
 def _cpu_text(form: LoopNest, library: str | None, width: int) -> Kernel:
-    from .cpu.kernel import print_cpu
+    from .cpu.kernel import print_llvm_kernel
 
-    return Kernel(form.name, "cpu", print_cpu(form, library, width), form.signature, (), functions_of(form), form)
+    return Kernel(
+        form.name, "cpu", print_llvm_kernel(form, library, width), form.signature, (), user_functions_of(form), form
+    )
 
 
 def _cpu_launch(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
-    from .cpu.kernel import units
+    from .cpu.kernel import launch_units
 
-    return LaunchShape(*units(form, sizes))
+    return LaunchShape(*launch_units(form, sizes))
 
 
 @lru_cache(4096)
@@ -147,6 +149,10 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
     if name != "cuda":
         raise ValueError(f"there is no target {name!r}; write 'cpu' or 'cuda'")
     launch, calls = partial(_cuda_launch, gpu), partial(_cuda_calls, gpu)
-    model, machine, lanes = gpu_model(gpu), gpu_machine(gpu), 16 * gpu.multiprocessors * gpu.threads_per_multiprocessor
+    model, machine, lanes = (
+        gpu_cost_model(gpu),
+        gpu_machine(gpu),
+        16 * gpu.multiprocessors * gpu.threads_per_multiprocessor,
+    )
     parts = _cuda_kernel, launch, _cuda_width, calls, _custom_cuda_kernel
     return Target(name, model, machine, *parts, windows=lanes, epilogues=True)

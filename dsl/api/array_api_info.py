@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ...compiler.core.types import DTYPES, kind_of, real_of
+from ...compiler.core.types import DTYPES, dtype_kind, real_dtype
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array, asarray
 from ..array.devices import default, name_of, open_device
@@ -48,8 +48,8 @@ class IntegerLimits:
 
 def finfo(type: Any, /) -> FloatLimits:
     """The limits of a floating-point dtype, or of that of an array."""
-    dtype = real_of(_dtype(type))
-    if kind_of(dtype) != "f":
+    dtype = real_dtype(_dtype(type))
+    if dtype_kind(dtype) != "f":
         raise DTypeError(f"finfo takes floating-point dtypes, not {dtype}; write kg.iinfo")
     found = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     limits = (float(found.eps), float(found.max), float(found.min), float(found.smallest_normal))
@@ -59,7 +59,7 @@ def finfo(type: Any, /) -> FloatLimits:
 def iinfo(type: Any, /) -> IntegerLimits:
     """The limits of an integer dtype, or of that of an array."""
     dtype = _dtype(type)
-    if kind_of(dtype) not in "iu":
+    if dtype_kind(dtype) not in "iu":
         raise DTypeError(f"iinfo takes integer dtypes, not {dtype}; write kg.finfo")
     found = np.iinfo(dtype)
     return IntegerLimits(found.bits, int(found.max), int(found.min), dtype)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...compiler.core.types import BOOL, ArrayType, WeakType
 from ...compiler.graph.builder import WEAK_DTYPES
-from ...compiler.graph.control_flow import ITERATION, Branch, Cut, Loop, Window, add, cut_bodies
+from ...compiler.graph.control_flow import ITERATION, Branch, Cut, Loop, Window, add_control_flow_node, cut_bodies
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array
@@ -63,7 +63,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
     loop = Loop(cut.body, len(carried.values), (), count if isinstance(count, int) else None)
     extra = [] if isinstance(count, int) else [count]
     args = [*carried.values, *map(trace.builder.at, cut.inputs), *extra, *map(trace.builder.at, cut.numbers)]
-    return _out(carried.tree, add(trace.builder, loop, args))
+    return _out(carried.tree, add_control_flow_node(trace.builder, loop, args))
 
 
 @takes(cond_fun=("x",), body_fun=("x",))
@@ -86,7 +86,7 @@ def while_loop(cond_fun: Body, body_fun: Body, init_val: Any) -> Any:
     cut = _settled(trace, "while_loop", carried, trace_body, [ArrayType((), BOOL)])
     loop = Loop(cut.body, 1 + len(carried.values), flag=True)
     args = [start, *carried.values, *map(trace.builder.at, (*cut.inputs, *cut.numbers))]
-    return _out(carried.tree, add(trace.builder, loop, args)[1:])
+    return _out(carried.tree, add_control_flow_node(trace.builder, loop, args)[1:])
 
 
 @takes(f=("carry", "x"))
@@ -125,7 +125,7 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
     )
     loop = Loop(cut.body, len(carried.values), windows, count)
     args = [*carried.values, *(a._value for a in arrays), *map(trace.builder.at, (*cut.inputs, *cut.numbers))]
-    results = add(trace.builder, loop, args)
+    results = add_control_flow_node(trace.builder, loop, args)
     split = len(carried.values)
     return _out(carried.tree, results[:split]), _out(ys[0], results[split:]) if ys else None
 
@@ -156,7 +156,7 @@ def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
     branch = Branch((cuts[0].body, cuts[1].body))
     at = trace.builder.at
     args = [flag, *carried.values, *map(at, cuts[0].inputs), *map(at, cuts[0].numbers)]
-    return _out(trees[0], add(trace.builder, branch, args))
+    return _out(trees[0], add_control_flow_node(trace.builder, branch, args))
 
 
 # what is carried

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, complex_of, kind_of, real_of
+from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, complex_dtype, dtype_kind, real_dtype
 from ...compiler.graph.graph import Value
 from ...runtime.codegen.numba_errors import ScalarError
 from ...runtime.codegen.numba_functions import typed
@@ -176,9 +176,11 @@ def argument_dtypes(operands: list[Any]) -> tuple[str, ...]:
     """The dtypes that a scalar function gets: of arrays their own, but float32 for 16-bit floats; a Python float or
     complex number has the precision of the arrays' widest float, float64 where there is none; an int is an int64."""
     kinds = [_kind(x) for x in operands]
-    floats = [FLOAT32 if k in HALVES else real_of(k) for k in kinds if isinstance(k, np.dtype) and kind_of(k) in "fc"]
+    floats = [
+        FLOAT32 if k in HALVES else real_dtype(k) for k in kinds if isinstance(k, np.dtype) and dtype_kind(k) in "fc"
+    ]
     real = max(floats, key=lambda d: d.itemsize, default=FLOAT64)
-    weak = {bool: np.dtype(bool), int: np.dtype(np.int64), float: real, complex: complex_of(real)}
+    weak = {bool: np.dtype(bool), int: np.dtype(np.int64), float: real, complex: complex_dtype(real)}
     return tuple((weak[k] if isinstance(k, type) else FLOAT32 if k in HALVES else k).name for k in kinds)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.graph.control_flow import Branch, add, cut_bodies
+from ...compiler.graph.control_flow import Branch, add_control_flow_node, cut_bodies
 from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS
 from ...runtime.core.errors import KernelGraphError
@@ -360,7 +360,7 @@ def _joined(trace: Trace, flag: Value, both: Sequence[tuple[Value, Value]], firs
     cuts = cut_bodies(builder, [[], []], outputs, first, hoist=False)
     branch = Branch((cuts[0].body, cuts[1].body))
     args = [flag, *map(builder.at, cuts[0].inputs), *map(builder.at, cuts[0].numbers)]
-    return add(builder, branch, args)
+    return add_control_flow_node(builder, branch, args)
 
 
 def _select(trace: Trace, flag: Value, v: Value, w: Value) -> Value:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...compiler.core.types import BOOL, ArrayType, WeakType
 from ...compiler.graph.builder import WEAK_DTYPES
-from ...compiler.graph.control_flow import ITERATION, Loop, add, cut_bodies
+from ...compiler.graph.control_flow import ITERATION, Loop, add_control_flow_node, cut_bodies
 from ...compiler.graph.graph import Value
 from ...runtime.core.errors import KernelGraphError
 from ..core.errors import DTypeError, ShapeError, TraceError
@@ -197,7 +197,7 @@ class _Compiled:
         leaves = [leaf.start for c in self.carried.values() for leaf in c.leaves]
         plain = [Value(r._held.number, r._held.type) for r in self.roots.values()]
         args = [start, *leaves, *plain, *map(builder.at, (*cut.inputs, *cut.numbers))]
-        self._set(add(builder, loop, args)[1:])
+        self._set(add_control_flow_node(builder, loop, args)[1:])
 
     def _turn(self, before: Snapshot) -> tuple[int, list[Value], list[Value]] | None:
         """The body's stand-ins and outputs; None where it has to be traced again."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import ArrayType
-from ...compiler.graph.builder import Builder
+from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.checks import checked_dtype
@@ -26,12 +26,12 @@ class Bits:
 
     type: ArrayType
 
-    def apply(self, builder: Builder, value: Value) -> Value:
+    def apply(self, builder: GraphBuilder, value: Value) -> Value:
         if builder.nodes[value.number].type == self.type:
             return value
         return builder.host("view", [value], [self.type], dtype=self.type.dtype)[0]
 
-    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         return whole(Bits(base.type).apply(builder, written(builder, self.apply(builder, base), part)))
 
     def numpy(self, a: StandIn) -> StandIn | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import FLOAT64, kind_of
+from ...compiler.core.types import FLOAT64, dtype_kind
 from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError
 from ..trace.axes import to_axes, to_axis
@@ -83,7 +83,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     """Slopes along each axis: central differences inside, one-sided ones at both ends (NumPy's formulas)."""
     x = array_of(f)
     axes = to_axes(axis, x.ndim)
-    if kind_of(x.dtype) in "iu":
+    if dtype_kind(x.dtype) in "iu":
         x = cast(x, FLOAT64)
     if edge_order not in (1, 2):
         raise ShapeError("'edge_order' greater than 2 not supported")
@@ -126,7 +126,7 @@ def _slope(f: Tracer, axis: int, spacing: Any, edge_order: int) -> Tracer:
         points = array_of(spacing)
         if points.shape != (n,):
             raise ShapeError(f"when 1d, distances must match the length of the axis: {points.shape} against {n}")
-        steps = diff(cast(points, FLOAT64) if kind_of(points.dtype) in "biu" else points)
+        steps = diff(cast(points, FLOAT64) if dtype_kind(points.dtype) in "biu" else points)
         steps = reshape(steps, tuple(-1 if i == axis else 1 for i in range(f.ndim)))
         one, two = steps[_at(axis, slice(None, -1))], steps[_at(axis, slice(1, None))]
         middle = weighted(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import kind_of
+from ...compiler.core.types import dtype_kind
 from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError
 from ..trace.concrete_values import constant_value
@@ -24,7 +24,7 @@ def _infinite(x: Any, out: Any, negative: bool) -> Tracer:
     a = array_of(x)
     if a.dtype.kind == "c":
         raise DTypeError("this operation is not supported for complex128 values because it would be ambiguous")
-    sign = apply("signbit", a) if kind_of(a.dtype) != "b" else apply("logical_and", a, False)
+    sign = apply("signbit", a) if dtype_kind(a.dtype) != "b" else apply("logical_and", a, False)
     return written(apply("logical_and", apply("isinf", a), sign if negative else apply("logical_not", sign)), out)
 
 
@@ -58,7 +58,7 @@ def fix(x: Any, out: Any = None) -> Tracer:
 def sinc(x: Any) -> Tracer:
     """sin(pi x) / (pi x), and 1 at 0 (NumPy's formula)."""
     angle = apply("multiply", np.pi, x)
-    tiny = np.finfo(angle.dtype).eps if kind_of(angle.dtype) == "f" else 1e-20
+    tiny = np.finfo(angle.dtype).eps if dtype_kind(angle.dtype) == "f" else 1e-20
     angle = apply("where", apply("not_equal", angle, 0), angle, tiny)
     return apply("divide", apply("sin", angle), angle)
 
@@ -120,7 +120,7 @@ def polyval(p: Any, x: Any) -> Tracer:
     """Horner's rule."""
     coefficients = _coefficients(p)
     at = array_of(x)
-    y = apply("multiply", at, 0) if kind_of(at.dtype) in "biu" else broadcast_to(at.dtype.type(0), at.shape)
+    y = apply("multiply", at, 0) if dtype_kind(at.dtype) in "biu" else broadcast_to(at.dtype.type(0), at.shape)
     if at.dtype == np.bool_:
         y = broadcast_to(np.False_, at.shape)
     for i in range(coefficients.shape[0]):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, kind_of, result_type
+from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, dtype_kind, result_type
 from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..core.checks import checked_dtype
@@ -60,7 +60,7 @@ def operator_apply(op: str, *args: Any) -> Tracer:
     x = args[0]
     if op == "power" and isinstance(x, np.ndarray) and not isinstance(args[1], (Tracer, np.ndarray)):
         given = args[1]._number if type(args[1]) is TracedNumber else args[1]
-        fast = _FAST_POWERS.get(kind_of(x.dtype), {})
+        fast = _FAST_POWERS.get(dtype_kind(x.dtype), {})
         if type(given) in (int, float) and (x.dtype != np.bool_ or type(given) is int):
             if given in fast and given is not args[1]:
                 raise args[1]._need()
@@ -87,16 +87,16 @@ def _power(x: Any, exponent: Any) -> Tracer | None:
         return None
     x = array_of(x)
     number: Any = given
-    whole = kind_of(x.dtype) in "biu" and isinstance(number, (int, np.integer))
+    whole = dtype_kind(x.dtype) in "biu" and isinstance(number, (int, np.integer))
     if traced:  # what follows must hold for every value that the trace serves
         check = f"{exponent._name} >= 0" if whole else f"{exponent._name} != 0.5"
         if (number < 0) if whole else (number == 0.5):
             raise exponent._need()
         trace_of(exponent).checks.append(check)
         return None
-    if whole and number < 0 and number >= (np.iinfo(x.dtype).min if kind_of(x.dtype) != "b" else -(2**63)):
+    if whole and number < 0 and number >= (np.iinfo(x.dtype).min if dtype_kind(x.dtype) != "b" else -(2**63)):
         raise ShapeError("integers to negative integer powers are not allowed; write x.astype(np.float64) ** n")
-    row = None if kind_of(x.dtype) not in "fc" else {0.5: "sqrt", 2: "square"}.get(float(number))
+    row = None if dtype_kind(x.dtype) not in "fc" else {0.5: "sqrt", 2: "square"}.get(float(number))
     if row == "sqrt" and x.dtype not in (FLOAT32, FLOAT64):
         return None
     result = None if row is None else apply(row, x)
@@ -329,7 +329,7 @@ def clipped(a: Any, /, min: Any = None, max: Any = None, out: Any = None, **opti
 def round(a: Any, decimals: int = 0, out: Any = None) -> Tracer:
     """To even at ties; decimals as NumPy: multiply, rint, divide."""
     x = array_of(a)
-    kind = kind_of(x.dtype)
+    kind = dtype_kind(x.dtype)
     if decimals == 0 or (kind in "biu" and decimals > 0):
         result = fresh(x._value, x) if kind in "iu" else _rint(x)
     elif kind in "biu":
@@ -359,7 +359,7 @@ def _half(x: Tracer, name: str) -> Tracer:
     """A view of complex numbers; of real ones themselves, or zeros that are read-only."""
     if x._owner == SCALAR:
         return apply(name, x)
-    if kind_of(x.dtype) == "c":
+    if dtype_kind(x.dtype) == "c":
         return view(x, Half(name))
     return x if name == "real" else view(fresh_array(apply(name, x)._value, x), ReadOnly("x.imag of real numbers"))
 
@@ -398,7 +398,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     """With copy=False of an array, which it gives back; of no axis a scalar, the value that the array has then."""
     limits = {"nan": nan, "posinf": posinf, "neginf": neginf}
     old = array_of(x)
-    whole = kind_of(old.dtype) in "biu"
+    whole = dtype_kind(old.dtype) in "biu"
     limits = {} if whole else limits
     if any(isinstance(v, (complex, np.complexfloating)) for v in limits.values()):
         raise DTypeError("np.nan_to_num puts real numbers in place of NaN and infinities, not complex ones")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.graph.builder import Builder
+from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ...runtime.interpret.numpy_calls import ARRAY
@@ -178,10 +178,10 @@ class Lookup:
     rest: tuple[int, ...]
     shape: Shape
 
-    def apply(self, builder: Builder, value: Value) -> Value:
+    def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return _loaded(builder, value, self.indices, self.axes, self.rest, self.shape, True)
 
-    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         value, starts, steps = part
         rest = iter(self.rest)
         places = [None if axis in self.axes else next(rest) for axis in range(len(base.shape))]
@@ -212,7 +212,7 @@ def looked_up(
 
 
 def _loaded(
-    builder: Builder,
+    builder: GraphBuilder,
     value: Value,
     indices: Sequence[Value],
     axes: Sequence[int],

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import kind_of
+from ...compiler.core.types import dtype_kind
 from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..trace.axes import to_axis, to_shape, without_booleans
@@ -58,7 +58,9 @@ _KINDS = {"i": "iufc", "f": "fc", "c": "c"}  # kind of a Python number -> the dt
 def _flat(a: Any, dtype: np.dtype[Any]) -> Tracer:
     """A part of what is joined without axes: a Python number among them has no dtype of its own."""
     x = array_of(a)
-    if type(a) not in (int, float, complex, TracedNumber) or kind_of(dtype) not in _KINDS.get(kind_of(x.dtype), ""):
+    if type(a) not in (int, float, complex, TracedNumber) or dtype_kind(dtype) not in _KINDS.get(
+        dtype_kind(x.dtype), ""
+    ):
         return x
     return cast(array_of(wrapped(a, dtype)), dtype)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import kind_of
+from ...compiler.core.types import dtype_kind
 from ..array.array import Array
 from ..core.errors import UnsupportedError, user_line
 from ..trace.aliasing import assign, store
@@ -311,7 +311,7 @@ def _named(options: dict[str, Any]) -> bool:
 
 def _limit(dtype: np.dtype[Any], low: str) -> Any:
     """The smallest or the largest value of a dtype."""
-    kind = kind_of(dtype)
+    kind = dtype_kind(dtype)
     if kind == "b":
         return np.bool_(low == "high")
     if kind in "iu":

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import FLOAT64, kind_of
+from ...compiler.core.types import FLOAT64, dtype_kind
 from ..core.errors import ShapeError
 from ..trace.axes import to_axes
 from ..trace.dispatch import implements
@@ -23,7 +23,7 @@ from .views import cast, expand_dims, moveaxis
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tracer:
     """Of vectors along one axis, of matrices along two; without `ord` of all elements along any number."""
     a, ord = array_of(x), known(ord)
-    if kind_of(a.dtype) in "biu":
+    if dtype_kind(a.dtype) in "biu":
         a = cast(a, FLOAT64)
     axes = to_axes(axis, a.ndim)
     if axis is None and (ord is None or (ord in ("f", "fro") and a.ndim == 2) or (ord == 2 and a.ndim == 1)):
@@ -36,7 +36,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
 
 
 def _squares(a: Tracer) -> Tracer:
-    return squared_magnitude(a) if kind_of(a.dtype) == "c" else apply("square", a)
+    return squared_magnitude(a) if dtype_kind(a.dtype) == "c" else apply("square", a)
 
 
 def _vector_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Tracer:
@@ -83,6 +83,6 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Trace
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tracer:
     """Along any number of axes, as if they were one."""
     a = array_of(x)
-    if kind_of(a.dtype) in "biu":
+    if dtype_kind(a.dtype) in "biu":
         a = cast(a, FLOAT64)
     return _vector_norm(a, known(ord), to_axes(axis, a.ndim), keepdims)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.combiners import COMBINERS
-from ...compiler.core.types import FLOAT32, FLOAT64, kind_of
+from ...compiler.core.types import FLOAT32, FLOAT64, dtype_kind
 from ..core.checks import checked_dtype
 from ..core.errors import ShapeError
 from ..trace.aliasing import assign
@@ -164,7 +164,7 @@ def mean(
     wanted = _summed_in(x, dtype)
     total = sum(x, axes, wanted, None, keepdims, where=where)
     result = _divided(total, _count(x, axes, keepdims, where))
-    if dtype is None and x.dtype.itemsize == 2 and kind_of(x.dtype) == "f":
+    if dtype is None and x.dtype.itemsize == 2 and dtype_kind(x.dtype) == "f":
         result = cast(result, x.dtype)
     return result if out is None else assign(out, result)
 
@@ -173,7 +173,7 @@ def _summed_in(x: Tracer, dtype: Any) -> Any:
     """The dtype that a mean or variance of `x` is summed in."""
     if dtype is not None:
         return checked_dtype(dtype)
-    kind = kind_of(x.dtype)
+    kind = dtype_kind(x.dtype)
     if kind in "biu":
         return FLOAT64
     return FLOAT32 if kind == "f" and x.dtype.itemsize == 2 else None
@@ -209,7 +209,7 @@ def var(
     else:
         centre = _divided(sum(x, axes, wanted, None, True, where=where), _count(x, axes, True, where))
     off = apply("subtract", x, centre)
-    squares = squared_magnitude(off) if kind_of(off.dtype) == "c" else apply("multiply", off, off)
+    squares = squared_magnitude(off) if dtype_kind(off.dtype) == "c" else apply("multiply", off, off)
     total = sum(squares, axes, dtype, None, keepdims, where=where)
     count = _count(x, axes, keepdims, where)
     if isinstance(count, Tracer):
@@ -217,7 +217,7 @@ def var(
     else:
         divisor = _at_least_zero(count - less)
     result = _divided(total, divisor)
-    if dtype is None and x.dtype.itemsize == 2 and kind_of(x.dtype) == "f":
+    if dtype is None and x.dtype.itemsize == 2 and dtype_kind(x.dtype) == "f":
         result = cast(result, x.dtype)
     return result if out is None else assign(out, result)
 
@@ -242,7 +242,7 @@ std = implements(np.std, method="std")(root_of(var))
 
 def without_nans(a: Any, stand_in: Any) -> Tracer:
     x = array_of(a)
-    return x if kind_of(x.dtype) not in "fc" else apply("where", apply("isnan", x), _in_dtype(stand_in, x), x)
+    return x if dtype_kind(x.dtype) not in "fc" else apply("where", apply("isnan", x), _in_dtype(stand_in, x), x)
 
 
 def _skipping(reduction: Any, stand_in: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.graph.builder import Builder
+from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import ReadOnlyError, ShapeError
@@ -25,10 +25,10 @@ class Windows:
     axis: int
     length: int
 
-    def apply(self, builder: Builder, value: Value) -> Value:
+    def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return builder.windows(value, self.axis, self.length)
 
-    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         raise ReadOnlyError(self.read_only())
 
     def read_only(self) -> str:

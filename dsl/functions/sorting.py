@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import kind_of
+from ...compiler.core.types import dtype_kind
 from ...runtime.interpret.numpy_calls import HOST
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..trace.aliasing import assign
@@ -275,7 +275,7 @@ def _quantile(name: str) -> Any:
 
 def _check_dtype(name: str, given: np.dtype[Any], result: np.dtype[Any]) -> None:
     """Raises UnsupportedError where NumPy's result is of the array's dtype if there are NaN, and else of another."""
-    if result != given and kind_of(given) == "f":
+    if result != given and dtype_kind(given) == "f":
         text = f"np.{name} of {given} by a number with a dtype gives {result}, but {given} where it finds NaN"
         raise UnsupportedError(f"{text}; write float(q), or [q]")
 

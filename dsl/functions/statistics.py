@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import FLOAT64, kind_of
+from ...compiler.core.types import FLOAT64, dtype_kind
 from ..core.checks import checked_dtype
 from ..core.errors import ArgumentsError, DTypeError, ShapeError, numpys
 from ..trace.axes import Axes, to_axes, to_axis
@@ -41,7 +41,7 @@ def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = Fal
             raise ShapeError(f"weights of shape {w.shape} do not fit {x.shape}; pass one weight for each element")
         w = transpose(w, sorted(range(len(axes)), key=axes.__getitem__))
         w = reshape(w, tuple(n if i in axes else 1 for i, n in enumerate(x.shape)))
-    wanted = np.result_type(x.dtype, w.dtype, *([FLOAT64] if kind_of(x.dtype) in "biu" else []))
+    wanted = np.result_type(x.dtype, w.dtype, *([FLOAT64] if dtype_kind(x.dtype) in "biu" else []))
     scale = sum(w, axis, wanted, keepdims=keepdims)
     product = apply("multiply", cast(x, wanted, copy=False), cast(w, wanted, copy=False))
     result = apply("divide", sum(product, axis, keepdims=keepdims), scale)
@@ -129,7 +129,7 @@ def _weights(fweights: Any, aweights: Any, n: int) -> Tracer | None:
         w = array_of(given)
         if w.ndim != 1 or w.shape[0] != n:
             raise ShapeError(f"incompatible numbers of samples and {name}: {w.shape} against {n}")
-        if name == "fweights" and kind_of(w.dtype) not in "iu":
+        if name == "fweights" and dtype_kind(w.dtype) not in "iu":
             raise DTypeError("fweights must be integer; write fweights.astype(np.int64)")
         w = cast(w, np.float64)
         found = w if found is None else apply("multiply", found, w)
@@ -163,7 +163,7 @@ def nanmean(
     a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE
 ) -> Tracer:
     x = array_of(a)
-    if kind_of(x.dtype) not in "fc":
+    if dtype_kind(x.dtype) not in "fc":
         return mean(x, axis, dtype, out, keepdims, where=where)
     return mean(x, axis, dtype, out, keepdims, where=_numbers(x, where))
 
@@ -184,7 +184,7 @@ def nanvar(
     x = array_of(a)
     options: dict[str, Any] = {"mean": None if mean is NO_VALUE else mean}
     less = ddof if correction is NO_VALUE or correction is None else correction
-    if kind_of(x.dtype) not in "fc":
+    if dtype_kind(x.dtype) not in "fc":
         return var(x, axis, dtype, out, less, keepdims, where=where, **options)
     valid = _numbers(x, where)
     result = var(x, axis, dtype, None, less, keepdims, where=valid, **options)
@@ -209,10 +209,10 @@ def _nan_extreme(op: str, stand_in: float) -> Any:
     ) -> Tracer:
         x = array_of(a)
         plain = {"keepdims": keepdims, "initial": initial, "where": where}
-        if kind_of(x.dtype) == "c":
+        if dtype_kind(x.dtype) == "c":
             given = {k: v for k, v in plain.items() if v is not NO_VALUE and v is not None}
             return general_reduce(np.fmax if op == "max" else np.fmin, x, axis, None, out, **given)
-        if kind_of(x.dtype) != "f":
+        if dtype_kind(x.dtype) != "f":
             return written(reduce_by(op, x, axis, **plain), out)
         missing = apply("isnan", x)
         number = x.dtype.type(stand_in)
@@ -262,7 +262,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     if x.shape != y.shape:
         return False
     same = apply("equal", x, y)
-    if equal_nan and {kind_of(x.dtype), kind_of(y.dtype)} <= {"f", "c"}:
+    if equal_nan and {dtype_kind(x.dtype), dtype_kind(y.dtype)} <= {"f", "c"}:
         same = apply("logical_or", same, apply("logical_and", apply("isnan", x), apply("isnan", y)))
     return all(same)
 

@@ -10,7 +10,7 @@ from typing import Any, Unpack, overload
 import numpy as np
 
 from ...compiler.graph.graph import Graph
-from ...compiler.pipeline import decisions, stages
+from ...compiler.pipeline import compile_stages, explain_decomposition
 from ...runtime.core.errors import KernelGraphError, note
 from ...runtime.core.settings import settings
 from ...runtime.program.control_flow import kernels_of
@@ -334,7 +334,7 @@ class KernelGraph(Portable):
         compiled, kind = versions.compiled(captured, leaves), versions.kind
         layouts = versions.layouts(captured, leaves)
         gpu = gpu_at(versions.place)
-        fusion = stages(captured.graph, target(kind), layouts, **self._options.compiling, gpu=gpu)[1]
+        fusion = compile_stages(captured.graph, target(kind), layouts, **self._options.compiling, gpu=gpu)[1]
         arrays = ", ".join(map(show, arguments))
         lines = [
             f"{self._name}({arrays}) on {kind}: {len(captured.graph.nodes)} nodes, {len(compiled.program.tasks)} tasks"
@@ -352,7 +352,7 @@ class KernelGraph(Portable):
             entry = versions.known(key, leaves, ())
             lines += entry.lines() if isinstance(entry, SegmentedCall) else [f"split at {captured.line}; not run yet"]
             lines.append("the first part:")
-        lines += decisions(captured.graph, target(kind), layouts)
+        lines += explain_decomposition(captured.graph, target(kind), layouts)
         return "\n".join([*lines, str(fusion), explain_plan(compiled.plan), *compiled.lines()])
 
     def why(self) -> str:

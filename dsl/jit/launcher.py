@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import ArrayType
-from ...compiler.passes.materialize import Layout
+from ...compiler.passes.materialize import MemoryLayout
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.engine.direct_call import ARENA, Taken, packers
 from ...runtime.engine.object_words import Words, words_of
@@ -456,18 +456,18 @@ def _uploader(device: Device) -> Callable[[Any, int, list[tuple[int, Event]]], A
     return upload
 
 
-def layout_of(leaf: Any, in_place: bool) -> Layout:
+def layout_of(leaf: Any, in_place: bool) -> MemoryLayout:
     """How an array argument lies in the memory that the kernels read. in_place: NumPy's memory itself."""
     if isinstance(leaf, np.ndarray) and not is_readable(leaf):
-        return Layout(spec_of(ArrayType(leaf.shape, native(leaf.dtype))).strides, False)
+        return MemoryLayout(spec_of(ArrayType(leaf.shape, native(leaf.dtype))).strides, False)
     if isinstance(leaf, np.ndarray) and in_place and leaf.size:
         dense = spec_of(ArrayType(leaf.shape, leaf.dtype)).strides
         strides = tuple(d if n == 1 else s for n, s, d in zip(leaf.shape, leaf.strides, dense, strict=True))
-        return Layout(strides, address(leaf) % 16 == 0)
+        return MemoryLayout(strides, address(leaf) % 16 == 0)
     spec = leaf if isinstance(leaf, Spec) else leaf._spec if isinstance(leaf, Array) else None
     if spec is None:
         spec = spec_of(ArrayType(leaf.shape, leaf.dtype))
-    return Layout(spec.strides, spec.aligned)
+    return MemoryLayout(spec.strides, spec.aligned)
 
 
 def too_large(plan: Plan, device: Device, error: OutOfMemory) -> OutOfMemory:

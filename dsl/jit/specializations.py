@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from ...compiler.graph.graph import GraphError
-from ...compiler.passes.materialize import Layout
-from ...compiler.pipeline import build
+from ...compiler.passes.materialize import MemoryLayout
+from ...compiler.pipeline import build_program
 from ...runtime.devices.registry import DEVICES
 from ...runtime.program.device import Device
 from ...runtime.schedule.cost_model import machine_of
@@ -160,7 +160,7 @@ class Specializations:
 
     # programs
 
-    def layouts(self, captured: TracedFunction, leaves: Sequence[Any]) -> tuple[Layout, ...]:
+    def layouts(self, captured: TracedFunction, leaves: Sequence[Any]) -> tuple[MemoryLayout, ...]:
         in_place = DEVICES[self.kind].host_memory
         return tuple(layout_of(array, in_place) for array in (*(leaves[i] for i in captured.feeds), *captured.arrays))
 
@@ -173,7 +173,7 @@ class Specializations:
             options, gpu = self.options, gpu_at(self.place)
             machine, streams = machine_of(kind, gpu), options.streams
             try:
-                program = build(captured.graph, target(kind), layouts, **options.compiling, gpu=gpu)
+                program = build_program(captured.graph, target(kind), layouts, **options.compiling, gpu=gpu)
             except GraphError as error:
                 raise located(error) from None
             program = with_batches(program, streams, machine)

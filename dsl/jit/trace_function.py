@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import kind_of
+from ...compiler.core.types import dtype_kind
 from ...compiler.graph.graph import Graph, GraphError, Value
-from ...compiler.reroll.reroll import roll
+from ...compiler.reroll.reroll import reroll_graph
 from ...runtime.core.errors import note
 from ...runtime.core.gc_pause import uncollected
 from ..array.array import Array
@@ -260,7 +260,7 @@ def _captured(
     watched: Watched = (),
 ) -> TracedFunction:
     _nothing_left(whole.graph)
-    made = roll(whole.graph)
+    made = reroll_graph(whole.graph)
     if made.wanted:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
         nodes = [trace.scalar_node(whole.scalars[i][0]) for i in made.wanted]
         raise trace.need(leaf for n in nodes for leaf in trace.number_sources[n][0])
@@ -329,7 +329,7 @@ def _limits(graph: Graph, number: int) -> tuple[int, int]:
 
 def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
     """The Python ints that convert to `dtype` as NumPy converts them when they pass through int64."""
-    kind = kind_of(dtype)
+    kind = dtype_kind(dtype)
     if kind in "iu":
         info = np.iinfo(dtype)
         return int(info.min), int(info.max)

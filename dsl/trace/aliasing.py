@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...compiler.core.types import ArrayType
-from ...compiler.graph.builder import Builder
+from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass, replace
 from ..core.errors import DTypeError, ReadOnlyError, ShapeError, TraceError
@@ -30,11 +30,11 @@ Part = tuple[Value, tuple[int, ...], tuple[int, ...]]  # what is assigned, and t
 class Look(Protocol):
     """One way to look at an array."""
 
-    def apply(self, builder: Builder, value: Value) -> Value:
+    def apply(self, builder: GraphBuilder, value: Value) -> Value:
         """What is seen of a base."""
         ...
 
-    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         """A part of the view as the part of its base that it is."""
         ...
 
@@ -51,10 +51,10 @@ class Slice:
     steps: tuple[int, ...]
     shape: tuple[int, ...]
 
-    def apply(self, builder: Builder, value: Value) -> Value:
+    def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return builder.slice(value, self.starts, self.steps, self.shape)
 
-    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         value, starts, steps = part
         first = tuple(s + t * a for s, t, a in zip(self.starts, self.steps, starts, strict=True))
         return value, first, tuple(t * b for t, b in zip(self.steps, steps, strict=True))
@@ -71,10 +71,10 @@ class Permute:
 
     axes: tuple[int, ...]
 
-    def apply(self, builder: Builder, value: Value) -> Value:
+    def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return builder.permute(value, self.axes)
 
-    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         value, starts, steps = part
         back = [self.axes.index(i) for i in range(len(self.axes))]
         return builder.permute(value, back), tuple(starts[i] for i in back), tuple(steps[i] for i in back)
@@ -93,10 +93,10 @@ class Reshape:
     through: bool = False
     flat: bool = False
 
-    def apply(self, builder: Builder, value: Value) -> Value:
+    def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return builder.reshape(value, self.shape)
 
-    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         if not self.is_view_of(base.type):
             seen = self.apply(builder, base)
             return whole(builder.reshape(written(builder, seen, part), base.shape))
@@ -126,10 +126,10 @@ class Contiguous:
     order: str
     through: bool = False
 
-    def apply(self, builder: Builder, value: Value) -> Value:
+    def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return value
 
-    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         return part
 
     def is_view_of(self, type: ArrayType) -> bool:
@@ -145,10 +145,10 @@ class Broadcast:
 
     shape: tuple[int, ...]
 
-    def apply(self, builder: Builder, value: Value) -> Value:
+    def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return builder.broadcast(value, self.shape)
 
-    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         raise ReadOnlyError(self.read_only())
 
     def read_only(self) -> str:
@@ -164,10 +164,10 @@ class ReadOnly:
 
     what: str
 
-    def apply(self, builder: Builder, value: Value) -> Value:
+    def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return value
 
-    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         raise ReadOnlyError(self.read_only())
 
     def read_only(self) -> str:
@@ -183,14 +183,14 @@ class Diagonal:
 
     offset: int
 
-    def apply(self, builder: Builder, value: Value) -> Value:
+    def apply(self, builder: GraphBuilder, value: Value) -> Value:
         lead, (rows, columns), k = value.shape[:-2], value.shape[-2:], self.offset
         length = max(0, min(rows + min(k, 0), columns - max(k, 0)))
         first = max(k, 0) + max(-k, 0) * columns if length else 0
         flat, rest = builder.reshape(value, (*lead, rows * columns)), len(lead)
         return builder.slice(flat, (*(0,) * rest, first), (*(1,) * rest, columns + 1), (*lead, length))
 
-    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         raise ReadOnlyError(self.read_only())
 
     def read_only(self) -> str:
@@ -206,10 +206,10 @@ class Half:
 
     name: str  # `real` or `imag`
 
-    def apply(self, builder: Builder, value: Value) -> Value:
+    def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return builder.map(self.name, value)
 
-    def lift(self, builder: Builder, base: Value, part: Part) -> Part:
+    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         value, starts, steps = part
         old = builder.slice(base, starts, steps, value.shape)
         halves = [value if name == self.name else builder.map(name, old) for name in ("real", "imag")]
@@ -224,7 +224,7 @@ def whole(value: Value) -> Part:
     return value, (0,) * len(value.shape), (1,) * len(value.shape)
 
 
-def written(builder: Builder, base: Value, part: Part) -> Value:
+def written(builder: GraphBuilder, base: Value, part: Part) -> Value:
     """The base with a part of it replaced."""
     value, starts, steps = part
     all_ = value.shape == base.shape and not any(starts) and all(t == 1 for t in steps)

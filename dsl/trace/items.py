@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import BOOL, kind_of
+from ...compiler.core.types import BOOL, dtype_kind
 from ...compiler.graph.graph import Value
 from ..core.checks import checked_dtype
 from ..core.errors import ConversionError, numpys
@@ -100,7 +100,7 @@ def converted(value: Any, dtype: np.dtype[Any], way: Way = AS_ARRAY) -> Any:
 
 def _check_number(trace: Trace, number: TracedNumber, dtype: np.dtype[Any], way: Way) -> None:
     """A float of the call that goes to integers must fit at every call; of those that do not, the value is known."""
-    if type(number._number) is not float or kind_of(dtype) not in "iu" or way is COPYTO:
+    if type(number._number) is not float or dtype_kind(dtype) not in "iu" or way is COPYTO:
         return
     low, high = _ends(dtype)
     if not low < number._number < high:
@@ -129,6 +129,6 @@ def _ends(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 def wrapped(value: Any, dtype: np.dtype[Any]) -> Any:
     """A Python int among arrays of `dtype` where NumPy makes an array of it first: modulo the integers' range."""
-    if type(value) is not int or dtype == BOOL or kind_of(dtype) not in "iu":
+    if type(value) is not int or dtype == BOOL or dtype_kind(dtype) not in "iu":
         return value
     return converted(value, np.dtype(np.int64 if value < 1 << 63 else np.uint64)).astype(dtype)[()]

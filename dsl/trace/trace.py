@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...compiler.core.types import ArrayType
-from ...compiler.graph.builder import Builder
+from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ..core.context import context
 from ..core.errors import Refusal, TraceError, left_package, refusal
@@ -54,7 +54,7 @@ class Trace:
     """What one run of the user's function leaves behind."""
 
     def __init__(self, name: str) -> None:
-        self.builder = Builder(name, error=refusal)
+        self.builder = GraphBuilder(name, error=refusal)
         self.host = HostCode()
         self.alive = True
         self.depth = 0  # how many bodies of loops and branches are being traced, one in another

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from ...compiler.graph.builder import Builder
+from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ..core.context import context
 from ..core.errors import DTypeError, EscapedValueError, MissingAttributeError, TraceError, UnsupportedError, nearest
@@ -25,7 +25,7 @@ CAPTURED = "captured"  # the owner of arrays that are no arguments
 class Step(Protocol):
     """One way to look at an array: see `aliasing`."""
 
-    def apply(self, builder: Builder, value: Value) -> Value: ...
+    def apply(self, builder: GraphBuilder, value: Value) -> Value: ...
 
 
 class Tracer(Traced):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kernelgraph.compiler.core.types import dtype_of, real_of
+from kernelgraph.compiler.core.types import dtype_of, real_dtype
 from kernelgraph.compiler.kernel.loop_nest import LoopNest
-from kernelgraph.compiler.kernel.primitives import evaluate
+from kernelgraph.compiler.kernel.primitives import evaluate_phases
 from kernelgraph.runtime.core.frozen import dataclass, field
 from kernelgraph.runtime.interpret.control_flow import RunIteration, run_control
 from kernelgraph.runtime.interpret.library_calls import LIBRARY
@@ -212,9 +212,9 @@ def _run_kernel(task: Task, memory: Sequence[Array], numbers: Sequence[Any], rec
         target = part_of(views[operand], part)
         rows: tuple[Any, ...] = (..., *[slice(0, n) for n in value.shape[form.parallel :]])
         target = target[rows] if form.reduced else target
-        target[...] = value.astype(real_of(form.operands[operand].dtype), copy=False)
+        target[...] = value.astype(real_dtype(form.operands[operand].dtype), copy=False)
 
-    evaluate(form.phases, sizes, form.parallel, load, store, scalars, gather)
+    evaluate_phases(form.phases, sizes, form.parallel, load, store, scalars, gather)
 
 
 def _strided(memory: Array, offset: int, dtype: Any, shape: Sequence[int], strides: Sequence[int]) -> Array:

@@ -15,11 +15,11 @@ from kernelgraph.compiler.core.types import (
     INT64,
     SHORT_NAMES,
     DType,
-    complex_of,
-    real_of,
+    complex_dtype,
+    real_dtype,
 )
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
-from kernelgraph.compiler.kernel.primitives import PRIMITIVES, result_dtype
+from kernelgraph.compiler.kernel.primitives import PRIMITIVES, primitive_dtype
 
 DTYPES = list(SHORT_NAMES)
 REALS = [d for d in DTYPES if d.kind != "c"]
@@ -104,13 +104,13 @@ class Builder:
     def load(self, dtype: DType, point: bool) -> None:
         self.operands.append(Operand(dtype, "in", self.layout("in", point)))
         for part in range(2 if dtype.kind == "c" else 1):
-            self.put("load", real_of(dtype), (), (len(self.operands) - 1, part))
+            self.put("load", real_dtype(dtype), (), (len(self.operands) - 1, part))
 
     def store(self, point: bool) -> None:
         number, dtype = pick(self.rng, self.known)
         if dtype in (FLOAT32, FLOAT64) and self.rng.random() < 0.3:
             other = [n for n, d in self.known if d == dtype][-1]
-            self.operands.append(Operand(complex_of(dtype), "out", self.layout("out", point)))
+            self.operands.append(Operand(complex_dtype(dtype), "out", self.layout("out", point)))
             self.put("store", dtype, (number,), (len(self.operands) - 1, 0))
             self.put("store", dtype, (other,), (len(self.operands) - 1, 1))
             return
@@ -140,7 +140,7 @@ class Builder:
             for _ in range(20):
                 args = [pick(self.rng, self.known) for _ in range(PRIMITIVES[op].arity)]
                 try:
-                    dtype = result_dtype(op, tuple(a[1] for a in args), pick(self.rng, REALS))
+                    dtype = primitive_dtype(op, tuple(a[1] for a in args), pick(self.rng, REALS))
                 except TypeError:
                     continue
                 if op == "cast" and args[0][1].kind in "fV" and dtype.kind in "iu":

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
-from kernelgraph.compiler.kernel.primitives import evaluate
+from kernelgraph.compiler.kernel.primitives import evaluate_phases
 from kernelgraph.compiler.targets.cuda.kernel import launch, print_cuda
 from kernelgraph.runtime.program.gpu_properties import H200
 
@@ -113,7 +113,7 @@ def reference(nest: LoopNest, arrays: Sequence[Array], sizes: Sequence[int], sca
         still = tuple(slice(0, 1) if c == "0" else slice(None) for c in nest.operands[operand].layout)
         target[still] = value
 
-    evaluate(nest.phases, sizes, nest.parallel, load, store, scalars)
+    evaluate_phases(nest.phases, sizes, nest.parallel, load, store, scalars)
 
 
 def check(

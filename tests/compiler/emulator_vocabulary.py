@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgraph.compiler.core.types import DTYPES, real_of
+from kernelgraph.compiler.core.types import DTYPES, real_dtype
 from kernelgraph.compiler.kernel.primitives import PRIMITIVES
 from kernelgraph.runtime.program.user_function import Function, vectorized
 
@@ -93,7 +93,7 @@ def user(function: Function) -> dict[str, Any]:
         reals, given = list(values), []
         for dtype in map(np.dtype, function.arguments):
             first = reals.pop(0)
-            assert first.dtype == (real_of(dtype)), (first.dtype, dtype)
+            assert first.dtype == (real_dtype(dtype)), (first.dtype, dtype)
             given.append(first + 1j * reals.pop(0) if dtype.kind == "c" else first)
         found: list[Any] = []
         for part, dtype in enumerate(map(np.dtype, function.results)):

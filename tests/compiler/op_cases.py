@@ -9,17 +9,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kernelgraph.compiler.core.types import BOOL, INT64, SHORT_NAMES, UINT64, DType, kind_of, real_of
-from kernelgraph.compiler.kernel.body_builder import Body
-from kernelgraph.compiler.kernel.primitives import evaluate
-from kernelgraph.compiler.ops.table import OPS, Op, resolve
+from kernelgraph.compiler.core.types import BOOL, INT64, SHORT_NAMES, UINT64, DType, dtype_kind, real_dtype
+from kernelgraph.compiler.kernel.body_builder import KernelBody
+from kernelgraph.compiler.kernel.primitives import evaluate_phases
+from kernelgraph.compiler.ops.table import OPS, Op, resolve_loop_dtypes
 
 Array = np.ndarray[Any, Any]
 PAIRS = 20_000  # at most so many pairs of values
 
 
 def finfo(dtype: DType) -> Any:
-    return ml_dtypes.finfo(real_of(dtype))
+    return ml_dtypes.finfo(real_dtype(dtype))
 
 
 def specials(dtype: DType) -> list[float]:
@@ -31,7 +31,7 @@ def specials(dtype: DType) -> list[float]:
 
 def values(dtype: DType, rng: np.random.Generator) -> Array:
     """Special, ordinary and random values of one dtype."""
-    kind = kind_of(dtype)
+    kind = dtype_kind(dtype)
     if kind == "b":
         return np.array([False, True])
     if kind in "iu":
@@ -52,7 +52,7 @@ def values(dtype: DType, rng: np.random.Generator) -> Array:
 def random_bits(dtype: DType, rng: np.random.Generator, count: int) -> Array:
     """Numbers of any bits; NaNs of either sign, quiet ones."""
     found = rng.integers(0, 256, (count, dtype.itemsize), np.uint8).view(dtype)[:, 0]
-    if kind_of(dtype) != "f":
+    if dtype_kind(dtype) != "f":
         return found
     with np.errstate(invalid="ignore"):
         return np.where(np.isnan(found), np.copysign(np.array(np.nan, dtype), found), found)
@@ -65,7 +65,7 @@ def complex_values(dtype: DType, rng: np.random.Generator) -> Array:
     ordinary = rng.normal(size=(n, 2)) * np.exp(2 * rng.normal(size=(n, 2)))
     centre = np.array([(0, 0), (1, 0), (-1, 0), (0, 1)])[rng.integers(0, 4, n)]
     near = centre + rng.normal(size=(n, 2)) * 10.0 ** rng.uniform(-7, 0, (n, 1))
-    parts = np.concatenate([grid, ordinary, near]).astype(real_of(dtype))
+    parts = np.concatenate([grid, ordinary, near]).astype(real_dtype(dtype))
     return np.ascontiguousarray(parts).view(dtype)[:, 0]
 
 
@@ -88,7 +88,7 @@ def loops(row: Op) -> Iterator[tuple[tuple[DType, ...], DType]]:
     for dtypes in [(d,) * row.arity for d in SHORT_NAMES] + mixed:
         given = (BOOL, *dtypes[1:]) if row.name == "where" else dtypes
         try:
-            loop = resolve(row, given)
+            loop = resolve_loop_dtypes(row, given)
         except TypeError:
             continue
         if loop not in seen:
@@ -109,7 +109,7 @@ def cases() -> list[Any]:
 
 def build(row: Op, loop: Sequence[DType], result: DType, attrs: dict[str, Any] | None = None) -> Any:
     """The phases of a kernel that computes the row once."""
-    body = Body()
+    body = KernelBody()
     body.begin_phase("point")
     args = [body.load(i, d) for i, d in enumerate(loop)]
     body.store(len(loop), body.apply(row, args, result, attrs))
@@ -131,5 +131,5 @@ def run(row: Op, arrays: Sequence[Array], result: DType, attrs: dict[str, Any] |
     def store(operand: int, part: int, value: Array) -> None:
         part_of(out, part)[...] = value
 
-    evaluate(build(row, [a.dtype for a in arrays], result, attrs), out.shape, 1, load, store)
+    evaluate_phases(build(row, [a.dtype for a in arrays], result, attrs), out.shape, 1, load, store)
     return out

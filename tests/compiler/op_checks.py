@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgraph.compiler.core.types import DTYPES, FLOAT32, FLOAT64, DType, bfloat16, kind_of
+from kernelgraph.compiler.core.types import DTYPES, FLOAT32, FLOAT64, DType, bfloat16, dtype_kind
 from kernelgraph.compiler.ops.table import OPS, Op
 
 from .op_cases import Array, finfo, part_of
@@ -91,10 +91,10 @@ def widened(row: Op, arrays: list[Array]) -> Array:
     """The row in a wider type."""
     wider = {FLOAT16: "f8", bfloat16: "f8", FLOAT32: "f8", FLOAT64: np.longdouble}
     wide = [
-        x.astype(wider[x.dtype]) if kind_of(x.dtype) == "f" else x.astype("G" if x.dtype.itemsize == 16 else "D")
+        x.astype(wider[x.dtype]) if dtype_kind(x.dtype) == "f" else x.astype("G" if x.dtype.itemsize == 16 else "D")
         for x in arrays
     ]
-    function: Any = WIDER.get((row.name, kind_of(arrays[0].dtype)), row.numpy)
+    function: Any = WIDER.get((row.name, dtype_kind(arrays[0].dtype)), row.numpy)
     with np.errstate(all="ignore"):
         return np.asarray(function(*wide))
 
@@ -131,7 +131,7 @@ def check(row: Op, arrays: list[Array], result: DType, got: Array) -> None:
     want = reference(row, arrays, result)
     assert (got.dtype, got.shape) == (result, want.shape)
     with np.errstate(all="ignore"):
-        if kind_of(result) in "biu":
+        if dtype_kind(result) in "biu":
             agree(got == want, arrays, got, want)
         elif result.kind == "c" or arrays[0].dtype.kind == "c":
             check_complex(row, arrays, got, want)
@@ -210,11 +210,11 @@ def check_cast(x: Array, result: DType, got: Array) -> None:
         want = x.astype(result)
         assert (got.dtype, got.shape) == (result, want.shape)
         good = got == want
-        if kind_of(want.dtype) == "f":
+        if dtype_kind(want.dtype) == "f":
             good = (good & (np.signbit(got) == np.signbit(want))) | (np.isnan(got) & np.isnan(want))
         elif want.dtype.kind == "c":
             good |= np.isnan(got) & np.isnan(want)
-        elif want.dtype.kind in "iu" and kind_of(x.dtype) in "fc":
+        elif want.dtype.kind in "iu" and dtype_kind(x.dtype) in "fc":
             whole, info = np.trunc(x.real.astype("g")), np.iinfo(want.dtype)
             good |= ~((whole >= info.min) & (whole <= info.max))
     agree(good, [x], got, want)

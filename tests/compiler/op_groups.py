@@ -8,8 +8,8 @@ from functools import cache
 
 import numpy as np
 
-from kernelgraph.compiler.core.types import SHORT_NAMES, ArrayType, DType, kind_of, real_of
-from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.core.types import SHORT_NAMES, ArrayType, DType, dtype_kind, real_dtype
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.ops.table import OPS, Op
 
@@ -30,7 +30,7 @@ class Group:
         return f"{'-'.join(d.name for d in self.loop)}:{','.join(row.name for row, _ in self.rows)}"
 
     def graph(self, length: int) -> Graph:
-        b = Builder("rows")
+        b = GraphBuilder("rows")
         args = [b.input(ArrayType((length,), d)) for d in self.loop]
         found = [b.cast(*args, to) if row.name == "cast" else b.map(row.name, *args) for row, to in self.rows]
         assert [f.dtype for f in found] == [to for _, to in self.rows]
@@ -72,11 +72,11 @@ def all_values(dtype: DType) -> Array:
 
 def random_values(dtype: DType, rng: np.random.Generator, count: int) -> Array:
     """A third each of random bits, small numbers, and numbers of ordinary size."""
-    kind = kind_of(dtype)
+    kind = dtype_kind(dtype)
     if kind == "b":
         return rng.random(count) < 0.5
     if kind == "c":
-        parts = [random_values(real_of(dtype), rng, count) for _ in range(2)]
+        parts = [random_values(real_dtype(dtype), rng, count) for _ in range(2)]
         return np.stack(parts, -1).view(dtype)[:, 0]
     if kind in "iu":
         small = rng.integers(0, 20, count).astype(dtype)

@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph, GraphError, Value
-from kernelgraph.compiler.graph.interpret import interpret
+from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.ops.table import OPS
 from kernelgraph.runtime.program.user_function import Function
 
@@ -34,7 +34,7 @@ def graphs(
     functions: tuple[Function, ...] = (),
 ) -> tuple[Graph, list[np.ndarray]]:
     """A graph and arrays for its inputs, some of them strided or reversed. functions: the user's, which it may call."""
-    builder = Builder("random")
+    builder = GraphBuilder("random")
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     arrays, values = [], []
@@ -78,7 +78,7 @@ def _laid_out(array: np.ndarray, layout: str) -> np.ndarray:
     return array
 
 
-def _step(draw: st.DrawFn, b: Builder, values: list[Value]) -> Value:
+def _step(draw: st.DrawFn, b: GraphBuilder, values: list[Value]) -> Value:
     a = draw(st.sampled_from(values))
     kind = draw(st.sampled_from(KINDS))
     if kind == "unary":
@@ -144,7 +144,7 @@ def _step(draw: st.DrawFn, b: Builder, values: list[Value]) -> Value:
     return b.index(a.shape, draw(st.integers(0, len(a.shape) - 1)))
 
 
-def _call(draw: st.DrawFn, b: Builder, values: list[Value], function: Function) -> list[Value]:
+def _call(draw: st.DrawFn, b: GraphBuilder, values: list[Value], function: Function) -> list[Value]:
     """A user's function of some values, now and then where a condition holds alone."""
     args = [draw(st.sampled_from([v for v in values if v.dtype.kind != "c"])) for _ in function.arguments]
     where = b.map("less", args[0], 1) if draw(st.booleans()) else None
@@ -152,7 +152,7 @@ def _call(draw: st.DrawFn, b: Builder, values: list[Value], function: Function) 
     return results if where is None else [b.map("where", where, r, b.const(0, r.dtype)) for r in results]
 
 
-def _gather(draw: st.DrawFn, b: Builder, a: Value, shaped: Value) -> Value:
+def _gather(draw: st.DrawFn, b: GraphBuilder, a: Value, shaped: Value) -> Value:
     """Elements of `a` at computed indices of the shape of another value, and all along its other axes."""
     if 0 in a.shape or not a.shape:
         raise GraphError("nothing to look up")
@@ -189,7 +189,7 @@ def rooms(graph: Graph, arrays: list[np.ndarray]) -> list[float]:
     """For each output, the largest number among the terms of the sums that it is: their rounding errors do not cancel
     where they do. That of a product of matrices is the largest product, times the number of terms."""
     found: list[float] = []
-    values = interpret(replace(graph, outputs=tuple(range(len(graph.nodes)))), arrays)
+    values = interpret_graph(replace(graph, outputs=tuple(range(len(graph.nodes)))), arrays)
     for node, value in zip(graph.nodes, values, strict=True):
         finite = np.abs(value[np.isfinite(value)]) if value.dtype.kind in "fc" else np.zeros(0)
         room, args = float(finite.max(initial=0.0)), [found[a] for a in node.args]
@@ -204,7 +204,7 @@ def rooms(graph: Graph, arrays: list[np.ndarray]) -> list[float]:
 def agree(graph: Graph, arrays: list[np.ndarray], results: Iterable[np.ndarray]) -> None:
     """The graph's outputs, as bytes of any shape, are what it means."""
     step = precision(graph)
-    for got, wanted, room in zip(results, interpret(graph, arrays), rooms(graph, arrays), strict=True):
+    for got, wanted, room in zip(results, interpret_graph(graph, arrays), rooms(graph, arrays), strict=True):
         close(np.frombuffer(got.tobytes(), wanted.dtype).reshape(wanted.shape), wanted, step, room)
 
 

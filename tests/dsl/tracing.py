@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.compiler.graph.interpret import interpret
+from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.dsl.core.pytree import flatten, unflatten
 
 
@@ -19,7 +19,7 @@ def interpreted(function: Any, *args: Any, **options: Any) -> Any:
     captured, arguments, leaves = decorated._looked_at(args, options)
     numbers = captured.host(leaves)
     arrays = [np.asarray(x) for x, a in zip(leaves, arguments, strict=True) if a.spec is not None]
-    outputs = interpret(captured.graph, [*arrays, *captured.arrays], numbers)
+    outputs = interpret_graph(captured.graph, [*arrays, *captured.arrays], numbers)
     found = {"array": outputs.__getitem__, "number": numbers.__getitem__, "static": lambda v: v, "fresh": deepcopy}
     return unflatten(captured.tree, [found[kind](x) for kind, x in captured.results])
 

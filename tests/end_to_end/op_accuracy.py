@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelgraph.compiler.core.types import DType, real_of
+from kernelgraph.compiler.core.types import DType, real_dtype
 from kernelgraph.compiler.ops.table import Op
 from kernelgraph.runtime.program.device import Device
 from tests.compiler.op_cases import Array, finfo, random_bits
@@ -68,7 +68,7 @@ def arguments(group: Group, rng: np.random.Generator, count: int) -> list[Array]
 def all_sizes(dtype: DType, rng: np.random.Generator, count: int) -> Array:
     """Numbers of any bits, of every order of magnitude near 1, from -2 to 2, and from -1000 to 1000."""
     if dtype.kind == "c":
-        parts = [all_sizes(real_of(dtype), rng, count) for _ in range(2)]
+        parts = [all_sizes(real_dtype(dtype), rng, count) for _ in range(2)]
         return np.stack(parts, -1).view(dtype)[:, 0]
     quarters = [
         random_bits(dtype, rng, count),

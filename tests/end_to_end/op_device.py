@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.core.types import ArrayType, DType, kind_of, real_of
-from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.core.types import ArrayType, DType, dtype_kind, real_dtype
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.ops.table import OPS, Op
 from kernelgraph.runtime.program.device import Device
@@ -23,7 +23,7 @@ from tests.compiler.op_groups import SHIFT, Group, arguments
 
 def compute(device: Device, graph: Graph, arrays: Sequence[Array]) -> list[Array]:
     """The graph's outputs, computed by the device from contiguous arrays."""
-    plan = schedule(pipeline.build(graph, device.kind), machine=MACHINES[device.kind])
+    plan = schedule(pipeline.build_program(graph, device.kind), machine=MACHINES[device.kind])
     program = plan.program
     executable = device.prepare(plan)
     kept, after = [], []
@@ -48,9 +48,9 @@ def compute(device: Device, graph: Graph, arrays: Sequence[Array]) -> list[Array
 
 def raw(array: Array) -> Array:
     """The bytes of the numbers. NaNs are all alike: which of two a sum gives, and so its sign, LLVM leaves open."""
-    if kind_of(array.dtype) not in "fc":
+    if dtype_kind(array.dtype) not in "fc":
         return array.view(np.uint8)
-    parts = array.view(real_of(array.dtype))
+    parts = array.view(real_dtype(array.dtype))
     found = parts.view(np.uint8).reshape(len(parts), -1).copy()
     found[np.isnan(parts)] = 0xFF
     return found
@@ -80,9 +80,9 @@ def constants(dtype: DType) -> tuple[Graph, Array, list[Case]]:
     """Rows of two arguments with a constant on either side, which formulas and rewrite rules may look at."""
     rng = np.random.default_rng(2)
     x = values(dtype, rng)
-    few = {"b": [0, 1], "u": [0, 1, 2, 3, 8], "i": [-2, -1, 0, 1, 2, 3, 8]}.get(kind_of(dtype))
+    few = {"b": [0, 1], "u": [0, 1, 2, 3, 8], "i": [-2, -1, 0, 1, 2, 3, 8]}.get(dtype_kind(dtype))
     numbers = np.array(few or [-2, -1, 0, 0.5, 1, 2, 3, np.inf]).astype(dtype)
-    b, outputs, cases = Builder("constants"), [], []
+    b, outputs, cases = GraphBuilder("constants"), [], []
     given = b.input(ArrayType(x.shape, dtype))
     for row in OPS.values():
         for loop, result in loops(row) if row.kind == "map" and row.arity == 2 else ():
@@ -106,7 +106,7 @@ def check_constants(device: Device, dtype: DType) -> None:
 
 def check_rows_with_attributes(device: Device, dtype: DType) -> None:
     x = values(dtype, np.random.default_rng(3))
-    b = Builder("attributes")
+    b = GraphBuilder("attributes")
     given = b.input(ArrayType(x.shape, dtype))
     graph = b.finish([b.map(name, given, **attrs) for name, attrs in ATTRIBUTES])
     for (name, attrs), got in zip(ATTRIBUTES, compute(device, graph, [x]), strict=True):
@@ -115,7 +115,7 @@ def check_rows_with_attributes(device: Device, dtype: DType) -> None:
 
 def check_selected_zero(device: Device, narrow: str, wide: str) -> None:
     """np.where(x < 0, 0, x.astype(wide)) is no maximum: -0 stays."""
-    b = Builder()
+    b = GraphBuilder()
     x = b.input(ArrayType((37,), narrow))
     graph = b.finish([b.map("where", b.map("less", x, 0.0), 0.0, b.cast(x, wide))])
     array = np.tile(np.array([0.0, -0.0, 1.0, -1.0, np.nan], narrow), 8)[:37]
@@ -127,7 +127,7 @@ def check_products(device: Device, dtype: str) -> None:
     """x*y + z*w and x*y - z*w in one kernel, to the bit."""
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(1001).astype(dtype) for _ in range(4)]
-    b = Builder()
+    b = GraphBuilder()
     x, y, z, w = (b.input(ArrayType((1001,), dtype)) for _ in arrays)
     products = b.map("multiply", x, y), b.map("multiply", z, w)
     graph = b.finish([b.map("add", *products), b.map("subtract", *products)])

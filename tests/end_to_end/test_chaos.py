@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.graph.builder import Builder
-from kernelgraph.compiler.passes.materialize import Layout
-from kernelgraph.compiler.pipeline import build
+from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.passes.materialize import MemoryLayout
+from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.program.plan import Wait
@@ -78,7 +78,7 @@ class Call:
 @given(case=graphs(steps=16, largest=12))
 def test_random_graphs(case: Any) -> None:
     graph, arrays = case
-    program = build(graph, "cpu", [Layout(a.strides, a.ctypes.data % 16 == 0) for a in arrays])
+    program = build_program(graph, "cpu", [MemoryLayout(a.strides, a.ctypes.data % 16 == 0) for a in arrays])
     if len(set(program.outputs)) < len(program.outputs):
         return  # two names of one buffer: each call would need one memory for both
     turn = next(turns)
@@ -95,7 +95,7 @@ def test_random_graphs(case: Any) -> None:
 def test_chaos_shows_a_plan_without_its_waits() -> None:
     """The runs above could not have found anything if this one did not."""
     n = 256
-    builder = Builder("racy")
+    builder = GraphBuilder("racy")
     x = builder.input(ArrayType((n, n), np.dtype(np.float32)))
     ends = []
     for i in range(4):
@@ -105,7 +105,7 @@ def test_chaos_shows_a_plan_without_its_waits() -> None:
             y = builder.broadcast(y, (n, n))
         ends.append(y)
     graph = builder.finish([builder.map("add", builder.map("add", *ends[:2]), builder.map("add", *ends[2:]))])
-    plan = schedule(build(graph, "cpu"), "max", machine=MACHINES["cpu"])
+    plan = schedule(build_program(graph, "cpu"), "max", machine=MACHINES["cpu"])
     assert plan.waits > 0
     racy = replace(plan, steps=tuple(s for s in plan.steps if not isinstance(s, Wait)))
     executable = DEVICE.prepare(racy)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.graph.builder import Builder
-from kernelgraph.compiler.pipeline import build
+from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.runtime.program.program import Kernel
 
 from . import large_arrays as large
@@ -57,14 +57,14 @@ LENGTHS = st.integers(1, 2**17) | st.sampled_from([2**15, 2**16 - 1, 2**16, 46_3
 def test_narrow_indices_reach_every_element(shape, dtype, across):
     """No memory is needed to ask for a program: its kernels count in 32 bits only where every element can be reached
     so, and a launch has a shape for every size."""
-    builder = Builder()
+    builder = GraphBuilder()
     x = builder.input(ArrayType(tuple(shape), np.dtype(dtype)))
     y = (
         builder.permute(x, tuple(reversed(range(len(shape)))))
         if across
         else builder.slice(x, [n - 1 for n in shape], [-1] * len(shape), shape)
     )
-    program = build(builder.finish([builder.map("add", y, 1)]), "cuda")
+    program = build_program(builder.finish([builder.map("add", y, 1)]), "cuda")
     parts = 2 if dtype == "complex64" else 1
     for task in program.tasks:
         assert isinstance(task.kernel, Kernel)
@@ -76,6 +76,6 @@ def test_narrow_indices_reach_every_element(shape, dtype, across):
 @pytest.mark.parametrize("length", [2**31 - 2**16, 2**31 - 2**16 + 1, 2**31 - 1, 2**31, 2**33])
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_every_length_has_a_launch(length, target):
-    builder = Builder()
+    builder = GraphBuilder()
     x = builder.input(ArrayType((length,), np.dtype(np.int8)))
-    build(builder.finish([builder.map("add", x, 1), builder.reduce("max", x, (0,))]), target)
+    build_program(builder.finish([builder.map("add", x, 1), builder.reduce("max", x, (0,))]), target)

@@ -63,7 +63,7 @@ def check_nest(
 
 
 def plan_of(graph: Any, streams: Any = "auto") -> Plan:
-    return schedule(pipeline.build(graph, "cuda"), streams, machine=MACHINES["cuda"])
+    return schedule(pipeline.build_program(graph, "cuda"), streams, machine=MACHINES["cuda"])
 
 
 class Call:

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.graph.builder import Builder
-from kernelgraph.compiler.graph.interpret import interpret
+from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda.graphs.replay import Replay
 from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Pointer, Program, Region, Scalar, Task
@@ -33,7 +33,7 @@ def test_plans_mean_what_graphs_mean(device: Any, case: Any) -> None:
     executable = device.prepare(plan_of(graph, "max"))
     for turn in range(3):  # the later ones may be replayed as a graph
         inputs = [(a[::-1] if turn == 1 and a.ndim else a).copy(order="C") for a in arrays]
-        agree(graph, inputs, Call(device, executable, inputs).results(interpret(graph, inputs)))
+        agree(graph, inputs, Call(device, executable, inputs).results(interpret_graph(graph, inputs)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "complex64", "complex128", "int32"])
@@ -45,7 +45,7 @@ def test_plans_mean_what_graphs_mean(device: Any, case: Any) -> None:
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
 def test_matmul(device: Any, dtype: str, left: Any, right: Any, transposed: Any) -> None:
     rng = np.random.default_rng(0)
-    arrays, b, values = [], Builder("product"), []
+    arrays, b, values = [], GraphBuilder("product"), []
     for shape, flip in zip((left, right), transposed, strict=True):
         stored = (*shape[:-2], shape[-1], shape[-2]) if flip else shape
         real = rng.normal(size=stored) * (8 if dtype == "int32" else 1)
@@ -55,7 +55,7 @@ def test_matmul(device: Any, dtype: str, left: Any, right: Any, transposed: Any)
         order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
         values.append(b.permute(value, order) if flip else value)
     graph = b.finish([b.matmul(*values)])
-    wanted = interpret(graph, arrays)
+    wanted = interpret_graph(graph, arrays)
     (got,) = Call(device, device.prepare(plan_of(graph)), arrays).results(wanted)
     if dtype == "int32":
         np.testing.assert_array_equal(got, wanted[0])
@@ -68,7 +68,7 @@ def test_matmul(device: Any, dtype: str, left: Any, right: Any, transposed: Any)
 
 def branches(count: int = 8, depth: int = 4, n: int = 256) -> Any:
     """Independent chains of (matmul, relu)."""
-    b = Builder("branches")
+    b = GraphBuilder("branches")
     kind = ArrayType((n, n), np.dtype("f4"))
     x, weights = b.input(kind), [b.input(kind) for _ in range(count)]
     found = []
@@ -88,7 +88,7 @@ def test_replay_with_fresh_pointers(device: Any) -> None:
     for turn in range(12):  # the third half of the calls frees nothing, so their addresses differ
         arrays = [rng.normal(size=(64, 64)).astype("f4") / 8 for _ in range(5)]
         call = Call(device, executable, arrays)
-        kept.append((call, interpret(graph, arrays)))
+        kept.append((call, interpret_graph(graph, arrays)))
         if turn < 8:
             call, wanted = kept.pop()
             for got, result in zip(call.results(wanted), wanted, strict=True):
@@ -104,7 +104,7 @@ def test_replay_with_fresh_pointers(device: Any) -> None:
 @pytest.mark.parametrize("way", ["streams", "replay"])
 def test_batches_and_packs(device: Any, form: int, way: str) -> None:
     graph = branches(5, 3, 48)
-    program, machine = pipeline.build(graph, "cuda"), MACHINES["cuda"]
+    program, machine = pipeline.build_program(graph, "cuda"), MACHINES["cuda"]
     if form % 2:
         program = batched(program, machine)
     if form > 1:
@@ -116,7 +116,7 @@ def test_batches_and_packs(device: Any, form: int, way: str) -> None:
         arrays = [np.random.default_rng(turn + i).normal(size=(48, 48)).astype("f4") / 6 for i in range(6)]
         if turn > 3:
             arrays[0][3, 5] = np.nan
-        kept.append((Call(device, executable, arrays), interpret(graph, arrays)))
+        kept.append((Call(device, executable, arrays), interpret_graph(graph, arrays)))
     for call, wanted in kept:
         for got, result in zip(call.results(wanted), wanted, strict=True):
             np.testing.assert_allclose(got, result, rtol=1e-3, atol=1e-4)
@@ -157,7 +157,7 @@ def test_packed_launches_with_numbers(device: Any, way: str) -> None:
 
 def test_a_launch_alone_becomes_a_graph(device: Any) -> None:
     """Hundreds of calls of one kernel, which wait for nothing, with other memory each."""
-    b = Builder("double")
+    b = GraphBuilder("double")
     x = b.input(ArrayType((1000,), np.dtype("f4")))
     executable = device.prepare(plan_of(b.finish([b.map("add", x, x)])))
     given = [np.arange(1000, dtype="f4") + turn for turn in range(300)]
@@ -188,14 +188,14 @@ def test_timed_runs(device: Any) -> None:
                 return found[-1][0]
 
         for _ in range(6):
-            Call(device, Timed(), arrays).results(interpret(graph, arrays))
+            Call(device, Timed(), arrays).results(interpret_graph(graph, arrays))
         device.synchronize()
         times = [timing.query() for _, timing in found]
         assert all(5 < us < 1e6 for us in times[3:]), (way, times)
 
 
 def test_replay_of_kernels_only(device: Any) -> None:
-    b = Builder("sums")
+    b = GraphBuilder("sums")
     x = b.input(ArrayType((300, 200), np.dtype("f4")))
     total = b.reduce("sum", x, (0,))
     other = b.reduce("max", x, (1,))
@@ -204,7 +204,7 @@ def test_replay_of_kernels_only(device: Any) -> None:
     executable = device.prepare(plan_of(graph, "max"))
     for turn in range(5):
         a = np.random.default_rng(turn).normal(size=(300, 200)).astype("f4") * 1e-2
-        wanted = interpret(graph, [a])
+        wanted = interpret_graph(graph, [a])
         for got, result in zip(Call(device, executable, [a]).results(wanted), wanted, strict=True):
             np.testing.assert_allclose(got, result, rtol=1e-4, atol=1e-5)
     assert executable.notes == []
@@ -213,7 +213,7 @@ def test_replay_of_kernels_only(device: Any) -> None:
 def test_one_step_at_a_time_and_chaos(device: Any) -> None:
     graph = branches(3, 2, 32)
     arrays = [np.random.default_rng(0).normal(size=(32, 32)).astype("f4") for _ in range(4)]
-    wanted = interpret(graph, arrays)
+    wanted = interpret_graph(graph, arrays)
     executable = device.prepare(plan_of(graph, "max"))
     for mode in ("sync", "chaos", "async"):
         with override(engine=mode):
@@ -222,7 +222,7 @@ def test_one_step_at_a_time_and_chaos(device: Any) -> None:
 
 
 def test_calls_return_before_the_work_is_done(device: Any) -> None:
-    b = Builder("long")
+    b = GraphBuilder("long")
     x = b.input(ArrayType((1 << 26,), np.dtype("f4")))
     value = x
     for _ in range(40):

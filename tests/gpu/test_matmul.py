@@ -10,8 +10,8 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.graph.builder import Builder
-from kernelgraph.compiler.graph.interpret import interpret
+from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.graph.interpret import interpret_graph
 from tests.gpu.gpu_runs import Call, plan_of
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -126,7 +126,7 @@ def test_relu_where_no_kernel_of_the_librarys_keeps_nan(
     """A kernel of the device's own finishes the product in place, here in the middle of a larger array."""
     monkeypatch.setattr(device.blas._lt, "_keeps_nan", lambda *trial: False)
     monkeypatch.setattr(device.blas._lt, "_verdicts", {})
-    b, kind = Builder("relu"), np.dtype(dtype)
+    b, kind = GraphBuilder("relu"), np.dtype(dtype)
     x, w, row = (b.input(ArrayType(shape, kind)) for shape in ((*batch, 31, 45), (*batch, 45, 301), (301,)))
     end = b.map("relu", b.map("add", b.cast(b.matmul(x, w), kind), row))
     before = b.map("negative", row)
@@ -136,7 +136,7 @@ def test_relu_where_no_kernel_of_the_librarys_keeps_nan(
     arrays[0][..., 3, 4] = np.nan
     plan = plan_of(graph)
     assert "matmul+bias+relu" in [task.name for task in plan.tasks]
-    (expected,) = interpret(graph, arrays)
+    (expected,) = interpret_graph(graph, arrays)
     (found,) = Call(device, device.prepare(plan), arrays).results([expected])
     size = np.full(expected.shape, 45.0)
     near(found, expected.astype("f8"), size, dtype)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.schedule.batching import batched, packed
 from kernelgraph.runtime.schedule.cost_model import MACHINES
@@ -33,7 +33,7 @@ def counted(device: Any, name: str) -> int:
 
 
 def ready(graph: Any, streams: Any = "max") -> Any:
-    program = pipeline.build(graph, "cuda")
+    program = pipeline.build_program(graph, "cuda")
     return schedule(program, streams, machine=MACHINES["cuda"])
 
 
@@ -70,7 +70,7 @@ def downloaded(device: cuda.CUDADevice, graph: Any, memories: list[Any], events:
 
 def chain(kernels: int = 1) -> Any:
     """x -> x + x, and for more kernels sums over one axis after another."""
-    b = Builder("chain")
+    b = GraphBuilder("chain")
     x = b.input(ArrayType((40,), np.dtype("f4")))
     if kernels == 1:
         return b.finish([b.map("add", x, x)])
@@ -82,7 +82,7 @@ def chain(kernels: int = 1) -> Any:
 
 def uneven() -> Any:
     """One output after one kernel, the other after a chain of six."""
-    b = Builder("uneven")
+    b = GraphBuilder("uneven")
     x = b.reshape(b.input(ArrayType((40,), np.dtype("f4"))), (8, 5))
     value = x
     for k in range(6):
@@ -99,7 +99,7 @@ def start(device: cuda.CUDADevice, graph: Any) -> tuple[Any, Any]:
 
 
 def branches(count: int, depth: int, n: int = 4, dtype: str = "f8") -> Any:
-    b = Builder("branches")
+    b = GraphBuilder("branches")
     kind = ArrayType((n, n), np.dtype(dtype))
     x, weights = b.input(kind), [b.input(kind) for _ in range(count)]
     found = []

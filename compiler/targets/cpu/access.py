@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from ....runtime.core.frozen import dataclass, field
 from ....runtime.program.user_function import Function
-from ...core.types import BOOL, real_of
+from ...core.types import BOOL, real_dtype
 from ...kernel.loop_nest import Instr
-from .frame import Frame, item
-from .llvm_ir import LINE, NONTEMPORAL, Value, masked_load, masked_store
-from .prefetch import fetched, prefetch
-from .primitives import memory_elem
+from .frame import CpuKernelFrame, llvm_element_type
+from .llvm_ir import LINE, NONTEMPORAL, LlvmValue, masked_load, masked_store
+from .prefetch import emit_prefetch, operands_to_prefetch
+from .primitives import memory_type
 
 
 @dataclass
@@ -23,17 +23,17 @@ class Lanes:
     complex operands that are to be stored together. called: the results of users' functions.
     """
 
-    i: Value | None
+    i: LlvmValue | None
     count: int
-    mask: Value | None = None
+    mask: LlvmValue | None = None
     copy: int = 0
-    values: dict[int, Value] = field(default_factory=dict)
-    loaded: dict[int, tuple[Value, ...]] = field(default_factory=dict)
-    halves: dict[int, dict[int, Value]] = field(default_factory=dict)
-    called: dict[tuple[Function, tuple[int, ...]], list[Value]] = field(default_factory=dict)
+    values: dict[int, LlvmValue] = field(default_factory=dict)
+    loaded: dict[int, tuple[LlvmValue, ...]] = field(default_factory=dict)
+    halves: dict[int, dict[int, LlvmValue]] = field(default_factory=dict)
+    called: dict[tuple[Function, tuple[int, ...]], list[LlvmValue]] = field(default_factory=dict)
 
 
-class Access:
+class VectorAccess:
     """Where the operands are now, and how they are read and written.
 
     places: for each operand the address that index `origin` of the vector axis has (origin None: index 0).
@@ -42,17 +42,17 @@ class Access:
     step_axis: the axis whose next index follows after a short stretch; step_rows: how many of its indices one takes.
     """
 
-    def __init__(self, frame: Frame, axis: int | None) -> None:
+    def __init__(self, frame: CpuKernelFrame, axis: int | None) -> None:
         self.frame, self.axis = frame, axis
-        self.places: dict[int, tuple[Value, Value | None]] = {}
-        self.packed: dict[int, tuple[Value, Value]] = {}
-        self.streaming: dict[int, Value] = {}
+        self.places: dict[int, tuple[LlvmValue, LlvmValue | None]] = {}
+        self.packed: dict[int, tuple[LlvmValue, LlvmValue]] = {}
+        self.streaming: dict[int, LlvmValue] = {}
         self.phase = 0
         self.step_axis: int | None = None
         self.step_rows = 1
         zips = frame.nest.zips if axis == frame.nest.parallel - 1 else ()
         self.zipped = {operand: zipped for zipped in zips for operand in zipped}
-        self._fetched = fetched(frame.nest, axis)
+        self._fetched = operands_to_prefetch(frame.nest, axis)
 
     def locate(self, operands: set[int]) -> None:
         """Take the operands' places at the current index of all axes but that of the vectors."""
@@ -64,23 +64,23 @@ class Access:
         """Whether the operand moves along the vector axis."""
         return self.axis is not None and self.frame.nest.operands[operand].layout[self.axis] != "0"
 
-    def place(self, operand: int, i: Value | None) -> Value:
+    def place(self, operand: int, i: LlvmValue | None) -> LlvmValue:
         """The address of the operand at index `i` of the vector axis."""
         base, origin = self.places[operand]
         if i is None or not self.walks(operand):
             return base
-        return base.at(i if origin is None else i - origin, item(self.frame.nest.operands[operand]))
+        return base.at(i if origin is None else i - origin, llvm_element_type(self.frame.nest.operands[operand]))
 
-    def load(self, instr: Instr, lanes: Lanes) -> Value:
+    def load(self, instr: Instr, lanes: Lanes) -> LlvmValue:
         operand: int = instr.attr[0]
         part: int = instr.attr[1]
         if operand not in lanes.loaded:
             lanes.loaded[operand] = self._load_parts(operand, lanes)
         return lanes.loaded[operand][part]
 
-    def _load_parts(self, operand: int, lanes: Lanes) -> tuple[Value, ...]:
+    def _load_parts(self, operand: int, lanes: Lanes) -> tuple[LlvmValue, ...]:
         dtype = self.frame.nest.operands[operand].dtype
-        place, elem = self.place(operand, lanes.i), memory_elem(real_of(dtype))
+        place, elem = self.place(operand, lanes.i), memory_type(real_dtype(dtype))
         self._prefetch(operand, place, lanes, write=False)
         count = lanes.count if self.walks(operand) else 1
         parts = 2 if dtype.kind == "c" else 1
@@ -92,7 +92,7 @@ class Access:
             return tuple(raw.shuffle(list(range(p, 2 * count, 2))) for p in range(2))
         return (raw.ne(0) if dtype == BOOL else raw,)
 
-    def store(self, instr: Instr, value: Value, lanes: Lanes) -> None:
+    def store(self, instr: Instr, value: LlvmValue, lanes: Lanes) -> None:
         """Complex numbers are stored when both their parts are there."""
         operand, part = instr.attr
         dtype = self.frame.nest.operands[operand].dtype
@@ -111,7 +111,7 @@ class Access:
         else:
             self._write(operand, value, lanes)
 
-    def _zip(self, operand: int, value: Value, lanes: Lanes) -> None:
+    def _zip(self, operand: int, value: LlvmValue, lanes: Lanes) -> None:
         """Outputs that lie in turn are stored when all are there."""
         zipped = self.zipped[operand]
         turns = lanes.halves.setdefault(zipped[0], {})
@@ -120,25 +120,25 @@ class Access:
             return
         assert lanes.i is not None
         base, count = self.places[zipped[0]][0], len(zipped)
-        place = base.at(lanes.i * count, item(self.frame.nest.operands[operand]))
-        value = zip_lanes([turns[o] for o in zipped])
+        place = base.at(lanes.i * count, llvm_element_type(self.frame.nest.operands[operand]))
+        value = interleave_lanes([turns[o] for o in zipped])
         if lanes.mask is None:
             place.store(value)
         else:
             masked_store(place, value, _spread(lanes.mask, count))
 
-    def _write(self, operand: int, value: Value, lanes: Lanes) -> None:
+    def _write(self, operand: int, value: LlvmValue, lanes: Lanes) -> None:
         place, streaming = self.place(operand, lanes.i), self.streaming.get(operand)
         self._prefetch(operand, place, lanes, write=True)
         if streaming is not None:
-            align = min(LINE, value.lanes * real_of(self.frame.nest.operands[operand].dtype).itemsize)
+            align = min(LINE, value.lanes * real_dtype(self.frame.nest.operands[operand].dtype).itemsize)
             self.frame.f.fork(streaming, lambda: place.store(value, align, NONTEMPORAL), lambda: place.store(value))
         elif lanes.mask is None or not self.walks(operand):
             place.store(value)
         else:
             masked_store(place, value, _spread(lanes.mask, value.lanes // lanes.count))
 
-    def _prefetch(self, operand: int, place: Value, lanes: Lanes, write: bool) -> None:
+    def _prefetch(self, operand: int, place: LlvmValue, lanes: Lanes, write: bool) -> None:
         first = self._fetched.get(operand)
         if first is None or lanes.mask is not None or lanes.i is None:
             return
@@ -146,15 +146,15 @@ class Access:
             return
         if operand in self.streaming or self.places[operand][1] is not None:
             return
-        prefetch(self.frame, operand, place, lanes.count, self.step_axis, self.step_rows, write)
+        emit_prefetch(self.frame, operand, place, lanes.count, self.step_axis, self.step_rows, write)
 
 
-def _spread(mask: Value, times: int) -> Value:
+def _spread(mask: LlvmValue, times: int) -> LlvmValue:
     """Each lane of the mask, `times` times in a row."""
     return mask if times == 1 else mask.shuffle([i for i in range(mask.lanes) for _ in range(times)])
 
 
-def zip_lanes(values: Sequence[Value]) -> Value:
+def interleave_lanes(values: Sequence[LlvmValue]) -> LlvmValue:
     """The lanes of several vectors in turn."""
     wide, joined = values[0].lanes, values[0]
     for count, value in enumerate(values[1:], 1):  # a shuffle takes two vectors of one length
@@ -163,7 +163,7 @@ def zip_lanes(values: Sequence[Value]) -> Value:
     return joined.shuffle([turn * wide + i for i in range(wide) for turn in range(len(values))])
 
 
-def _interleave(re: Value, im: Value) -> Value:
+def _interleave(re: LlvmValue, im: LlvmValue) -> LlvmValue:
     """Pairs of the lanes of two vectors, or of two scalars."""
     if re.lanes > 1:
         return re.shuffle([p for i in range(re.lanes) for p in (i, i + re.lanes)], im)

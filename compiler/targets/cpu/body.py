@@ -11,23 +11,23 @@ from typing import TypeAlias
 
 from ....runtime.program.user_function import Function as UserFunction
 from ...kernel.loop_nest import EFFECTS, MEMORY, Instr, Phase
-from .access import Access, Lanes
-from .frame import Frame, numbered
-from .gather import gather, report
-from .llvm_ir import Value, mask_below
-from .multi_stream_reads import SECTIONS, sections
-from .nontemporal_stores import alignment, streamed
-from .pack import PACK, packing, strided
-from .primitives import constant, emit
+from .access import Lanes, VectorAccess
+from .frame import CpuKernelFrame, numbered_instructions
+from .gather import emit_index_report, emit_vector_gather
+from .llvm_ir import LlvmValue, mask_below
+from .multi_stream_reads import SECTIONS, split_into_sections
+from .nontemporal_stores import store_alignment, streamable_outputs
+from .pack import PACK, pack_operands, strided_operands
+from .primitives import emit_primitive, llvm_scalar
 from .reduce import FOLD
-from .row_buffer import keep_value, taken_value
-from .user_functions import call_user
+from .row_buffer import load_from_row_buffer, store_in_row_buffer
+from .user_functions import emit_user_call
 
 Step: TypeAlias = Callable[[Lanes], None]
 Fold: TypeAlias = Callable[[], None]
 
 
-class Body:
+class VectorLoopBody:
     """Writes the phases of a nest along `axis` (None: no vector axis, scalars only) in vectors of `lanes`.
 
     recall: gives a varying value of an earlier phase, or a reduction's result, at some lanes (column strategy).
@@ -35,16 +35,16 @@ class Body:
     large: for the operands that may be streamed, whether they are worth it.
     """
 
-    def __init__(self, frame: Frame, axis: int | None, lanes: int, depends: dict[int, frozenset[int]]) -> None:
+    def __init__(self, frame: CpuKernelFrame, axis: int | None, lanes: int, depends: dict[int, frozenset[int]]) -> None:
         nest = frame.nest
         self.frame, self.axis, self.lanes, self.depends = frame, axis, lanes, depends
-        self.instrs = numbered(nest)
-        self.access = Access(frame, axis)
-        self.recall: Callable[[Instr | int, Lanes], Value] | None = None
-        self.keep: dict[int, Value] = {}
-        self.take: dict[int, Value] = {}
-        self.large: dict[int, Value] = {}
-        self._scratch: dict[int, Value] = {}
+        self.instrs = numbered_instructions(nest)
+        self.access = VectorAccess(frame, axis)
+        self.recall: Callable[[Instr | int, Lanes], LlvmValue] | None = None
+        self.keep: dict[int, LlvmValue] = {}
+        self.take: dict[int, LlvmValue] = {}
+        self.large: dict[int, LlvmValue] = {}
+        self._scratch: dict[int, LlvmValue] = {}
         self.crossing: set[int] = set()  # values used in a later phase than their own
         home = {at: phase for phase in nest.phases for at in range(phase.first, phase.first + len(phase.instrs))}
         for phase in nest.phases:
@@ -64,7 +64,7 @@ class Body:
                 self._write(at, instr, once)
 
     def run(
-        self, phase: Phase, start: Value, stop: Value, step: Step, copies: int = 1, fold: Fold | None = None
+        self, phase: Phase, start: LlvmValue, stop: LlvmValue, step: Step, copies: int = 1, fold: Fold | None = None
     ) -> None:
         """Writes the phase over [start, stop) of the vector axis. The loop holds so many copies of the instructions.
 
@@ -72,7 +72,7 @@ class Body:
         """
         self.prepare(phase)
         instrs = [i for at, i in self._live(phase) if at not in self.take]
-        packed = strided(self.access, instrs)
+        packed = strided_operands(self.access, instrs)
         if not packed and copies % SECTIONS == 0:
             start, copies = self._side_by_side(phase, start, stop, step, copies, fold), 1
         if not packed and fold is None:
@@ -82,23 +82,23 @@ class Body:
         block = PACK if packed else FOLD * copies * self.lanes
         with f.loop(start, stop, block) as low:
             high = f.intrinsic("umin", "i64", low + block, stop)
-            with packing(self.access, self._scratch, packed, instrs, low, high):
+            with pack_operands(self.access, self._scratch, packed, instrs, low, high):
                 self._loop(phase, low, high, step, copies)
             if fold is not None:
                 fold()
 
     def packs(self, phase: Phase) -> bool:
         """Whether operands are copied to the stack before the phase's loops."""
-        return bool(strided(self.access, [i for _, i in self._live(phase)]))
+        return bool(strided_operands(self.access, [i for _, i in self._live(phase)]))
 
     def run_rows(
         self,
         phase: Phase,
         axis: int,
         rows: int,
-        start: Value,
-        stop: Value,
-        step: Callable[[Value, Iterable[Lanes]], None],
+        start: LlvmValue,
+        stop: LlvmValue,
+        step: Callable[[LlvmValue, Iterable[Lanes]], None],
     ) -> None:
         """Writes the phase over [start, stop) for neighbouring rows in one pass.
 
@@ -114,7 +114,7 @@ class Body:
             self.prepare(phase)
             places.append((frame.index[axis], dict(access.places), dict(frame.values)))
 
-        def every(i: Value, mask: Value | None = None) -> Iterator[Lanes]:
+        def every(i: LlvmValue, mask: LlvmValue | None = None) -> Iterator[Lanes]:
             for place in places:
                 frame.index[axis], access.places, frame.values = place
                 lanes = Lanes(i, wide, mask)
@@ -128,12 +128,12 @@ class Body:
             step(whole, every(whole, mask_below(f, stop - whole, wide)))
 
     def _side_by_side(
-        self, phase: Phase, start: Value, stop: Value, step: Step, copies: int, fold: Fold | None
-    ) -> Value:
+        self, phase: Phase, start: LlvmValue, stop: LlvmValue, step: Step, copies: int, fold: Fold | None
+    ) -> LlvmValue:
         """The loop of all copies, which are in several parts of a long stretch; where the rest of it begins."""
-        f, parts = self.frame.f, sections(start, stop, self.lanes, copies)
+        f, parts = self.frame.f, split_into_sections(start, stop, self.lanes, copies)
 
-        def turns(low: Value, high: Value) -> None:
+        def turns(low: LlvmValue, high: LlvmValue) -> None:
             with f.loop(low, high, parts.advance) as i:
                 for copy, offset in enumerate(parts.offsets):
                     self._group(phase, Lanes(i + offset, self.lanes, None, copy), step)
@@ -147,9 +147,9 @@ class Body:
             fold()
         return parts.rest
 
-    def _loop(self, phase: Phase, start: Value, stop: Value, step: Step, most: int) -> None:
+    def _loop(self, phase: Phase, start: LlvmValue, stop: LlvmValue, step: Step, most: int) -> None:
         f, wide = self.frame.f, self.lanes
-        streams = streamed(self.frame.nest, phase, self.axis, wide)
+        streams = streamable_outputs(self.frame.nest, phase, self.axis, wide)
         if streams:
             self._stream_loop(phase, streams, start, stop, step)
             return
@@ -163,13 +163,13 @@ class Body:
         with f.when(position < stop):
             self._group(phase, Lanes(position, wide, mask_below(f, stop - position, wide)), step)
 
-    def _stream_loop(self, phase: Phase, streams: list[int], start: Value, stop: Value, step: Step) -> None:
+    def _stream_loop(self, phase: Phase, streams: list[int], start: LlvmValue, stop: LlvmValue, step: Step) -> None:
         """The loop with streaming stores where they pay.
 
         What is before the first whole line, and after the last whole vector, is done first, under masks.
         """
         f, wide, access = self.frame.f, self.lanes, self.access
-        streaming, before = alignment(access, streams, [self.large[s] for s in streams], start, stop, wide)
+        streaming, before = store_alignment(access, streams, [self.large[s] for s in streams], start, stop, wide)
         first = start + before
         whole = first + ((stop - first) & -wide)
         with f.loop(f.const(0, "i64"), f.const(2, "i64")) as end:
@@ -195,14 +195,14 @@ class Body:
     def _group(self, phase: Phase, lanes: Lanes, step: Step) -> None:
         for at, instr in self._live(phase):
             if at in self.take and lanes.i is not None:
-                lanes.values[at] = taken_value(self.take[at], instr.dtype, lanes.i, lanes.count)
+                lanes.values[at] = load_from_row_buffer(self.take[at], instr.dtype, lanes.i, lanes.count)
             else:
                 self._write(at, instr, lanes)
             if at in self.keep and lanes.i is not None:
-                keep_value(self.keep[at], instr.dtype, lanes.i, lanes.values[at])
+                store_in_row_buffer(self.keep[at], instr.dtype, lanes.i, lanes.values[at])
         step(lanes)
 
-    def value(self, number: int, lanes: Lanes) -> Value:
+    def value(self, number: int, lanes: Lanes) -> LlvmValue:
         """A value at these lanes, wherever it was made."""
         if number in lanes.values:
             return lanes.values[number]
@@ -218,25 +218,25 @@ class Body:
             return
         if instr.op == "report":
             value, condition = (self.value(a, lanes) for a in instr.args)
-            report(self.access, instr, value, condition, lanes)
+            emit_index_report(self.access, instr, value, condition, lanes)
             return
         source = SOURCES.get(instr.op)
         if source is not None:
             found = source(self, instr, lanes)
         else:
             args = [self.value(a, lanes) for a in instr.args]
-            found = emit(instr.op, self.instrs[instr.args[-1]].dtype, instr.dtype, args)
+            found = emit_primitive(instr.op, self.instrs[instr.args[-1]].dtype, instr.dtype, args)
         (lanes.values if self.varies(at) else self.frame.values)[at] = found
 
 
-def _index(body: Body, instr: Instr, lanes: Lanes) -> Value:
+def _index(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
     if instr.attr != body.axis:
         return body.frame.index[instr.attr]
     assert lanes.i is not None
     return lanes.i + body.frame.f.vector(list(range(lanes.count)), "i64")
 
 
-def _result(body: Body, instr: Instr, lanes: Lanes) -> Value:
+def _result(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
     known = body.frame.results.get(instr.attr)
     if known is not None:
         return known
@@ -244,21 +244,23 @@ def _result(body: Body, instr: Instr, lanes: Lanes) -> Value:
     return body.recall(instr, lanes)
 
 
-def _call(body: Body, instr: Instr, lanes: Lanes) -> Value:
+def _call(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
     """A result of a user's function; all are computed by the first that asks for one."""
     function, part = instr.attr
     call: tuple[UserFunction, tuple[int, ...]] = (function, instr.args)
     if call not in lanes.called:
         args = [body.value(a, lanes) for a in instr.args]
-        lanes.called[call] = call_user(body.frame.f, function, args, lanes.count, lanes.mask)
-    result: Value = lanes.called[call][part]
+        lanes.called[call] = emit_user_call(body.frame.f, function, args, lanes.count, lanes.mask)
+    result: LlvmValue = lanes.called[call][part]
     return result
 
 
-SOURCES: dict[str, Callable[[Body, Instr, Lanes], Value]] = {
-    "const": lambda body, instr, lanes: constant(body.frame.f, instr.dtype, instr.attr),
+SOURCES: dict[str, Callable[[VectorLoopBody, Instr, Lanes], LlvmValue]] = {
+    "const": lambda body, instr, lanes: llvm_scalar(body.frame.f, instr.dtype, instr.attr),
     "load": lambda body, instr, lanes: body.access.load(instr, lanes),
-    "gather": lambda body, instr, lanes: gather(body.access, instr, body.value(instr.args[0], lanes), lanes),
+    "gather": lambda body, instr, lanes: emit_vector_gather(
+        body.access, instr, body.value(instr.args[0], lanes), lanes
+    ),
     "scalar": lambda body, instr, lanes: body.frame.scalars[instr.attr],
     "size": lambda body, instr, lanes: body.frame.lengths[instr.attr],
     "index": _index,

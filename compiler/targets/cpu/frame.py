@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ...core.types import real_of
+from ...core.types import real_dtype
 from ...kernel.loop_nest import MEMORY, Instr, LoopNest, Operand
-from .llvm_ir import Function, Value
-from .primitives import elem_of, memory_elem
+from .llvm_ir import LlvmFunction, LlvmValue
+from .primitives import memory_type, register_type
 
 
-class Frame:
+class CpuKernelFrame:
     """What is known at the current place of a kernel that is being written.
 
     index: the value of every axis that has one here. values, results: the SSA values in reach.
     """
 
-    def __init__(self, nest: LoopNest, f: Function) -> None:
+    def __init__(self, nest: LoopNest, f: LlvmFunction) -> None:
         self.nest, self.f = nest, f
-        slots = Value(f, "%slots", "ptr")
+        slots = LlvmValue(f, "%slots", "ptr")
         count = 0
 
-        def parameter(elem: str) -> Value:
+        def parameter(elem: str) -> LlvmValue:
             nonlocal count
             count += 1
             return slots.at(count - 1, "i64").load(elem)
@@ -36,19 +36,19 @@ class Frame:
             if letter == "s"
         }
         self.scalars = [
-            self.to_register(parameter(memory_elem(s))) if s.kind == "b" else parameter(elem_of(s))
+            self.to_register(parameter(memory_type(s))) if s.kind == "b" else parameter(register_type(s))
             for s in nest.scalars
         ]
-        self.index: dict[int, Value] = {}
-        self.values: dict[int, Value] = {}
-        self.results: dict[tuple[int, int, int], Value] = {}
+        self.index: dict[int, LlvmValue] = {}
+        self.values: dict[int, LlvmValue] = {}
+        self.results: dict[tuple[int, int, int], LlvmValue] = {}
 
     @staticmethod
-    def to_register(stored: Value) -> Value:
+    def to_register(stored: LlvmValue) -> LlvmValue:
         """A bool from the byte that holds it."""
         return stored.ne(0)
 
-    def address(self, number: int, axes: Sequence[int]) -> Value:
+    def address(self, number: int, axes: Sequence[int]) -> LlvmValue:
         """The address of operand `number` at the current index of `axes`. All other indices are 0."""
         operand, place = self.nest.operands[number], self.pointers[number]
         for axis in axes:
@@ -56,21 +56,21 @@ class Frame:
                 offset = self.index[axis]
                 if operand.layout[axis] == "s":
                     offset = offset.binary("mul nsw", self.strides[number, axis])
-                place = place.at(offset, item(operand))
+                place = place.at(offset, llvm_element_type(operand))
         return place
 
 
-def item(operand: Operand) -> str:
+def llvm_element_type(operand: Operand) -> str:
     """The type of an element in memory; a pair for complex."""
-    one = memory_elem(real_of(operand.dtype))
+    one = memory_type(real_dtype(operand.dtype))
     return f"[2 x {one}]" if operand.dtype.kind == "c" else one
 
 
-def numbered(nest: LoopNest) -> dict[int, Instr]:
+def numbered_instructions(nest: LoopNest) -> dict[int, Instr]:
     return {at: instr for phase in nest.phases for at, instr in enumerate(phase.instrs, phase.first)}
 
 
-def dependences(nest: LoopNest, axis: int | None) -> dict[int, frozenset[int]]:
+def axis_dependences(nest: LoopNest, axis: int | None) -> dict[int, frozenset[int]]:
     """For each value (or store) the axes along which it may vary; `axis` is that of the vectors.
 
     A reduction by columns is kept for each column, whether or not it varies.
@@ -97,7 +97,9 @@ def dependences(nest: LoopNest, axis: int | None) -> dict[int, frozenset[int]]:
 
 
 @contextmanager
-def odometer(frame: Frame, dims: Sequence[tuple[int, Value]], begin: Value, end: Value) -> Iterator[None]:
+def emit_flat_loop(
+    frame: CpuKernelFrame, dims: Sequence[tuple[int, LlvmValue]], begin: LlvmValue, end: LlvmValue
+) -> Iterator[None]:
     """Runs the body for units begin..end of a row-major box. dims: (axis, length); the body gets the index of each
     axis.
 
@@ -116,7 +118,7 @@ def odometer(frame: Frame, dims: Sequence[tuple[int, Value]], begin: Value, end:
             current = {axis: slots[axis].load("i64") for axis, _ in dims}
             frame.index.update(current)
             yield
-            carry: Value | None = None
+            carry: LlvmValue | None = None
             for axis, length in reversed(dims):
                 following = current[axis] + (1 if carry is None else carry.to("zext", "i64"))
                 carry = following.eq(length)
@@ -124,12 +126,12 @@ def odometer(frame: Frame, dims: Sequence[tuple[int, Value]], begin: Value, end:
 
 
 @contextmanager
-def nested(frame: Frame, axes: Sequence[int]) -> Iterator[None]:
+def emit_loop_nest(frame: CpuKernelFrame, axes: Sequence[int]) -> Iterator[None]:
     """Run the body for every index of `axes`, the last one fastest."""
     if not axes:
         yield
         return
     with frame.f.loop(frame.f.const(0, "i64"), frame.lengths[axes[0]]) as i:
         frame.index[axes[0]] = i
-        with nested(frame, axes[1:]):
+        with emit_loop_nest(frame, axes[1:]):
             yield

@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .llvm_ir import UNLIKELY, Value, mangle
+from .llvm_ir import UNLIKELY, LlvmValue, intrinsic_suffix
 from .vector_libm import library_call
 
 INF, NAN = math.inf, math.nan
 LOG2E, LN2, PI = 1 / math.log(2), math.log(2), math.pi
 
 
-def horner(x: Value, coefficients: Sequence[float]) -> Value:
+def horner(x: LlvmValue, coefficients: Sequence[float]) -> LlvmValue:
     """The polynomial with these coefficients, lowest power first."""
     result = x.fma(coefficients[-1], coefficients[-2])
     for c in reversed(coefficients[:-2]):
@@ -28,7 +28,7 @@ def horner(x: Value, coefficients: Sequence[float]) -> Value:
     return result
 
 
-def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
+def polynomial(x: LlvmValue, coefficients: Sequence[float]) -> LlvmValue:
     """`horner` in x * x of pairs: one product more, and half as many steps that wait for each other."""
     pairs = [x.fma(high, low) for low, high in zip(coefficients[::2], coefficients[1::2], strict=False)]
     odd = [x.f.const(coefficients[-1], x.elem, x.lanes)] * (len(coefficients) % 2)
@@ -53,7 +53,7 @@ BIAS = {"float": 127, "double": 1023}
 ONCE, TWICE = ({elem: MAGIC[elem] + times * BIAS[elem] for elem in MAGIC} for times in (1, 2))
 
 
-def scale(y: Value, n: Value, magic: Value) -> Value:
+def scale_by_power_of_two(y: LlvmValue, n: LlvmValue, magic: LlvmValue) -> LlvmValue:
     """y * 2**n, rounded once (y about 1); n is a whole number, `magic` the sum of TWICE that it was rounded by."""
     if _has_scalef(y):
         return _scalef(y, n)
@@ -61,7 +61,7 @@ def scale(y: Value, n: Value, magic: Value) -> Value:
     return y * first * second
 
 
-def scale_sum(t: Value, n: Value, magic: Value) -> Value:
+def scale_one_plus(t: LlvmValue, n: LlvmValue, magic: LlvmValue) -> LlvmValue:
     """(1 + t) * 2**n, rounded as `scale` of the rounded sum."""
     if _has_scalef(t):
         return _scalef(t + 1.0, n)
@@ -69,37 +69,37 @@ def scale_sum(t: Value, n: Value, magic: Value) -> Value:
     return t.fma(first, first) * second
 
 
-def _powers(magic: Value) -> tuple[Value, Value]:
+def _powers(magic: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     """Two powers of two whose product is 2**n, and which are normal numbers where that is not."""
     whole, digits = magic.as_int(), MANTISSA[magic.elem]
     half = whole.binary("lshr", 1)
     return (half << digits).as_float(), ((whole - half) << digits).as_float()
 
 
-def _has_scalef(y: Value) -> bool:
+def _has_scalef(y: LlvmValue) -> bool:
     """Whether the machine has an instruction for it."""
     return y.f.module.vector_library == "libmvec-avx512" and y.lanes == {"float": 16, "double": 8}[y.elem]
 
 
-def _scalef(y: Value, n: Value) -> Value:
+def _scalef(y: LlvmValue, n: LlvmValue) -> LlvmValue:
     name, mask = f"@llvm.x86.avx512.mask.scalef.p{y.elem[0].replace('f', 's')}.512", f"i{y.lanes}"
     y.f.module.declare(name, f"{y.kind} {name}({y.kind}, {y.kind}, {y.kind}, {mask}, i32)")
     args = f"{y.typed}, {n.typed}, {y.kind} zeroinitializer, {mask} -1, i32 4"
     return y.f.let(f"call {y.kind} {name}({args})", y.elem, y.lanes)
 
 
-def power_of_two(magic: Value) -> Value:
+def power_of_two(magic: LlvmValue) -> LlvmValue:
     """2**n for an integer n of a normal result; `magic` is the sum of ONCE that it was rounded by."""
     return (magic.as_int() << MANTISSA[magic.elem]).as_float()
 
 
-def clamp(x: Value, low: float, high: float) -> Value:
+def clamp(x: LlvmValue, low: float, high: float) -> LlvmValue:
     """x within [low, high]; NaN stays (the comparison's other side is given)."""
     below = x.f.const(low, x.elem, x.lanes)
     return clamp_above((below > x).pick(below, x), high)
 
 
-def clamp_above(x: Value, high: float) -> Value:
+def clamp_above(x: LlvmValue, high: float) -> LlvmValue:
     """x, but no more than `high`; NaN stays."""
     above = x.f.const(high, x.elem, x.lanes)
     return (above < x).pick(above, x)
@@ -120,14 +120,14 @@ EXP_64 = (
 EXP2_32 = (0.693147182, 0.240226507, 0.0555032715, 0.00961800758, 0.00134005793, 0.000154753885)
 
 
-def reduce_exp(x: Value, ln2: tuple[float, float], add: float) -> tuple[Value, Value, Value]:
+def reduce_exp(x: LlvmValue, ln2: tuple[float, float], add: float) -> tuple[LlvmValue, LlvmValue, LlvmValue]:
     """(r, n, n + add) with x = n ln2 + r; add: a magic number."""
     magic = x.fma(LOG2E, add)
     n = magic - add
     return n.fma(-ln2[1], n.fma(-ln2[0], x)), n, magic
 
 
-def or_zero(x: Value, low: float, high: float, formula: Callable[[Value], Value]) -> Value:
+def zero_below(x: LlvmValue, low: float, high: float, formula: Callable[[LlvmValue], LlvmValue]) -> LlvmValue:
     """The formula of x up to `high`, 0 below `low`: a result that underflows costs a core a hundred times as much, and
     a softmax with a mask has many."""
     none = x < low
@@ -135,33 +135,33 @@ def or_zero(x: Value, low: float, high: float, formula: Callable[[Value], Value]
     return none.pick(0.0, y)
 
 
-def exp_32(x: Value) -> Value:
-    def formula(x: Value) -> Value:
+def exp_32(x: LlvmValue) -> LlvmValue:
+    def formula(x: LlvmValue) -> LlvmValue:
         r, n, magic = reduce_exp(x, LN2_32, TWICE["float"])
-        return scale_sum((r * r).fma(polynomial(r, EXP_32), r), n, magic)
+        return scale_one_plus((r * r).fma(polynomial(r, EXP_32), r), n, magic)
 
-    return or_zero(x, -104.0, 89.0, formula)
+    return zero_below(x, -104.0, 89.0, formula)
 
 
-def exp_64(x: Value) -> Value:
-    def formula(x: Value) -> Value:
+def exp_64(x: LlvmValue) -> LlvmValue:
+    def formula(x: LlvmValue) -> LlvmValue:
         r, n, magic = reduce_exp(x, LN2_64, TWICE["double"])
-        return scale_sum((r * r).fma(polynomial(r, EXP_64), r), n, magic)
+        return scale_one_plus((r * r).fma(polynomial(r, EXP_64), r), n, magic)
 
-    return or_zero(x, -745.2, 710.0, formula)
+    return zero_below(x, -745.2, 710.0, formula)
 
 
-def exp2_32(x: Value) -> Value:
-    def formula(x: Value) -> Value:
+def exp2_32(x: LlvmValue) -> LlvmValue:
+    def formula(x: LlvmValue) -> LlvmValue:
         magic = x + TWICE["float"]
         n = magic - TWICE["float"]
         r = x - n
-        return scale(r.fma(polynomial(r, EXP2_32), 1.0), n, magic)
+        return scale_by_power_of_two(r.fma(polynomial(r, EXP2_32), 1.0), n, magic)
 
-    return or_zero(x, -151.0, 129.0, formula)
+    return zero_below(x, -151.0, 129.0, formula)
 
 
-def expm1_32(x: Value) -> Value:
+def expm1_32(x: LlvmValue) -> LlvmValue:
     """2^n (e^r - 1) + (2^n - 1), halved on the way so that n = 128 does not overflow early."""
     r, _, magic = reduce_exp(clamp(x, -18.0, 89.0), LN2_32, ONCE["float"] - 1)
     p = (r * r).fma(polynomial(r, EXPM1_32), r)
@@ -184,7 +184,7 @@ LOG_64 = (
 )
 
 
-def reduce_log(x: Value) -> tuple[Value, Value]:
+def reduce_log(x: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     """(m, e) with x = m 2^e and m in [sqrt 1/2, sqrt 2), for positive finite x; e as a float."""
     elem, digits = x.elem, MANTISSA[x.elem]
     tiny = x < 2.0 ** (2 - BIAS[elem])
@@ -195,33 +195,33 @@ def reduce_log(x: Value) -> tuple[Value, Value]:
     return m, tiny.pick(e - digits, e).to("sitofp", elem)
 
 
-def special_log(x: Value, y: Value) -> Value:
+def special_log(x: LlvmValue, y: LlvmValue) -> LlvmValue:
     """y with the values of a logarithm at 0, below it, and at infinity and NaN."""
     y = (x < INF).pick(y, x)
     y = x.eq(0.0).pick(-INF, y)
     return (x < 0.0).pick(NAN, y)
 
 
-def log_tail_32(r: Value) -> Value:
+def log_tail_32(r: LlvmValue) -> LlvmValue:
     """log(1+r) - r."""
     square = r * r
     return square.fma(-0.5, square * r * polynomial(r, LOG_32))
 
 
-def log_32(x: Value) -> Value:
+def log_32(x: LlvmValue) -> LlvmValue:
     m, e = reduce_log(x)
     r = m - 1.0
     return special_log(x, e.fma(LN2_32[0], e.fma(LN2_32[1], log_tail_32(r)) + r))
 
 
-def log2_32(x: Value) -> Value:
+def log2_32(x: LlvmValue) -> LlvmValue:
     m, e = reduce_log(x)
     r = m - 1.0
     high, low = _split(LOG2E, 0.0)
     return special_log(x, e + r.fma(high, log_tail_32(r).fma(high, r * low)))
 
 
-def log10_32(x: Value) -> Value:
+def log10_32(x: LlvmValue) -> LlvmValue:
     m, e = reduce_log(x)
     r = m - 1.0
     (high, low), (two_high, two_low) = _split(1 / math.log(10), 0.0), _split(math.log10(2), 0.0)
@@ -229,7 +229,7 @@ def log10_32(x: Value) -> Value:
     return special_log(x, e.fma(two_high, r.fma(high, tail)))
 
 
-def log1p_32(x: Value) -> Value:
+def log1p_32(x: LlvmValue) -> LlvmValue:
     """log(u) of u = 1 + x rounded, put right by the first order of what u lost."""
     u = x + 1.0
     m, e = reduce_log(u)
@@ -239,7 +239,7 @@ def log1p_32(x: Value) -> Value:
     return (x.abs() < 2.0**-24).pick(x, special_log(u, y))
 
 
-def log_64(x: Value) -> Value:
+def log_64(x: LlvmValue) -> LlvmValue:
     """k ln2 + r - (r^2/2 - s (r^2/2 + R(s^2) s^2)), s = r / (2 + r) (fdlibm, Sun Microsystems 1993)."""
     m, e = reduce_log(x)
     r = m - 1.0
@@ -263,7 +263,7 @@ SIN_64 = (
 SIN = {"float": (PI_32, SIN_32, 105000.0), "double": (PI_64, SIN_64, 2.0**30)}
 
 
-def sine(x: Value, shift: float, name: str) -> Value:
+def sine_by_half_turns(x: LlvmValue, shift: float, name: str) -> LlvmValue:
     """sin(x) of q = round(x/pi) half turns, cos(x) (shift 1/2) of q = round(x/pi - 1/2) + 1/2: (-1)^n sin(x - q pi).
 
     The first step of the reduction is exact, so the result is good to the last place up to the bound; beyond it the
@@ -292,7 +292,7 @@ def sine(x: Value, shift: float, name: str) -> Value:
     return place.load(elem, x.lanes, 64)
 
 
-def any_lane(condition: Value) -> Value:
+def any_lane(condition: LlvmValue) -> LlvmValue:
     """Whether an i1 holds in some lane."""
     if condition.lanes == 1:
         return condition
@@ -308,7 +308,7 @@ ERF_SMALL_32 = (0.128379151, -0.376124799, 0.112816811, -0.0267616808, 0.0049858
 ERF_LARGE_32 = (0.000195654749, 1.12767577, 0.637182057, 0.103931747, -0.0222269986, 0.00304323854, -0.000195939545)
 
 
-def tanh_32(x: Value) -> Value:
+def tanh_32(x: LlvmValue) -> LlvmValue:
     size = x.abs()
     square = x * x
     small = (size * square).fma(horner(square, TANH_32), size)
@@ -316,7 +316,7 @@ def tanh_32(x: Value) -> Value:
     return (size < 0.625).pick(small, large).apply("copysign", x)
 
 
-def erf_32(x: Value) -> Value:
+def erf_32(x: LlvmValue) -> LlvmValue:
     size = x.abs()
     square = x * x
     small = x.fma(polynomial(square, ERF_SMALL_32), x)
@@ -333,7 +333,7 @@ POW_EXP = (
 )
 
 
-def pow_32(x: Value, y: Value) -> Value:
+def pow_32(x: LlvmValue, y: LlvmValue) -> LlvmValue:
     """2^(y log2 |x|) in float64, rounded once; then C's special cases."""
     lanes = max(x.lanes, y.lanes)
     x, y = x.splat(lanes), y.splat(lanes)
@@ -359,23 +359,23 @@ def pow_32(x: Value, y: Value) -> Value:
     return (x.eq(1.0) | y.eq(0.0) | minus_one).pick(1.0, z)
 
 
-def _inlined(write: Callable[..., Value], name: str) -> Callable[..., Value]:
+def _inlined(write: Callable[..., LlvmValue], name: str) -> Callable[..., LlvmValue]:
     """A call of the helper function that holds the formula, at the lanes of its arguments."""
 
-    def call(*args: Value) -> Value:
+    def call(*args: LlvmValue) -> LlvmValue:
         f, elem, lanes = args[0].f, args[0].elem, max(a.lanes for a in args)
-        full = f"@{name}.{mangle(elem, lanes)}"
+        full = f"@{name}.{intrinsic_suffix(elem, lanes)}"
         f.module.function(full, elem, (elem,) * len(args), lanes, write)
         return f.call(full, elem, *(a.splat(lanes) for a in args))
 
     return call
 
 
-def _sine(shift: float, name: str) -> Callable[[Value], Value]:
-    return lambda x: sine(x, shift, name)
+def _sine(shift: float, name: str) -> Callable[[LlvmValue], LlvmValue]:
+    return lambda x: sine_by_half_turns(x, shift, name)
 
 
-FORMULAS: list[tuple[str, str, Callable[..., Value]]] = [
+FORMULAS: list[tuple[str, str, Callable[..., LlvmValue]]] = [
     ("exp", "float", exp_32),
     ("exp", "double", exp_64),
     ("exp2", "float", exp2_32),

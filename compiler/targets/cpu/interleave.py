@@ -6,9 +6,9 @@ would be what counts; in vectors side by side the core has as many chains to wor
 
 from __future__ import annotations
 
-from ...kernel.loop_nest import POINT, Instr, LoopNest, has_loops
+from ...kernel.loop_nest import POINT, Instr, LoopNest, calls_looping_function
 from .inline_math import FLOAT_MATH
-from .primitives import MATH, elem_of
+from .primitives import MATH, register_type
 
 LONG = 16  # instructions in a row, for each vector beside the first
 MOST = 4  # vectors, a power of two
@@ -26,9 +26,9 @@ def side_by_side(nest: LoopNest, varying: dict[int, Instr], few: bool) -> int:
     """Vectors. varying: the kernel's instructions whose values vary along the vectors, by number. few: there are 16
     vector registers."""
     ops = [i.op for i in varying.values()]
-    if has_loops(nest) or not {"gather", "report", "call"}.isdisjoint(ops):
+    if calls_looping_function(nest) or not {"gather", "report", "call"}.isdisjoint(ops):
         return 1
-    if few and any((i.op, elem_of(i.dtype)) in CONSTANTS for i in varying.values() if i.op in MATH):
+    if few and any((i.op, register_type(i.dtype)) in CONSTANTS for i in varying.values() if i.op in MATH):
         return 2
     if len(nest.phases) > 1 or nest.phases[0].kind != POINT or sum(op in MATH for op in ops) * RARE > len(ops):
         return 1

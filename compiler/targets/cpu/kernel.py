@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ...core.types import real_of
-from ...kernel.loop_nest import LOOP, LoopNest, has_loops
-from .body import Body
-from .frame import Frame, dependences, numbered
+from ...core.types import real_dtype
+from ...kernel.loop_nest import LOOP, LoopNest, calls_looping_function
+from .body import VectorLoopBody
+from .frame import CpuKernelFrame, axis_dependences, numbered_instructions
 from .interleave import side_by_side
-from .llvm_ir import Function, Value
-from .llvm_module import METADATA, Module
-from .loops import block_of, vector_axis, write_columns, write_rows
-from .nontemporal_stores import is_large, streamed
+from .llvm_ir import LlvmFunction, LlvmValue
+from .llvm_module import METADATA, LlvmModule
+from .loops import column_block_length, vector_axis, write_columns, write_rows
+from .nontemporal_stores import is_large_operand, streamable_outputs
 from .transpose import tiling_of, write_tiles
 
 WORK = 16384  # elements that a chunk has at least
@@ -27,21 +27,21 @@ CHUNKS = 64  # chunks that a launch has at most
 LOOPED = 16  # times as many where elements differ in what they cost, and as few elements
 
 
-def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: int | None = None) -> str:
+def print_llvm_kernel(nest: LoopNest, vector_library: str | None = None, vector_bytes: int | None = None) -> str:
     """The kernel's text. vector_library: what it may call, `libmvec-avx512`, `libmvec-avx2` or None.
 
     vector_bytes: the length that vectors are written for; any is correct on any machine.
     """
     vector_bytes = vector_bytes or (32 if vector_library == "libmvec-avx2" else 64)
-    module = Module(vector_library, " contract" if nest.fastmath else "")
-    f = Function(module)
-    frame = Frame(nest, f)
+    module = LlvmModule(vector_library, " contract" if nest.fastmath else "")
+    f = LlvmFunction(module)
+    frame = CpuKernelFrame(nest, f)
     axis = vector_axis(nest)
-    depends = dependences(nest, axis)
-    body = Body(frame, axis, lanes_of(nest, depends, axis, vector_bytes), depends)
-    streams = [number for phase in nest.phases for number in streamed(nest, phase, axis, body.lanes)]
-    body.large = {number: is_large(frame, number) for number in streams}
-    begin, end = Value(f, "%begin", "i64"), Value(f, "%end", "i64")
+    depends = axis_dependences(nest, axis)
+    body = VectorLoopBody(frame, axis, vector_lanes(nest, depends, axis, vector_bytes), depends)
+    streams = [number for phase in nest.phases for number in streamable_outputs(nest, phase, axis, body.lanes)]
+    body.large = {number: is_large_operand(frame, number) for number in streams}
+    begin, end = LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")
     tiling = tiling_of(nest)
     if axis is None or axis >= nest.parallel:
         write_rows(frame, body, begin, end)
@@ -57,16 +57,16 @@ def print_cpu(nest: LoopNest, vector_library: str | None = None, vector_bytes: i
     return f"{module}\n{text}\n{METADATA}\n"
 
 
-def lanes_of(nest: LoopNest, depends: dict[int, frozenset[int]], axis: int | None, vector_bytes: int) -> int:
+def vector_lanes(nest: LoopNest, depends: dict[int, frozenset[int]], axis: int | None, vector_bytes: int) -> int:
     """The lanes with which the widest varying value fills one vector, or several. Indices do not count."""
     if axis is None:
         return 1
-    varying = {at: i for at, i in numbered(nest).items() if axis in depends[at]}
-    widest = max((real_of(i.dtype).itemsize for i in varying.values() if i.op != "index"), default=4)
+    varying = {at: i for at, i in numbered_instructions(nest).items() if axis in depends[at]}
+    widest = max((real_dtype(i.dtype).itemsize for i in varying.values() if i.op != "index"), default=4)
     return max(2, vector_bytes // widest) * side_by_side(nest, varying, vector_bytes < 64)
 
 
-def units(nest: LoopNest, sizes: Sequence[int]) -> tuple[int, int]:
+def launch_units(nest: LoopNest, sizes: Sequence[int]) -> tuple[int, int]:
     """The units of a launch over axes of these lengths, and those of a chunk."""
     axis, tiling = vector_axis(nest), tiling_of(nest)
     if 0 in sizes[: nest.parallel]:
@@ -78,9 +78,9 @@ def units(nest: LoopNest, sizes: Sequence[int]) -> tuple[int, int]:
         count = prod(-(-n // cut.get(a, 1)) for a, n in enumerate(sizes[: nest.parallel]))
         work = prod(min(sizes[a], n) for a, n in cut.items())
     else:
-        block = block_of(nest)
+        block = column_block_length(nest)
         count = prod(sizes[:axis]) * -(-sizes[axis] // block)
         loops = any(p.kind == LOOP for p in nest.phases)
         work = min(sizes[axis], block) * (prod(sizes[nest.parallel :]) if loops else 1)
-    finer = LOOPED if has_loops(nest) else 1
+    finer = LOOPED if calls_looping_function(nest) else 1
     return count, max(1, WORK // finer // max(1, work), -(-count // (CHUNKS * finer)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from .llvm_module import Module
+    from .llvm_module import LlvmModule
 
 FLOATS = {"half": 16, "float": 32, "double": 64}
 Number = int | float
@@ -29,23 +29,23 @@ NONTEMPORAL = ", !nontemporal !6"
 ATTRIBUTES = 'alignstack(64) nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512"'
 
 
-def bits(elem: str) -> int:
+def type_bits(elem: str) -> int:
     """The width of an element type in bits."""
     return FLOATS.get(elem) or int(elem[1:])
 
 
-def spell(elem: str, lanes: int) -> str:
+def llvm_type(elem: str, lanes: int) -> str:
     """`float`, or `<16 x float>` for several lanes."""
     return elem if lanes == 1 else f"<{lanes} x {elem}>"
 
 
-def mangle(elem: str, lanes: int) -> str:
+def intrinsic_suffix(elem: str, lanes: int) -> str:
     """The suffix of an overloaded intrinsic: `f32`, `v16f32`."""
     short = f"f{FLOATS[elem]}" if elem in FLOATS else elem
     return short if lanes == 1 else f"v{lanes}{short}"
 
 
-def literal(number: Number, elem: str, lanes: int = 1) -> str:
+def llvm_constant(number: Number, elem: str, lanes: int = 1) -> str:
     """A constant; floats are written as the bits of the nearest value, so nothing is rounded twice."""
     if elem in FLOATS:
         if elem == "half":
@@ -60,10 +60,10 @@ def literal(number: Number, elem: str, lanes: int = 1) -> str:
     return one if lanes == 1 else f"splat ({elem} {one})"
 
 
-class Function:
+class LlvmFunction:
     """The instructions of one function, in order; stack slots are kept apart and go first."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: LlvmModule) -> None:
         self.module = module
         self.lines: list[str] = []
         self.slots: list[str] = []
@@ -77,22 +77,22 @@ class Function:
     def do(self, text: str) -> None:
         self.lines.append("  " + text)
 
-    def let(self, text: str, elem: str, lanes: int = 1) -> Value:
+    def let(self, text: str, elem: str, lanes: int = 1) -> LlvmValue:
         name = "%" + self.fresh()
         self.lines.append(f"  {name} = {text}")
-        return Value(self, name, elem, lanes)
+        return LlvmValue(self, name, elem, lanes)
 
-    def const(self, number: Number, elem: str, lanes: int = 1) -> Value:
-        return Value(self, literal(number, elem, lanes), elem, lanes)
+    def const(self, number: Number, elem: str, lanes: int = 1) -> LlvmValue:
+        return LlvmValue(self, llvm_constant(number, elem, lanes), elem, lanes)
 
-    def vector(self, numbers: list[int], elem: str) -> Value:
-        return Value(self, "<" + ", ".join(f"{elem} {n}" for n in numbers) + ">", elem, len(numbers))
+    def vector(self, numbers: list[int], elem: str) -> LlvmValue:
+        return LlvmValue(self, "<" + ", ".join(f"{elem} {n}" for n in numbers) + ">", elem, len(numbers))
 
-    def slot(self, kind: str, count: int = 1) -> Value:
+    def slot(self, kind: str, count: int = 1) -> LlvmValue:
         """The address of stack memory for `count` values of type `kind`; promoted to a register where possible."""
         name = "%" + self.fresh("m")
         self.slots.append(f"  {name} = alloca {kind}, i64 {count}, align 64")
-        return Value(self, name, "ptr")
+        return LlvmValue(self, name, "ptr")
 
     def block(self, label: str) -> None:
         self.lines.append(f"{label}:")
@@ -102,11 +102,13 @@ class Function:
         self.do(f"br label %{label}")
 
     @contextmanager
-    def loop(self, start: Value, stop: Value, step: Value | int = 1, note: int = PLAIN) -> Iterator[Value]:
+    def loop(
+        self, start: LlvmValue, stop: LlvmValue, step: LlvmValue | int = 1, note: int = PLAIN
+    ) -> Iterator[LlvmValue]:
         """Run the body for start, start + step, ... below stop (all i64). note: what LLVM may do with it."""
         number = self.fresh("")
         head, body, latch, done = (f"{part}{number}" for part in ("head", "loop", "latch", "done"))
-        i = Value(self, f"%i{number}", "i64")
+        i = LlvmValue(self, f"%i{number}", "i64")
         before = self.label
         self.jump(head)
         self.block(head)
@@ -121,7 +123,7 @@ class Function:
         self.block(done)
 
     @contextmanager
-    def when(self, condition: Value, weights: str = "") -> Iterator[None]:
+    def when(self, condition: LlvmValue, weights: str = "") -> Iterator[None]:
         number = self.fresh("")
         self.do(f"br i1 {condition}, label %then{number}, label %end{number}{weights}")
         self.block(f"then{number}")
@@ -129,7 +131,7 @@ class Function:
         self.jump(f"end{number}")
         self.block(f"end{number}")
 
-    def fork(self, condition: Value, yes: Callable[[], None], no: Callable[[], None]) -> None:
+    def fork(self, condition: LlvmValue, yes: Callable[[], None], no: Callable[[], None]) -> None:
         number = self.fresh("")
         self.do(f"br i1 {condition}, label %then{number}, label %else{number}")
         for label, write in ((f"then{number}", yes), (f"else{number}", no)):
@@ -138,29 +140,29 @@ class Function:
             self.jump(f"end{number}")
         self.block(f"end{number}")
 
-    def call(self, name: str, elem: str, *args: Value, lanes: int | None = None) -> Value:
+    def call(self, name: str, elem: str, *args: LlvmValue, lanes: int | None = None) -> LlvmValue:
         wide = max((a.lanes for a in args), default=1) if lanes is None else lanes
-        return self.let(f"call {spell(elem, wide)} {name}({', '.join(a.typed for a in args)})", elem, wide)
+        return self.let(f"call {llvm_type(elem, wide)} {name}({', '.join(a.typed for a in args)})", elem, wide)
 
-    def intrinsic(self, name: str, elem: str, *args: Value, flag: bool = False) -> Value:
+    def intrinsic(self, name: str, elem: str, *args: LlvmValue, flag: bool = False) -> LlvmValue:
         """Call `llvm.<name>`, overloaded on the result's type; `flag`: it has one more parameter, an i1, false."""
         lanes = max(a.lanes for a in args)
         wide = [a.splat(lanes) for a in args]
-        full = f"@llvm.{name}.{mangle(elem, lanes)}"
+        full = f"@llvm.{name}.{intrinsic_suffix(elem, lanes)}"
         kinds, texts = [a.kind for a in wide] + ["i1"] * flag, [a.typed for a in wide] + ["i1 false"] * flag
-        self.module.declare(full, f"{spell(elem, lanes)} {full}({', '.join(kinds)})")
-        return self.let(f"call {spell(elem, lanes)} {full}({', '.join(texts)})", elem, lanes)
+        self.module.declare(full, f"{llvm_type(elem, lanes)} {full}({', '.join(kinds)})")
+        return self.let(f"call {llvm_type(elem, lanes)} {full}({', '.join(texts)})", elem, lanes)
 
     def render(self, header: str) -> str:
         return "\n".join([f"{header} {ATTRIBUTES} {{", "entry:", *self.slots, *self.lines, "}"])
 
 
-class Value:
+class LlvmValue:
     """A named value of `elem` type in `lanes` lanes; its operators write instructions."""
 
     __slots__ = ("elem", "f", "lanes", "text")
 
-    def __init__(self, f: Function, text: str, elem: str, lanes: int = 1) -> None:
+    def __init__(self, f: LlvmFunction, text: str, elem: str, lanes: int = 1) -> None:
         self.f, self.text, self.elem, self.lanes = f, text, elem, lanes
 
     def __str__(self) -> str:
@@ -168,7 +170,7 @@ class Value:
 
     @property
     def kind(self) -> str:
-        return spell(self.elem, self.lanes)
+        return llvm_type(self.elem, self.lanes)
 
     @property
     def typed(self) -> str:
@@ -178,134 +180,134 @@ class Value:
     def is_float(self) -> bool:
         return self.elem in FLOATS
 
-    def splat(self, lanes: int) -> Value:
+    def splat(self, lanes: int) -> LlvmValue:
         if self.lanes == lanes:
             return self
         assert self.lanes == 1, f"{self.kind} does not splat to {lanes} lanes"
         if not self.text.startswith("%"):
-            return Value(self.f, f"splat ({self.elem} {self.text})", self.elem, lanes)
-        one = self.f.let(f"insertelement {spell(self.elem, lanes)} poison, {self.typed}, i64 0", self.elem, lanes)
+            return LlvmValue(self.f, f"splat ({self.elem} {self.text})", self.elem, lanes)
+        one = self.f.let(f"insertelement {llvm_type(self.elem, lanes)} poison, {self.typed}, i64 0", self.elem, lanes)
         zeros = f"<{lanes} x i32> zeroinitializer"
         return self.f.let(f"shufflevector {one.typed}, {one.kind} poison, {zeros}", self.elem, lanes)
 
-    def with_(self, other: Value | Number) -> tuple[Value, Value]:
-        b = other if isinstance(other, Value) else self.f.const(other, self.elem, self.lanes)
+    def with_(self, other: LlvmValue | Number) -> tuple[LlvmValue, LlvmValue]:
+        b = other if isinstance(other, LlvmValue) else self.f.const(other, self.elem, self.lanes)
         lanes = max(self.lanes, b.lanes)
         return self.splat(lanes), b.splat(lanes)
 
-    def binary(self, op: str, other: Value | Number) -> Value:
+    def binary(self, op: str, other: LlvmValue | Number) -> LlvmValue:
         a, b = self.with_(other)
         return self.f.let(f"{op} {a.kind} {a}, {b}", a.elem, a.lanes)
 
-    def _arithmetic(self, op: str, other: Value | Number, flip: bool = False) -> Value:
+    def _arithmetic(self, op: str, other: LlvmValue | Number, flip: bool = False) -> LlvmValue:
         a, b = self.with_(other)
         if flip:
             a, b = b, a
         return a.binary(f"f{op}{self.f.module.flags}" if self.is_float else op, b)
 
-    def __add__(self, other: Value | Number) -> Value:
+    def __add__(self, other: LlvmValue | Number) -> LlvmValue:
         return self._arithmetic("add", other)
 
-    def __sub__(self, other: Value | Number) -> Value:
+    def __sub__(self, other: LlvmValue | Number) -> LlvmValue:
         return self._arithmetic("sub", other)
 
-    def __rsub__(self, other: Number) -> Value:
+    def __rsub__(self, other: Number) -> LlvmValue:
         return self._arithmetic("sub", other, flip=True)
 
-    def __mul__(self, other: Value | Number) -> Value:
+    def __mul__(self, other: LlvmValue | Number) -> LlvmValue:
         return self._arithmetic("mul", other)
 
-    def __truediv__(self, other: Value | Number) -> Value:
+    def __truediv__(self, other: LlvmValue | Number) -> LlvmValue:
         return self._arithmetic("div", other)
 
-    def __rtruediv__(self, other: Number) -> Value:
+    def __rtruediv__(self, other: Number) -> LlvmValue:
         return self._arithmetic("div", other, flip=True)
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> LlvmValue:
         if self.is_float:
             return self.f.let(f"fneg {self.kind} {self}", self.elem, self.lanes)
         return 0 - self
 
-    def __and__(self, other: Value | Number) -> Value:
+    def __and__(self, other: LlvmValue | Number) -> LlvmValue:
         return self.binary("and", other)
 
-    def __or__(self, other: Value | Number) -> Value:
+    def __or__(self, other: LlvmValue | Number) -> LlvmValue:
         return self.binary("or", other)
 
-    def __xor__(self, other: Value | Number) -> Value:
+    def __xor__(self, other: LlvmValue | Number) -> LlvmValue:
         return self.binary("xor", other)
 
-    def __invert__(self) -> Value:
+    def __invert__(self) -> LlvmValue:
         return self.binary("xor", 1 if self.elem == "i1" else -1)
 
-    def __lshift__(self, other: Value | Number) -> Value:
+    def __lshift__(self, other: LlvmValue | Number) -> LlvmValue:
         return self.binary("shl", other)
 
-    def __rshift__(self, other: Value | Number) -> Value:
+    def __rshift__(self, other: LlvmValue | Number) -> LlvmValue:
         return self.binary("ashr", other)
 
-    def compare(self, predicate: str, other: Value | Number) -> Value:
+    def compare(self, predicate: str, other: LlvmValue | Number) -> LlvmValue:
         a, b = self.with_(other)
         return self.f.let(f"{'fcmp' if a.is_float else 'icmp'} {predicate} {a.kind} {a}, {b}", "i1", a.lanes)
 
-    def __lt__(self, other: Value | Number) -> Value:
+    def __lt__(self, other: LlvmValue | Number) -> LlvmValue:
         return self.compare("olt" if self.is_float else "slt", other)
 
-    def __le__(self, other: Value | Number) -> Value:
+    def __le__(self, other: LlvmValue | Number) -> LlvmValue:
         return self.compare("ole" if self.is_float else "sle", other)
 
-    def __gt__(self, other: Value | Number) -> Value:
+    def __gt__(self, other: LlvmValue | Number) -> LlvmValue:
         return self.compare("ogt" if self.is_float else "sgt", other)
 
-    def __ge__(self, other: Value | Number) -> Value:
+    def __ge__(self, other: LlvmValue | Number) -> LlvmValue:
         return self.compare("oge" if self.is_float else "sge", other)
 
-    def eq(self, other: Value | Number) -> Value:
+    def eq(self, other: LlvmValue | Number) -> LlvmValue:
         return self.compare("oeq" if self.is_float else "eq", other)
 
-    def ne(self, other: Value | Number) -> Value:
+    def ne(self, other: LlvmValue | Number) -> LlvmValue:
         return self.compare("une" if self.is_float else "ne", other)
 
-    def is_nan(self) -> Value:
+    def is_nan(self) -> LlvmValue:
         return self.compare("uno", self)
 
-    def pick(self, yes: Value | Number, no: Value | Number) -> Value:
+    def pick(self, yes: LlvmValue | Number, no: LlvmValue | Number) -> LlvmValue:
         """`yes` where this i1 holds, else `no` (at least one is a Value)."""
-        like = yes if isinstance(yes, Value) else no
-        assert isinstance(like, Value)
-        a, b = (v if isinstance(v, Value) else self.f.const(v, like.elem) for v in (yes, no))
+        like = yes if isinstance(yes, LlvmValue) else no
+        assert isinstance(like, LlvmValue)
+        a, b = (v if isinstance(v, LlvmValue) else self.f.const(v, like.elem) for v in (yes, no))
         lanes = max(self.lanes, a.lanes, b.lanes)
         c = self if self.lanes == 1 else self.splat(lanes)
         a, b = a.splat(lanes), b.splat(lanes)
         return self.f.let(f"select {c.typed}, {a.typed}, {b.typed}", a.elem, lanes)
 
-    def to(self, op: str, elem: str) -> Value:
+    def to(self, op: str, elem: str) -> LlvmValue:
         """A conversion instruction (`sitofp`, `trunc`, `bitcast`, ...) to another element type, lane by lane."""
-        return self.f.let(f"{op} {self.typed} to {spell(elem, self.lanes)}", elem, self.lanes)
+        return self.f.let(f"{op} {self.typed} to {llvm_type(elem, self.lanes)}", elem, self.lanes)
 
-    def as_int(self) -> Value:
-        return self.to("bitcast", f"i{bits(self.elem)}")
+    def as_int(self) -> LlvmValue:
+        return self.to("bitcast", f"i{type_bits(self.elem)}")
 
-    def as_float(self) -> Value:
-        return self.to("bitcast", {16: "half", 32: "float", 64: "double"}[bits(self.elem)])
+    def as_float(self) -> LlvmValue:
+        return self.to("bitcast", {16: "half", 32: "float", 64: "double"}[type_bits(self.elem)])
 
-    def fma(self, b: Value | Number, c: Value | Number) -> Value:
+    def fma(self, b: LlvmValue | Number, c: LlvmValue | Number) -> LlvmValue:
         """self * b + c, rounded once."""
         _, y = self.with_(b)
         _, z = self.with_(c)
         return self.f.intrinsic("fma", self.elem, self, y, z)
 
-    def apply(self, name: str, *args: Value | Number) -> Value:
+    def apply(self, name: str, *args: LlvmValue | Number) -> LlvmValue:
         """The intrinsic `llvm.<name>` of this value."""
         return self.f.intrinsic(name, self.elem, self, *(self.with_(a)[1] for a in args))
 
-    def abs(self) -> Value:
+    def abs(self) -> LlvmValue:
         return self.apply("fabs")
 
-    def freeze(self) -> Value:
+    def freeze(self) -> LlvmValue:
         return self.f.let(f"freeze {self.typed}", self.elem, self.lanes)
 
-    def shuffle(self, order: list[int], other: Value | None = None) -> Value:
+    def shuffle(self, order: list[int], other: LlvmValue | None = None) -> LlvmValue:
         """The lanes of this (and of `other`, counted on) in the given order."""
         mask = ", ".join(f"i32 {i}" for i in order)
         second = other.typed if other is not None else f"{self.kind} poison"
@@ -313,44 +315,46 @@ class Value:
             return self.lane(order[0])
         return self.f.let(f"shufflevector {self.typed}, {second}, <{len(order)} x i32> <{mask}>", self.elem, len(order))
 
-    def lane(self, i: int) -> Value:
+    def lane(self, i: int) -> LlvmValue:
         return self if self.lanes == 1 else self.f.let(f"extractelement {self.typed}, i64 {i}", self.elem)
 
     # addresses
 
-    def at(self, offset: Value | int, elem: str, inside: bool = True) -> Value:
+    def at(self, offset: LlvmValue | int, elem: str, inside: bool = True) -> LlvmValue:
         """The address `offset` elements further; `inside`: it is within the same array."""
         inbounds = "inbounds " if inside else ""
         return self.f.let(f"getelementptr {inbounds}{elem}, ptr {self}, i64 {offset}", "ptr")
 
-    def load(self, elem: str, lanes: int = 1, align: int | None = None, note: str = "") -> Value:
-        return self.f.let(f"load {spell(elem, lanes)}, ptr {self}, align {align or _align(elem)}{note}", elem, lanes)
+    def load(self, elem: str, lanes: int = 1, align: int | None = None, note: str = "") -> LlvmValue:
+        return self.f.let(
+            f"load {llvm_type(elem, lanes)}, ptr {self}, align {align or _align(elem)}{note}", elem, lanes
+        )
 
-    def store(self, value: Value, align: int | None = None, note: str = "") -> None:
+    def store(self, value: LlvmValue, align: int | None = None, note: str = "") -> None:
         self.f.do(f"store {value.typed}, ptr {self}, align {align or _align(value.elem)}{note}")
 
 
 def _align(elem: str) -> int:
-    return 8 if elem == "ptr" else max(1, bits(elem) // 8)
+    return 8 if elem == "ptr" else max(1, type_bits(elem) // 8)
 
 
-def mask_below(f: Function, count: Value, lanes: int) -> Value:
+def mask_below(f: LlvmFunction, count: LlvmValue, lanes: int) -> LlvmValue:
     """The i1 vector whose lane i says i < count (an i64)."""
     steps = f.vector(list(range(lanes)), "i32")
     return steps.compare("ult", count.to("trunc", "i32"))
 
 
-def masked_load(address: Value, elem: str, lanes: int, mask: Value) -> Value:
+def masked_load(address: LlvmValue, elem: str, lanes: int, mask: LlvmValue) -> LlvmValue:
     """The lanes that `mask` allows; zero elsewhere, and nothing is read there."""
     f = address.f
-    name, kind = f"@llvm.masked.load.{mangle(elem, lanes)}.p0", spell(elem, lanes)
+    name, kind = f"@llvm.masked.load.{intrinsic_suffix(elem, lanes)}.p0", llvm_type(elem, lanes)
     f.module.declare(name, f"{kind} {name}(ptr, i32, {mask.kind}, {kind})")
     args = f"ptr {address}, i32 {_align(elem)}, {mask.typed}, {kind} zeroinitializer"
     return f.let(f"call {kind} {name}({args})", elem, lanes)
 
 
-def masked_store(address: Value, value: Value, mask: Value) -> None:
+def masked_store(address: LlvmValue, value: LlvmValue, mask: LlvmValue) -> None:
     f = address.f
-    name = f"@llvm.masked.store.{mangle(value.elem, value.lanes)}.p0"
+    name = f"@llvm.masked.store.{intrinsic_suffix(value.elem, value.lanes)}.p0"
     f.module.declare(name, f"void {name}({value.kind}, ptr, i32, {mask.kind})")
     f.do(f"call void {name}({value.typed}, ptr {address}, i32 {_align(value.elem)}, {mask.typed})")

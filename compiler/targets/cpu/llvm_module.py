@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .llvm_ir import Function, Value, spell
+from .llvm_ir import LlvmFunction, LlvmValue, llvm_type
 
 # Loops, branches that are hardly ever taken, streaming stores.
 METADATA = """\
@@ -17,7 +17,7 @@ METADATA = """\
 !6 = !{i32 1}"""
 
 
-class Module:
+class LlvmModule:
     """Declarations and helper functions by name, each written once, in the order of first use."""
 
     def __init__(self, vector_library: str | None = None, flags: str = "") -> None:
@@ -41,18 +41,18 @@ class Module:
         elem: str,
         kinds: tuple[str, ...],
         lanes: int,
-        write: Callable[..., Value],
+        write: Callable[..., LlvmValue],
         attributes: str = "alwaysinline",
     ) -> str:
         """Define `elem name(kinds...)`, every parameter and the result `lanes` wide; `write` gets the parameters."""
 
         def make() -> str:
-            f = Function(self)
-            params = [Value(f, f"%x{i}", kind, lanes) for i, kind in enumerate(kinds)]
+            f = LlvmFunction(self)
+            params = [LlvmValue(f, f"%x{i}", kind, lanes) for i, kind in enumerate(kinds)]
             result = write(*params)
             f.do(f"ret {result.typed}")
             signature = ", ".join(p.typed for p in params)
-            return f.render(f"define internal {spell(elem, lanes)} {name}({signature}) {attributes}")
+            return f.render(f"define internal {llvm_type(elem, lanes)} {name}({signature}) {attributes}")
 
         return self.define(name, make)
 

@@ -13,14 +13,14 @@ from functools import partial
 from typing import TypeAlias
 
 from ...core.types import DType
-from ...kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Phase, has_loops
+from ...kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Phase, calls_looping_function
 from .access import Lanes
-from .body import Body
-from .frame import Frame, nested, odometer
-from .llvm_ir import Value, bits
-from .primitives import MATH, elem_of, memory_elem
-from .reduce import Combine, Parts, across, combine_of, fold, joined
-from .row_buffer import BYTES, capacity, reuse_of
+from .body import VectorLoopBody
+from .frame import CpuKernelFrame, emit_flat_loop, emit_loop_nest
+from .llvm_ir import LlvmValue, type_bits
+from .primitives import MATH, memory_type, register_type
+from .reduce import Combine, Parts, fold_accumulators, merge_accumulators, merge_lanes, reduction_combine
+from .row_buffer import BYTES, row_buffer_capacity, values_to_buffer
 
 BLOCK = 2048  # elements of a unit along the vector axis, elementwise
 COLUMNS = 512  # the same with values of several phases on the stack
@@ -50,19 +50,19 @@ def vector_axis(nest: LoopNest) -> int | None:
     return nest.parallel - 1 if nest.parallel else None
 
 
-def block_of(nest: LoopNest) -> int:
+def column_block_length(nest: LoopNest) -> int:
     """The length of a unit along the innermost parallel axis, in the column strategy."""
-    return LOOPED if has_loops(nest) else COLUMNS if len(nest.phases) > 1 else BLOCK
+    return LOOPED if calls_looping_function(nest) else COLUMNS if len(nest.phases) > 1 else BLOCK
 
 
-def combines(nest: LoopNest, body: Body, phase: Phase) -> Combines:
-    return [(combine_of(r, tuple(body.instrs[v].dtype for v in r.values)), r.values) for r in phase.reductions]
+def combine_rows(nest: LoopNest, body: VectorLoopBody, phase: Phase) -> Combines:
+    return [(reduction_combine(r, tuple(body.instrs[v].dtype for v in r.values)), r.values) for r in phase.reductions]
 
 
 # rows
 
 
-def copies_of(phase: Phase, body: Body) -> int:
+def unroll_factor(phase: Phase, body: VectorLoopBody) -> int:
     """How often a loop of reductions is unrolled, with accumulators for each copy: short bodies wait for them."""
     if not phase.reductions:
         return 1
@@ -71,14 +71,14 @@ def copies_of(phase: Phase, body: Body) -> int:
     return 8 if work <= 2 else 4 if work <= 8 else 2 if work <= 16 else 1
 
 
-def write_rows(frame: Frame, body: Body, begin: Value, end: Value) -> None:
+def write_rows(frame: CpuKernelFrame, body: VectorLoopBody, begin: LlvmValue, end: LlvmValue) -> None:
     nest = frame.nest
     axes = [(axis, frame.lengths[axis]) for axis in range(nest.parallel)]
-    reuse = reuse_of(nest)
+    reuse = values_to_buffer(nest)
     buffers = {kept: frame.f.slot("i8", BYTES) for kept in reuse.keep}
     body.keep = buffers
     take = {at: buffers[kept] for at, kept in reuse.take.items()}
-    with odometer(frame, axes, begin, end):
+    with emit_flat_loop(frame, axes, begin, end):
         for number, phase in enumerate(nest.phases):
             if phase.kind == POINT:
                 body.prepare(phase)
@@ -87,19 +87,21 @@ def write_rows(frame: Frame, body: Body, begin: Value, end: Value) -> None:
                 _row_loop(frame, body, number, phase, again)
 
 
-def _row_loop(frame: Frame, body: Body, number: int, phase: Phase, take: dict[int, Value]) -> None:
+def _row_loop(
+    frame: CpuKernelFrame, body: VectorLoopBody, number: int, phase: Phase, take: dict[int, LlvmValue]
+) -> None:
     """A LOOP phase over a row; `take`: its values that are in buffers, if the row is short enough."""
     f, nest = frame.f, frame.nest
-    rows, copies = combines(nest, body, phase), copies_of(phase, body)
-    slots: list[list[list[Value]]] = []  # reduction, copy, part
+    rows, copies = combine_rows(nest, body, phase), unroll_factor(phase, body)
+    slots: list[list[list[LlvmValue]]] = []  # reduction, copy, part
     for combine, _ in rows:
         slots.append([[f.slot(v.kind) for v in combine.start(f, body.lanes)] for _ in range(copies)])
         for places in slots[-1]:
             for place, value in zip(places, combine.start(f, body.lanes), strict=True):
                 place.store(value, 64)
 
-    def get(combine: Combine, places: list[Value]) -> Parts:
-        return tuple(p.load(elem_of(k), body.lanes, 64) for p, k in zip(places, combine.kinds, strict=True))
+    def get(combine: Combine, places: list[LlvmValue]) -> Parts:
+        return tuple(p.load(register_type(k), body.lanes, 64) for p, k in zip(places, combine.kinds, strict=True))
 
     def step(lanes: Lanes) -> None:
         for (combine, sources), copied in zip(rows, slots, strict=True):
@@ -112,22 +114,24 @@ def _row_loop(frame: Frame, body: Body, number: int, phase: Phase, take: dict[in
     def fold_all() -> None:
         for (combine, _), copied in zip(rows, slots, strict=True):
             if combine.fold is not None:
-                for places, parts in zip(copied, fold(combine, [get(combine, c) for c in copied]), strict=True):
+                for places, parts in zip(
+                    copied, fold_accumulators(combine, [get(combine, c) for c in copied]), strict=True
+                ):
                     for place, value in zip(places, parts, strict=True):
                         place.store(value, 64)
 
     folding = any(combine.fold is not None for combine, _ in rows)
     *outer, inner = range(nest.parallel, nest.axes)
     start, stop, finish = f.const(0, "i64"), frame.lengths[inner], fold_all if folding else None
-    fits = stop <= capacity(nest)
+    fits = stop <= row_buffer_capacity(nest)
     for chosen, condition in ((take, fits), ({}, ~fits)) if take else (({}, None),):
         body.take = chosen
-        with nested(frame, outer), nullcontext() if condition is None else f.when(condition):
+        with emit_loop_nest(frame, outer), nullcontext() if condition is None else f.when(condition):
             body.run(phase, start, stop, step, copies, finish)
     for axis in outer:
         del frame.index[axis]
     for r, ((combine, _), copied) in enumerate(zip(rows, slots, strict=True)):
-        parts = across(combine, joined(combine, [get(combine, places) for places in copied]))
+        parts = merge_lanes(combine, merge_accumulators(combine, [get(combine, places) for places in copied]))
         for part, value in enumerate(combine.finish(parts)):
             frame.results[number, r, part] = value
 
@@ -135,41 +139,41 @@ def _row_loop(frame: Frame, body: Body, number: int, phase: Phase, take: dict[in
 # columns
 
 
-def opaque(value: Value) -> Value:
+def hide_from_optimizer(value: LlvmValue) -> LlvmValue:
     """The same bits. Of a choice between a new value and the one in memory LLVM makes a store under a mask, which is
     dozens of instructions inside an AMD core with AVX2, and which a later load has to wait for."""
-    if not value.text.startswith("%") or bits(value.elem) not in (32, 64):
+    if not value.text.startswith("%") or type_bits(value.elem) not in (32, 64):
         return value
     whole = value if value.is_float else value.as_float()
     return whole.apply("arithmetic.fence")
 
 
-class Columns:
+class ColumnAccumulators:
     """Stack arrays over the block of columns that starts at `low`: accumulators, and values passing between phases."""
 
-    def __init__(self, frame: Frame, body: Body) -> None:
+    def __init__(self, frame: CpuKernelFrame, body: VectorLoopBody) -> None:
         self.frame, self.body = frame, body
         self.low = frame.f.const(0, "i64")
         self.values = {n: self.array(body.instrs[n].dtype) for n in sorted(body.crossing) if body.varies(n)}
-        self.combines: dict[tuple[int, int], tuple[Combine, tuple[int, ...], list[Value]]] = {}
+        self.combines: dict[tuple[int, int], tuple[Combine, tuple[int, ...], list[LlvmValue]]] = {}
         for number, phase in enumerate(frame.nest.phases):
-            for r, (combine, sources) in enumerate(combines(frame.nest, body, phase)):
+            for r, (combine, sources) in enumerate(combine_rows(frame.nest, body, phase)):
                 arrays = [self.array(kind) for kind in combine.kinds]
                 self.combines[number, r] = combine, sources, arrays
 
-    def array(self, dtype: DType) -> Value:
-        return self.frame.f.slot(memory_elem(dtype), COLUMNS)
+    def array(self, dtype: DType) -> LlvmValue:
+        return self.frame.f.slot(memory_type(dtype), COLUMNS)
 
-    def get(self, array: Value, dtype: DType, i: Value) -> Value:
-        raw = array.at(i - self.low, memory_elem(dtype)).load(memory_elem(dtype), self.body.lanes)
+    def get(self, array: LlvmValue, dtype: DType, i: LlvmValue) -> LlvmValue:
+        raw = array.at(i - self.low, memory_type(dtype)).load(memory_type(dtype), self.body.lanes)
         return raw.ne(0) if dtype.kind == "b" else raw
 
-    def put(self, array: Value, dtype: DType, i: Value, value: Value) -> None:
+    def put(self, array: LlvmValue, dtype: DType, i: LlvmValue, value: LlvmValue) -> None:
         wide = value.splat(self.body.lanes)
-        raw = wide.to("zext", "i8") if dtype.kind == "b" else opaque(wide)
-        array.at(i - self.low, memory_elem(dtype)).store(raw)
+        raw = wide.to("zext", "i8") if dtype.kind == "b" else hide_from_optimizer(wide)
+        array.at(i - self.low, memory_type(dtype)).store(raw)
 
-    def recall(self, what: Instr | int, lanes: Lanes) -> Value:
+    def recall(self, what: Instr | int, lanes: Lanes) -> LlvmValue:
         assert lanes.i is not None
         if isinstance(what, int):
             return self.get(self.values[what], self.body.instrs[what].dtype, lanes.i)
@@ -177,10 +181,10 @@ class Columns:
         combine, _, arrays = self.combines[number, reduction]
         return combine.finish(self.parts(combine, arrays, lanes.i))[part]
 
-    def parts(self, combine: Combine, arrays: Sequence[Value], i: Value) -> Parts:
+    def parts(self, combine: Combine, arrays: Sequence[LlvmValue], i: LlvmValue) -> Parts:
         return tuple(self.get(a, k, i) for a, k in zip(arrays, combine.kinds, strict=True))
 
-    def start(self, number: int, phase: Phase, high: Value) -> None:
+    def start(self, number: int, phase: Phase, high: LlvmValue) -> None:
         f = self.frame.f
         with f.loop(self.low, high, self.body.lanes) as i:
             for r in range(len(phase.reductions)):
@@ -189,7 +193,7 @@ class Columns:
                 for array, kind, value in zip(arrays, combine.kinds, values, strict=True):
                     self.put(array, kind, i, value)
 
-    def step(self, number: int, phase: Phase, i: Value, rows: Iterable[Lanes]) -> None:
+    def step(self, number: int, phase: Phase, i: LlvmValue, rows: Iterable[Lanes]) -> None:
         """Take what the rows have at lanes `i`, one row after the other; the accumulators are in memory before and
         after."""
         every = [self.combines[number, r] for r in range(len(phase.reductions))]
@@ -210,15 +214,15 @@ class Columns:
                 self.put(self.values[at], self.body.instrs[at].dtype, lanes.i, lanes.values[at])
 
 
-def write_columns(frame: Frame, body: Body, begin: Value, end: Value) -> None:
+def write_columns(frame: CpuKernelFrame, body: VectorLoopBody, begin: LlvmValue, end: LlvmValue) -> None:
     f, nest = frame.f, frame.nest
-    inner, block = nest.parallel - 1, block_of(nest)
+    inner, block = nest.parallel - 1, column_block_length(nest)
     length = frame.lengths[inner]
     blocks = (length + (block - 1)).binary("lshr", block.bit_length() - 1)
-    columns = Columns(frame, body)
+    columns = ColumnAccumulators(frame, body)
     body.recall = columns.recall
     outer = [(axis, frame.lengths[axis]) for axis in range(inner)]
-    with odometer(frame, [*outer, (inner, blocks)], begin, end):
+    with emit_flat_loop(frame, [*outer, (inner, blocks)], begin, end):
         low = frame.index.pop(inner) * block
         high = f.intrinsic("umin", "i64", low + block, length)
         columns.low = low
@@ -230,15 +234,22 @@ def write_columns(frame: Frame, body: Body, begin: Value, end: Value) -> None:
             _column_loop(frame, body, columns, number, low, high)
 
 
-def _column_loop(frame: Frame, body: Body, columns: Columns, number: int, low: Value, high: Value) -> None:
+def _column_loop(
+    frame: CpuKernelFrame,
+    body: VectorLoopBody,
+    columns: ColumnAccumulators,
+    number: int,
+    low: LlvmValue,
+    high: LlvmValue,
+) -> None:
     """A LOOP phase over a block of columns: several rows in one pass, so that the accumulators are loaded and stored
     once for them."""
     f, nest, phase = frame.f, frame.nest, frame.nest.phases[number]
     *outer, inner = range(nest.parallel, nest.axes)
     body.access.step_axis = inner
-    with nested(frame, outer):
+    with emit_loop_nest(frame, outer):
         start = f.const(0, "i64")
-        for rows in sorted({1 if body.packs(phase) else copies_of(phase, body), 1}, reverse=True):
+        for rows in sorted({1 if body.packs(phase) else unroll_factor(phase, body), 1}, reverse=True):
             stop = frame.lengths[inner] & -rows if rows > 1 else frame.lengths[inner]
             with f.loop(start, stop, rows) as row:
                 body.access.step_rows = rows

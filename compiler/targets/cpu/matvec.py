@@ -12,9 +12,9 @@ from functools import cache
 from ....runtime.program.program import Int, Kernel, Task
 from ...core.types import FLOAT32, FLOAT64, DType
 from ...layout.operands import Array
-from .llvm_ir import Function, Value, mask_below, masked_load, masked_store
-from .llvm_module import METADATA, Module
-from .primitives import elem_of
+from .llvm_ir import LlvmFunction, LlvmValue, mask_below, masked_load, masked_store
+from .llvm_module import METADATA, LlvmModule
+from .primitives import register_type
 
 ROWS, COPIES = 4, 2  # rows of a unit, and accumulators of each
 TERMS = 4  # rows that are added in one pass
@@ -74,20 +74,20 @@ def rows_kernel(dtype: DType, vector_bytes: int) -> Kernel:
     """Units are ROWS rows. Slots: matrix, vector, result, rows, length, and in bytes the steps from row to row and from
     result to result."""
     signature = ("ptr", "ptr", "ptr", *("i64",) * 4)
-    f, name, elem = Function(Module(flags=" contract")), f"k_matvec_rows_{dtype.name}", elem_of(dtype)
+    f, name, elem = LlvmFunction(LlvmModule(flags=" contract")), f"k_matvec_rows_{dtype.name}", register_type(dtype)
     lanes = vector_bytes // dtype.itemsize
-    slots, begin, end = Value(f, "%slots", "ptr"), Value(f, "%begin", "i64"), Value(f, "%end", "i64")
+    slots, begin, end = LlvmValue(f, "%slots", "ptr"), LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")
     a, x, y = (slots.at(i, "i64").load("ptr") for i in range(3))
     count, length, row_step, result_step = (slots.at(i, "i64").load("i64") for i in range(3, 7))
 
-    def write(first: Value, rows: int) -> None:
+    def write(first: LlvmValue, rows: int) -> None:
         starts = [a.at((first + r) * row_step, "i8") for r in range(rows)]
         sums = [[f.slot(f"<{lanes} x {elem}>") for _ in range(COPIES)] for _ in range(rows)]
         for place in (p for each in sums for p in each):
             place.store(f.const(0.0, elem, lanes), 64)
 
-        def add(i: Value, copy: int, mask: Value | None = None) -> None:
-            def get(start: Value) -> Value:
+        def add(i: LlvmValue, copy: int, mask: LlvmValue | None = None) -> None:
+            def get(start: LlvmValue) -> LlvmValue:
                 place = start.at(i, elem)
                 return place.load(elem, lanes) if mask is None else masked_load(place, elem, lanes, mask)
 
@@ -130,13 +130,13 @@ def columns_kernel(dtype: DType, vector_bytes: int) -> Kernel:
     """Units are blocks of results, which are contiguous. Slots: matrix, vector, result, results, length, in bytes the
     steps from term to term of the matrix and of the vector, and the results of a block."""
     signature = ("ptr", "ptr", "ptr", *("i64",) * 5)
-    f, name, elem = Function(Module(flags=" contract")), f"k_matvec_columns_{dtype.name}", elem_of(dtype)
+    f, name, elem = LlvmFunction(LlvmModule(flags=" contract")), f"k_matvec_columns_{dtype.name}", register_type(dtype)
     lanes = vector_bytes // dtype.itemsize
-    slots, begin, end = Value(f, "%slots", "ptr"), Value(f, "%begin", "i64"), Value(f, "%end", "i64")
+    slots, begin, end = LlvmValue(f, "%slots", "ptr"), LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")
     a, x, y = (slots.at(i, "i64").load("ptr") for i in range(3))
     count, length, matrix_step, vector_step, block = (slots.at(i, "i64").load("i64") for i in range(3, 8))
 
-    def add(first: Value, terms: int, low: Value, high: Value) -> None:
+    def add(first: LlvmValue, terms: int, low: LlvmValue, high: LlvmValue) -> None:
         rows = [a.at((first + t) * matrix_step, "i8") for t in range(terms)]
         factors = [x.at((first + t) * vector_step, "i8").load(elem).splat(lanes) for t in range(terms)]
         whole = low + ((high - low) & -lanes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....runtime.core.frozen import dataclass
-from .llvm_ir import Value
+from .llvm_ir import LlvmValue
 
 SECTIONS = 4
 LONG = 1 << 17  # elements of a stretch that is read in sections
@@ -24,13 +24,13 @@ class Sections:
     """The loop is for position in range(start, end, advance), its copies at position + offsets[copy]; rest: where what
     no copy does begins."""
 
-    end: Value
-    advance: Value
-    offsets: Sequence[Value]
-    rest: Value
+    end: LlvmValue
+    advance: LlvmValue
+    offsets: Sequence[LlvmValue]
+    rest: LlvmValue
 
 
-def sections(start: Value, stop: Value, wide: int, copies: int) -> Sections:
+def split_into_sections(start: LlvmValue, stop: LlvmValue, wide: int, copies: int) -> Sections:
     """For [start, stop) in vectors of `wide` lanes; copies: a multiple of SECTIONS."""
     f, per = start.f, copies // SECTIONS
     unit = wide * per

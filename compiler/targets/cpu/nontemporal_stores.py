@@ -7,10 +7,10 @@ light bodies use them.
 
 from __future__ import annotations
 
-from ...kernel.loop_nest import LOOP, LoopNest, Phase, has_loops
-from .access import Access
-from .frame import Frame
-from .llvm_ir import LINE, Value
+from ...kernel.loop_nest import LOOP, LoopNest, Phase, calls_looping_function
+from .access import VectorAccess
+from .frame import CpuKernelFrame
+from .llvm_ir import LINE, LlvmValue
 from .primitives import MATH
 
 LARGE = 32 << 20  # bytes of an output that the caches will not hold until it is read
@@ -18,12 +18,12 @@ LIGHT = 12  # instructions of a light body
 SLOW = MATH | {"div", "sqrt", "quot", "rem", "gcd"}
 
 
-def streamed(nest: LoopNest, phase: Phase, axis: int | None, lanes: int) -> list[int]:
+def streamable_outputs(nest: LoopNest, phase: Phase, axis: int | None, lanes: int) -> list[int]:
     """The operands that a phase may stream: outputs of one item size, contiguous along the vector axis."""
     work = [i for i in phase.instrs if i.op not in ("load", "store", "const", "scalar", "result", "size")]
     if axis is None or phase.reductions or len(work) > LIGHT or any(i.op in SLOW for i in work):
         return []
-    if phase.kind == LOOP or len(nest.phases) > 1 or has_loops(nest):
+    if phase.kind == LOOP or len(nest.phases) > 1 or calls_looping_function(nest):
         return []
     stored = sorted({i.attr[0] for i in phase.instrs if i.op == "store"})
     fitting = [o for o in stored if nest.operands[o].role == "out" and nest.operands[o].layout[axis] == "1"]
@@ -31,7 +31,7 @@ def streamed(nest: LoopNest, phase: Phase, axis: int | None, lanes: int) -> list
     return fitting if len(sizes) == 1 and min(sizes) >= 4 and min(sizes) * lanes % 32 == 0 else []
 
 
-def is_large(frame: Frame, number: int) -> Value:
+def is_large_operand(frame: CpuKernelFrame, number: int) -> LlvmValue:
     """Whether the operand has LARGE bytes or more, by the lengths of its axes."""
     operand, size = frame.nest.operands[number], frame.f.const(1, "i64")
     for letter, length in zip(operand.layout, frame.lengths, strict=True):
@@ -39,9 +39,9 @@ def is_large(frame: Frame, number: int) -> Value:
     return size.compare("uge", LARGE // operand.dtype.itemsize)
 
 
-def alignment(
-    access: Access, streams: list[int], large: list[Value], start: Value, stop: Value, lanes: int
-) -> tuple[Value, Value]:
+def store_alignment(
+    access: VectorAccess, streams: list[int], large: list[LlvmValue], start: LlvmValue, stop: LlvmValue, lanes: int
+) -> tuple[LlvmValue, LlvmValue]:
     """Whether to stream over [start, stop), and how many elements come before it.
 
     All operands are large and lie equally in their cache lines; whole elements lead up to the next line (or vector).

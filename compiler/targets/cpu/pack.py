@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ...core.types import real_of
+from ...core.types import real_dtype
 from ...kernel.loop_nest import Instr
-from .access import Access
-from .frame import item
-from .llvm_ir import UNROLLED, Value
+from .access import VectorAccess
+from .frame import llvm_element_type
+from .llvm_ir import UNROLLED, LlvmValue
 
 PACK = 512
 
 
-def strided(access: Access, instrs: Sequence[Instr]) -> list[int]:
+def strided_operands(access: VectorAccess, instrs: Sequence[Instr]) -> list[int]:
     """The operands that the instructions touch, have a run-time stride along the vectors and are not packed yet."""
     if access.axis is None:
         return []
@@ -24,8 +24,13 @@ def strided(access: Access, instrs: Sequence[Instr]) -> list[int]:
 
 
 @contextmanager
-def packing(
-    access: Access, scratch: dict[int, Value], operands: list[int], instrs: Sequence[Instr], low: Value, high: Value
+def pack_operands(
+    access: VectorAccess,
+    scratch: dict[int, LlvmValue],
+    operands: list[int],
+    instrs: Sequence[Instr],
+    low: LlvmValue,
+    high: LlvmValue,
 ) -> Iterator[None]:
     """Let the operands' places be on the stack for [low, high) of the vector axis."""
     f, known = access.frame.f, access.frame.nest.operands
@@ -33,7 +38,7 @@ def packing(
     before = {o: access.places[o] for o in operands}
     for operand in operands:
         if operand not in scratch:
-            scratch[operand] = f.slot(item(known[operand]), PACK)
+            scratch[operand] = f.slot(llvm_element_type(known[operand]), PACK)
         if operand in ops["load"]:
             _copy(access, operand, before[operand][0], scratch[operand], low, high, pack=True)
         access.places[operand] = (scratch[operand], low)
@@ -44,12 +49,14 @@ def packing(
         access.places[operand] = before[operand]
 
 
-def _copy(access: Access, number: int, base: Value, near: Value, low: Value, high: Value, pack: bool) -> None:
+def _copy(
+    access: VectorAccess, number: int, base: LlvmValue, near: LlvmValue, low: LlvmValue, high: LlvmValue, pack: bool
+) -> None:
     f, operand, axis = access.frame.f, access.frame.nest.operands[number], access.axis
     assert axis is not None
-    kind, align = f"i{8 * operand.dtype.itemsize}", real_of(operand.dtype).itemsize
+    kind, align = f"i{8 * operand.dtype.itemsize}", real_dtype(operand.dtype).itemsize
     with f.loop(low, high, note=UNROLLED) as i:
-        far = base.at(i.binary("mul nsw", access.frame.strides[number, axis]), item(operand))
-        here = near.at(i - low, item(operand))
+        far = base.at(i.binary("mul nsw", access.frame.strides[number, axis]), llvm_element_type(operand))
+        here = near.at(i - low, llvm_element_type(operand))
         source, target = (far, here) if pack else (here, far)
         target.store(source.load(kind, 1, align), align)

@@ -7,15 +7,15 @@ stores, lines to write into the first. A pass over short stretches of many rows 
 from __future__ import annotations
 
 from ...kernel.loop_nest import LoopNest
-from .frame import Frame, item
-from .llvm_ir import LINE, Value
+from .frame import CpuKernelFrame, llvm_element_type
+from .llvm_ir import LINE, LlvmValue
 
 READ_AHEAD = 2048  # bytes; 8192 is no faster beside stores, and a fifth slower in a loop that only reads
 WRITE_AHEAD = 1024
 ROWS_AHEAD = 4
 
 
-def fetched(nest: LoopNest, axis: int | None) -> dict[int, int]:
+def operands_to_prefetch(nest: LoopNest, axis: int | None) -> dict[int, int]:
     """The operands worth it, contiguous along the vectors and read once only: number -> its first phase."""
     found: dict[int, int] = {}
     for number, phase in enumerate(nest.phases):
@@ -27,8 +27,8 @@ def fetched(nest: LoopNest, axis: int | None) -> dict[int, int]:
     return found
 
 
-def prefetch(
-    frame: Frame, number: int, place: Value, lanes: int, step_axis: int | None, step_rows: int, write: bool
+def emit_prefetch(
+    frame: CpuKernelFrame, number: int, place: LlvmValue, lanes: int, step_axis: int | None, step_rows: int, write: bool
 ) -> None:
     """Fetch for operand `number`, whose vector lies at `place`; step_axis: what the next stretch is along, if short;
     step_rows: how many rows a stretch takes."""
@@ -36,7 +36,9 @@ def prefetch(
     if step_axis is None:
         far = place.at(WRITE_AHEAD if write else READ_AHEAD, "i8", inside=False)
     elif (number, step_axis) in frame.strides:
-        far = place.at(frame.strides[number, step_axis] * max(ROWS_AHEAD, step_rows), item(operand), inside=False)
+        far = place.at(
+            frame.strides[number, step_axis] * max(ROWS_AHEAD, step_rows), llvm_element_type(operand), inside=False
+        )
     else:
         return
     f.module.declare("@llvm.prefetch.p0", "void @llvm.prefetch.p0(ptr, i32, i32, i32)")

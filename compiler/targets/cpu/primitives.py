@@ -13,15 +13,15 @@ import numpy as np
 
 from ...core.types import BOOL, FLOAT32, FLOAT64, DType, bfloat16
 from .inline_math import FLOAT_MATH, any_lane, clamp
-from .llvm_ir import UNLIKELY, Function, Value, bits, literal
-from .vector_libm import by_lane, library_call
+from .llvm_ir import UNLIKELY, LlvmFunction, LlvmValue, llvm_constant, type_bits
+from .vector_libm import apply_by_lane, library_call
 
-Row: TypeAlias = Callable[[DType, DType, list[Value]], Value]
+Row: TypeAlias = Callable[[DType, DType, list[LlvmValue]], LlvmValue]
 
 FLOAT16 = np.dtype(np.float16)
 
 
-def elem_of(dtype: DType) -> str:
+def register_type(dtype: DType) -> str:
     """The element type of a real dtype in registers."""
     if dtype == BOOL:
         return "i1"
@@ -30,25 +30,25 @@ def elem_of(dtype: DType) -> str:
     return f"i{dtype.itemsize * 8}"
 
 
-def memory_elem(dtype: DType) -> str:
+def memory_type(dtype: DType) -> str:
     """The element type of a real dtype in memory."""
-    return "i8" if dtype == BOOL else elem_of(dtype)
+    return "i8" if dtype == BOOL else register_type(dtype)
 
 
-def constant(f: Function, dtype: DType, raw: bytes) -> Value:
+def llvm_scalar(f: LlvmFunction, dtype: DType, raw: bytes) -> LlvmValue:
     """The scalar with these bytes. NaNs keep their bits."""
-    elem = elem_of(dtype)
+    elem = register_type(dtype)
     if elem in ("float", "double") and not np.isfinite(np.frombuffer(raw, dtype)[0]):
         as_double = np.frombuffer(raw, dtype).astype(np.float64).view(np.uint64)[0]
-        return Value(f, f"0x{int(as_double):016X}", elem)
+        return LlvmValue(f, f"0x{int(as_double):016X}", elem)
     if elem == "half":
-        return Value(f, f"0xH{int(np.frombuffer(raw, np.uint16)[0]):04X}", elem)
+        return LlvmValue(f, f"0xH{int(np.frombuffer(raw, np.uint16)[0]):04X}", elem)
     if dtype == bfloat16:
         return f.const(int(np.frombuffer(raw, np.int16)[0]), elem)
     return f.const(np.frombuffer(raw, dtype)[0].item(), elem)
 
 
-def emit(op: str, from_dtype: DType, dtype: DType, args: list[Value]) -> Value:
+def emit_primitive(op: str, from_dtype: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
     """Write primitive `op`; `from_dtype` is the dtype of its last argument, `dtype` that of its result."""
     return PRIMITIVES[op](from_dtype, dtype, args)
 
@@ -56,35 +56,35 @@ def emit(op: str, from_dtype: DType, dtype: DType, args: list[Value]) -> Value:
 # conversions
 
 
-def cast(source: DType, target: DType, x: Value) -> Value:
+def emit_cast(source: DType, target: DType, x: LlvmValue) -> LlvmValue:
     """NumPy's `astype`. Floats beyond an integer type's range give some integer, as in C on this machine."""
     if source == target:
         return x
     if source == bfloat16:
-        return cast(FLOAT32, target, (x.to("zext", "i32") << 16).as_float())
+        return emit_cast(FLOAT32, target, (x.to("zext", "i32") << 16).as_float())
     if source == FLOAT16 and target != FLOAT64:
-        return cast(FLOAT32, target, x.to("fpext", "float"))
+        return emit_cast(FLOAT32, target, x.to("fpext", "float"))
     if target == BOOL:
         return x.ne(0)
     if target == bfloat16:
-        return _round_to_bfloat16(cast(source, FLOAT32, x))
+        return _round_to_bfloat16(emit_cast(source, FLOAT32, x))
     if target == FLOAT16 and source != FLOAT32:
-        return _round_to_half(x) if source == FLOAT64 else cast(FLOAT32, target, cast(source, FLOAT32, x))
-    elem, unsigned = elem_of(target), source.kind in "bu"
+        return _round_to_half(x) if source == FLOAT64 else emit_cast(FLOAT32, target, emit_cast(source, FLOAT32, x))
+    elem, unsigned = register_type(target), source.kind in "bu"
     if source.kind == "f" and target.kind == "f":
-        return x.to("fpext" if bits(elem) > bits(x.elem) else "fptrunc", elem)
+        return x.to("fpext" if type_bits(elem) > type_bits(x.elem) else "fptrunc", elem)
     if source.kind == "f":
         return _float_to_int(x, target)
     if target.kind == "f":
         return x.to("uitofp" if unsigned else "sitofp", elem)
-    if bits(elem) == bits(x.elem):
+    if type_bits(elem) == type_bits(x.elem):
         return x
-    return x.to("trunc" if bits(elem) < bits(x.elem) else "zext" if unsigned else "sext", elem)
+    return x.to("trunc" if type_bits(elem) < type_bits(x.elem) else "zext" if unsigned else "sext", elem)
 
 
-def _float_to_int(x: Value, target: DType) -> Value:
+def _float_to_int(x: LlvmValue, target: DType) -> LlvmValue:
     """Narrow integers go through int32, uint32 through int64, as in C; `freeze` makes overflow harmless."""
-    elem = elem_of(target)
+    elem = register_type(target)
     if target == np.uint64:
         return x.to("fptoui", elem).freeze()
     through = "i64" if elem == "i64" or target == np.uint32 else "i32"
@@ -92,7 +92,7 @@ def _float_to_int(x: Value, target: DType) -> Value:
     return wide if through == elem else wide.to("trunc", elem)
 
 
-def _round_to_bfloat16(x: Value) -> Value:
+def _round_to_bfloat16(x: LlvmValue) -> LlvmValue:
     """To nearest, ties to even; a NaN becomes the quiet NaN of its sign."""
     raw = x.as_int()
     odd = raw.binary("lshr", 16) & 1
@@ -101,7 +101,7 @@ def _round_to_bfloat16(x: Value) -> Value:
     return x.is_nan().pick(nan, rounded).to("trunc", "i16")
 
 
-def _round_to_half(x: Value) -> Value:
+def _round_to_half(x: LlvmValue) -> LlvmValue:
     """float64 to float16, rounded once: by way of a float32 rounded to odd (Boldo and Melquiond 2008)."""
     near = x.to("fptrunc", "float")
     back, raw = near.to("fpext", "double"), near.as_int()
@@ -111,8 +111,8 @@ def _round_to_half(x: Value) -> Value:
     return x.is_nan().pick(raw, odd).as_float().to("fptrunc", "half")
 
 
-def bitcast(source: DType, target: DType, x: Value) -> Value:
-    elem = elem_of(target)
+def emit_bitcast(source: DType, target: DType, x: LlvmValue) -> LlvmValue:
+    elem = register_type(target)
     if target == BOOL:
         return x.ne(0)
     return x if x.elem == elem else x.to("bitcast", elem)
@@ -121,7 +121,7 @@ def bitcast(source: DType, target: DType, x: Value) -> Value:
 # division
 
 
-def _divide_floats(a: Value, b: Value) -> Value:
+def _divide_floats(a: LlvmValue, b: LlvmValue) -> LlvmValue:
     """a / b. Many by one is the product with 1/b, put right twice: rounded as a division is, and several times faster.
 
     The last step rounds correctly if its quotient is good to an ulp and 1/b is rounded to nearest (Markstein 1990),
@@ -151,13 +151,13 @@ def _divide_floats(a: Value, b: Value) -> Value:
 # integers
 
 
-def _divide(a: Value, b: Value, dtype: DType, op: str) -> Value:
+def _divide(a: LlvmValue, b: LlvmValue, dtype: DType, op: str) -> LlvmValue:
     """Truncating division; 0 for a divisor of 0, and the least integer divided by -1 wraps. Never traps.
 
     Up to 32 bits the quotient of two floats of twice the digits truncates to the right integer, and vectorises.
     """
     zero, signed = b.eq(0), dtype.kind == "i"
-    width = bits(a.elem)
+    width = type_bits(a.elem)
     if width <= 32:
         wide = "float" if width <= 16 else "double"
         up = "sitofp" if signed else "uitofp"
@@ -176,10 +176,10 @@ def _divide(a: Value, b: Value, dtype: DType, op: str) -> Value:
     return (zero | minus).pick(0, a.binary("srem", safe))
 
 
-def _shift(source: DType, dtype: DType, args: list[Value], left: bool) -> Value:
+def _shift(source: DType, dtype: DType, args: list[LlvmValue], left: bool) -> LlvmValue:
     """NumPy's shifts: a count outside the width shifts all bits out; a signed number keeps its sign to the right."""
     a, count = args
-    width = bits(a.elem)
+    width = type_bits(a.elem)
     inside = count.compare("ult", width)
     if left:
         return inside.pick(a << inside.pick(count, 0), 0)
@@ -188,7 +188,7 @@ def _shift(source: DType, dtype: DType, args: list[Value], left: bool) -> Value:
     return inside.pick(a.binary("lshr", inside.pick(count, 0)), 0)
 
 
-def _gcd(source: DType, dtype: DType, args: list[Value]) -> Value:
+def _gcd(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
     f, elem = args[0].f, args[0].elem
     scalar = f"@gcd.{elem}"
 
@@ -203,21 +203,21 @@ def _gcd(source: DType, dtype: DType, args: list[Value]) -> Value:
 
     f.module.define(scalar, write)
     lanes = max(a.lanes for a in args)
-    return by_lane(scalar, [a.splat(lanes) for a in args]) if lanes > 1 else f.call(scalar, elem, *args)
+    return apply_by_lane(scalar, [a.splat(lanes) for a in args]) if lanes > 1 else f.call(scalar, elem, *args)
 
 
-def _mulhi(source: DType, dtype: DType, args: list[Value]) -> Value:
-    width = bits(args[0].elem)
+def _mulhi(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
+    width = type_bits(args[0].elem)
     wide = [a.to("zext", f"i{2 * width}") for a in args]
     return (wide[0] * wide[1]).binary("lshr", width).to("trunc", args[0].elem)
 
 
-def _popcount(source: DType, dtype: DType, args: list[Value]) -> Value:
+def _popcount(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
     count = args[0].apply("ctpop")
     return count if count.elem == "i8" else count.to("trunc", "i8")
 
 
-def _extreme(source: DType, dtype: DType, args: list[Value], greatest: bool) -> Value:
+def _extreme(source: DType, dtype: DType, args: list[LlvmValue], greatest: bool) -> LlvmValue:
     """NumPy's maximum and minimum: a NaN wins (the first of two), and of equal values the second is given."""
     a, b = args
     if dtype.kind != "f":
@@ -226,10 +226,10 @@ def _extreme(source: DType, dtype: DType, args: list[Value], greatest: bool) -> 
     return a.is_nan().pick(a, (a > b if greatest else a < b).pick(a, b))
 
 
-def _select(source: DType, dtype: DType, args: list[Value]) -> Value:
+def _select(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
     """LLVM 22 takes `x < 0 ? 0 : wide(x)` for a maximum, which gives 0 for -0; it does not look past a fence."""
     condition, *arms = args
-    if dtype.kind == "f" and any(arm.text == literal(0.0, arm.elem) for arm in arms):
+    if dtype.kind == "f" and any(arm.text == llvm_constant(0.0, arm.elem) for arm in arms):
         arms = [arm.apply("arithmetic.fence") if arm.text.startswith("%") else arm for arm in arms]
     return condition.pick(*arms)
 
@@ -243,12 +243,12 @@ MATH = frozenset(
 )
 
 
-def _operator(write: Callable[..., Value]) -> Row:
+def _operator(write: Callable[..., LlvmValue]) -> Row:
     return lambda source, dtype, args: write(*args)
 
 
 def _compare(float_predicate: str, int_predicate: str) -> Row:
-    def write(source: DType, dtype: DType, args: list[Value]) -> Value:
+    def write(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
         if source.kind == "f":
             return args[0].compare(float_predicate, args[1])
         sign = "" if int_predicate in ("eq", "ne") else "s" if source.kind == "i" else "u"
@@ -264,7 +264,7 @@ def _intrinsic(name: str) -> Row:
 def _math(name: str) -> Row:
     """An inlined function of `inline_math` where there is one for this type, else the C library's."""
 
-    def write(source: DType, dtype: DType, args: list[Value]) -> Value:
+    def write(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
         inlined = FLOAT_MATH.get((name, args[0].elem))
         return inlined(*args) if inlined else library_call(name, *args)
 
@@ -292,8 +292,8 @@ PRIMITIVES: dict[str, Row] = {
     "eq": _compare("oeq", "eq"),
     "ne": _compare("une", "ne"),
     "select": _select,
-    "cast": lambda source, dtype, args: cast(source, dtype, args[0]),
-    "bitcast": lambda source, dtype, args: bitcast(source, dtype, args[0]),
+    "cast": lambda source, dtype, args: emit_cast(source, dtype, args[0]),
+    "bitcast": lambda source, dtype, args: emit_bitcast(source, dtype, args[0]),
     "abs": _intrinsic("fabs"),
     "sqrt": _intrinsic("sqrt"),
     "floor": _intrinsic("floor"),

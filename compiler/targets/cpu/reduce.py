@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ....runtime.core.frozen import dataclass
-from ...core.combiners import identity
-from ...core.types import BOOL, FLOAT64, INT64, DType, integer_of, kind_of
+from ...core.combiners import reduction_identity
+from ...core.types import BOOL, FLOAT64, INT64, DType, dtype_kind, integer_dtype
 from ...kernel.loop_nest import Reduction
-from .llvm_ir import Function, Value
-from .primitives import cast, elem_of
+from .llvm_ir import LlvmFunction, LlvmValue
+from .primitives import emit_cast, register_type
 
-Parts = tuple[Value, ...]
+Parts = tuple[LlvmValue, ...]
 
 FOLD = 16
 
@@ -36,18 +36,18 @@ class Combine:
     finish: Callable[[Parts], Parts]
     fold: Callable[[Parts], Parts] | None = None
 
-    def start(self, f: Function, lanes: int) -> Parts:
-        return tuple(f.const(n, elem_of(k), lanes) for n, k in zip(self.identity, self.kinds, strict=True))
+    def start(self, f: LlvmFunction, lanes: int) -> Parts:
+        return tuple(f.const(n, register_type(k), lanes) for n, k in zip(self.identity, self.kinds, strict=True))
 
 
-def combine_of(reduction: Reduction, sources: tuple[DType, ...]) -> Combine:
+def reduction_combine(reduction: Reduction, sources: tuple[DType, ...]) -> Combine:
     """The row for a reduction whose values have the dtypes `sources`."""
     row = reduction.combiner
     combine = _arg if row.carries_index else _COMBINES[row.primitive]
     return combine(reduction.dtype, sources, row.primitive)
 
 
-def across(combine: Combine, parts: Parts) -> Parts:
+def merge_lanes(combine: Combine, parts: Parts) -> Parts:
     """Merge the lanes of a vector accumulator, by halves."""
     while parts[0].lanes > 1:
         half = parts[0].lanes // 2
@@ -57,17 +57,17 @@ def across(combine: Combine, parts: Parts) -> Parts:
     return parts
 
 
-def joined(combine: Combine, copies: Sequence[Parts]) -> Parts:
+def merge_accumulators(combine: Combine, copies: Sequence[Parts]) -> Parts:
     """One accumulator of several; of those that are folded, only the first has more than a running part."""
     if combine.fold is None:
         return _tree(combine.merge, copies)
     return _tree(lambda a, b: (a[0] + b[0],), [(parts[0],) for parts in copies])[0], *copies[0][1:]
 
 
-def fold(combine: Combine, copies: Sequence[Parts]) -> list[Parts]:
+def fold_accumulators(combine: Combine, copies: Sequence[Parts]) -> list[Parts]:
     """Accumulators side by side after FOLD steps: what they added up since is folded into the first."""
     assert combine.fold is not None
-    first = combine.fold(joined(combine, copies))
+    first = combine.fold(merge_accumulators(combine, copies))
     return [first, *((first[0], *parts[1:]) for parts in copies[1:])]  # a running part begins again
 
 
@@ -78,17 +78,17 @@ def _tree(merge: Callable[[Parts, Parts], Parts], every: Sequence[Parts]) -> Par
 
 
 def _sum(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
-    if kind_of(dtype) == "f" and sources[0] == FLOAT64:
+    if dtype_kind(dtype) == "f" and sources[0] == FLOAT64:
         return _compensated(dtype)
-    wide = FLOAT64 if kind_of(dtype) == "f" else dtype
+    wide = FLOAT64 if dtype_kind(dtype) == "f" else dtype
     # -0.0 is the identity of addition: a sum of nothing but -0.0 is -0.0, and NumPy's (from 0.0) is 0.0.
     return _simple(wide, dtype, sources, 0, lambda a, b: a + b)
 
 
 def _prod(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
-    if kind_of(dtype) == "f" and sources[0] == FLOAT64:
+    if dtype_kind(dtype) == "f" and sources[0] == FLOAT64:
         return _compensated_product(dtype)
-    return _simple(FLOAT64 if kind_of(dtype) == "f" else dtype, dtype, sources, 1, lambda a, b: a * b)
+    return _simple(FLOAT64 if dtype_kind(dtype) == "f" else dtype, dtype, sources, 1, lambda a, b: a * b)
 
 
 def _compensated_product(dtype: DType) -> Combine:
@@ -107,24 +107,28 @@ def _compensated_product(dtype: DType) -> Combine:
     def finish(acc: Parts) -> Parts:
         product, error = acc  # of what is 0, infinite or NaN there is no error
         within = (product.abs() < np.inf) & (product.abs() > np.finfo(np.float64).tiny) & (error.abs() < np.inf)
-        return (cast(FLOAT64, dtype, within.pick(product + error, product)),)
+        return (emit_cast(FLOAT64, dtype, within.pick(product + error, product)),)
 
     return Combine((FLOAT64,) * 2, (1.0, 0.0), step, merge, finish)
 
 
 def _simple(
-    wide: DType, dtype: DType, sources: tuple[DType, ...], identity: float, apply: Callable[[Value, Value], Value]
+    wide: DType,
+    dtype: DType,
+    sources: tuple[DType, ...],
+    identity: float,
+    apply: Callable[[LlvmValue, LlvmValue], LlvmValue],
 ) -> Combine:
     return Combine(
         (wide,),
         (identity,),
-        lambda acc, values: (apply(acc[0], cast(sources[0], wide, values[0])),),
+        lambda acc, values: (apply(acc[0], emit_cast(sources[0], wide, values[0])),),
         lambda a, b: (apply(a[0], b[0]),),
-        lambda acc: (cast(wide, dtype, acc[0]),),
+        lambda acc: (emit_cast(wide, dtype, acc[0]),),
     )
 
 
-def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+def two_sum(a: LlvmValue, b: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     """a + b and its rounding error (Knuth 1969)."""
     s = a + b
     back = s - a
@@ -148,21 +152,21 @@ def _compensated(dtype: DType) -> Combine:
 
     def finish(acc: Parts) -> Parts:
         _, high, low = fold(acc)  # an infinite sum has no error term, but NaN in its place
-        return (cast(FLOAT64, dtype, (high.abs() < np.inf).pick(high + low, high)),)
+        return (emit_cast(FLOAT64, dtype, (high.abs() < np.inf).pick(high + low, high)),)
 
     return Combine((FLOAT64,) * 3, (0.0,) * 3, step, merge, finish, fold)
 
 
 def _any_all(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
     either = name == "or"
-    apply: Callable[[Value, Value], Value] = (lambda a, b: a | b) if either else (lambda a, b: a & b)
+    apply: Callable[[LlvmValue, LlvmValue], LlvmValue] = (lambda a, b: a | b) if either else (lambda a, b: a & b)
     truth = _simple(BOOL, BOOL, sources, 0 if either else 1, apply)
-    return Combine(truth.kinds, truth.identity, truth.step, truth.merge, lambda acc: (cast(BOOL, dtype, acc[0]),))
+    return Combine(truth.kinds, truth.identity, truth.step, truth.merge, lambda acc: (emit_cast(BOOL, dtype, acc[0]),))
 
 
-def _less(a: Value, b: Value, dtype: DType, greatest: bool) -> Value:
+def _less(a: LlvmValue, b: LlvmValue, dtype: DType, greatest: bool) -> LlvmValue:
     """Whether a is before b: below it, or above it where the greatest is wanted; false for NaN."""
-    if kind_of(dtype) == "f":
+    if dtype_kind(dtype) == "f":
         return a > b if greatest else a < b
     sign = "s" if dtype.kind == "i" else "u"
     return a.compare(f"{sign}{'gt' if greatest else 'lt'}", b)
@@ -173,12 +177,12 @@ def _extreme(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
 
     The ones fill an integer as wide as the number: a vector of i1 has no registers before AVX-512."""
     greatest = name == "maximum"
-    first = identity(name, dtype)
+    first = reduction_identity(name, dtype)
 
-    def better(a: Value, b: Value) -> Value:
+    def better(a: LlvmValue, b: LlvmValue) -> LlvmValue:
         return _less(b, a, dtype, greatest).pick(b, a)
 
-    if kind_of(dtype) != "f":
+    if dtype_kind(dtype) != "f":
         return _simple(dtype, dtype, sources, first, better)
 
     def step(acc: Parts, values: Parts) -> Parts:
@@ -190,25 +194,25 @@ def _extreme(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
     def finish(acc: Parts) -> Parts:
         return (acc[1].ne(0).pick(np.nan, acc[0]),)
 
-    return Combine((dtype, integer_of(dtype)), (first, 0), step, merge, finish)
+    return Combine((dtype, integer_dtype(dtype)), (first, 0), step, merge, finish)
 
 
 def _arg(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
     """The best value and the least index that has it; NaN is better than every number."""
     greatest = name == "maximum"
-    first = identity(name, dtype)
+    first = reduction_identity(name, dtype)
 
     def merge(acc: Parts, values: Parts) -> Parts:
         (best, at), (x, i) = acc, values
         wins, same = _less(x, best, dtype, greatest), x.eq(best)
-        if kind_of(dtype) == "f":
+        if dtype_kind(dtype) == "f":
             new, old = x.is_nan(), best.is_nan()
             wins, same = (wins | new) & ~old, same | (new & old)
         wins = wins | (same & (i < at))
         return wins.pick(x, best), wins.pick(i, at)
 
     def step(acc: Parts, values: Parts) -> Parts:
-        return merge(acc, (cast(sources[0], dtype, values[0]), values[1]))
+        return merge(acc, (emit_cast(sources[0], dtype, values[0]), values[1]))
 
     return Combine((dtype, INT64), (first, int(np.iinfo(np.int64).max)), step, merge, lambda acc: acc)
 

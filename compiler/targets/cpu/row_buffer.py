@@ -9,8 +9,8 @@ from __future__ import annotations
 from ....runtime.core.frozen import dataclass, field
 from ...core.types import BOOL, DType
 from ...kernel.loop_nest import LOOP, LoopNest
-from .llvm_ir import Value, bits
-from .primitives import MATH, memory_elem
+from .llvm_ir import LlvmValue, type_bits
+from .primitives import MATH, memory_type
 
 BYTES = 65536  # of a buffer
 BUFFERS = 2
@@ -24,7 +24,7 @@ class Reuse:
     take: dict[int, int] = field(default_factory=dict)
 
 
-def reuse_of(nest: LoopNest) -> Reuse:
+def values_to_buffer(nest: LoopNest) -> Reuse:
     """The costly values that loops of one reduced axis have in common."""
     if nest.reduced != 1:
         return Reuse()
@@ -54,23 +54,23 @@ def reuse_of(nest: LoopNest) -> Reuse:
     return Reuse(keep, {at: kept for at, kept in take.items() if kept in keep})
 
 
-def capacity(nest: LoopNest) -> int:
+def row_buffer_capacity(nest: LoopNest) -> int:
     """The longest row that a buffer can hold, whatever it is of."""
     dtypes = [i.dtype for p in nest.phases for i in p.instrs]
-    return BYTES // max((bits(memory_elem(d)) // 8 for d in dtypes), default=8)
+    return BYTES // max((type_bits(memory_type(d)) // 8 for d in dtypes), default=8)
 
 
-def _place(buffer: Value, dtype: DType, i: Value) -> Value:
+def _place(buffer: LlvmValue, dtype: DType, i: LlvmValue) -> LlvmValue:
     """Where index i of a row lies; rows that are too long run round."""
-    elem = memory_elem(dtype)
-    return buffer.at(i & (8 * BYTES // bits(elem) - 1), elem)
+    elem = memory_type(dtype)
+    return buffer.at(i & (8 * BYTES // type_bits(elem) - 1), elem)
 
 
-def keep_value(buffer: Value, dtype: DType, i: Value, value: Value) -> None:
+def store_in_row_buffer(buffer: LlvmValue, dtype: DType, i: LlvmValue, value: LlvmValue) -> None:
     """Store a vector of the row, whole: buffers have room for it."""
     _place(buffer, dtype, i).store(value.to("zext", "i8") if dtype == BOOL else value)
 
 
-def taken_value(buffer: Value, dtype: DType, i: Value, lanes: int) -> Value:
-    raw = _place(buffer, dtype, i).load(memory_elem(dtype), lanes)
+def load_from_row_buffer(buffer: LlvmValue, dtype: DType, i: LlvmValue, lanes: int) -> LlvmValue:
+    raw = _place(buffer, dtype, i).load(memory_type(dtype), lanes)
     return raw.ne(0) if dtype == BOOL else raw

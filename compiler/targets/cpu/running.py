@@ -8,11 +8,14 @@ from ....runtime.program.program import Argument, Int, Kernel, Task
 from ...core.cost import CostModel
 from ...core.types import DType
 from ...layout.operands import Array
-from .llvm_ir import UNROLLED, Function, Value
-from .llvm_module import METADATA, Module
-from .primitives import cast, elem_of, memory_elem
+from .llvm_ir import UNROLLED, LlvmFunction, LlvmValue
+from .llvm_module import METADATA, LlvmModule
+from .primitives import emit_cast, memory_type, register_type
 
-OPERATIONS = {"cumsum": (Value.__add__, -0.0), "cumprod": (Value.__mul__, 1.0)}  # and what changes no first element
+OPERATIONS = {
+    "cumsum": (LlvmValue.__add__, -0.0),
+    "cumprod": (LlvmValue.__mul__, 1.0),
+}  # and what changes no first element
 STEP = 1.5e-3  # microseconds: one element waits for the one before
 SIGNATURE = ("ptr", "ptr", *("i64",) * 5)
 CHUNK = 4096  # elements worth a hand-over
@@ -36,21 +39,21 @@ def running_task(model: CostModel, function: str, source: Array, target: Array, 
 def running_kernel(function: str, source: DType, target: DType) -> Kernel:
     """Units are rows. Slots: where the rows and their results begin, the length, and of both the steps in bytes from
     row to row and from element to element."""
-    module = Module()
-    f, name = Function(module), f"k_{function}_{source.name}_{target.name}"
-    slots = Value(f, "%slots", "ptr")
-    begin, end = Value(f, "%begin", "i64"), Value(f, "%end", "i64")
+    module = LlvmModule()
+    f, name = LlvmFunction(module), f"k_{function}_{source.name}_{target.name}"
+    slots = LlvmValue(f, "%slots", "ptr")
+    begin, end = LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")
     x, y = (slots.at(i, "i64").load("ptr") for i in range(2))
     length, x_row, x_step, y_row, y_step = (slots.at(i, "i64").load("i64") for i in range(2, 7))
     combine, first = OPERATIONS[function]
     with f.loop(begin, end) as row:
-        total = f.slot(elem_of(target))
-        total.store(f.const(first if target.kind == "f" else int(first), elem_of(target)))
+        total = f.slot(register_type(target))
+        total.store(f.const(first if target.kind == "f" else int(first), register_type(target)))
         from_, to = x.at(row * x_row, "i8"), y.at(row * y_row, "i8")
         with f.loop(f.const(0, "i64"), length, note=UNROLLED) as i:
-            raw = from_.at(i * x_step, "i8").load(memory_elem(source), 1, source.itemsize)
-            value = cast(source, target, raw.ne(0) if source.kind == "b" else raw)
-            result = combine(total.load(elem_of(target)), value)
+            raw = from_.at(i * x_step, "i8").load(memory_type(source), 1, source.itemsize)
+            value = emit_cast(source, target, raw.ne(0) if source.kind == "b" else raw)
+            result = combine(total.load(register_type(target)), value)
             total.store(result)
             to.at(i * y_step, "i8").store(result, target.itemsize)
     f.do("ret void")

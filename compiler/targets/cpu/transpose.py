@@ -8,12 +8,12 @@ tile axis is 1; then the kernel runs row by row, and reads the tile as if it wer
 from __future__ import annotations
 
 from ....runtime.core.frozen import dataclass
-from ...core.types import real_of
+from ...core.types import real_dtype
 from ...kernel.loop_nest import POINT, LoopNest
 from .access import Lanes
-from .body import Body
-from .frame import Frame, item, odometer
-from .llvm_ir import LINE, Value
+from .body import VectorLoopBody
+from .frame import CpuKernelFrame, emit_flat_loop, llvm_element_type
+from .llvm_ir import LINE, LlvmValue
 
 TILE_BYTES = 16384  # of an operand's tile; it stays in the first-level cache
 AHEAD = 32  # columns that the prefetch into the second-level cache runs ahead
@@ -46,44 +46,49 @@ def tiling_of(nest: LoopNest) -> Tiling | None:
     return Tiling(axis, rows, max(16, TILE_BYTES // (rows * max(sizes))), chosen)
 
 
-def write_tiles(frame: Frame, body: Body, tiling: Tiling, begin: Value, end: Value, vector_bytes: int) -> None:
+def write_tiles(
+    frame: CpuKernelFrame, body: VectorLoopBody, tiling: Tiling, begin: LlvmValue, end: LlvmValue, vector_bytes: int
+) -> None:
     f, nest = frame.f, frame.nest
     inner, axis = nest.parallel - 1, tiling.axis
-    counts = {inner: blocks(frame.lengths[inner], tiling.columns), axis: blocks(frame.lengths[axis], tiling.rows)}
-    tiles = {o: f.slot(item(nest.operands[o]), tiling.rows * tiling.columns) for o in tiling.operands}
+    counts = {
+        inner: split_into_blocks(frame.lengths[inner], tiling.columns),
+        axis: split_into_blocks(frame.lengths[axis], tiling.rows),
+    }
+    tiles = {o: f.slot(llvm_element_type(nest.operands[o]), tiling.rows * tiling.columns) for o in tiling.operands}
     dims = [(a, counts.get(a, frame.lengths[a])) for a in range(nest.parallel)]
     body.access.step_axis = axis
-    with odometer(frame, dims, begin, end):
+    with emit_flat_loop(frame, dims, begin, end):
         top, low = frame.index.pop(axis) * tiling.rows, frame.index.pop(inner) * tiling.columns
         bottom = f.intrinsic("umin", "i64", top + tiling.rows, frame.lengths[axis])
         high = f.intrinsic("umin", "i64", low + tiling.columns, frame.lengths[inner])
         for operand, tile in tiles.items():
-            fill(frame, operand, tiling, tile, (top, bottom), (low, high), vector_bytes)
+            fill_tile(frame, operand, tiling, tile, (top, bottom), (low, high), vector_bytes)
         with f.loop(top, bottom) as row:
             frame.index[axis] = row
             for operand, tile in tiles.items():
-                line = tile.at((row - top) * tiling.columns, item(nest.operands[operand]))
+                line = tile.at((row - top) * tiling.columns, llvm_element_type(nest.operands[operand]))
                 body.access.packed[operand] = (line, low)
             (phase,) = nest.phases
-            body.run(phase, low, high, ignore)
+            body.run(phase, low, high, do_nothing)
             body.access.packed.clear()
 
 
-def ignore(lanes: Lanes) -> None:
+def do_nothing(lanes: Lanes) -> None:
     """Elementwise kernels have nothing to do after their instructions."""
 
 
-def blocks(length: Value, block: int) -> Value:
+def split_into_blocks(length: LlvmValue, block: int) -> LlvmValue:
     return (length + (block - 1)).binary("udiv", block)
 
 
-def fill(
-    frame: Frame,
+def fill_tile(
+    frame: CpuKernelFrame,
     operand: int,
     tiling: Tiling,
-    tile: Value,
-    rows: tuple[Value, Value],
-    columns: tuple[Value, Value],
+    tile: LlvmValue,
+    rows: tuple[LlvmValue, LlvmValue],
+    columns: tuple[LlvmValue, LlvmValue],
     vector_bytes: int,
 ) -> None:
     """Copy the operand's elements of these rows and columns into its tile."""
@@ -107,19 +112,25 @@ def fill(
                 _transpose_block(frame, operand, tiling, (corner, right), tile, column, lanes)
             done.store(whole)
     start = done.load("i64")
-    raw, align = f"i{8 * size}", real_of(known.dtype).itemsize
+    raw, align = f"i{8 * size}", real_dtype(known.dtype).itemsize
     with f.loop(f.const(0, "i64"), height) as row, f.loop(start, width) as column:
-        far = corner.at(row.binary("mul nsw", down) + column.binary("mul nsw", right), item(known))
-        tile.at(row * tiling.columns + column, item(known)).store(far.load(raw, 1, align), align)
+        far = corner.at(row.binary("mul nsw", down) + column.binary("mul nsw", right), llvm_element_type(known))
+        tile.at(row * tiling.columns + column, llvm_element_type(known)).store(far.load(raw, 1, align), align)
 
 
 def _transpose_block(
-    frame: Frame, operand: int, tiling: Tiling, source: tuple[Value, Value], tile: Value, column: Value, lanes: int
+    frame: CpuKernelFrame,
+    operand: int,
+    tiling: Tiling,
+    source: tuple[LlvmValue, LlvmValue],
+    tile: LlvmValue,
+    column: LlvmValue,
+    lanes: int,
 ) -> None:
     """All rows of `lanes` columns: vectors along the tile axis in, vectors along the inner one out."""
     f, known = frame.f, frame.nest.operands[operand]
     elem, (corner, right) = f"i{8 * known.dtype.itemsize}", source
-    align = real_of(known.dtype).itemsize
+    align = real_dtype(known.dtype).itemsize
     starts = [corner.at((column + i).binary("mul nsw", right), elem) for i in range(lanes)]
     f.module.declare("@llvm.prefetch.p0", "void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     with f.loop(f.const(0, "i64"), f.const(tiling.rows, "i64"), lanes) as row:
@@ -127,11 +138,11 @@ def _transpose_block(
         for place in places:
             f.do(f"call void @llvm.prefetch.p0(ptr {place.at(right * AHEAD, elem)}, i32 0, i32 2, i32 1)")
         vectors = [place.load(elem, lanes, align) for place in places]
-        for i, vector in enumerate(transposed(vectors)):
+        for i, vector in enumerate(transpose_vectors(vectors)):
             tile.at(column + (row + i) * tiling.columns, elem).store(vector, 16)
 
 
-def transposed(rows: list[Value]) -> list[Value]:
+def transpose_vectors(rows: list[LlvmValue]) -> list[LlvmValue]:
     """The square of vectors, transposed by shuffles. These stay in 128-bit lanes, and then whole lanes move.
 
     The vectors have 2 or 4 groups of `part` elements (8 and 16 of 32 bits, 8 of 64 bits); both steps are one
@@ -141,7 +152,7 @@ def transposed(rows: list[Value]) -> list[Value]:
     groups = 2 if count == 8 and rows[0].elem == "i32" else 4
     part = count // groups
     zipped = [v for start in range(0, count, part) for v in _transpose_within(rows[start : start + part], part)]
-    result: list[Value] = [rows[0]] * count
+    result: list[LlvmValue] = [rows[0]] * count
     for c in range(part):
         columns = [zipped[q * part + c] for q in range(groups)]
         for m, vector in enumerate(_transpose_groups(columns, part)):
@@ -149,7 +160,7 @@ def transposed(rows: list[Value]) -> list[Value]:
     return result
 
 
-def _zip(a: Value, b: Value, part: int, width: int, high: int) -> Value:
+def _zip(a: LlvmValue, b: LlvmValue, part: int, width: int, high: int) -> LlvmValue:
     """In every group of `part` elements: its low (or high) halves of a and b, `width` elements in turn."""
     order = []
     for group in range(0, a.lanes, part):
@@ -158,7 +169,7 @@ def _zip(a: Value, b: Value, part: int, width: int, high: int) -> Value:
     return a.shuffle(order, b)
 
 
-def _transpose_within(rows: list[Value], part: int) -> list[Value]:
+def _transpose_within(rows: list[LlvmValue], part: int) -> list[LlvmValue]:
     """Every `part` x `part` square of `part` rows, transposed."""
     if part == 2:
         return [_zip(rows[0], rows[1], part, 1, high) for high in (0, 1)]
@@ -166,13 +177,13 @@ def _transpose_within(rows: list[Value], part: int) -> list[Value]:
     return [_zip(first[i], first[i + 2], part, 2, high) for i in (0, 1) for high in (0, 1)]
 
 
-def _transpose_groups(rows: list[Value], part: int) -> list[Value]:
+def _transpose_groups(rows: list[LlvmValue], part: int) -> list[LlvmValue]:
     """The square of groups of `part` elements, transposed."""
     if len(rows) == 2:
         low, high = range(part), range(part, 2 * part)
         return [rows[0].shuffle([*half, *(2 * part + o for o in half)], rows[1]) for half in (low, high)]
 
-    def pick(a: Value, b: Value, first: int) -> Value:
+    def pick(a: LlvmValue, b: LlvmValue, first: int) -> LlvmValue:
         groups = [first, first + 2]
         order = [g * part + w for g in groups for w in range(part)]
         return a.shuffle(order + [4 * part + o for o in order], b)

@@ -6,7 +6,7 @@ position of an array.
 
 from __future__ import annotations
 
-from .llvm_ir import Function, Value, bits, mangle, spell
+from .llvm_ir import LlvmFunction, LlvmValue, intrinsic_suffix, llvm_type, type_bits
 
 # libmvec's names: _ZGV, instruction set (d: AVX2, e: AVX-512), N (no mask), lanes, one `v` a parameter, name.
 VECTOR_LIBRARIES = {"libmvec-avx512": ("e", 512), "libmvec-avx2": ("d", 256)}
@@ -17,7 +17,7 @@ IN_LIBMVEC = frozenset(
 )
 
 
-def library_call(name: str, *args: Value, scalar_only: bool = False) -> Value:
+def library_call(name: str, *args: LlvmValue, scalar_only: bool = False) -> LlvmValue:
     """C's `name` (float variant `namef`) of float or double values; `scalar_only`: not the vector library's."""
     f, elem, lanes = args[0].f, args[0].elem, max(a.lanes for a in args)
     wide = [a.splat(lanes) for a in args]
@@ -27,15 +27,15 @@ def library_call(name: str, *args: Value, scalar_only: bool = False) -> Value:
         return _vector_call(f, library, symbol, wide)
     scalar = "@" + symbol
     f.module.declare(scalar, f"{elem} {scalar}({', '.join([elem] * len(args))}) nounwind willreturn memory(none)")
-    return by_lane(scalar, wide) if lanes > 1 else f.call(scalar, elem, *wide)
+    return apply_by_lane(scalar, wide) if lanes > 1 else f.call(scalar, elem, *wide)
 
 
-def by_lane(scalar: str, args: list[Value]) -> Value:
+def apply_by_lane(scalar: str, args: list[LlvmValue]) -> LlvmValue:
     """Apply the scalar function to every lane, in a loop of a helper function."""
     f, elem, lanes = args[0].f, args[0].elem, args[0].lanes
-    helper = f"@map.{scalar[1:]}.{mangle(elem, lanes)}"
+    helper = f"@map.{scalar[1:]}.{intrinsic_suffix(elem, lanes)}"
 
-    def write(*params: Value) -> Value:
+    def write(*params: LlvmValue) -> LlvmValue:
         g = params[0].f
         places = [g.slot(p.kind) for p in params]
         for place, p in zip(places, params, strict=True):
@@ -49,11 +49,11 @@ def by_lane(scalar: str, args: list[Value]) -> Value:
     return f.call(helper, elem, *args)
 
 
-def _vector_call(f: Function, library: str, symbol: str, args: list[Value]) -> Value:
+def _vector_call(f: LlvmFunction, library: str, symbol: str, args: list[LlvmValue]) -> LlvmValue:
     letter, width = VECTOR_LIBRARIES[library]
-    elem, lanes, count = args[0].elem, args[0].lanes, width // bits(args[0].elem)
+    elem, lanes, count = args[0].elem, args[0].lanes, width // type_bits(args[0].elem)
     name = f"@_ZGV{letter}N{count}{'v' * len(args)}_{symbol}"
-    kind = spell(elem, count)
+    kind = llvm_type(elem, count)
     f.module.declare(name, f"{kind} {name}({', '.join([kind] * len(args))}) nounwind willreturn memory(none)")
     if lanes == count:
         return f.call(name, elem, *args)

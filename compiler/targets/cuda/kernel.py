@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....runtime.program.program import Kernel
-from ...kernel.loop_nest import LoopNest, functions_of
+from ...kernel.loop_nest import LoopNest, user_functions_of
 from .elementwise import print_elementwise
 from .launch_shape import Shape, launch, row_width, shape_of
 from .reduce import print_column, print_row
@@ -37,4 +37,4 @@ def print_cuda(nest: LoopNest) -> str:
 def cuda_kernel(nest: LoopNest) -> Kernel:
     """The nest as the runtime's kernel for target `cuda`."""
     options = (("fastmath", nest.fastmath),)
-    return Kernel(nest.name, "cuda", print_cuda(nest), nest.signature, options, functions_of(nest), nest)
+    return Kernel(nest.name, "cuda", print_cuda(nest), nest.signature, options, user_functions_of(nest), nest)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ....runtime.core.frozen import dataclass
 from ....runtime.program.gpu_properties import GpuProperties
-from ...kernel.loop_nest import LIMIT_32, LOOP, LoopNest, Reduction, Window, functions_of, has_loops
+from ...kernel.loop_nest import LIMIT_32, LOOP, LoopNest, Reduction, Window, calls_looping_function, user_functions_of
 
 VECTOR_BYTES = 16
 WARP = 32
@@ -86,7 +86,7 @@ def shape_of(nest: LoopNest) -> Shape:
         for groups in (8, 4):
             if (TILE_ROWS * groups) * (TILE + 1) * staged <= SHARED_BYTES:
                 return Shape("tile", 1, groups, across=across)
-    if has_loops(nest):
+    if calls_looping_function(nest):
         return Shape("elementwise", 1, 1)  # threads wait for the longest loop of their warp: one element each
     if nest.windows and (window := _window(nest)):
         return window
@@ -100,7 +100,7 @@ def shape_of(nest: LoopNest) -> Shape:
 
 def _window(nest: LoopNest) -> Shape | None:
     """Columns and rows for a thread of a stencil: the more, the less is read twice, as far as its registers go."""
-    if nest.looked_up or functions_of(nest):  # lanes without columns of their own compute too
+    if nest.looked_up or user_functions_of(nest):  # lanes without columns of their own compute too
         return None
     outer = range(nest.parallel - 1)
     across = max([axis for axis in outer if _reach(nest, axis)] or outer, default=-1)

@@ -17,11 +17,11 @@ from kernelgraph.compiler.core.types import (
     DTYPES,
     SHORT_NAMES,
     ArrayType,
+    array_type,
     bfloat16,
+    dtype_kind,
     dtype_of,
-    kind_of,
     result_type,
-    type_of,
 )
 
 DTYPE = st.sampled_from(list(SHORT_NAMES))
@@ -31,7 +31,7 @@ SHAPE = st.lists(st.integers(0, 9), max_size=4).map(tuple)
 @given(SHAPE, DTYPE)
 def test_array_types_are_values(shape: tuple[int, ...], dtype: Any) -> None:
     array = np.zeros(shape, dtype)
-    one, other = type_of(array), ArrayType(shape, dtype.str if dtype != bfloat16 else dtype)
+    one, other = array_type(array), ArrayType(shape, dtype.str if dtype != bfloat16 else dtype)
     assert one == other
     assert hash(one) == hash(other) == hash(pickle.loads(pickle.dumps(one)))
     assert pickle.loads(pickle.dumps(one)) == one
@@ -87,11 +87,13 @@ def test_promotion_is_numpys() -> None:
 
 @pytest.mark.parametrize("dtype", SHORT_NAMES, ids=str)
 def test_related_dtypes(dtype: Any) -> None:
-    kind = kind_of(dtype)
-    assert types.real_of(dtype).itemsize * (2 if kind == "c" else 1) == dtype.itemsize
+    kind = dtype_kind(dtype)
+    assert types.real_dtype(dtype).itemsize * (2 if kind == "c" else 1) == dtype.itemsize
     if kind == "f" and dtype.itemsize > 2:
-        assert types.real_of(types.complex_of(dtype)) == dtype
+        assert types.real_dtype(types.complex_dtype(dtype)) == dtype
     if kind != "c":
-        assert types.integer_of(dtype).itemsize == types.integer_of(dtype, signed=False).itemsize == dtype.itemsize
-    assert types.bits_of(dtype) == (1 if kind == "b" else 8 * dtype.itemsize)
+        assert (
+            types.integer_dtype(dtype).itemsize == types.integer_dtype(dtype, signed=False).itemsize == dtype.itemsize
+        )
+    assert types.bit_width(dtype) == (1 if kind == "b" else 8 * dtype.itemsize)
     assert DTYPES[SHORT_NAMES[dtype]] == dtype

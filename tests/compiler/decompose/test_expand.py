@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import kernelgraph as kg
 from kernelgraph.compiler.decompose.rules import decompose
-from kernelgraph.compiler.graph.interpret import interpret
-from kernelgraph.compiler.passes.materialize import Layout
-from kernelgraph.compiler.pipeline import decisions
+from kernelgraph.compiler.graph.interpret import interpret_graph
+from kernelgraph.compiler.passes.materialize import MemoryLayout
+from kernelgraph.compiler.pipeline import explain_decomposition
 from kernelgraph.runtime.core.settings import override
 from tests.compiler.targets.cuda.test_device_calls import graph_of
 
@@ -35,7 +35,7 @@ def means(function: Any, *args: Any, rtol: float = 0.0, left: frozenset[str] = f
         graph = decompose(graph_of(function, *args), "cuda")
     known = {"sort", "argsort", "kth", "cumsum", "cumprod", "combine_at"} | left
     assert {n.attr("function") for n in graph.nodes if n.op == "host"} <= known
-    for got, want in zip(interpret(graph, args), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+    for got, want in zip(interpret_graph(graph, args), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
         want = np.asarray(want)
         assert got.dtype == want.dtype and got.shape == want.shape
         if rtol:
@@ -230,7 +230,7 @@ def test_the_density_between_booleans_is_left_to_the_host() -> None:
 def test_a_range_that_is_not_finite_counts_nothing(bad: float) -> None:
     """NumPy refuses it by the values, which a GPU does not wait for."""
     x = np.array([1.0, bad, 3.0])
-    counts, _ = interpret(decompose(graph_of(lambda x: np.histogram(x, 4), x), "cuda"), [x])
+    counts, _ = interpret_graph(decompose(graph_of(lambda x: np.histogram(x, 4), x), "cuda"), [x])
     assert counts.tolist() == [0] * 4
 
 
@@ -285,8 +285,8 @@ def test_one_table_says_who_runs_a_call_and_why(number: int) -> None:
     graph = graph_of(function, X, TABLE)
     assert any(node.op in ("host", "prod") for node in graph.nodes)
     for target, word in zip(("cpu", "cuda"), words, strict=True):
-        layouts = [Layout.contiguous(graph.nodes[n].type) for n in graph.inputs]
-        assert word in "".join(decisions(graph, target, layouts))
+        layouts = [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs]
+        assert word in "".join(explain_decomposition(graph, target, layouts))
 
 
 def test_explain_says_who_runs_a_call() -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.fusion.groups import Cover
-from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.fusion.groups import FusionCover
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Value
 from kernelgraph.compiler.ops.table import OPS
 from kernelgraph.compiler.targets.target import target_of
@@ -19,11 +19,13 @@ from tests.counts import examples
 
 
 def groups_of(make, *shapes, target="cpu"):
-    b = Builder()
+    b = GraphBuilder()
     outputs = make(b, *(b.input(ArrayType(s, np.float32)) for s in shapes))
     graph = b.finish(outputs if isinstance(outputs, list) else [outputs])
-    layouts = [pipeline.Layout.contiguous(graph.nodes[i].type) for i in graph.inputs]
-    fusion = pipeline.cover(pipeline.forms(graph, target_of(target))[0], layouts, target_of(target))[1]
+    layouts = [pipeline.MemoryLayout.contiguous(graph.nodes[i].type) for i in graph.inputs]
+    fusion = pipeline.cover_with_groups(
+        pipeline.alternative_forms(graph, target_of(target))[0], layouts, target_of(target)
+    )[1]
     return [g for g in fusion.groups if g.kind != "assembly"]
 
 
@@ -105,8 +107,10 @@ def test_a_costly_stencil_of_a_computed_array_is_stored_first():
 @given(case=graphs(steps=20))
 def test_groups_cover_the_graph_in_a_runnable_order(case):
     graph, arrays = case
-    layouts = [pipeline.Layout(a.strides) for a in arrays]
-    graph, fusion = pipeline.cover(pipeline.forms(graph, target_of("cpu"))[0], layouts, target_of("cpu"))
+    layouts = [pipeline.MemoryLayout(a.strides) for a in arrays]
+    graph, fusion = pipeline.cover_with_groups(
+        pipeline.alternative_forms(graph, target_of("cpu"))[0], layouts, target_of("cpu")
+    )
     done = {n for n, node in enumerate(graph.nodes) if OPS[node.op].kind == "source"}
     stored: set[int] = set()
     for group in fusion.groups:
@@ -128,7 +132,7 @@ def _known(graph, number, known):
 @given(st.data())
 @settings(max_examples=examples(60), deadline=None)
 def test_what_comes_after_a_group_is_what_paths_lead_to(data: st.DataObject) -> None:
-    cover = Cover(Builder("none").finish([]))
+    cover = FusionCover(GraphBuilder("none").finish([]))
     alive: list[int] = []
     for _ in range(data.draw(st.integers(1, 30))):
         if len(alive) < 2 or data.draw(st.booleans()):
@@ -151,7 +155,7 @@ def test_what_comes_after_a_group_is_what_paths_lead_to(data: st.DataObject) -> 
 
 def test_orders_of_groups_are_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter of 80 turns that are not rolled, with three assignments each, was compiled for half a minute."""
-    b = Builder("filter")
+    b = GraphBuilder("filter")
     x, b1, a1 = (b.input(ArrayType(shape, np.dtype("f8"))) for shape in ((40,), (3,), (3,)))
     y = b.broadcast(b.const(0.0, "f8"), (40,))
 
@@ -165,13 +169,13 @@ def test_orders_of_groups_are_not_searched_for(monkeypatch: pytest.MonkeyPatch) 
             y = b.update(y, b.map("subtract", b.map("add", at(y, i), terms[0]), terms[1]), (i,), (1,))
     graph = b.finish([y])
     looks = 0
-    find = Cover.find
+    find = FusionCover.find
 
-    def counted(cover: Cover, group: int) -> int:
+    def counted(cover: FusionCover, group: int) -> int:
         nonlocal looks
         looks += 1
         return find(cover, group)
 
-    monkeypatch.setattr(Cover, "find", counted)
-    assert pipeline.build(graph, "cpu").tasks
+    monkeypatch.setattr(FusionCover, "find", counted)
+    assert pipeline.build_program(graph, "cpu").tasks
     assert looks < 100 * len(graph.nodes)

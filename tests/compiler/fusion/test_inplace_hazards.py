@@ -10,9 +10,9 @@ import pytest
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.fusion.fuse import fuse
-from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
-from kernelgraph.compiler.passes.materialize import Layout, materialize
+from kernelgraph.compiler.passes.materialize import MemoryLayout, materialize_copies
 from kernelgraph.compiler.targets.target import target_of
 
 TARGET = target_of("cpu")
@@ -21,7 +21,7 @@ PARTS = [((0,), (2,), (4,)), ((1,), (2,), (4,)), ((7,), (-2,), (4,)), ((0,), (1,
 
 def assigned(rng: random.Random) -> Graph:
     """Parts of arrays put together and assigned to each other, time and again."""
-    b = Builder()
+    b = GraphBuilder()
     values = [b.input(ArrayType((8,), np.float32)), b.input(ArrayType((8,), np.float32))]
     for _ in range(rng.randint(2, 6)):
         x, y = rng.choice(values), rng.choice(values)
@@ -36,25 +36,27 @@ def assigned(rng: random.Random) -> Graph:
     return b.finish(rng.sample(values[2:], min(2, len(values) - 2)))
 
 
-def layouts_of(graph: Graph) -> list[Layout]:
-    return [Layout.contiguous(graph.nodes[i].type) for i in graph.inputs]
+def layouts_of(graph: Graph) -> list[MemoryLayout]:
+    return [MemoryLayout.contiguous(graph.nodes[i].type) for i in graph.inputs]
 
 
 @pytest.mark.parametrize("first", range(0, 400, 100))
 def test_every_assignment_has_a_buffer(first: int) -> None:
     for seed in range(first, first + 100):
-        graph = pipeline.forms(assigned(random.Random(seed)), TARGET)[0]
-        pipeline.cover(graph, layouts_of(graph), TARGET)
+        graph = pipeline.alternative_forms(assigned(random.Random(seed)), TARGET)[0]
+        pipeline.cover_with_groups(graph, layouts_of(graph), TARGET)
         updates = frozenset(number for number, node in enumerate(graph.nodes) if node.op == "update")
-        fuse(materialize(graph, layouts_of(graph), updates, updates), TARGET)  # where all is copied nothing conflicts
+        fuse(
+            materialize_copies(graph, layouts_of(graph), updates, updates), TARGET
+        )  # where all is copied nothing conflicts
 
 
 def test_parts_are_stored_before_what_replaces_them() -> None:
     """Kernels that read one array are not joined over an assignment: it needs no second buffer."""
-    b = Builder()
+    b = GraphBuilder()
     x = b.input(ArrayType((4,), np.float32))
     graph = b.finish([b.update(b.concat([x, x], 0), x, (0,), (2,))])
-    prepared, fusion = pipeline.cover(graph, layouts_of(graph), TARGET)
+    prepared, fusion = pipeline.cover_with_groups(graph, layouts_of(graph), TARGET)
     assert sum(node.op == "assemble" for node in prepared.nodes) == 1
     stores = [group.stores for group in fusion.groups if group.kind == "kernel"]
     assert len(stores) == 2 and prepared.nodes[stores[1][0]].type.shape == (4,)

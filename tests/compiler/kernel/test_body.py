@@ -13,22 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.core.types import BOOL, DTYPES, FLOAT32, FLOAT64, INT64, SHORT_NAMES, bfloat16
-from kernelgraph.compiler.kernel.body_builder import Body
+from kernelgraph.compiler.kernel.body_builder import KernelBody
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Reduction
-from kernelgraph.compiler.kernel.primitives import PRIMITIVES, UINTS, evaluate
-from kernelgraph.compiler.kernel.value import Val, pair, select
+from kernelgraph.compiler.kernel.primitives import PRIMITIVES, UINTS, evaluate_phases
+from kernelgraph.compiler.kernel.value import KernelValue, complex_pair, select
 from kernelgraph.compiler.ops.table import OPS
 
 Array = np.ndarray[Any, Any]
 
 
-def point() -> Body:
-    body = Body()
+def point() -> KernelBody:
+    body = KernelBody()
     body.begin_phase(POINT)
     return body
 
 
-def close(body: Body) -> list[Instr]:
+def close(body: KernelBody) -> list[Instr]:
     body.end_phase()
     return [i for phase in body.finish() for i in phase.instrs]
 
@@ -40,7 +40,7 @@ def compute(formula: Any, *arrays: Array) -> Array:
     body.store(len(arrays), result)
     body.end_phase()
     out = np.empty(len(arrays[0]), result.dtype)
-    evaluate(body.finish(), out.shape, 1, lambda o, _: arrays[o], lambda o, p, v: np.copyto(out, v))
+    evaluate_phases(body.finish(), out.shape, 1, lambda o, _: arrays[o], lambda o, p, v: np.copyto(out, v))
     return out
 
 
@@ -83,7 +83,7 @@ def test_a_store_ends_the_life_of_loads_of_its_operand() -> None:
 
 
 def test_values_of_a_loop_stay_in_it() -> None:
-    body = Body()
+    body = KernelBody()
     body.begin_phase(POINT)
     scale = body.scalar(0, FLOAT32) * 2
     body.end_phase()
@@ -99,7 +99,7 @@ def test_values_of_a_loop_stay_in_it() -> None:
 
 
 def test_nothing_is_emitted_outside_a_phase() -> None:
-    body = Body()
+    body = KernelBody()
     with pytest.raises(ValueError, match="no phase"):
         body.index(0)
     with pytest.raises(ValueError, match="reductions"):
@@ -108,7 +108,7 @@ def test_nothing_is_emitted_outside_a_phase() -> None:
 
 def softmax_nest() -> LoopNest:
     """exp(x - max) / sum over the second axis, stored with the row's argmax and size."""
-    body = Body()
+    body = KernelBody()
     body.begin_phase(LOOP)
     x = body.load(0, FLOAT32)
     body.end_phase([Reduction("max", FLOAT32, x.numbers), Reduction("argmax", FLOAT32, x.numbers + body_index(body))])
@@ -124,7 +124,7 @@ def softmax_nest() -> LoopNest:
     return LoopNest("softmax", 1, 1, (), (), body.finish())
 
 
-def body_index(body: Body) -> tuple[int, ...]:
+def body_index(body: KernelBody) -> tuple[int, ...]:
     return body.index(1).numbers
 
 
@@ -132,7 +132,7 @@ def test_phases_are_evaluated_in_order() -> None:
     x = np.random.default_rng(0).normal(size=(5, 7)).astype("f4")
     got: dict[int, Array] = {}
     nest = softmax_nest()
-    evaluate(nest.phases, x.shape, 1, lambda o, _: x, lambda o, p, v: got.__setitem__(o, v.copy()))
+    evaluate_phases(nest.phases, x.shape, 1, lambda o, _: x, lambda o, p, v: got.__setitem__(o, v.copy()))
     want = np.exp(x - x.max(1, keepdims=True))
     np.testing.assert_allclose(got[1], want / want.sum(1, keepdims=True), rtol=1e-6)
     np.testing.assert_array_equal(got[2][:, 0], x.argmax(1) * 7)
@@ -150,7 +150,7 @@ def test_numbers_after_removal_point_backwards() -> None:
 def test_nan_wins_in_arg_reductions() -> None:
     x = np.array([[1, np.nan, 3, np.nan], [2, 5, 5, 1]])
     for combine in ("argmin", "argmax"):
-        body = Body()
+        body = KernelBody()
         body.begin_phase(LOOP)
         value = body.load(0, FLOAT64)
         index = body.index(1)
@@ -159,7 +159,7 @@ def test_nan_wins_in_arg_reductions() -> None:
         body.store(1, body.result(0, 0, part=1))
         body.end_phase()
         got: list[Array] = []
-        evaluate(body.finish(), x.shape, 1, lambda o, _: x, lambda o, p, v, got=got: got.append(v))
+        evaluate_phases(body.finish(), x.shape, 1, lambda o, _: x, lambda o, p, v, got=got: got.append(v))
         np.testing.assert_array_equal(got[0][:, 0], getattr(np, combine)(x, axis=1))
 
 
@@ -180,7 +180,7 @@ def test_primitives_take_their_dtypes_and_no_others(name: str) -> None:
             body.store(1, result)
             body.end_phase()
             data = np.ones(3, dtype)
-            evaluate(body.finish(), (3,), 1, lambda o, _, data=data: data, lambda *_: None)  # checks the dtype
+            evaluate_phases(body.finish(), (3,), 1, lambda o, _, data=data: data, lambda *_: None)  # checks the dtype
         else:
             with pytest.raises(TypeError, match=name):
                 body.emit(name, *args, dtype=wanted)
@@ -213,7 +213,7 @@ def test_casts_are_numpys(source: Any) -> None:
         def store(_: int, part: int, v: Array, out: Array = out) -> None:
             (out.imag if part else (out.real if out.dtype.kind == "c" else out))[...] = v
 
-        evaluate(body.finish(), x.shape, 1, load, store)
+        evaluate_phases(body.finish(), x.shape, 1, load, store)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
             np.testing.assert_array_equal(out, x.astype(target))
@@ -238,7 +238,7 @@ def test_fma_rounds_once(rows: list[tuple[float, float, float]]) -> None:
         np.float32(float_of(Fraction(float(p)) * Fraction(float(q)) + Fraction(float(r))))
         for p, q, r in zip(a, b, c, strict=True)
     ]
-    np.testing.assert_array_equal(compute(Val.fma, a, b, c), exact)
+    np.testing.assert_array_equal(compute(KernelValue.fma, a, b, c), exact)
 
 
 def float_of(x: Fraction) -> np.float32:
@@ -262,14 +262,14 @@ def test_mulhi_is_the_high_half(dtype: Any) -> None:
     top = np.iinfo(dtype).max
     a, b = (np.append(rng.integers(0, top, 50, dtype=dtype, endpoint=True), np.array([0, top], dtype)) for _ in "ab")
     want = [int(x) * int(y) >> (8 * dtype.itemsize) for x, y in zip(a, b, strict=True)]
-    np.testing.assert_array_equal(compute(Val.mulhi, a, b), np.array(want, dtype))
+    np.testing.assert_array_equal(compute(KernelValue.mulhi, a, b), np.array(want, dtype))
 
 
 @given(st.lists(st.tuples(st.integers(-128, 127), st.integers(-128, 127)), min_size=1))
 def test_quot_and_rem_truncate(rows: list[tuple[int, int]]) -> None:
     safe = [(a, b) for a, b in rows if b not in (0, -1)] or [(7, -2)]
     a, b = np.array(safe, np.int8).T.copy()
-    quotient, rest = compute(Val.quot, a, b), compute(Val.rem, a, b)
+    quotient, rest = compute(KernelValue.quot, a, b), compute(KernelValue.rem, a, b)
     assert quotient.tolist() == [math.trunc(Fraction(p, q)) for p, q in safe]
     np.testing.assert_array_equal(quotient * b + rest, a)
 
@@ -278,7 +278,7 @@ def test_complex_values_are_pairs() -> None:
     body = point()
     z = body.load(0, np.dtype("c16"))
     assert len(z.numbers) == 2
-    assert pair(z.re, z.im).numbers == z.numbers
+    assert complex_pair(z.re, z.im).numbers == z.numbers
     body.store(1, select(z.re > 0, z, body.const(1j, z.dtype)))
     assert [i.attr for i in close(body) if i.op == "store"] == [(1, 0), (1, 1)]
     with pytest.raises(TypeError):

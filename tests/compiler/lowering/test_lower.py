@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 import kernelgraph as kg
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.graph.builder import Builder
-from kernelgraph.compiler.graph.interpret import interpret
-from kernelgraph.compiler.passes.materialize import Layout
+from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.graph.interpret import interpret_graph
+from kernelgraph.compiler.passes.materialize import MemoryLayout
 from kernelgraph.compiler.targets.target import target_of
 from kernelgraph.runtime.program.program import Kernel
 from tests.compiler.access_audit import Touched, declared, run_program
@@ -25,7 +25,7 @@ RELAXED = settings(max_examples=examples(300), deadline=None, suppress_health_ch
 
 
 def test_an_update_of_a_view_inside_an_update():
-    b = Builder()
+    b = GraphBuilder()
     x = b.input(ArrayType((6,), np.float64))
     base = x
     even = b.slice(base, (0,), (2,), (3,))
@@ -33,7 +33,9 @@ def test_an_update_of_a_view_inside_an_update():
     outer = b.update(base, inner, (0,), (2,))
     graph = b.finish([b.map("add", outer, 0.5), b.map("add", inner, 0.5)])
     arrays = [np.arange(1.0, 7.0)]
-    for got, wanted in zip(run_program(pipeline.build(graph), arrays), interpret(graph, arrays), strict=True):
+    for got, wanted in zip(
+        run_program(pipeline.build_program(graph), arrays), interpret_graph(graph, arrays), strict=True
+    ):
         np.testing.assert_array_equal(got.view(np.float64), wanted)
 
 
@@ -42,8 +44,8 @@ def test_an_update_of_a_view_inside_an_update():
 @given(case=graphs())
 def test_program_means_what_the_graph_means(target, case):
     graph, arrays = case
-    layouts = [Layout(a.strides, a.ctypes.data % 16 == 0) for a in arrays]
-    program = pipeline.build(graph, target, layouts)
+    layouts = [MemoryLayout(a.strides, a.ctypes.data % 16 == 0) for a in arrays]
+    program = pipeline.build_program(graph, target, layouts)
     touched: list[Touched] = []
     results = run_program(program, arrays, touched=touched)
     agree(graph, arrays, results)
@@ -57,9 +59,9 @@ def test_program_means_what_the_graph_means(target, case):
 @pytest.mark.parametrize("length", [10**5, 2**20, 10**6 + 7, 2**24, 10**8])
 def test_a_long_reduction_is_cut_into_parts_that_cover_it(length, target):
     """Each element is in one part; a length that allows it has equal parts and no launch for a rest."""
-    builder = Builder()
+    builder = GraphBuilder()
     x = builder.input(ArrayType((length,), np.dtype(np.float32)))
-    program = pipeline.build(builder.finish([builder.reduce("sum", x, (0,))]), target)
+    program = pipeline.build_program(builder.finish([builder.reduce("sum", x, (0,))]), target)
     read = [r for task in program.tasks for r in task.reads if r.buffer == 0]
     assert sum(int(np.prod(r.shape)) for r in read) == length
     ends = sorted(r.span for r in read)
@@ -87,7 +89,7 @@ def test_what_a_long_reduction_reads_is_stored_by_its_parts(name, shape, target,
     monkeypatch.setattr(pipeline, "target_of", lambda name, gpu: short)
     x = np.random.default_rng(0).random(shape)
     graph = kg.kernel_graph(device="fake")(STORED[name]).graph(x)
-    program = pipeline.build(graph, target)
+    program = pipeline.build_program(graph, target)
     if name == "all":  # one sweep over x, in parts
         assert any(t.name.endswith("_part") for t in program.tasks)
         assert sum(int(np.prod(r.shape)) for t in program.tasks for r in t.reads if r.buffer == 0) == x.size
@@ -118,7 +120,9 @@ def test_sizes_are_no_part_of_the_text(name, target, shapes):
     texts = []
     for shape in shapes:
         graph = kg.kernel_graph(device="fake")(PROGRAMS[name]).graph(np.ones(shape, np.float32))
-        texts.append([t.kernel.source for t in pipeline.build(graph, target).tasks if isinstance(t.kernel, Kernel)])
+        texts.append(
+            [t.kernel.source for t in pipeline.build_program(graph, target).tasks if isinstance(t.kernel, Kernel)]
+        )
     assert texts[0] == texts[1]
 
 

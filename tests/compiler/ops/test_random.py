@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from kernelgraph.compiler.core.types import DTYPES, SHORT_NAMES
-from kernelgraph.compiler.graph.builder import Builder
-from kernelgraph.compiler.kernel.body_builder import Body
-from kernelgraph.compiler.ops.table import OPS, resolve
+from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.kernel.body_builder import KernelBody
+from kernelgraph.compiler.ops.table import OPS, resolve_loop_dtypes
 from tests.compiler.op_cases import run
 
 U32, U64 = DTYPES["u32"], DTYPES["u64"]
@@ -45,14 +45,14 @@ def test_multiply_high_is_the_upper_half() -> None:
 @pytest.mark.parametrize("dtype", [d for d in SHORT_NAMES if d != U32], ids=str)
 def test_words_are_not_promoted(dtype: Any) -> None:
     with pytest.raises(TypeError, match="philox"):
-        resolve("philox", [dtype] + [U32] * 5)
+        resolve_loop_dtypes("philox", [dtype] + [U32] * 5)
 
 
 def test_the_words_of_a_block_share_their_rounds() -> None:
     """Four words cost little more than one: a kernel's body holds each round once."""
 
     def length(words: int) -> int:
-        body = Body()
+        body = KernelBody()
         body.begin_phase("point")
         arguments = [body.load(i, U32) for i in range(6)]
         for word in range(words):
@@ -64,7 +64,7 @@ def test_the_words_of_a_block_share_their_rounds() -> None:
 
 
 def test_constants_are_typed() -> None:
-    b = Builder()
+    b = GraphBuilder()
     index = b.cast(b.index((5,), 0), U32)
     zero = b.const(0, U32)
     assert b.map("philox", index, zero, zero, zero, zero, zero, word=3).dtype == U32

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph, Value
-from kernelgraph.compiler.graph.interpret import interpret
-from kernelgraph.compiler.passes.matmul_epilogue import absorb
-from kernelgraph.compiler.passes.simplify import simplify
-from kernelgraph.compiler.pipeline import build
+from kernelgraph.compiler.graph.interpret import interpret_graph
+from kernelgraph.compiler.passes.matmul_epilogue import absorb_matmul_epilogues
+from kernelgraph.compiler.passes.simplify import simplify_graph
+from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.runtime.program.program import Program, Task
 from tests.counts import examples
 
@@ -30,7 +30,7 @@ def network(
     """activation(x @ w + bias) of x (batch, 5, 6) and w (6, 7), and what reads it. first: the bias comes first.
     narrowed: what is cast to the dtype, `product`, `sum` or `result`; a product of bfloat16 is float32 in NumPy.
     beside: there is other work, so that small products are replayed with it."""
-    b = Builder("network")
+    b = GraphBuilder("network")
     b.where = lambda: f"page.py:{len(b.nodes)}"
     kind = np.dtype(dtype)
     x, w = b.input(ArrayType((*batch, 5, 6), kind)), b.input(ArrayType((6, 7), kind))
@@ -65,7 +65,7 @@ def network(
     return b.finish(outputs[reader])
 
 
-def gelu(b: Builder, x: Value, approximate: bool) -> Value:
+def gelu(b: GraphBuilder, x: Value, approximate: bool) -> Value:
     return b.add("gelu", (x.number,), x.type, (("approximate", approximate),))
 
 
@@ -74,7 +74,11 @@ def calls(program: Program) -> list[Task]:
 
 
 def epilogues(graph: Graph) -> list[tuple[str, ...]]:
-    return [dict(n.attrs).get("epilogue", ()) for n in absorb(simplify(graph)).nodes if n.op == "matmul"]
+    return [
+        dict(n.attrs).get("epilogue", ())
+        for n in absorb_matmul_epilogues(simplify_graph(graph)).nodes
+        if n.op == "matmul"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -116,28 +120,28 @@ def test_a_chain_of_layers() -> None:
 
 
 def test_the_program_names_the_epilogue_and_all_lines() -> None:
-    (task,) = calls(build(network(beside=True), "cuda"))
+    (task,) = calls(build_program(network(beside=True), "cuda"))
     assert task.name == "matmul+bias+relu" and task.kernel.attrs == (("epilogue", ("bias", "relu")),)  # type: ignore[union-attr]
     assert task.line == "page.py:3, page.py:5, page.py:6"
-    assert [t.name for t in build(network(), "cpu").tasks] == ["matmul", "add_relu"]
+    assert [t.name for t in build_program(network(), "cpu").tasks] == ["matmul", "add_relu"]
 
 
 def test_a_small_product_alone_stays_beside_its_kernel() -> None:
     """Two tasks are replayed as a graph, which costs the host less than a call of the library."""
-    b = Builder("layers")
+    b = GraphBuilder("layers")
     layer = network()
-    assert [t.name for t in build(layer, "cuda").tasks] == ["matmul", "add_relu"]
+    assert [t.name for t in build_program(layer, "cuda").tasks] == ["matmul", "add_relu"]
     x, w = (b.input(ArrayType(shape, np.dtype("f4"))) for shape in ((4096, 1024), (1024, 1024)))
-    assert [t.name for t in build(b.finish([b.map("relu", b.matmul(x, w))]), "cuda").tasks] == ["matmul+relu"]
+    assert [t.name for t in build_program(b.finish([b.map("relu", b.matmul(x, w))]), "cuda").tasks] == ["matmul+relu"]
 
 
 def test_small_independent_products_are_rather_batched() -> None:
     def names(n: int) -> set[str]:
-        b = Builder("branches")
+        b = GraphBuilder("branches")
         kind = ArrayType((n, n), np.dtype("f4"))
         x = b.input(kind)
         graph = b.finish([b.map("relu", b.matmul(x, b.input(kind))) for _ in range(8)])
-        return {t.name for t in build(graph, "cuda").tasks}
+        return {t.name for t in build_program(graph, "cuda").tasks}
 
     assert names(64) == {"matmul", "relu"} and names(2048) == {"matmul+relu"}
 
@@ -147,15 +151,15 @@ def test_small_independent_products_are_rather_batched() -> None:
 def test_products_wanted_in_16_bits(narrowed: str, activation: str) -> None:
     """They are done in 16 bits, which lets go of nothing: sums are in float32."""
     graph = network("bfloat16", (7,), False, activation, narrowed=narrowed, beside=True)
-    (task,) = calls(build(graph, "cuda"))
+    (task,) = calls(build_program(graph, "cuda"))
     assert task.name == "+".join(["matmul", "bias", *([activation] if activation else [])])
     assert {r.dtype for r in (*task.reads, *task.writes)} == {"bfloat16"}
 
 
 def test_products_of_16_bits_wanted_in_more_stay() -> None:
     graph = network("bfloat16", None, activation="")
-    assert [r.dtype for r in build(graph, "cuda").tasks[-1].reads] == ["float32"] * 2
-    (task,) = build(network("bfloat16", None, activation="", narrowed="result", reader="map"), "cuda").tasks[:1]
+    assert [r.dtype for r in build_program(graph, "cuda").tasks[-1].reads] == ["float32"] * 2
+    (task,) = build_program(network("bfloat16", None, activation="", narrowed="result", reader="map"), "cuda").tasks[:1]
     assert task.name == "matmul" and task.writes[0].dtype == "bfloat16"
 
 
@@ -172,28 +176,30 @@ def test_it_means_the_same(
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=graph.nodes[n].type.shape).astype(dtype) for n in graph.inputs]
     arrays[0].flat[0], arrays[0].flat[8] = np.nan, np.inf
-    for found, expected in zip(interpret(absorb(graph), arrays), interpret(graph, arrays), strict=True):
+    for found, expected in zip(
+        interpret_graph(absorb_matmul_epilogues(graph), arrays), interpret_graph(graph, arrays), strict=True
+    ):
         eps = 0 if dtype == "float32" else 2.0**-7  # in 16 bits only the result is rounded
         np.testing.assert_allclose(found.astype("f8"), expected.astype("f8"), rtol=eps, atol=4 * eps)
 
 
 def test_tf32_is_a_matter_of_float32_on_a_gpu() -> None:
     def names(dtype: str, target: str = "cuda", tf32: bool = True) -> list[str]:
-        return [t.name for t in build(network(dtype, None, activation=""), target, tf32=tf32).tasks]
+        return [t.name for t in build_program(network(dtype, None, activation=""), target, tf32=tf32).tasks]
 
     assert names("float32") == names("complex64") == ["matmul(tf32)"]
     assert names("float32", tf32=False) == names("float16") == names("float64") == names("float32", "cpu") == ["matmul"]
-    (task,) = calls(build(network(beside=True), "cuda", tf32=True))
+    (task,) = calls(build_program(network(beside=True), "cuda", tf32=True))
     assert task.name == "matmul(tf32)+bias+relu"
 
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_a_bias_that_is_a_part_of_another_array_has_no_gaps(step: int) -> None:
     """The row is a product of its own that an update of another array takes over, element by element."""
-    b = Builder("shared")
+    b = GraphBuilder("shared")
     x, w, base = (b.input(ArrayType(shape, np.dtype("f4"))) for shape in ((1, 9), (9, 9), (1, 18)))
     row = b.matmul(x, w)
     layer = b.map("relu", b.map("add", b.matmul(w, w), row))
     graph = b.finish([layer, b.update(base, row, (0, 0), (1, step))])
-    found = [t for t in build(graph, "cuda").tasks if t.name.startswith("matmul+")]
+    found = [t for t in build_program(graph, "cuda").tasks if t.name.startswith("matmul+")]
     assert [t.reads[2].strides[-1] for t in found] == [4]

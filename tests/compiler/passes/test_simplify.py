@@ -10,18 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Value
-from kernelgraph.compiler.graph.interpret import interpret
-from kernelgraph.compiler.passes.simplify import ANYWHERE, RULES, simplify
+from kernelgraph.compiler.graph.interpret import interpret_graph
+from kernelgraph.compiler.passes.simplify import ANYWHERE, RULES, simplify_graph
 from tests.compiler.programs import graphs
 from tests.counts import examples
 
 EVERY_HALF = np.arange(65536, dtype=np.uint16).view(np.float16)
-Make = Callable[[Builder, Value], Value]
+Make = Callable[[GraphBuilder, Value], Value]
 
 
-def shuffled(b: Builder, x: Value) -> Value:
+def shuffled(b: GraphBuilder, x: Value) -> Value:
     """Each value beside another one: every kind of special value meets every other."""
     return b.reshape(b.permute(b.reshape(b.slice(x, (65535,), (-1,), x.shape), (256, 256)), (1, 0)), x.shape)
 
@@ -80,12 +80,12 @@ def test_every_rule_has_a_case():
 
 @pytest.mark.parametrize(("rule", "make"), [(r, m) for r, ms in CASES.items() for m in ms])
 def test_rule_is_exact(rule, make):
-    builder = Builder()
+    builder = GraphBuilder()
     x = builder.input(ArrayType(EVERY_HALF.shape, np.float16))
     graph = builder.finish([make(builder, x)])
-    simple = simplify(graph)
+    simple = simplify_graph(graph)
     assert simple != graph, f"{rule} did not fire"
-    (before,), (after,) = interpret(graph, [EVERY_HALF]), interpret(simple, [EVERY_HALF])
+    (before,), (after,) = interpret_graph(graph, [EVERY_HALF]), interpret_graph(simple, [EVERY_HALF])
     assert before.dtype == after.dtype
     nan = before != before
     np.testing.assert_array_equal(nan, after != after)
@@ -95,10 +95,10 @@ def test_rule_is_exact(rule, make):
 @pytest.mark.parametrize("kept", [("add", 0.0), ("multiply", 0.0), ("subtract", -0.0), ("power", 0.5), ("power", -1)])
 def test_tempting_rules_that_are_wrong_do_not_exist(kept):
     op, number = kept
-    builder = Builder()
+    builder = GraphBuilder()
     x = builder.input(ArrayType((4,), np.float16))
     graph = builder.finish([builder.map(op, x, number)])
-    assert [n.op for n in simplify(graph).nodes] == [n.op for n in graph.nodes]
+    assert [n.op for n in simplify_graph(graph).nodes] == [n.op for n in graph.nodes]
 
 
 @pytest.mark.parametrize("exponent", [1, 2, 3, 4])
@@ -110,11 +110,11 @@ def test_small_powers(exponent, dtype):
         else np.arange(-99, 99).astype(dtype)
     )
     x = np.concatenate([x, x[:3] * 0]) if np.dtype(dtype).kind != "f" else np.concatenate([x, EVERY_HALF.astype(dtype)])
-    builder = Builder()
+    builder = GraphBuilder()
     graph = builder.finish([builder.map("power", builder.input(ArrayType(x.shape, x.dtype)), exponent)])
-    simple = simplify(graph)
+    simple = simplify_graph(graph)
     assert "power" not in [n.op for n in simple.nodes]
-    (before,), (after,) = interpret(graph, [x]), interpret(simple, [x])
+    (before,), (after,) = interpret_graph(graph, [x]), interpret_graph(simple, [x])
     if np.dtype(dtype).kind != "f":
         np.testing.assert_array_equal(before, after)
         return
@@ -131,9 +131,9 @@ def test_small_powers(exponent, dtype):
 @given(case=graphs())
 def test_random_graphs_keep_their_meaning(case):
     graph, arrays = case
-    simple = simplify(graph)
-    assert simplify(simple) == simple
-    for before, after in zip(interpret(graph, arrays), interpret(simple, arrays), strict=True):
+    simple = simplify_graph(graph)
+    assert simplify_graph(simple) == simple
+    for before, after in zip(interpret_graph(graph, arrays), interpret_graph(simple, arrays), strict=True):
         assert before.dtype == after.dtype
         np.testing.assert_array_equal(before, after)
 
@@ -141,21 +141,21 @@ def test_random_graphs_keep_their_meaning(case):
 @pytest.mark.parametrize("shape", [(1,), (4,)], ids=str)
 def test_reshapes_go_through_what_is_used_twice_once(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Not twice at each level: 2^14 times here, and forever in a scalar recurrence of forty turns."""
-    b = Builder("levels")
+    b = GraphBuilder("levels")
     x = b.input(ArrayType(shape, np.dtype("f4")))
     for level in range(14):
         x = b.map("add", x, b.map("multiply", x, level + 2.0))
     graph = b.finish([b.reshape(x, (1, *shape))])
     calls = 0
-    add = Builder.add
+    add = GraphBuilder.add
 
     def counted(*args: Any) -> Value:
         nonlocal calls
         calls += 1
         return add(*args)
 
-    monkeypatch.setattr(Builder, "add", counted)
-    simple = simplify(graph)
+    monkeypatch.setattr(GraphBuilder, "add", counted)
+    simple = simplify_graph(graph)
     assert calls < 20 * len(graph.nodes)
     value = np.ones(shape, np.float32)
-    np.testing.assert_array_equal(interpret(simple, [value])[0], interpret(graph, [value])[0])
+    np.testing.assert_array_equal(interpret_graph(simple, [value])[0], interpret_graph(graph, [value])[0])

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
-from kernelgraph.compiler.graph.interpret import interpret
+from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.reroll import reroll as rolling
-from kernelgraph.compiler.reroll.reroll import roll
+from kernelgraph.compiler.reroll.reroll import reroll_graph
 from kernelgraph.runtime.program.control_flow import Loop
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import Program, Task
@@ -332,10 +332,12 @@ def test_random_turns(case: Any, turns: int, seed: int) -> None:
     decorated = kg.kernel_graph(device="cpu")(lambda *xs: run(list(xs), turns))
     with kg.override(roll=False):
         graph = decorated.graph(*start)
-    found = roll(graph)
+    found = reroll_graph(graph)
     wanted = run([x.copy() for x in start], turns)
     arrays = [*start, *found.arrays]
-    for one, other, third in zip(interpret(found.graph, arrays), interpret(graph, start), wanted, strict=True):
+    for one, other, third in zip(
+        interpret_graph(found.graph, arrays), interpret_graph(graph, start), wanted, strict=True
+    ):
         np.testing.assert_array_equal(one, other)
         np.testing.assert_array_equal(one, third)
 

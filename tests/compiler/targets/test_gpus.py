@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.compiler.core.cost import gpu_model
+from kernelgraph.compiler.core.cost import gpu_cost_model
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
-from kernelgraph.compiler.pipeline import build
+from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.dsl.array import devices
 from kernelgraph.runtime.devices.cuda.driver import early_start
 from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import copy_task
@@ -48,7 +48,7 @@ A10 = GpuProperties(
 
 
 def of(shape: tuple[int, ...], op: str, axes: tuple[int, ...] = (), dtype: str = "float32") -> Graph:
-    b = Builder(op)
+    b = GraphBuilder(op)
     x = b.input(ArrayType(shape, np.dtype(dtype)))
     if op == "bincount":
         return b.finish(b.host(op, [x], [ArrayType((100,), np.dtype("int64"))]))
@@ -68,7 +68,7 @@ def shapes(program: Program) -> list[Any]:
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_launches_fit_the_card(name: str) -> None:
-    programs = [build(GRAPHS[name], "cuda", gpu=gpu) for gpu in (H200, A100, A10)]
+    programs = [build_program(GRAPHS[name], "cuda", gpu=gpu) for gpu in (H200, A100, A10)]
     assert len({str(shapes(p)) for p in programs}) > 1
     assert len({p.tasks[0].kernel for p in programs}) == 1
     for program, gpu in zip(programs, (H200, A100, A10), strict=True):
@@ -79,18 +79,18 @@ def test_launches_fit_the_card(name: str) -> None:
 
 def test_columns_that_leave_multiprocessors_idle_take_larger_blocks() -> None:
     """480 blocks are four for each multiprocessor of an A100, and less on an H200."""
-    large, small = (build(GRAPHS["columns"], "cuda", gpu=gpu).tasks[0] for gpu in (H200, A100))
+    large, small = (build_program(GRAPHS["columns"], "cuda", gpu=gpu).tasks[0] for gpu in (H200, A100))
     assert large.grid == small.grid == (480, 1, 1)
     assert large.block[1] == 2 * small.block[1]
 
 
 def test_costs_are_those_of_the_card() -> None:
-    assert gpu_model(H200).flops == pytest.approx(30e6, rel=0.01) and gpu_model(H200).parallelism == 264
+    assert gpu_cost_model(H200).flops == pytest.approx(30e6, rel=0.01) and gpu_cost_model(H200).parallelism == 264
     assert (A100.float_lanes, A10.float_lanes, H200.float_lanes) == (64, 128, 128)
-    cost = [build(GRAPHS["counts"], "cuda", gpu=gpu).tasks[-1].cost for gpu in (H200, A100, A10)]
+    cost = [build_program(GRAPHS["counts"], "cuda", gpu=gpu).tasks[-1].cost for gpu in (H200, A100, A10)]
     assert cost[0] < cost[1] < cost[2]
     assert machine_of("cuda", H200) == MACHINES["cuda"] and machine_of("cpu", A100) == MACHINES["cpu"]
-    (task,) = build(of((40 * 128, 64), "max", (1,)), "cuda").tasks
+    (task,) = build_program(of((40 * 128, 64), "max", (1,)), "cuda").tasks
     loads = [share(task, machine_of("cuda", gpu)) for gpu in (H200, A100, A10)]
     assert loads[0] < loads[1] < loads[2]
 
@@ -148,6 +148,6 @@ def test_programs_are_compiled_for_the_gpu_that_is_there(monkeypatch: pytest.Mon
     f = kg.kernel_graph(lambda x: x.sum(), device="cuda:3")
     x = kg.spec((1 << 24,), np.float32)
     monkeypatch.setitem(devices._open, ("cuda", 3), device_on(context))
-    assert shapes(f.program(x)) == shapes(build(f.graph(x), "cuda", gpu=A100))
+    assert shapes(f.program(x)) == shapes(build_program(f.graph(x), "cuda", gpu=A100))
     elsewhere = kg.kernel_graph(lambda x: x.sum(), device="cuda:77")  # there is none: as for an H200
-    assert shapes(elsewhere.program(x)) == shapes(build(f.graph(x), "cuda", gpu=H200)) != shapes(f.program(x))
+    assert shapes(elsewhere.program(x)) == shapes(build_program(f.graph(x), "cuda", gpu=H200)) != shapes(f.program(x))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
-from kernelgraph.compiler.graph.interpret import interpret
+from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.dsl.api.elementwise import source_of
 from kernelgraph.runtime.codegen import llvm_jit
 from kernelgraph.runtime.codegen.numba_functions import linked, typed
@@ -51,7 +51,7 @@ def made(function: Any, *dtypes: str) -> Function:
 
 def graph_of(function: Function, shape: tuple[int, ...], form: str) -> Graph:
     """The function's results on two arrays, the second of them without its first axis, in kernels of each strategy."""
-    b = Builder()
+    b = GraphBuilder()
     x, y = (b.input(ArrayType(s, np.dtype(d))) for s, d in zip((shape, shape[1:]), function.arguments, strict=True))
     chosen = b.map("greater", x, 5) if form == "chosen" else None
     results = b.call(function, x, b.broadcast(y, shape), where=chosen)
@@ -78,7 +78,7 @@ def test_text_means_what_the_function_does(shape: list[int], form: str, dtype: s
     kinds = [graph.nodes[i].type for i in graph.inputs]
     arrays = [np.asarray(rng.integers(1, 40, k.shape) - 20 * (k.dtype.kind == "f")).astype(k.dtype) for k in kinds]
     with np.errstate(all="ignore"):
-        for got, want in zip(emulated(graph, arrays), interpret(graph, arrays), strict=True):
+        for got, want in zip(emulated(graph, arrays), interpret_graph(graph, arrays), strict=True):
             largest = np.abs(want[np.isfinite(want)]).max(initial=0)
             room = 1e-5 + (1e-6 * largest if dtype == "f4" else 0)  # for what cancels in a float32's sum
             np.testing.assert_allclose(got, want.ravel(), rtol=1e-5, atol=room)
@@ -93,7 +93,7 @@ def test_compiles_without_a_gpu(function: Any, form: str) -> None:
     from kernelgraph.runtime.devices.cuda.compile.compile import compile_ptx, link_cubin
 
     known = made(function, "i8", "c16") if function is halves else made(function, "f4", "f4")
-    for task in pipeline.build(graph_of(known, (30, 64), form), "cuda").tasks:
+    for task in pipeline.build_program(graph_of(known, (30, 64), form), "cuda").tasks:
         assert isinstance(task.kernel, Kernel)
         ptx = compile_ptx(task.kernel, (9, 0))
         assert "call" not in ptx and ".local" not in ptx
@@ -111,7 +111,7 @@ def test_kernels_of_functions_that_differ_in_a_constant_differ() -> None:
 
 def test_the_machine_code_is_inlined_and_calls_no_python() -> None:
     function = made(light, "f4", "f4")
-    (task,) = pipeline.build(graph_of(function, (40, 64), "plain"), "cpu").tasks
+    (task,) = pipeline.build_program(graph_of(function, (40, 64), "plain"), "cpu").tasks
     assert isinstance(task.kernel, Kernel) and task.kernel.functions == (function,)
     text = linked(task.kernel.source, task.kernel.functions)
     assert not [n for n in llvm_jit.declared(text) if n.startswith(("Py", "NRT", "numba"))]
@@ -126,7 +126,7 @@ def tiers(x, y):
 
 
 def test_branches_of_light_functions_become_vectors() -> None:
-    (task,) = pipeline.build(graph_of(made(tiers, "f4", "f4"), (40, 64), "plain"), "cpu").tasks
+    (task,) = pipeline.build_program(graph_of(made(tiers, "f4", "f4"), (40, 64), "plain"), "cpu").tasks
     assert isinstance(task.kernel, Kernel)
     optimised = str(llvm_jit.optimise(linked(task.kernel.source, task.kernel.functions))[0])
     assert "fmul <" in optimised and "select <" in optimised
@@ -135,12 +135,12 @@ def test_branches_of_light_functions_become_vectors() -> None:
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_loops_run_once_for_each_element(target: str) -> None:
     """Where a row is read twice, as by x - x.mean(1), what loops is stored."""
-    b = Builder()
+    b = GraphBuilder()
     x, y = b.input(ArrayType((8, 5000), np.dtype("u2"))), b.input(ArrayType((8, 5000), np.dtype("c16")))
     steps = b.call(made(halves, "u2", "c16"), x, y)[0]
     total = b.broadcast(b.reshape(b.reduce("sum", steps, (1,)), (8, 1)), (8, 5000))
     graph = b.finish([b.map("subtract", steps, total), b.map("exp", b.cast(steps, np.float64))])
-    kernels = [t.kernel for t in pipeline.build(graph, target).tasks]
+    kernels = [t.kernel for t in pipeline.build_program(graph, target).tasks]
     calls = [i for k in kernels if isinstance(k, Kernel) for p in k.form.phases for i in p.instrs if i.op == "call"]
     assert len(calls) == 1
 

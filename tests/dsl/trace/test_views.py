@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.compiler.graph.interpret import interpret
+from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.dsl.environment.numpy_proxy import traced_form
 from kernelgraph.dsl.functions.numpy_creation import TRACED_CREATION
 from kernelgraph.dsl.jit.signature import argument_of
@@ -232,7 +232,7 @@ def program(look: Callable[[Any], Any], made: Callable[[Any], Any], writes: bool
 def traced(function: Any, x: Array) -> Any:
     """What the function returns and assigns, by way of its graph."""
     captured, _, leaves = kg.kernel_graph(function, device="cpu")._looked_at((x,), {})
-    outputs = interpret(captured.graph, [*(np.asarray(leaves[i]) for i in captured.feeds), *captured.arrays])
+    outputs = interpret_graph(captured.graph, [*(np.asarray(leaves[i]) for i in captured.feeds), *captured.arrays])
     for _, output in captured.assigned:
         x[...] = outputs[output]
     return [x if kind == "argument" else outputs[i] for kind, i in captured.results]

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.control_flow import Loop as LoopNode
-from kernelgraph.compiler.graph.control_flow import Window, add
+from kernelgraph.compiler.graph.control_flow import Window, add_control_flow_node
 from kernelgraph.compiler.graph.graph import Graph, Value
-from kernelgraph.compiler.pipeline import build
+from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.runtime.devices.fake import FakeDevice
 from kernelgraph.runtime.program.control_flow import FRESH, Loop, rotation
 from kernelgraph.runtime.program.plan import Plan
@@ -78,7 +78,7 @@ def test_one_value_is_taken_over_once() -> None:
 
 def looping(count: int = 5) -> Graph:
     """Two carried values, of which one takes over the other; a window; stacked sums."""
-    body = Builder("body")
+    body = GraphBuilder("body")
     a, b = (body.input(ArrayType((4, 4), F8)) for _ in range(2))
     row = body.input(ArrayType((1, 4), F8))
     body.add("number", (), ArrayType((), np.dtype(np.int64)), (("index", 0),))
@@ -86,13 +86,13 @@ def looping(count: int = 5) -> Graph:
     new = body.map("add", body.matmul(body.map("multiply", a, b), b), row)
     inner = body.finish([b, new, body.reduce("sum", new, (0, 1))])
     loop = LoopNode(inner, 2, (Window((0, 0), (1, 1), (1, 0)),), count)
-    builder = Builder("looping")
+    builder = GraphBuilder("looping")
     args: list[Value] = [builder.input(ArrayType((4, 4), F8)) for _ in range(2)]
-    return builder.finish(add(builder, loop, [*args, builder.input(ArrayType((count, 4), F8))]))
+    return builder.finish(add_control_flow_node(builder, loop, [*args, builder.input(ArrayType((count, 4), F8))]))
 
 
 def planned() -> Plan:
-    return schedule(build(looping()), machine=MACHINES["cpu"])
+    return schedule(build_program(looping()), machine=MACHINES["cpu"])
 
 
 def test_a_loop_is_safe_as_lowered() -> None:
@@ -158,14 +158,14 @@ def test_the_size_of_a_plan_does_not_depend_on_the_turns(count: int) -> None:
         assert isinstance(loop, Loop)
         return len(plan.steps), len(loop.body.steps), len(loop.rotation.held)
 
-    assert shape(schedule(build(looping(count + 1)), machine=MACHINES["cpu"])) == shape(planned())
+    assert shape(schedule(build_program(looping(count + 1)), machine=MACHINES["cpu"])) == shape(planned())
 
 
 @given(st.integers(0, 12))
 @settings(max_examples=13, deadline=None)
 def test_the_fake_device_launches_every_turn(count: int) -> None:
     """Each turn launches the body's tasks, never on memory that it reads, and the last one writes the results."""
-    plan = schedule(build(looping(count)), machine=MACHINES["cpu"])
+    plan = schedule(build_program(looping(count)), machine=MACHINES["cpu"])
     device = FakeDevice()
     sizes = [b.nbytes for b in plan.program.buffers]
     outer = [device.allocate(max(1, n)) if plan.offsets[i] is None else None for i, n in enumerate(sizes)]

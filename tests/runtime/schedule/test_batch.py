@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from kernelgraph.compiler.passes.materialize import Layout
-from kernelgraph.compiler.pipeline import build
+from kernelgraph.compiler.passes.materialize import MemoryLayout
+from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.runtime.program.program import Buffer, Kernel, Library, Program, Region, Task, dependences, members
 from kernelgraph.runtime.schedule.batching import batched, packed
 from kernelgraph.runtime.schedule.cost_model import MACHINES
@@ -167,8 +167,8 @@ def test_branches_of_matmuls_are_batched_level_by_level():
 @given(graphs(steps=14, largest=5), st.data())
 def test_packed_programs_of_graphs_mean_the_same_and_touch_what_they_declare(case, data):
     graph, arrays = case
-    layouts = [Layout(a.strides, False) for a in arrays]
-    program = build(graph, "cuda", layouts)
+    layouts = [MemoryLayout(a.strides, False) for a in arrays]
+    program = build_program(graph, "cuda", layouts)
     made = packed(program, GPU)
     touched: list[Touched] = []
     results = run_program(made, arrays, touched=touched)
@@ -189,7 +189,7 @@ def test_sixty_four_tiny_branches_are_one_launch():
 
     f = kg.kernel_graph(device="fake")(stacked)
     graph = f.graph(*[np.ones(100, np.float32)] * 64)
-    program = build(graph, "cuda")
+    program = build_program(graph, "cuda")
     made = packed(program, GPU)
     if len(program.tasks) == 64:
         assert len(made.tasks) == 1 and len(members(made.tasks[0])) == 64

@@ -12,9 +12,9 @@ import numpy as np
 from .....runtime.core.frozen import dataclass
 from .....runtime.program.gpu_properties import GpuProperties
 from .....runtime.program.program import Argument, Buffer, Int, Kernel, Region, Task
-from ....core.cost import gpu_model
+from ....core.cost import gpu_cost_model
 from ....core.types import SHORT_NAMES, DType
-from ....kernel.body_builder import Body
+from ....kernel.body_builder import KernelBody
 from ....kernel.loop_nest import POINT, LoopNest, Operand
 from ....layout.index_maps import contiguous_strides
 from ....layout.operands import Array
@@ -62,7 +62,7 @@ class Calls:
                 frozenset(r.buffer for r in regions[0] if r in regions[1]),
                 grid=(blocks, 1, 1),
                 block=(threads, 1, 1),
-                cost=round(gpu_model(self.gpu).time(moved, 0), 3),
+                cost=round(gpu_cost_model(self.gpu).time(moved, 0), 3),
                 line=self.line,
             )
         )
@@ -92,7 +92,9 @@ class Calls:
         """target[...] = value"""
         self._nest("fill", None, target, target.dtype, lambda body: body.const(value, target.dtype))
 
-    def _nest(self, name: str, source: Array | None, target: Array, dtype: DType, make: Callable[[Body], Any]) -> None:
+    def _nest(
+        self, name: str, source: Array | None, target: Array, dtype: DType, make: Callable[[KernelBody], Any]
+    ) -> None:
         operands, arrays = [], [a for a in (source, target) if a is not None]
         axes = _joined([a.region for a in arrays])
         sizes = [n for n, _ in axes] or [1]
@@ -108,7 +110,7 @@ class Calls:
                     aligned = aligned and strides[k] % 16 == 0
                     wide = wide or abs(step) * n >= 2**31
             operands.append(Operand(dtype, "out" if array is target else "in", layout, aligned))
-        body = Body()
+        body = KernelBody()
         body.begin_phase(POINT)
         body.store(len(operands) - 1, make(body))
         body.end_phase()
@@ -118,7 +120,7 @@ class Calls:
         grid, block = launch(form, sizes, self.gpu)
         reads = (source.region,) if source is not None else ()
         arguments: tuple[Argument, ...] = (*(a.pointer for a in arrays), *map(Int, numbers))
-        cost = round(gpu_model(self.gpu).time(math.prod(sizes) * dtype.itemsize * len(arrays), 0), 3)
+        cost = round(gpu_cost_model(self.gpu).time(math.prod(sizes) * dtype.itemsize * len(arrays), 0), 3)
         self.tasks.append(
             Task(
                 name,

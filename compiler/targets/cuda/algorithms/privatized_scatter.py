@@ -7,7 +7,7 @@ positions alone decide the order, and the same bits come out in every run.
 
 from __future__ import annotations
 
-from ....core.combiners import identity
+from ....core.combiners import reduction_identity
 from ....core.types import INT64, SHORT_NAMES, DType
 from ....layout.operands import Array
 from ..kernel_text import constant
@@ -57,7 +57,7 @@ def _nothing(run: DType, op: str) -> str:
     """What changes nothing, not even the sign of a zero."""
     if part_of(op) == "add":
         return constant(run, -0.0 if run.kind == "f" else 0)
-    return constant(run, identity(op, run))
+    return constant(run, reduction_identity(op, run))
 
 
 def few_text(numbers: DType, values: DType, run: DType, op: str, warps: int, size: int) -> str:

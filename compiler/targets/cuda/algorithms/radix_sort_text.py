@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....core.types import BOOL, SHORT_NAMES, DType, kind_of
+from ....core.types import BOOL, SHORT_NAMES, DType, dtype_kind
 
 DIGITS = 256
 THREADS = 256
@@ -30,10 +30,10 @@ def encoded(name: str, dtype: DType, places: bool, down: bool = False) -> list[s
     t, k = SHORT_NAMES[dtype], SHORT_NAMES[key_of(dtype)]
     bits = dtype.itemsize * 8
     top = 1 << (bits - 1)
-    if kind_of(dtype) == "u":
+    if dtype_kind(dtype) == "u":
         return []
     lines = [f"{name} = {k}_bits_{t}({name})"]
-    if kind_of(dtype) == "i":
+    if dtype_kind(dtype) == "i":
         return [*lines, f"{name} = xor({name}, {k}({top}))"]
     infinity = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}[t]
     lines.append(f"size = and_({name}, {k}({top - 1}))")
@@ -51,9 +51,9 @@ def decoded(name: str, dtype: DType) -> list[str]:
     t, k = SHORT_NAMES[dtype], SHORT_NAMES[key_of(dtype)]
     bits = dtype.itemsize * 8
     top = 1 << (bits - 1)
-    if kind_of(dtype) == "u":
+    if dtype_kind(dtype) == "u":
         return []
-    if kind_of(dtype) == "i":
+    if dtype_kind(dtype) == "i":
         return [f"{name} = {t}_bits_{k}(xor({name}, {k}({top})))"]
     nan = {"f16": 0x7E00, "bf16": 0x7FC0, "f32": 0x7FC00000, "f64": 0x7FF8000000000000}[t]
     return [

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ....core.combiners import identity
+from ....core.combiners import reduction_identity
 from ....core.types import FLOAT32, HALVES, SHORT_NAMES, DType
 from ....layout.operands import Array
 from ..kernel_text import constant
@@ -137,7 +137,7 @@ def stretches(run: DType) -> int:
 
 
 def _identity(dtype: DType, op: str) -> str:
-    return constant(dtype, identity(op, dtype))
+    return constant(dtype, reduction_identity(op, dtype))
 
 
 def row_text(source: DType, target: DType, op: str, threads: int, vector: bool) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 
 from kernelgraph.compiler import pipeline
-from kernelgraph.compiler.passes.materialize import Layout
+from kernelgraph.compiler.passes.materialize import MemoryLayout
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
@@ -25,8 +25,8 @@ def lowest(array: np.ndarray) -> int:
 
 
 def compiled(graph: Any, arrays: list[np.ndarray], streams: Any = "auto") -> list[np.ndarray]:
-    layouts = [Layout(a.strides, a.ctypes.data % 16 == 0) for a in arrays]
-    program = pipeline.build(graph, "cpu", layouts)
+    layouts = [MemoryLayout(a.strides, a.ctypes.data % 16 == 0) for a in arrays]
+    program = pipeline.build_program(graph, "cpu", layouts)
     plan = schedule(program, streams, machine=MACHINES["cpu"])
     executable = DEVICE.prepare(plan)
     memories: list[Any] = [None] * len(program.buffers)

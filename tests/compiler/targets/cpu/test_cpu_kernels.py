@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from kernelgraph.compiler.core.types import BOOL, FLOAT32, FLOAT64, HALVES, SHORT_NAMES, DType, real_of
+from kernelgraph.compiler.core.types import BOOL, FLOAT32, FLOAT64, HALVES, SHORT_NAMES, DType, real_dtype
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
 from kernelgraph.compiler.targets.cpu import nontemporal_stores
 from tests.compiler.cpu_harness import AVX2, Compiled, array_in, host_features, reference, vector_library
@@ -22,7 +22,7 @@ TOLERANCE = {2: 1e-2, 4: 1e-5, 8: 1e-9}
 def same(found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any], dtype: DType) -> bool:
     """Equal; for floats, NaN and infinity in the same places and close elsewhere (sums are rounded differently)."""
     if dtype.kind == "c":
-        return all(same(getattr(found, p), getattr(wanted, p), real_of(dtype)) for p in ("real", "imag"))
+        return all(same(getattr(found, p), getattr(wanted, p), real_dtype(dtype)) for p in ("real", "imag"))
     if dtype.kind in "biu":
         return bool(np.array_equal(found, wanted))
     a, b = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
@@ -67,7 +67,7 @@ def test_random_nests_without_avx512(seed: int) -> None:
 
 def transposing(dtype: DType, layouts: tuple[str, str], add: bool) -> LoopNest:
     """out = a + b with a read across (or out = a for dtypes without addition)."""
-    part = real_of(dtype)
+    part = real_dtype(dtype)
     instrs: list[Instr] = []
     for operand in range(2):
         for p in range(2 if dtype.kind == "c" else 1):
@@ -212,7 +212,7 @@ def test_streaming_stores(dtype: DType, without: tuple[str, ...], monkeypatch: p
     kernel = Compiled(nest, without, vector_bytes=32 if without else 64)
     assert ", !nontemporal" in kernel.text
     rng = np.random.default_rng(2)
-    part = real_of(dtype).itemsize
+    part = real_dtype(dtype).itemsize
     for rows, columns in [(1, 1), (3, 15), (2, 64), (5, 100), (2, 2100)]:
         a, b = values(rng, (rows, columns), dtype), values(rng, (rows, columns), dtype)
         for offset in range(0, 80, part):

@@ -13,9 +13,9 @@ import pytest
 
 from kernelgraph.compiler.core.types import BOOL, FLOAT32, FLOAT64, INT64, DType
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
-from kernelgraph.compiler.targets.cpu.kernel import print_cpu, units
+from kernelgraph.compiler.targets.cpu.kernel import launch_units, print_llvm_kernel
 from kernelgraph.compiler.targets.cpu.loops import vector_axis
-from kernelgraph.compiler.targets.cpu.row_buffer import reuse_of
+from kernelgraph.compiler.targets.cpu.row_buffer import values_to_buffer
 from tests.compiler.cpu_nests import random_nest
 
 
@@ -44,7 +44,7 @@ def total(layout: str, dtype: DType = FLOAT32, combine: str = "sum") -> LoopNest
 
 @pytest.mark.parametrize("seed", range(0, 60, 3))
 def test_text_is_a_function_of_the_form(seed: int) -> None:
-    assert print_cpu(random_nest(seed)) == print_cpu(random_nest(seed))
+    assert print_llvm_kernel(random_nest(seed)) == print_llvm_kernel(random_nest(seed))
 
 
 def test_printing_imports_no_compiler() -> None:
@@ -64,7 +64,7 @@ def _path() -> dict[str, str]:
 
 def test_kernel_is_the_only_public_function() -> None:
     for seed in range(30):
-        text = print_cpu(random_nest(seed))
+        text = print_llvm_kernel(random_nest(seed))
         assert re.findall(r"^define (?!internal)[^@]*@([\w.]+)", text, re.MULTILINE) == ["kernel"]
 
 
@@ -73,7 +73,9 @@ def test_equal_values_need_one_text() -> None:
 
     def with_constant(raw: bytes) -> str:
         body = (Instr("const", FLOAT32, (), raw), store(0, 0))
-        return print_cpu(LoopNest("kernel", 1, 0, (Operand(FLOAT32, "out", "1"),), (), (Phase(POINT, 0, body),)))
+        return print_llvm_kernel(
+            LoopNest("kernel", 1, 0, (Operand(FLOAT32, "out", "1"),), (), (Phase(POINT, 0, body),))
+        )
 
     texts = {with_constant(np.float32(v).tobytes()) for v in (0.0, -0.0, np.nan, np.inf, 1.0)}
     assert len(texts) == 5
@@ -91,7 +93,7 @@ def test_equal_values_need_one_text() -> None:
     ],
 )
 def test_units(nest: LoopNest, sizes: tuple[int, ...], count: int) -> None:
-    found, grain = units(nest, sizes)
+    found, grain = launch_units(nest, sizes)
     assert found == count
     assert grain >= 1
 
@@ -102,22 +104,22 @@ def test_large_launches_have_several_chunks_and_small_ones_one() -> None:
         (total("s1"), (4096, 2048), (8, 64)),
         (copy("ss", "s1"), (4096, 4096), (32, 64)),
     ]:
-        count, grain = units(nest, large)
+        count, grain = launch_units(nest, large)
         assert 8 <= -(-count // grain) <= 64
-        count, grain = units(nest, small)
+        count, grain = launch_units(nest, small)
         assert -(-count // grain) == 1
 
 
 def test_scalars_follow_strides_in_the_slots() -> None:
     body = (load(0, FLOAT64), Instr("scalar", FLOAT64, (), 0), Instr("add", FLOAT64, (0, 1)), store(1, 2, FLOAT64))
     operands = Operand(FLOAT64, "in", "s"), Operand(FLOAT64, "out", "1")
-    text = print_cpu(LoopNest("kernel", 1, 0, operands, (FLOAT64,), (Phase(POINT, 0, body),)))
+    text = print_llvm_kernel(LoopNest("kernel", 1, 0, operands, (FLOAT64,), (Phase(POINT, 0, body),)))
     numbers = [int(n) for n in re.findall(r"ptr %slots, i64 (\d+)", text)]
     assert numbers == [0, 1, 2, 3, 4]  # two pointers, a length, a stride, the scalar
 
 
 def test_bools_are_bytes_in_memory() -> None:
-    assert " i1, ptr" not in print_cpu(copy("1", "1", dtype=BOOL))
+    assert " i1, ptr" not in print_llvm_kernel(copy("1", "1", dtype=BOOL))
 
 
 def machine_code(nest: LoopNest) -> str:
@@ -142,11 +144,13 @@ def test_only_light_bodies_stream() -> None:
     """Between long computations streaming stores are slower than ordinary ones."""
     heavy = (load(0), Instr("exp", FLOAT32, (0,)), store(1, 1))
     operands = Operand(FLOAT32, "in", "1"), Operand(FLOAT32, "out", "1")
-    assert ", !nontemporal" in print_cpu(copy("1", "1"))
-    assert ", !nontemporal" not in print_cpu(LoopNest("kernel", 1, 0, operands, (), (Phase(POINT, 0, heavy),)))
+    assert ", !nontemporal" in print_llvm_kernel(copy("1", "1"))
+    assert ", !nontemporal" not in print_llvm_kernel(LoopNest("kernel", 1, 0, operands, (), (Phase(POINT, 0, heavy),)))
     in_place = Operand(FLOAT32, "inout", "1"), operands[1]
     light = (load(0), store(0, 0))
-    assert ", !nontemporal" not in print_cpu(LoopNest("kernel", 1, 0, in_place[:1], (), (Phase(POINT, 0, light),)))
+    assert ", !nontemporal" not in print_llvm_kernel(
+        LoopNest("kernel", 1, 0, in_place[:1], (), (Phase(POINT, 0, light),))
+    )
 
 
 def test_products_and_sums_are_not_fused() -> None:
@@ -160,7 +164,7 @@ def test_products_and_sums_are_not_fused() -> None:
 
 def test_index_is_64_bits_wide() -> None:
     body = (Instr("index", INT64, (), 0), store(0, 0, INT64))
-    text = print_cpu(LoopNest("kernel", 1, 0, (Operand(INT64, "out", "1"),), (), (Phase(POINT, 0, body),)))
+    text = print_llvm_kernel(LoopNest("kernel", 1, 0, (Operand(INT64, "out", "1"),), (), (Phase(POINT, 0, body),)))
     assert "<8 x i64>" in text
 
 
@@ -185,7 +189,7 @@ def chain(length: int, values: int = 1, dtype: DType = FLOAT64) -> LoopNest:
 @pytest.mark.parametrize(("length", "values", "lanes"), [(10, 1, 8), (40, 1, 16), (100, 1, 32), (600, 20, 8)])
 def test_a_long_chain_runs_in_several_vectors_side_by_side(length: int, values: int, lanes: int) -> None:
     """As many as it has latency to hide, and as find room in the registers."""
-    text = print_cpu(chain(length, values), vector_bytes=64)
+    text = print_llvm_kernel(chain(length, values), vector_bytes=64)
     assert f"fmul <{lanes} x double>" in text and text.count(f"fmul <{lanes} x double>") == text.count("fmul <")
 
 
@@ -208,7 +212,7 @@ def test_equal_values_are_told_apart_without_looking_through_all_that_they_are_m
     moved = [replace(i, args=tuple(a + 16 for a in i.args)) for i in loop.instrs]
     again = Phase(LOOP, 16, (*moved, Instr("store", f4, (31,), (1, 0))))
     operands = (Operand(f4, "in", "01"), Operand(f4, "out", "01"))
-    reuse = reuse_of(LoopNest("levels", 1, 1, operands, (), (loop, again)))
+    reuse = values_to_buffer(LoopNest("levels", 1, 1, operands, (), (loop, again)))
     assert reuse.keep == (15,) and reuse.take == {31: 15}
     assert looks < 100
 
@@ -228,7 +232,7 @@ def test_two_vectors_share_the_constants_of_a_function_where_registers_are_few(
     body = (load(0, dtype), Instr(op, dtype, (0,)), store(1, 1, dtype))
     operands = Operand(dtype, "in", "1"), Operand(dtype, "out", "1")
     nest = LoopNest("kernel", 1, 0, operands, (), (Phase(POINT, 0, body),))
-    assert f"load {kind}, ptr" in print_cpu(nest, vector_bytes=width)
+    assert f"load {kind}, ptr" in print_llvm_kernel(nest, vector_bytes=width)
 
 
 @pytest.mark.parametrize("combine", ["max", "min"])
@@ -246,5 +250,5 @@ def test_the_best_of_each_column_is_not_stored_under_a_mask(combine: str) -> Non
 
 @pytest.mark.parametrize(("vector_bytes", "side"), [(32, 8), (64, 16)])
 def test_squares_that_are_transposed_fit_in_the_registers(vector_bytes: int, side: int) -> None:
-    text = print_cpu(copy("1s", "s1"), vector_bytes=vector_bytes)
+    text = print_llvm_kernel(copy("1s", "s1"), vector_bytes=vector_bytes)
     assert text.count(f"load <{side} x i32>") == side and f"<{2 * side} x i32>" not in text

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Value
-from kernelgraph.compiler.graph.interpret import interpret
-from kernelgraph.compiler.pipeline import build
+from kernelgraph.compiler.graph.interpret import interpret_graph
+from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.libraries.cublaslt_nan_probe import SMALL, small
 from kernelgraph.runtime.devices.cuda.libraries.gemm import gemms
@@ -27,7 +27,7 @@ F4 = np.dtype("f4")
 
 
 @st.composite
-def operands(draw: st.DrawFn, builder: Builder, batch: tuple[int, ...], rows: int, columns: int) -> Value:
+def operands(draw: st.DrawFn, builder: GraphBuilder, batch: tuple[int, ...], rows: int, columns: int) -> Value:
     """An input seen as a stack of matrices: permuted, with gaps, or with batch axes along which it repeats."""
     shape = (*(draw(st.sampled_from([n, 1])) for n in batch), rows, columns)[draw(st.integers(0, len(batch))) :]
     axes = draw(st.permutations(range(len(shape))))
@@ -42,7 +42,7 @@ def operands(draw: st.DrawFn, builder: Builder, batch: tuple[int, ...], rows: in
 
 @st.composite
 def products(draw: st.DrawFn) -> Any:
-    b = Builder("products")
+    b = GraphBuilder("products")
     batch = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
     m, n, k = (draw(st.integers(1, 4)) for _ in range(3))
     value = b.matmul(draw(operands(b, batch, m, k)), draw(operands(b, batch, k, n)))
@@ -74,7 +74,7 @@ def test_products_are_numpys(graph: Any, whole: bool) -> None:
         inputs.append((memory, device.upload(array, memory)))
     results, kept = call(device, executable, inputs)
     device.synchronize()
-    (expected,) = interpret(graph, arrays)
+    (expected,) = interpret_graph(graph, arrays)
     found = np.empty_like(expected)
     device.download(results[0], found)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
@@ -84,7 +84,7 @@ def test_products_are_numpys(graph: Any, whole: bool) -> None:
 @given(products(), st.sampled_from(["float32", "float16"]))
 def test_a_small_product_is_as_the_large_one(graph: Any, dtype: str) -> None:
     """The same transposes, the same alignments, and leading dimensions that hold its columns."""
-    for task in build(graph, "cuda").tasks:
+    for task in build_program(graph, "cuda").tasks:
         for product in (gemms(task) or ()) if task.name.startswith("matmul") else ():
             large = replace(
                 product, dtype=dtype, shape=(1000, 77, 3000), leading=tuple(ld + 3000 for ld in product.leading)

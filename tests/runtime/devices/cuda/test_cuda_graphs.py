@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.graph.builder import Builder
-from kernelgraph.compiler.graph.interpret import interpret
+from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.graphs import instances as cuda_instances
 from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task
@@ -107,7 +107,7 @@ def test_what_goes_wrong_with_graphs_is_said_and_done_without(
 @pytest.mark.parametrize("seed", range(3))
 def test_batches_and_packs_with_fresh_pointers(always: None, form: int, replay: bool, seed: int) -> None:
     graph = branches(3, 3)
-    program = forms(pipeline.build(graph, "cuda"))[form]
+    program = forms(pipeline.build_program(graph, "cuda"))[form]
     kernels = [t.kernel for t in program.tasks]
     assert form % 2 == any(dict(k.attrs).get("batch") for k in kernels if isinstance(k, Library))
     assert (form > 1) == any(dict(k.options).get("packed") for k in kernels if isinstance(k, Kernel))
@@ -125,7 +125,7 @@ def test_batches_and_packs_with_fresh_pointers(always: None, form: int, replay: 
             arrays[i] = rng.normal(size=(4, 4))
             memory = device.allocate(128)
             inputs[i] = (memory, device.upload(arrays[i], memory))
-        kept.append((call(device, executable, inputs), interpret(graph, arrays)))
+        kept.append((call(device, executable, inputs), interpret_graph(graph, arrays)))
     for (found, (events, *_)), wanted in kept:
         for memory, event, result in zip(found, events, wanted, strict=True):
             event.wait()
@@ -143,7 +143,7 @@ def test_batches_and_packs_with_fresh_pointers(always: None, form: int, replay: 
 
 def test_a_batch_that_the_gpu_has_not_goes_to_the_host() -> None:
     graph = branches(3, 2, dtype="i4")
-    program = batched(pipeline.build(graph, "cuda"), MACHINES["cuda"])
+    program = batched(pipeline.build_program(graph, "cuda"), MACHINES["cuda"])
     device = device_on(FakeContext(), replay=True)
     executable = device.prepare(schedule(program, "max", machine=MACHINES["cuda"]))
     assert any("runs on the host" in note for note in executable.notes) and executable._replay is None
@@ -151,7 +151,7 @@ def test_a_batch_that_the_gpu_has_not_goes_to_the_host() -> None:
     memories = [device.allocate(64) for _ in arrays]
     inputs = [(m, device.upload(a, m)) for m, a in zip(memories, arrays, strict=True)]
     found, (events, *_) = call(device, executable, inputs)
-    for memory, event, result in zip(found, events, interpret(graph, arrays), strict=True):
+    for memory, event, result in zip(found, events, interpret_graph(graph, arrays), strict=True):
         event.wait()
         got = np.empty_like(result)
         device.download(memory, got)
@@ -194,7 +194,7 @@ def test_an_output_of_a_replayed_call_is_waited_for_alone(always: None, seed: in
     graph = uneven()
     device = device_on(FakeContext(seed), replay=True)
     executable, inputs = start(device, graph)
-    wanted = interpret(graph, [np.arange(40, dtype="f4")])
+    wanted = interpret_graph(graph, [np.arange(40, dtype="f4")])
     alone = 0
     for turn in range(4):
         memories, (events, *_kept) = call(device, executable, inputs)
@@ -235,8 +235,8 @@ def test_graphs_that_outlive_the_modules_die_quietly(always: None, monkeypatch: 
 
 
 def test_a_plan_with_a_host_step_has_one_way() -> None:
-    b = Builder("spectra")
+    b = GraphBuilder("spectra")
     x = b.input(ArrayType((64,), np.dtype("c8")))
     graph = b.finish([*b.host("fft.fft", [x], [x.type]), *b.host("fft.ifft", [x], [x.type])])
-    plan = schedule(pipeline.build(graph, "cuda"), machine=MACHINES["cuda"])
+    plan = schedule(pipeline.build_program(graph, "cuda"), machine=MACHINES["cuda"])
     assert device_on(FakeContext(), replay=True).ways(plan) == ("streams",)

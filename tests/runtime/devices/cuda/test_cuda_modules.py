@@ -14,7 +14,7 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
-from kernelgraph.compiler.graph.builder import Builder
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.runtime.core.errors import CompileError
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda import device as cuda
@@ -43,7 +43,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def different(i: int, kernels: int = 2) -> Any:
     """A graph that shares no kernel with that of another number."""
-    b = Builder(f"different{i}")
+    b = GraphBuilder(f"different{i}")
     x = b.reshape(b.input(ArrayType((12,), np.dtype("f4"))), (4, 3))
     for k in range(kernels):
         total = b.map("add", b.reduce("sum", b.map("multiply", x, np.float32(i + 2)), (k % 2,)), np.float32(i))
@@ -142,7 +142,7 @@ def test_a_replay_keeps_the_kernels_of_its_graphs(forgetful: None, monkeypatch: 
     """Those that copy, and that write tables of addresses, too."""
     monkeypatch.setattr(cuda, "worth_replay", lambda plan, runners: True)
     device = device_on(FakeContext(), replay=True)
-    program = forms(pipeline.build(branches(3, 3), "cuda"))[form]
+    program = forms(pipeline.build_program(branches(3, 3), "cuda"))[form]
     executable = device.prepare(schedule(program, "max", machine=MACHINES["cuda"]))
     for turn in range(4):  # arrays in other places: they are copied into slots
         inputs = [device.allocate(128) for _ in executable.plan.program.inputs]
