@@ -80,7 +80,7 @@ def call_parts() -> None:
     show("of that, an event: taken from the pool and recorded", host(lambda: device.events.record(stream), sync))
     event = device.events.record(stream)
     show("result: the array", host(lambda: Array(memory, spec, device, event), sync))
-    show("what it uses held until it is done", host(lambda: scope["fly"]((event,), (memory, memory), 32768), sync))
+    show("what it uses held until it is done", host(lambda: scope["track"]((event,), (memory, memory), 32768), sync))
     print("- the rest of the call: the lines of its function, and what is freed")
     f(x).wait()
     kept: list[Any] = []

@@ -99,8 +99,8 @@ def settled(x: Any, y: Any) -> None:
     for _ in range(one_launch.PLAIN + 8):
         two(x, y).wait()
     leaves, lender = imported((x, y)) or ((), None)
-    assert lender is not None and lender.handle is not None
-    assert two._fast(leaves, lender.handle() or 1) is not NOT_TAKEN
+    stream = 0 if lender is None or lender.handle is None else lender.handle() or device_sharing.LEGACY
+    assert leaves and two._fast(leaves, stream) is not NOT_TAKEN
 
 
 @pytest.mark.parametrize("side", [False, True], ids=["default stream", "side stream"])
