@@ -14,9 +14,9 @@ from inspect import CO_OPTIMIZED
 from types import CodeType
 from typing import Any
 
+from ..trace.trace import HOOKS
 from .source import FunctionNode, NoSource, source_of
 
-HOOKS = "__kernelgraph__"  # the global name of `hooks`
 PREFIX = "_kernelgraph_"
 VALUE, CONTINUED = f"{PREFIX}value", f"{PREFIX}continued"  # how the names of these begin
 _INSPECTORS = {"locals", "vars", "dir", "eval", "exec"}  # these see the names of a frame

@@ -13,9 +13,6 @@ from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType, MemberDescriptorType
 from typing import Any
 
-from ..control_flow import hooks
-from ..control_flow.rewrite import rewritten
-from ..control_flow.source import NoSource
 from ..core.errors import TraceError, UserError, is_refusal, is_user_file, line_of_name
 from ..core.object_state import PLAIN, base_of, contents, is_user_class
 from ..core.pytree import Make, container
@@ -258,6 +255,9 @@ class World:
 
     def _rewritten(self, code: CodeType) -> CodeType:
         """The code with its control flow as calls, where that can be."""
+        from ..control_flow.rewrite import rewritten
+        from ..control_flow.source import NoSource
+
         try:
             return rewritten(code)
         except NoSource as error:
@@ -293,7 +293,7 @@ class World:
     def _scope(self, real: dict[str, Any]) -> Scope:
         scope = self._scopes.get(id(real))
         if scope is None:
-            used = hooks if self.trace.rewriting else None
+            used = _hooks() if self.trace.rewriting else None
             scope = self._scopes[id(real)] = Scope(real, self.read, self._builtins, self._absent, used)
         return scope
 
@@ -367,6 +367,12 @@ class World:
         for label in changed:
             refused(label)
         self._keep_properties()
+
+
+def _hooks() -> Any:
+    from ..control_flow import hooks
+
+    return hooks
 
 
 def _shallow(function: Any, names: tuple[str, ...]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
-from ..control_flow.rewrite import HOOKS
 from ..core.errors import TraceError, line_of_name
+from ..trace.trace import HOOKS
 
 Read = Callable[[dict[str, Any], str, str], Any]
 Absent = Callable[[dict[str, Any], str], None]

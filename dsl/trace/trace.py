@@ -40,6 +40,9 @@ class ReaderLike(Protocol):
     def call(self, trace: Trace, values: Sequence[Value], function: Callable[[Sequence[Any]], Any]) -> Any: ...
 
 
+HOOKS = "__kernelgraph__"  # what functions whose control flow is rewritten call the hooks
+
+
 class NeedValue(BaseException):
     """The trace needs to know these numbers of the call; it is run again with them known.
 
