@@ -196,7 +196,9 @@ def _attributes(value: Any, kind: type) -> Iterator[Any]:
         yield value.__reduce_ex__(4)
         return
     if kind.__name__ == "ContextVar" and kind.__module__ == "_contextvars":
-        yield value.get(None)
+        yield value.get(_UNSET)
+        with suppress(LookupError):
+            yield value.get()
         return
     known = [getattr(value, "__dict__", None)]
     slots = [s for b in kind.__mro__ for s in vars(b).values() if type(s).__name__ == "member_descriptor"]

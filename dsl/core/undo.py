@@ -6,6 +6,7 @@ import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from contextvars import Context, ContextVar
 from functools import partial
 from types import FunctionType, MemberDescriptorType
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from .object_state import PLAIN, base_of, pairs
 
 Undo = Callable[[], None]
+_UNSET = object()
 _NAMES = type.__dict__["__dict__"].__get__
 _PYTHONS = ("__dict__", "__weakref__", "_abc_impl")
 
@@ -46,6 +48,8 @@ def _steps(value: Any) -> Iterator[Undo]:
         yield partial(value.__setstate__, (value.func, value.args, value.keywords, vars(value)))
     elif (base := base_of(kind)) is not None and base not in (tuple, frozenset):
         yield partial(_put_items, value, base, _items(value, base))
+    elif kind is ContextVar:
+        yield partial(_put_variable, value, value.get(_UNSET))
     for slot in (m for b in kind.__mro__ for m in _NAMES(b).values() if type(m) is MemberDescriptorType):
         with suppress(AttributeError):
             yield partial(_put_slot, value, slot, slot.__get__(value))
@@ -95,6 +99,13 @@ def _put_function(function: Any, parts: tuple[Any, ...], cells: list[tuple[Any, 
     for cell, *content in cells:
         if content:
             cell.cell_contents = content[0]
+
+
+def _put_variable(variable: ContextVar[Any], then: Any) -> None:
+    """One that held nothing gets its default: Python takes no value out without the token of what has put it there."""
+    if variable.get(_UNSET) is not then:
+        with suppress(LookupError):
+            variable.set(Context().run(variable.get) if then is _UNSET else then)
 
 
 def _put_slot(value: Any, slot: Any, then: Any) -> None:

@@ -25,6 +25,7 @@ from .guards import READERS, Guard, frozen, sameness
 from .numpy_proxy import numpy_form
 from .traced_globals import Scope, imports
 
+_ABSENT = object()
 StandIn = Callable[["World", Any, str], Any]  # what stands for a value, and what the user calls that
 
 
@@ -337,7 +338,7 @@ class World:
                 for undo in reversed(self._undo):
                     undo()
                 for real, name, _, value in self._properties:
-                    if real.__dict__.get(name) is value:
+                    if real.__dict__.get(name, _ABSENT) is value:
                         del real.__dict__[name]
             raise
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from operator import is_
 from typing import Any, NoReturn
 
 from ..core.errors import TraceError
@@ -91,13 +92,21 @@ def frozen_kind(kind: type) -> type:
         members |= {ORIGINAL: kind, "label": "", "__reduce_ex__": _plain(kind), "__copy__": _copy, "copy": _copy}
         if kind in (bytearray,) or kind.__module__ == "array":
             del members["__reduce_ex__"], members["__copy__"], members["copy"]
+        if base_of(kind) is set:  # in the order of the user's own, which depends on all that was ever in it
+            members |= {"_order": None, "__iter__": _in_order}
         known = _FROZEN[kind] = type(kind.__name__, (kind,), members)
     return known
 
 
 def _copy(self: Any) -> Any:
     kind = vars(type(self))[ORIGINAL]
+    if base_of(kind) is set:
+        return kind(self)
     return _made(kind, getattr(self, "default_factory", None), list(fill_of(kind, self)))
+
+
+def _in_order(self: Any) -> Iterator[Any]:
+    return set.__iter__(self) if self._order is None else iter(self._order)
 
 
 def fill(lift: Callable[..., Any], found: Any, value: Any, base: type, label: str) -> Any:
@@ -114,7 +123,12 @@ def fill(lift: Callable[..., Any], found: Any, value: Any, base: type, label: st
             put = OrderedDict.__setitem__ if ordered and key not in hidden else dict.__setitem__
             put(found, lift(key), lift(item, label))
     elif base is set:
-        set.update(found, (lift(i, label) for i in set.__iter__(value)))
+        order = [*set.__iter__(value)]
+        lifted = [lift(i, label) for i in order]
+        same = all(map(is_, order, lifted))
+        set.update(found, value if same else lifted)  # a set of a set: it lies as Python's own copy would
+        if hasattr(type(found), "_order"):
+            found._order = lifted
     elif base is deque:
         deque.extend(found, (lift(i, label) for i in deque.__iter__(value)))
     return found

@@ -99,21 +99,29 @@ class Names(Mapping[str, Any]):
 
 
 class Cached:
-    """A function with `functools.lru_cache`: with plain arguments its cache answers, with others it is traced."""
+    """A function with `functools.lru_cache`: with plain arguments and objects from outside its cache answers, with
+    others it is traced."""
 
     def __init__(self, world: World, function: Any, label: str) -> None:
         self._world, self._function, self._label = world, function, label
         self._calls: dict[Any, Any] = {}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        if not all(type(x) in PLAIN for x in (*args, *options.values())):
+        given = [*args, *options.values()]
+        if not all(type(x) in PLAIN or self._is_object(x) for x in given):
             return self._world.lift(self._function.__wrapped__)(*args, **options)
-        key = repr((args, options))
+        key = repr([(x if type(x) in PLAIN else id(x)) for x in given]), len(args), (*options,)
+        args = tuple(map(self._world.original, args))
+        options = {name: self._world.original(x) for name, x in options.items()}
         if key not in self._calls:
             self._calls[key] = functools.partial(self._function, *args, **options)
             with tracing(None):
                 self._world.note(self._calls[key], "", self._label, "call")
         return self._world.lift(self._calls[key](), self._label)
+
+    def _is_object(self, found: Any) -> bool:
+        """Whether it stands for an object of the user's that was there before."""
+        return isinstance(type(found), TracedType) and self._world.real(found) is not None
 
     def __get__(self, instance: Any, owner: type) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -531,7 +539,18 @@ def super_attribute(world: World, kind: type, self: Any, name: str) -> Any:
         return MethodType(world.lift(found.__func__), cls)
     if type(found) is property and self is not cls:
         return world.function(found.fget)(self)
-    return world.lift(found.__func__ if type(found) is staticmethod else found)
+    if type(found) is staticmethod or self is cls or not _has(world, found, "__get__"):
+        return world.lift(found.__func__ if type(found) is staticmethod else found)
+    if is_user_class(type(found)):
+        return world.lift(found).__get__(self, cls)
+    label = f"{owner.__name__}.{name}"
+    if type(found) is not functools.cached_property:
+        return world.lift(found.__get__(self, cls), label)
+    real = world.real(self)
+    holder = self if real is None else real
+    if name in vars(holder):
+        return world.read(holder, name, label, "held")
+    return world.cached(self, name, found.func) if real is None else world.kept(self, real, name, label, found.func)
 
 
 def _getstate(self: Any) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 import functools
 import types
 from collections import Counter
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -329,3 +331,113 @@ def test_a_set_that_was_replaced_and_changed_is_not_returned(place: str) -> None
         assert f(X)[1] == set()
         f(X)[1].add(2)  # a set of the call's own
         assert not made
+
+
+FEWER = set(range(100))
+for number in range(100):
+    if number not in (64, 33, 1):
+        FEWER.discard(number)
+
+ORDERS: tuple[Any, ...] = (
+    list,
+    lambda held: [*held.copy()],
+    lambda held: [*copy.copy(held)],
+    lambda held: [*copy.deepcopy(held)],
+    lambda held: [*set(held)],
+    lambda held: [*(held | {16})],
+    lambda held: [held.copy().pop()],
+    lambda held: [*dict.fromkeys(held)],
+)
+
+
+@pytest.mark.parametrize("number", range(len(ORDERS)))
+def test_a_set_keeps_its_order(number: int) -> None:
+    for held in (FEWER, {16, 0, 1, 2, 3}, {f"{i}" for i in range(40)}):
+
+        def function(x: Any) -> Any:
+            return x, ORDERS[number](KEPT[0])
+
+        KEPT[:] = [held]
+        assert cpu(function)(X)[1] == function(X)[1]
+
+
+KEPT: list[Any] = []
+
+
+@pytest.mark.parametrize("before", [2.0, None])
+def test_a_context_variable_is_put_back(before: float | None) -> None:
+    variable: ContextVar[Any] = ContextVar("variable", default=3.0)
+    if before is not None:
+        variable.set(before)
+    kinds: Any = enum.Enum("kinds", {"A": (variable, 0)})
+
+    def function(x: Any) -> Any:
+        found = x * kinds.A.value[0].get()
+        kinds.A.value[0].set(x)
+        return found
+
+    with pytest.raises(kg.TraceError, match="cannot change"):
+        cpu(function)(X)
+    assert variable.get() == (before or 3.0)
+
+
+def test_a_context_variable_that_gets_a_value_is_refused() -> None:
+    variable: ContextVar[Any] = ContextVar("unset")
+    kinds: Any = enum.Enum("kinds", {"A": (variable, 0)})
+
+    def function(x: Any) -> Any:
+        kinds.A.value[0].set(None)
+        return x
+
+    with pytest.raises(kg.TraceError, match="cannot change"):
+        cpu(function)(X)
+
+
+class Lazy:
+    @functools.cached_property
+    def k(self) -> Any:
+        return None
+
+
+def test_a_cached_property_that_is_none() -> None:
+    lazy = Lazy()
+    with pytest.raises(TypeError):
+        cpu(lambda x: x * lazy.k)(X)
+    assert "k" not in vars(lazy)
+
+
+class Bound:
+    k = 2.0
+
+    @functools.lru_cache  # noqa: B019
+    def cached(self) -> Any:
+        return self.k
+
+    @functools.cached_property
+    def lazy(self) -> Any:
+        return self.k
+
+    def times(self, k: Any) -> Any:
+        return self.k * k
+
+    twice = functools.partialmethod(times, 2.0)
+
+
+class Binder(Bound):
+    k = 3.0
+    cached = lazy = twice = None  # type: ignore[assignment]
+
+    def read(self, name: str) -> Any:
+        found = getattr(super(), name)
+        return found if name == "lazy" else found()
+
+
+@pytest.mark.parametrize("name", ["cached", "lazy", "twice"])
+def test_super_binds_whatever_it_finds(name: str) -> None:
+    binder = Binder()
+    own = Binder()  # the plain function's
+    f = cpu(lambda x: x * binder.read(name))
+    for k in (3.0, 5.0):
+        binder.k = own.k = k
+        assert_same(f(X), X * own.read(name))
+        assert vars(binder) == vars(own)
