@@ -61,6 +61,16 @@ def written(result: Tracer, out: Any) -> Tracer:
     return result if out is None else assign(out, result)
 
 
+def written_back(result: Tracer, out: Any) -> Tracer:
+    """`written` of what makes `out` an array of the result's dtype first, and casts back. Raises DTypeError."""
+    if isinstance(out, Tracer) and out.shape == result.shape and not np.can_cast(out.dtype, result.dtype):
+        raise DTypeError(
+            f"Cannot cast array data from {out.dtype!r} to {result.dtype!r} according to the rule 'safe'; "
+            f"pass an out= of {result.dtype}"
+        )
+    return result if out is None else assign(out, result, "unsafe")
+
+
 def known(x: Any) -> Any:
     """The value of an option that may be a number of the call: the trace starts again where it is not known yet."""
     if type(x) is TracedNumber:

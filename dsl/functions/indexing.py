@@ -46,10 +46,13 @@ def getitem(x: Tracer, key: Any) -> Tracer:
     every = _expand(keys, x)
     if not plain and is_gathered(every):
         numbers = _numbers(every)
-        if is_gathered(numbers):
-            return gather(x, numbers)
-        chosen = getitem(x, (*numbers, Ellipsis) if _has_dots(keys) else (*numbers,))  # arrays of no axis: a copy
-        return fresh(chosen._value, x)
+        if not is_gathered(numbers):
+            chosen = getitem(x, (*numbers, Ellipsis) if _has_dots(keys) else (*numbers,))
+        else:
+            chosen = gather(x, numbers)
+            if not any(isinstance(k, np.ndarray) and not k.ndim for k in every):
+                return chosen
+        return fresh(chosen._value, x)  # an array of no axis makes a copy
     starts, steps, lengths, shape = [], [], [], []
     axis = 0
     lengths_of_x = x.shape

@@ -17,9 +17,9 @@ from ..trace.tracer import Tracer
 from .creation import eye
 from .elementwise import apply
 from .host_calls import Shape, host, host_one, known, written
-from .products import matmul, outer, tensordot, vecdot
+from .products import blas_output, matmul, outer, tensordot, vecdot
 from .reductions import NO_VALUE, trace
-from .views import copy, diagonal, matrix_transpose
+from .views import copy, diagonal, matrix_transpose, reshape
 
 
 @lru_cache
@@ -232,7 +232,13 @@ def multi_dot(arrays: Any, *, out: Any = None) -> Tracer:
     if len(chain) < 2:
         raise ShapeError("multi_dot needs at least two arrays")
     result = _chain(chain, 0, len(chain) - 1, _splits([_rows(chain[0]), *(_columns(c) for c in chain)]))
-    return written(result, out)
+    if out is None:
+        return result
+    if len(chain) == 2:
+        return written(result, blas_output(out, result))
+    whole = reshape(result, (_rows(chain[0]), _columns(chain[-1])))  # a vector is a matrix of one row or column
+    whole = written(whole, blas_output(out, whole))
+    return reshape(whole, result.shape) if result.ndim else result
 
 
 def _rows(x: Tracer) -> int:

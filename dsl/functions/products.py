@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ShapeError
-from ..trace.aliasing import assign
+from ..core.errors import ShapeError, UnsupportedError
+from ..trace.aliasing import assign, layout_of
 from ..trace.axes import to_axes, to_axis
 from ..trace.dispatch import implements
+from ..trace.memory_layout import resolve
 from ..trace.operands import array_of, fresh, trace_of
-from ..trace.tracer import Tracer
+from ..trace.tracer import SCALAR, Tracer
 from .elementwise import apply
 from .reductions import reduce, sum
 from .views import expand_dims, moveaxis, ravel, reshape, swapaxes, transpose
@@ -97,7 +98,22 @@ def dot(a: Any, b: Any, out: Any = None) -> Tracer:
         result = matmul(x, y)
     else:
         result = tensordot(x, y, ((x.ndim - 1,), (y.ndim - 2,)))
-    return result if out is None else assign(out, result)
+    return result if out is None else assign(blas_output(out, result), result)
+
+
+def blas_output(out: Any, result: Tracer) -> Any:
+    """The `out` of a product that BLAS writes as it lies in memory. Raises ShapeError, UnsupportedError."""
+    if not isinstance(out, Tracer) or out._owner == SCALAR:
+        return out
+    found = resolve(layout_of(out), out._held.type)
+    if found is None:
+        raise UnsupportedError("out= must be a C-array, which is not known here; write out[...] = np.dot(a, b)")
+    if out.dtype != result.dtype or out.ndim != result.ndim or not found.flags.c_contiguous:
+        raise ShapeError(
+            "output array is not acceptable (must have the right datatype, number of dimensions, and be a C-Array); "
+            "write out[...] = np.dot(a, b)"
+        )
+    return out
 
 
 @implements(np.tensordot)

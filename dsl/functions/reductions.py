@@ -20,6 +20,7 @@ from ..trace.items import as_element
 from ..trace.operands import array_of, fresh, fresh_array, length
 from ..trace.tracer import Tracer
 from .elementwise import apply
+from .host_calls import written_back
 from .views import broadcast_to, cast, diagonal, reshape
 
 NO_VALUE: Any = getattr(np, "_NoValue", None)
@@ -67,6 +68,8 @@ def reduce(
             result = apply(combiner.ufunc.__name__, result, _in_dtype(initial, result))
     if keepdims is True or (keepdims and keepdims is not NO_VALUE):
         result = fresh_array(reshape(result, kept)._value, result)
+    if combiner.carries_index:
+        return written_back(result, out)
     return result if out is None else assign(out, result)
 
 

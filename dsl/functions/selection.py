@@ -18,7 +18,7 @@ from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .elementwise import apply
 from .elementwise import choices as common
 from .gather import looked_up, nonempty, true_places
-from .host_calls import host, host_one, written
+from .host_calls import host, host_one, written_back
 from .indexing import getitem
 from .views import broadcast_to, cast, ravel, reshape
 
@@ -36,7 +36,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     if type(indices) in (int, float, range) or (isinstance(indices, (list, tuple)) and not is_traced(indices)):
         numbers = converted(list(indices) if type(indices) is range else indices, np.dtype(np.intp))
         chosen = getitem(x, (*head, _in_range(numbers.ravel().tolist(), n, mode)))
-        return written(reshape(chosen, (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])), out)
+        return written_back(reshape(chosen, (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])), out)
     if not isinstance(indices, np.ndarray):  # numbers, and lists of them, are converted as NumPy converts numbers
         indices = fresh(as_element(x._trace, indices, np.dtype(np.intp), AS_ARRAY), x)
     index = array_of(indices)
@@ -46,7 +46,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     value = _placed(index, n, mode)._value
     value = x._trace.builder.reshape(value, (*index.shape, *(1,) * (x.ndim - at - 1)))
     rest = [i if i < at else i + index.ndim - 1 for i in range(x.ndim) if i != at]
-    return written(fresh(looked_up(x, [value], [at], rest, shape, mode == "raise"), x), out)
+    return written_back(fresh(looked_up(x, [value], [at], rest, shape, mode == "raise"), x), out)
 
 
 def _placed(index: Tracer, n: int, mode: str) -> Tracer:
@@ -127,7 +127,8 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tracer
     parts, dtype = common(*choices)
     every = [cast(array_of(c), dtype, copy=False) for c in parts]
     shape = index._trace.builder.broadcast_shapes("choose", [index.shape, *(c.shape for c in every)])
-    return host_one("choose", [index, *every], shape, out, dtypes=[dtype], mode=mode)
+    result = host_one("choose", [index, *every], shape, dtypes=[dtype], mode=mode)
+    return result if out is None else assign(out, result, "unsafe")
 
 
 @implements(np.unravel_index)
@@ -284,6 +285,7 @@ def putmask(a: Tracer, mask: Any, values: Any) -> None:
         raise ShapeError(f"putmask: a mask of shape {condition.shape} does not fit an array of shape {a.shape}")
     value = _safely(values, a, "putmask")
     if not value.size:
+        assign(a, a)  # which NumPy refuses of read-only memory too
         return
     if value.size != 1 and value.shape != a.shape:  # they are repeated
         place = apply("remainder", fresh(a._trace.builder.index((a.size,), 0), a), value.size)

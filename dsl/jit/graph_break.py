@@ -119,7 +119,8 @@ class ValueReader:
 
     def _part(self, trace: Trace, values: Sequence[Value], function: Python | None) -> Segment:
         """What gives the values, and all that lives on and is worth keeping."""
-        lasting = sorted(dict.fromkeys(number for number in trace.living() if _costs(trace, self.known, number)))
+        living = {_behind_reshapes(trace, number) for number in trace.living()}
+        lasting = sorted(number for number in living if _costs(trace, self.known, number))
         places = {v.number: i for i, v in reversed([*enumerate(values)])}
         new = [n for n in lasting if n not in self.known and n not in places]
         places |= {n: i + len(values) for i, n in enumerate(new)}
@@ -139,6 +140,14 @@ def placed(trace: Trace, outputs: list[Value]) -> Watched:
         outputs += values
     trace.watched = []
     return tuple(found)
+
+
+def _behind_reshapes(trace: Trace, number: int) -> int:
+    """What a reshape is one of: another reshape of it, in a later part, is made of that."""
+    nodes = trace.builder.nodes
+    while nodes[number].op == "reshape":
+        number = nodes[number].args[0]
+    return number
 
 
 def _costs(trace: Trace, known: dict[int, int], number: int) -> bool:

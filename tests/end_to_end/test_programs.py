@@ -59,6 +59,31 @@ FOUND = [
         "w",
     ),  # complex128 of those
     ("made((3, 4), 'i1', K)", "v = a | 1; w = np.roll(v, -1, 0); w[[0, -1]] = v[[-1, 0]]", "w"),
+    # beside a computed index, an array of no axis makes a copy too
+    (
+        "made((3, 4, 1), 'f8', K)",
+        "v = a[a.argmin() % 3, np.array(1)]; v += 1",
+        "a v",
+    ),
+    ("made((3, 4), 'f8', K)", "v = bumped(a[None, a.argmin() % 3, np.array(1), None])", "a v"),
+    ("made((3, 4, 1), 'f8', K)", "v = a[a.argmin() % 3, np.int64(1)]; v += 1", "a v"),  # and a number a view
+    (WIDE, "np.putmask(a, a > 0, [])", "a"),  # nothing changes, and yet NumPy refuses it
+    (f"np.broadcast_to({EMPTY}, (2, 0, 3))", "np.putmask(a, a > 0, a)", "a"),
+]
+SQUARE = "made((3, 3), 'f8', K)"
+OUT = [  # what writes into an `out` as it lies in memory, or as an array of the result's dtype
+    *(
+        "np.dot(a, a[0], out=v)",
+        "np.linalg.multi_dot([a, a, a[0]], out=v)",
+        "v.shape = 3, 1; np.linalg.multi_dot([a, a, a[0]], out=v)",
+        "a.argmax(1, out=v)",
+    ),
+    *("np.take(a[0], [2, 1, 0], out=v)", "np.take(a[0], a[0].argsort(), 0, v, 'clip')"),
+    *("np.compress([True, True, True], a[0], out=v)", "np.choose([0, 1, 0], [a[0], a[1]], out=v)"),
+]
+# where Python's values split the trace
+SPLIT = [
+    (FOUR, "v = a[a > 0]; w = v[None]; w *= 2; i = int(w.argmin()); w += i", "w v"),  # a reshape of a reshape
 ]
 
 
@@ -86,4 +111,24 @@ def test_what_where_leaves_out_is_not_lost(tmp_path: Path) -> None:
 def test_found(argument: str, statements: str, results: str, tmp_path: Path) -> None:
     program = Program("found", (("x", argument),), ("x",), tuple(statements.split("; ")), tuple(results.split()))
     ((_, outcome),) = outcomes([program], tmp_path, "cpu", "found")
+    assert not outcome.wrong and not outcome.refused, outcome
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex")
+@pytest.mark.parametrize("statement", OUT)
+def test_found_out(statement: str, tmp_path: Path) -> None:
+    """NumPy is as strict about each dtype and layout of an `out`, and casts alike."""
+    kinds = [f"np.zeros(3, '{dtype}')" for dtype in ("f8", "f4", "i8", "i1", "?", "c16")]
+    programs = [
+        Program(f"out{i}", (("x", f"np.abs({SQUARE})"),), ("x",), (f"v = {kind}", *statement.split("; ")), ("v",))
+        for i, kind in enumerate([*kinds, "np.zeros(6)[::2]", "np.zeros(6, 'i8')[::-2]"])
+    ]
+    for program, outcome in outcomes(programs, tmp_path, "cpu", "out"):
+        assert not outcome.wrong and not outcome.refused, f"{outcome}\n{program.program()}"
+
+
+@pytest.mark.parametrize(("argument", "statements", "results"), SPLIT)
+def test_found_split(argument: str, statements: str, results: str, tmp_path: Path) -> None:
+    program = Program("split", (("x", argument),), ("x",), tuple(statements.split("; ")), tuple(results.split()), True)
+    ((_, outcome),) = outcomes([program], tmp_path, "cpu", "split")
     assert not outcome.wrong and not outcome.refused, outcome
