@@ -38,7 +38,7 @@ from ...program.program import Kernel, Task, members
 from .profile import spans_of, timed_calls
 from .streams import QueueEvent, QueueStream, milliseconds
 
-INLINE_US = 40.0  # less work than this runs on the caller's thread: to wake a worker costs as much
+WAKE_US = 40.0  # what it costs to hand a plan to a worker, and to wait for it
 LOADED = 1024  # kernels that stay loaded although no plan needs them
 
 Events = tuple[Any, ...]
@@ -67,7 +67,8 @@ class CPUExecutable(Executable):
         self._completion: list[tuple[int, int]] = []
         self._pack = self._convert = packers(0, ())[1]
         self._done = (DONE,) * len(plan.completion)
-        self._runs_inline = native() is not None and self.cost < INLINE_US and not self.needs_python
+        self._is_small = self.cost * (1 - 1 / cores()) < WAKE_US  # all cores together save less than that
+        self._runs_inline = native() is not None and self._is_small and not self.needs_python
         self._attach()
 
     def _control(self, task: Task, call: Call) -> Call:
@@ -125,7 +126,7 @@ class CPUExecutable(Executable):
     ) -> Events:
         mode = settings.engine
         native_engine = None if mode == "sync" else self._attach()
-        if mode != "chaos" and self.cost < INLINE_US and all([event.query() for _, event in after]):
+        if mode != "chaos" and self._is_small and all([event.query() for _, event in after]):
             if self._runs_inline and mode == "async" and all([event is DONE for _, event in after]):
                 return self.run(memories, arena, scalars, ())
             native_engine = None
