@@ -92,7 +92,7 @@ def frozen_kind(kind: type) -> type:
         members |= {ORIGINAL: kind, "label": "", "__reduce_ex__": _plain(kind), "__copy__": _copy, "copy": _copy}
         if kind in (bytearray,) or kind.__module__ == "array":
             del members["__reduce_ex__"], members["__copy__"], members["copy"]
-        if base_of(kind) is set:  # in the order of the user's own, which depends on all that was ever in it
+        if base_of(kind) in (set, frozenset):  # in the order of the user's own, which depends on its history
             members |= {"_order": None, "__iter__": _in_order}
         known = _FROZEN[kind] = type(kind.__name__, (kind,), members)
     return known
@@ -100,13 +100,16 @@ def frozen_kind(kind: type) -> type:
 
 def _copy(self: Any) -> Any:
     kind = vars(type(self))[ORIGINAL]
+    if base_of(kind) is frozenset:
+        return self
     if base_of(kind) is set:
         return kind(self)
     return _made(kind, getattr(self, "default_factory", None), list(fill_of(kind, self)))
 
 
 def _in_order(self: Any) -> Iterator[Any]:
-    return set.__iter__(self) if self._order is None else iter(self._order)
+    base: Any = base_of(type(self))
+    return base.__iter__(self) if self._order is None else iter(self._order)
 
 
 def fill(lift: Callable[..., Any], found: Any, value: Any, base: type, label: str) -> Any:
@@ -126,7 +129,7 @@ def fill(lift: Callable[..., Any], found: Any, value: Any, base: type, label: st
         order = [*set.__iter__(value)]
         lifted = [lift(i, label) for i in order]
         same = all(map(is_, order, lifted))
-        set.update(found, value if same else lifted)  # a set of a set: it lies as Python's own copy would
+        set.update(found, value if same else dict.fromkeys(lifted))  # it lies as Python's own copy would
         if hasattr(type(found), "_order"):
             found._order = lifted
     elif base is deque:

@@ -275,6 +275,11 @@ def traced_class(world: World, kind: type) -> type:
         contents |= {"__eq__": lambda self, other: vars(self) == vars(other), "__hash__": None}
         contents["__reduce__"] = lambda self: (SimpleNamespace, (), dict(vars(self)))
         contents["__repr__"] = lambda self: repr(SimpleNamespace(**vars(self)))
+    if kind.__hash__ is object.__hash__:  # sets of stand-ins lie as the user's own
+        contents["__hash__"] = lambda self: object.__hash__(self if (real := world.real(self)) is None else real)
+    own: Any = base_of(kind)
+    if own in (set, frozenset) and getattr(kind, "__iter__", None) is own.__iter__:
+        contents["__iter__"] = lambda self: iter(_items_in_order(world, self, own))
     if any("__del__" in vars(base) for base in users):
         contents["__del__"] = lambda self: None
     try:
@@ -290,6 +295,12 @@ def traced_class(world: World, kind: type) -> type:
     for base in filter(is_user_class, users):  # one that gets a `__len__` or the like is another
         world.watch_for(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
     return made
+
+
+def _items_in_order(world: World, self: Any, base: Any) -> list[Any]:
+    """The items of a set in the order of the user's own, which depends on all that was ever in it."""
+    real = world.real(self)
+    return [*base.__iter__(self)] if real is None else [world.lift(i) for i in base.__iter__(real)]
 
 
 class Special:

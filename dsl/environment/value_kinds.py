@@ -115,6 +115,10 @@ def _container(world: World, value: Any, label: str) -> Any:
         items = [world.lift(i, label) for i in base.__iter__(value)]
         if all(a is b for a, b in zip(items, value, strict=True)):
             return value
+        if kind is frozenset:
+            found = frozen_kind(kind)(dict.fromkeys(items))
+            found._order = items
+            return found
         return kind._make(items) if hasattr(kind, "_fields") else kind(items)
     assert base is not None
     found = blank(frozen_kind(kind), kind, value)

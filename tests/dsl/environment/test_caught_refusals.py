@@ -83,7 +83,7 @@ def write_value(x: Any) -> Any:
     return x * 2
 
 
-REFUSED = [float_of, append, append_then_fail, clear_keywords, write_metaclass, write_member, write_value]
+REFUSED = [append, append_then_fail, clear_keywords, write_metaclass, write_member, write_value]
 
 
 @pytest.mark.parametrize("function", REFUSED, ids=lambda f: f.__name__)
@@ -92,6 +92,10 @@ def test_the_call_is_refused_and_nothing_is_written(function: Any) -> None:
         kg.kernel_graph(function, device="cpu")(X)
     assert SHELF == [1.0] and Meta.scale == 2.0 and DOUBLE.keywords == {"v": 2.0}
     assert Colour.RED.value == ([2.0], 0)
+
+
+def test_a_number_that_is_asked_for_in_a_try_is_read() -> None:
+    assert np.array_equal(kg.kernel_graph(float_of, device="cpu")(X), float_of(X))
 
 
 def test_what_numpy_refuses_too_may_be_caught() -> None:

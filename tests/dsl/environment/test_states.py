@@ -364,6 +364,37 @@ def test_a_set_keeps_its_order(number: int) -> None:
 KEPT: list[Any] = []
 
 
+class Members(set[Any]):
+    pass
+
+
+HOLDERS = [Holder(i) for i in range(20)]
+OBJECTS = {  # sets that lie by the identities of what is in them, or by what was once in them
+    "set": set(HOLDERS),
+    "frozen set": frozenset(HOLDERS),
+    "of a class": Members(HOLDERS),
+}
+FEWER_MEMBERS: Any = Members(range(100))
+FEWER_MEMBERS.difference_update(range(2, 64), range(65, 100), (0,))
+OBJECTS["fewer"] = FEWER_MEMBERS
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_a_set_of_objects_keeps_its_order(name: str) -> None:
+    def function(x: Any) -> Any:
+        held = OBJECTS[name]
+        ways = [held, held.copy(), set(held), held | {1}, held - {2}, {*held}]
+        kinds = type(held) is frozenset, isinstance(held, Members), hash(frozenset(held)) == hash(frozenset([*held]))
+        return x, [[getattr(item, "held", item) for item in way] for way in ways], kinds
+
+    assert cpu(function)(X)[1:] == function(X)[1:]
+
+
+def test_a_frozen_set_of_objects_is_returned_as_it_is() -> None:
+    held = frozenset(HOLDERS)
+    assert cpu(lambda x: (x, held))(X)[1] is held
+
+
 @pytest.mark.parametrize("before", [2.0, None])
 def test_a_context_variable_is_put_back(before: float | None) -> None:
     variable: ContextVar[Any] = ContextVar("variable", default=3.0)
