@@ -50,9 +50,9 @@ def profile() -> Iterator[Profile]:
     phases (call, guard, trace, plan, compile, launch, wait). Leaving the block waits for all that it started.
 
     On a GPU the times are those of events around each step; replayed graphs run on streams meanwhile, since a graph's
-    steps cannot be timed one by one. On the CPU the engine's streams note their times; plans not worth a worker run step
-    by step on the caller's thread. A call's dependences and streams are the same as without a profile, and plans are not
-    tuned. Raises OptionError where a profile is on already."""
+    steps cannot be timed one by one. On the CPU the engine's streams note their times; plans not worth a worker run
+    step by step on the caller's thread. A call's dependences and streams are the same as without a profile, and plans
+    are not tuned. Raises OptionError where a profile is on already."""
     if not _one.acquire(blocking=False):
         raise OptionError("a profile is on already; leave its block first")
     found, before = Profile(), settings.engine
