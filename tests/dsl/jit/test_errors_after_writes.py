@@ -55,7 +55,7 @@ def test_arrays_on_the_device() -> None:
 def test_a_refusal_assigns_nothing() -> None:
     def function(x: Any) -> Any:
         x[0] = 9
-        return x * 2 if x.sum() > 3 else x
+        return x * len(str(x))
 
     x = np.arange(3.0)
     refused(lambda: cpu(function)(x), kg.TraceError, line=function.__code__.co_firstlineno + 2)
