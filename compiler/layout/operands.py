@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
@@ -111,6 +113,13 @@ class Domain:
     sizes: dict[int, int]
     parallel: list[int]
     reduced: list[int]
+
+
+def stays_aligned(itemsize: int, axes: Iterable[tuple[int, int]]) -> bool:
+    """Whether vectors of neighbours are aligned wherever the other axes, (length, stride), stand: an aligned first
+    element given. In windows what is next along one axis starts within a vector along another."""
+    steps = [(n, stride) for n, stride in axes if stride % ALIGNMENT]
+    return all(stride == itemsize for _, stride in steps) and sum(n > 1 for n, _ in steps) < 2
 
 
 def reduction_dtypes(graph: Graph, number: int) -> list[DType]:

@@ -18,7 +18,7 @@ from ..kernel.constant_lifting import lift_constants
 from ..kernel.loop_nest import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, Reduction
 from ..kernel.value import KernelValue
 from ..layout.index_maps import Map, depends_on_axes, identity_index_map, map_through_node, pointwise_index_maps
-from ..layout.operands import ALIGNMENT, Access, Domain, Nest, Place, reduction_dtypes
+from ..layout.operands import ALIGNMENT, Access, Domain, Nest, Place, reduction_dtypes, stays_aligned
 from ..layout.stencil_windows import interleaved_outputs, stencil_windows
 from ..ops.table import OPS
 from .gathers import emit_gather
@@ -332,21 +332,17 @@ class KernelEmitter:
         operands, ints, target = [], [Int(n) for n in sizes], self.b.target
         wide = any(n > LIMIT_32 for n in (math.prod(sizes[: len(parallel)]), math.prod(sizes[len(parallel) :])))
         for access in self.accesses:
-            layout, reach, aligned = "", 0, access.place.aligned and access.offset % ALIGNMENT == 0
-            units = 0
+            layout, reach, strides = "", 0, []
             for i, group in enumerate(axes):
-                stride = access.strides[group[-1]] if group and group[-1] < len(access.strides) else 0
-                elements = stride // access.dtype.itemsize
-                unit = elements == 1
-                units += unit and sizes[i] > 1
+                strides.append(access.strides[group[-1]] if group and group[-1] < len(access.strides) else 0)
+                elements = strides[i] // access.dtype.itemsize
                 alone = not group and access.role == "out" and i == len(parallel) - 1
                 reach += abs(elements) * sizes[i] * (1 + (access.dtype.kind == "c"))
-                layout += "0" if elements == 0 and not alone else "1" if unit or alone else "s"
+                layout += "0" if elements == 0 and not alone else "1" if elements == 1 or alone else "s"
                 if layout[-1] == "s":
                     ints.append(Int(elements))
-                    aligned = aligned and stride % ALIGNMENT == 0
-            if units > 1:  # windows: what is next along one of these axes starts within a vector along another
-                aligned = aligned and access.dtype.itemsize % ALIGNMENT == 0
+            aligned = access.place.aligned and access.offset % ALIGNMENT == 0
+            aligned = aligned and stays_aligned(access.dtype.itemsize, zip(sizes, strides, strict=True))
             wide = wide or reach > LIMIT_32
             operands.append(Operand(access.dtype, access.role, layout, aligned or not target.aligns))
         points = math.prod(sizes) or 1

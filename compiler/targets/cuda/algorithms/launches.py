@@ -17,7 +17,7 @@ from ....core.types import SHORT_NAMES, DType
 from ....kernel.body_builder import KernelBody
 from ....kernel.loop_nest import POINT, LoopNest, Operand
 from ....layout.index_maps import contiguous_strides
-from ....layout.operands import Array
+from ....layout.operands import Array, stays_aligned
 from ..kernel import cuda_kernel
 from ..launch_shape import launch
 
@@ -101,14 +101,14 @@ class Calls:
         numbers = list(sizes)
         wide = math.prod(sizes) >= 2**31
         for k, array in enumerate(arrays):
-            layout, aligned = "", array.aligned
-            for n, strides in axes or [(1, (array.region.itemsize,) * len(arrays))]:
-                step = strides[k] // array.region.itemsize
+            layout, itemsize = "", array.region.itemsize
+            for n, strides in axes or [(1, (itemsize,) * len(arrays))]:
+                step = strides[k] // itemsize
                 layout += {0: "0", 1: "1"}.get(step, "s")
                 if layout[-1] == "s":
                     numbers.append(step)
-                    aligned = aligned and strides[k] % 16 == 0
                     wide = wide or abs(step) * n >= 2**31
+            aligned = array.aligned and stays_aligned(itemsize, ((n, strides[k]) for n, strides in axes))
             operands.append(Operand(dtype, "out" if array is target else "in", layout, aligned))
         body = KernelBody()
         body.begin_phase(POINT)

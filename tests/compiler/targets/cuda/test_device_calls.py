@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
@@ -61,6 +61,25 @@ def cases(draw: Any, dtypes: tuple[str, ...], longest: int) -> tuple[np.ndarray[
 def test_running_sums(case: Any) -> None:
     x, axis = case
     agrees(lambda x: np.cumsum(x, axis=axis), x, rtol=1e-6)
+
+
+@st.composite
+def overlapping(draw: Any) -> Any:
+    """Windows of one array: elements that are neighbours along several axes."""
+    length, step = draw(st.integers(1, 6)), draw(st.sampled_from([1, 1, 2, -1]))
+    axes = draw(st.permutations(range(3)))
+    dtype = draw(st.sampled_from(["f4", "i4", "i8", "f8", "u2"]))
+    x = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 9, (draw(st.integers(1, 3)), 11)).astype(dtype)
+    view = np.lib.stride_tricks.sliding_window_view
+    return x, lambda x: view(x, length, -1)[:, ::step].transpose(axes)
+
+
+@given(overlapping())
+@settings(few, max_examples=4)
+@example((np.arange(12).reshape(2, 6), lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, -1)))
+def test_windows_of_one_array(case: Any) -> None:
+    x, windows = case
+    agrees(lambda x: (np.cumsum(windows(x), axis=-1), np.add(windows(x), 1)), x)
 
 
 @given(cases(("f4", "i4"), 90))
