@@ -8,7 +8,7 @@ import numpy as np
 
 from ....runtime.core.frozen import replace
 from ...core.types import SHORT_NAMES
-from ...kernel.loop_nest import LOOP, LoopNest, Phase
+from ...kernel.loop_nest import LOOP, LoopNest, Phase, Reduction
 from .kernel_text import Context, Place, Text, butterfly, combine, fold, identities, masked
 from .launch_shape import Shape, is_vector, moves, part_dtypes
 
@@ -81,7 +81,7 @@ def _resident_row(text: Text, phase: Phase, number: int, outer: dict[int, str]) 
             context = _row_context(text, outer, "start", "base", mask, "v")
             names = text.phase(phase, context, keep=False, late=shared)
             for r, reduction in enumerate(phase.reductions):
-                values = masked(text, reduction, [names[v] for v in reduction.values], mask, f"r{number}_{r}")
+                values = _in_lanes(text, reduction, [names[v] for v in reduction.values], mask, f"r{number}_{r}")
                 values = fold(text, reduction, values, text.shape.lanes)
                 finished.append([f"t{number}_{r}_{part}" for part in range(len(values))])
                 text.add(*(f"{name} = {value}" for name, value in zip(finished[-1], values, strict=True)))
@@ -89,6 +89,15 @@ def _resident_row(text: Text, phase: Phase, number: int, outer: dict[int, str]) 
         after |= text.known
     text.known = after
     return finished
+
+
+def _in_lanes(text: Text, reduction: Reduction, values: Sequence[str], mask: str | None, tag: str) -> list[str]:
+    """`masked`, with every lane there: a value that is the same all along the row has one."""
+    if mask is not None or text.shape.lanes == 1:
+        return masked(text, reduction, values, mask, tag)
+    names = [f"{tag}_{part}" for part in range(len(values))]
+    text.add(*(f"{n} = repeat_{text.shape.lanes}({v})" for n, v in zip(names, values, strict=True)))
+    return names
 
 
 def _looped_row(text: Text, phase: Phase, number: int, outer: dict[int, str]) -> list[list[str]]:

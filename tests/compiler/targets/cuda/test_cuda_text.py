@@ -160,7 +160,7 @@ def reductions(draw: st.DrawFn) -> tuple[LoopNest, tuple[int, ...]]:
         )
 
     operands = [
-        Operand(dtype, "in", layout("", draw(st.booleans())), draw(st.booleans())),
+        Operand(dtype, "in", layout(draw(st.sampled_from(["", "00s"])), draw(st.booleans())), draw(st.booleans())),
         Operand(dtype, "in", layout("00s", draw(st.booleans())), draw(st.booleans())),
     ]
     b = Builder()
@@ -202,6 +202,23 @@ def reductions(draw: st.DrawFn) -> tuple[LoopNest, tuple[int, ...]]:
 @given(reductions(), SEEDS)
 def test_reductions(case: tuple[LoopNest, tuple[int, ...]], seed: int) -> None:
     check(*case, seed, rtol=1e-4)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 16, 17, 70])
+@pytest.mark.parametrize("combine", ["sum", "prod", "max", "argmin"])
+def test_a_value_that_is_the_same_all_along_a_row(combine: str, length: int) -> None:
+    """One that no element changes, e.g. a broadcast: each element counts."""
+    b = Builder()
+    b.loop()
+    value = b("neg", b.load(0, I64), dtype=I64)
+    b.store(1, value)
+    arg = combine.startswith("arg")
+    found = b.reduce(combine, value, b("index", dtype=I64, attr=1)) if arg else b.reduce(combine, value)
+    b.point()
+    b.store(2, b.result(found, I64, int(arg)))
+    operands = [Operand(I64, "in", "s0"), Operand(I64, "out", "s1"), Operand(I64, "out", "s0")]
+    for width in (0, row_width(length, 8)[0]):
+        check(b.nest("k", 1, 1, operands, width=width), (3, length), 1)
 
 
 @pytest.mark.parametrize("layout", ["s1", "1s"])
