@@ -164,7 +164,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tracer:
     x = array_of(a)
     if axis is None:
         x, axis = ravel(x), 0
-    at = to_axis(axis, x.ndim)
+    at = to_axis(without_booleans(axis), x.ndim)
     if isinstance(repeats, (Tracer, np.ndarray, list, tuple)):
         counts = fixed_array(repeats)
         if counts is None:

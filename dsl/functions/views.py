@@ -11,7 +11,7 @@ from ...compiler.graph.graph import Value
 from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..trace.aliasing import Broadcast, Contiguous, Diagonal, Permute, Reshape, layout_of, view
-from ..trace.axes import Axes, to_axes, to_axis, to_shape
+from ..trace.axes import Axes, to_axes, to_axis, to_shape, without_booleans
 from ..trace.dispatch import implements
 from ..trace.memory_layout import C, F, Layout, Like, one_way, resolve
 from ..trace.operands import array_of, fresh, fresh_array, operand, trace_of, value_of
@@ -101,7 +101,7 @@ def transpose(a: Any, axes: Any = None) -> Tracer:
     if axes is None:
         order = tuple(reversed(range(x.ndim)))
     else:
-        order = to_axes(tuple(axes), x.ndim, "axes")
+        order = to_axes(without_booleans(tuple(axes)), x.ndim, "axes")
         if len(order) != x.ndim:
             raise ShapeError(f"axes {tuple(axes)} don't match an array of dimension {x.ndim}")
     return view(x, Permute(order))
