@@ -67,7 +67,7 @@ class CPUExecutable(Executable):
         self._completion: list[tuple[int, int]] = []
         self._pack = self._convert = packers(0, ())[1]
         self._done = (DONE,) * len(plan.completion)
-        self._is_small = self.cost * (1 - 1 / cores()) < WAKE_US  # all cores together save less than that
+        self._is_small = self.cost * (1 - 1 / max(2, cores())) < WAKE_US  # all cores together save less than that
         self._runs_inline = native() is not None and self._is_small and not self.needs_python
         self._attach()
 
