@@ -7,6 +7,8 @@ a node whose users are all in one group can create no path around it, any other 
 
 from __future__ import annotations
 
+import math
+
 from ..core.cost import CostModel
 from ..core.types import ArrayType
 from ..graph.graph import Graph
@@ -20,6 +22,7 @@ from ..layout.index_maps import (
 )
 from ..ops.table import OPS
 from ..targets.target import Target
+from .cuts import Reason
 from .groups import MAX_NODES, MAX_STORES, Fusion, FusionCover, OpenFusionGroup
 from .inplace_hazards import order_updates, overwritten_nodes
 
@@ -38,7 +41,6 @@ class GraphFuser(FusionCover):
     def __init__(self, graph: Graph, model: CostModel) -> None:
         super().__init__(graph)
         self.model = model
-        self.why: list[str] = []
 
     def run(self) -> Fusion:
         for output in self.graph.outputs:
@@ -61,7 +63,7 @@ class GraphFuser(FusionCover):
         self._side_by_side()
         self._in_turn()
         order_updates(self)
-        return Fusion(tuple(self.in_order()), tuple(self.why))
+        return self.finished()
 
     # the three kinds of node
 
@@ -76,6 +78,7 @@ class GraphFuser(FusionCover):
             self.readers[arg] |= self.readers_of(number)
             for reader in self.readers_of(number):
                 self.groups[reader].gathers.add(arg)
+                self.reasons[arg, reader] = Reason("reshaped")
             return
         for group in self.readers_of(number):
             opened = self.groups[group]
@@ -104,22 +107,45 @@ class GraphFuser(FusionCover):
             readers = self.readers_of(number)
         for group in kernels:
             self._expect_rows(number, group)
-        inline = [g for g in kernels if self._cheap_to_recompute(number, g, cost)]
+        inline = [g for g in kernels if self._dear(number, g, cost) is None]
         every = len(inline) == len(readers) and not self.forced[number]
-        if every and (len(inline) == 1 or self._cheap_in_all(number, inline, cost)):
+        dear = self._dear_in_all(number, inline, cost) if every and len(inline) > 1 else None
+        if every and dear is None:
             for group in inline:
                 self.compute(number, group, cost, cost * (len(inline) - 1) / len(inline))
             return
+        refusals: dict[int, Reason] = {}
+        home: OpenFusionGroup | None = None
         for group in inline:  # stored where it is computed once per iteration
-            if self._canonical(number, group) and len(group.stores) < MAX_STORES and self.acyclic(number, group):
-                self.compute(number, group, cost)
-                group.stores.add(number)
-                self.settle(number, group)
-                return
-        group = self.open("kernel", shape, frozenset(), number)
-        self.compute(number, group, cost)
-        group.stores.add(number)
-        self.settle(number, group)
+            refusal = self._store_refusal(number, group)
+            if refusal is None:
+                home = group
+                break
+            refusals[group.number] = refusal
+        for reader in readers:
+            group = self.groups[reader]
+            self._note(number, group, home, dear or refusals.get(reader) or self._dear(number, group, cost))
+        home = home or self.open("kernel", shape, frozenset(), number)
+        self.compute(number, home, cost)
+        home.stores.add(number)
+        self.settle(number, home)
+
+    def _store_refusal(self, number: int, group: OpenFusionGroup) -> Reason | None:
+        """Why a group that computes a node cannot store it; None where it can."""
+        if not self._canonical(number, group):
+            return Reason("partial")
+        if len(group.stores) >= MAX_STORES:
+            return Reason("stores", len(group.stores) + 1, MAX_STORES)
+        return None if self.acyclic(number, group) else Reason("cycle")
+
+    def _note(self, number: int, group: OpenFusionGroup, home: OpenFusionGroup | None, known: Reason | None) -> None:
+        """Why a group loads a node that is stored elsewhere, in `home` if that is one of the node's readers."""
+        if group is home:
+            return
+        reason = self.reader_refusal(number, group) or known
+        if reason is None and home is not None:
+            reason = self.merge_refusal(home, group)
+        self.reasons[number, group.number] = reason or Reason("stored anyway")
 
     def _reduce(self, number: int) -> None:
         node = self.graph.nodes[number]
@@ -130,19 +156,22 @@ class GraphFuser(FusionCover):
         if len(kernels) > 1:
             kernels = self.join(kernels)
             readers = self.readers_of(number)
+        home: OpenFusionGroup | None = None
+        refusals: dict[int, Reason] = {}
         for group in kernels:
-            alone = len(readers) == 1
-            if not (alone or self.acyclic(number, group)) or not self._take_reduction(
-                number, group, source.shape, axes
-            ):
-                continue
-            if not alone or self.forced[number]:
-                if len(group.stores) >= MAX_STORES:
-                    continue
-                group.stores.add(number)
-                self.settle(number, group)
-            group.computes.add(number)
-            self.use_all(node.args, group, {identity_index_map(source.shape)}, 0.0)
+            refusal = self._reduction_refusal(number, group, source.shape, axes, len(readers) == 1)
+            if refusal is None:
+                home = group
+                break
+            refusals[group.number] = refusal
+        for reader in readers:
+            self._note(number, self.groups[reader], home, refusals.get(reader))
+        if home is not None:
+            if len(readers) > 1 or self.forced[number]:
+                home.stores.add(number)
+                self.settle(number, home)
+            home.computes.add(number)
+            self.use_all(node.args, home, {identity_index_map(source.shape)}, 0.0)
             return
         group = self.open("kernel", source.shape, axes, number)
         group.maps[number] = {self._kept(source.shape, axes)}
@@ -151,6 +180,17 @@ class GraphFuser(FusionCover):
         self.settle(number, group)
         self.use_all(node.args, group, {identity_index_map(source.shape)}, 0.0)
 
+    def _reduction_refusal(
+        self, number: int, group: OpenFusionGroup, shape: tuple[int, ...], axes: frozenset[int], alone: bool
+    ) -> Reason | None:
+        """Why a group cannot compute the reduction; None where it can, and its domain is then what that needs."""
+        if not (alone or self.acyclic(number, group)):
+            return Reason("cycle")
+        refusal = self._take_reduction(number, group, shape, axes)
+        if refusal is None and len(group.stores) >= MAX_STORES and (not alone or self.forced[number]):
+            return Reason("stores", len(group.stores) + 1, MAX_STORES)
+        return refusal
+
     # may it join?
 
     def _inlines(self, group: int, number: int) -> bool:
@@ -158,11 +198,13 @@ class GraphFuser(FusionCover):
         inside = opened.kind == "kernel" and number in opened.maps and number not in opened.gathers
         return inside and len(opened.computes) < MAX_NODES
 
-    def _cheap_to_recompute(self, number: int, group: OpenFusionGroup, cost: float) -> bool:
-        """Evaluating it once per map and iteration must cost less than storing it and loading it back."""
+    def _dear(self, number: int, group: OpenFusionGroup, cost: float) -> Reason | None:
+        """Why not to compute it in the group, once per map and iteration: storing it and loading it back costs less."""
+        if not self._inlines(group.number, number):
+            return None
         times = len(group.maps[number])
         if all(a < 0 for m in group.maps[number] for a, _, _ in m):
-            return True  # the same for every iteration
+            return None  # the same for every iteration
         domain = ArrayType(group.domain, self.type_of(number).dtype).size
         own = self.type_of(number).size
         extra = cost * (times * domain - own) / max(own, 1)
@@ -171,7 +213,8 @@ class GraphFuser(FusionCover):
         elif cost >= SLOW and self._sweeps_twice(group):
             extra += cost
         saved = 2 * self.type_of(number).dtype.itemsize * self.model.flops_per_byte
-        return max(extra, 0.0) + group.carry.get(number, 0.0) <= max(saved, CHEAP if times == 1 else 0.0)
+        again, limit = max(extra, 0.0) + group.carry.get(number, 0.0), max(saved, CHEAP if times == 1 else 0.0)
+        return Reason("recompute", again, limit) if again > limit else None
 
     def _sweeps_twice(self, group: OpenFusionGroup) -> bool:
         """Whether its rows are reduced, and then stored element by element."""
@@ -203,16 +246,14 @@ class GraphFuser(FusionCover):
                     todo.append(arg)
         return False
 
-    def _cheap_in_all(self, number: int, groups: list[OpenFusionGroup], cost: float) -> bool:
-        """Recompute in every group instead of storing: its arguments are then read by each."""
+    def _dear_in_all(self, number: int, groups: list[OpenFusionGroup], cost: float) -> Reason | None:
+        """Why not to compute it in every group instead of storing it: its arguments are then read by each."""
         node, own = self.graph.nodes[number], self.type_of(number)
         leaves = sum(self.type_of(a).nbytes for a in dict.fromkeys(node.args))
         stored = leaves + own.nbytes * (1 + len(groups))
         repeated = cost * (len(groups) - 1) + sum(g.carry.get(number, 0.0) for g in groups)
         again = leaves * len(groups) + repeated * own.size / self.model.flops_per_byte
-        if again > stored:
-            self.why.append(f"%{number} is stored: recomputing it in {len(groups)} kernels would cost more")
-        return again <= stored
+        return Reason("recompute everywhere", again, stored) if again > stored else None
 
     def _canonical(self, number: int, group: OpenFusionGroup) -> bool:
         """Computed exactly once for each element, by an iteration that can store it."""
@@ -231,32 +272,32 @@ class GraphFuser(FusionCover):
 
     def _take_reduction(
         self, number: int, group: OpenFusionGroup, shape: tuple[int, ...], axes: frozenset[int]
-    ) -> bool:
-        """Whether the group can compute the reduction of an array of `shape`; widens its domain where it must."""
+    ) -> Reason | None:
+        """Why the group cannot compute the reduction of an array of `shape`; None where it can, and its domain is
+        widened where it must be."""
         kept = self._kept(shape, axes)
         maps = group.maps[number]
         if group.domain == shape and (not group.reduced or group.reduced == axes):
             if maps != {kept}:
-                return False
+                return Reason("partial")
             feeds_rows = not group.reduced or self._feeds_loop(number, group)
             if feeds_rows and not self._rows_stay_close(shape, axes):
-                self.why.append(f"%{number} is stored: its rows are too long to be read twice in one kernel")
-                return False
+                return Reason("long rows", math.prod(shape[i] for i in axes), self.model.row_limit)
             group.reduced = axes
-            return True
+            return None
         if group.reduced:
-            return False
+            return Reason("axes" if group.domain == shape else "domain")
         own = [i for i, n in enumerate(group.domain) if n != 1]
         rows = [i for i, n in enumerate(shape) if i not in axes and n != 1]
         if [group.domain[i] for i in own] != [shape[i] for i in rows]:
-            return False
+            return Reason("domain")
         table = dict(zip(own, rows, strict=True))
         if {renumber_axes(m, table) for m in maps} != {kept}:
-            return False
+            return Reason("partial")
         group.domain, group.reduced = shape, axes
         for node, old in group.maps.items():
             group.maps[node] = {renumber_axes(m, table) for m in old}
-        return True
+        return None
 
     def _feeds_loop(self, number: int, group: OpenFusionGroup) -> bool:
         """Whether, inside the group, the reduction is used by work that runs for every reduced element."""

@@ -8,6 +8,8 @@ from ...runtime.core.frozen import dataclass, field
 from ..core.types import ArrayType
 from ..graph.graph import Graph
 from ..layout.index_maps import Map, identity_index_map, is_view_node, map_through_node, pointwise_index_maps
+from ..ops.table import OPS
+from .cuts import Cut, Reason
 
 MAX_STORES, MAX_LOADS, MAX_NODES = 8, 24, 512
 
@@ -35,13 +37,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """Groups in an order in which they can run. why: remarks on what was not fused, for `explain`."""
+    """Groups in an order in which they can run. cuts: what passes from one to another through memory."""
 
     groups: tuple[Group, ...]
-    why: tuple[str, ...] = ()
+    cuts: tuple[Cut, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join([*(f"g{i}: {g}" for i, g in enumerate(self.groups)), *(f"# {w}" for w in self.why)])
+        return "\n".join([*(f"g{i}: {g}" for i, g in enumerate(self.groups)), *(f"# {c}" for c in self.cuts)])
 
 
 @dataclass(slots=True)
@@ -77,6 +79,7 @@ class FusionCover:
         self.written_over: dict[int, list[int]] = {}  # stored node -> those that are stored where it was
         self.writes_over: dict[int, list[int]] = {}  # and the other way round
         self.below: list[int] = []  # for each group, as bits: itself, and all that come after it
+        self.reasons: dict[tuple[int, int], Reason] = {}  # (stored node, group): why that group loads it
 
     def open(self, kind: str, domain: tuple[int, ...], reduced: frozenset[int], number: int) -> OpenFusionGroup:
         group = OpenFusionGroup(len(self.groups), kind, domain, reduced, {number: {identity_index_map(domain)}})
@@ -173,16 +176,25 @@ class FusionCover:
         return kept
 
     def _mergeable(self, a: OpenFusionGroup, b: OpenFusionGroup) -> bool:
-        return (
-            a.kind == b.kind == "kernel"
-            and a.domain == b.domain
-            and a.reduced == b.reduced
-            and len(a.stores) + len(b.stores) <= MAX_STORES
-            and len(a.computes | b.computes) <= MAX_NODES
-            and len(a.maps.keys() | b.maps.keys()) - len(a.computes | b.computes) <= MAX_LOADS
-            and not self.reaches(a.number, b.number)
-            and not self.reaches(b.number, a.number)
-        )
+        return a.kind == b.kind == "kernel" and self.merge_refusal(a, b) is None
+
+    def merge_refusal(self, a: OpenFusionGroup, b: OpenFusionGroup) -> Reason | None:
+        """Why two kernels cannot be one; None where they can."""
+        if a.domain != b.domain:
+            return Reason("domain")
+        if a.reduced != b.reduced:
+            return Reason("axes")
+        if len(a.stores) + len(b.stores) > MAX_STORES:
+            return Reason("stores", len(a.stores) + len(b.stores), MAX_STORES)
+        computes = len(a.computes | b.computes)
+        if computes > MAX_NODES:
+            return Reason("nodes", computes, MAX_NODES)
+        loads = len(a.maps.keys() | b.maps.keys()) - computes
+        if loads > MAX_LOADS:
+            return Reason("loads", loads, MAX_LOADS)
+        if self.reaches(a.number, b.number) or self.reaches(b.number, a.number):
+            return Reason("cycle")
+        return None
 
     def _merge(self, a: OpenFusionGroup, b: OpenFusionGroup) -> None:
         for node, maps in b.maps.items():
@@ -203,7 +215,41 @@ class FusionCover:
     def is_view(self, number: int) -> bool:
         return is_view_node(self.graph.nodes[number])
 
-    def in_order(self) -> Iterator[Group]:
+    def finished(self) -> Fusion:
+        """The groups in an order in which they can run, and what passes between them."""
+        numbered = list(self._in_order())
+        place = {number: i for i, (number, _) in enumerate(numbered)}
+        reasons = {(node, self.find(reader)): reason for (node, reader), reason in self.reasons.items()}
+        cuts = []
+        for node in sorted(self.home):
+            writer = self.find(self.home[node])
+            for reader in sorted(self.readers_of(node), key=place.__getitem__):
+                if reader != writer and self.groups[reader].kind != "assembly":
+                    reason = reasons.get((node, reader)) or self.reader_refusal(node, self.groups[reader])
+                    cuts.append(Cut(node, place[writer], place[reader], reason or Reason("stored anyway")))
+        return Fusion(tuple(group for _, group in numbered), tuple(cuts))
+
+    def reader_refusal(self, number: int, group: OpenFusionGroup) -> Reason | None:
+        """Why a group that reads a node must find it in memory, whatever that costs; None where it need not."""
+        node = self.graph.nodes[number]
+        kind = OPS[node.op].kind
+        if "control" in (key for key, _ in node.attrs):
+            return Reason("control flow")
+        if kind in ("library", "assembly"):
+            return Reason("library result" if kind == "library" else "assembled")
+        if group.kind != "kernel":
+            (made,) = group.stores
+            control = any(key == "control" for key, _ in self.graph.nodes[made].attrs)
+            return Reason("control flow" if control else "library argument")
+        if number in group.gathers:
+            return self.reasons.get((number, group.number)) or Reason("computed index")
+        if number not in group.maps:
+            return Reason("reshaped")
+        if len(group.computes) >= MAX_NODES:
+            return Reason("nodes", len(group.computes) + 1, MAX_NODES)
+        return None
+
+    def _in_order(self) -> Iterator[tuple[int, Group]]:
         alive = {g.number: g for g in self.groups if g.number not in self.merged}
         waiting: dict[int, int] = dict.fromkeys(alive, 0)
         for group in alive.values():
@@ -214,7 +260,8 @@ class FusionCover:
         while ready:
             _, number = ready.pop(0)
             g = alive[number]
-            yield Group(g.kind, g.domain, tuple(sorted(g.reduced)), tuple(sorted(g.computes)), tuple(sorted(g.stores)))
+            reduced, computes, stores = (tuple(sorted(found)) for found in (g.reduced, g.computes, g.stores))
+            yield number, Group(g.kind, g.domain, reduced, computes, stores)
             for following in sorted(g.after):
                 waiting[following] -= 1
                 if waiting[following] == 0:

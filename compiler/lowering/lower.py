@@ -52,10 +52,11 @@ class _Lowering:
         places, buffers = home.places, home.buffers
         tasks: list[Task] = []
         for group in self.fusion.groups:
-            if group.kind == "kernel":
-                tasks.extend(self._kernels(group, places, buffers))
-            elif group.kind == "library":
-                tasks.extend(self._library(group, places, buffers))
+            if group.kind == "assembly":
+                continue
+            lower = self._kernels if group.kind == "kernel" else self._library
+            nodes = group.computes or group.stores
+            tasks.extend(replace(task, nodes=nodes) for task in lower(group, places, buffers))
         dtypes = tuple(self.graph.nodes[n].type.dtype.name for n in self.graph.numbers)
         return Program(
             tuple(buffers),
@@ -100,6 +101,7 @@ class _Lowering:
                     block=launch.block,
                     cost=round(model.time(moved, nest.flops), 3),
                     line=self._line(group.computes),
+                    flops=nest.flops,
                 )
             )
         return builder.reports.around(tasks, self.target, self._line(group.computes))
@@ -139,9 +141,8 @@ class _Lowering:
                 return tasks
         flops = OPS[node.op].cost * node.type.size * (self.graph.nodes[node.args[0]].type.shape or (1,))[-1]
         cost = self.target.model.time(sum(_bytes(r) for r in (*reads, write)), flops)
-        return [
-            Task(_call_name(node), Library(node.op, node.attrs), (), reads, (write,), cost=round(cost, 3), line=line)
-        ]
+        library = Library(node.op, node.attrs)
+        return [Task(_call_name(node), library, (), reads, (write,), cost=round(cost, 3), line=line, flops=flops)]
 
     def _array(self, number: int, places: dict[int, Place]) -> Array:
         region = node_region(self.graph.nodes[number], places[number])

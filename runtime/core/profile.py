@@ -6,6 +6,7 @@ asks for "async" and so leaves the call to the general one, which records. Nothi
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +22,9 @@ HOST = "host"
 @dataclass(frozen=True, slots=True)
 class Span:
     """start and end: microseconds from the start of the profile. kind: kernel, library, copy, wait, or a phase of the
-    host (call, guard, trace, plan, compile, launch). process, track: a device and its stream, or host and thread."""
+    host (call, guard, trace, plan, compile, launch). process, track: a device and its stream, or host and thread.
+    run: which of the profile's runs of a plan it belongs to, from 0; task, event: their numbers in that plan, of a wait
+    the event that it waits for; -1 where there is none."""
 
     kind: str
     name: str
@@ -32,6 +35,9 @@ class Span:
     line: str = ""
     program: str = ""
     nbytes: int = 0
+    run: int = -1
+    task: int = -1
+    event: int = -1
 
     @property
     def duration(self) -> float:
@@ -48,17 +54,24 @@ class Recorder:
         self.began = time.monotonic_ns()
         self.spans: list[Span] = []
         self._later: list[Later] = []
+        self._runs = itertools.count()
         self._push, self._pop = _nvtx()
 
     def since(self, nanoseconds: int) -> float:
         """A moment of the monotonic clock, in microseconds from the start."""
         return (nanoseconds - self.began) / 1e3
 
+    def next_run(self) -> int:
+        """The number of a run of a plan that starts now."""
+        return next(self._runs)
+
     def later(self, read: Later) -> None:
         self._later.append(read)
 
     @contextmanager
-    def host(self, kind: str, name: str, line: str = "", program: str = "", nbytes: int = 0) -> Iterator[None]:
+    def host(
+        self, kind: str, name: str, line: str = "", program: str = "", nbytes: int = 0, run: int = -1, task: int = -1
+    ) -> Iterator[None]:
         """A span of the calling thread; an NVTX range too, where the package nvtx is installed."""
         self._push(f"{kind} {name}" + (f" ({line})" if line else ""))
         start = time.monotonic_ns()
@@ -68,7 +81,8 @@ class Recorder:
             end = time.monotonic_ns()
             self._pop()
             track = threading.current_thread().name
-            self.spans.append(Span(kind, name, self.since(start), self.since(end), HOST, track, line, program, nbytes))
+            begun, ended = self.since(start), self.since(end)
+            self.spans.append(Span(kind, name, begun, ended, HOST, track, line, program, nbytes, run, task))
 
     def finish(self) -> list[Span]:
         """All spans, by their start; waits for work that is not done."""

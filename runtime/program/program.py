@@ -141,7 +141,8 @@ class Task:
 
     units: parallel iterations of a kernel; `units` is cut into chunks of `grain` on the CPU.
     grid, block: the launch shape on a GPU. cost: estimated microseconds of the whole task on the target device.
-    line: the user's source lines, `file:line`, that the task computes.
+    line: the user's source lines, `file:line`, that the task computes. flops: the arithmetic that the cost counts, of a
+    loop that of its body's tasks. nodes: the numbers of the prepared graph's nodes that it computes, for people.
     """
 
     name: str
@@ -156,6 +157,8 @@ class Task:
     block: tuple[int, int, int] = (1, 1, 1)
     cost: float = 1.0
     line: str = ""
+    flops: float = field(default=0.0, compare=False, repr=False)
+    nodes: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.name}: {_list(self.writes)} <- {_list(self.reads)}"

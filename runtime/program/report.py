@@ -84,7 +84,7 @@ class Report:
         for candidate in self.candidates:
             yield f"{'*' if candidate.name == self.chosen else ' '} {candidate}"
         yield f"chosen: {self.chosen}, {self.reason}"
-        yield f"memory {self.memory}: arena {self.arena} bytes, at least {self.live} alive at once"
+        yield f"memory {self.memory}: arena {self.arena} bytes"
         yield from (f"added for memory: {edge}" for edge in self.added)
 
     def __str__(self) -> str:

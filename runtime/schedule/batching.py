@@ -79,6 +79,8 @@ def _joined(tasks: Sequence[Task], kernel: Kernel | Library, machine: Machine) -
         same_element=frozenset[int]().union(*(task.same_element for task in tasks)),
         cost=round(max(max(task.cost for task in tasks), load), 3),
         line=", ".join(_unique(part for task in tasks for part in task.line.split(", ") if part)),
+        flops=sum(task.flops for task in tasks),
+        nodes=tuple(node for task in tasks for node in task.nodes),
     )
 
 

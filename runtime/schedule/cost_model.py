@@ -106,19 +106,32 @@ def simulate(
     order: tasks as issued. stream[v], waits[v]: where task `v` runs, and the tasks of other streams it waits for.
     Tasks that fit on the machine together run at full speed, others slow each other down evenly (processor sharing).
     """
+    return max(task_times(order, stream, waits, costs, shares, machine)[2].values(), default=0.0)
+
+
+Times = dict[int, float]
+
+
+def task_times(
+    order: Sequence[int],
+    stream: Sequence[int],
+    waits: Sequence[Sequence[int]],
+    costs: Sequence[float],
+    shares: Sequence[float],
+    machine: Machine,
+) -> tuple[Times, Times, Times]:
+    """When each task is issued, starts and ends, in microseconds from the call: what `simulate` takes the end of."""
     issued = _issue_times(order, waits, machine, len(set(stream)))
     top = max(shares, default=0.0)
     if (max(stream, default=0) + 1) * top <= 1.0:
-        return _uncontended(order, stream, waits, costs, issued, machine)
-    return _shared(order, stream, waits, costs, shares, issued, machine)
+        return issued, *_uncontended(order, stream, waits, costs, issued, machine)
+    return issued, *_shared(order, stream, waits, costs, shares, issued, machine)
 
 
-def _issue_times(
-    order: Sequence[int], waits: Sequence[Sequence[int]], machine: Machine, streams: int
-) -> dict[int, float]:
+def _issue_times(order: Sequence[int], waits: Sequence[Sequence[int]], machine: Machine, streams: int) -> Times:
     """When the host has launched each task; a task's event is recorded right after its launch."""
     recorded = {p for sources in waits for p in sources}
-    clock, issued = machine.stream * max(0, streams - 1), {}
+    clock, issued = machine.stream * max(0, streams - 1), Times()
     for v in order:
         clock += machine.launch + machine.event * len(waits[v])
         issued[v] = clock
@@ -132,12 +145,13 @@ def _uncontended(
     stream: Sequence[int],
     waits: Sequence[Sequence[int]],
     costs: Sequence[float],
-    issued: dict[int, float],
+    issued: Times,
     machine: Machine,
-) -> float:
-    end: dict[int, float] = {}
-    free: dict[int, float] = {}
-    gap, hop, last = machine.gap, machine.hop, 0.0
+) -> tuple[Times, Times]:
+    begin: Times = {}
+    end: Times = {}
+    free: Times = {}
+    gap, hop = machine.gap, machine.hop
     for v in order:
         start = issued[v]
         s = stream[v]
@@ -146,10 +160,9 @@ def _uncontended(
         for p in waits[v]:
             if end[p] + hop > start:
                 start = end[p] + hop
+        begin[v] = start
         free[s] = end[v] = start + costs[v]
-        if free[s] > last:
-            last = free[s]
-    return last
+    return begin, end
 
 
 def _shared(
@@ -158,11 +171,13 @@ def _shared(
     waits: Sequence[Sequence[int]],
     costs: Sequence[float],
     shares: Sequence[float],
-    issued: dict[int, float],
+    issued: Times,
     machine: Machine,
-) -> float:
+) -> tuple[Times, Times]:
     """As `_uncontended`, but all running tasks progress at 1 / max(1, sum of their shares): one virtual clock."""
     ready = dict(issued)
+    begin: Times = {}
+    end: Times = {}
     missing: dict[int, int] = {}
     followers: dict[int, list[tuple[int, float]]] = {v: [] for v in order}
     tail: dict[int, int] = {}
@@ -188,11 +203,13 @@ def _shared(
             if at > now:
                 virtual += (at - now) * speed
                 now = at
+            begin[v] = now
             heappush(running, (virtual + costs[v], v))
             load += shares[v]
             continue
         until, v = heappop(running)
         now += max(0.0, until - virtual) / speed
+        end[v] = now
         virtual = max(virtual, until)
         load = load - shares[v] if running else 0.0
         for w, delay in followers[v]:
@@ -201,4 +218,4 @@ def _shared(
             missing[w] -= 1
             if not missing[w]:
                 heappush(starts, (ready[w], w))
-    return now
+    return begin, end

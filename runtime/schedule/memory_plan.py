@@ -125,11 +125,12 @@ def lifetimes(temps: Temporaries, before: Sequence[int]) -> Lifetimes:
     return Lifetimes(tuple(earlier), tuple(start), bound)
 
 
-def arena_bound(program: Program, before: Sequence[int]) -> int:
-    """The least bytes that any arena of the program needs under the order `before`, exactly."""
+def arena_bound(program: Program, before: Sequence[int]) -> tuple[int, tuple[int, ...]]:
+    """The least bytes that any arena of the program needs under the order `before`, exactly; and why: buffers of as
+    many bytes of which none is over before another one begins."""
     temps = temporaries(program)
     heaviest = Antichains(temps.sizes).heaviest(lifetimes(temps, before).earlier)
-    return sum(temps.sizes[b] for b in heaviest)
+    return sum(temps.sizes[b] for b in heaviest), tuple(temps.buffers[b] for b in heaviest)
 
 
 def _conflicts(lives: Lifetimes) -> list[int]:

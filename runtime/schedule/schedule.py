@@ -224,17 +224,18 @@ def _critical_stream(
     return frozenset({max(spent, key=lambda s: spent[s])})
 
 
-def memory_bound(plan: Plan) -> int:
-    """The least bytes that an arena can have, given what the plan's steps order. Exact, not cheap."""
+def memory_bound(plan: Plan) -> tuple[int, tuple[int, ...]]:
+    """The least bytes that an arena can have, given what the plan's steps order, and the buffers that force it. Exact,
+    not cheap."""
     return arena_bound(plan.program, happens_before(plan))
 
 
 def explain(plan: Plan) -> str:
     """The plan's report as text, with the arena beside the exact memory bound."""
     lines = list(plan.report.lines()) if plan.report else [f"{plan.streams} streams"]
-    bound = memory_bound(plan)
+    bound, _ = memory_bound(plan)
     if bound:
-        lines.append(f"the arena is {plan.arena_bytes / bound:.3f} of the least possible for this order, {bound} bytes")
+        lines.append(f"the least that any arena needs in this order: {bound} bytes")
     for task, body in nested(plan):
         lines.append(f"the body of {task.name}{f' of {task.line}' if task.line else ''}: {len(body.tasks)} tasks")
         lines += [f"  {line}" for line in (*map(str, body.tasks), *explain(body).splitlines())]

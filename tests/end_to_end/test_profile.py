@@ -47,6 +47,8 @@ def test_every_task_of_every_call_is_there_with_its_line() -> None:
         assert span.end >= span.start >= 0
         if span.process == "cpu" and span.kind != "wait":
             assert span.line.startswith("test_profile.py:") and span.program == "two_branches"
+    numbered = Counter((s.run, s.task) for s in p.spans if s.task >= 0)
+    assert numbered == Counter((run, task) for run in range(3) for task in range(tasks.total()))
     for a, b in results:
         np.testing.assert_allclose(a, np.sort(np.exp(X), axis=1).sum(1))
         np.testing.assert_allclose(b, np.sort(np.tanh(X), axis=0).sum(1))

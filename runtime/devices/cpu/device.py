@@ -193,7 +193,7 @@ class CPUExecutable(Executable):
             run.addresses, run.scalars = self._addresses(memories, arena), scalars
         run.start(layout, self._table(memories, arena, scalars), after)
         if recorder is not None:
-            recorder.later(partial(spans_of, recorder, self.plan, layout, run))
+            recorder.later(partial(spans_of, recorder, self.plan, layout, run, recorder.next_run()))
         return tuple(RunEvent(run, place, needs) for place, needs in ends)
 
     def host_step(self, task: int, addresses: Sequence[int], scalars: Sequence[Any]) -> None:

@@ -15,32 +15,36 @@ from ...program.program import Kernel, Task
 SHORT_US = 1.0  # a stream's wait below this was none
 
 
-def spans_of(recorder: Recorder, plan: Plan, layout: Layout, run: Run) -> Iterator[Span]:
-    """A span for each launch and each wait of a run on the engine; waits until the run is over."""
+def spans_of(recorder: Recorder, plan: Plan, layout: Layout, run: Run, number: int) -> Iterator[Span]:
+    """A span for each launch and each wait of a run on the engine, the profile's `number`th; waits until it is over."""
     if not run.released and not run.lost:
         run.wait(run.record.address + e.RUN_EVENT, 0)
-    for number, place in layout.stamps.items():
+    for index, place in layout.stamps.items():
         start, end = (recorder.since(run.record.words[place // 8 + i]) for i in range(2))
-        step = plan.steps[number]
+        step = plan.steps[index]
         track, program = f"stream {step.stream}", plan.program.name
         if isinstance(step, Launch):
             task = plan.tasks[step.task]
-            yield Span(kind_of(task), task.name, start, end, "cpu", track, task.line, program)
+            yield Span(
+                kind_of(task), task.name, start, end, "cpu", track, task.line, program, run=number, task=step.task
+            )
         elif isinstance(step, Wait) and end - start >= SHORT_US:
-            yield Span("wait", f"for event {step.event}", start, end, "cpu", track, "", program)
+            name = f"for event {step.event}"
+            yield Span("wait", name, start, end, "cpu", track, "", program, run=number, event=step.event)
 
 
 def timed_calls(recorder: Recorder, plan: Plan, calls: Sequence[Callable[..., None]]) -> list[Callable[..., None]]:
-    """The same calls, each a span of the thread that makes it."""
+    """The same calls for one run of the plan, each a span of the thread that makes it."""
+    number = recorder.next_run()
 
-    def timed(task: Task, call: Callable[..., None]) -> Callable[..., None]:
+    def timed(place: int, task: Task, call: Callable[..., None]) -> Callable[..., None]:
         def run(*args: Any) -> None:
-            with recorder.host(kind_of(task), task.name, task.line, plan.program.name):
+            with recorder.host(kind_of(task), task.name, task.line, plan.program.name, run=number, task=place):
                 call(*args)
 
         return run
 
-    return [timed(task, call) for task, call in zip(plan.tasks, calls, strict=True)]
+    return [timed(i, task, call) for i, (task, call) in enumerate(zip(plan.tasks, calls, strict=True))]
 
 
 def kind_of(task: Task) -> str:

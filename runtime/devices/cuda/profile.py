@@ -30,7 +30,7 @@ class Marks:
 
     def steps(self, executable: Any) -> list[tuple[int, int, Any, int]]:
         """An executable's steps, whose launches note their times."""
-        plan = executable.plan
+        plan, run_number = executable.plan, self._recorder.next_run()
 
         def timed(what: Any, number: int) -> Callable[..., int]:
             step = plan.steps[number]
@@ -41,7 +41,8 @@ class Marks:
             def run(addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
                 start = self._pool.record(stream)
                 code = what(addresses, scalars, stream)
-                self.until_now(start, kind, task.name, stream, task.line, plan.program.name)
+                own = (task.line, plan.program.name, 0, run_number, step.task)
+                self.until_now(start, kind, task.name, stream, *own)
                 return int(code)
 
             return run
@@ -72,7 +73,16 @@ class Marks:
         return int(code)
 
     def until_now(
-        self, start: CudaEvent, kind: str, name: str, stream: int, line: str = "", program: str = "", nbytes: int = 0
+        self,
+        start: CudaEvent,
+        kind: str,
+        name: str,
+        stream: int,
+        line: str = "",
+        program: str = "",
+        nbytes: int = 0,
+        run: int = -1,
+        task: int = -1,
     ) -> None:
         """A span from an event to what was put on the stream by now."""
         end, track = self._pool.record(stream), self._name(stream)
@@ -87,7 +97,7 @@ class Marks:
                 return []
             begun, ended = (self._offset + us for _, us in codes_times)
             process = f"cuda:{self._device.index}"
-            return [Span(kind, name, begun, ended, process, track, line, program, nbytes)]
+            return [Span(kind, name, begun, ended, process, track, line, program, nbytes, run, task)]
 
         self._recorder.later(read)
 

@@ -1,0 +1,104 @@
+"""Each array that passes from one kernel to another has a reason, and the reasons are the rules that decided."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from kernelgraph.compiler import pipeline
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.fusion import fuse, groups
+from kernelgraph.compiler.fusion.cuts import RULES, Cut
+from kernelgraph.compiler.fusion.groups import Fusion
+from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.graph.graph import Graph
+from kernelgraph.compiler.ops.table import OPS
+from kernelgraph.compiler.targets.target import target_of
+from tests.compiler.programs import graphs
+from tests.counts import examples
+
+
+def covered(graph: Graph, layouts=None, target: str = "cpu") -> tuple[Graph, Fusion]:
+    layouts = layouts or [pipeline.MemoryLayout.contiguous(graph.nodes[i].type) for i in graph.inputs]
+    form = pipeline.alternative_forms(graph, target_of(target))[0]
+    return pipeline.cover_with_groups(form, layouts, target_of(target))
+
+
+def cuts_of(make, *shapes, target: str = "cpu") -> tuple[Cut, ...]:
+    b = GraphBuilder()
+    outputs = make(b, *(b.input(ArrayType(shape, np.dtype("f4"))) for shape in shapes))
+    return covered(b.finish(outputs if isinstance(outputs, list) else [outputs]), target=target)[1].cuts
+
+
+def loaded(graph: Graph, fusion: Fusion) -> set[tuple[int, int, int]]:
+    """What each kernel takes from memory that another group has stored, found from the graph and the groups alone."""
+    home = {node: i for i, group in enumerate(fusion.groups) for node in group.stores}
+    found = set()
+    for i, group in enumerate(fusion.groups):
+        todo = [a for n in group.computes for a in graph.nodes[n].args if a not in group.computes]
+        while todo and group.kind == "kernel":
+            number = todo.pop()
+            if number in home and home[number] != i:
+                found.add((number, home[number], i))
+            elif OPS[graph.nodes[number].op].kind == "view":
+                todo += graph.nodes[number].args
+    return found
+
+
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
+@given(case=graphs(steps=25))
+def test_every_cut_between_kernels_has_a_reason(case) -> None:
+    graph, arrays = case
+    graph, fusion = covered(graph, [pipeline.MemoryLayout(a.strides) for a in arrays])
+    known = {(cut.node, cut.writer, cut.reader) for cut in fusion.cuts}
+    assert len(known) == len(fusion.cuts) and loaded(graph, fusion) <= known
+    assert all(cut.reason.rule in RULES and str(cut.reason) for cut in fusion.cuts)
+    assert all(fusion.groups[cut.reader].kind != "assembly" for cut in fusion.cuts)
+
+
+def rows(b, x, f):
+    """f of each row, as a column."""
+    return b.reshape(f(x), (x.shape[0], 1))
+
+
+def neighbours(b, x):
+    """The sum of each element and the next ones along both axes."""
+    n, m = x.shape
+    parts = [b.slice(x, (i, j), (1, 1), (n - 2, m - 2)) for i in range(3) for j in range(3)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = b.map("add", total, part)
+    return total
+
+
+@pytest.mark.parametrize(
+    ("rule", "make", "shapes"),
+    [
+        ("library result", lambda b, x, y: b.map("exp", b.matmul(x, y)), [(64, 64), (64, 64)]),
+        ("library argument", lambda b, x, y: b.matmul(b.map("exp", x), y), [(64, 64), (64, 64)]),
+        ("long rows", lambda b, x: b.map("divide", x, rows(b, x, lambda y: b.reduce("sum", y, (1,)))), [(4, 1 << 20)]),
+        ("recompute", lambda b, x: neighbours(b, b.map("power", x, b.map("sin", x))), [(512, 512)]),
+        ("partial", lambda b, x: (lambda y: [y, neighbours(b, y)])(b.map("negative", x)), [(512, 512)]),
+        ("axes", lambda b, x: b.map("add", b.reduce("sum", x, (0,)), b.reduce("max", x, (1,))), [(64, 64)]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_reason_is_the_rule_that_decided(rule, make, shapes) -> None:
+    assert rule in [cut.reason.rule for cut in cuts_of(make, *shapes)]
+
+
+def shifts(b, x):
+    """A sine that is returned, and more results over the same shape than one kernel may store."""
+    y = b.map("sin", x)
+    return [y] + [b.map("add", y, b.const(float(i), "f4")) for i in range(12)]
+
+
+def test_lifting_a_limit_removes_its_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Counter(cut.reason.rule for cut in cuts_of(shifts, (1 << 20,)))
+    for module in (groups, fuse):
+        monkeypatch.setattr(module, "MAX_STORES", 100)
+    after = Counter(cut.reason.rule for cut in cuts_of(shifts, (1 << 20,)))
+    assert before["stores"] and not after
