@@ -33,7 +33,7 @@ from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.dsl.array.devices import open_device
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.schedule.cost_model import MACHINES
-from kernelgraph.runtime.schedule.plan_candidates import model_plan
+from kernelgraph.runtime.schedule.plan_candidates import plan_by_cost_model
 
 
 def jacobi(u: Any, steps: int) -> Any:
@@ -68,7 +68,7 @@ def tasks(plan: Plan) -> int:
 
 def planned(graph: Any) -> Plan:
     kind = "cuda" if OPTIONS.device.startswith("cuda") else "cpu"
-    return model_plan(build_program(graph, kind), "auto", "balanced", MACHINES[kind])
+    return plan_by_cost_model(build_program(graph, kind), "auto", "balanced", MACHINES[kind])
 
 
 def tracing() -> None:

@@ -92,14 +92,14 @@ def compile_times(device: str) -> tuple[list[float], list[float], float]:
 
     os.environ["CUDA_CACHE_DISABLE"] = "1"
     if device == "cpu":
-        from kernelgraph.runtime.codegen.llvm_jit import build_all, compile_object
+        from kernelgraph.runtime.codegen.llvm_jit import compile_llvm_ir_in_parallel, compile_llvm_object
 
         def compiled(kernel: Kernel) -> None:
-            compile_object(kernel.source)
+            compile_llvm_object(kernel.source)
 
         def together(kernels: list[Kernel]) -> None:
             with kg.override(cache_dir=""):
-                build_all([(k.source, lambda k=k: k.source, k.name) for k in kernels])
+                compile_llvm_ir_in_parallel([(k.source, lambda k=k: k.source, k.name) for k in kernels])
     else:
         from kernelgraph.runtime.devices.cuda.compile.compile import compile_cuda, cubins
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..runtime.program.gpu_properties import H200, GpuProperties
 from ..runtime.program.plan import Plan
 from ..runtime.program.program import Program
-from ..runtime.schedule.plan_candidates import model_plan, predicted, with_batches
+from ..runtime.schedule.plan_candidates import batch_matmuls_where_faster, plan_by_cost_model, predicted_microseconds
 from .core.types import ArrayType
 from .decompose.rules import decompose
 from .fusion.fuse import fuse
@@ -120,7 +120,7 @@ def compile_stages(
         return planned(best(body, layouts, 1, loose)[2], 1)
 
     def planned(program: Program, streams: str | int) -> Plan:
-        return model_plan(with_batches(program, streams, machine), streams, "balanced", machine)
+        return plan_by_cost_model(batch_matmuls_where_faster(program, streams, machine), streams, "balanced", machine)
 
     def best(
         graph: Graph, layouts: Sequence[MemoryLayout], streams: str | int, loose: frozenset[int] = frozenset()
@@ -138,6 +138,6 @@ def compile_stages(
     def time_of(program: Program, streams: str | int) -> float:
         """What a call takes, on the device or on the host, which enqueues it."""
         host = REPLAYED_US if len(program.tasks) > 1 else ALONE_US
-        return max(host, predicted(planned(program, streams)))
+        return max(host, predicted_microseconds(planned(program, streams)))
 
     return best(graph, layouts or [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs], "auto")

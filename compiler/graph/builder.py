@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.program.custom_calls import CustomKernel, Fresh
-from ...runtime.program.user_function import Function
+from ...runtime.program.custom_calls import CustomKernel, NewArray
+from ...runtime.program.user_function import UserFunction
 from ..core.combiners import COMBINERS
 from ..core.types import INT64, ArrayType, WeakType
 from ..ops.table import OPS, resolve_loop_dtypes
@@ -111,7 +111,7 @@ class GraphBuilder:
                 return self.const(np.frombuffer(node.attr("value"), a.dtype)[0].astype(wanted), wanted)
         return self.add("cast", (a.number,), ArrayType(a.shape, wanted))
 
-    def call(self, function: Function, *args: Operand, where: Value | None = None) -> list[Value]:
+    def call(self, function: UserFunction, *args: Operand, where: Value | None = None) -> list[Value]:
         """The results of a user's scalar function on broadcast arguments. These are cast to its arguments' dtypes.
 
         where: the elements for which it is called; the others' results are of no use."""
@@ -254,7 +254,7 @@ class GraphBuilder:
         numbers = tuple(a.number for a in args)
         return [self.add("host", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
 
-    def kernel(self, own: CustomKernel, args: Sequence[Value], writes: Sequence[Fresh]) -> list[Value]:
+    def kernel(self, own: CustomKernel, args: Sequence[Value], writes: Sequence[NewArray]) -> list[Value]:
         """What a GPU kernel of the user's writes, given these arrays: those that it reads, then initial values."""
         numbers, fixed = tuple(a.number for a in args), (("own", own), ("writes", tuple(writes)))
         types = [ArrayType(w.shape, np.dtype(w.dtype)) for w in writes]

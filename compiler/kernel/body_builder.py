@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...runtime.program.user_function import Function
+from ...runtime.program.user_function import UserFunction
 from ..core.types import BOOL, FLOAT32, HALVES, INT64, DType, real_dtype
 from .constant_lifting import is_fixed_constant
 from .loop_nest import EFFECTS, LOOP, POINT, Instr, Phase, Reduction
@@ -199,7 +199,7 @@ class KernelBody:
         dtype = INT64 if part else self._phases[phase][2][reduction].dtype
         return self._source("result", dtype, (phase, reduction, part))
 
-    def call(self, function: Function, part: int, args: Sequence[KernelValue]) -> KernelValue:
+    def call(self, function: UserFunction, part: int, args: Sequence[KernelValue]) -> KernelValue:
         """Result `part` of a function of values of its arguments' dtypes."""
         dtypes = [np.dtype(r) for r in function.results]
         first = sum(1 + (d.kind == "c") for d in dtypes[:part])

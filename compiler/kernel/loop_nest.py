@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
-from ...runtime.program.user_function import Function
+from ...runtime.program.user_function import UserFunction
 from ..core.combiners import COMBINERS, Combiner
 
 POINT, LOOP = "point", "loop"
@@ -186,7 +186,7 @@ class LoopNest:
         return "\n".join(self.lines())
 
 
-def user_functions_of(nest: LoopNest) -> tuple[Function, ...]:
+def user_functions_of(nest: LoopNest) -> tuple[UserFunction, ...]:
     """The user's functions that a kernel calls, in order of first use."""
     calls = (i.attr[0] for phase in nest.phases for i in phase.instrs if i.op == "call")
     return tuple(dict.fromkeys(calls))

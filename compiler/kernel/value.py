@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...runtime.program.user_function import Function
+from ...runtime.program.user_function import UserFunction
 from ..core.types import DType, bit_width, integer_dtype, real_dtype
 
 if TYPE_CHECKING:
@@ -154,6 +154,6 @@ def complex_pair(re: KernelValue, im: KernelValue | float) -> KernelValue:
     return re.body.pair(re, im)
 
 
-def call_user_function(*args: KernelValue, function: Function, part: int) -> KernelValue:
+def call_user_function(*args: KernelValue, function: UserFunction, part: int) -> KernelValue:
     """Result `part` of a user's scalar function."""
     return args[0].body.call(function, part, args)

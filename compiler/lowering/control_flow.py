@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...runtime.core.frozen import replace
-from ...runtime.program.control_flow import FRESH, Branch, Loop, pool_sizes
+from ...runtime.program.control_flow import FRESH, Branch, Loop, loop_pool_sizes
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Argument, Buffer, Int, Pointer, Region, Scalar, Task
 from ..core.types import ArrayType
@@ -80,7 +80,7 @@ class _Control:
         planned = self.plan(body, layouts, loose)
         kernel = Loop(planned, follows, (*moves, *(t.nbytes for t in parts)), node.count, node.flag)
         results = [self._write(i) for i in range(k)]
-        pool = [self._temporary(size) for size in pool_sizes(kernel)[0 if node.flag else k :]]
+        pool = [self._temporary(size) for size in loop_pool_sizes(kernel)[0 if node.flag else k :]]
         stacked = [self._write(k + i) for i in range(len(parts))]
         arguments: list[Argument] = [p for _, _, p in initial]
         arguments += [*results, *pool] if node.flag else [*results, *results, *pool]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...runtime.program.custom_calls import CustomKernel, Fresh
+from ...runtime.program.custom_calls import CustomKernel, NewArray
 from ...runtime.program.program import Argument, Buffer, Constant, Int, Library, Pointer, Region, Task
 from ..core.types import ArrayType
 from ..graph.graph import Graph, GraphError
@@ -24,7 +24,7 @@ def lower_custom_kernel(
     Raises GraphError on a target without such kernels, where there is no function for the CPU."""
     node = graph.nodes[parts[0]]
     own: CustomKernel = node.attr("own")
-    writes: tuple[Fresh, ...] = node.attr("writes")
+    writes: tuple[NewArray, ...] = node.attr("writes")
     given = [_region(graph.nodes[a].type, places[a].buffer, places[a].offset) for a in node.args]
     wanted = {graph.nodes[n].attr("part"): places[n] for n in parts}
     out = []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...runtime.core.frozen import dataclass, field, replace
 from ...runtime.program.program import Buffer, Library, Program, Region, Task
-from ...runtime.program.user_function import Function
+from ...runtime.program.user_function import UserFunction
 from ..fusion.groups import Fusion, Group
 from ..graph.builder import exact_attrs
 from ..graph.graph import Graph, Node
@@ -167,7 +167,7 @@ def _title(node: Node) -> str:
     """A node's op, or the function that it calls."""
     attrs = dict(node.attrs)
     function = attrs.get("function", node.op)
-    if isinstance(function, Function):
+    if isinstance(function, UserFunction):
         return function.source.name
     return str(dict(attrs.get("options", ())).get("callback", function))
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...runtime.program.user_function import Function, vectorized
+from ...runtime.program.user_function import UserFunction, vectorized_reference
 from ..core.types import HALVES
 from ..kernel.primitives import PRIMITIVES
 
@@ -101,6 +101,6 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: fl
     return np.asarray(np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf))
 
 
-def call_elementwise(*args: Any, function: Function, part: int) -> Array:
+def call_elementwise(*args: Any, function: UserFunction, part: int) -> Array:
     """Result `part` of a user's scalar function of each element."""
-    return vectorized(function, part, *args)
+    return vectorized_reference(function, part, *args)

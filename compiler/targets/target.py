@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from ...runtime.codegen.cpu_features import vector_bytes, vector_library
+from ...runtime.codegen.cpu_features import vector_register_bytes, widest_vector_libm
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.custom_calls import CustomKernel
 from ...runtime.program.gpu_properties import H200, GpuProperties
 from ...runtime.program.program import Buffer, Kernel, Task
-from ...runtime.schedule.cost_model import MACHINES, Machine, gpu_machine
+from ...runtime.schedule.cost_model import MACHINES, MachineModel, machine_of_gpu
 from ..core.cost import CPU, CostModel, gpu_cost_model
 from ..core.types import ArrayType
 from ..kernel.loop_nest import LoopNest, user_functions_of
@@ -44,7 +44,7 @@ class Target:
 
     name: str
     model: CostModel
-    machine: Machine
+    machine: MachineModel
     kernel: Callable[[LoopNest], Kernel]
     launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
     width: Callable[[Sequence[int], int, float], int]
@@ -59,7 +59,7 @@ class Target:
 
 
 def _cpu_kernel(form: LoopNest) -> Kernel:
-    return _cpu_text(form, vector_library(), vector_bytes())
+    return _cpu_text(form, widest_vector_libm(), vector_register_bytes())
 
 
 @lru_cache(4096)
@@ -106,7 +106,7 @@ def _custom_cuda_kernel(own: CustomKernel, arrays: Sequence[ArrayType]) -> Kerne
 def _cpu_products(reads: Any, writes: Any, line: str) -> list[Task] | None:
     from .cpu.matvec import matvec_tasks
 
-    return matvec_tasks(vector_bytes(), reads, writes, line)
+    return matvec_tasks(vector_register_bytes(), reads, writes, line)
 
 
 def _cpu_calls(function: str, reads: Any, result: Any, options: Any, buffers: list[Buffer], line: str) -> list[Task]:
@@ -151,7 +151,7 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
     launch, calls = partial(_cuda_launch, gpu), partial(_cuda_calls, gpu)
     model, machine, lanes = (
         gpu_cost_model(gpu),
-        gpu_machine(gpu),
+        machine_of_gpu(gpu),
         16 * gpu.multiprocessors * gpu.threads_per_multiprocessor,
     )
     parts = _cuda_kernel, launch, _cuda_width, calls, _custom_cuda_kernel

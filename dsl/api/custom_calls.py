@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import HALVES, ArrayType
-from ...runtime.program.custom_calls import Callback, CustomKernel, Fresh, Sizes, call_back
-from ...runtime.program.user_function import Source
+from ...runtime.program.custom_calls import Callback, CustomKernel, NewArray, Sizes, invoke_callback
+from ...runtime.program.user_function import FunctionSource
 from ..array.spec import Spec
 from ..core.checks import checked_dtype
 from ..core.errors import ArgumentsError
@@ -134,19 +134,19 @@ def _with(function: Callable[..., Any], numbers: Sequence[Any]) -> Callable[...,
     return call
 
 
-def _placed(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[list[Tracer], list[Fresh]]:
+def _placed(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[list[Tracer], list[NewArray]]:
     """All arrays of a step (to be read, then initial values), and what it writes."""
     arrays, fresh_ = [array_of(x) for x in inputs], []
     for w in outputs:
         if isinstance(w, Spec):
-            fresh_.append(Fresh(w.shape, w.dtype.name))
+            fresh_.append(NewArray(w.shape, w.dtype.name))
         else:
-            fresh_.append(Fresh(w.shape, w.dtype.name, len(arrays)))
+            fresh_.append(NewArray(w.shape, w.dtype.name, len(arrays)))
             arrays.append(array_of(w))
     return arrays, fresh_
 
 
-def _type(w: Fresh) -> ArrayType:
+def _type(w: NewArray) -> ArrayType:
     return ArrayType(w.shape, checked_dtype(w.dtype))
 
 
@@ -163,11 +163,11 @@ def _at_once(callback: Callback, inputs: Sequence[Any], outputs: Sequence[Any], 
     arrays, writes = [np.asarray(x) for x in inputs], []
     for w in outputs:
         if isinstance(w, Spec):
-            writes.append(Fresh(w.shape, w.dtype.name))
+            writes.append(NewArray(w.shape, w.dtype.name))
         else:
-            writes.append(Fresh(w.shape, w.dtype.name, len(arrays)))
+            writes.append(NewArray(w.shape, w.dtype.name, len(arrays)))
             arrays.append(w)
-    results = call_back(*arrays, callback=callback, reads=len(inputs), writes=writes)
+    results = invoke_callback(*arrays, callback=callback, reads=len(inputs), writes=writes)
     for w, result in zip(outputs, results, strict=True):
         if not isinstance(w, Spec):
             w[...] = result
@@ -175,7 +175,7 @@ def _at_once(callback: Callback, inputs: Sequence[Any], outputs: Sequence[Any], 
     return found[0] if single else found
 
 
-def _code(fn: Any, name: str) -> tuple[Source | str, str]:
+def _code(fn: Any, name: str) -> tuple[FunctionSource | str, str]:
     """The kernel as plain data, and its name."""
     if isinstance(fn, str):
         if not name or f"{name}(" not in fn.replace(" (", "("):

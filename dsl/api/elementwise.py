@@ -15,10 +15,16 @@ import numpy as np
 
 from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, complex_dtype, dtype_kind, real_dtype
 from ...compiler.graph.graph import Value
-from ...runtime.codegen.numba_errors import ScalarError
-from ...runtime.codegen.numba_functions import typed
+from ...runtime.codegen.numba_errors import ScalarFunctionError
+from ...runtime.codegen.numba_functions import infer_result_dtypes
 from ...runtime.core.settings import settings
-from ...runtime.program.user_function import Function, Named, Source, code_objects, vectorized
+from ...runtime.program.user_function import (
+    FunctionSource,
+    ImportableName,
+    UserFunction,
+    nested_code_objects,
+    vectorized_reference,
+)
 from ..array.array import Array
 from ..array.conversion import device_of
 from ..array.devices import name_of
@@ -118,16 +124,16 @@ class Elementwise(Portable):
         """Element by element in Python."""
         arrays = [x if isinstance(x, _NUMBERS) else np.asarray(x) for x in given]
         function = self._typed(arrays, None)
-        results = tuple(vectorized(function, part, *arrays) for part in range(len(function.results)))
+        results = tuple(vectorized_reference(function, part, *arrays) for part in range(len(function.results)))
         return results if function.several else results[0]
 
-    def _typed(self, operands: list[Any], trace: Trace | None) -> Function:
+    def _typed(self, operands: list[Any], trace: Trace | None) -> UserFunction:
         """The function for these arguments. Raises UnsupportedError at the user's line."""
         source = source_of(self.function, trace)
         dtypes = argument_dtypes(operands)
         try:
-            return typed(source, dtypes)
-        except ScalarError as error:
+            return infer_result_dtypes(source, dtypes)
+        except ScalarFunctionError as error:
             code = self.function.__code__
             place = show_line(error.file or code.co_filename, error.line or code.co_firstlineno)
             reason = f"{self.__name__}({', '.join(dtypes)}) cannot be compiled: {error.reason}"
@@ -195,7 +201,7 @@ def _kind(x: Any) -> Any:
 
 def source_of(
     function: FunctionType, trace: Trace | None = None, above: tuple[CodeType, ...] = (), kernel: bool = False
-) -> Source:
+) -> FunctionSource:
     """The function as plain data. What it captured is read now, and guarded by the trace in progress.
 
     kernel: it is one of numba.cuda's, and may use what that offers."""
@@ -210,7 +216,7 @@ def source_of(
             trace.world.read(holder, name, name, how)
         value = holder.cell_contents if how == "cell" else holder[name]
         captured[name] = _plain(value, name, code, trace, (*above, code), kernel)
-    return Source.of(code, captured, tuple(function.__defaults__ or ()))
+    return FunctionSource.from_code(code, captured, tuple(function.__defaults__ or ()))
 
 
 def _captures(function: FunctionType) -> Iterator[tuple[str, Any, str]]:
@@ -219,14 +225,16 @@ def _captures(function: FunctionType) -> Iterator[tuple[str, Any, str]]:
     scope = scope._real if isinstance(scope, Scope) else scope
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         yield name, cell, "cell"
-    for name in dict.fromkeys(n for c in code_objects(code) for n in c.co_names):
+    for name in dict.fromkeys(n for c in nested_code_objects(code) for n in c.co_names):
         if name in scope and _is_global(code, name):
             yield name, scope, "item"
 
 
 def _is_global(code: CodeType, name: str) -> bool:
     return any(
-        i.opname == "LOAD_GLOBAL" and i.argval == name for c in code_objects(code) for i in dis.get_instructions(c)
+        i.opname == "LOAD_GLOBAL" and i.argval == name
+        for c in nested_code_objects(code)
+        for i in dis.get_instructions(c)
     )
 
 
@@ -242,17 +250,17 @@ def _plain(
     module = getattr(value, "__module__", None) or ("numpy" if isinstance(value, np.ufunc) else None)
     if isinstance(value, ModuleType):
         if value.__name__ in MODULES or (kernel and value.__name__.split(".")[0] in ("numba", "cuda")):
-            return Named(value.__name__)
+            return ImportableName(value.__name__)
         raise _unfit(f"the module {name}; read the number outside of the function", name, code)
     found = getattr(value, "__name__", "")
     if module in MODULES and getattr(__import__(module), found, None) is value:
-        return Named(module, found)
+        return ImportableName(module, found)
     if isinstance(value, types.FunctionType):
         return source_of(value, trace, above, kernel)
     if kernel:
         for place in ("numba", "numba.cuda"):
             if getattr(importlib.import_module(place), name, None) is value:
-                return Named(place, name)
+                return ImportableName(place, name)
     if isinstance(value, Tracer):
         raise _unfit(f"{name}, a traced value; pass it as an argument", name, code)
     kind = type(value).__name__

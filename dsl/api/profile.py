@@ -31,11 +31,11 @@ class Profile:
 
     def table(self) -> str:
         """For each kind and name: how often, and microseconds in all, the mean, the least and the most."""
-        return recording.table(self.spans)
+        return recording.format_span_table(self.spans)
 
     def save(self, path: Any) -> None:
         """Write a trace that https://ui.perfetto.dev and chrome://tracing open."""
-        recording.save(self.spans, path)
+        recording.save_chrome_trace(self.spans, path)
 
     def __str__(self) -> str:
         return self.table()
@@ -148,7 +148,7 @@ def _timed(recorder: Recorder, method: Any, kind: str, words: Callable[..., tupl
         if kind == "wait" and args[0].query():
             return method(*args, **options)
         name, line = words(*args)
-        with recorder.host(kind, name, line):
+        with recorder.host_span(kind, name, line):
             return method(*args, **options)
 
     return timed
@@ -158,7 +158,7 @@ def _copy(recorder: Recorder, method: Any, name: str) -> Any:
     @functools.wraps(method)
     def timed(device: Any, first: Any, second: Any, *rest: Any, **options: Any) -> Any:
         host = second if name == "download" else first
-        with recorder.host("copy", f"{name} ({devices.name_of(device)})", user_line(), nbytes=host.nbytes):
+        with recorder.host_span("copy", f"{name} ({devices.name_of(device)})", user_line(), nbytes=host.nbytes):
             return method(device, first, second, *rest, **options)
 
     return timed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from ...runtime.program.device import Event, outcome
+from ...runtime.program.device import Event, error_of_event
 
 _flights: deque[tuple[tuple[Event, ...], Any, int]] = deque()
 _held = [0]  # bytes that calls in flight hold; threads may leave it a little off, until nothing is in flight
@@ -71,7 +71,7 @@ def _wait_oldest() -> None:
         return
     try:
         for event in flight[0]:
-            outcome(event)
+            error_of_event(event)
     except BaseException:  # interrupted: it is still in flight
         _flights.appendleft(flight)
         raise

@@ -10,8 +10,8 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.program.device import Device, Executable
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
-from ...runtime.schedule.cost_model import machine_of
-from ...runtime.tune.trial import Trial, open_trial, prepared
+from ...runtime.schedule.cost_model import machine_of_device
+from ...runtime.tune.trial import PlanTrial, open_plan_trial, prepare_verified_plan
 from .launcher import Launcher, Run, generate_launcher
 from .traced_function import TracedFunction
 
@@ -23,15 +23,15 @@ class Compiled:
     program: Program
     plan: Plan
     executable: Executable | None = None
-    trial: Trial | None = None
+    trial: PlanTrial | None = None
 
     def make_ready(self, device: Device, streams: str | int, memory: str) -> None:
         """Open the trial or, where there is nothing to choose, make the plan ready. Raises PlanError, CompileError."""
         if self.executable is None:
-            machine = machine_of(device.kind, device.properties)
-            self.trial = open_trial(self.program, self.plan, streams, memory, machine, device)
+            machine = machine_of_device(device.kind, device.properties)
+            self.trial = open_plan_trial(self.program, self.plan, streams, memory, machine, device)
             if self.trial is None:
-                self.executable = prepared(device, self.plan)
+                self.executable = prepare_verified_plan(device, self.plan)
             else:
                 self.adopt()
 
@@ -63,18 +63,18 @@ class Compiled:
         return generate_launcher(captured, self.plan, execute, device, leaves, arrays, direct)
 
     def _on_trial(
-        self, trial: Trial, captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
+        self, trial: PlanTrial, captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
     ) -> Launcher:
         """An entry whose calls take turns among the candidates; the winner's own function then takes its place."""
         made: dict[tuple[int, bool], Run] = {}
 
         def make(number: int, timed: bool, leaves: Sequence[Any]) -> Launcher:
-            execute = trial.timed(number) if timed else trial.ready(number).run
+            execute = trial.run_timed_candidate(number) if timed else trial.candidate_executable(number).run
             return generate_launcher(captured, trial.candidates[number].plan, execute, device, leaves, arrays)
 
         def run(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
             while True:
-                number, timed = (trial.current, False) if caller else trial.turn()
+                number, timed = (trial.current, False) if caller else trial.next_candidate()
                 if trial.tuner.winner is not None:
                     self.adopt()
                     final = self._final(captured, device, leaves, arrays)

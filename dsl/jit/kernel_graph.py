@@ -11,12 +11,12 @@ import numpy as np
 
 from ...compiler.graph.graph import Graph
 from ...compiler.pipeline import compile_stages, explain_decomposition
-from ...runtime.core.errors import KernelGraphError, note
+from ...runtime.core.errors import KernelGraphError, add_note_once
 from ...runtime.core.settings import settings
-from ...runtime.program.control_flow import kernels_of
+from ...runtime.program.control_flow import all_kernels_of_plan
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
-from ...runtime.schedule.schedule import explain as explain_plan
+from ...runtime.schedule.schedule import explain_plan as explain_plan
 from ..array.array import Array
 from ..array.conversion import plain, wrapped
 from ..array.devices import gpu_at, open_device, target
@@ -57,7 +57,7 @@ SHAPES = 256  # of lists and tuples of arguments, kept for each function
 
 
 class KernelGraph(Portable):
-    """A decorated function. Call it like the function; `graph`, `program`, `plan`, `source` and `explain` take the
+    """A decorated function. Call it like the function; `graph`, `program`, `plan`, `source` and `explain_plan` take the
     same arguments, or `kg.spec(shape, dtype)` for arrays, and show what becomes of a call."""
 
     def __init__(self, function: Callable[..., Any], **options: Unpack[Given]) -> None:
@@ -98,7 +98,7 @@ class KernelGraph(Portable):
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
         except KernelGraphError as error:
-            note(error, f"in a call of {self._name}, {user_line()}")
+            add_note_once(error, f"in a call of {self._name}, {user_line()}")
             raise
 
     def _call_in_trace(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -325,7 +325,7 @@ class KernelGraph(Portable):
 
     def source(self, *args: Any, **options: Any) -> str:
         """The text of every kernel of a call."""
-        return "\n\n".join(k.source for k in kernels_of(self.plan(*args, **options)))
+        return "\n\n".join(k.source for k in all_kernels_of_plan(self.plan(*args, **options)))
 
     def explain(self, *args: Any, **options: Any) -> str:
         """How a call was traced, fused and scheduled, and why."""
@@ -399,7 +399,7 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpac
     fastmath: allow the compiler to reorder and contract floating-point operations.
     tf32: let a GPU's matmuls of float32 and complex64 round what they multiply to 11 bits (TensorFloat-32).
     untraceable: `refuse`, or `split` for programs that decide on array values: what is traced so far runs, the value is
-    read, and tracing goes on; `explain` lists the lines.
+    read, and tracing goes on; `explain_plan` lists the lines.
     Raises OptionError or ArgumentsError for options that make no sense.
     """
     if function is None:

@@ -18,10 +18,10 @@ from ...compiler.passes.materialize import MemoryLayout
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.engine.direct_call import ARENA, Taken, packers
 from ...runtime.engine.object_words import Words, words_of
-from ...runtime.program.device import Device, Event, outcome
+from ...runtime.program.device import Device, Event, error_of_event
 from ...runtime.program.plan import Plan
-from ...runtime.program.plan_queries import borders
-from ...runtime.schedule.cost_model import machine_of
+from ...runtime.program.plan_queries import plan_boundary
+from ...runtime.schedule.cost_model import machine_of_device
 from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
@@ -208,7 +208,7 @@ class _Writer:
         if self.specs:
             holds = f"({''.join(f'{k}, ' for k in kept)})"
             known = "".join(f"r{i}._event = " for i in range(len(self.specs)))
-            yield f"if caller and join(caller, forked, events, {borders(self.plan).exits}, {holds}): {known}None"
+            yield f"if caller and join(caller, forked, events, {plan_boundary(self.plan).exits}, {holds}): {known}None"
             if self.on_cpu:
                 yield f"elif events is not over[0] and not settled(events, ({outputs}), {self.waits}, over):"
                 yield f"    track_memory(events, {holds})"
@@ -423,7 +423,7 @@ def settled(events: Sequence[Event], arrays: Sequence[Array], wait: bool, over: 
             finish()
     well = True
     for array, event in zip(arrays, events, strict=True):
-        if outcome(event) is not None:
+        if error_of_event(event) is not None:
             array._event = event
             well = False
     if well:
@@ -437,7 +437,7 @@ def ready(array: Array, device: Device, buffer: int, after: list[tuple[int, Even
         array = array.to_device(f"{device.kind}:{device.index}")
     event = array._event
     if event is not None:
-        if event.query() and outcome(event) is None:
+        if event.query() and error_of_event(event) is None:
             array._event = None
             return array
         after.append((buffer, event))  # if it is poisoned, so will be what is made of it
@@ -477,7 +477,9 @@ def too_large(plan: Plan, device: Device, error: OutOfMemory) -> OutOfMemory:
     if mode == "small":
         advice = "memory='small', the least there is, is in use; pass smaller arrays or free others"
     else:
-        small = schedule(plan.program, "auto", "small", machine=machine_of(device.kind, device.properties)).peak_bytes
+        small = schedule(
+            plan.program, "auto", "small", machine=machine_of_device(device.kind, device.properties)
+        ).peak_bytes
         advice = f"memory='small' would need {small} bytes"
         if small >= peak:
             advice += ", no less; pass smaller arrays or free others"

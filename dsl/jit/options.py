@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TypedDict, Unpack
 
 from ...runtime.core.frozen import dataclass
-from ...runtime.schedule.schedule import MODES, checked_streams
+from ...runtime.schedule.schedule import MODES, check_streams_option
 from ..array.devices import parse
 from ..core.errors import OptionError
 
@@ -53,7 +53,7 @@ def checked(**given: Unpack[Given]) -> Options:
     memory, untraceable = given.get("memory", "balanced"), given.get("untraceable", "refuse")
     static_argnames = given.get("static_argnames", ())
     try:
-        streams = checked_streams(given.get("streams", "auto"))
+        streams = check_streams_option(given.get("streams", "auto"))
     except ValueError as error:
         raise OptionError(str(error)) from None
     if memory not in MODES:

@@ -13,8 +13,8 @@ from ...compiler.passes.materialize import MemoryLayout
 from ...compiler.pipeline import build_program
 from ...runtime.devices.registry import DEVICES
 from ...runtime.program.device import Device
-from ...runtime.schedule.cost_model import machine_of
-from ...runtime.schedule.plan_candidates import model_plan, with_batches
+from ...runtime.schedule.cost_model import machine_of_device
+from ...runtime.schedule.plan_candidates import batch_matmuls_where_faster, plan_by_cost_model
 from ..array.devices import begin, default, gpu_at, open_device, target
 from ..core.errors import located, warn
 from ..core.pytree import Tree
@@ -171,13 +171,13 @@ class Specializations:
         found = self.plans.get(key)
         if found is None:
             options, gpu = self.options, gpu_at(self.place)
-            machine, streams = machine_of(kind, gpu), options.streams
+            machine, streams = machine_of_device(kind, gpu), options.streams
             try:
                 program = build_program(captured.graph, target(kind), layouts, **options.compiling, gpu=gpu)
             except GraphError as error:
                 raise located(error) from None
-            program = with_batches(program, streams, machine)
-            found = Compiled(program, model_plan(program, streams, self.options.memory, machine))
+            program = batch_matmuls_where_faster(program, streams, machine)
+            found = Compiled(program, plan_by_cost_model(program, streams, self.options.memory, machine))
             remember(self.plans, key, found)
             shown = ", ".join(str(captured.graph.nodes[i].type) for i in captured.graph.inputs)
             self.log.append(f"compiled {len(program.tasks)} tasks for ({shown})")

@@ -12,8 +12,8 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ...compiler.graph.graph import Graph, GraphError, Value
 from ...compiler.reroll.reroll import reroll_graph
-from ...runtime.core.errors import note
-from ...runtime.core.gc_pause import uncollected
+from ...runtime.core.errors import add_note_once
+from ...runtime.core.gc_pause import paused_gc
 from ..array.array import Array
 from ..core.errors import (
     EscapedValueError,
@@ -71,7 +71,7 @@ def trace_function(
     trace.split, trace.leaves, trace.rewriting = reader, len(arguments), rewriting
     world = trace.world = environment_of(trace)
     try:
-        with tracing(trace), uncollected(), contextlib.nullcontext() if world is None else world.undoing():
+        with tracing(trace), paused_gc(), contextlib.nullcontext() if world is None else world.undoing():
             leaves = [_stand_in(trace, i, a) for i, a in enumerate(arguments)]
             for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
                 if a.static and world is not None:
@@ -127,7 +127,7 @@ def trace_function(
                 line_of(error.__traceback__),
             ) from error
         if (package := package_of(error.__traceback__)) is not None:
-            note(
+            add_note_once(
                 error,
                 f"{package} may know no traced values; it gets their values in kg.host(f, reads, writes)",
             )

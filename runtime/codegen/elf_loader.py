@@ -20,11 +20,11 @@ _R_64, _R_PC32, _R_PLT32, _R_GOTPCREL, _R_PC64, _R_GOTPCRELX, _R_REX_GOTPCRELX =
 _PAGE = mmap.PAGESIZE
 
 
-class Unsupported(Exception):
+class UnsupportedObjectFile(Exception):
     """The file needs something that this loader does not know."""
 
 
-class _Section(NamedTuple):
+class _ElfSection(NamedTuple):
     type: int
     flags: int
     offset: int
@@ -34,19 +34,19 @@ class _Section(NamedTuple):
     align: int
 
 
-class _Symbol(NamedTuple):
+class _ElfSymbol(NamedTuple):
     name: str
     binding: int
     section: int
     value: int
 
 
-class Object:
+class ElfObject:
     """The parsed tables of an object file."""
 
     def __init__(self, data: bytes) -> None:
         if data[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<HH", data, 16) != (1, 62):
-            raise Unsupported("not a relocatable x86-64 ELF file")
+            raise UnsupportedObjectFile("not a relocatable x86-64 ELF file")
         self.data = data
         (start,) = struct.unpack_from("<Q", data, 40)
         size, count = struct.unpack_from("<HH", data, 58)
@@ -54,42 +54,42 @@ class Object:
         for i in range(count):
             header = struct.unpack_from("<IIQQQQIIQQ", data, start + i * size)
             _, kind, flags, _, offset, length, link, info, align, _ = header
-            self.sections.append(_Section(kind, flags, offset, length, link, info, max(1, align)))
-        self.symbols = [symbol for s in self.sections if s.type == _SHT_SYMTAB for symbol in self._symbols(s)]
+            self.sections.append(_ElfSection(kind, flags, offset, length, link, info, max(1, align)))
+        self.symbols = [symbol for s in self.sections if s.type == _SHT_SYMTAB for symbol in self._read_symbol_table(s)]
 
-    def _symbols(self, table: _Section) -> list[_Symbol]:
+    def _read_symbol_table(self, table: _ElfSection) -> list[_ElfSymbol]:
         strings = self.sections[table.link].offset
         found = []
         for at in range(table.offset, table.offset + table.size, 24):
             name, info, _, section, value, _ = struct.unpack_from("<IBBHQQ", self.data, at)
             end = self.data.index(b"\0", strings + name)
-            found.append(_Symbol(self.data[strings + name : end].decode(), info >> 4, section, value))
+            found.append(_ElfSymbol(self.data[strings + name : end].decode(), info >> 4, section, value))
         return found
 
-    def undefined(self) -> list[str]:
+    def undefined_symbols(self) -> list[str]:
         """The names that it calls and does not define."""
         return sorted({s.name for s in self.symbols if s.section == _SHN_UNDEF and s.name})
 
 
-class Image:
+class LoadedImage:
     """An object file in memory: executable pages, then the others. `functions` maps its global names to addresses."""
 
-    def __init__(self, parsed: Object, externals: Mapping[str, int]) -> None:
+    def __init__(self, parsed: ElfObject, externals: Mapping[str, int]) -> None:
         self._object = parsed
         self._stubs: dict[str, int] = {}
         self._slots: dict[int, int] = {}
         loaded = [i for i, s in enumerate(parsed.sections) if s.flags & _SHF_ALLOC]
         if any(parsed.sections[i].flags & _SHF_TLS for i in loaded):
-            raise Unsupported("thread-local data")
+            raise UnsupportedObjectFile("thread-local data")
         self._place: dict[int, int] = {}
         at = 0
         for i in (i for i in loaded if parsed.sections[i].flags & _SHF_EXEC):
-            at = self._put(i, at)
+            at = self._copy_section(i, at)
         self._next_stub, code_end = at + -at % 16, at + 16 * (len(externals) + 1)
         code_end += -code_end % _PAGE
         at = code_end
         for i in (i for i in loaded if not parsed.sections[i].flags & _SHF_EXEC):
-            at = self._put(i, at)
+            at = self._copy_section(i, at)
         self._next_slot = at + -at % 8
         relocations = sum(s.size // 24 for s in parsed.sections if s.type == _SHT_RELA)
         total = self._next_slot + 8 * relocations
@@ -104,51 +104,51 @@ class Image:
                 self._memory[at : at + section.size] = parsed.data[section.offset : section.offset + section.size]
         for section in parsed.sections:
             if section.type == _SHT_RELA and section.info in self._place:
-                self._relocate(section)
-        _protect(self._base, code_end, 5)
+                self._apply_relocations(section)
+        _set_page_protection(self._base, code_end, 5)
         self.functions = {
             s.name: self._base + self._place[s.section] + s.value
             for s in parsed.symbols
             if s.binding and s.section in self._place
         }
 
-    def _put(self, section: int, at: int) -> int:
+    def _copy_section(self, section: int, at: int) -> int:
         self._place[section] = at = at + -at % self._object.sections[section].align
         return at + self._object.sections[section].size
 
-    def _address(self, symbol: _Symbol) -> int:
+    def _symbol_address(self, symbol: _ElfSymbol) -> int:
         if symbol.section == _SHN_UNDEF:
             return self._externals[symbol.name] if symbol.name else 0
         if symbol.section == _SHN_ABS:
             return symbol.value
         if symbol.section not in self._place:
-            raise Unsupported(f"symbol {symbol.name} in section {symbol.section}")
+            raise UnsupportedObjectFile(f"symbol {symbol.name} in section {symbol.section}")
         return self._base + self._place[symbol.section] + symbol.value
 
-    def _relocate(self, table: _Section) -> None:
+    def _apply_relocations(self, table: _ElfSection) -> None:
         data, symbols = self._object.data, self._object.symbols
         for entry in range(table.offset, table.offset + table.size, 24):
             offset, info, addend = struct.unpack_from("<QQq", data, entry)
             symbol, kind = symbols[info >> 32], info & 0xFFFFFFFF
             at = self._place[table.info] + offset
-            target = self._address(symbol)
+            target = self._symbol_address(symbol)
             if kind == _R_64:
                 struct.pack_into("<Q", self._memory, at, (target + addend) & (1 << 64) - 1)
             elif kind == _R_PC64:
                 struct.pack_into("<q", self._memory, at, target + addend - (self._base + at))
             elif kind in (_R_PC32, _R_PLT32, _R_GOTPCREL, _R_GOTPCRELX, _R_REX_GOTPCRELX):
                 if kind in (_R_GOTPCREL, _R_GOTPCRELX, _R_REX_GOTPCRELX):
-                    target = self._slot(target)
+                    target = self._global_offset_slot(target)
                 elif symbol.section == _SHN_UNDEF:
-                    target = self._stub(symbol.name, target)
+                    target = self._jump_stub(symbol.name, target)
                 distance = target + addend - (self._base + at)
                 if not -(1 << 31) <= distance < 1 << 31:
-                    raise Unsupported(f"{symbol.name} is out of reach")
+                    raise UnsupportedObjectFile(f"{symbol.name} is out of reach")
                 struct.pack_into("<i", self._memory, at, distance)
             else:
-                raise Unsupported(f"relocation {kind}")
+                raise UnsupportedObjectFile(f"relocation {kind}")
 
-    def _stub(self, name: str, target: int) -> int:
+    def _jump_stub(self, name: str, target: int) -> int:
         """The address of a jump to `target`: jmp [rip + 0] and the address."""
         if name not in self._stubs:
             self._memory[self._next_stub : self._next_stub + 14] = b"\xff\x25\0\0\0\0" + struct.pack("<Q", target)
@@ -156,7 +156,7 @@ class Image:
             self._next_stub += 16
         return self._stubs[name]
 
-    def _slot(self, target: int) -> int:
+    def _global_offset_slot(self, target: int) -> int:
         """The address of eight bytes that hold `target` (an entry of the global offset table)."""
         if target not in self._slots:
             struct.pack_into("<Q", self._memory, self._next_slot, target)
@@ -165,8 +165,8 @@ class Image:
         return self._slots[target]
 
 
-def _protect(address: int, length: int, protection: int) -> None:
+def _set_page_protection(address: int, length: int, protection: int) -> None:
     mprotect = ctypes.CDLL(None, use_errno=True).mprotect
     mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     if length and mprotect(address, length, protection):
-        raise Unsupported(f"executable memory refused (errno {ctypes.get_errno()})")
+        raise UnsupportedObjectFile(f"executable memory refused (errno {ctypes.get_errno()})")

@@ -18,20 +18,20 @@ from functools import cache, partial
 from itertools import takewhile
 from typing import Any
 
-from ..core.disk_cache import Cache, digest
+from ..core.disk_cache import DiskCache, sha256_digest
 from ..core.errors import CompileError
 from ..core.frozen import dataclass
-from ..core.progress import progress
+from ..core.progress import progress_counter
 from ..core.settings import settings
 from . import elf_loader, symbols
 
-_CACHE = Cache("cpu")
+_CACHE = DiskCache("cpu")
 _FORMAT = 2
 _OBJECTS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\x64\x86", b"\x64\xaa")  # how object files begin: ELF, Mach-O, COFF
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class MachineCode:
     """Loaded machine code: address of each function; `keep` owns the memory."""
 
     functions: dict[str, int]
@@ -46,7 +46,7 @@ class Code:
 
 
 @cache
-def _this_machine() -> tuple[str, ...]:
+def _cpu_and_library_identity() -> tuple[str, ...]:
     """What tells this machine's CPU and libraries from another's, without LLVM."""
     cpu = ""
     if sys.platform == "linux":
@@ -65,13 +65,15 @@ def _llvm_version() -> str:
     return str(llvmlite.__version__)
 
 
-def key(text: str) -> str:
+def llvm_cache_key(text: str) -> str:
     """The cache key of a text on this machine under the settings in force."""
-    return digest(_FORMAT, text, _llvm_version(), _this_machine(), settings.cpu_name, settings.cpu_features)
+    return sha256_digest(
+        _FORMAT, text, _llvm_version(), _cpu_and_library_identity(), settings.cpu_name, settings.cpu_features
+    )
 
 
 @cache
-def _llvm() -> Any:
+def _initialized_llvmlite() -> Any:
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -81,20 +83,20 @@ def _llvm() -> Any:
 
 
 @cache
-def _target(cpu_name: str, cpu_features: str) -> tuple[Any, str, str]:
+def _llvm_target(cpu_name: str, cpu_features: str) -> tuple[Any, str, str]:
     """LLVM's target and the CPU's name and features: this CPU's, then the changes asked for."""
-    llvm = _llvm()
+    llvm = _initialized_llvmlite()
     features = "" if cpu_name else llvm.get_host_cpu_features().flatten()
     chosen = ",".join(part for part in (features, cpu_features) if part)
     if cpu_name or cpu_features:
-        words = _refused(cpu_name or llvm.get_host_cpu_name(), chosen)
+        words = _why_llvm_refuses_cpu(cpu_name or llvm.get_host_cpu_name(), chosen)
         if words:
             raise CompileError(f"KERNELGRAPH_CPU_NAME={cpu_name!r}, KERNELGRAPH_CPU_FEATURES={cpu_features!r}: {words}")
     return llvm.Target.from_triple(llvm.get_process_triple()), cpu_name or llvm.get_host_cpu_name(), chosen
 
 
 @cache
-def _refused(cpu: str, features: str) -> str:
+def _why_llvm_refuses_cpu(cpu: str, features: str) -> str:
     """What LLVM says against a CPU, or nothing. It ends the process over some: so another process asks."""
     import subprocess
 
@@ -114,14 +116,14 @@ machine.emit_object(llvm.parse_assembly("define void @f() { ret void }"))
 """
 
 
-def _machine() -> Any:
-    target, cpu, features = _target(settings.cpu_name, settings.cpu_features)
+def _target_machine() -> Any:
+    target, cpu, features = _llvm_target(settings.cpu_name, settings.cpu_features)
     return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small")
 
 
-def optimise(text: str, name: str = "text") -> Any:
+def optimise_llvm_ir(text: str, name: str = "text") -> Any:
     """The optimised LLVM module of a text, and its target machine. Raises CompileError with LLVM's message."""
-    llvm, machine = _llvm(), _machine()
+    llvm, machine = _initialized_llvmlite(), _target_machine()
     try:
         module = llvm.parse_assembly(text, llvm.create_context())
         module.triple = machine.triple
@@ -134,16 +136,16 @@ def optimise(text: str, name: str = "text") -> Any:
     options.slp_vectorization = False
     options.loop_unrolling = True
     builder = llvm.create_pass_builder(machine, options)
-    _unlocked("LLVMPY_RunNewModulePassManager", builder.getModulePassManager(), module, builder)
+    _call_without_llvmlite_lock("LLVMPY_RunNewModulePassManager", builder.getModulePassManager(), module, builder)
     return module, machine
 
 
-def compile_object(text: str, name: str = "text") -> bytes:
+def compile_llvm_object(text: str, name: str = "text") -> bytes:
     """The object file of a text."""
-    module, machine = optimise(text, name)
-    ffi = _llvm().ffi
+    module, machine = optimise_llvm_ir(text, name)
+    ffi = _initialized_llvmlite().ffi
     with ffi.OutputString() as message:
-        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory", machine, module, 1, message)
+        buffer = _call_without_llvmlite_lock("LLVMPY_TargetMachineEmitToMemory", machine, module, 1, message)
         if not buffer:
             raise CompileError(f"{name}: {message}", name)
     try:
@@ -153,35 +155,35 @@ def compile_object(text: str, name: str = "text") -> bytes:
         ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
-def _unlocked(name: str, *arguments: Any) -> Any:
+def _call_without_llvmlite_lock(name: str, *arguments: Any) -> Any:
     """Call a function of LLVM's that takes long, without the one lock that llvmlite puts around every call.
 
     LLVM is safe for threads that share no context, and every text has a context of its own. Where a release of llvmlite
     hides the bare function, the locked one serves."""
-    function = getattr(_llvm().ffi.lib, name)
+    function = getattr(_initialized_llvmlite().ffi.lib, name)
     return getattr(function, "_cfn", function)(*arguments)
 
 
-def assembly(text: str, name: str = "text") -> str:
+def assembly_of_llvm_ir(text: str, name: str = "text") -> str:
     """The assembler text of a text, to read."""
-    module, machine = optimise(text, name)
+    module, machine = optimise_llvm_ir(text, name)
     return str(machine.emit_assembly(module))
 
 
-def build(text: str, name: str = "text") -> Code:
+def compile_llvm_ir(text: str, name: str = "text") -> MachineCode:
     """Compile a text, or take its object from the disk cache, and load it. Raises CompileError."""
-    return build_lazily(text, partial(str, text), name)
+    return compile_llvm_ir_lazily(text, partial(str, text), name)
 
 
-def build_lazily(identity: str, text: Callable[[], str], name: str) -> Code:
-    """`build` for a text that is written only where the cache has no entry; `identity` decides it."""
-    return _from_cache(identity, text, name) or _compile(identity, text, name)
+def compile_llvm_ir_lazily(identity: str, text: Callable[[], str], name: str) -> MachineCode:
+    """`compile_llvm_ir` for a text that is written only where the cache has no entry; `identity` decides it."""
+    return _load_cached_object(identity, text, name) or _compile_and_cache(identity, text, name)
 
 
-def build_all(texts: Sequence[tuple[str, Callable[[], str], str]]) -> list[Code]:
-    """`build_lazily` for several (identity, text, name); what the cache has not is compiled in parallel (see
-    `_unlocked`)."""
-    codes = [_from_cache(identity, text, name) for identity, text, name in texts]
+def compile_llvm_ir_in_parallel(texts: Sequence[tuple[str, Callable[[], str], str]]) -> list[MachineCode]:
+    """`compile_llvm_ir_lazily` for several (identity, text, name); what the cache has not is compiled in parallel (see
+    `_call_without_llvmlite_lock`)."""
+    codes = [_load_cached_object(identity, text, name) for identity, text, name in texts]
     missing = [i for i, code in enumerate(codes) if code is None]
     errors: list[Exception] = []
 
@@ -192,12 +194,12 @@ def build_all(texts: Sequence[tuple[str, Callable[[], str], str]]) -> list[Code]
             except IndexError:
                 return
             try:
-                codes[i] = _compile(*texts[i])
+                codes[i] = _compile_and_cache(*texts[i])
                 done()
             except Exception as error:
                 errors.append(error)
 
-    with progress(len(missing), "compiling kernels") as done:
+    with progress_counter(len(missing), "compiling kernels") as done:
         helpers = [threading.Thread(target=work) for _ in range(min(len(missing), os.cpu_count() or 1) - 1)]
         for helper in helpers:
             helper.start()
@@ -209,28 +211,32 @@ def build_all(texts: Sequence[tuple[str, Callable[[], str], str]]) -> list[Code]
     return [code for code in codes if code is not None]
 
 
-def _from_cache(identity: str, text: Callable[[], str], name: str) -> Code | None:
-    data = _CACHE.get(key(identity))
+def _load_cached_object(identity: str, text: Callable[[], str], name: str) -> MachineCode | None:
+    data = _CACHE.get(llvm_cache_key(identity))
     try:
-        return _load(data, text, name) if data is not None and data.startswith(_OBJECTS) else None
+        return _load_object_code(data, text, name) if data is not None and data.startswith(_OBJECTS) else None
     except (CompileError, struct.error, ValueError, IndexError, OverflowError):
         return None  # another machine's symbols; no object file
 
 
-def _compile(identity: str, text: Callable[[], str], name: str) -> Code:
-    data = compile_object(text(), name)
-    code = _load(data, text, name)
-    _CACHE.put(key(identity), data, {"name": name, "llvmlite": _llvm_version(), "machine": _this_machine()})
+def _compile_and_cache(identity: str, text: Callable[[], str], name: str) -> MachineCode:
+    data = compile_llvm_object(text(), name)
+    code = _load_object_code(data, text, name)
+    _CACHE.put(
+        llvm_cache_key(identity),
+        data,
+        {"name": name, "llvmlite": _llvm_version(), "machine": _cpu_and_library_identity()},
+    )
     return code
 
 
-def _load(data: bytes, text: Callable[[], str], name: str) -> Code:
+def _load_object_code(data: bytes, text: Callable[[], str], name: str) -> MachineCode:
     try:
-        parsed = elf_loader.Object(data)
-        image = elf_loader.Image(parsed, symbols.resolve(parsed.undefined(), name))
-        return Code(image.functions, image)
-    except elf_loader.Unsupported:
-        return _load_with_llvm(data, text(), name)
+        parsed = elf_loader.ElfObject(data)
+        image = elf_loader.LoadedImage(parsed, symbols.resolve_c_functions(parsed.undefined_symbols(), name))
+        return MachineCode(image.functions, image)
+    except elf_loader.UnsupportedObjectFile:
+        return _load_with_llvm_engine(data, text(), name)
 
 
 _DECLARED = re.compile(r'^declare\b[^@\n]*@"?([\w.$]+)"?\(', re.MULTILINE)
@@ -238,14 +244,14 @@ _DEFINED = re.compile(r'^define\b(?![^@\n]*\b(?:internal|private)\b)[^@\n]*@"?([
 _loading = threading.Lock()
 
 
-def declared(text: str) -> list[str]:
+def declared_c_functions(text: str) -> list[str]:
     """The names of the C functions that a text calls."""
     return [n for n in _DECLARED.findall(text) if not n.startswith("llvm.")]
 
 
-def link(text: str, others: Sequence[tuple[str, str]]) -> str:
+def link_llvm_ir(text: str, others: Sequence[tuple[str, str]]) -> str:
     """A text with other texts, whose functions it may call: each is (the name of one to be inlined, the text)."""
-    llvm = _llvm()
+    llvm = _initialized_llvmlite()
     context = llvm.create_context()
     module = llvm.parse_assembly(text, context)
     exported = {f.name for f in module.functions if not f.is_declaration}
@@ -258,28 +264,28 @@ def link(text: str, others: Sequence[tuple[str, str]]) -> str:
     return str(module)
 
 
-def _load_with_llvm(data: bytes, text: str, name: str) -> Code:
+def _load_with_llvm_engine(data: bytes, text: str, name: str) -> MachineCode:
     """LLVM's own loader, for other systems. It ignores missing symbols, so the text's are resolved before."""
-    llvm = _llvm()
-    known = symbols.resolve(declared(text), name)
+    llvm = _initialized_llvmlite()
+    known = symbols.resolve_c_functions(declared_c_functions(text), name)
     with _loading:
         for symbol, address in known.items():
             llvm.add_symbol(symbol, address)
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
         engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         engine.finalize_object()
         functions = {n: engine.get_function_address(n) for n in _DEFINED.findall(text)}
-    return Code(functions, engine)
+    return MachineCode(functions, engine)
 
 
-def features() -> frozenset[str]:
+def enabled_cpu_features() -> frozenset[str]:
     """The CPU features that kernels are compiled with, as LLVM and the system name them alike (avx2, avx512f).
 
     A `cpu_name` of another machine has none but those that `cpu_features` adds.
     """
     flags: set[str] = set()
     if not settings.cpu_name:
-        for line in _this_machine()[2].splitlines():
+        for line in _cpu_and_library_identity()[2].splitlines():
             if line.startswith(("flags", "Features")):
                 flags = set(line.split(":", 1)[1].split())
     for change in filter(None, settings.cpu_features.split(",")):

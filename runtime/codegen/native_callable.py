@@ -15,32 +15,32 @@ _NEW = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ct
 _WORD = (1 << 64) - 1
 
 
-class _Method(ctypes.Structure):
+class _MethodDefinition(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)
     )  # fmt: skip
 
 
 @cache
-def _method(address: int) -> _Method:
+def _method_definition(address: int) -> _MethodDefinition:
     """What all functions of an address share; it lives forever."""
-    return _Method(b"native", address, _FASTCALL, None)
+    return _MethodDefinition(b"native", address, _FASTCALL, None)
 
 
-def builtin(address: int, words: Sequence[int], held: Any) -> Callable[..., Any]:
+def make_builtin_function(address: int, words: Sequence[int], held: Any) -> Callable[..., Any]:
     """The machine code at `address` as a function. Its first argument is a `bytes` object of the words, its second the
     address of the references to the arguments, its third how many there are; it gives a new reference. held: what lives
     as long as the function."""
     given = (ctypes.c_uint64 * len(words))(*(w & _WORD for w in words))
     # The function's `__module__` is a place to hold on to things.
     made: Callable[..., Any] = _NEW(("PyCFunction_NewEx", ctypes.pythonapi))(
-        ctypes.addressof(_method(address)), bytes(given), held
+        ctypes.addressof(_method_definition(address)), bytes(given), held
     )
     return made
 
 
 @cache
-def works() -> bool:
+def is_bytes_layout_as_expected() -> bool:
     """Whether the words of a `bytes` object lie where machine code looks for them."""
     usual = sys.implementation.name == "cpython" and sys.byteorder == "little"
     text = b"12345678"
@@ -48,9 +48,9 @@ def works() -> bool:
     return (
         usual
         and ctypes.string_at(at + BYTES_AT, 8) == text
-        and (word_at(at + TYPE_AT), word_at(at + LENGTH_AT)) == (id(bytes), 8)
+        and (read_word(at + TYPE_AT), read_word(at + LENGTH_AT)) == (id(bytes), 8)
     )
 
 
-def word_at(address: int) -> int:
+def read_word(address: int) -> int:
     return ctypes.c_uint64.from_address(address).value

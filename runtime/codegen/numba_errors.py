@@ -10,7 +10,7 @@ from ..core.frozen import dataclass
 
 
 @dataclass
-class ScalarError(Exception):
+class ScalarFunctionError(Exception):
     """numba refuses a function. line: the number of the line, of `file`; 0 where numba does not say."""
 
     reason: str
@@ -47,7 +47,7 @@ _RUNTIME = {
 }
 
 
-def explained(error: Any, file: str) -> ScalarError:
+def explain_numba_error(error: Any, file: str) -> ScalarFunctionError:
     """In a few words, and the line of the user's `file` where it names one."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     loc = getattr(error, "loc", None)
@@ -56,12 +56,12 @@ def explained(error: Any, file: str) -> ScalarError:
     line = mine[0] if mine else 0
     for pattern, saying in _SAYINGS:
         if match := re.search(pattern, text):
-            return ScalarError(saying.format(*match.groups()), file, line)
+            return ScalarFunctionError(saying.format(*match.groups()), file, line)
     lines = [s.strip() for s in text.splitlines() if s.strip() and not s.startswith(("Failed in", "- Resolution"))]
-    return ScalarError(lines[0] if lines else type(error).__name__, file, line)
+    return ScalarFunctionError(lines[0] if lines else type(error).__name__, file, line)
 
 
-def needs(missing: list[str]) -> str:
+def missing_symbols_message(missing: list[str]) -> str:
     """Why a function that calls these symbols cannot be used."""
     for start, what in _RUNTIME.items():
         if any(n.startswith(start) for n in missing):

@@ -15,33 +15,37 @@ from typing import Any
 
 import numpy as np
 
-from ..core.disk_cache import Cache, digest
+from ..core.disk_cache import DiskCache, sha256_digest
 from ..core.frozen import replace
-from ..program.user_function import Function, Source, precision, python_function
+from ..program.user_function import FunctionSource, UserFunction, float_constant_dtype, rebuild_python_function
 from . import llvm_jit, symbols
-from .numba_errors import ScalarError, explained, needs
+from .numba_errors import ScalarFunctionError, explain_numba_error, missing_symbols_message
 
 FORMAT = 1
-_CACHE = Cache("scalar")
+_CACHE = DiskCache("scalar")
 _lock = threading.Lock()
-_known: dict[tuple[Source, tuple[str, ...]], tuple[Function, str]] = {}
+_known: dict[tuple[FunctionSource, tuple[str, ...]], tuple[UserFunction, str]] = {}
 
 
-def typed(source: Source, arguments: tuple[str, ...]) -> Function:
+def infer_result_dtypes(source: FunctionSource, arguments: tuple[str, ...]) -> UserFunction:
     """The function for arguments of these dtypes, with its results' dtypes as numba infers them. Raises ScalarError."""
-    return _compiled(source, arguments)[0]
+    return _cached_user_function(source, arguments)[0]
 
 
-def linked(text: str, functions: tuple[Function, ...]) -> str:
+def link_user_functions(text: str, functions: tuple[UserFunction, ...]) -> str:
     """A kernel's LLVM IR with the functions that it declares, to be inlined."""
     if not functions:
         return text
-    return llvm_jit.link(text, [(f.symbol, _compiled(f.source, f.arguments)[1]) for f in functions])
+    return llvm_jit.link_llvm_ir(text, [(f.symbol, _cached_user_function(f.source, f.arguments)[1]) for f in functions])
 
 
-def identity(text: str, functions: tuple[Function, ...]) -> str:
+def user_functions_identity(text: str, functions: tuple[UserFunction, ...]) -> str:
     """What decides the machine code of a kernel."""
-    return "\n".join([text, *(f"; {_key(f.source, f.arguments)}" for f in functions)]) if functions else text
+    return (
+        "\n".join([text, *(f"; {_user_function_cache_key(f.source, f.arguments)}" for f in functions)])
+        if functions
+        else text
+    )
 
 
 @cache
@@ -51,26 +55,26 @@ def _numba_version() -> str:
     return version("numba")
 
 
-def _key(source: Source, arguments: tuple[str, ...]) -> str:
-    return llvm_jit.key(digest("scalar", FORMAT, source.digest, arguments, _numba_version()))
+def _user_function_cache_key(source: FunctionSource, arguments: tuple[str, ...]) -> str:
+    return llvm_jit.llvm_cache_key(sha256_digest("scalar", FORMAT, source.digest, arguments, _numba_version()))
 
 
-def _compiled(source: Source, arguments: tuple[str, ...]) -> tuple[Function, str]:
+def _cached_user_function(source: FunctionSource, arguments: tuple[str, ...]) -> tuple[UserFunction, str]:
     found = _known.get((source, arguments))
     if found is None:
         import json
 
         with _lock:
-            key = _key(source, arguments)
+            key = _user_function_cache_key(source, arguments)
             data = _CACHE.get(key)
             if data is None:
                 with import_module("numba.core.compiler_lock").global_compiler_lock:
-                    function, ir = _compile(Function(source, arguments, ()))
+                    function, ir = _compile_with_numba(UserFunction(source, arguments, ()))
                 entry = {"results": function.results, "several": function.several, "ir": ir}
                 _CACHE.put(key, json.dumps(entry).encode(), {"name": source.name, "arguments": list(arguments)})
             else:
                 entry = json.loads(data)
-                function = Function(source, arguments, tuple(entry["results"]), entry["several"])
+                function = UserFunction(source, arguments, tuple(entry["results"]), entry["several"])
                 ir = entry["ir"]
             found = _known[source, arguments] = function, ir
     return found
@@ -79,13 +83,13 @@ def _compiled(source: Source, arguments: tuple[str, ...]) -> tuple[Function, str
 # numba
 
 
-def _compile(function: Function) -> tuple[Function, str]:
+def _compile_with_numba(function: UserFunction) -> tuple[UserFunction, str]:
     """The function with its results, and its IR. Raises ScalarError."""
     numba: Any = import_module("numba")
     core: Any = import_module("numba.core.compiler")
     target = import_module("numba.core.registry").cpu_target
     helpers = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-    plain = python_function(function.source, precision(function.arguments), helpers)
+    plain = rebuild_python_function(function.source, float_constant_dtype(function.arguments), helpers)
     flags = core.Flags()
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     flags.error_model = "numpy"
@@ -93,42 +97,44 @@ def _compile(function: Function) -> tuple[Function, str]:
     try:
         made = core.compile_extra(target.typing_context, target.target_context, plain, types, None, flags, {})
     except numba.core.errors.NumbaError as error:
-        raise explained(error, function.source.file) from None
+        raise explain_numba_error(error, function.source.file) from None
     except Exception as error:
-        raise ScalarError(f"numba fails: {type(error).__name__}: {error}") from None
+        raise ScalarFunctionError(f"numba fails: {type(error).__name__}: {error}") from None
     result = made.signature.return_type
     several = isinstance(result, numba.types.BaseTuple)
     every = tuple(result.types) if several else (result,)
-    function = replace(function, results=tuple(_dtype(t, numba) for t in every), several=several)
-    ir = _with_entry(function, made, target.target_context)
-    missing = [n for n in llvm_jit.declared(ir) if symbols.find(n) is None]
+    function = replace(function, results=tuple(_dtype_of_numba_type(t, numba) for t in every), several=several)
+    ir = _add_kernel_entry(function, made, target.target_context)
+    missing = [n for n in llvm_jit.declared_c_functions(ir) if symbols.find_c_function(n) is None]
     if missing:
-        raise ScalarError(needs(missing))
+        raise ScalarFunctionError(missing_symbols_message(missing))
     return function, ir
 
 
-def _dtype(result: Any, numba: Any) -> str:
+def _dtype_of_numba_type(result: Any, numba: Any) -> str:
     """The name of the dtype of a result's numba type."""
     if isinstance(result, (numba.types.Number, numba.types.Boolean)):
         return str(import_module("numba.np.numpy_support").as_dtype(result).name)
     if isinstance(result, (numba.types.NoneType, numba.types.Optional)):
-        raise ScalarError("a path through it returns nothing; return a number, or a tuple of numbers, on every path")
-    raise ScalarError(f"it returns {result}; return a number, or a tuple of numbers")
+        raise ScalarFunctionError(
+            "a path through it returns nothing; return a number, or a tuple of numbers, on every path"
+        )
+    raise ScalarFunctionError(f"it returns {result}; return a number, or a tuple of numbers")
 
 
-def _with_entry(function: Function, made: Any, context: Any) -> str:
+def _add_kernel_entry(function: UserFunction, made: Any, context: Any) -> str:
     """The IR of the module that numba made, with the entry that kernels call."""
     ir: Any = import_module("llvmlite.ir")
     types, convention = made.signature.args, context.call_conv
     library = context.codegen().create_library(function.symbol)
     module = library.create_ir_module(function.symbol)
-    parameters = [p for a in function.arguments for p in _parameters(a, ir)]
-    outputs = [p for r in function.results for p in _parameters(r, ir)]
+    parameters = [p for a in function.arguments for p in _llvm_types_of_value(a, ir)]
+    outputs = [p for r in function.results for p in _llvm_types_of_value(r, ir)]
     signature = ir.FunctionType(ir.VoidType(), [*parameters, *(ir.PointerType(p) for p in outputs)])
     entry = ir.Function(module, signature, function.symbol)
     b = ir.IRBuilder(entry.append_basic_block())
     given = list(entry.args[: len(parameters)])
-    values = [_argument(context, b, t, given) for t in types]
+    values = [_take_entry_argument(context, b, t, given) for t in types]
     callee = ir.Function(
         module, convention.get_function_type(made.signature.return_type, types), made.fndesc.llvm_func_name
     )
@@ -146,10 +152,10 @@ def _with_entry(function: Function, made: Any, context: Any) -> str:
     library.add_ir_module(module)
     library.add_linking_library(made.library)
     library.finalize()
-    return _bare(library.get_llvm_str())
+    return _strip_shared_declarations(library.get_llvm_str())
 
 
-def _parameters(dtype: str, ir: Any) -> list[Any]:
+def _llvm_types_of_value(dtype: str, ir: Any) -> list[Any]:
     """The LLVM types of a value: of its two parts if it is complex."""
     d = np.dtype(dtype)
     if d.kind == "c":
@@ -157,7 +163,7 @@ def _parameters(dtype: str, ir: Any) -> list[Any]:
     return [{4: ir.FloatType, 8: ir.DoubleType}[d.itemsize]() if d.kind == "f" else ir.IntType(8 * d.itemsize)]
 
 
-def _argument(context: Any, b: Any, t: Any, given: list[Any]) -> Any:
+def _take_entry_argument(context: Any, b: Any, t: Any, given: list[Any]) -> Any:
     """The next argument's value, taken off the front."""
     first = given.pop(0)
     if hasattr(t, "underlying_float"):
@@ -171,7 +177,7 @@ def _argument(context: Any, b: Any, t: Any, given: list[Any]) -> Any:
 _IN_C = {"gamma": "tgamma", "gammaf": "tgammaf"} | {n + f: n + f for n in ("ldexp", "frexp") for f in ("", "f")}
 
 
-def _bare(ir: str) -> str:
+def _strip_shared_declarations(ir: str) -> str:
     """Without what the kernel's text says itself, and with C's functions for numba's."""
     ir = re.sub(r"@numba_(\w+)\b", lambda m: f"@{_IN_C.get(m[1], m[0][1:])}", ir)
     return re.sub(r"^(target \w+|source_filename) = .*\n", "", ir, flags=re.MULTILINE)

@@ -18,7 +18,7 @@ LIBRARIES: dict[str, tuple[str | None, ...]] = {
 
 
 @cache
-def _library(name: str | None) -> ctypes.CDLL | None:
+def _open_c_library(name: str | None) -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(name)
     except (OSError, TypeError):
@@ -26,18 +26,18 @@ def _library(name: str | None) -> ctypes.CDLL | None:
 
 
 @cache
-def find(name: str) -> int | None:
+def find_c_function(name: str) -> int | None:
     """The address of the C function `name`, or None."""
     for place in LIBRARIES.get(sys.platform, (None,)):
-        library = _library(place)
+        library = _open_c_library(place)
         if library is not None and (function := getattr(library, name, None)) is not None:
             return ctypes.cast(function, ctypes.c_void_p).value
     return None
 
 
-def resolve(names: Iterable[str], what: str) -> dict[str, int]:
+def resolve_c_functions(names: Iterable[str], what: str) -> dict[str, int]:
     """The address of every name. Raises CompileError that lists those that this system has not: `what` needs them."""
-    found = {name: find(name) for name in names}
+    found = {name: find_c_function(name) for name in names}
     missing = sorted(name for name, address in found.items() if address is None)
     if missing:
         raise CompileError(f"{what} calls {', '.join(missing)}, which no library of this system has", what)

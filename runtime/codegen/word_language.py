@@ -1,9 +1,9 @@
 """Functions over 64-bit words, written in a small part of Python's grammar, in; LLVM IR text out.
 
 Every value is an i64, an address too. There are names, integers, `+ - * // % << >> & | ^ ~`, comparisons, `and or not`,
-assignment, `if`, `while`, `break`, `continue`, `return`, calls of such functions, and calls of a `Word`: one row below
-for each instruction, or C function, that Python's grammar has no sign for. `//`, `%` and comparisons are unsigned; a
-function without `return` gives 0. A name in capitals is a number of the module.
+assignment, `if`, `while`, `break`, `continue`, `return`, calls of such functions, and calls of a `WordInstruction`: one
+row below for each instruction, or C function, that Python's grammar has no sign for. `//`, `%` and comparisons are
+unsigned; a function without `return` gives 0. A name in capitals is a number of the module.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..core.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class WordInstruction:
     """An instruction: `ir` with {r} the result, {0} {1} the arguments, {p0} {p1} the same as pointers.
 
     declare: the C function that it calls. Outside native code it can only be named, not called.
@@ -30,7 +30,7 @@ class Word:
         raise TypeError(f"{self.ir!r} exists in native code alone")
 
 
-def _c(name: str, parameters: str) -> Word:
+def _c_function_word(name: str, parameters: str) -> WordInstruction:
     """A C function that returns int; parameters: p for a pointer, l for a 64-bit and i for a 32-bit integer."""
     kinds = {"p": "ptr", "l": "i64", "i": "i32"}
     types = [kinds[p] for p in parameters]
@@ -38,49 +38,49 @@ def _c(name: str, parameters: str) -> Word:
     names = {"p": "{{p{}}}", "l": "{{{}}}", "i": "{{r}}n{}"}
     arguments = ", ".join(f"{t} {names[p].format(i)}" for i, (p, t) in enumerate(zip(parameters, types, strict=True)))
     call = f"{{r}}w = call i32 @{name}({arguments})\n{{r}} = sext i32 {{r}}w to i64"
-    return Word(narrow + call, f"declare i32 @{name}({', '.join(types)})")
+    return WordInstruction(narrow + call, f"declare i32 @{name}({', '.join(types)})")
 
 
-load = Word("{r} = load i64, ptr {p0}")
-store = Word("store i64 {1}, ptr {p0}")
-load_shared = Word("{r} = load atomic i64, ptr {p0} seq_cst, align 8")
-store_shared = Word("store atomic i64 {1}, ptr {p0} seq_cst, align 8")
-fetch_add = Word("{r} = atomicrmw add ptr {p0}, i64 {1} seq_cst")
-fetch_and = Word("{r} = atomicrmw and ptr {p0}, i64 {1} seq_cst")
-fetch_or = Word("{r} = atomicrmw or ptr {p0}, i64 {1} seq_cst")
-swapped = Word(  # whether the word at 0 was 1, and so has become 2
+load = WordInstruction("{r} = load i64, ptr {p0}")
+store = WordInstruction("store i64 {1}, ptr {p0}")
+load_shared = WordInstruction("{r} = load atomic i64, ptr {p0} seq_cst, align 8")
+store_shared = WordInstruction("store atomic i64 {1}, ptr {p0} seq_cst, align 8")
+fetch_add = WordInstruction("{r} = atomicrmw add ptr {p0}, i64 {1} seq_cst")
+fetch_and = WordInstruction("{r} = atomicrmw and ptr {p0}, i64 {1} seq_cst")
+fetch_or = WordInstruction("{r} = atomicrmw or ptr {p0}, i64 {1} seq_cst")
+swapped = WordInstruction(  # whether the word at 0 was 1, and so has become 2
     "{r}c = cmpxchg ptr {p0}, i64 {1}, i64 {2} seq_cst seq_cst\n"
     "{r}b = extractvalue {{i64, i1}} {r}c, 1\n{r} = zext i1 {r}b to i64"
 )
-lowest_bit = Word("{r} = call i64 @llvm.cttz.i64(i64 {0}, i1 false)", "declare i64 @llvm.cttz.i64(i64, i1)")
-stack = Word("{r}p = alloca i8, i64 {0}, align 64\n{r} = ptrtoint ptr {r}p to i64")
-copy = Word(
+lowest_bit = WordInstruction("{r} = call i64 @llvm.cttz.i64(i64 {0}, i1 false)", "declare i64 @llvm.cttz.i64(i64, i1)")
+stack = WordInstruction("{r}p = alloca i8, i64 {0}, align 64\n{r} = ptrtoint ptr {r}p to i64")
+copy = WordInstruction(
     "call void @llvm.memcpy.p0.p0.i64(ptr {p0}, ptr {p1}, i64 {2}, i1 false)",
     "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
 )
-launch = Word("call void {p0}(ptr {p1}, i64 {2}, i64 {3})")  # a kernel: its slots, begin, end
-relax = Word('call void asm sideeffect "{relax}", "~{{memory}}"()')  # tells the core that this is a spin
+launch = WordInstruction("call void {p0}(ptr {p1}, i64 {2}, i64 {3})")  # a kernel: its slots, begin, end
+relax = WordInstruction('call void asm sideeffect "{relax}", "~{{memory}}"()')  # tells the core that this is a spin
 
-mutex_init = _c("pthread_mutex_init", "pp")
-mutex_lock = _c("pthread_mutex_lock", "p")
-mutex_unlock = _c("pthread_mutex_unlock", "p")
-cond_init = _c("pthread_cond_init", "pp")
-cond_wait = _c("pthread_cond_wait", "pp")
-cond_timedwait = _c("pthread_cond_timedwait", "ppp")
-cond_signal = _c("pthread_cond_signal", "p")
-cond_broadcast = _c("pthread_cond_broadcast", "p")
-clock_gettime = _c("clock_gettime", "ip")
-sched_yield = _c("sched_yield", "")
-pthread_self = Word("{r} = call i64 @pthread_self()", "declare i64 @pthread_self()")
-has_gil = _c("PyGILState_Check", "")
-take_gil = _c("PyGILState_Ensure", "")
-give_gil = _c("PyGILState_Release", "i")
-leave_gil = Word("{r} = call i64 @PyEval_SaveThread()", "declare i64 @PyEval_SaveThread()")
-enter_gil = _c("PyEval_RestoreThread", "p")
-handle_signals = _c("PyErr_CheckSignals", "")
-set_error = _c("PyErr_SetNone", "p")
-fetch_error = _c("PyErr_Fetch", "ppp")
-restore_error = _c("PyErr_Restore", "ppp")
+mutex_init = _c_function_word("pthread_mutex_init", "pp")
+mutex_lock = _c_function_word("pthread_mutex_lock", "p")
+mutex_unlock = _c_function_word("pthread_mutex_unlock", "p")
+cond_init = _c_function_word("pthread_cond_init", "pp")
+cond_wait = _c_function_word("pthread_cond_wait", "pp")
+cond_timedwait = _c_function_word("pthread_cond_timedwait", "ppp")
+cond_signal = _c_function_word("pthread_cond_signal", "p")
+cond_broadcast = _c_function_word("pthread_cond_broadcast", "p")
+clock_gettime = _c_function_word("clock_gettime", "ip")
+sched_yield = _c_function_word("sched_yield", "")
+pthread_self = WordInstruction("{r} = call i64 @pthread_self()", "declare i64 @pthread_self()")
+has_gil = _c_function_word("PyGILState_Check", "")
+take_gil = _c_function_word("PyGILState_Ensure", "")
+give_gil = _c_function_word("PyGILState_Release", "i")
+leave_gil = WordInstruction("{r} = call i64 @PyEval_SaveThread()", "declare i64 @PyEval_SaveThread()")
+enter_gil = _c_function_word("PyEval_RestoreThread", "p")
+handle_signals = _c_function_word("PyErr_CheckSignals", "")
+set_error = _c_function_word("PyErr_SetNone", "p")
+fetch_error = _c_function_word("PyErr_Fetch", "ppp")
+restore_error = _c_function_word("PyErr_Restore", "ppp")
 
 RELAX = {"x86_64": "pause", "AMD64": "pause", "aarch64": "isb", "arm64": "isb"}
 
@@ -93,28 +93,31 @@ _COMPARE: dict[type, str] = {
 }  # fmt: skip
 
 
-def source_of(module: ModuleType) -> str:
-    """The text that `translate` reads, to key a cache with. Raises OSError where the source is not at hand."""
+def module_source_text(module: ModuleType) -> str:
+    """The text that `translate_words_to_llvm` reads, to key a cache with.
+
+    Raises OSError where the source is not at hand.
+    """
     return inspect.getsource(module)
 
 
-def translate(modules: Sequence[ModuleType], entries: Collection[str], machine: str) -> str:
+def translate_words_to_llvm(modules: Sequence[ModuleType], entries: Collection[str], machine: str) -> str:
     """The IR text of the functions of the modules, which may call each other; only `entries` are seen from outside.
 
     machine: `platform.machine()`. Raises SyntaxError for what is outside the grammar above.
     """
-    parsed = [(module, node) for module in modules for node in ast.parse(source_of(module)).body]
+    parsed = [(module, node) for module in modules for node in ast.parse(module_source_text(module)).body]
     functions = [(module, node) for module, node in parsed if isinstance(node, ast.FunctionDef)]
     names = {node.name for _, node in functions}
     texts, declared = [], set()
     for module, node in functions:
-        writer = _Writer(vars(module), names, RELAX.get(machine, ""))
+        writer = _FunctionWriter(vars(module), names, RELAX.get(machine, ""))
         texts.append(writer.function(node, "" if node.name in entries else "internal "))
         declared |= writer.declared
     return "\n\n".join(["\n".join(sorted(declared)), *texts]) + "\n"
 
 
-class _Writer:
+class _FunctionWriter:
     """Writes one function: variables are stack slots (LLVM makes registers of them), every block ends in a jump."""
 
     def __init__(self, scope: dict[str, object], functions: set[str], relax: str) -> None:
@@ -189,7 +192,7 @@ class _Writer:
                 self.emit(f"br label %{self.loops[-1][isinstance(node, ast.Break)]}")
                 self.lines.append(f"{self.labels('dead')[0]}:")
             case _:
-                raise _outside(node)
+                raise _unsupported_syntax(node)
 
     def labels(self, *names: str) -> list[str]:
         self.count += 1
@@ -211,14 +214,14 @@ class _Writer:
                 return self.result(f"zext i1 {self.truth(node)} to i64")
             case ast.Call():
                 return self.call(node)
-        raise _outside(node)
+        raise _unsupported_syntax(node)
 
     def truth(self, node: ast.expr) -> str:
         match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
                 return self.result(f"icmp {_COMPARE[type(op)]} i64 {self.value(left)}, {self.value(right)}")
             case ast.Compare():
-                raise _outside(node)
+                raise _unsupported_syntax(node)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return self.result(f"xor i1 true, {self.truth(operand)}")
             case ast.BoolOp(op=op, values=values):
@@ -256,14 +259,14 @@ class _Writer:
 
     def call(self, node: ast.Call) -> str:
         if not isinstance(node.func, ast.Name) or node.keywords:
-            raise _outside(node)
+            raise _unsupported_syntax(node)
         arguments = [self.value(a) for a in node.args]
         name = node.func.id
         if name in self.functions:
             return self.result(f"call i64 @{name}({', '.join(f'i64 {a}' for a in arguments)})")
         word = self.scope.get(name)
-        if not isinstance(word, Word):
-            raise _outside(node)
+        if not isinstance(word, WordInstruction):
+            raise _unsupported_syntax(node)
         pointers = {}
         for i, argument in enumerate(arguments):
             if f"{{p{i}}}" in word.ir:
@@ -275,5 +278,5 @@ class _Writer:
         return result if f"{result} =" in self.lines[-1] else "0"
 
 
-def _outside(node: ast.AST) -> SyntaxError:
+def _unsupported_syntax(node: ast.AST) -> SyntaxError:
     return SyntaxError(f"outside the language of words: {ast.unparse(node)}")

@@ -1,7 +1,8 @@
 """A fork put off: it waits until no other thread is in a step of NumPy's, and none begins one until it is over.
 
 The library behind NumPy's linear algebra has a fork end its threads: a fork in the middle of its work never returns.
-A step is between `inside.append(thread)` and `inside.remove(thread)`, and if it sees `forking` begins with `wait`.
+A step is between `inside.append(thread)` and `inside.remove(thread)`, and if it sees `forking` begins with
+`wait_for_fork`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ forking: list[int] = []  # the thread that forks
 _over = threading.Lock()  # who forks holds it
 
 
-def wait() -> None:
+def wait_for_fork() -> None:
     """Before a step, until the fork is over; within another step, and for who forks, there is none to wait for."""
     me = threading.get_ident()
     while forking and me not in forking and inside.count(me) == 1:
@@ -27,7 +28,7 @@ def wait() -> None:
             inside.append(me)
 
 
-def _before() -> None:
+def _hold_fork_until_idle() -> None:
     _over.acquire()
     me = threading.get_ident()
     forking.append(me)  # written first, and the others' list read second; so do they
@@ -36,12 +37,12 @@ def _before() -> None:
         time.sleep(LOOK)
 
 
-def _after_in_parent() -> None:
+def _release_after_fork() -> None:
     forking.clear()
     _over.release()
 
 
-def _after_in_child() -> None:
+def _reset_in_forked_child() -> None:
     """The other threads' steps never end here."""
     global _over
     _over = threading.Lock()
@@ -51,4 +52,6 @@ def _after_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+    os.register_at_fork(
+        before=_hold_fork_until_idle, after_in_parent=_release_after_fork, after_in_child=_reset_in_forked_child
+    )

@@ -1,4 +1,5 @@
-"""The disk cache: a key (from `digest`) and bytes in, the same bytes out in a later process, or None; never an error.
+"""The disk cache: a key (from `sha256_digest`) and bytes in, the same bytes out in a later process, or None; never an
+error.
 
 An entry is one file, `<cache_dir>/<kind>/<key>`: a line of JSON (format, kind, key, size, SHA-256 of the payload and
 the caller's description), then the payload. A damaged object file would end the process inside LLVM or a driver, so:
@@ -28,7 +29,7 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW
 _HAS_DIR_FD = os.open in os.supports_dir_fd  # not on Windows, whose permissions are no modes either
 
 
-def digest(*parts: object) -> str:
+def sha256_digest(*parts: object) -> str:
     """The SHA-256, in hexadecimal, of parts given as text or bytes (anything else by its repr); unambiguous."""
     h = hashlib.sha256()
     for part in parts:
@@ -38,7 +39,7 @@ def digest(*parts: object) -> str:
     return h.hexdigest()
 
 
-class Cache:
+class DiskCache:
     """Entries of one kind (`cpu`, `cuda`, `tune`, ...) in the cache directory. It is the cache_dir that is in force at
     each call."""
 
@@ -50,8 +51,8 @@ class Cache:
     def get(self, key: str) -> bytes | None:
         """The payload that was put under `key`, or None: absent, damaged, foreign, older, or no cache at all."""
         payload = None
-        with contextlib.suppress(OSError, ValueError), self._folder(create=False) as folder:
-            payload = self._parse(key, _read_ours(folder, key))
+        with contextlib.suppress(OSError, ValueError), self._open_kind_folder(create=False) as folder:
+            payload = self._parse_entry(key, _read_own_file(folder, key))
         if payload is None:
             self.misses += 1
         else:
@@ -64,12 +65,12 @@ class Cache:
 
         told = json.dumps(dict(description or {})).encode()
         try:
-            with self._folder(create=True) as folder:
-                _write(folder, key, b"%s%s}\n%s" % (self._begin(key, payload), told, payload))
+            with self._open_kind_folder(create=True) as folder:
+                _write_atomically(folder, key, b"%s%s}\n%s" % (self._header_line(key, payload), told, payload))
                 self._written += len(payload)
                 if self._written > settings.cache_bytes // 16 or self._written == len(payload):
                     self._written = len(payload)
-                    _drop_oldest(folder, settings.cache_bytes)
+                    _evict_oldest_entries(folder, settings.cache_bytes)
         except (OSError, ValueError):
             return False
         return True
@@ -78,21 +79,21 @@ class Cache:
         """What was written beside the payload of a valid entry."""
         import json
 
-        with contextlib.suppress(OSError, ValueError), self._folder(create=False) as folder:
-            raw = _read_ours(folder, key)
-            if self._parse(key, raw) is not None:
+        with contextlib.suppress(OSError, ValueError), self._open_kind_folder(create=False) as folder:
+            raw = _read_own_file(folder, key)
+            if self._parse_entry(key, raw) is not None:
                 found = json.loads(raw[: raw.index(b"\n")])["description"]
                 return found if isinstance(found, dict) else None
         return None
 
-    def _parse(self, key: str, raw: bytes) -> bytes | None:
+    def _parse_entry(self, key: str, raw: bytes) -> bytes | None:
         end = raw.find(b"\n", 0, _HEADER_LIMIT)
         if end < 0:
             return None
         payload = raw[end + 1 :]
-        return payload if raw.startswith(self._begin(key, payload)) else None
+        return payload if raw.startswith(self._header_line(key, payload)) else None
 
-    def _begin(self, key: str, payload: bytes) -> bytes:
+    def _header_line(self, key: str, payload: bytes) -> bytes:
         """How the line before a payload begins, up to what the caller tells: text, so that no reader needs `json`."""
         sha256 = hashlib.sha256(payload).hexdigest()
         return (
@@ -101,7 +102,7 @@ class Cache:
         ).encode()
 
     @contextlib.contextmanager
-    def _folder(self, create: bool) -> Iterator[int | str]:
+    def _open_kind_folder(self, create: bool) -> Iterator[int | str]:
         """The kind's folder, as a descriptor where the system can open files relative to one."""
         if not settings.cache_dir:
             raise OSError("no disk cache")
@@ -115,25 +116,25 @@ class Cache:
             return
         outer = os.open(base, _FOLDER)
         try:
-            _check_ours(os.fstat(outer), stat.S_ISDIR)
+            _require_own_file(os.fstat(outer), stat.S_ISDIR)
             inner = os.open(self.kind, _FOLDER, dir_fd=outer)
         finally:
             os.close(outer)
         try:
-            _check_ours(os.fstat(inner), stat.S_ISDIR)
+            _require_own_file(os.fstat(inner), stat.S_ISDIR)
             yield inner
         finally:
             os.close(inner)
 
 
-def _check_ours(found: os.stat_result, kind: Any) -> None:
+def _require_own_file(found: os.stat_result, kind: Any) -> None:
     if not kind(found.st_mode):
         raise OSError("not a plain entry")
     if _HAS_DIR_FD and (found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
         raise OSError("not ours alone")
 
 
-def _open(folder: int | str, name: str, flags: int, mode: int = 0o600) -> int:
+def _open_in_folder(folder: int | str, name: str, flags: int, mode: int = 0o600) -> int:
     if os.path.basename(name) != name:
         raise ValueError(f"{name!r} is no key")
     if isinstance(folder, int):
@@ -141,16 +142,16 @@ def _open(folder: int | str, name: str, flags: int, mode: int = 0o600) -> int:
     return os.open(os.path.join(folder, name), flags | _NOFOLLOW, mode)
 
 
-def _read_ours(folder: int | str, name: str) -> bytes:
-    descriptor = _open(folder, name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+def _read_own_file(folder: int | str, name: str) -> bytes:
+    descriptor = _open_in_folder(folder, name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(descriptor, "rb") as file:
-        _check_ours(os.fstat(descriptor), stat.S_ISREG)
+        _require_own_file(os.fstat(descriptor), stat.S_ISREG)
         return file.read()
 
 
-def _write(folder: int | str, name: str, data: bytes) -> None:
+def _write_atomically(folder: int | str, name: str, data: bytes) -> None:
     temporary = f".{name[:16]}.{os.urandom(8).hex()}"
-    descriptor = _open(folder, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    descriptor = _open_in_folder(folder, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -161,11 +162,11 @@ def _write(folder: int | str, name: str, data: bytes) -> None:
         else:
             os.replace(os.path.join(folder, temporary), os.path.join(folder, name))
     except BaseException:
-        _remove(folder, temporary)
+        _remove_file(folder, temporary)
         raise
 
 
-def _remove(folder: int | str, name: str) -> None:
+def _remove_file(folder: int | str, name: str) -> None:
     with contextlib.suppress(OSError):
         if isinstance(folder, int):
             os.unlink(name, dir_fd=folder)
@@ -173,7 +174,7 @@ def _remove(folder: int | str, name: str) -> None:
             os.unlink(os.path.join(folder, name))
 
 
-def _drop_oldest(folder: int | str, limit: int) -> None:
+def _evict_oldest_entries(folder: int | str, limit: int) -> None:
     """Remove entries, oldest first, until the rest fit three quarters of `limit`, if all don't fit `limit`."""
     entries = []
     with os.scandir(folder) as found:
@@ -184,7 +185,7 @@ def _drop_oldest(folder: int | str, limit: int) -> None:
     if total <= limit:
         return
     for status, name in sorted(entries, key=lambda found: found[0].st_mtime):
-        _remove(folder, name)
+        _remove_file(folder, name)
         total -= status.st_size
         if total <= limit * 3 // 4:
             return

@@ -35,7 +35,7 @@ class LaunchError(KernelGraphError):
     """A device refused a launch or a copy; the device stays usable."""
 
 
-def note(error: BaseException, text: str) -> None:
+def add_note_once(error: BaseException, text: str) -> None:
     """Add a line to what the error prints, once."""
     if text not in getattr(error, "__notes__", ()):
         error.add_note(text)
@@ -44,7 +44,7 @@ def note(error: BaseException, text: str) -> None:
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 
-def warn(text: str) -> None:
+def warn_at_user_line(text: str) -> None:
     """A RuntimeWarning at the innermost line outside of this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<kernelgraph")):

@@ -38,31 +38,31 @@ def _dataclass(cls: Any = None, *, frozen: bool = False, slots: bool = False) ->
     if cls is None:
         return lambda cls: _dataclass(cls, frozen=frozen, slots=slots)
     types = cls.__annotations__
-    fields = {name: _taken(cls, name) for name in types}
+    fields = {name: _pop_field_default(cls, name) for name in types}
     if slots:
         kept = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__", *fields)}
         kept |= {"__slots__": tuple(fields), "__qualname__": cls.__qualname__}
         cls = type(cls)(cls.__name__, cls.__bases__, kept)
-    compared = _values_of(name for name, its in fields.items() if its.compare)
+    compared = _field_values_getter(name for name, its in fields.items() if its.compare)
     made: dict[str, Any] = {
-        "__dataclass_fields__": _Listed(types, fields),
+        "__dataclass_fields__": _LazyFieldTable(types, fields),
         "__match_args__": tuple(name for name, its in fields.items() if its.init),
-        "__init__": _first_init(cls, fields, frozen, slots),
-        "__repr__": _repr([name for name, its in fields.items() if its.repr]),
-        "__eq__": _eq(compared),
+        "__init__": _lazily_compiled_init(cls, fields, frozen, slots),
+        "__repr__": _make_repr([name for name, its in fields.items() if its.repr]),
+        "__eq__": _make_eq(compared),
         "__hash__": (lambda self: hash(compared(self))) if frozen else None,
     }
     if frozen:
-        made |= {"__setattr__": _not_set, "__delattr__": _not_deleted}
+        made |= {"__setattr__": _refuse_setattr, "__delattr__": _refuse_delattr}
     if frozen and slots:  # else pickle would set the attributes
-        made |= _state(tuple(fields))
+        made |= _make_getstate(tuple(fields))
     for name, value in made.items():
         if name not in vars(cls):
             setattr(cls, name, value)
     return cls
 
 
-def _taken(cls: Any, name: str) -> _Field:
+def _pop_field_default(cls: Any, name: str) -> _Field:
     """A field of the class, which keeps no more of it than the default."""
     given = vars(cls).get(name, _MISSING)
     if not isinstance(given, _Field):
@@ -74,17 +74,17 @@ def _taken(cls: Any, name: str) -> _Field:
     return given
 
 
-def _first_init(cls: Any, fields: dict[str, _Field], frozen: bool, slots: bool) -> Callable[..., None]:
+def _lazily_compiled_init(cls: Any, fields: dict[str, _Field], frozen: bool, slots: bool) -> Callable[..., None]:
     """An `__init__` that puts the compiled one in its place."""
 
     def __init__(self: Any, *given: Any, **named: Any) -> None:
-        cls.__init__ = exact = _init(cls, fields, frozen, slots)
+        cls.__init__ = exact = _compile_init(cls, fields, frozen, slots)
         exact(self, *given, **named)
 
     return __init__
 
 
-def _init(cls: Any, fields: dict[str, _Field], frozen: bool, slots: bool) -> Callable[..., None]:
+def _compile_init(cls: Any, fields: dict[str, _Field], frozen: bool, slots: bool) -> Callable[..., None]:
     parameters, lines = ["self"], []
     scope: dict[str, Any] = {"_missing": _MISSING, "_set": object.__setattr__}
     for name, its in fields.items():
@@ -113,41 +113,41 @@ def _init(cls: Any, fields: dict[str, _Field], frozen: bool, slots: bool) -> Cal
     return made
 
 
-def _values_of(names: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
+def _field_values_getter(names: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
     every = tuple(names)
     if len(every) > 1:
         return attrgetter(*every)
     return lambda self: tuple(getattr(self, name) for name in every)
 
 
-def _repr(names: list[str]) -> Callable[[Any], str]:
+def _make_repr(names: list[str]) -> Callable[[Any], str]:
     def __repr__(self: Any) -> str:
         return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     return __repr__
 
 
-def _eq(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, Any], bool]:
+def _make_eq(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, Any], bool]:
     def __eq__(self: Any, other: Any) -> bool:
         return values(self) == values(other) if type(other) is type(self) else NotImplemented
 
     return __eq__
 
 
-def _not_set(self: Any, name: str, value: Any) -> NoReturn:
+def _refuse_setattr(self: Any, name: str, value: Any) -> NoReturn:
     from dataclasses import FrozenInstanceError
 
     raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
 
-def _not_deleted(self: Any, name: str) -> NoReturn:
+def _refuse_delattr(self: Any, name: str) -> NoReturn:
     from dataclasses import FrozenInstanceError
 
     raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _state(names: tuple[str, ...]) -> dict[str, Any]:
-    values = _values_of(names)
+def _make_getstate(names: tuple[str, ...]) -> dict[str, Any]:
+    values = _field_values_getter(names)
 
     def __setstate__(self: Any, state: list[Any]) -> None:
         for name, value in zip(names, state, strict=True):
@@ -156,7 +156,7 @@ def _state(names: tuple[str, ...]) -> dict[str, Any]:
     return {"__getstate__": lambda self: list(values(self)), "__setstate__": __setstate__}
 
 
-class _Listed:
+class _LazyFieldTable:
     """`__dataclass_fields__`, made when a function of the standard library's asks for it."""
 
     def __init__(self, types: dict[str, Any], fields: dict[str, _Field]) -> None:
@@ -165,11 +165,11 @@ class _Listed:
     def __get__(self, _: Any, cls: Any) -> Any:
         import dataclasses
 
-        listed = [(name, self.types[name], self._field(dataclasses, its)) for name, its in self.fields.items()]
+        listed = [(name, self.types[name], self._standard_field(dataclasses, its)) for name, its in self.fields.items()]
         cls.__dataclass_fields__ = vars(dataclasses.make_dataclass(cls.__name__, listed))["__dataclass_fields__"]
         return cls.__dataclass_fields__
 
-    def _field(self, dataclasses: Any, its: _Field) -> Any:
+    def _standard_field(self, dataclasses: Any, its: _Field) -> Any:
         given = {name: getattr(its, name) for name in _Field.__slots__}
         return dataclasses.field(**{name: value for name, value in given.items() if value is not _MISSING})
 

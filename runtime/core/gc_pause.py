@@ -16,7 +16,7 @@ _threshold: tuple[int, ...] = ()  # the collector's before the first of them
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def paused_gc() -> Iterator[None]:
     """Pauses the collector for work that makes many objects and few cycles. Looking for cycles would take a fifth of
     it.
 
@@ -31,10 +31,10 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _leave(threading.get_ident())
+            _resume_collector(threading.get_ident())
 
 
-def _leave(thread: int) -> None:
+def _resume_collector(thread: int) -> None:
     _inside.remove(thread)
     if not _inside and gc.get_threshold()[0] == NEVER:
         gc.set_threshold(*_threshold)
@@ -45,7 +45,7 @@ def _after_fork_in_child() -> None:
     global _lock
     _lock = threading.Lock()
     for thread in [t for t in _inside if t != threading.get_ident()]:
-        _leave(thread)
+        _resume_collector(thread)
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,8 +1,9 @@
 """Sizes in, blocks of host memory out, recycled: a block goes back to its size class when its Python object dies.
 
-A block is a ctypes array, so NumPy arrays made over it (`as_numpy`) keep it alive. The hot path is a dictionary look-up
-and a `list.pop`, both atomic under the interpreter lock. Small blocks (64-byte aligned) are cut from slabs that live as
-long as the pool; large ones are mappings of their own (2 MiB aligned, huge pages asked for), kept up to a bound.
+A block is a ctypes array, so NumPy arrays made over it (`numpy_view_of_block`) keep it alive. The hot path is a
+dictionary look-up and a `list.pop`, both atomic under the interpreter lock. Small blocks (64-byte aligned) are cut from
+slabs that live as long as the pool; large ones are mappings of their own (2 MiB aligned, huge pages asked for), kept up
+to a bound.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from .errors import OutOfMemory
-from .memory_limit import Limit
+from .memory_limit import MemoryLimit
 from .settings import settings
 
 ALIGNMENT = 64
@@ -36,7 +37,7 @@ def class_size(nbytes: int) -> int:
     return nbytes + -nbytes % step
 
 
-class _SizeClass:
+class _HostSizeClass:
     """Blocks of one size: how to make the object over an address, and the free addresses."""
 
     __slots__ = ("free", "make", "pop", "size")
@@ -45,10 +46,10 @@ class _SizeClass:
         self.size = size
         self.free: list[int] = []
         self.pop = self.free.pop
-        self.make: Any = _block_type(size, self.free.append, freed).from_address
+        self.make: Any = _make_block_type(size, self.free.append, freed).from_address
 
 
-def _block_type(size: int, push: Callable[[int], None], freed: Callable[[], None] | None) -> Any:
+def _make_block_type(size: int, push: Callable[[int], None], freed: Callable[[], None] | None) -> Any:
     def recycle(block: Any) -> None:
         push(block.address)
 
@@ -61,28 +62,28 @@ def _block_type(size: int, push: Callable[[int], None], freed: Callable[[], None
     return type("Block", (ctypes.c_char * size,), body)
 
 
-class Pool:
+class HostPool:
     """Recycled host memory. All methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._by_size: dict[int, _SizeClass] = {}
-        self._classes: dict[int, _SizeClass] = {}
+        self._by_size: dict[int, _HostSizeClass] = {}
+        self._classes: dict[int, _HostSizeClass] = {}
         self._mappings: dict[int, mmap.mmap] = {}
         self._slab, self._slab_end = 0, 0
         self._slabs: list[mmap.mmap] = []
         self._reserved = self._peak = 0
-        self.limit = Limit()
+        self.limit = MemoryLimit()
         self._lock = threading.RLock()  # a block may die, and call in here, inside any allocation
         self._bound = 0
         _pools.add(self)
 
     def allocate(self, nbytes: int) -> Any:
         """A block with `address` and `nbytes`; its content is whatever was there. Raises OutOfMemory."""
-        found = self._by_size.get(nbytes) or self._class_of(nbytes)
+        found = self._by_size.get(nbytes) or self._size_class_of(nbytes)
         try:
             address = found.pop()
         except IndexError:
-            address = self._fresh(found.size)
+            address = self._allocate_fresh_block(found.size)
         block = found.make(address)
         block.address = address
         block.nbytes = nbytes
@@ -90,7 +91,7 @@ class Pool:
 
     def trim(self) -> int:
         """Give the large free blocks back to the system; the bytes given back."""
-        return self._release_down_to(0)
+        return self._release_cached_down_to(0)
 
     def statistics(self) -> dict[str, int]:
         """Bytes `in_use`, `cached` (free, kept) and `reserved` (both), and `peak`: the most ever reserved."""
@@ -103,7 +104,7 @@ class Pool:
                 "peak": self._peak,
             }
 
-    def _class_of(self, nbytes: int) -> _SizeClass:
+    def _size_class_of(self, nbytes: int) -> _HostSizeClass:
         if nbytes < 0:
             raise ValueError(f"{nbytes} bytes")
         if nbytes >= 1 << 62:
@@ -112,53 +113,53 @@ class Pool:
         with self._lock:
             found = self._classes.get(size)
             if found is None:
-                found = self._classes[size] = _SizeClass(size, self._bound_cached if size >= LARGE else None)
+                found = self._classes[size] = _HostSizeClass(size, self._trim_cached_blocks if size >= LARGE else None)
             if len(self._by_size) >= _KNOWN_SIZES:
                 self._by_size.clear()
             self._by_size[nbytes] = found
         return found
 
-    def _fresh(self, size: int) -> int:
+    def _allocate_fresh_block(self, size: int) -> int:
         with self._lock:
-            if self.limit.passed(self._reserved, size):
+            if self.limit.is_exceeded_by(self._reserved, size):
                 self.trim()
-                if self.limit.passed(self._reserved, size):
-                    raise self.limit.refusal(self._reserved, size)
+                if self.limit.is_exceeded_by(self._reserved, size):
+                    raise self.limit.limit_error(self._reserved, size)
             try:
-                address = self._map_large(size) if size >= LARGE else self._cut(size)
+                address = self._map_large_block(size) if size >= LARGE else self._carve_from_slab(size)
             except (OSError, ValueError, MemoryError, OverflowError):
                 self.trim()
                 try:
-                    address = self._map_large(size) if size >= LARGE else self._cut(size)
+                    address = self._map_large_block(size) if size >= LARGE else self._carve_from_slab(size)
                 except (OSError, ValueError, MemoryError, OverflowError) as error:
                     raise OutOfMemory(f"no {size} bytes of memory: {error}; {self._reserved} are held") from None
             self._reserved += size
             self._peak = max(self._peak, self._reserved)
             return address
 
-    def _cut(self, size: int) -> int:
+    def _carve_from_slab(self, size: int) -> int:
         if self._slab + size > self._slab_end:
-            mapping, self._slab = _map(2 * HUGE, HUGE)
+            mapping, self._slab = _map_aligned_pages(2 * HUGE, HUGE)
             self._slabs.append(mapping)
             self._slab_end = self._slab + 2 * HUGE
         self._slab += size
         return self._slab - size
 
-    def _map_large(self, size: int) -> int:
-        mapping, address = _map(size, HUGE)
+    def _map_large_block(self, size: int) -> int:
+        mapping, address = _map_aligned_pages(size, HUGE)
         self._mappings[address] = mapping
         return address
 
-    def _bound_cached(self) -> None:
+    def _trim_cached_blocks(self) -> None:
         """A large block has died: keep no more than the bound."""
         if LARGE is None:  # modules go before the last objects at exit
             return
         if not self._bound:
-            self._bound = settings.pool_bytes or _memory_of_machine() // 4
+            self._bound = settings.pool_bytes or _physical_memory_bytes() // 4
         if sum(c.size * len(c.free) for c in list(self._classes.values()) if c.size >= LARGE) > self._bound:
-            self._release_down_to(self._bound)
+            self._release_cached_down_to(self._bound)
 
-    def _release_down_to(self, bound: int) -> int:
+    def _release_cached_down_to(self, bound: int) -> int:
         released = 0
         with self._lock:
             large = sorted((c for c in self._classes.values() if c.size >= LARGE), key=lambda c: -c.size)
@@ -175,7 +176,7 @@ class Pool:
         return released
 
 
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_pools: weakref.WeakSet[HostPool] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
@@ -188,13 +189,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _memory_of_machine() -> int:
+def _physical_memory_bytes() -> int:
     with contextlib.suppress(AttributeError, ValueError, OSError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return 4 << 30
 
 
-def _map(size: int, align: int) -> tuple[mmap.mmap, int]:
+def _map_aligned_pages(size: int, align: int) -> tuple[mmap.mmap, int]:
     """A private mapping and an aligned address with `size` bytes after it; the slack before is never touched."""
     if hasattr(mmap, "MAP_PRIVATE"):
         mapping = mmap.mmap(-1, size + align, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -209,6 +210,6 @@ def _map(size: int, align: int) -> tuple[mmap.mmap, int]:
     return mapping, start + offset
 
 
-def as_numpy(memory: Any, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
+def numpy_view_of_block(memory: Any, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
     """A C-contiguous array over the bytes of a block from `offset` on; the array keeps the block alive."""
     return np.ndarray(shape, dtype, memory, offset)

@@ -6,7 +6,7 @@ from .errors import OutOfMemory
 from .settings import settings
 
 
-class Limit:
+class MemoryLimit:
     """own: the device's own limit in bytes (0: none), or None for the setting `memory_limit`."""
 
     __slots__ = ("own",)
@@ -18,10 +18,10 @@ class Limit:
     def nbytes(self) -> int:
         return settings.memory_limit if self.own is None else self.own
 
-    def passed(self, reserved: int, size: int) -> bool:
+    def is_exceeded_by(self, reserved: int, size: int) -> bool:
         """Whether `size` bytes more than those reserved are too many."""
         limit = self.nbytes
         return bool(limit) and reserved + size > limit
 
-    def refusal(self, reserved: int, size: int) -> OutOfMemory:
+    def limit_error(self, reserved: int, size: int) -> OutOfMemory:
         return OutOfMemory(f"{size} bytes more than {reserved} pass the limit of {self.nbytes} bytes")

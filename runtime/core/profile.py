@@ -48,16 +48,19 @@ Later = Callable[[], Iterable[Span]]
 
 
 class Recorder:
-    """Collects spans. What is known only when work is done is read at the end (`later`). May be used by any thread."""
+    """Collects spans.
+
+    What is known only when work is done is read at the end (`read_at_end`). May be used by any thread.
+    """
 
     def __init__(self) -> None:
         self.began = time.monotonic_ns()
         self.spans: list[Span] = []
         self._later: list[Later] = []
         self._runs = itertools.count()
-        self._push, self._pop = _nvtx()
+        self._push, self._pop = _import_nvtx()
 
-    def since(self, nanoseconds: int) -> float:
+    def microseconds_since_start(self, nanoseconds: int) -> float:
         """A moment of the monotonic clock, in microseconds from the start."""
         return (nanoseconds - self.began) / 1e3
 
@@ -65,11 +68,11 @@ class Recorder:
         """The number of a run of a plan that starts now."""
         return next(self._runs)
 
-    def later(self, read: Later) -> None:
+    def read_at_end(self, read: Later) -> None:
         self._later.append(read)
 
     @contextmanager
-    def host(
+    def host_span(
         self, kind: str, name: str, line: str = "", program: str = "", nbytes: int = 0, run: int = -1, task: int = -1
     ) -> Iterator[None]:
         """A span of the calling thread; an NVTX range too, where the package nvtx is installed."""
@@ -81,7 +84,7 @@ class Recorder:
             end = time.monotonic_ns()
             self._pop()
             track = threading.current_thread().name
-            begun, ended = self.since(start), self.since(end)
+            begun, ended = self.microseconds_since_start(start), self.microseconds_since_start(end)
             self.spans.append(Span(kind, name, begun, ended, HOST, track, line, program, nbytes, run, task))
 
     def finish(self) -> list[Span]:
@@ -96,7 +99,7 @@ class Recorder:
 active: Recorder | None = None
 
 
-def _nvtx() -> tuple[Callable[[str], Any], Callable[[], Any]]:
+def _import_nvtx() -> tuple[Callable[[str], Any], Callable[[], Any]]:
     try:
         nvtx = import_module("nvtx")
     except ImportError:
@@ -104,7 +107,7 @@ def _nvtx() -> tuple[Callable[[str], Any], Callable[[], Any]]:
     return (lambda text: nvtx.push_range(message=text, domain="kernelgraph")), lambda: nvtx.pop_range("kernelgraph")
 
 
-def table(spans: Sequence[Span]) -> str:
+def format_span_table(spans: Sequence[Span]) -> str:
     """For each kind and name: how often, microseconds in all, the mean, the least and the most; the longest first."""
     groups: dict[tuple[str, str, str], list[Span]] = {}
     for span in spans:
@@ -125,12 +128,12 @@ def table(spans: Sequence[Span]) -> str:
             f"{process:<8} {kind:<8} {shown:<32} {count:>6} {total:>11.1f} {total / count:>9.1f} {least:>9.1f} "
             f"{most:>9.1f}  {line}".rstrip()
         )
-    for (process, track), busy in sorted(_busy(spans).items()):
+    for (process, track), busy in sorted(_busy_time_per_stream(spans).items()):
         lines.append(f"{process} {track}: busy for {busy:.1f} us")
     return "\n".join(lines)
 
 
-def _busy(spans: Sequence[Span]) -> dict[tuple[str, str], float]:
+def _busy_time_per_stream(spans: Sequence[Span]) -> dict[tuple[str, str], float]:
     """Microseconds of work on each stream of each device; waits are none."""
     found: dict[tuple[str, str], float] = {}
     for s in spans:
@@ -139,7 +142,7 @@ def _busy(spans: Sequence[Span]) -> dict[tuple[str, str], float]:
     return found
 
 
-def trace(spans: Sequence[Span]) -> dict[str, Any]:
+def chrome_trace(spans: Sequence[Span]) -> dict[str, Any]:
     """The Chrome trace format (JSON object form), which Perfetto and chrome://tracing open.
 
     Spans of one track that overlap without nesting, which the format cannot show, are put on tracks beside it."""
@@ -149,7 +152,7 @@ def trace(spans: Sequence[Span]) -> dict[str, Any]:
     open_: dict[tuple[str, str], list[float]] = {}
     for span in sorted(spans, key=lambda s: (s.start, -s.end)):
         lane, track = 1, span.track
-        while not _fits(open_.setdefault((span.process, track), []), span):
+        while not _nests_in_track(open_.setdefault((span.process, track), []), span):
             lane += 1
             track = f"{span.track} ({lane})"
         pid = processes.setdefault(span.process, len(processes) + 1)
@@ -159,12 +162,14 @@ def trace(spans: Sequence[Span]) -> dict[str, Any]:
             {"name": span.name, "cat": span.kind, "ph": "X", "pid": pid, "tid": tid, "ts": round(span.start, 3),
              "dur": round(span.duration, 3), "args": {k: v for k, v in details.items() if v}}
         )  # fmt: skip
-    names = [_named("process_name", pid, 0, process) for process, pid in processes.items()]
-    names += [_named("thread_name", processes[process], tid, track) for (process, track), tid in tracks.items()]
+    names = [_metadata_event("process_name", pid, 0, process) for process, pid in processes.items()]
+    names += [
+        _metadata_event("thread_name", processes[process], tid, track) for (process, track), tid in tracks.items()
+    ]
     return {"traceEvents": names + events, "displayTimeUnit": "ms"}
 
 
-def _fits(ends: list[float], span: Span) -> bool:
+def _nests_in_track(ends: list[float], span: Span) -> bool:
     """Whether a span comes after the open ones of its track or lies within the innermost; it is then open itself."""
     while ends and ends[-1] <= span.start:
         ends.pop()
@@ -174,13 +179,13 @@ def _fits(ends: list[float], span: Span) -> bool:
     return True
 
 
-def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+def _metadata_event(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def save(spans: Sequence[Span], path: Any) -> None:
+def save_chrome_trace(spans: Sequence[Span], path: Any) -> None:
     """Write the trace to a file."""
     import json
 
     with open(path, "w", encoding="utf-8") as file:
-        json.dump(trace(spans), file)
+        json.dump(chrome_trace(spans), file)

@@ -18,7 +18,7 @@ DELAY = 1.0
 
 
 @contextmanager
-def progress(total: int, what: str) -> Iterator[Callable[[], None]]:
+def progress_counter(total: int, what: str) -> Iterator[Callable[[], None]]:
     """Yields what counts one more of `total` as done; it may be called from any thread."""
     start, lock = time.perf_counter(), threading.Lock()
     done, bar = 0, None
@@ -29,7 +29,7 @@ def progress(total: int, what: str) -> Iterator[Callable[[], None]]:
         with lock:
             done += 1
             if shown and bar is None and time.perf_counter() - start > DELAY:
-                bar = _tqdm(total, what) or _rich(total, what)
+                bar = _tqdm_bar(total, what) or _rich_bar(total, what)
                 shown = bar is not None
             if bar is not None:
                 bar(done)
@@ -44,7 +44,7 @@ def progress(total: int, what: str) -> Iterator[Callable[[], None]]:
 Bar = Callable[[int | None], None]  # shows how many are done; None: it is over
 
 
-def _tqdm(total: int, what: str) -> Bar | None:
+def _tqdm_bar(total: int, what: str) -> Bar | None:
     try:
         made: Any = import_module("tqdm").tqdm(total=total, desc=what, leave=False)
     except ImportError:
@@ -59,7 +59,7 @@ def _tqdm(total: int, what: str) -> Bar | None:
     return show
 
 
-def _rich(total: int, what: str) -> Bar | None:
+def _rich_bar(total: int, what: str) -> Bar | None:
     try:
         made: Any = import_module("rich.progress").Progress(
             console=import_module("rich.console").Console(stderr=True), transient=True

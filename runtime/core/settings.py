@@ -29,11 +29,11 @@ class Setting:
     meaning: str
 
     @property
-    def variable(self) -> str:
+    def environment_variable(self) -> str:
         return PREFIX + self.name.upper()
 
 
-def _flag(text: str) -> bool:
+def _parse_flag(text: str) -> bool:
     if text.lower() in ("1", "true", "yes", "on"):
         return True
     if text.lower() in ("", "0", "false", "no", "off"):
@@ -41,13 +41,13 @@ def _flag(text: str) -> bool:
     raise ValueError("write 0 or 1")
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not text.strip().isdigit():
         raise ValueError("write a whole number, 0 or more")
     return int(text)
 
 
-def _choice(*words: str) -> Callable[[str], str]:
+def _choice_parser(*words: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in words:
             raise ValueError("write one of " + ", ".join(words))
@@ -61,25 +61,32 @@ def _default_cache_dir() -> str:
     return os.path.join(base, "kernelgraph")
 
 
-def _features(text: str) -> str:
+def _parse_cpu_features(text: str) -> str:
     if not all(part[0] in "+-" and len(part) > 1 for part in text.split(",") if part):
         raise ValueError("write each feature as +name or -name")  # anything else makes LLVM end the process
     return text
 
 
 TABLE = (
-    Setting("engine", "async", _choice("async", "sync", "chaos"), "sync: one step at a time; chaos: random delays"),
-    Setting("verify", False, _flag, "prove every plan free of races; trace each call again and compare"),
-    Setting("tune", True, _flag, "let the clock choose between plans"),
-    Setting("roll", True, _flag, "make loops again of traced turns that repeat"),
-    Setting("disable", False, _flag, "run functions as plain NumPy, untraced"),
+    Setting(
+        "engine", "async", _choice_parser("async", "sync", "chaos"), "sync: one step at a time; chaos: random delays"
+    ),
+    Setting("verify", False, _parse_flag, "prove every plan free of races; trace each call again and compare"),
+    Setting("tune", True, _parse_flag, "let the clock choose between plans"),
+    Setting("roll", True, _parse_flag, "make loops again of traced turns that repeat"),
+    Setting("disable", False, _parse_flag, "run functions as plain NumPy, untraced"),
     Setting("cache_dir", _default_cache_dir(), str, "folder of compiled code and tuning records; empty: no disk cache"),
-    Setting("cache_bytes", 1 << 30, _count, "the disk cache drops its oldest entries above this size"),
-    Setting("threads", 0, _count, "threads of the CPU device, the caller's included; 0: one per core"),
+    Setting("cache_bytes", 1 << 30, _parse_count, "the disk cache drops its oldest entries above this size"),
+    Setting("threads", 0, _parse_count, "threads of the CPU device, the caller's included; 0: one per core"),
     Setting("cpu_name", "", str, "CPU to compile for, in LLVM's words; empty: this one"),
-    Setting("cpu_features", "", _features, "changes to its features, e.g. -avx512f; applied to this CPU's own list"),
-    Setting("memory_limit", 0, _count, "bytes each device may hold; 0: no limit"),
-    Setting("pool_bytes", 0, _count, "freed bytes the CPU device keeps for reuse; 0: a quarter of all memory"),
+    Setting(
+        "cpu_features",
+        "",
+        _parse_cpu_features,
+        "changes to its features, e.g. -avx512f; applied to this CPU's own list",
+    ),
+    Setting("memory_limit", 0, _parse_count, "bytes each device may hold; 0: no limit"),
+    Setting("pool_bytes", 0, _parse_count, "freed bytes the CPU device keeps for reuse; 0: a quarter of all memory"),
 )
 
 ORDINARY = {"engine": "async", "verify": False, "disable": False}  # any other values make calls special
@@ -104,11 +111,11 @@ class Settings:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         for row in TABLE:
-            text = environment.get(row.variable)
+            text = environment.get(row.environment_variable)
             try:
                 setattr(self, row.name, row.default if text is None else row.parse(text))
             except ValueError as error:
-                raise ValueError(f"{row.variable}={text!r}: {error}") from None
+                raise ValueError(f"{row.environment_variable}={text!r}: {error}") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -116,7 +123,7 @@ class Settings:
             super().__setattr__("special", any(getattr(self, n, v) != v for n, v in ORDINARY.items()))
 
     def __str__(self) -> str:
-        return "\n".join(f"{row.variable}={getattr(self, row.name)}    # {row.meaning}" for row in TABLE)
+        return "\n".join(f"{row.environment_variable}={getattr(self, row.name)}    # {row.meaning}" for row in TABLE)
 
 
 settings = Settings(os.environ)

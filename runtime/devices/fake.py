@@ -11,14 +11,14 @@ import numpy as np
 
 from ..core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ..core.frozen import dataclass, field
-from ..interpret.control_flow import RunIteration, run_control
-from ..interpret.error_propagation import Poison, poisoned
-from ..interpret.serial import noted
-from ..program.control_flow import kernels_of
+from ..interpret.control_flow import RunIteration, run_control_flow
+from ..interpret.error_propagation import PoisonTracker, poisoned_buffers
+from ..interpret.serial import error_with_task_location
+from ..program.control_flow import all_kernels_of_plan
 from ..program.device import Device, Event, Executable
 from ..program.plan import Launch, Plan, Record, Wait
-from ..program.plan_queries import ENTRY, borders
-from ..program.program import Constant, Int, Kernel, Pointer, Scalar, Task, bodies_of
+from ..program.plan_queries import ENTRY, plan_boundary
+from ..program.program import Constant, Int, Kernel, Pointer, Scalar, Task, control_flow_bodies
 
 ALIGNMENT = 256
 FIRST_ADDRESS = 1 << 20
@@ -218,7 +218,7 @@ class FakeDevice(Device):
 
     def prepare(self, plan: Plan, way: str = "") -> FakeExecutable:
         self._ask("prepare", plan.program.name)
-        self.load(kernels_of(plan))
+        self.load(all_kernels_of_plan(plan))
         return FakeExecutable(self, plan, way)
 
     def stream(self, priority: int = 0) -> FakeStream:
@@ -289,7 +289,7 @@ class FakeExecutable(Executable):
         self.device = device
         self.plan = plan
         self.way = way
-        self._roots = borders(plan).roots
+        self._roots = plan_boundary(plan).roots
         self._buffers_of_task = [{region.buffer for region in (*task.reads, *task.writes)} for task in plan.tasks]
 
     def run(
@@ -300,7 +300,7 @@ class FakeExecutable(Executable):
         after: Sequence[tuple[int, Event]],
     ) -> tuple[Event, ...]:
         device, plan = self.device, self.plan
-        poison = Poison(plan, poisoned(plan, after))
+        poison = PoisonTracker(plan, poisoned_buffers(plan, after))
         for place, step in enumerate(plan.steps):
             match step:
                 case Launch(stream, number):
@@ -314,12 +314,12 @@ class FakeExecutable(Executable):
                     try:
                         self._launch(stream, task, addresses, scalars)
                     except BaseException as error:
-                        poison.fail(number, noted(error, task, plan.program.name))
+                        poison.fail(number, error_with_task_location(error, task, plan.program.name))
                 case Record(stream, number):
                     device.log.append(("record", stream, number))
                 case Wait(stream, number):
                     device.log.append(("wait", stream, number))
-        return tuple(map(device.event, poison.outputs()))
+        return tuple(map(device.event, poison.output_errors()))
 
     def run_timed(
         self,
@@ -340,8 +340,14 @@ class FakeExecutable(Executable):
         error = self.device.fault("launch") or self.device.fault("work")
         if error is not None:
             raise error
-        if bodies_of(task):
-            run_control(task, [self._iteration(stream, body) for body in bodies_of(task)], Unread(), addresses, scalars)
+        if control_flow_bodies(task):
+            run_control_flow(
+                task,
+                [self._iteration(stream, body) for body in control_flow_bodies(task)],
+                Unread(),
+                addresses,
+                scalars,
+            )
 
     def _iteration(self, stream: int, body: Plan) -> RunIteration:
         def iteration(addresses: Sequence[Any], numbers: Sequence[Any]) -> None:

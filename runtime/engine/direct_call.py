@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from ..codegen import cpython, native_callable
-from ..codegen.native_callable import builtin, word_at
+from ..codegen.native_callable import make_builtin_function, read_word
 from ..core.frozen import dataclass
-from ..core.host_pool import Pool
-from ..interpret.serial import scalar_bits
+from ..core.host_pool import HostPool
+from ..interpret.serial import scalar_to_bits
 from .encode_plan import Layout
 from .engine import Native, native
 from .words import records as e
@@ -41,7 +41,7 @@ def packers(heads: int, scalars: Sequence[str]) -> tuple[Callable[..., bytes], C
     words = Struct(f"={heads + len(scalars)}Q").pack
 
     def convert(*values: Any) -> bytes:
-        bits = (scalar_bits(v, s) for v, s in zip(values[heads:], scalars, strict=True))
+        bits = (scalar_to_bits(v, s) for v, s in zip(values[heads:], scalars, strict=True))
         return words(*values[:heads], *bits)
 
     if all(s in _FORMATS for s in scalars):
@@ -74,7 +74,7 @@ def direct(
 def works() -> bool:
     """The self-test: whether objects lie in memory as `words.records` says."""
     found = native()
-    if found is None or not native_callable.works() or not _blocks_are_as_expected():
+    if found is None or not native_callable.is_bytes_layout_as_expected() or not _blocks_are_as_expected():
         return False
     base = np.arange(24, dtype=np.float32)
     samples: list[np.ndarray[Any, Any]]
@@ -83,17 +83,17 @@ def works() -> bool:
 
 
 def _blocks_are_as_expected() -> bool:
-    block = Pool().allocate(64)
-    return word_at(id(block) + cpython.DATA_AT) == int(block.address)
+    block = HostPool().allocate(64)
+    return read_word(id(block) + cpython.DATA_AT) == int(block.address)
 
 
 def _is_as_expected(array: np.ndarray[Any, Any]) -> bool:
     at, n = id(array), array.ndim
-    if word_at(at + cpython.TYPE_AT) != id(np.ndarray) or word_at(at + cpython.NDIM_AT) & e.LOW_HALF != n:
+    if read_word(at + cpython.TYPE_AT) != id(np.ndarray) or read_word(at + cpython.NDIM_AT) & e.LOW_HALF != n:
         return False
-    shape = tuple((ctypes.c_int64 * n).from_address(word_at(at + cpython.SHAPE_AT))) if n else ()
-    strides = tuple((ctypes.c_int64 * n).from_address(word_at(at + cpython.STRIDES_AT))) if n else ()
-    same = word_at(at + cpython.DATA_AT) == array.ctypes.data and word_at(at + cpython.DTYPE_AT) == id(array.dtype)
+    shape = tuple((ctypes.c_int64 * n).from_address(read_word(at + cpython.SHAPE_AT))) if n else ()
+    strides = tuple((ctypes.c_int64 * n).from_address(read_word(at + cpython.STRIDES_AT))) if n else ()
+    same = read_word(at + cpython.DATA_AT) == array.ctypes.data and read_word(at + cpython.DTYPE_AT) == id(array.dtype)
     return same and shape == array.shape and strides == array.strides
 
 
@@ -131,7 +131,7 @@ def _function(
     rows = [word for t in taken for word in _row(t, place.get(t.buffer, spare))]
     rows += [e.PACKED, id(bytes), 8 * len(scalars), packed, 0] if scalars else []
     held = (layout, [t.like.dtype for t in taken if t.like is not None], keep)
-    return builtin(found.direct, head + rows, held)
+    return make_builtin_function(found.direct, head + rows, held)
 
 
 def _row(taken: Taken, place: int) -> list[int]:

@@ -10,9 +10,9 @@ from itertools import chain
 from typing import Any, Protocol
 
 from ..core.frozen import replace
-from ..program.control_flow import Branch, Loop, arguments_of
+from ..program.control_flow import Branch, Loop, control_flow_arguments
 from ..program.plan import Plan
-from ..program.program import Int, Kernel, Library, Pointer, Task, bodies_of
+from ..program.program import Int, Kernel, Library, Pointer, Task, control_flow_bodies
 from .encode_plan import Layout, lay_out, place_words, split
 from .engine import Native, cores
 from .words.loops import BY_ADDRESS, BY_FLAG, BY_NUMBER
@@ -27,7 +27,7 @@ def is_native(plan: Plan) -> bool:
 
 
 def _is_native(task: Task) -> bool:
-    return not isinstance(task.kernel, Library) and all(is_native(body) for body in bodies_of(task))
+    return not isinstance(task.kernel, Library) and all(is_native(body) for body in control_flow_bodies(task))
 
 
 class Owner(Protocol):
@@ -79,7 +79,7 @@ def control_words(
 def _loop(task: Task, layouts: Sequence[Layout], owner: Owner) -> tuple[Any, int]:
     loop = task.kernel
     assert isinstance(loop, Loop)
-    given, rotation, program = arguments_of(task), loop.rotation, loop.body.program
+    given, rotation, program = control_flow_arguments(task), loop.rotation, loop.body.program
     carried, pool = len(loop.follows), len(given.pool)
     inputs = program.inputs[carried:]
     first = carried + pool

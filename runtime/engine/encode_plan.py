@@ -13,7 +13,7 @@ from typing import Any
 from ..core.frozen import dataclass
 from ..interpret.error_propagation import error_sources
 from ..program.plan import Launch, Plan, Record, Wait
-from ..program.program import Constant, Int, Pointer, Task, bodies_of
+from ..program.program import Constant, Int, Pointer, Task, control_flow_bodies
 from .engine import words
 from .words import records as e
 
@@ -62,7 +62,7 @@ def split(task: Task, cores: int) -> tuple[int, int]:
 
 def _is_long(task: Task) -> bool:
     """How long loops take is not known."""
-    return task.cost >= WATCHED_US or bool(bodies_of(task))
+    return task.cost >= WATCHED_US or bool(control_flow_bodies(task))
 
 
 def lay_out(

@@ -24,7 +24,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from ..codegen import cpython, llvm_jit, symbols, word_language
-from ..core.disk_cache import digest
+from ..core.disk_cache import sha256_digest
 from ..core.errors import CompileError
 from ..core.settings import settings
 from . import unread_errors  # noqa: F401  # tells at exit, after the engine has stopped
@@ -103,10 +103,10 @@ class Native:
     """The engine's functions, as ctypes calls. `inline` keeps the interpreter lock: it is over in microseconds."""
 
     def __init__(self) -> None:
-        sources = [word_language.source_of(m) for m in (word_language, cpython, native_records, *TEXTS)]
-        self.code = code = llvm_jit.build_lazily(
-            digest("engine", *sources, *ENTRIES, cpython.HEAD),
-            lambda: word_language.translate(TEXTS, ENTRIES, platform.machine()),
+        sources = [word_language.module_source_text(m) for m in (word_language, cpython, native_records, *TEXTS)]
+        self.code = code = llvm_jit.compile_llvm_ir_lazily(
+            sha256_digest("engine", *sources, *ENTRIES, cpython.HEAD),
+            lambda: word_language.translate_words_to_llvm(TEXTS, ENTRIES, platform.machine()),
             "engine",
         )
         word, text = _WORD, ctypes.c_char_p
@@ -193,7 +193,7 @@ class Engine:
         import signal
 
         create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, _WORD)(
-            symbols.resolve(["pthread_create"], "the engine")["pthread_create"]
+            symbols.resolve_c_functions(["pthread_create"], "the engine")["pthread_create"]
         )
         thread = ctypes.c_uint64()
         # New threads take over the mask: signals stay with Python's threads.
@@ -238,7 +238,7 @@ class Engine:
         self.stopped = True
         self.native.stop(self.address)
         join = ctypes.CFUNCTYPE(ctypes.c_int, _WORD, ctypes.c_void_p)(
-            symbols.resolve(["pthread_join"], "the engine")["pthread_join"]
+            symbols.resolve_c_functions(["pthread_join"], "the engine")["pthread_join"]
         )
         for thread in filter(None, (*self._threads, self._reserve)):
             join(thread, None)

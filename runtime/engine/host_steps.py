@@ -13,7 +13,7 @@ from typing import Any
 
 from ..core.frozen import replace
 from ..core.settings import settings
-from ..interpret.serial import KERNEL, Addresses, Call, host_call, kernel_call, noted
+from ..interpret.serial import KERNEL, Addresses, Call, error_with_task_location, kernel_task_call, library_task_call
 from ..program.program import Pointer, Task
 from .deferred_interrupt import SIGNALS_AT, asked, broken, throw, uninterrupted
 from .encode_control_flow import Function, control_words
@@ -53,7 +53,7 @@ class _Control:
         self._running = threading.RLock()
         self._callbacks: list[Any] = []
         looped, address, self._keep = control_words(task, function, self, self._host_step)
-        self._call = kernel_call(looped, KERNEL(address))
+        self._call = kernel_task_call(looped, KERNEL(address))
 
     def run(self, addresses: Addresses, scalars: Any) -> None:
         with self._running:
@@ -74,7 +74,7 @@ class _Control:
     def _host_step(self, task: Task) -> tuple[Task, int]:
         """The task with the addresses of its buffers as arguments, and the address of what does it."""
         buffers = tuple(dict.fromkeys(r.buffer for r in (*task.reads, *task.writes)))
-        callback = KERNEL(self._step(task, buffers, host_call(task)))
+        callback = KERNEL(self._step(task, buffers, library_task_call(task)))
         self._callbacks.append(callback)
         address = ctypes.cast(callback, ctypes.c_void_p).value
         assert address is not None
@@ -94,7 +94,7 @@ class _Control:
                 if asked():
                     raise KeyboardInterrupt
             except BaseException as raised:
-                self._failed = noted(raised, task, self.program)
+                self._failed = error_with_task_location(raised, task, self.program)
                 self._words[e.STOP // 8] = 1
 
         return step

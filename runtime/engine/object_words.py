@@ -13,7 +13,7 @@ from typing import Any
 
 from ..codegen import native_callable
 from ..codegen.cpython import HEAD, TYPE_AT
-from ..codegen.native_callable import word_at
+from ..codegen.native_callable import read_word
 
 Words = Sequence[tuple[int, int]]  # addresses, and what is there
 
@@ -22,8 +22,8 @@ def words_of(aspect: str, holder: Any, value: Any) -> Words | None:
     """Words that are there for as long as an aspect of an object is this value. None: there are no such words.
 
     aspect: a key of `ASPECTS`. What the addresses point to lives as long as the holder and the value."""
-    found = ASPECTS[aspect](holder, value) if native_callable.works() else None
-    return found if found and all(word_at(address) == word for address, word in found) else None
+    found = ASPECTS[aspect](holder, value) if native_callable.is_bytes_layout_as_expected() else None
+    return found if found and all(read_word(address) == word for address, word in found) else None
 
 
 def _code(holder: Any, value: Any) -> Words | None:
@@ -56,8 +56,8 @@ def _size(holder: Any, value: Any) -> Words | None:
     """Of a dict, or of the one behind a class's `__dict__`."""
     place, at, behind = id(holder), _size_at(), _mapping_at()
     if type(holder) is MappingProxyType and behind is not None:
-        place = word_at(place + behind)
-    return None if at is None or word_at(place + TYPE_AT) != id(dict) else [(place + at, value)]
+        place = read_word(place + behind)
+    return None if at is None or read_word(place + TYPE_AT) != id(dict) else [(place + at, value)]
 
 
 def _no_attributes(holder: Any, value: Any) -> Words | None:
@@ -87,9 +87,9 @@ def _answers(holder: Any, name: str, kind: type) -> bool:
 def _place_of(holder: Any, read: Callable[[], int], change: Callable[[], object]) -> int | None:
     """The only place, after its head, where an object has the word that `read` gives, before and after a change."""
     before = read()
-    places = [i for i in range(HEAD, type(holder).__basicsize__, 8) if word_at(id(holder) + i) == before]
+    places = [i for i in range(HEAD, type(holder).__basicsize__, 8) if read_word(id(holder) + i) == before]
     change()
-    places = [i for i in places if word_at(id(holder) + i) == read() != before]
+    places = [i for i in places if read_word(id(holder) + i) == read() != before]
     return places[0] if len(places) == 1 else None
 
 
@@ -132,9 +132,9 @@ def _attributes_at() -> int | None:
 def _type_is_there() -> bool:
     first, second = (type(name, (), {}) for name in ("First", "Second"))
     sample = first()
-    before = word_at(id(sample) + TYPE_AT)
+    before = read_word(id(sample) + TYPE_AT)
     sample.__class__ = second
-    return before == id(first) and word_at(id(sample) + TYPE_AT) == id(second)
+    return before == id(first) and read_word(id(sample) + TYPE_AT) == id(second)
 
 
 @cache
@@ -154,5 +154,5 @@ def _size_at() -> int | None:
 def _mapping_at() -> int | None:
     mapping: dict[str, int] = {}
     sample = MappingProxyType(mapping)
-    places = [i for i in range(HEAD, type(sample).__basicsize__, 8) if word_at(id(sample) + i) == id(mapping)]
+    places = [i for i in range(HEAD, type(sample).__basicsize__, 8) if read_word(id(sample) + i) == id(mapping)]
     return places[0] if len(places) == 1 else None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from ..core.errors import KernelGraphError
-from ..program.device import outcome
+from ..program.device import error_of_event
 from . import unread_errors
 from .deferred_interrupt import throw
 from .encode_plan import Layout
@@ -328,7 +328,7 @@ class DoneTiming:
 
 
 def _failure_of(event: Any) -> Failure | None:
-    error = outcome(event)
+    error = error_of_event(event)
     number = getattr(getattr(event, "failure", None), "number", 0)
     return None if error is None else Failure(error, number)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..core.frozen import dataclass
-from ..program.control_flow import FOREVER, Branch, Loop, arguments_of
+from ..program.control_flow import FOREVER, Branch, Loop, control_flow_arguments
 from ..program.plan import Plan
 from ..program.program import Argument, Int, Pointer, Scalar, Task
 
@@ -17,7 +17,7 @@ RunIteration = Callable[[Sequence[Any], Sequence[Any]], None]  # the body's addr
 
 
 class LoopDevice(Protocol):
-    """What `run_control` needs done with memory, by its address."""
+    """What `run_control_flow` needs done with memory, by its address."""
 
     def integer(self, address: int) -> int: ...
 
@@ -44,7 +44,7 @@ class LoopAddresses:
     workspace: int | None
     numbers: list[Any]
 
-    def iteration(self, number: int, flags: int = 0, first: int = 0) -> list[int]:
+    def buffers_of_iteration(self, number: int, flags: int = 0, first: int = 0) -> list[int]:
         """The address of every buffer of the body. flags: where the flag of iteration i is at byte i, instead of where
         it was carried. first: the number that the first iteration has in the rotation."""
         loop = self.loop
@@ -55,19 +55,19 @@ class LoopAddresses:
         outs = [*(self.carried[p] for p in loop.rotation.fresh[row]), *at[inputs:]]
         if flags:
             ins[0], outs[0] = flags + number - first, flags + number - first + 1
-        return body_addresses(loop.body, ins, outs, self.workspace)
+        return body_buffer_addresses(loop.body, ins, outs, self.workspace)
 
-    def flag(self, number: int) -> int:
+    def flag_address(self, number: int) -> int:
         """Where the flag of an iteration is."""
         return self.carried[self.loop.rotation.held[self.loop.rotation.at(number)][0]]
 
-    def starts(self, number: int) -> list[tuple[int, int, int]]:
+    def initial_copies(self, number: int) -> list[tuple[int, int, int]]:
         """(target, source, bytes) of the initial values, but for a flag, to where iteration `number` reads them."""
         held = self.loop.rotation.held[self.loop.rotation.at(number)]
         rows = zip((self.carried[p] for p in held), self.carried, self.loop.sizes, strict=False)
         return [row for row in list(rows)[int(self.loop.flag) :] if row[0] != row[1]]
 
-    def copies(self, number: int, flag: int = 0) -> list[tuple[int, int, int]]:
+    def result_copies(self, number: int, flag: int = 0) -> list[tuple[int, int, int]]:
         """(target, source, bytes) of the results that a loop of so many iterations leaves elsewhere. flag: where the
         flag is, if not where it was carried."""
         held = self.loop.rotation.held[self.loop.rotation.at(number)]
@@ -78,7 +78,7 @@ class LoopAddresses:
         return [row for row in rows if row[0] != row[1]]
 
 
-def value_of(argument: Argument, addresses: Sequence[int], scalars: Sequence[Any]) -> Any:
+def argument_value(argument: Argument, addresses: Sequence[int], scalars: Sequence[Any]) -> Any:
     """What a task is given: an address or a number."""
     if isinstance(argument, Pointer):
         return addresses[argument.buffer] + argument.offset
@@ -87,17 +87,17 @@ def value_of(argument: Argument, addresses: Sequence[int], scalars: Sequence[Any
     return argument.value if isinstance(argument, Int) else argument.number
 
 
-def places_of(
+def bind_loop_addresses(
     task: Task, addresses: Sequence[int], scalars: Sequence[Any], integer: Callable[[int], int] | None = None
 ) -> LoopAddresses:
     """integer: what is in memory at an address, for a count that is there. Without it the count is as good as unknown:
     FOREVER."""
     loop = task.kernel
     assert isinstance(loop, Loop)
-    given = arguments_of(task)
+    given = control_flow_arguments(task)
 
     def values(arguments: Sequence[Argument]) -> list[Any]:
-        return [value_of(a, addresses, scalars) for a in arguments]
+        return [argument_value(a, addresses, scalars) for a in arguments]
 
     count, pool = FOREVER, values(given.pool)
     if given.count is not None and integer is not None:
@@ -115,46 +115,46 @@ def places_of(
     )
 
 
-def run_control(
+def run_control_flow(
     task: Task, iterations: Sequence[RunIteration], hands: LoopDevice, addresses: Sequence[int], scalars: Sequence[Any]
 ) -> None:
     """Run a loop or branch task. iterations: one for each body. addresses: of every buffer of the task's program."""
     if isinstance(task.kernel, Branch):
-        flag, *bodies = branches_of(task, addresses, scalars)
+        flag, *bodies = branch_bodies(task, addresses, scalars)
         which = 0 if hands.boolean(flag) else 1
         iterations[which](*bodies[which])
         return
-    places = places_of(task, addresses, scalars, hands.integer)
+    places = bind_loop_addresses(task, addresses, scalars, hands.integer)
     loop, rotation, count, number = places.loop, places.loop.rotation, places.count, 0
     while number < count:
-        if loop.flag and not hands.boolean(places.flag(number)):
+        if loop.flag and not hands.boolean(places.flag_address(number)):
             break
         if number == rotation.lead and not loop.flag and not any(loop.moves):
             period = len(rotation.held) - rotation.lead
-            rows = [places.iteration(number + i) for i in range(period)]
+            rows = [places.buffers_of_iteration(number + i) for i in range(period)]
             number += period * hands.repeat(rows, places.numbers, (count - number) // period)
             if number == count:
                 break
-        iterations[0](places.iteration(number), [number, *places.numbers])
+        iterations[0](places.buffers_of_iteration(number), [number, *places.numbers])
         number += 1
-    for row in places.copies(number):
+    for row in places.result_copies(number):
         hands.copy(*row)
 
 
-def branches_of(task: Task, addresses: Sequence[int], scalars: Sequence[Any]) -> tuple[Any, ...]:
+def branch_bodies(task: Task, addresses: Sequence[int], scalars: Sequence[Any]) -> tuple[Any, ...]:
     """Of a branch task: where its flag is, then for each body its addresses and its numbers."""
     branch = task.kernel
     assert isinstance(branch, Branch)
-    values = [value_of(a, addresses, scalars) for a in task.arguments]
+    values = [argument_value(a, addresses, scalars) for a in task.arguments]
     program = branch.bodies[0].program
     inputs, outputs = len(program.inputs), len(program.outputs)
     workspace = values[1 + inputs + outputs] if any(b.arena_bytes for b in branch.bodies) else None
     ins, outs = values[1 : 1 + inputs], values[1 + inputs : 1 + inputs + outputs]
     numbers = values[len(values) - len(program.scalars) :]
-    return (values[0], *((body_addresses(body, ins, outs, workspace), numbers) for body in branch.bodies))
+    return (values[0], *((body_buffer_addresses(body, ins, outs, workspace), numbers) for body in branch.bodies))
 
 
-def body_addresses(body: Plan, ins: Sequence[int], outs: Sequence[int], workspace: int | None) -> list[int]:
+def body_buffer_addresses(body: Plan, ins: Sequence[int], outs: Sequence[int], workspace: int | None) -> list[int]:
     """The address of every buffer of a body."""
     program = body.program
     found = [0 if offset is None else (workspace or 0) + offset for offset in body.offsets]

@@ -14,7 +14,7 @@ from ..core.errors import DeviceLost
 from ..core.frozen import dataclass
 from ..program.plan import Plan
 from ..program.plan_queries import ENTRY
-from ..program.program import dependences
+from ..program.program import task_dependences
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def error_sources(plan: Plan) -> ErrorSources:
 
     A task that leads to no output poisons all outputs, so that no failure goes unseen."""
     program = plan.program
-    first, before = len(program.buffers), dependences(program, anti=False)
+    first, before = len(program.buffers), task_dependences(program, anti=False)
     writers = {o: [t for t, task in enumerate(program.tasks) if o in {w.buffer for w in task.writes}]
                for o in program.outputs}  # fmt: skip
     leads = {t for found in writers.values() for t in found}
@@ -45,7 +45,7 @@ def error_sources(plan: Plan) -> ErrorSources:
     return ErrorSources(tasks, tuple((o, *(first + t for t in (*writers[o], *astray))) for o in program.outputs))
 
 
-def poisoned(plan: Plan, after: Iterable[tuple[int, Any]]) -> dict[int, BaseException]:
+def poisoned_buffers(plan: Plan, after: Iterable[tuple[int, Any]]) -> dict[int, BaseException]:
     """The error of each buffer that something known to have failed should have written. error: of an event."""
     bad: dict[int, BaseException] = {}
     for buffer, event in after:
@@ -55,7 +55,7 @@ def poisoned(plan: Plan, after: Iterable[tuple[int, Any]]) -> dict[int, BaseExce
     return bad
 
 
-class Poison:
+class PoisonTracker:
     """The errors of one call so far; true if there are any. bad: the errors of poisoned arguments, by buffer."""
 
     def __init__(self, plan: Plan, bad: Mapping[int, BaseException] | None = None) -> None:
@@ -75,18 +75,18 @@ class Poison:
 
     def is_poisoned(self, task: int) -> bool:
         """Whether a task depends on an error, and is not to be run."""
-        error = self._at(self._error_sources().tasks[task])
+        error = self._first_error_at(self._error_sources().tasks[task])
         if error is not None:
             self.fail(task, error)
         return error is not None
 
-    def outputs(self) -> tuple[BaseException | None, ...]:
+    def output_errors(self) -> tuple[BaseException | None, ...]:
         """The error of each output of the program, or None."""
         if not self._errors:
             return (None,) * len(self._plan.program.outputs)
-        return tuple(map(self._at, self._error_sources().outputs))
+        return tuple(map(self._first_error_at, self._error_sources().outputs))
 
-    def _at(self, indices: Iterable[int]) -> BaseException | None:
+    def _first_error_at(self, indices: Iterable[int]) -> BaseException | None:
         return next((self._errors[i] for i in indices if i in self._errors), None)
 
     def _error_sources(self) -> ErrorSources:

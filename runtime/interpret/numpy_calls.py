@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..program.custom_calls import call_back
+from ..program.custom_calls import invoke_callback
 from .topk import topk
 
 View = np.ndarray[Any, Any]
@@ -32,7 +32,7 @@ _NUMPY = """
 """
 
 
-def _numpy(name: str) -> Host:
+def _numpy_function(name: str) -> Host:
     function: Any = reduce(getattr, name.split("."), np)
 
     def call(*arrays: View, named: tuple[str, ...] = (), **options: Any) -> Any:
@@ -43,7 +43,7 @@ def _numpy(name: str) -> Host:
     return call
 
 
-def _reduce(a: View, op: str, axes: tuple[int, ...]) -> View:
+def _reduce_without_kernel(a: View, op: str, axes: tuple[int, ...]) -> View:
     """A reduction that has no kernel: of complex numbers by `prod min max argmin argmax`."""
     kept = [i for i in range(a.ndim) if i not in axes]
     flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
@@ -63,29 +63,29 @@ def _reduceat(a: View, indices: View, ufunc: str, **options: Any) -> Any:
     return getattr(np, ufunc).reduceat(a, indices, **options)
 
 
-def _at(a: View, *operands: View, ufunc: str, key: tuple[Any, ...]) -> View:
+def _ufunc_at(a: View, *operands: View, ufunc: str, key: tuple[Any, ...]) -> View:
     """`a` after `ufunc.at(a, key, ...)`."""
     result = a.copy()
     rest = list(operands)
-    getattr(np, ufunc).at(result, _key(key, rest), *rest)
+    getattr(np, ufunc).at(result, _rebuild_index_key(key, rest), *rest)
     return result
 
 
-def _combine_at(a: View, indices: View, values: View, ufunc: str) -> View:
+def _ufunc_combine_at(a: View, indices: View, values: View, ufunc: str) -> View:
     """`a` after `ufunc.at(a, indices, values)`, all of one axis; indices count from the start."""
     result = a.copy()
     getattr(np, ufunc).at(result, indices, values)
     return result
 
 
-def _last_places(indices: View, length: int) -> View:
+def _last_occurrences(indices: View, length: int) -> View:
     """For each number below `length` where it comes last among the indices, -1 where it does not."""
     found = np.full(length, -1)
     found[indices] = np.arange(len(indices))
     return found
 
 
-def _key(key: tuple[Any, ...], arrays: list[View]) -> tuple[Any, ...]:
+def _rebuild_index_key(key: tuple[Any, ...], arrays: list[View]) -> tuple[Any, ...]:
     """A key of `x[...]` whose arrays stand where the key says ARRAY; they are taken off the front of the list."""
     return tuple(arrays.pop(0) if entry == ARRAY else slice(*entry) if type(entry) is tuple else entry for entry in key)
 
@@ -93,15 +93,15 @@ def _key(key: tuple[Any, ...], arrays: list[View]) -> tuple[Any, ...]:
 ARRAY = "array"
 
 
-def _setitem(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
+def _setitem_copy(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
     """`a` after `a[key] = value`; the value is the last of the arrays."""
     result = a.copy()
     *rest, value = arrays
-    result[_key(key, rest)] = value
+    result[_rebuild_index_key(key, rest)] = value
     return result
 
 
-def _choose(a: View, *choices: View, mode: Any) -> Any:
+def _np_choose(a: View, *choices: View, mode: Any) -> Any:
     return np.choose(a, list(choices), mode=mode)
 
 
@@ -128,7 +128,7 @@ def _bincount(x: View, *weights: View, minlength: int) -> View:
     return counts
 
 
-def _kth(a: View, kth: tuple[int, ...]) -> View:
+def _kth_values(a: View, kth: tuple[int, ...]) -> View:
     """The values in these places of the order of each row."""
     return np.partition(a, kth, -1)[..., list(kth)]
 
@@ -191,30 +191,30 @@ def _put_along_axis(a: View, indices: View, values: View, axis: int | None) -> V
     return result
 
 
-def _view(a: View, dtype: np.dtype[Any]) -> View:
+def _view_as_dtype(a: View, dtype: np.dtype[Any]) -> View:
     return np.ascontiguousarray(a).reshape(a.shape).view(dtype)
 
 
-def _nonempty(a: View, some: View, ufunc: str) -> View:
+def _require_nonempty_reduction(a: View, some: View, ufunc: str) -> View:
     """`a`, which ufunc.reduce made of the elements that a mask has chosen. some: whether there are any."""
     if not some:
         raise ValueError(f"zero-size array to reduction operation {ufunc} which has no identity")
     return a
 
 
-def _put(a: View, indices: View, values: View, mode: Any) -> View:
+def _np_put(a: View, indices: View, values: View, mode: Any) -> View:
     result = a.copy()
     np.put(result, indices, values, mode=mode)
     return result
 
 
-def _place(a: View, mask: View, values: View) -> View:
+def _np_place(a: View, mask: View, values: View) -> View:
     result = a.copy()
     np.place(result, mask, values)
     return result
 
 
-def _running(name: str) -> Host:
+def _cumulative_function(name: str) -> Host:
     """np.cumsum or np.cumprod; written into memory that is there, which saves an array and its page faults."""
     function: Any = getattr(np, name)
 
@@ -225,7 +225,7 @@ def _running(name: str) -> Host:
     return call
 
 
-def _sort(a: View, into: dict[int, View] | None = None, **options: Any) -> View:
+def _sort_into(a: View, into: dict[int, View] | None = None, **options: Any) -> View:
     if not into:
         return np.asarray(np.sort(a, **options))
     into[0][...] = a
@@ -233,26 +233,26 @@ def _sort(a: View, into: dict[int, View] | None = None, **options: Any) -> View:
     return into[0]
 
 
-HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
-    "cumsum": _running("cumsum"),
-    "cumprod": _running("cumprod"),
-    "sort": _sort,
-    "reduce": _reduce,
+HOST: dict[str, Host] = {name: _numpy_function(name) for name in _NUMPY.split()} | {
+    "cumsum": _cumulative_function("cumsum"),
+    "cumprod": _cumulative_function("cumprod"),
+    "sort": _sort_into,
+    "reduce": _reduce_without_kernel,
     "ufunc_reduce": _ufunc_reduce,
     "accumulate": _accumulate,
     "reduceat": _reduceat,
-    "at": _at,
-    "combine_at": _combine_at,
-    "last_places": _last_places,
-    "setitem": _setitem,
-    "choose": _choose,
-    "kth": _kth,
+    "at": _ufunc_at,
+    "combine_at": _ufunc_combine_at,
+    "last_places": _last_occurrences,
+    "setitem": _setitem_copy,
+    "choose": _np_choose,
+    "kth": _kth_values,
     "linalg.lu": _lu,
     "linalg.eigh_rows": _eigh_rows,
     "linalg.svd_whole": _svd_whole,
-    "linalg.qr_factors": _numpy("linalg.qr"),
+    "linalg.qr_factors": _numpy_function("linalg.qr"),
     "linalg.qr_upper": _qr_upper,
-    "linalg.cholesky_factor": _numpy("linalg.cholesky"),
+    "linalg.cholesky_factor": _numpy_function("linalg.cholesky"),
     "partition": _partition,
     "argpartition": _argpartition,
     "lexsort": _lexsort,
@@ -261,12 +261,12 @@ HOST: dict[str, Host] = {name: _numpy(name) for name in _NUMPY.split()} | {
     "histogram": _histogram,
     "histogramdd": _histogramdd,
     "put_along_axis": _put_along_axis,
-    "put": _put,
-    "place": _place,
-    "nonempty": _nonempty,
-    "callback": call_back,
+    "put": _np_put,
+    "place": _np_place,
+    "nonempty": _require_nonempty_reduction,
+    "callback": invoke_callback,
     "topk": topk,
-    "view": _view,
+    "view": _view_as_dtype,
 }
 WRITES_INTO = frozenset(
     {"callback", "cumsum", "cumprod", "sort"}

@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from ..core.frozen import dataclass
 from .plan import Plan
-from .program import Argument, Kernel, Task, bodies_of
+from .program import Argument, Kernel, Task, control_flow_bodies
 
 FRESH = -1
 FOREVER = 1 << 62  # iterations, where a flag decides
@@ -53,7 +53,7 @@ class Loop:
 
     @property
     def rotation(self) -> Rotation:
-        return rotation(self.follows, self.sizes, self.flag)
+        return find_rotation(self.follows, self.sizes, self.flag)
 
     def __str__(self) -> str:
         return "while" if self.flag else f"loop of {'a number of' if self.count is None else self.count} turns"
@@ -89,7 +89,7 @@ class Rotation:
 
 
 @lru_cache(1024)
-def rotation(follows: tuple[int, ...], sizes: tuple[int, ...], flag: bool) -> Rotation:
+def find_rotation(follows: tuple[int, ...], sizes: tuple[int, ...], flag: bool) -> Rotation:
     """The rotation of a loop, by trying it until a state comes back. flag: nothing is known of the last iteration.
 
     Raises ValueError where two values take over the same one."""
@@ -117,11 +117,13 @@ def rotation(follows: tuple[int, ...], sizes: tuple[int, ...], flag: bool) -> Ro
         following = tuple(next(new) if source == FRESH else held[source] for source in follows)
         free = left + [place for i, place in enumerate(held) if i not in follows and place >= count]
         held = following
-    names = tuple(_names(row, owners, sizes, count, flag) for row in every)
+    names = tuple(_name_pool_buffers(row, owners, sizes, count, flag) for row in every)
     return Rotation(seen[state], tuple(every), tuple(fresh), names)
 
 
-def _names(held: Sequence[int], owners: Sequence[int], sizes: Sequence[int], count: int, flag: bool) -> tuple[int, ...]:
+def _name_pool_buffers(
+    held: Sequence[int], owners: Sequence[int], sizes: Sequence[int], count: int, flag: bool
+) -> tuple[int, ...]:
     """For each place of the pool its buffer: number i is where result i goes, if the place holds it in the end."""
     if flag:
         return tuple(range(len(owners)))
@@ -139,7 +141,7 @@ def _names(held: Sequence[int], owners: Sequence[int], sizes: Sequence[int], cou
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class ControlFlowArguments:
     """A loop task's arguments by what they are for."""
 
     initial: tuple[Argument, ...]
@@ -152,13 +154,13 @@ class Arguments:
     numbers: tuple[Argument, ...]
 
 
-def pool_sizes(loop: Loop) -> tuple[int, ...]:
+def loop_pool_sizes(loop: Loop) -> tuple[int, ...]:
     """The bytes of each buffer of the pool; but for a loop with a flag, the first are those of the results."""
     sizes = loop.sizes
     return (*sizes, *(size for size, source in zip(sizes, loop.follows, strict=True) if source == FRESH))
 
 
-def arguments_of(task: Task) -> Arguments:
+def control_flow_arguments(task: Task) -> ControlFlowArguments:
     loop = task.kernel
     assert isinstance(loop, Loop)
     given = iter(task.arguments)
@@ -168,7 +170,7 @@ def arguments_of(task: Task) -> Arguments:
         return tuple(next(given) for _ in range(n))
 
     carried, fresh = len(loop.follows), loop.follows.count(FRESH)
-    return Arguments(
+    return ControlFlowArguments(
         take(carried),
         take(carried),
         take(carried + fresh),
@@ -180,16 +182,16 @@ def arguments_of(task: Task) -> Arguments:
     )
 
 
-def nested(plan: Plan) -> Iterator[tuple[Task, Plan]]:
+def nested_plans(plan: Plan) -> Iterator[tuple[Task, Plan]]:
     """The bodies of the loops and branches of a plan, each with its task."""
     for task in plan.tasks:
-        for body in bodies_of(task):
+        for body in control_flow_bodies(task):
             yield task, body
 
 
-def kernels_of(plan: Plan) -> list[Kernel]:
+def all_kernels_of_plan(plan: Plan) -> list[Kernel]:
     """All kernels of a plan, those of bodies too, each once."""
     found = [task.kernel for task in plan.tasks if isinstance(task.kernel, Kernel)]
-    for _, body in nested(plan):
-        found += kernels_of(body)
+    for _, body in nested_plans(plan):
+        found += all_kernels_of_plan(body)
     return list(dict.fromkeys(found))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.frozen import dataclass
-from .user_function import Source
+from .user_function import FunctionSource
 
 View = np.ndarray[Any, Any]
 Sizes = tuple[int, int, int]
@@ -28,7 +28,7 @@ class Callback:
 
 
 @dataclass(frozen=True, slots=True)
-class Fresh:
+class NewArray:
     """What a step is to write: an array of its own. starts: the number, among the step's arrays, of the one whose
     values it has at first; None: none in particular."""
 
@@ -46,7 +46,7 @@ class CustomKernel:
     """
 
     name: str
-    code: Source | str
+    code: FunctionSource | str
     grid: Sizes
     block: Sizes
     numbers: tuple[tuple[bytes, str], ...] = ()
@@ -56,8 +56,8 @@ class CustomKernel:
         return f"{self.name}{list(self.grid)}{list(self.block)}"
 
 
-def call_back(
-    *arrays: View, callback: Callback, reads: int, writes: Sequence[Fresh], into: Mapping[int, View] = EMPTY
+def invoke_callback(
+    *arrays: View, callback: Callback, reads: int, writes: Sequence[NewArray], into: Mapping[int, View] = EMPTY
 ) -> tuple[View, ...]:
     """What the callback has written. The first `reads` arrays are for it to read; the others are initial values.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 
-def bits(mask: int) -> list[int]:
+def set_bits(mask: int) -> list[int]:
     """The members of a set, smallest first."""
     if mask.bit_count() * 4 > mask.bit_length():
         return [i for i, digit in enumerate(bin(mask)[:1:-1]) if digit == "1"]
@@ -20,14 +20,14 @@ def bits(mask: int) -> list[int]:
     return members
 
 
-def mask_of(members: Collection[int]) -> int:
+def bitmask_of(members: Collection[int]) -> int:
     mask = 0
     for member in members:
         mask |= 1 << member
     return mask
 
 
-def ancestors(preds: Sequence[Collection[int]]) -> list[int]:
+def transitive_predecessors(preds: Sequence[Collection[int]]) -> list[int]:
     """For each task all that must come before it."""
     above: list[int] = []
     for sources in preds:
@@ -38,7 +38,7 @@ def ancestors(preds: Sequence[Collection[int]]) -> list[int]:
     return above
 
 
-def reduction(preds: Sequence[Collection[int]], above: Sequence[int]) -> list[list[int]]:
+def transitive_reduction(preds: Sequence[Collection[int]], above: Sequence[int]) -> list[list[int]]:
     """The transitive reduction: each task's predecessors that no other predecessor implies. `above`: its ancestors."""
     reduced: list[list[int]] = []
     for sources in preds:
@@ -51,7 +51,7 @@ def reduction(preds: Sequence[Collection[int]], above: Sequence[int]) -> list[li
     return reduced
 
 
-def ranks(preds: Sequence[Collection[int]], costs: Sequence[float]) -> list[float]:
+def critical_path_ranks(preds: Sequence[Collection[int]], costs: Sequence[float]) -> list[float]:
     """For each task the cost of the longest path from its start to an exit."""
     rank = [0.0] * len(preds)
     for v in range(len(preds) - 1, -1, -1):
@@ -62,11 +62,11 @@ def ranks(preds: Sequence[Collection[int]], costs: Sequence[float]) -> list[floa
     return rank
 
 
-def depth_first(preds: Sequence[Collection[int]], above: Sequence[int]) -> list[int]:
+def depth_first_order(preds: Sequence[Collection[int]], above: Sequence[int]) -> list[int]:
     """An order that finishes what it has begun: before each task what it needs, the largest part first."""
     order: list[int] = []
     begun, done = [False] * len(preds), [False] * len(preds)
-    used = mask_of({p for sources in preds for p in sources})
+    used = bitmask_of({p for sources in preds for p in sources})
     for exit_task in (v for v in range(len(preds)) if not used >> v & 1):
         stack = [exit_task]
         while stack:
@@ -102,7 +102,7 @@ def maximum_matching(adjacent: Sequence[int], order: Sequence[int]) -> list[int]
                 break
             fresh = adjacent[left] & usable & ~reached
             reached |= fresh
-            for right in bits(fresh):
+            for right in set_bits(fresh):
                 tree[right] = left
                 queue.append(owner[right])
         if end < 0:
@@ -116,7 +116,7 @@ def maximum_matching(adjacent: Sequence[int], order: Sequence[int]) -> list[int]
     return partner
 
 
-def width(above: Sequence[int]) -> int:
+def max_parallelism(above: Sequence[int]) -> int:
     """The most tasks that no order connects. A path cover of the closure finds them (Dilworth, 1950)."""
     partner = maximum_matching(above, range(len(above)))
     return sum(p < 0 for p in partner)

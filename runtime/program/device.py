@@ -40,7 +40,7 @@ class Event(Protocol):
         ...
 
 
-def outcome(event: Event) -> Exception | None:
+def error_of_event(event: Event) -> Exception | None:
     """What the work raised, once it is done: nobody has seen it by that. What a signal handler raises is raised."""
     try:
         event.wait()

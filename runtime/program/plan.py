@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..core.frozen import dataclass, field
-from .program import Program, Task, bodies_of
+from .program import Program, Task, control_flow_bodies
 from .report import Report
 
 
@@ -93,7 +93,7 @@ class Plan:
         for step in self.steps:
             yield f"  {step}" + (f"    {self.tasks[step.task].name}" if isinstance(step, Launch) else "")
             if isinstance(step, Launch):
-                for body in bodies_of(self.tasks[step.task]):
+                for body in control_flow_bodies(self.tasks[step.task]):
                     yield from (f"    {line}" for line in body.lines())
         for number, offset in enumerate(self.offsets):
             if offset is not None:

@@ -9,7 +9,7 @@ ENTRY = -1  # in place of a buffer, in what a run comes after: the whole plan
 
 
 @dataclass(frozen=True, slots=True)
-class Borders:
+class PlanBoundary:
     """roots: numbers of the steps that launch the first task of a stream which follows no other: one wait for each, on
     one event of the caller's stream, and everything follows it.
     exits: the outputs whose completion events precede no other's: once these have happened, every task is done."""
@@ -18,7 +18,7 @@ class Borders:
     exits: tuple[int, ...]
 
 
-def borders(plan: Plan) -> Borders:
+def plan_boundary(plan: Plan) -> PlanBoundary:
     """The borders of a plan whose every task precedes some output's completion. The verifier proves that."""
     entered = [False] * plan.streams  # whether all that comes on a stream follows a root
     roots: list[int] = []
@@ -39,7 +39,7 @@ def borders(plan: Plan) -> Borders:
             known[s] |= 1 << step.task
     done = {recorded[e][0]: i for i, e in reversed(list(enumerate(plan.completion))) if recorded[e][0]}
     exits = [i for tasks, i in done.items() if not any(tasks != other and tasks & ~other == 0 for other in done)]
-    return Borders(tuple(roots), tuple(sorted(exits)))
+    return PlanBoundary(tuple(roots), tuple(sorted(exits)))
 
 
 def happens_before(plan: Plan) -> list[int]:

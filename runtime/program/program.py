@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 import numpy as np
 
-from .user_function import Function
+from .user_function import UserFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Kernel:
     source: str
     signature: tuple[str, ...]
     options: tuple[tuple[str, Any], ...] = ()
-    functions: tuple[Function, ...] = ()
+    functions: tuple[UserFunction, ...] = ()
     form: Any = field(default=None, compare=False, repr=False)
 
 
@@ -161,10 +161,10 @@ class Task:
     nodes: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
-        return f"{self.name}: {_list(self.writes)} <- {_list(self.reads)}"
+        return f"{self.name}: {_format_regions(self.writes)} <- {_format_regions(self.reads)}"
 
 
-def members(task: Task) -> tuple[Task, ...]:
+def packed_members(task: Task) -> tuple[Task, ...]:
     """The tasks that a packed or batched task does side by side, in order; any other task is its own only member.
 
     Each has an equal part of the arguments, reads and writes: the first the first part, and so on.
@@ -180,21 +180,23 @@ def members(task: Task) -> tuple[Task, ...]:
     own = replace(kernel, options=rest) if isinstance(kernel, Kernel) else replace(kernel, attrs=rest)
     x, y, z = task.grid
     shape: dict[str, Any] = {"units": task.units // n, "grid": (x // n, y, z)} if isinstance(kernel, Kernel) else {}
-    parts = zip(_cut(task.arguments, n), _cut(task.reads, n), _cut(task.writes, n), strict=True)
+    parts = zip(
+        _partition_list(task.arguments, n), _partition_list(task.reads, n), _partition_list(task.writes, n), strict=True
+    )
     return tuple(replace(task, kernel=own, arguments=a, reads=r, writes=w, **shape) for a, r, w in parts)
 
 
-def bodies_of(task: Task) -> tuple[Plan, ...]:
+def control_flow_bodies(task: Task) -> tuple[Plan, ...]:
     """The plans that a loop or branch runs; nothing for other tasks."""
     return () if isinstance(task.kernel, (Kernel, Library)) else task.kernel.bodies
 
 
-def _cut(values: tuple[Any, ...], n: int) -> list[tuple[Any, ...]]:
+def _partition_list(values: tuple[Any, ...], n: int) -> list[tuple[Any, ...]]:
     each = len(values) // n
     return [values[i * each : (i + 1) * each] for i in range(n)]
 
 
-def _list(regions: tuple[Region, ...]) -> str:
+def _format_regions(regions: tuple[Region, ...]) -> str:
     """The regions; of many alike (a stencil's shifted reads) the first and how many."""
     alike: dict[tuple[int, tuple[int, ...]], list[Region]] = {}
     for region in regions:
@@ -222,7 +224,7 @@ class Program:
             yield f"  b{i} {b.kind} {b.nbytes} bytes{' ' + b.name if b.name else ''}"
         for i, t in enumerate(self.tasks):
             yield f"  t{i} {t}" + (f"    # {t.line}" if t.line else "")
-            for body in bodies_of(t):
+            for body in control_flow_bodies(t):
                 yield from (f"    {line}" for line in body.program.lines())
         yield "  return " + ", ".join(f"b{o}" for o in self.outputs)
 
@@ -230,7 +232,7 @@ class Program:
         return "\n".join(self.lines())
 
 
-def dependences(program: Program, anti: bool = True) -> tuple[frozenset[int], ...]:
+def task_dependences(program: Program, anti: bool = True) -> tuple[frozenset[int], ...]:
     """For each task the earlier tasks that it must follow: true, anti- and output dependences on overlapping bytes.
     anti: False leaves out those that write over what the earlier one only reads."""
     touched: dict[int, list[tuple[int, bool, tuple[int, int], Region]]] = {}
@@ -244,7 +246,7 @@ def dependences(program: Program, anti: bool = True) -> tuple[frozenset[int], ..
                     (other_writes or (anti and writes))
                     and low < other_high
                     and other_low < high
-                    and _meet(region, other_region)
+                    and _bounding_spans_meet(region, other_region)
                 ):
                     found.add(other)
         for region, writes, span in accesses:
@@ -253,14 +255,14 @@ def dependences(program: Program, anti: bool = True) -> tuple[frozenset[int], ..
     return tuple(result)
 
 
-def overlaps(a: Region, b: Region) -> bool:
+def regions_overlap(a: Region, b: Region) -> bool:
     """Whether two regions of one buffer may share a byte. Exact for equal strides, else by their spans."""
     (alow, ahigh), (blow, bhigh) = a.span, b.span
-    return a.buffer == b.buffer and alow < bhigh and blow < ahigh and _meet(a, b)
+    return a.buffer == b.buffer and alow < bhigh and blow < ahigh and _bounding_spans_meet(a, b)
 
 
-def _meet(a: Region, b: Region) -> bool:
-    """As `overlaps`, for two regions of one buffer whose spans overlap."""
+def _bounding_spans_meet(a: Region, b: Region) -> bool:
+    """As `regions_overlap`, for two regions of one buffer whose spans overlap."""
     if a.offset == b.offset and 0 not in a.shape and 0 not in b.shape:
         return True
     if a.strides == b.strides and a.itemsize == b.itemsize and len(a.shape) == len(b.shape):

@@ -8,7 +8,7 @@ from ..core.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class SyncCount:
     """Event records and event waits."""
 
     records: int = 0
@@ -27,7 +27,7 @@ class Candidate:
 
     name: str
     streams: int
-    inner: Count
+    inner: SyncCount
     predicted: float
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class AddedDependence:
     """An order of two tasks added to save memory; `cost` is by how many microseconds it lengthens the critical path."""
 
     before: int
@@ -61,10 +61,10 @@ class Report:
 
     width: int | None
     streams: int
-    inner: Count
-    entry: Count
-    exit: Count
-    completion: Count
+    inner: SyncCount
+    entry: SyncCount
+    exit: SyncCount
+    completion: SyncCount
     crossing: int
     critical_path: float
     candidates: tuple[Candidate, ...]
@@ -73,7 +73,7 @@ class Report:
     memory: str
     arena: int
     live: int
-    added: tuple[Edge, ...] = ()
+    added: tuple[AddedDependence, ...] = ()
     joins: int = 0
 
     def lines(self) -> Iterator[str]:

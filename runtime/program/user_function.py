@@ -1,6 +1,6 @@
 """A user's scalar Python function as plain data: its code and what it captured, hashable, picklable, diffable.
 
-`python_function` makes the Python function again, in this process or another.
+`rebuild_python_function` makes the Python function again, in this process or another.
 """
 
 from __future__ import annotations
@@ -17,28 +17,29 @@ from typing import Any
 
 import numpy as np
 
-from ..core.disk_cache import digest
+from ..core.disk_cache import sha256_digest
 from ..core.frozen import dataclass, field
 
 Make = Callable[[FunctionType], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ImportableName:
     """A module, or something that is found in one by its name."""
 
     module: str
     name: str = ""
 
-    def find(self) -> Any:
+    def import_object(self) -> Any:
         module = importlib.import_module(self.module)
         return getattr(module, self.name) if self.name else module
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A function's code (marshalled) and what its global names and cells stand for: numbers, tuples of numbers, `Named`
-    things and the `Source` of other functions. Equal digests mean equal functions, wherever they are written."""
+class FunctionSource:
+    """A function's code (marshalled) and what its global names and cells stand for: numbers, tuples of numbers,
+    `ImportableName` things and the `FunctionSource` of other functions. Equal digests mean equal functions, wherever
+    they are written."""
 
     name: str
     code: bytes = field(compare=False, repr=False)
@@ -52,22 +53,22 @@ class Source:
         return str(marshal.loads(self.code).co_filename)
 
     @classmethod
-    def of(cls, code: CodeType, captured: dict[str, Any], defaults: tuple[Any, ...] = ()) -> Source:
+    def from_code(cls, code: CodeType, captured: dict[str, Any], defaults: tuple[Any, ...] = ()) -> FunctionSource:
         items = tuple(sorted(captured.items()))
-        shown = [(name, _show(value)) for name, value in items]
-        known = digest(sys.version_info[:2], _code(code), shown, _show(defaults))
+        shown = [(name, _format_captured_value(value)) for name, value in items]
+        known = sha256_digest(sys.version_info[:2], _code_identity(code), shown, _format_captured_value(defaults))
         name = "".join(c for c in code.co_name if c.isascii() and (c.isalnum() or c == "_")) or "function"
         return cls(name, marshal.dumps(code), items, defaults, known)
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class UserFunction:
     """A scalar function for arguments of given dtypes: one result, or several as a tuple.
 
     arguments, results: names of dtypes; bool, integers, floats and complex numbers of 32 and 64 bits a real.
     """
 
-    source: Source
+    source: FunctionSource
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     several: bool = False
@@ -80,46 +81,46 @@ class Function:
     @property
     def symbol(self) -> str:
         """What kernel text calls it."""
-        return f"user_{self.source.name}_{digest(self.source.digest, self.arguments)[:12]}"
+        return f"user_{self.source.name}_{sha256_digest(self.source.digest, self.arguments)[:12]}"
 
     def __str__(self) -> str:
         return self.symbol
 
 
-def precision(arguments: tuple[str, ...]) -> type[np.float32] | type[np.float64]:
+def float_constant_dtype(arguments: tuple[str, ...]) -> type[np.float32] | type[np.float64]:
     """What float constants of a function are: float32 where the widest float among its arguments is that."""
     kinds = {np.dtype(a) for a in arguments if np.dtype(a).kind in "fc"}
     narrow = kinds and all(d.itemsize <= (8 if d.kind == "c" else 4) for d in kinds)
     return np.float32 if narrow else np.float64
 
 
-def python_function(source: Source, real: type, make: Make = lambda function: function) -> FunctionType:
+def rebuild_python_function(source: FunctionSource, real: type, make: Make = lambda function: function) -> FunctionType:
     """The function, with its float constants of type `real`, float32 or float64. These are its own and captured ones.
 
     make: what is to be done with the functions that it calls, such as to compile them."""
-    code = narrowed(marshal.loads(source.code), real)
+    code = narrow_float_constants(marshal.loads(source.code), real)
     scope: dict[str, Any] = {"__builtins__": builtins, "__name__": "kernelgraph.user"}
-    scope.update({name: _captured(value, real, make) for name, value in source.captured})
+    scope.update({name: _rebuild_captured_value(value, real, make) for name, value in source.captured})
     cells = tuple(CellType(scope.pop(name)) for name in code.co_freevars)
-    return FunctionType(code, scope, source.name, _constant(source.defaults, real) or None, cells or None)
+    return FunctionType(code, scope, source.name, _narrow_constant(source.defaults, real) or None, cells or None)
 
 
-def _captured(value: Any, real: type, make: Make) -> Any:
-    if isinstance(value, Source):
-        return make(python_function(value, real, make))
-    return value.find() if isinstance(value, Named) else _constant(value, real)
+def _rebuild_captured_value(value: Any, real: type, make: Make) -> Any:
+    if isinstance(value, FunctionSource):
+        return make(rebuild_python_function(value, real, make))
+    return value.import_object() if isinstance(value, ImportableName) else _narrow_constant(value, real)
 
 
-def narrowed(code: CodeType, real: type) -> CodeType:
-    return code.replace(co_consts=tuple(_constant(c, real) for c in code.co_consts))
+def narrow_float_constants(code: CodeType, real: type) -> CodeType:
+    return code.replace(co_consts=tuple(_narrow_constant(c, real) for c in code.co_consts))
 
 
-def _constant(value: Any, real: type) -> Any:
+def _narrow_constant(value: Any, real: type) -> Any:
     """A float becomes the nearest float32 where that is asked for; a Python float stands for float64."""
     if type(value) is tuple:
-        return tuple(_constant(v, real) for v in value)
+        return tuple(_narrow_constant(v, real) for v in value)
     if isinstance(value, CodeType):
-        return narrowed(value, real)
+        return narrow_float_constants(value, real)
     if real is np.float64:
         return value
     with np.errstate(over="ignore"):
@@ -127,27 +128,27 @@ def _constant(value: Any, real: type) -> Any:
 
 
 @cache
-def _has_loops(source: Source) -> bool:
-    jumps = (dis.opname[op] for code in code_objects(marshal.loads(source.code)) for op in code.co_code[::2])
+def _has_loops(source: FunctionSource) -> bool:
+    jumps = (dis.opname[op] for code in nested_code_objects(marshal.loads(source.code)) for op in code.co_code[::2])
     return any("BACKWARD" in name for name in jumps) or any(
-        _has_loops(value) for _, value in source.captured if isinstance(value, Source)
+        _has_loops(value) for _, value in source.captured if isinstance(value, FunctionSource)
     )
 
 
-def code_objects(code: CodeType) -> Iterator[CodeType]:
+def nested_code_objects(code: CodeType) -> Iterator[CodeType]:
     """A code object and those within it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from code_objects(constant)
+            yield from nested_code_objects(constant)
 
 
 @cache
-def reference(function: Function) -> Callable[..., tuple[Any, ...]]:
+def python_reference(function: UserFunction) -> Callable[..., tuple[Any, ...]]:
     """The function in Python, on scalars of its arguments' dtypes, as a tuple of results.
 
     Floats are NumPy's, so that a division by zero gives inf or nan; what raises gives nan, or 0 for whole numbers."""
-    plain = python_function(function.source, precision(function.arguments))
+    plain = rebuild_python_function(function.source, float_constant_dtype(function.arguments))
     kinds = [np.dtype(a) for a in function.arguments]
     nothing = tuple(np.dtype(r).type(np.nan if np.dtype(r).kind in "fc" else 0) for r in function.results)
 
@@ -162,10 +163,10 @@ def reference(function: Function) -> Callable[..., tuple[Any, ...]]:
     return call
 
 
-def vectorized(function: Function, part: int, *arrays: Any) -> np.ndarray[Any, Any]:
+def vectorized_reference(function: UserFunction, part: int, *arrays: Any) -> np.ndarray[Any, Any]:
     """Result `part` for each element of broadcast arrays, by the function in Python. One more array than the function
     has arguments says for which elements; the others are 0."""
-    scalar, dtype = reference(function), np.dtype(function.results[part])
+    scalar, dtype = python_reference(function), np.dtype(function.results[part])
     broadcast = np.broadcast_arrays(*arrays)
     count = len(function.arguments)
     chosen = broadcast[count].ravel() if len(arrays) > count else np.ones(broadcast[0].size, bool)
@@ -177,17 +178,17 @@ def vectorized(function: Function, part: int, *arrays: Any) -> np.ndarray[Any, A
     return results.reshape(broadcast[0].shape)
 
 
-def _code(code: CodeType) -> list[Any]:
+def _code_identity(code: CodeType) -> list[Any]:
     """What a code object means, without where it stands."""
     return [
         code.co_code, code.co_argcount, code.co_kwonlyargcount, code.co_flags, code.co_names, code.co_varnames,
-        code.co_freevars, code.co_cellvars, code.co_exceptiontable, [_show(c) for c in code.co_consts],
+        code.co_freevars, code.co_cellvars, code.co_exceptiontable, [_format_captured_value(c) for c in code.co_consts],
     ]  # fmt: skip
 
 
-def _show(value: Any) -> Any:
+def _format_captured_value(value: Any) -> Any:
     if isinstance(value, CodeType):
-        return _code(value)
+        return _code_identity(value)
     if isinstance(value, tuple):
-        return [_show(v) for v in value]
-    return value.digest if isinstance(value, Source) else (type(value).__name__, repr(value))
+        return [_format_captured_value(v) for v in value]
+    return value.digest if isinstance(value, FunctionSource) else (type(value).__name__, repr(value))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..program.dag import bits, mask_of
+from ..program.dag import bitmask_of, set_bits
 
 
-class Antichains:
+class HeaviestAntichains:
     """Heaviest antichains of an order that may grow: each answer starts from the flow of the last one.
 
     By the weighted form of Dilworth's theorem (1950): the heaviest antichain weighs as much as the least flow that
@@ -19,25 +19,25 @@ class Antichains:
     def __init__(self, weights: Sequence[int]) -> None:
         self._supply = list(weights)
         self._demand = list(weights)
-        self._unmet = mask_of([v for v, weight in enumerate(weights) if weight])
+        self._unmet = bitmask_of([v for v, weight in enumerate(weights) if weight])
         self._flow: list[dict[int, int]] = [{} for _ in weights]  # by right element, then left element
 
-    def heaviest(self, earlier: Sequence[int]) -> list[int]:
+    def heaviest_antichain(self, earlier: Sequence[int]) -> list[int]:
         """Elements of maximum total weight of which none is before another.
 
         earlier[b]: the set of all elements before `b` (a transitive order that contains every earlier call's).
         """
         later = [0] * len(earlier)
         for b, mask in enumerate(earlier):
-            for a in bits(mask):
+            for a in set_bits(mask):
                 later[a] |= 1 << b
         while True:
-            from_left, into_left, end = self._search(later)
+            from_left, into_left, end = self._find_augmenting_path(later)
             if end < 0:
-                return bits(mask_of(into_left) & ~mask_of(from_left))
-            self._augment(from_left, into_left, end)
+                return set_bits(bitmask_of(into_left) & ~bitmask_of(from_left))
+            self._augment_flow(from_left, into_left, end)
 
-    def _search(self, later: Sequence[int]) -> tuple[dict[int, int], dict[int, int], int]:
+    def _find_augmenting_path(self, later: Sequence[int]) -> tuple[dict[int, int], dict[int, int], int]:
         """A shortest augmenting path: how each right and each left element was reached, and its end or -1."""
         queue = [u for u, supply in enumerate(self._supply) if supply]
         from_left: dict[int, int] = {}
@@ -51,7 +51,7 @@ class Antichains:
                 return from_left, into_left, end
             fresh = later[left] & ~reached
             reached |= fresh
-            for right in bits(fresh):
+            for right in set_bits(fresh):
                 from_left[right] = left
                 for giver, amount in self._flow[right].items():
                     if amount and giver not in into_left:
@@ -59,7 +59,7 @@ class Antichains:
                         queue.append(giver)
         return from_left, into_left, -1
 
-    def _augment(self, from_left: dict[int, int], into_left: dict[int, int], end: int) -> None:
+    def _augment_flow(self, from_left: dict[int, int], into_left: dict[int, int], end: int) -> None:
         path, amount, right = [], self._demand[end], end
         while right >= 0:
             left = from_left[right]

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..core.frozen import dataclass
-from ..program.dag import ancestors, bits, mask_of, maximum_matching, ranks, reduction
+from ..program.dag import (
+    bitmask_of,
+    critical_path_ranks,
+    maximum_matching,
+    set_bits,
+    transitive_predecessors,
+    transitive_reduction,
+)
 
 Preds = Sequence[Collection[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class StreamAssignment:
     """order: the tasks as issued, a linear extension of the dependences. stream[v]: where task `v` runs."""
 
     name: str
@@ -23,18 +30,18 @@ class Assignment:
         return max(self.stream, default=-1) + 1
 
 
-def assign_one(preds: Preds) -> Assignment:
+def assign_to_one_stream(preds: Preds) -> StreamAssignment:
     """All tasks on one stream, in program order."""
-    return Assignment("1 stream", tuple(range(len(preds))), (0,) * len(preds))
+    return StreamAssignment("1 stream", tuple(range(len(preds))), (0,) * len(preds))
 
 
-def assign_max(
+def assign_max_parallel(
     preds: Preds,
     costs: Sequence[float] | None = None,
     *,
     above: Sequence[int] | None = None,
     reduced: Preds | None = None,
-) -> Assignment:
+) -> StreamAssignment:
     """Puts every two tasks that may run side by side on two streams. It takes the fewest waits and event records.
 
     A maximum matching of the transitive reduction chains tasks together (Kwon et al., Nimble, 2020), producers of one
@@ -42,8 +49,8 @@ def assign_max(
     preds[v]: the tasks that `v` follows, all smaller than `v`. costs order the issue; above, reduced: if known already.
     """
     n = len(preds)
-    above = ancestors(preds) if above is None else above
-    reduced = reduction(preds, above) if reduced is None else reduced
+    above = transitive_predecessors(preds) if above is None else above
+    reduced = transitive_reduction(preds, above) if reduced is None else reduced
     users = [0] * n
     for v, sources in enumerate(reduced):
         for p in sources:
@@ -59,9 +66,9 @@ def assign_max(
         chains.append(chain)
     after = [0] * len(chains)
     chain_of = {chain[-1]: i for i, chain in enumerate(chains)}
-    tails = mask_of(chain_of)
+    tails = bitmask_of(chain_of)
     for j, head in enumerate(heads):
-        for tail in bits(above[head] & tails):
+        for tail in set_bits(above[head] & tails):
             after[chain_of[tail]] |= 1 << j
     behind = maximum_matching(after, range(len(chains)))
     stream = [0] * n
@@ -71,11 +78,11 @@ def assign_max(
             for v in chains[i]:
                 stream[v] = number
             i = behind[i]
-    rank = ranks(preds, costs or [1.0] * n)
-    return Assignment("max", tuple(sorted(range(n), key=lambda v: (-rank[v], v))), tuple(stream))
+    rank = critical_path_ranks(preds, costs or [1.0] * n)
+    return StreamAssignment("max", tuple(sorted(range(n), key=lambda v: (-rank[v], v))), tuple(stream))
 
 
-def assign_list(
+def list_schedule(
     preds: Preds,
     costs: Sequence[float],
     k: int,
@@ -84,7 +91,7 @@ def assign_list(
     hop: float = 0.0,
     rank: Sequence[float] | None = None,
     order: Sequence[int] | None = None,
-) -> Assignment:
+) -> StreamAssignment:
     """List scheduling on at most `k` streams by distance to exit (HEFT: Topcuoglu, Hariri, Wu, 2002).
 
     The task with the largest rank goes to the stream where it can start first, ties to the stream whose last task is
@@ -93,7 +100,7 @@ def assign_list(
     """
     n, name = len(preds), f"{k} streams" if order is None else f"{k} streams, depth first"
     if order is None:
-        rank = ranks(preds, costs) if rank is None else rank
+        rank = critical_path_ranks(preds, costs) if rank is None else rank
         by_rank = [-r for r in rank]
         order = sorted(range(n), key=by_rank.__getitem__)
     end, stream = [0.0] * n, [0] * n
@@ -129,4 +136,4 @@ def assign_list(
             tail.append(v)
         end[v] = free[choice] = best[0] + costs[v]
         tail[choice] = v
-    return Assignment(name, tuple(order), tuple(stream))
+    return StreamAssignment(name, tuple(order), tuple(stream))

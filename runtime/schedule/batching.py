@@ -1,8 +1,9 @@
 """Program -> Program: independent tasks that do the same become one launch. Pure; the result is again right in order.
 
-`batched`: matmuls of equal shapes become one library call with the attribute `batch`. A library may round a batch in
-another way, so it is the model that decides, never the clock. `packed`: tiny launches of one kernel become one launch
-of it with the option `packed`; each member does exactly what it did. `program.members` gives the parts back.
+`batch_matmuls`: matmuls of equal shapes become one library call with the attribute `batch`. A library may round a batch
+in another way, so it is the model that decides, never the clock. `pack_small_launches`: tiny launches of one kernel
+become one launch of it with the option `pack_small_launches`; each member does exactly what it did. `program.members`
+gives the parts back.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from ..core.frozen import replace
-from ..program.program import Kernel, Library, Program, Region, Task, dependences
-from .cost_model import Machine, share
+from ..program.program import Kernel, Library, Program, Region, Task, task_dependences
+from .cost_model import MachineModel, machine_share_of_task
 
 PACK_US = 10.0  # a launch that takes longer gains nothing from being packed
 PACK_SHARE = 0.5  # neither does one that fills more of the machine
 BATCHABLE = ("matmul",)
 
 
-def batched(program: Program, machine: Machine) -> Program:
+def batch_matmuls(program: Program, machine: MachineModel) -> Program:
     """The program with its independent matmuls of equal dtypes, shapes and strides in batches; those with an epilogue
     stay alone, which no library has for addresses in a table."""
 
@@ -28,17 +29,17 @@ def batched(program: Program, machine: Machine) -> Program:
             return None
         if "epilogue" in dict(task.kernel.attrs):
             return None
-        return (task.kernel, *map(_form, (*task.reads, *task.writes)))
+        return (task.kernel, *map(_region_form, (*task.reads, *task.writes)))
 
     def joined(tasks: Sequence[Task]) -> Task:
         first = tasks[0].kernel
         assert isinstance(first, Library)
-        return _joined(tasks, Library(first.name, (*first.attrs, ("batch", len(tasks)))), machine)
+        return _join_launches(tasks, Library(first.name, (*first.attrs, ("batch", len(tasks)))), machine)
 
-    return _merged(program, kind, joined)
+    return _merge_by_level(program, kind, joined)
 
 
-def packed(program: Program, machine: Machine) -> Program:
+def pack_small_launches(program: Program, machine: MachineModel) -> Program:
     """The program with tiny independent launches of one kernel in one launch. They have one launch shape."""
 
     def kind(task: Task) -> Hashable | None:
@@ -46,7 +47,7 @@ def packed(program: Program, machine: Machine) -> Program:
             not isinstance(task.kernel, Kernel)
             or "own" in dict(task.kernel.options)
             or task.cost > PACK_US
-            or share(task, machine) > PACK_SHARE
+            or machine_share_of_task(task, machine) > PACK_SHARE
         ):
             return None
         counts = (len(task.arguments), len(task.reads), len(task.writes))
@@ -56,19 +57,19 @@ def packed(program: Program, machine: Machine) -> Program:
         first, n = tasks[0], len(tasks)
         assert isinstance(first.kernel, Kernel)
         kernel = replace(first.kernel, options=(*first.kernel.options, ("packed", n)))
-        made = _joined(tasks, kernel, machine)
+        made = _join_launches(tasks, kernel, machine)
         return replace(made, units=n * first.units, grid=(n * first.grid[0], *first.grid[1:]))
 
-    return _merged(program, kind, joined)
+    return _merge_by_level(program, kind, joined)
 
 
-def _form(region: Region) -> Hashable:
+def _region_form(region: Region) -> Hashable:
     return (region.shape, region.strides, region.dtype)
 
 
-def _joined(tasks: Sequence[Task], kernel: Kernel | Library, machine: Machine) -> Task:
+def _join_launches(tasks: Sequence[Task], kernel: Kernel | Library, machine: MachineModel) -> Task:
     """The tasks side by side in one launch: as long as the longest of them, or as the machine's full load."""
-    load = sum(task.cost * share(task, machine) for task in tasks)
+    load = sum(task.cost * machine_share_of_task(task, machine) for task in tasks)
     return replace(
         tasks[0],
         name=f"{tasks[0].name} x{len(tasks)}",
@@ -78,22 +79,22 @@ def _joined(tasks: Sequence[Task], kernel: Kernel | Library, machine: Machine) -
         writes=tuple(w for task in tasks for w in task.writes),
         same_element=frozenset[int]().union(*(task.same_element for task in tasks)),
         cost=round(max(max(task.cost for task in tasks), load), 3),
-        line=", ".join(_unique(part for task in tasks for part in task.line.split(", ") if part)),
+        line=", ".join(_unique_regions(part for task in tasks for part in task.line.split(", ") if part)),
         flops=sum(task.flops for task in tasks),
         nodes=tuple(node for task in tasks for node in task.nodes),
     )
 
 
-def _unique(parts: Iterable[str]) -> list[str]:
+def _unique_regions(parts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(parts))
 
 
-def _merged(
+def _merge_by_level(
     program: Program, kind: Callable[[Task], Hashable | None], joined: Callable[[Sequence[Task]], Task]
 ) -> Program:
     """Tasks of one kind and one level become one. Levels (the longest path from an entry) rise along every dependence:
     tasks of one level are independent, and no path leaves a group and comes back to it."""
-    preds = dependences(program)
+    preds = task_dependences(program)
     level: list[int] = []
     for sources in preds:
         level.append(1 + max((level[p] for p in sources), default=-1))
@@ -107,14 +108,14 @@ def _merged(
     group_of = {number: g for g, numbers in enumerate(members) for number in numbers}
     before = [{group_of[p] for number in numbers for p in preds[number]} for numbers in members]
     tasks = []
-    for g in _in_order(before):
+    for g in _nearest_linear_extension(before):
         numbers = members[g]
         each = [program.tasks[number] for number in numbers]
         tasks.append(each[0] if len(each) == 1 else joined(each))
     return replace(program, tasks=tuple(tasks))
 
 
-def _in_order(before: Sequence[set[int]]) -> list[int]:
+def _nearest_linear_extension(before: Sequence[set[int]]) -> list[int]:
     """A linear extension as near to the numbers' own order as there is one."""
     missing = [len(sources) for sources in before]
     after: list[list[int]] = [[] for _ in before]

@@ -12,7 +12,7 @@ from ..program.program import Library, Task
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineModel:
     """What the scheduler assumes of a device. Times are microseconds.
 
     cores: CPU cores, or streaming multiprocessors. threads, blocks: how many of each are resident on one of them;
@@ -39,31 +39,31 @@ class Machine:
     batches: bool = False
 
 
-def _cpu_cores() -> int:
+def _available_cpu_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # Measured: a hand-over between spinning native workers 0.06 us, a parked one some 5 us; H200: a kernel in a chain
 # 1.2 us, an 8-wide graph of empty kernels 0.8 us a branch more than a chain.
 MACHINES = {
-    "cpu": Machine("cpu", _cpu_cores(), launch=0.2, event=0.1, gap=0.1, hop=1.0, stream=5.0),
-    "cuda": Machine("cuda", 0, 0, 0, 1.2, 0.4, gap=1.2, hop=2.0, stream=0.8, tiny=0.0, packs=True, batches=True),
-    "fake": Machine("fake", 64, launch=0.1, event=0.05, gap=0.1, hop=0.2, stream=0.1),
+    "cpu": MachineModel("cpu", _available_cpu_cores(), launch=0.2, event=0.1, gap=0.1, hop=1.0, stream=5.0),
+    "cuda": MachineModel("cuda", 0, 0, 0, 1.2, 0.4, gap=1.2, hop=2.0, stream=0.8, tiny=0.0, packs=True, batches=True),
+    "fake": MachineModel("fake", 64, launch=0.1, event=0.05, gap=0.1, hop=0.2, stream=0.1),
 }
 
 
-def gpu_machine(gpu: GpuProperties) -> Machine:
+def machine_of_gpu(gpu: GpuProperties) -> MachineModel:
     """A GPU's."""
     resident = gpu.threads_per_multiprocessor, gpu.blocks_per_multiprocessor
     return replace(MACHINES["cuda"], cores=gpu.multiprocessors, threads=resident[0], blocks=resident[1])
 
 
-MACHINES["cuda"] = gpu_machine(H200)
+MACHINES["cuda"] = machine_of_gpu(H200)
 
 
-def machine_of(kind: str, gpu: GpuProperties | None = None) -> Machine:
+def machine_of_device(kind: str, gpu: GpuProperties | None = None) -> MachineModel:
     """What the scheduler assumes of a device of a kind; gpu: what is known of it, if it is one."""
-    return gpu_machine(gpu) if kind == "cuda" and gpu is not None else MACHINES[kind]
+    return machine_of_gpu(gpu) if kind == "cuda" and gpu is not None else MACHINES[kind]
 
 
 # A library call that states no launch shape is taken to use tiles of this many output elements, one a block.
@@ -73,7 +73,7 @@ LIBRARY_TILE = 16384
 COPIES = ("upload", "download")
 
 
-def share(task: Task, machine: Machine) -> float:
+def machine_share_of_task(task: Task, machine: MachineModel) -> float:
     """The part of the machine, 0 to 1, that a task alone fills."""
     if isinstance(task.kernel, Library) and task.kernel.name in COPIES:
         return 0.0
@@ -93,13 +93,13 @@ def share(task: Task, machine: Machine) -> float:
     return min(1.0, blocks / resident)
 
 
-def simulate(
+def predict_makespan(
     order: Sequence[int],
     stream: Sequence[int],
     waits: Sequence[Sequence[int]],
     costs: Sequence[float],
     shares: Sequence[float],
-    machine: Machine,
+    machine: MachineModel,
 ) -> float:
     """The predicted microseconds from the call to the end of its last task.
 
@@ -118,17 +118,19 @@ def task_times(
     waits: Sequence[Sequence[int]],
     costs: Sequence[float],
     shares: Sequence[float],
-    machine: Machine,
+    machine: MachineModel,
 ) -> tuple[Times, Times, Times]:
-    """When each task is issued, starts and ends, in microseconds from the call: what `simulate` takes the end of."""
-    issued = _issue_times(order, waits, machine, len(set(stream)))
+    """When each task is issued, starts and ends: microseconds from the call; `predict_makespan` takes the last end."""
+    issued = _host_issue_times(order, waits, machine, len(set(stream)))
     top = max(shares, default=0.0)
     if (max(stream, default=0) + 1) * top <= 1.0:
-        return issued, *_uncontended(order, stream, waits, costs, issued, machine)
-    return issued, *_shared(order, stream, waits, costs, shares, issued, machine)
+        return issued, *_simulate_uncontended(order, stream, waits, costs, issued, machine)
+    return issued, *_simulate_contended(order, stream, waits, costs, shares, issued, machine)
 
 
-def _issue_times(order: Sequence[int], waits: Sequence[Sequence[int]], machine: Machine, streams: int) -> Times:
+def _host_issue_times(
+    order: Sequence[int], waits: Sequence[Sequence[int]], machine: MachineModel, streams: int
+) -> Times:
     """When the host has launched each task; a task's event is recorded right after its launch."""
     recorded = {p for sources in waits for p in sources}
     clock, issued = machine.stream * max(0, streams - 1), Times()
@@ -140,13 +142,13 @@ def _issue_times(order: Sequence[int], waits: Sequence[Sequence[int]], machine: 
     return issued
 
 
-def _uncontended(
+def _simulate_uncontended(
     order: Sequence[int],
     stream: Sequence[int],
     waits: Sequence[Sequence[int]],
     costs: Sequence[float],
     issued: Times,
-    machine: Machine,
+    machine: MachineModel,
 ) -> tuple[Times, Times]:
     begin: Times = {}
     end: Times = {}
@@ -165,16 +167,16 @@ def _uncontended(
     return begin, end
 
 
-def _shared(
+def _simulate_contended(
     order: Sequence[int],
     stream: Sequence[int],
     waits: Sequence[Sequence[int]],
     costs: Sequence[float],
     shares: Sequence[float],
     issued: Times,
-    machine: Machine,
+    machine: MachineModel,
 ) -> tuple[Times, Times]:
-    """As `_uncontended`, but all running tasks progress at 1 / max(1, sum of their shares): one virtual clock."""
+    """As `_simulate_uncontended`; tasks that run together progress at 1 / max(1, sum of shares): one virtual clock."""
     ready = dict(issued)
     begin: Times = {}
     end: Times = {}

@@ -6,21 +6,25 @@ from collections.abc import Collection, Sequence
 from heapq import heapify, heappop, heappush
 
 from ..core.frozen import dataclass, replace
-from ..program.dag import ancestors, bits, depth_first
+from ..program.dag import depth_first_order, set_bits, transitive_predecessors
 from ..program.program import Library, Program
-from ..program.report import Edge
-from .antichain import Antichains
-from .assign_streams import Assignment
-from .cost_model import COPIES, Machine
-from .memory_plan import Temporaries, lifetimes
-from .waits import Order, exact_waits
+from ..program.report import AddedDependence
+from .antichain import HeaviestAntichains
+from .assign_streams import StreamAssignment
+from .cost_model import COPIES, MachineModel
+from .memory_plan import Temporaries, buffer_lifetimes
+from .waits import StreamOrder, minimal_stream_waits
 
 Preds = Sequence[Collection[int]]
 
 
-def shrink(
-    program: Program, temps: Temporaries, preds: Sequence[frozenset[int]], assignment: Assignment, machine: Machine
-) -> tuple[tuple[frozenset[int], ...], Assignment, tuple[Edge, ...]]:
+def add_memory_saving_orders(
+    program: Program,
+    temps: Temporaries,
+    preds: Sequence[frozenset[int]],
+    assignment: StreamAssignment,
+    machine: MachineModel,
+) -> tuple[tuple[frozenset[int], ...], StreamAssignment, tuple[AddedDependence, ...]]:
     """Lower the least arena: (dependences with the added ones, the assignment in an order that keeps them, the added).
 
     While some buffers of a heaviest antichain may be put one after the other, the pair that lengthens the critical
@@ -28,52 +32,59 @@ def shrink(
     where no order can be added, the tasks are reordered instead.
     """
     if assignment.streams <= 1:
-        return tuple(preds), _reordered(preds, assignment, temps), ()
-    nodes = Order(len(preds), assignment.order, tuple(preds), assignment.stream, assignment.streams)
-    before = list(exact_waits(nodes).before)
-    full = _with_streams(preds, assignment)
+        return tuple(preds), _reorder_for_least_memory(preds, assignment, temps), ()
+    nodes = StreamOrder(len(preds), assignment.order, tuple(preds), assignment.stream, assignment.streams)
+    before = list(minimal_stream_waits(nodes).before)
+    full = _with_stream_predecessors(preds, assignment)
     costs = [task.cost + machine.gap for task in program.tasks]
-    copies = sum(1 << v for v, task in enumerate(program.tasks) if _is_copy(task.kernel))
-    antichains = Antichains(temps.sizes)
-    added: list[Edge] = []
+    copies = sum(1 << v for v, task in enumerate(program.tasks) if _runs_on_copy_engine(task.kernel))
+    antichains = HeaviestAntichains(temps.sizes)
+    added: list[AddedDependence] = []
     fewest, kept = -1, 0
     for _ in range(4 * len(temps.sizes) + 1):
-        heavy = antichains.heaviest(lifetimes(temps, before).earlier)
+        heavy = antichains.heaviest_antichain(buffer_lifetimes(temps, before).earlier)
         weight = sum(temps.sizes[b] for b in heavy)
         if fewest < 0 or weight < fewest:
             fewest, kept = weight, len(added)
-        paths = _paths(full, before, costs)
-        pair = _cheapest(heavy, temps, before, paths, copies)
+        paths = _longest_paths(full, before, costs)
+        pair = _cheapest_buffer_order(heavy, temps, before, paths, copies)
         if pair is None:
             break
-        added += _put_after(temps.users[pair[0]], temps.users[pair[1]], full, before, paths)
-    needed = _not_implied(preds, assignment, added[:kept])
+        added += _order_tasks_after(temps.users[pair[0]], temps.users[pair[1]], full, before, paths)
+    needed = _drop_implied_orders(preds, assignment, added[:kept])
     final = [set(p) for p in preds]
     for edge in needed:
         final[edge.after].add(edge.before)
     result = tuple(map(frozenset, final))
-    return result, replace(assignment, order=_topological(_with_streams(result, assignment), assignment.order)), needed
+    return (
+        result,
+        replace(
+            assignment,
+            order=_nearest_topological_order(_with_stream_predecessors(result, assignment), assignment.order),
+        ),
+        needed,
+    )
 
 
-def _is_copy(kernel: object) -> bool:
+def _runs_on_copy_engine(kernel: object) -> bool:
     """Whether it runs on a copy engine: such tasks are never made to wait for kernels, nor kernels for them."""
     return isinstance(kernel, Library) and kernel.name in COPIES
 
 
 @dataclass(frozen=True, slots=True)
-class _Paths:
+class _LongestPaths:
     """top[v], rank[v]: the longest paths to the end of task `v` and from its start; longest: of all."""
 
     top: list[float]
     rank: list[float]
     longest: float
 
-    def lengthened(self, u: int, v: int) -> float:
+    def lengthened_path(self, u: int, v: int) -> float:
         """By how much the longest path grows if `v` must follow `u`."""
         return max(0.0, self.top[u] + self.rank[v] - self.longest)
 
 
-def _paths(preds: Preds, before: Sequence[int], costs: Sequence[float]) -> _Paths:
+def _longest_paths(preds: Preds, before: Sequence[int], costs: Sequence[float]) -> _LongestPaths:
     order = sorted(range(len(before)), key=lambda v: before[v].bit_count())
     top, rank = [0.0] * len(before), list(costs)
     for v in order:
@@ -81,34 +92,36 @@ def _paths(preds: Preds, before: Sequence[int], costs: Sequence[float]) -> _Path
     for v in reversed(order):
         for p in preds[v]:
             rank[p] = max(rank[p], costs[p] + rank[v])
-    return _Paths(top, rank, max(top, default=0.0))
+    return _LongestPaths(top, rank, max(top, default=0.0))
 
 
-def _cheapest(
-    heavy: Sequence[int], temps: Temporaries, before: Sequence[int], paths: _Paths, copies: int
+def _cheapest_buffer_order(
+    heavy: Sequence[int], temps: Temporaries, before: Sequence[int], paths: _LongestPaths, copies: int
 ) -> tuple[int, int] | None:
     """The pair of buffers (first, second) to put in order that costs least time for the bytes saved, if any may be."""
     users, sizes = temps.users, temps.sizes
-    done = {b: _union(users[b], before) for b in heavy}
-    ends = {b: max(_last(users[b], before), key=lambda v: paths.top[v]) for b in heavy}
-    starts = {b: max(_first(users[b], before), key=lambda v: paths.rank[v]) for b in heavy}
+    done = {b: _union_of_predecessors(users[b], before) for b in heavy}
+    ends = {b: max(_maximal_tasks(users[b], before), key=lambda v: paths.top[v]) for b in heavy}
+    starts = {b: max(_minimal_tasks(users[b], before), key=lambda v: paths.rank[v]) for b in heavy}
     best: tuple[float, int, int, int] | None = None
     for a in heavy:
         for b in heavy:
             if a == b or done[a] & users[b] or bool(users[a] & copies) != bool(users[b] & copies):
                 continue
             saved = min(sizes[a], sizes[b])
-            key = (paths.lengthened(ends[a], starts[b]) / saved, -saved, a, b)
+            key = (paths.lengthened_path(ends[a], starts[b]) / saved, -saved, a, b)
             if best is None or key < best:
                 best = key
     return None if best is None else (best[2], best[3])
 
 
-def _put_after(first: int, second: int, preds: Sequence[set[int]], before: list[int], paths: _Paths) -> list[Edge]:
+def _order_tasks_after(
+    first: int, second: int, preds: Sequence[set[int]], before: list[int], paths: _LongestPaths
+) -> list[AddedDependence]:
     """Let a set of tasks wait for another one: new edges, with `preds` and `before` brought up to date."""
-    ends, starts = _last(first, before), _first(second, before)
-    done = _union(first, before)
-    edges = [Edge(u, v, paths.lengthened(u, v)) for v in starts for u in ends]
+    ends, starts = _maximal_tasks(first, before), _minimal_tasks(second, before)
+    done = _union_of_predecessors(first, before)
+    edges = [AddedDependence(u, v, paths.lengthened_path(u, v)) for v in starts for u in ends]
     for edge in edges:
         preds[edge.after].add(edge.before)
     for v, mask in enumerate(before):
@@ -117,27 +130,27 @@ def _put_after(first: int, second: int, preds: Sequence[set[int]], before: list[
     return edges
 
 
-def _union(mask: int, before: Sequence[int]) -> int:
+def _union_of_predecessors(mask: int, before: Sequence[int]) -> int:
     result = 0
-    for v in bits(mask):
+    for v in set_bits(mask):
         result |= before[v]
     return result
 
 
-def _last(mask: int, before: Sequence[int]) -> list[int]:
+def _maximal_tasks(mask: int, before: Sequence[int]) -> list[int]:
     """The members that precede no other member."""
     rest = mask
-    for v in bits(mask):
+    for v in set_bits(mask):
         rest &= ~(before[v] & ~(1 << v))
-    return bits(rest)
+    return set_bits(rest)
 
 
-def _first(mask: int, before: Sequence[int]) -> list[int]:
+def _minimal_tasks(mask: int, before: Sequence[int]) -> list[int]:
     """The members that follow no other member."""
-    return [v for v in bits(mask) if not before[v] & ~(1 << v) & mask]
+    return [v for v in set_bits(mask) if not before[v] & ~(1 << v) & mask]
 
 
-def _with_streams(preds: Preds, assignment: Assignment) -> list[set[int]]:
+def _with_stream_predecessors(preds: Preds, assignment: StreamAssignment) -> list[set[int]]:
     """The dependences and each task's predecessor on its stream."""
     result = [set(sources) for sources in preds]
     tail: dict[int, int] = {}
@@ -149,19 +162,21 @@ def _with_streams(preds: Preds, assignment: Assignment) -> list[set[int]]:
     return result
 
 
-def _not_implied(preds: Preds, assignment: Assignment, added: Sequence[Edge]) -> tuple[Edge, ...]:
+def _drop_implied_orders(
+    preds: Preds, assignment: StreamAssignment, added: Sequence[AddedDependence]
+) -> tuple[AddedDependence, ...]:
     """Those of the added orders that the dependences, the streams and the other added orders do not imply."""
-    full = _with_streams(preds, assignment)
+    full = _with_stream_predecessors(preds, assignment)
     for edge in added:
         full[edge.after].add(edge.before)
     above = [0] * len(full)
-    for v in _topological(full, assignment.order):
+    for v in _nearest_topological_order(full, assignment.order):
         for p in full[v]:
             above[v] |= above[p] | 1 << p
     return tuple(e for e in added if not any(above[w] >> e.before & 1 for w in full[e.after]))
 
 
-def _topological(preds: Preds, wanted: Sequence[int]) -> tuple[int, ...]:
+def _nearest_topological_order(preds: Preds, wanted: Sequence[int]) -> tuple[int, ...]:
     """An order that keeps `preds`, as near to the wanted one as that allows."""
     place = {v: i for i, v in enumerate(wanted)}
     followers: list[list[int]] = [[] for _ in preds]
@@ -182,22 +197,28 @@ def _topological(preds: Preds, wanted: Sequence[int]) -> tuple[int, ...]:
     return tuple(order)
 
 
-def _reordered(preds: Sequence[frozenset[int]], assignment: Assignment, temps: Temporaries) -> Assignment:
+def _reorder_for_least_memory(
+    preds: Sequence[frozenset[int]], assignment: StreamAssignment, temps: Temporaries
+) -> StreamAssignment:
     """The tasks of one stream in the order, of three, that keeps the fewest bytes alive."""
-    orders = [list(assignment.order), depth_first(preds, ancestors(preds)), _least_growth(preds, temps)]
+    orders = [
+        list(assignment.order),
+        depth_first_order(preds, transitive_predecessors(preds)),
+        _least_memory_growth_order(preds, temps),
+    ]
 
     def alive(order: list[int]) -> int:
         before, done = [0] * len(order), 0
         for v in order:
             done |= 1 << v
             before[v] = done
-        return lifetimes(temps, before).bound
+        return buffer_lifetimes(temps, before).bound
 
     best = min(orders, key=alive)
     return replace(assignment, order=tuple(best))
 
 
-def _least_growth(preds: Preds, temps: Temporaries) -> list[int]:
+def _least_memory_growth_order(preds: Preds, temps: Temporaries) -> list[int]:
     """Next is always the task after which the fewest bytes are alive."""
     n, users = len(preds), temps.users
     followers: list[list[int]] = [[] for _ in range(n)]
@@ -206,7 +227,7 @@ def _least_growth(preds: Preds, temps: Temporaries) -> list[int]:
             followers[p].append(v)
     touched: list[list[int]] = [[] for _ in range(n)]
     for b, mask in enumerate(users):
-        for v in bits(mask):
+        for v in set_bits(mask):
             touched[v].append(b)
     missing = [len(p) for p in preds]
     ready, done, order = {v for v in range(n) if not missing[v]}, 0, list[int]()

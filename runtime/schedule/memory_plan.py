@@ -11,9 +11,9 @@ from bisect import insort
 from collections.abc import Iterator, Sequence
 
 from ..core.frozen import dataclass
-from ..program.dag import bits
+from ..program.dag import set_bits
 from ..program.program import Program
-from .antichain import Antichains
+from .antichain import HeaviestAntichains
 
 ALIGNMENT = 256
 
@@ -55,7 +55,7 @@ class Placement:
     live: int
 
 
-def touching(program: Program) -> list[int]:
+def tasks_touching_buffers(program: Program) -> list[int]:
     """For each buffer the set of tasks that read or write it."""
     users = [0] * len(program.buffers)
     for number, task in enumerate(program.tasks):
@@ -66,24 +66,24 @@ def touching(program: Program) -> list[int]:
     return users
 
 
-def temporaries(program: Program) -> Temporaries:
-    users = touching(program)
+def collect_temporaries(program: Program) -> Temporaries:
+    users = tasks_touching_buffers(program)
     found = [b for b, buffer in enumerate(program.buffers) if buffer.kind == "temp" and buffer.nbytes and users[b]]
     sizes = tuple(-(-program.buffers[b].nbytes // ALIGNMENT) * ALIGNMENT for b in found)
     return Temporaries(tuple(found), sizes, tuple(users[b] for b in found))
 
 
-def place(program: Program, temps: Temporaries, before: Sequence[int]) -> Placement:
+def place_temporaries(program: Program, temps: Temporaries, before: Sequence[int]) -> Placement:
     """Offsets for all temporaries: the lowest arena of several greedy packings."""
-    lives = lifetimes(temps, before)
-    offsets, arena = _pack(temps, lives)
+    lives = buffer_lifetimes(temps, before)
+    offsets, arena = _pack_arena(temps, lives)
     result: list[int | None] = [0 if buffer.kind == "temp" else None for buffer in program.buffers]
     for b, offset in zip(temps.buffers, offsets, strict=True):
         result[b] = offset
     return Placement(tuple(result), arena, lives.bound)
 
 
-def lifetimes(temps: Temporaries, before: Sequence[int]) -> Lifetimes:
+def buffer_lifetimes(temps: Temporaries, before: Sequence[int]) -> Lifetimes:
     """Which buffers are over before which begin.
 
     Tasks are taken in an order that extends `before`. A task's `over`, the buffers with no user but before it, grows
@@ -93,7 +93,7 @@ def lifetimes(temps: Temporaries, before: Sequence[int]) -> Lifetimes:
     users, sizes = temps.users, temps.sizes
     touched = [0] * len(before)
     for b, mask in enumerate(users):
-        for v in bits(mask):
+        for v in set_bits(mask):
             touched[v] |= 1 << b
     over, seen, bound = [0] * len(before), [0] * len(before), 0
     for v in sorted(range(len(before)), key=lambda v: before[v].bit_count()):
@@ -102,10 +102,10 @@ def lifetimes(temps: Temporaries, before: Sequence[int]) -> Lifetimes:
             p = past.bit_length() - 1
             known = over[p]
             open_now |= seen[p]
-            for u in bits(past & ~before[p]):
+            for u in set_bits(past & ~before[p]):
                 open_now |= touched[u]
         seen[v] = open_now
-        for b in bits(open_now & ~known):
+        for b in set_bits(open_now & ~known):
             if users[b] & ~past:
                 size += sizes[b]
             else:
@@ -116,7 +116,7 @@ def lifetimes(temps: Temporaries, before: Sequence[int]) -> Lifetimes:
     earlier, start = [], []
     for mask in users:
         common, first = -1, -1
-        for v in bits(mask):
+        for v in set_bits(mask):
             common &= over[v]
             if first < 0 or before[v].bit_count() < first:
                 first = before[v].bit_count()
@@ -125,21 +125,21 @@ def lifetimes(temps: Temporaries, before: Sequence[int]) -> Lifetimes:
     return Lifetimes(tuple(earlier), tuple(start), bound)
 
 
-def arena_bound(program: Program, before: Sequence[int]) -> tuple[int, tuple[int, ...]]:
+def exact_arena_bound(program: Program, before: Sequence[int]) -> tuple[int, tuple[int, ...]]:
     """The least bytes that any arena of the program needs under the order `before`, exactly; and why: buffers of as
     many bytes of which none is over before another one begins."""
-    temps = temporaries(program)
-    heaviest = Antichains(temps.sizes).heaviest(lifetimes(temps, before).earlier)
+    temps = collect_temporaries(program)
+    heaviest = HeaviestAntichains(temps.sizes).heaviest_antichain(buffer_lifetimes(temps, before).earlier)
     return sum(temps.sizes[b] for b in heaviest), tuple(temps.buffers[b] for b in heaviest)
 
 
-def _conflicts(lives: Lifetimes) -> list[int]:
+def _conflicting_buffers(lives: Lifetimes) -> list[int]:
     """The buffers that may be alive together with each buffer, from whichever is fewer: pairs in order, or others."""
     n = len(lives.start)
     if 4 * sum(mask.bit_count() for mask in lives.earlier) < n * n:
         ordered = [mask | 1 << b for b, mask in enumerate(lives.earlier)]
         for b, mask in enumerate(lives.earlier):
-            for a in bits(mask):
+            for a in set_bits(mask):
                 ordered[a] |= 1 << b
         return [(1 << n) - 1 & ~mask for mask in ordered]
     conflicts, begun = [0] * n, 0
@@ -147,23 +147,23 @@ def _conflicts(lives: Lifetimes) -> list[int]:
         # None of those that have begun can be after `b` as a whole.
         together = begun & ~lives.earlier[b]
         conflicts[b] |= together
-        for a in bits(together):
+        for a in set_bits(together):
             conflicts[a] |= 1 << b
         begun |= 1 << b
     return conflicts
 
 
-def _pack(temps: Temporaries, lives: Lifetimes) -> tuple[list[int], int]:
+def _pack_arena(temps: Temporaries, lives: Lifetimes) -> tuple[list[int], int]:
     """The lowest of several greedy packings; the first that is close to a lower bound ends the search."""
-    conflicts, bound = _conflicts(lives), lives.bound
+    conflicts, bound = _conflicting_buffers(lives), lives.bound
     best: tuple[list[int], int] = ([], 0)
-    for number, order in enumerate(_orders(temps, lives, conflicts)):
+    for number, order in enumerate(_packing_orders(temps, lives, conflicts)):
         for best_fit in (False, True):
-            offsets = _greedy(order, temps.sizes, conflicts, best_fit)
+            offsets = _greedy_packing(order, temps.sizes, conflicts, best_fit)
             arena = max((offset + size for offset, size in zip(offsets, temps.sizes, strict=True)), default=0)
             if not best[0] or arena < best[1]:
                 best = (offsets, arena)
-                bound = max(bound, _crowd(offsets, temps.sizes, conflicts) if arena > bound * CLOSE else 0)
+                bound = max(bound, _clique_lower_bound(offsets, temps.sizes, conflicts) if arena > bound * CLOSE else 0)
             if best[1] <= bound * CLOSE:
                 return best
         if number == 1 and len(order) > MANY:
@@ -171,30 +171,30 @@ def _pack(temps: Temporaries, lives: Lifetimes) -> tuple[list[int], int]:
     return best
 
 
-def _orders(temps: Temporaries, lives: Lifetimes, conflicts: Sequence[int]) -> Iterator[list[int]]:
+def _packing_orders(temps: Temporaries, lives: Lifetimes, conflicts: Sequence[int]) -> Iterator[list[int]]:
     """The orders that packings place buffers in: by size, by size and lifetime, by crowding, by start."""
     everything, sizes, start = range(len(temps.sizes)), temps.sizes, lives.start
     yield sorted(everything, key=lambda b: (-sizes[b], start[b]))
     yield sorted(everything, key=lambda b: (-sizes[b] * conflicts[b].bit_count(), b))
-    crowd = [sum(sizes[c] for c in bits(mask)) for mask in conflicts]
+    crowd = [sum(sizes[c] for c in set_bits(mask)) for mask in conflicts]
     yield sorted(everything, key=lambda b: (-crowd[b] - sizes[b], b))
     yield sorted(everything, key=lambda b: (start[b], -sizes[b]))
 
 
-def _crowd(offsets: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int]) -> int:
+def _clique_lower_bound(offsets: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int]) -> int:
     """A lower bound: the bytes of some buffers all alive together, grown from the one that ends the arena."""
     top = max(range(len(sizes)), key=lambda b: offsets[b] + sizes[b], default=-1)
     if top < 0:
         return 0
     total, others = sizes[top], conflicts[top]
     while others:
-        b = max(bits(others), key=lambda c: (sizes[c], (conflicts[c] & others).bit_count()))
+        b = max(set_bits(others), key=lambda c: (sizes[c], (conflicts[c] & others).bit_count()))
         total += sizes[b]
         others &= conflicts[b]
     return total
 
 
-def _greedy(order: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int], best_fit: bool) -> list[int]:
+def _greedy_packing(order: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int], best_fit: bool) -> list[int]:
     """Place buffers one by one, in the smallest gap that fits or in the lowest, on top if there is none."""
     offsets, placed = [0] * len(sizes), 0
     line: list[tuple[int, int, int]] = []  # (start, end, buffer) of all placed, lowest first
@@ -203,7 +203,7 @@ def _greedy(order: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int]
         top, choice, room = 0, -1, 0
         near = line
         if rivals.bit_count() * 4 < len(line):
-            near = sorted([(offsets[c], offsets[c] + sizes[c], c) for c in bits(rivals)])
+            near = sorted([(offsets[c], offsets[c] + sizes[c], c) for c in set_bits(rivals)])
         for low, high, c in near:
             if rivals >> c & 1:
                 gap = low - top

@@ -10,15 +10,15 @@ from collections.abc import Collection, Sequence
 from ..core.frozen import dataclass
 from ..program.plan import Plan
 from ..program.program import Program
-from .batching import batched, packed
-from .cost_model import Machine
+from .batching import batch_matmuls, pack_small_launches
+from .cost_model import MachineModel
 from .schedule import alternative_plans, schedule
 
 CANDIDATES = 4  # at most
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PlanCandidate:
     """A plan, and the way that the device is to run it (one of those it offers; empty: the only one)."""
 
     plan: Plan
@@ -32,64 +32,64 @@ class Candidate:
 
     @property
     def predicted(self) -> float:
-        return predicted(self.plan)
+        return predicted_microseconds(self.plan)
 
 
-def predicted(plan: Plan) -> float:
+def predicted_microseconds(plan: Plan) -> float:
     """Microseconds, by the cost model."""
     report = plan.report
     assert report is not None
     return next(c.predicted for c in report.candidates if c.name == report.chosen)
 
 
-def with_batches(program: Program, streams: str | int, machine: Machine) -> Program:
+def batch_matmuls_where_faster(program: Program, streams: str | int, machine: MachineModel) -> Program:
     """The program with its matmuls in batches. The device must have them, and the model find that no slower."""
-    other = batched(program, machine) if machine.batches else program
+    other = batch_matmuls(program, machine) if machine.batches else program
     if other is program:
         return program
-    times = [predicted(schedule(each, streams, machine=machine)) for each in (program, other)]
+    times = [predicted_microseconds(schedule(each, streams, machine=machine)) for each in (program, other)]
     return other if times[1] <= times[0] else program
 
 
-def model_plan(program: Program, streams: str | int, memory: str, machine: Machine) -> Plan:
+def plan_by_cost_model(program: Program, streams: str | int, memory: str, machine: MachineModel) -> Plan:
     """The plan that the cost model finds fastest, small launches packed or not."""
-    plans = [schedule(each, streams, memory, machine=machine) for each in _programs(program, machine)]
-    return min(plans, key=predicted)
+    plans = [schedule(each, streams, memory, machine=machine) for each in _program_variants(program, machine)]
+    return min(plans, key=predicted_microseconds)
 
 
-def _programs(program: Program, machine: Machine) -> tuple[Program, ...]:
-    other = packed(program, machine) if machine.packs else program
+def _program_variants(program: Program, machine: MachineModel) -> tuple[Program, ...]:
+    other = pack_small_launches(program, machine) if machine.packs else program
     return (program,) if other is program else (program, other)
 
 
-def worth_measuring(program: Program, plan: Plan, machine: Machine) -> bool:
+def is_plan_worth_tuning(program: Program, plan: Plan, machine: MachineModel) -> bool:
     """Whether the choice between plans of the program matters at all."""
-    return len(program.tasks) > 1 and plan.report is not None and predicted(plan) >= machine.tiny
+    return len(program.tasks) > 1 and plan.report is not None and predicted_microseconds(plan) >= machine.tiny
 
 
-def choose_candidates(
+def choose_plan_candidates(
     program: Program,
     streams: str | int,
     memory: str,
-    machine: Machine,
+    machine: MachineModel,
     ways: Sequence[str] = ("",),
     keep: Collection[str] = (),
-) -> tuple[Candidate, ...]:
+) -> tuple[PlanCandidate, ...]:
     """At most four candidates, the simplest first: fewer streams, then the device's first way.
 
     Those named in `keep` come first, then, in the device's first way, the best of the program as it is, one stream
     (where `streams` is `auto`), and the best of the packed program; then the next best by prediction, in every way.
     """
-    every: list[Candidate] = []
-    must: list[Candidate] = []
+    every: list[PlanCandidate] = []
+    must: list[PlanCandidate] = []
     assignments = [name.split(",")[0] for name in keep]
-    for number, each in enumerate(_programs(program, machine)):
+    for number, each in enumerate(_program_variants(program, machine)):
         plans = alternative_plans(each, streams, memory, machine=machine, most=CANDIDATES, keep=assignments)
-        every += [Candidate(plan, way, number > 0) for way in ways for plan in plans]
-        must += [Candidate(plans[0], ways[0], number > 0)]
-        must += [Candidate(plan, ways[0]) for plan in plans[1:] if number == 0 and plan.streams == 1]
+        every += [PlanCandidate(plan, way, number > 0) for way in ways for plan in plans]
+        must += [PlanCandidate(plans[0], ways[0], number > 0)]
+        must += [PlanCandidate(plan, ways[0]) for plan in plans[1:] if number == 0 and plan.streams == 1]
     kept = [c for c in every if c.name in keep]
-    chosen: list[Candidate] = []
+    chosen: list[PlanCandidate] = []
     for candidate in (*kept, *must, *sorted(every, key=lambda c: c.predicted)):
         if candidate.name not in [c.name for c in chosen] and len(chosen) < CANDIDATES:
             chosen.append(candidate)

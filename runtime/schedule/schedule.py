@@ -7,18 +7,25 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from ..core.frozen import dataclass, replace
-from ..program.control_flow import nested
-from ..program.dag import ancestors, ranks
+from ..program.control_flow import nested_plans
+from ..program.dag import critical_path_ranks, transitive_predecessors
 from ..program.plan import Plan
-from ..program.plan_queries import borders, happens_before
-from ..program.program import Program, dependences
-from ..program.report import Count, Edge, Report
-from .assign_streams import Assignment
-from .assignments import Option, Options, Work, nodes_of, option, options
-from .cost_model import Machine, share
-from .memory_orders import shrink
-from .memory_plan import Placement, Temporaries, arena_bound, place, temporaries
-from .waits import emit, with_completion, with_join_points
+from ..program.plan_queries import happens_before, plan_boundary
+from ..program.program import Program, task_dependences
+from ..program.report import AddedDependence, Report, SyncCount
+from .assign_streams import StreamAssignment
+from .assignments import (
+    AssignmentOption,
+    AssignmentOptions,
+    SchedulingProblem,
+    enumerate_assignments,
+    evaluate_assignment,
+    stream_order_of,
+)
+from .cost_model import MachineModel, machine_share_of_task
+from .memory_orders import add_memory_saving_orders
+from .memory_plan import Placement, Temporaries, collect_temporaries, exact_arena_bound, place_temporaries
+from .waits import add_completion_nodes, add_join_points, emit_plan_steps
 
 MODES = ("concurrency", "balanced", "small")
 
@@ -27,13 +34,13 @@ NEAR_SMALLEST = 1.05
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _PlacedAssignment:
     """An assignment with its memory. preds: the dependences and those that were added to save memory."""
 
-    option: Option
+    option: AssignmentOption
     preds: tuple[frozenset[int], ...]
     placement: Placement
-    added: tuple[Edge, ...] = ()
+    added: tuple[AddedDependence, ...] = ()
 
 
 def schedule(
@@ -42,7 +49,7 @@ def schedule(
     memory: str = "balanced",
     *,
     join_points: bool = True,
-    machine: Machine,
+    machine: MachineModel,
 ) -> Plan:
     """Puts a program's tasks on streams, with the fewest waits. Its temporaries go in one arena.
 
@@ -51,8 +58,8 @@ def schedule(
     bytes by data dependences alone, `balanced` by the streams' orders too, `small` also adds orders. Raises ValueError
     for anything else.
     """
-    work, found, placed = _placed(program, streams, memory, machine)
-    return _plan(program, work, found, next(placed), memory, join_points)
+    work, found, placed = _place_assignment(program, streams, memory, machine)
+    return _build_plan(program, work, found, next(placed), memory, join_points)
 
 
 def alternative_plans(
@@ -60,7 +67,7 @@ def alternative_plans(
     streams: str | int = "auto",
     memory: str = "balanced",
     *,
-    machine: Machine,
+    machine: MachineModel,
     most: int = 4,
     within: float = 2.0,
     keep: Collection[str] = (),
@@ -70,20 +77,20 @@ def alternative_plans(
     Those are, `most` in all, one stream and, nearest first, the assignments that the model finds at most `within` times
     as slow; and those whose name is in `keep`. Raises ValueError as `schedule` does.
     """
-    work, found, placed = _placed(program, streams, memory, machine, thorough=True)
+    work, found, placed = _place_assignment(program, streams, memory, machine, thorough=True)
     plans: list[Plan] = []
     known: list[frozenset[tuple[int, ...]]] = []
     for each in placed:
-        summary, same = each.option.summary, _lanes(each.option.assignment)
+        summary, same = each.option.summary, _tasks_by_stream(each.option.assignment)
         near = summary.streams == 1 or summary.predicted <= found.best.summary.predicted * within
         if same not in known and ((near and len(plans) < most) or summary.name in keep):
             known.append(same)
-            plans.append(_plan(program, work, found, each, memory, True))
+            plans.append(_build_plan(program, work, found, each, memory, True))
             found = replace(found, reason=f"for the clock to judge; the model prefers {found.best.summary.name}")
     return tuple(plans)
 
 
-def _lanes(assignment: Assignment) -> frozenset[tuple[int, ...]]:
+def _tasks_by_stream(assignment: StreamAssignment) -> frozenset[tuple[int, ...]]:
     """The tasks of each stream, in order: all that tells one assignment from another when it runs."""
     lanes: list[list[int]] = [[] for _ in range(assignment.streams)]
     for v in assignment.order:
@@ -91,37 +98,44 @@ def _lanes(assignment: Assignment) -> frozenset[tuple[int, ...]]:
     return frozenset(map(tuple, lanes))
 
 
-def _placed(
-    program: Program, streams: str | int, memory: str, machine: Machine, thorough: bool = False
-) -> tuple[Work, Options, Iterator[_Placed]]:
+def _place_assignment(
+    program: Program, streams: str | int, memory: str, machine: MachineModel, thorough: bool = False
+) -> tuple[SchedulingProblem, AssignmentOptions, Iterator[_PlacedAssignment]]:
     """The options and, made as they are asked for, each with its memory: the best, one stream, others by time."""
-    wanted = checked_streams(streams)
+    wanted = check_streams_option(streams)
     if memory not in MODES:
         raise ValueError(f"memory={memory!r}: write one of {', '.join(map(repr, MODES))}")
     costs = tuple(task.cost for task in program.tasks)
-    work = Work(dependences(program), costs, tuple(share(task, machine) for task in program.tasks), machine)
-    found = options(work, wanted, frugal=memory == "small", thorough=thorough)
-    temps = temporaries(program)
+    work = SchedulingProblem(
+        task_dependences(program), costs, tuple(machine_share_of_task(task, machine) for task in program.tasks), machine
+    )
+    found = enumerate_assignments(work, wanted, frugal=memory == "small", thorough=thorough)
+    temps = collect_temporaries(program)
     if memory == "small":
-        found, best = _smallest(program, temps, work, found)
+        found, best = _fewest_bytes_option(program, temps, work, found)
         return work, found, iter((best,))
-    others = sorted((o for o in found.all if o is not found.best), key=lambda o: (o.summary.streams > 1, _time(o)))
+    others = sorted(
+        (o for o in found.all if o is not found.best), key=lambda o: (o.summary.streams > 1, _makespan_of_option(o))
+    )
     if memory == "balanced":
         return (
             work,
             found,
-            (_Placed(o, work.preds, place(program, temps, o.waits.before)) for o in (found.best, *others)),
+            (
+                _PlacedAssignment(o, work.preds, place_temporaries(program, temps, o.waits.before))
+                for o in (found.best, *others)
+            ),
         )
-    by_data = [mask | 1 << v for v, mask in enumerate(ancestors(work.preds))]
-    placement = place(program, temps, by_data)
-    return work, found, (_Placed(o, work.preds, placement) for o in (found.best, *others))
+    by_data = [mask | 1 << v for v, mask in enumerate(transitive_predecessors(work.preds))]
+    placement = place_temporaries(program, temps, by_data)
+    return work, found, (_PlacedAssignment(o, work.preds, placement) for o in (found.best, *others))
 
 
-def _time(each: Option) -> float:
+def _makespan_of_option(each: AssignmentOption) -> float:
     return each.summary.predicted
 
 
-def checked_streams(streams: Any) -> str | int:
+def check_streams_option(streams: Any) -> str | int:
     """`auto`, `max` or a number of streams; raises ValueError with what to write instead."""
     if isinstance(streams, str) and streams in ("auto", "max"):
         return streams
@@ -135,19 +149,21 @@ def checked_streams(streams: Any) -> str | int:
     raise ValueError(f'streams={streams!r}: write "auto", "max" or a whole number of streams, 1 or more')
 
 
-def _smallest(program: Program, temps: Temporaries, work: Work, found: Options) -> tuple[Options, _Placed]:
+def _fewest_bytes_option(
+    program: Program, temps: Temporaries, work: SchedulingProblem, found: AssignmentOptions
+) -> tuple[AssignmentOptions, _PlacedAssignment]:
     """The fastest of those that need the fewest bytes, once orders are added to the most promising options.
 
     They are one stream, the fastest, and the one of the smallest arena as it stands.
     """
 
-    def arena(each: Option) -> int:
-        return place(program, temps, each.waits.before).arena
+    def arena(each: AssignmentOption) -> int:
+        return place_temporaries(program, temps, each.waits.before).arena
 
-    def shrunk(each: Option) -> _Placed:
-        preds, assignment, added = shrink(program, temps, work.preds, each.assignment, work.machine)
-        ordered = option(work, assignment, preds)
-        return _Placed(ordered, preds, place(program, temps, ordered.waits.before), added)
+    def shrunk(each: AssignmentOption) -> _PlacedAssignment:
+        preds, assignment, added = add_memory_saving_orders(program, temps, work.preds, each.assignment, work.machine)
+        ordered = evaluate_assignment(work, assignment, preds)
+        return _PlacedAssignment(ordered, preds, place_temporaries(program, temps, ordered.waits.before), added)
 
     promising = {id(each): each for each in (found.all[0], found.best, min(found.all, key=arena))}
     tried = [shrunk(each) for each in promising.values()]
@@ -159,19 +175,26 @@ def _smallest(program: Program, temps: Temporaries, work: Work, found: Options) 
     return replace(found, all=every, best=best.option, reason=reason), best
 
 
-def _plan(program: Program, work: Work, found: Options, placed: _Placed, memory: str, join_points: bool) -> Plan:
+def _build_plan(
+    program: Program,
+    work: SchedulingProblem,
+    found: AssignmentOptions,
+    placed: _PlacedAssignment,
+    memory: str,
+    join_points: bool,
+) -> Plan:
     """Join points, completion and steps, and the report."""
     assignment, direct = placed.option.assignment, placed.option.waits
-    nodes = nodes_of(placed.preds, assignment)
-    nodes, inner = with_join_points(nodes, direct) if join_points else (nodes, direct)
+    nodes = stream_order_of(placed.preds, assignment)
+    nodes, inner = add_join_points(nodes, direct) if join_points else (nodes, direct)
     joins = len(nodes.preds) - nodes.tasks
     writers = [0] * len(program.buffers)
     for number, task in enumerate(program.tasks):
         for region in task.writes:
             writers[region.buffer] |= 1 << number
-    nodes, full, last = with_completion(nodes, inner, [writers[b] for b in program.outputs])
-    steps, events, completion = emit(nodes, full, last)
-    rank = ranks(work.preds, work.costs)
+    nodes, full, last = add_completion_nodes(nodes, inner, [writers[b] for b in program.outputs])
+    steps, events, completion = emit_plan_steps(nodes, full, last)
+    rank = critical_path_ranks(work.preds, work.costs)
     stream = assignment.stream
     plan = Plan(
         program=program,
@@ -183,14 +206,14 @@ def _plan(program: Program, work: Work, found: Options, placed: _Placed, memory:
         completion=completion,
         high_priority=_critical_stream(work.preds, rank, work.costs, assignment),
     )
-    ends = borders(plan)
+    ends = plan_boundary(plan)
     report = Report(
         width=found.width,
         streams=nodes.streams,
-        inner=Count(len(inner.recorded), inner.waits),
-        entry=Count(1, len(ends.roots)) if ends.roots else Count(),
-        exit=Count(0, len(ends.exits)),
-        completion=Count(events - len(inner.recorded), full.waits - inner.waits),
+        inner=SyncCount(len(inner.recorded_nodes), inner.waits),
+        entry=SyncCount(1, len(ends.roots)) if ends.roots else SyncCount(),
+        exit=SyncCount(0, len(ends.exits)),
+        completion=SyncCount(events - len(inner.recorded_nodes), full.waits - inner.waits),
         crossing=sum(stream[p] != stream[v] for v, sources in enumerate(placed.preds) for p in sources),
         critical_path=max(rank, default=0.0),
         candidates=tuple(each.summary for each in found.all),
@@ -206,7 +229,7 @@ def _plan(program: Program, work: Work, found: Options, placed: _Placed, memory:
 
 
 def _critical_stream(
-    preds: Sequence[frozenset[int]], rank: Sequence[float], costs: Sequence[float], assignment: Assignment
+    preds: Sequence[frozenset[int]], rank: Sequence[float], costs: Sequence[float], assignment: StreamAssignment
 ) -> frozenset[int]:
     """The stream that runs most of the critical path, if there are several streams."""
     if assignment.streams <= 1:
@@ -224,19 +247,19 @@ def _critical_stream(
     return frozenset({max(spent, key=lambda s: spent[s])})
 
 
-def memory_bound(plan: Plan) -> tuple[int, tuple[int, ...]]:
+def plan_memory_bound(plan: Plan) -> tuple[int, tuple[int, ...]]:
     """The least bytes that an arena can have, given what the plan's steps order, and the buffers that force it. Exact,
     not cheap."""
-    return arena_bound(plan.program, happens_before(plan))
+    return exact_arena_bound(plan.program, happens_before(plan))
 
 
-def explain(plan: Plan) -> str:
+def explain_plan(plan: Plan) -> str:
     """The plan's report as text, with the arena beside the exact memory bound."""
     lines = list(plan.report.lines()) if plan.report else [f"{plan.streams} streams"]
-    bound, _ = memory_bound(plan)
+    bound, _ = plan_memory_bound(plan)
     if bound:
         lines.append(f"the least that any arena needs in this order: {bound} bytes")
-    for task, body in nested(plan):
+    for task, body in nested_plans(plan):
         lines.append(f"the body of {task.name}{f' of {task.line}' if task.line else ''}: {len(body.tasks)} tasks")
-        lines += [f"  {line}" for line in (*map(str, body.tasks), *explain(body).splitlines())]
+        lines += [f"  {line}" for line in (*map(str, body.tasks), *explain_plan(body).splitlines())]
     return "\n".join(lines)

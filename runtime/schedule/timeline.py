@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..core.frozen import dataclass
 from ..program.plan import Launch, Plan, Record
-from .cost_model import Machine, share, task_times
+from .cost_model import MachineModel, machine_share_of_task, task_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Interval:
     after: int | None = None
 
 
-def timeline(plan: Plan, machine: Machine) -> tuple[Interval, ...]:
+def timeline(plan: Plan, machine: MachineModel) -> tuple[Interval, ...]:
     """The predicted time of each task, in task order; the last end is what `simulate` predicts for the plan's steps.
 
     >>> [f"t{i.task} {i.start}-{i.end} {i.cause}" for i in timeline(plan, machine)]  # doctest: +SKIP
@@ -33,7 +33,7 @@ def timeline(plan: Plan, machine: Machine) -> tuple[Interval, ...]:
     """
     order, stream, waits = issued_tasks(plan)
     costs = [task.cost for task in plan.tasks]
-    shares = [share(task, machine) for task in plan.tasks]
+    shares = [machine_share_of_task(task, machine) for task in plan.tasks]
     issued, start, end = task_times(order, stream, waits, costs, shares, machine)
     found: list[Interval | None] = [None] * len(plan.tasks)
     latest: dict[int, int] = {}

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..core.frozen import dataclass, replace
-from ..program.dag import bits
+from ..program.dag import set_bits
 from ..program.plan import Launch, Record, Step, Wait
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class StreamOrder:
     """Nodes on streams. order: nodes as issued. preds[v], stream[v]: what node `v` must follow, and where it is."""
 
     tasks: int
@@ -24,7 +24,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class StreamWaits:
     """needed[v]: the nodes of other streams that `v` waits for. before[v]: the set of nodes done when `v` is done."""
 
     needed: tuple[tuple[int, ...], ...]
@@ -35,12 +35,12 @@ class Waits:
         return sum(map(len, self.needed))
 
     @property
-    def recorded(self) -> frozenset[int]:
+    def recorded_nodes(self) -> frozenset[int]:
         """The nodes whose event some node waits for."""
         return frozenset(p for sources in self.needed for p in sources)
 
 
-def exact_waits(nodes: Order) -> Waits:
+def minimal_stream_waits(nodes: StreamOrder) -> StreamWaits:
     """The fewest direct waits that order what must be ordered. The streams and the issue order are given.
 
     They are the edges between streams in the transitive reduction of the dependences and the streams' own orders.
@@ -65,19 +65,19 @@ def exact_waits(nodes: Order) -> Waits:
                     know |= before[p]
             needed[v] = tuple(asked)
         known[s] = before[v] = know | 1 << v
-    return Waits(tuple(needed), tuple(before))
+    return StreamWaits(tuple(needed), tuple(before))
 
 
-def with_join_points(nodes: Order, waits: Waits) -> tuple[Order, Waits]:
+def add_join_points(nodes: StreamOrder, waits: StreamWaits) -> tuple[StreamOrder, StreamWaits]:
     """Replaces complete bipartite sets of waits by join points while that saves waits.
 
     Sources A that all precede the sinks B need |A| + |B| - 2 waits through a join point that sits between one of A and
     one of B on their stream, |A| |B| - min(|A|, |B|) without. Best gain first; a join adds no order between tasks.
     """
     while True:
-        for sources, sinks in _bicliques(nodes, waits):
-            joined = with_join(nodes, waits, sources, sinks)
-            fewer = exact_waits(joined)
+        for sources, sinks in _wait_bicliques(nodes, waits):
+            joined = insert_join_point(nodes, waits, sources, sinks)
+            fewer = minimal_stream_waits(joined)
             if fewer.waits < waits.waits:
                 nodes, waits = joined, fewer
                 break
@@ -85,7 +85,9 @@ def with_join_points(nodes: Order, waits: Waits) -> tuple[Order, Waits]:
             return nodes, waits
 
 
-def _bicliques(nodes: Order, waits: Waits, limit: int = 64) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _wait_bicliques(
+    nodes: StreamOrder, waits: StreamWaits, limit: int = 64
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Sources and sinks that a join point might serve, most waits saved first (at most `limit` source sets)."""
     waiting = [v for v in nodes.order if len(waits.needed[v]) >= 2]
     if not waiting:
@@ -118,12 +120,14 @@ def _bicliques(nodes: Order, waits: Waits, limit: int = 64) -> list[tuple[tuple[
         served = sum(mask >> p & 1 for v in sinks for p in waits.needed[v])
         gain = served - mask.bit_count() - len(sinks) + 2
         if gain > 0:
-            found.append((gain, tuple(bits(mask)), sinks))
+            found.append((gain, tuple(set_bits(mask)), sinks))
     found.sort(key=lambda item: -item[0])
     return [(a, b) for _, a, b in found]
 
 
-def with_join(nodes: Order, waits: Waits, sources: Sequence[int], sinks: Sequence[int]) -> Order:
+def insert_join_point(
+    nodes: StreamOrder, waits: StreamWaits, sources: Sequence[int], sinks: Sequence[int]
+) -> StreamOrder:
     """Add a join point after `sources` and before `sinks` (none: the end of `sources` is what is asked for).
 
     It goes on a stream where all that precedes it precedes the sinks anyway (without sinks: precedes a source), and
@@ -170,21 +174,23 @@ def with_join(nodes: Order, waits: Waits, sources: Sequence[int], sinks: Sequenc
     )
 
 
-def with_completion(nodes: Order, waits: Waits, writers: Sequence[int]) -> tuple[Order, Waits, tuple[int, ...]]:
+def add_completion_nodes(
+    nodes: StreamOrder, waits: StreamWaits, writers: Sequence[int]
+) -> tuple[StreamOrder, StreamWaits, tuple[int, ...]]:
     """Give every output a node that is done when the output is: its last writer, or a join point of its last writers.
 
     writers[i]: the set of tasks that write output `i`. A task that no output would be waiting for is waited for by the
     last output, so that a call whose outputs are complete is over.
     """
-    targets = [_maximal(mask, waits.before) for mask in writers]
+    targets = [_maximal_nodes(mask, waits.before) for mask in writers]
     if targets:
         covered = 0
         for mask in targets:
-            for v in bits(mask):
+            for v in set_bits(mask):
                 covered |= waits.before[v]
         rest = (1 << nodes.tasks) - 1 & ~covered
         if rest:
-            targets[-1] = _maximal(targets[-1] | rest, waits.before)
+            targets[-1] = _maximal_nodes(targets[-1] | rest, waits.before)
     made: dict[int, int] = {}
     for mask in targets:
         if mask not in made:
@@ -192,22 +198,24 @@ def with_completion(nodes: Order, waits: Waits, writers: Sequence[int]) -> tuple
                 made[mask] = mask.bit_length() - 1
             else:
                 made[mask] = len(nodes.preds)
-                nodes = with_join(nodes, waits, tuple(bits(mask)), ())
-                waits = exact_waits(nodes)
+                nodes = insert_join_point(nodes, waits, tuple(set_bits(mask)), ())
+                waits = minimal_stream_waits(nodes)
     return nodes, waits, tuple(made[mask] for mask in targets)
 
 
-def _maximal(mask: int, before: Sequence[int]) -> int:
+def _maximal_nodes(mask: int, before: Sequence[int]) -> int:
     """The members of a set that precede no other member."""
     result = mask
-    for v in bits(mask):
+    for v in set_bits(mask):
         result &= ~(before[v] & ~(1 << v))
     return result
 
 
-def emit(nodes: Order, waits: Waits, completion: Sequence[int]) -> tuple[tuple[Step, ...], int, tuple[int, ...]]:
+def emit_plan_steps(
+    nodes: StreamOrder, waits: StreamWaits, completion: Sequence[int]
+) -> tuple[tuple[Step, ...], int, tuple[int, ...]]:
     """The steps, the number of events, and the event of each output. An event is recorded right after its node."""
-    recorded = waits.recorded | {v for v in completion if v >= 0}
+    recorded = waits.recorded_nodes | {v for v in completion if v >= 0}
     event: dict[int, int] = {}
     steps: list[Step] = []
     for v in nodes.order:

@@ -8,36 +8,36 @@ from typing import Any
 
 from ..core.errors import CompileError, OutOfMemory
 from ..core.settings import settings
-from ..interpret.serial import noted
+from ..interpret.serial import error_with_task_location
 from ..program.device import Device, Event, Executable, Timing
 from ..program.plan import Plan
-from ..program.plan_queries import borders
+from ..program.plan_queries import plan_boundary
 from ..program.program import Program
-from ..schedule.cost_model import Machine
-from ..schedule.plan_candidates import Candidate, choose_candidates, worth_measuring
-from ..verify.plan import check
-from .tuner import Tuner, bucket, keep, program_key, recall
+from ..schedule.cost_model import MachineModel
+from ..schedule.plan_candidates import PlanCandidate, choose_plan_candidates, is_plan_worth_tuning
+from ..verify.plan import require_safe_plan
+from .tuner import Tuner, load_stored_winner, size_bucket, size_free_program_key, store_winner
 
 
-def prepared(device: Device, plan: Plan, way: str = "") -> Executable:
+def prepare_verified_plan(device: Device, plan: Plan, way: str = "") -> Executable:
     """The plan made ready, after the verifier has seen it where the settings say so. Raises PlanError."""
     if settings.verify:
-        ends = borders(plan)
-        check(plan, ends.roots, ends.exits)
+        ends = plan_boundary(plan)
+        require_safe_plan(plan, ends.roots, ends.exits)
     try:
         return device.prepare(plan, way)
     except CompileError as error:
         for task in plan.tasks:
             if error.kernel == getattr(task.kernel, "name", None):
-                noted(error, task, plan.program.name)
+                error_with_task_location(error, task, plan.program.name)
         raise
 
 
-class Trial:
+class PlanTrial:
     """Which candidate a call gets. `plan` and `executable` are what runs where nothing is to be measured: the start's,
     then the winner's. May be called from any thread."""
 
-    def __init__(self, candidates: Sequence[Candidate], start: int, device: Device, origin: str = "") -> None:
+    def __init__(self, candidates: Sequence[PlanCandidate], start: int, device: Device, origin: str = "") -> None:
         """origin: where `start` comes from, in words. on_winner is called once, with the tuner, when it has decided."""
         self.candidates = tuple(candidates)
         self.origin = origin
@@ -48,9 +48,9 @@ class Trial:
         self._pending: list[tuple[int, Timing]] = []
         self.tuner = Tuner(tuple(c.name for c in candidates), start)
         self._start = start
-        self.executable = self.ready(start)
+        self.executable = self.candidate_executable(start)
         if not device.measures:
-            self._settle_on(start, f"left to the model: {device.kind} takes no times")
+            self._settle_on_candidate(start, f"left to the model: {device.kind} takes no times")
 
     @property
     def plan(self) -> Plan:
@@ -64,24 +64,24 @@ class Trial:
         live = self.tuner.live
         return self._start if self._start in live else live[0]
 
-    def ready(self, number: int) -> Executable:
+    def candidate_executable(self, number: int) -> Executable:
         """The executable of a candidate."""
         with self._lock:
             if number not in self._ready:
                 candidate = self.candidates[number]
-                self._ready[number] = prepared(self._device, candidate.plan, candidate.way)
+                self._ready[number] = prepare_verified_plan(self._device, candidate.plan, candidate.way)
             return self._ready[number]
 
-    def turn(self) -> tuple[int, bool]:
-        """The candidate of the next call, and whether that is to be timed (with `timed`)."""
+    def next_candidate(self) -> tuple[int, bool]:
+        """The candidate of the next call, and whether that is to be timed (with `run_timed_candidate`)."""
         with self._lock:
-            self._read()
+            self._collect_known_times()
             while self.tuner.winner is None and settings.engine == "async":
-                number = self.tuner.turn()
+                number = self.tuner.next_candidate()
                 if number is None:
                     break
                 try:
-                    self.ready(number)
+                    self.candidate_executable(number)
                 except (CompileError, OutOfMemory) as error:
                     if number == self._start:
                         raise
@@ -90,9 +90,9 @@ class Trial:
                 return number, True
             return self.current, False
 
-    def timed(self, number: int) -> Callable[..., tuple[Event, ...]]:
+    def run_timed_candidate(self, number: int) -> Callable[..., tuple[Event, ...]]:
         """`run` of the candidate's executable, its time noted."""
-        run_timed: Any = self.ready(number).run_timed
+        run_timed: Any = self.candidate_executable(number).run_timed
 
         def run(memories: Any, arena: Any, scalars: Any, after: Any) -> tuple[Event, ...]:
             events, timing = run_timed(memories, arena, scalars, after)
@@ -108,10 +108,10 @@ class Trial:
             if self.tuner.winner is not None or len(self.tuner.live) < 2:
                 return False
             self.tuner.drop(number, why)
-            self._decided()
+            self._settle_if_decided()
             return True
 
-    def _read(self) -> None:
+    def _collect_known_times(self) -> None:
         """Take in the times that have become known."""
         if not self._pending:
             return
@@ -121,17 +121,17 @@ class Trial:
             if found is None:
                 waiting.append((number, timing))
             else:
-                self.tuner.note(number, found)
+                self.tuner.add_sample(number, found)
         self._pending = waiting
-        self._decided()
+        self._settle_if_decided()
 
-    def _settle_on(self, number: int, why: str) -> None:
+    def _settle_on_candidate(self, number: int, why: str) -> None:
         self.tuner.winner, self.tuner.reason = number, why
-        self._decided()
+        self._settle_if_decided()
 
-    def _decided(self) -> None:
+    def _settle_if_decided(self) -> None:
         if self.tuner.winner is not None and len(self._ready) > 0:
-            self.executable = self.ready(self.tuner.winner)
+            self.executable = self.candidate_executable(self.tuner.winner)
             self._ready = {self.tuner.winner: self.executable}  # the losers' memory goes back
             self._pending.clear()
             self.on_winner(self.tuner)
@@ -148,24 +148,24 @@ class Trial:
         yield f"won: {name}, {tuner.reason}" if tuner.winner is not None else f"not decided yet; so far: {name}"
 
 
-def open_trial(
-    program: Program, plan: Plan, streams: str | int, memory: str, machine: Machine, device: Device
-) -> Trial | None:
+def open_plan_trial(
+    program: Program, plan: Plan, streams: str | int, memory: str, machine: MachineModel, device: Device
+) -> PlanTrial | None:
     """What is to run a program on a device, given the model's plan; None where that is all there is to choose from."""
-    if not settings.tune or settings.engine != "async" or not worth_measuring(program, plan, machine):
+    if not settings.tune or settings.engine != "async" or not is_plan_worth_tuning(program, plan, machine):
         return None
     ways = device.ways(plan)
     side_by_side = streams == "auto" and plan.report is not None and plan.report.width != 1
     if not side_by_side and len(ways) == 1 and plan.program is program:
         return None
-    key = program_key(program, device.identity, str(streams), memory)
-    sizes = bucket(program)
-    known = recall(key, sizes)
-    chosen = Candidate(plan, ways[0], plan.program is not program)
+    key = size_free_program_key(program, device.identity, str(streams), memory)
+    sizes = size_bucket(program)
+    known = load_stored_winner(key, sizes)
+    chosen = PlanCandidate(plan, ways[0], plan.program is not program)
     if known is not None and known.exact and known.winner == chosen.name:
-        return Trial([chosen], 0, device, f"measured before: {_times(known.times)}")
+        return PlanTrial([chosen], 0, device, f"measured before: {_format_times(known.times)}")
     kept = () if known is None else (known.winner,)
-    candidates = choose_candidates(program, streams, memory, machine, ways, kept)
+    candidates = choose_plan_candidates(program, streams, memory, machine, ways, kept)
     names = [c.name for c in candidates]
     if len(names) < 2:
         return None
@@ -173,19 +173,19 @@ def open_trial(
     if known is not None and known.winner in names:
         start = names.index(known.winner)
         if known.exact:
-            return Trial(candidates[start : start + 1], 0, device, f"measured before: {_times(known.times)}")
-        trial = Trial(candidates, start, device, f"starts from {known.winner}, the winner of a neighbouring size")
+            return PlanTrial(candidates[start : start + 1], 0, device, f"measured before: {_format_times(known.times)}")
+        trial = PlanTrial(candidates, start, device, f"starts from {known.winner}, the winner of a neighbouring size")
     else:
-        trial = Trial(candidates, start, device)
+        trial = PlanTrial(candidates, start, device)
 
     def write_down(tuner: Tuner) -> None:
-        if tuner.measured:
+        if tuner.is_measured:
             assert tuner.winner is not None
-            keep(key, sizes, tuner.names[tuner.winner], tuner.measurements(), program.name)
+            store_winner(key, sizes, tuner.names[tuner.winner], tuner.measurements(), program.name)
 
     trial.on_winner = write_down
     return trial
 
 
-def _times(times: Any) -> str:
+def _format_times(times: Any) -> str:
     return ", ".join(f"{name} {us:.1f} us" for name, us in times.items())

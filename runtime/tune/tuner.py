@@ -1,7 +1,8 @@
 """Which of several ways to run a program is the fastest: times of early calls in, the winner out, kept on disk.
 
-`Tuner` decides from plain numbers and touches no clock and no device: `turn` says which candidate the next call gets,
-`note` takes what that call's events told later. `recall` and `keep` remember winners between processes.
+`Tuner` decides from plain numbers and touches no clock and no device: `next_candidate` says which candidate the next
+call gets, `add_sample` takes what that call's events told later. `load_stored_winner` and `store_winner` remember
+winners between processes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ..core.disk_cache import Cache, digest
+from ..core.disk_cache import DiskCache, sha256_digest
 from ..core.frozen import dataclass, field
 from ..program.program import Argument, Constant, Int, Kernel, Library, Pointer, Program, Scalar, Task
 
@@ -53,12 +54,12 @@ class Tuner:
         self.times = [[] for _ in self.names]
         self._issued = [0] * len(self.names)
         self._warmed = [0] * len(self.names)
-        self._decide()
+        self._decide_winner()
 
-    def turn(self) -> int | None:
+    def next_candidate(self) -> int | None:
         """The candidate that the next call is to run and time; None where `start`, or the winner, runs untimed.
 
-        Each answer has to be followed, sooner or later, by a `note` (or a `drop`) of that candidate.
+        Each answer has to be followed, sooner or later, by a `add_sample` (or a `drop`) of that candidate.
         """
         if self.winner is not None:
             return None
@@ -73,7 +74,7 @@ class Tuner:
         self._issued[chosen] += 1
         return chosen
 
-    def note(self, candidate: int, microseconds: float) -> None:
+    def add_sample(self, candidate: int, microseconds: float) -> None:
         """What a timed call took; nan where it does not count: it failed, or overlapped other work."""
         if self.winner is not None:
             return
@@ -84,14 +85,14 @@ class Tuner:
             self._warmed[candidate] += 1
         else:
             self.times[candidate].append(microseconds)
-            self._weed(candidate)
-        self._decide()
+            self._drop_clear_losers(candidate)
+        self._decide_winner()
 
     def drop(self, candidate: int, why: str) -> None:
         """The candidate cannot run here."""
         if candidate not in self._out and self.winner is None:
             self._out[candidate] = why
-            self._decide()
+            self._decide_winner()
 
     @property
     def live(self) -> list[int]:
@@ -99,15 +100,15 @@ class Tuner:
         return [c for c in range(len(self.names)) if c not in self._out]
 
     @property
-    def measured(self) -> bool:
+    def is_measured(self) -> bool:
         """Whether the winner was found by the clock."""
         return self.winner is not None and all(len(self.times[c]) >= ENOUGH for c in self.live) and not self._gave_up
 
     def measurements(self) -> dict[str, float]:
         """Microseconds of each candidate that was measured."""
-        return {name: typical(times) for name, times in zip(self.names, self.times, strict=True) if times}
+        return {name: lower_quartile_time(times) for name, times in zip(self.names, self.times, strict=True) if times}
 
-    def _weed(self, candidate: int) -> None:
+    def _drop_clear_losers(self, candidate: int) -> None:
         """A few samples are enough of a candidate that is far behind another."""
         known = [c for c in self.live if len(self.times[c]) >= ENOUGH]
         if candidate in known:
@@ -117,13 +118,15 @@ class Tuner:
                 if min(self.times[c]) > OUT * slowest[best]:
                     self._out[c] = f"more than {OUT} times as slow as {self.names[best]}"
 
-    def _decide(self) -> None:
+    def _decide_winner(self) -> None:
         live = self.live
         if len(live) <= 1:
             self.winner = live[0] if live else self.start
-            self.reason = f"more than {OUT} times as fast as any other" if self.measured else "the only one that runs"
+            self.reason = (
+                f"more than {OUT} times as fast as any other" if self.is_measured else "the only one that runs"
+            )
         elif all(len(self.times[c]) >= self._wanted for c in live):
-            usual = {c: typical(self.times[c]) for c in live}
+            usual = {c: lower_quartile_time(self.times[c]) for c in live}
             fastest = min(live, key=lambda c: usual[c])
             behind = [c for c in live if usual[c] > usual[fastest] * (1 + CLOSE)]
             if self._wanted < FINAL and len(behind) < len(live) - 1:
@@ -145,20 +148,20 @@ class Tuner:
         """A line for each candidate: its typical time, its samples, why it was given up."""
         for c, name in enumerate(self.names):
             times = self.times[c]
-            found = f"measured {typical(times):.1f} us ({len(times)} samples: " if times else "not measured"
+            found = f"measured {lower_quartile_time(times):.1f} us ({len(times)} samples: " if times else "not measured"
             found += ", ".join(f"{t:.1f}" for t in times) + ")" if times else ""
             yield f"{'*' if c == self.winner else ' '} {name}: {found}" + (
                 f"; out: {self._out[c]}" if c in self._out else ""
             )
 
 
-def typical(times: Sequence[float]) -> float:
+def lower_quartile_time(times: Sequence[float]) -> float:
     """The lower quartile: what disturbs a sample only ever lengthens it."""
     return sorted(times)[len(times) // 4]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StoredWinner:
     """A winner from the disk. exact: of these very sizes' bucket, not of a neighbour's."""
 
     winner: str
@@ -166,29 +169,29 @@ class Known:
     exact: bool
 
 
-def program_key(program: Program, *parts: object) -> str:
+def size_free_program_key(program: Program, *parts: object) -> str:
     """Names a program without its sizes, together with `parts`: device, driver, versions, options."""
-    tasks = [_shape_of(task) for task in program.tasks]
+    tasks = [_rank_of_task(task) for task in program.tasks]
     kinds = [b.kind for b in program.buffers]
-    return digest(FORMAT, program.target, tasks, kinds, program.inputs, program.outputs, program.scalars, *parts)
+    return sha256_digest(FORMAT, program.target, tasks, kinds, program.inputs, program.outputs, program.scalars, *parts)
 
 
-def _shape_of(task: Task) -> tuple[Any, ...]:
+def _rank_of_task(task: Task) -> tuple[Any, ...]:
     kernel = task.kernel
     what: Any
     if isinstance(kernel, Library):
         what = kernel.name, kernel.attrs
     elif isinstance(kernel, Kernel):
-        what = _text_of(kernel)
+        what = _kernel_text_without_sizes(kernel)
     else:
         follows = getattr(kernel, "follows", ())
-        what = [follows, *([_shape_of(t) for t in body.tasks] for body in kernel.bodies)]
+        what = [follows, *([_rank_of_task(t) for t in body.tasks] for body in kernel.bodies)]
     regions = [(r.buffer, len(r.shape), r.dtype) for r in (*task.reads, *task.writes)]
-    arguments = [_without_numbers(a) for a in task.arguments]
+    arguments = [_argument_without_numbers(a) for a in task.arguments]
     return (what, arguments, regions, len(task.reads), sorted(task.same_element))
 
 
-def _without_numbers(argument: Argument) -> object:
+def _argument_without_numbers(argument: Argument) -> object:
     match argument:
         case Pointer(buffer, _):
             return buffer
@@ -201,11 +204,11 @@ def _without_numbers(argument: Argument) -> object:
 
 
 @lru_cache(4096)
-def _text_of(kernel: Kernel) -> str:
-    return digest(kernel.source, kernel.options)
+def _kernel_text_without_sizes(kernel: Kernel) -> str:
+    return sha256_digest(kernel.source, kernel.options)
 
 
-def bucket(program: Program) -> tuple[int, ...]:
+def size_bucket(program: Program) -> tuple[int, ...]:
     """The power of two just above each size: bytes of every buffer, lengths of the inputs' and outputs' axes."""
     sizes = [b.nbytes for b in program.buffers]
     ends = {*program.inputs, *program.outputs}
@@ -217,35 +220,37 @@ def bucket(program: Program) -> tuple[int, ...]:
     return tuple(size.bit_length() for size in sizes)
 
 
-_cache = Cache("tune")
+_cache = DiskCache("tune")
 
 
-def recall(key: str, sizes: Sequence[int]) -> Known | None:
+def load_stored_winner(key: str, sizes: Sequence[int]) -> StoredWinner | None:
     """What is on disk for these sizes, or for the nearest ones."""
-    found = _read(key)
-    row = found.get(_text(sizes))
+    found = _read_stored_rows(key)
+    row = found.get(_bucket_text(sizes))
     if row is not None:
-        return Known(row["winner"], row["times"], True)
-    near = [(d, name) for name in found if (d := _distance(name, sizes)) is not None]
+        return StoredWinner(row["winner"], row["times"], True)
+    near = [(d, name) for name in found if (d := _bucket_distance(name, sizes)) is not None]
     if not near:
         return None
     row = found[min(near)[1]]
-    return Known(row["winner"], row["times"], False)
+    return StoredWinner(row["winner"], row["times"], False)
 
 
-def keep(key: str, sizes: Sequence[int], winner: str, times: Mapping[str, float], description: str = "") -> None:
+def store_winner(
+    key: str, sizes: Sequence[int], winner: str, times: Mapping[str, float], description: str = ""
+) -> None:
     """Write a winner down. The oldest of too many buckets make room; what two processes write at once, one wins."""
     import json
 
-    rows = _read(key)
-    rows.pop(_text(sizes), None)
-    rows[_text(sizes)] = {"winner": winner, "times": dict(times)}
+    rows = _read_stored_rows(key)
+    rows.pop(_bucket_text(sizes), None)
+    rows[_bucket_text(sizes)] = {"winner": winner, "times": dict(times)}
     for old in list(rows)[:-BUCKETS]:
         del rows[old]
     _cache.put(key, json.dumps({"program": description, "buckets": rows}).encode())
 
 
-def _read(key: str) -> dict[str, dict[str, Any]]:
+def _read_stored_rows(key: str) -> dict[str, dict[str, Any]]:
     """The valid rows of an entry, oldest first."""
     payload = _cache.get(key)
     if payload is None:
@@ -262,11 +267,11 @@ def _read(key: str) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def _text(sizes: Sequence[int]) -> str:
+def _bucket_text(sizes: Sequence[int]) -> str:
     return ",".join(map(str, sizes))
 
 
-def _distance(name: str, sizes: Sequence[int]) -> int | None:
+def _bucket_distance(name: str, sizes: Sequence[int]) -> int | None:
     """How many doublings lie between two buckets; None if the name is none of this program."""
     parts = name.split(",")
     if len(parts) != len(sizes) or not all(p.isdecimal() for p in parts):

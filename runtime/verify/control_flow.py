@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ..program.control_flow import FRESH, Arguments, Branch, Loop, Rotation, arguments_of
+from ..program.control_flow import FRESH, Branch, ControlFlowArguments, Loop, Rotation, control_flow_arguments
 from ..program.plan import Plan
 from ..program.program import Argument, Pointer, Region, Task
 
@@ -18,22 +18,22 @@ Between = Callable[[Plan, Plan, Sequence[tuple[int, int]]], list[str]]
 MOST = 64  # pairs of iterations that are proved; the pattern of most loops has two
 
 
-def control_violations(task: Task, between: Between) -> Iterator[Found]:
+def control_flow_violations(task: Task, between: Between) -> Iterator[Found]:
     """What is wrong with how a loop or branch uses memory. between: the races of a plan with its next run, given the
     pairs (buffer of the first, buffer of the second) that are the same memory."""
     kernel = task.kernel
     if isinstance(kernel, Branch):
-        yield from _branch(task, kernel)
+        yield from _branch_violations(task, kernel)
         return
     assert isinstance(kernel, Loop)
-    given, rotation = arguments_of(task), kernel.rotation
-    wrong = [*_rotation(kernel, rotation), *_memory(task, kernel, given)]
+    given, rotation = control_flow_arguments(task), kernel.rotation
+    wrong = [*_rotation_violations(kernel, rotation), *_buffer_violations(task, kernel, given)]
     yield from wrong
     if not wrong:
-        yield from _iterations(kernel, rotation, between)
+        yield from _iteration_races(kernel, rotation, between)
 
 
-def _rotation(loop: Loop, rotation: Rotation) -> Iterator[Found]:
+def _rotation_violations(loop: Loop, rotation: Rotation) -> Iterator[Found]:
     """Every iteration's values lie apart, none is lost, and each result ends where it belongs."""
     carried, sizes = len(loop.follows), loop.sizes
     places: dict[int, int] = dict(enumerate(sizes))
@@ -59,7 +59,7 @@ def _rotation(loop: Loop, rotation: Rotation) -> Iterator[Found]:
                 yield "loop", f"a loop that ends before turn {row} leaves a result in another's place"
 
 
-def _memory(task: Task, loop: Loop, given: Arguments) -> Iterator[Found]:
+def _buffer_violations(task: Task, loop: Loop, given: ControlFlowArguments) -> Iterator[Found]:
     """The buffers are large enough for all iterations, what is written is declared, and lies apart from all else."""
     carried, program, sizes = len(loop.follows), loop.body.program, loop.sizes
     owners = [*range(carried), *(i for i, source in enumerate(loop.follows) if source == FRESH)]
@@ -83,39 +83,41 @@ def _memory(task: Task, loop: Loop, given: Arguments) -> Iterator[Found]:
     elif given.results != given.pool[:carried]:
         yield "loop", "the results are not the first buffers of the pool"
     if loop.count != 0:
-        yield from _declared(task, rows, last)
-    yield from _apart(rows, last)
+        yield from _undeclared_accesses(task, rows, last)
+    yield from _overlapping_buffers(rows, last)
 
 
-def _span(argument: Pointer, nbytes: int, move: int, last: int) -> tuple[int, int]:
+def _argument_span(argument: Pointer, nbytes: int, move: int, last: int) -> tuple[int, int]:
     return argument.offset + min(0, move * last), argument.offset + max(0, move * last) + nbytes
 
 
-def _declared(task: Task, rows: Sequence[tuple[str, Argument, int, int, bool]], last: int) -> Iterator[Found]:
+def _undeclared_accesses(
+    task: Task, rows: Sequence[tuple[str, Argument, int, int, bool]], last: int
+) -> Iterator[Found]:
     for what, argument, nbytes, move, writes in rows:
         if not nbytes:
             continue
         if not isinstance(argument, Pointer):
             yield "loop", f"{what} has no address"
             continue
-        low, high = _span(argument, nbytes, move, last)
+        low, high = _argument_span(argument, nbytes, move, last)
         regions: tuple[Region, ...] = task.writes if writes else task.reads
         spans = [r.span for r in regions if r.buffer == argument.buffer]
         if not any(a <= low and high <= b for a, b in spans):
             yield "loop", f"{what} takes bytes {low}:{high} of b{argument.buffer}, which the task does not declare"
 
 
-def _apart(rows: Sequence[tuple[str, Argument, int, int, bool]], last: int) -> Iterator[Found]:
+def _overlapping_buffers(rows: Sequence[tuple[str, Argument, int, int, bool]], last: int) -> Iterator[Found]:
     for i, (what, a, nbytes, move, writes) in enumerate(rows):
         for other, b, size, step, wrote in rows[:i]:
             if not (writes or wrote) or not isinstance(a, Pointer) or not isinstance(b, Pointer):
                 continue
-            (low, high), (first, end) = _span(a, nbytes, move, last), _span(b, size, step, last)
+            (low, high), (first, end) = _argument_span(a, nbytes, move, last), _argument_span(b, size, step, last)
             if a.buffer == b.buffer and low < end and first < high:
                 yield "loop", f"{what} and {other} share bytes of b{a.buffer}"
 
 
-def _iterations(loop: Loop, rotation: Rotation, between: Between) -> Iterator[Found]:
+def _iteration_races(loop: Loop, rotation: Rotation, between: Between) -> Iterator[Found]:
     """Each iteration against the next, on the memory that they share."""
     program, carried = loop.body.program, len(loop.follows)
 
@@ -131,7 +133,7 @@ def _iterations(loop: Loop, rotation: Rotation, between: Between) -> Iterator[Fo
             yield "turns", f"turns {row} and {row + 1}: {why}"
 
 
-def _branch(task: Task, branch: Branch) -> Iterator[Found]:
+def _branch_violations(task: Task, branch: Branch) -> Iterator[Found]:
     for body in branch.bodies:
         program = body.program
         inputs, outputs = len(program.inputs), len(program.outputs)
@@ -142,5 +144,5 @@ def _branch(task: Task, branch: Branch) -> Iterator[Found]:
             rows.append((f"result {i}", task.arguments[1 + inputs + i], program.buffers[b].nbytes, 0, True))
         if body.arena_bytes:
             rows.append(("the workspace", task.arguments[1 + inputs + outputs], body.arena_bytes, 0, True))
-        yield from _declared(task, rows, 0)
-        yield from _apart(rows, 0)
+        yield from _undeclared_accesses(task, rows, 0)
+        yield from _overlapping_buffers(rows, 0)

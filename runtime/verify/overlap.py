@@ -11,7 +11,7 @@ from ..program.program import Region
 CASES = 10_000
 
 
-def common_byte(a: Region, a_base: int, b: Region, b_base: int) -> bool:
+def regions_share_byte(a: Region, a_base: int, b: Region, b_base: int) -> bool:
     """Whether two regions share a byte; their buffers start at the bases. Exact, but True past 10,000 open cases.
 
     A byte of each is its start plus a sum of strides times indices; equal bytes are a solution of one linear equation
@@ -28,7 +28,7 @@ def common_byte(a: Region, a_base: int, b: Region, b_base: int) -> bool:
             target -= stride * bound
         if stride and bound:
             bounds[abs(stride)] = bounds.get(abs(stride), 0) + bound
-    _join_dense(bounds)
+    _merge_dense_strides(bounds)
     open_cases = {target}
     strides = sorted(bounds, reverse=True)
     for i, stride in enumerate(strides):
@@ -50,7 +50,7 @@ def common_byte(a: Region, a_base: int, b: Region, b_base: int) -> bool:
     return 0 in open_cases
 
 
-def _join_dense(bounds: dict[int, int]) -> None:
+def _merge_dense_strides(bounds: dict[int, int]) -> None:
     """Make one unknown of two where the smaller stride leaves out no multiple between two steps of the larger."""
     ordered = sorted(bounds)
     while len(ordered) > 1:
@@ -62,7 +62,7 @@ def _join_dense(bounds: dict[int, int]) -> None:
             del ordered[0]
 
 
-def bytes_of(region: Region) -> tuple[int, list[tuple[int, int]]]:
+def region_byte_strides(region: Region) -> tuple[int, list[tuple[int, int]]]:
     """The bytes of a region as (start, [(length, stride)] outermost first). Axes of one element are dropped, runs
     joined."""
     axes: list[tuple[int, int]] = []

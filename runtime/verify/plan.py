@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from ..core.errors import PlanError
 from ..core.frozen import dataclass, replace
 from ..program.plan import Launch, Plan, Record, Wait
-from ..program.program import Library, Region, Task, bodies_of, members
-from .control_flow import control_violations
-from .overlap import bytes_of, common_byte
+from ..program.program import Library, Region, Task, control_flow_bodies, packed_members
+from .control_flow import control_flow_violations
+from .overlap import region_byte_strides, regions_share_byte
 
 Clock = tuple[int, ...]
 Memory = tuple[int, int]  # (call, buffer), or ARENA
@@ -84,39 +84,39 @@ class _Replay:
     violations: tuple[Violation, ...]
 
 
-def check(plan: Plan, roots: Sequence[int] | None = None, exits: Sequence[int] = ()) -> None:
+def require_safe_plan(plan: Plan, roots: Sequence[int] | None = None, exits: Sequence[int] = ()) -> None:
     """Raises PlanError if the plan is not safe. It names the steps, the bytes and the user's lines. roots, exits: its
-    borders, where these are known; see `verify_borders`."""
-    found = verify(plan)
+    borders, where these are known; see `find_boundary_violations`."""
+    found = find_plan_violations(plan)
     if not found and roots is not None:
-        found = verify_borders(plan, roots, exits)
+        found = find_boundary_violations(plan, roots, exits)
     if found:
         more = f"\n  and {len(found) - 5} more" if len(found) > 5 else ""
         raise PlanError(f"plan {plan.program.name} is not safe:\n  " + "\n  ".join(map(str, found[:5])) + more)
 
 
-def verify(plan: Plan) -> list[Violation]:
+def find_plan_violations(plan: Plan) -> list[Violation]:
     """All that is wrong with one call of the plan, alone on its memory."""
-    replay = _replay(plan, [[0] * plan.streams for _ in range(plan.streams)])
-    found = [*replay.violations, *_bounds(plan)]
+    replay = _replay_vector_clocks(plan, [[0] * plan.streams for _ in range(plan.streams)])
+    found = [*replay.violations, *_out_of_bounds_regions(plan)]
     if any(violation.kind == "bounds" for violation in found):
         return found
     for number, task in enumerate(plan.tasks):
-        parts = members(task)
-        if bodies_of(task):
-            found += _control(number, task)
+        parts = packed_members(task)
+        if control_flow_bodies(task):
+            found += _control_flow_violations(number, task)
         for part in parts:
-            found += _in_place(number, part)
+            found += _in_place_violations(number, part)
         if len(parts) > 1:
-            found += _side_by_side(number, parts)
-    accesses = list(_accesses(plan, replay, 0, {}))
-    found += _races(accesses)
-    found += _uninitialised(plan, accesses)
-    found += _completion(plan, replay)
+            found += _packed_member_conflicts(number, parts)
+    accesses = list(_launched_accesses(plan, replay, 0, {}))
+    found += _unordered_conflicts(accesses)
+    found += _uninitialised_reads(plan, accesses)
+    found += _incomplete_outputs(plan, replay)
     return found
 
 
-def verify_borders(plan: Plan, roots: Sequence[int], exits: Sequence[int]) -> list[Violation]:
+def find_boundary_violations(plan: Plan, roots: Sequence[int], exits: Sequence[int]) -> list[Violation]:
     """What is wrong with a call under a caller's stream: work outside of what lies between its fork and its join.
     roots: the steps that wait for the stream's event. exits: the outputs whose events the stream waits for."""
     width = plan.streams + 1  # the caller's is the last
@@ -124,7 +124,7 @@ def verify_borders(plan: Plan, roots: Sequence[int], exits: Sequence[int]) -> li
     entry = tuple([0] * plan.streams + [1])
     steps = [plan.steps[number] for number in roots]
     wanted = {step.task: [entry] for step in steps if isinstance(step, Launch)}
-    replay = _replay(plan, clocks, 0, wanted)
+    replay = _replay_vector_clocks(plan, clocks, 0, wanted)
     ended = [replay.events[plan.completion[i]] for i in exits if plan.completion[i] in replay.events]
     found = []
     for number, (stream, position, clock) in replay.launches.items():
@@ -136,7 +136,7 @@ def verify_borders(plan: Plan, roots: Sequence[int], exits: Sequence[int]) -> li
     return found
 
 
-def verify_calls(
+def find_overlapping_call_violations(
     first: Plan,
     second: Plan,
     *,
@@ -149,12 +149,12 @@ def verify_calls(
 
     arena: both use the same arena. shared: (buffer of first, buffer of second) that are the same memory.
     after: (buffer of second, event of first): tasks that touch the buffer wait for the event; None is any temporary.
-    same_streams: stream `s` of both is the same stream. Each plan alone is `verify`'s business.
+    same_streams: stream `s` of both is the same stream. Each plan alone is `find_plan_violations`'s business.
     """
     base = 0 if same_streams else first.streams
     width = max(first.streams, base + second.streams)
     clocks = [[0] * width for _ in range(width)]
-    one = _replay(first, clocks)
+    one = _replay_vector_clocks(first, clocks)
     wanted: dict[int, list[Clock]] = {}
     for buffer, event in after:
         if event not in one.events:
@@ -163,28 +163,28 @@ def verify_calls(
             for region in (*task.reads, *task.writes):
                 if region.buffer == buffer or (buffer is None and second.offsets[region.buffer] is not None):
                     wanted.setdefault(number, []).append(one.events[event])
-    two = _replay(second, clocks, base, wanted)
+    two = _replay_vector_clocks(second, clocks, base, wanted)
     same = {buffer: (0, other) for other, buffer in shared}
     private = {} if arena else {b: (1, b) for b, offset in enumerate(second.offsets) if offset is not None}
-    accesses = [*_accesses(first, one, 0, {}), *_accesses(second, two, 1, {**same, **private})]
-    return [v for v in _races(accesses, across=True)]
+    accesses = [*_launched_accesses(first, one, 0, {}), *_launched_accesses(second, two, 1, {**same, **private})]
+    return [v for v in _unordered_conflicts(accesses, across=True)]
 
 
-def _control(number: int, task: Task) -> Iterator[Violation]:
+def _control_flow_violations(number: int, task: Task) -> Iterator[Violation]:
     """What is wrong inside of a loop or branch."""
     step, lines = f"t{number} {task.name}", (task.line,) if task.line else ()
-    for body in bodies_of(task):
-        for inner in verify(body):
+    for body in control_flow_bodies(task):
+        for inner in find_plan_violations(body):
             yield replace(inner, first=f"in {step}: {inner.first}", lines=inner.lines or lines)
 
     def between(first: Plan, second: Plan, shared: Sequence[tuple[int, int]]) -> list[str]:
-        return [str(v) for v in verify_calls(first, second, shared=shared, same_streams=True)]
+        return [str(v) for v in find_overlapping_call_violations(first, second, shared=shared, same_streams=True)]
 
-    for kind, why in control_violations(task, between):
+    for kind, why in control_flow_violations(task, between):
         yield Violation(kind, step, "", why, lines=lines)
 
 
-def _replay(
+def _replay_vector_clocks(
     plan: Plan, clocks: list[list[int]], base: int = 0, wanted: dict[int, list[Clock]] | None = None
 ) -> _Replay:
     """Run the steps on vector clocks, one a stream, from the state `clocks`, which it advances.
@@ -229,7 +229,7 @@ def _replay(
     return _Replay(launches, events, tuple(wrong))
 
 
-def _accesses(plan: Plan, replay: _Replay, call: int, same: dict[int, Memory]) -> Iterator[_Access]:
+def _launched_accesses(plan: Plan, replay: _Replay, call: int, same: dict[int, Memory]) -> Iterator[_Access]:
     """Everything that launched tasks touch. same: buffers that live somewhere else than usual."""
     for number, (stream, position, clock) in replay.launches.items():
         task = plan.tasks[number]
@@ -244,7 +244,7 @@ def _accesses(plan: Plan, replay: _Replay, call: int, same: dict[int, Memory]) -
                     yield _Access(call, number, step, task.line, region, base, memory, writes, stream, position, clock)
 
 
-def _races(accesses: Sequence[_Access], across: bool = False) -> Iterator[Violation]:
+def _unordered_conflicts(accesses: Sequence[_Access], across: bool = False) -> Iterator[Violation]:
     """Pairs that touch a common byte, one writing, and are not ordered as they must be. across: of two calls only."""
     directions: dict[tuple[int, int], tuple[bool, _Access, _Access]] = {}
     by_memory: dict[Memory, list[_Access]] = {}
@@ -257,14 +257,14 @@ def _races(accesses: Sequence[_Access], across: bool = False) -> Iterator[Violat
             for _, old in active:
                 if not (old.writes or new.writes) or (old.call, old.task) == (new.call, new.task):
                     continue
-                if across == (old.call == new.call) or not _meet(old, new):
+                if across == (old.call == new.call) or not _accesses_overlap(old, new):
                     continue
                 a, b = sorted((old, new), key=lambda access: (access.call, access.task))
-                yield from _ordered(a, b, directions)
+                yield from _conflict_violation(a, b, directions)
             active.append((high, new))
 
 
-def _ordered(
+def _conflict_violation(
     a: _Access, b: _Access, directions: dict[tuple[int, int], tuple[bool, _Access, _Access]]
 ) -> Iterator[Violation]:
     """What is wrong with a conflicting pair; `a` comes first in the program, or in the earlier call.
@@ -272,30 +272,30 @@ def _ordered(
     Buffers that share bytes of the arena may come in either order, the same one for all their tasks (`directions`).
     """
     if not (a.precedes(b) or b.precedes(a)):
-        yield _conflict("race", a, b, "neither happens before the other")
+        yield _describe_conflict("race", a, b, "neither happens before the other")
     elif a.call == b.call and a.region.buffer != b.region.buffer:
         x, y = sorted((a, b), key=lambda access: access.region.buffer)
         key, forward = (x.region.buffer, y.region.buffer), x.precedes(y)
         known = directions.setdefault(key, (forward, a, b))
         if known[0] != forward:
             why = f"{known[1].step} and {known[2].step} share these bytes the other way round"
-            yield _conflict("order", a, b, why)
+            yield _describe_conflict("order", a, b, why)
     elif not a.precedes(b):
-        yield _conflict("order", a, b, "the second happens before the first")
+        yield _describe_conflict("order", a, b, "the second happens before the first")
 
 
-def _conflict(kind: str, a: _Access, b: _Access, why: str) -> Violation:
+def _describe_conflict(kind: str, a: _Access, b: _Access, why: str) -> Violation:
     memory = "the arena" if a.memory == ARENA else f"b{a.region.buffer}"
     lines = tuple(dict.fromkeys(line for line in (a.line, b.line) if line))
     first, second = (f"{x.step} {'writes' if x.writes else 'reads'} b{x.region.buffer}" for x in (a, b))
     return Violation(kind, first, second, why, memory, max(a.low, b.low), min(a.high, b.high), lines)
 
 
-def _meet(a: _Access, b: _Access) -> bool:
-    return common_byte(a.region, a.base, b.region, b.base)
+def _accesses_overlap(a: _Access, b: _Access) -> bool:
+    return regions_share_byte(a.region, a.base, b.region, b.base)
 
 
-def _in_place(number: int, task: Task) -> Iterator[Violation]:
+def _in_place_violations(number: int, task: Task) -> Iterator[Violation]:
     """Reads and writes of one buffer by one task: allowed on the very same elements, if the task says so.
 
     A library call may take and give the very same elements without saying so: that is its own contract.
@@ -305,9 +305,9 @@ def _in_place(number: int, task: Task) -> Iterator[Violation]:
     for i, write in enumerate(task.writes):
         for what, others in (("reads", task.reads), ("writes", task.writes[:i])):
             for other in others:
-                if other.buffer != write.buffer or not common_byte(other, 0, write, 0):
+                if other.buffer != write.buffer or not regions_share_byte(other, 0, write, 0):
                     continue
-                same = bytes_of(other) == bytes_of(write)
+                same = region_byte_strides(other) == region_byte_strides(write)
                 said = write.buffer in task.same_element or isinstance(task.kernel, Library) or what == "writes"
                 if same and said:
                     continue
@@ -318,13 +318,13 @@ def _in_place(number: int, task: Task) -> Iterator[Violation]:
                 yield Violation("in place", step, "", why, f"b{write.buffer}", low, high, lines)
 
 
-def _side_by_side(number: int, parts: Sequence[Task]) -> Iterator[Violation]:
+def _packed_member_conflicts(number: int, parts: Sequence[Task]) -> Iterator[Violation]:
     """Members of one launch come in no order: none may write what another touches."""
     for i, one in enumerate(parts):
         for j, other in enumerate(parts):
             for write in one.writes:
                 for touched in (*other.reads, *other.writes):
-                    if i == j or touched.buffer != write.buffer or not common_byte(touched, 0, write, 0):
+                    if i == j or touched.buffer != write.buffer or not regions_share_byte(touched, 0, write, 0):
                         continue
                     low, high = max(write.span[0], touched.span[0]), min(write.span[1], touched.span[1])
                     lines = (one.line,) if one.line else ()
@@ -333,7 +333,7 @@ def _side_by_side(number: int, parts: Sequence[Task]) -> Iterator[Violation]:
                     yield Violation("side by side", first, second, why, f"b{write.buffer}", low, high, lines)
 
 
-def _bounds(plan: Plan) -> Iterator[Violation]:
+def _out_of_bounds_regions(plan: Plan) -> Iterator[Violation]:
     """Regions that leave their buffer, and temporaries that leave the arena."""
     buffers, touched = plan.program.buffers, set[int]()
     if len(plan.offsets) != len(buffers):
@@ -358,7 +358,7 @@ def _bounds(plan: Plan) -> Iterator[Violation]:
             yield Violation("bounds", f"b{b}", "", why, "the arena", offset, offset + nbytes)
 
 
-def _uninitialised(plan: Plan, accesses: Sequence[_Access]) -> Iterator[Violation]:
+def _uninitialised_reads(plan: Plan, accesses: Sequence[_Access]) -> Iterator[Violation]:
     """Reads of a temporary of which no task writes a common byte first."""
     writes: dict[int, list[_Access]] = {}
     for access in accesses:
@@ -368,13 +368,13 @@ def _uninitialised(plan: Plan, accesses: Sequence[_Access]) -> Iterator[Violatio
         b = read.region.buffer
         if read.writes or plan.program.buffers[b].kind != "temp":
             continue
-        if not any(w.task < read.task and _meet(w, read) for w in writes.get(b, ())):
+        if not any(w.task < read.task and _accesses_overlap(w, read) for w in writes.get(b, ())):
             lines = (read.line,) if read.line else ()
             why = "nothing has been written there"
             yield Violation("uninitialised", read.step, "", why, f"b{b}", *read.region.span, lines)
 
 
-def _completion(plan: Plan, replay: _Replay) -> Iterator[Violation]:
+def _incomplete_outputs(plan: Plan, replay: _Replay) -> Iterator[Violation]:
     """An output's event must follow all its writers, and some output's event every task."""
     outputs = plan.program.outputs
     if len(plan.completion) != len(outputs):

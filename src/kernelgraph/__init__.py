@@ -101,9 +101,9 @@ def __getattr__(name: str) -> Any:
     `relu`, ..."""
     home = _HOME.get(name)
     if home is not None:
-        from .runtime.core.gc_pause import uncollected
+        from .runtime.core.gc_pause import paused_gc
 
-        with uncollected():
+        with paused_gc():
             value = getattr(importlib.import_module(home if home == "ml_dtypes" else f".{home}", __name__), name)
             if home.startswith("dsl.array."):
                 importlib.import_module(".dsl.jit.eager", __name__)  # gives `Array` its operations

@@ -12,7 +12,7 @@ from kernelgraph.compiler.core.types import dtype_of, real_dtype
 from kernelgraph.compiler.kernel.loop_nest import LoopNest
 from kernelgraph.compiler.kernel.primitives import evaluate_phases
 from kernelgraph.runtime.core.frozen import dataclass, field
-from kernelgraph.runtime.interpret.control_flow import RunIteration, run_control
+from kernelgraph.runtime.interpret.control_flow import RunIteration, run_control_flow
 from kernelgraph.runtime.interpret.library_calls import LIBRARY
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import (
@@ -24,8 +24,8 @@ from kernelgraph.runtime.program.program import (
     Region,
     Scalar,
     Task,
-    bodies_of,
-    members,
+    control_flow_bodies,
+    packed_members,
 )
 
 Array = np.ndarray[Any, Any]
@@ -59,14 +59,14 @@ def run_program(
 def _run(program: Program, memory: list[Array], numbers: Sequence[Any], touched: list[Touched] | None) -> None:
     for task in program.tasks:
         record = Touched()
-        if bodies_of(task):
+        if control_flow_bodies(task):
             _run_control(task, memory, numbers, record if touched is not None else None)
         elif isinstance(task.kernel, Library):
             views = [_view(memory, r) for r in (*task.reads, *task.writes)]
             count = len(task.reads)
             LIBRARY[task.kernel.name](views[:count], views[count:], dict(task.kernel.attrs))
         else:
-            for member in members(task):
+            for member in packed_members(task):
                 _run_kernel(member, memory, numbers, record if touched is not None else None)
         if touched is not None:
             touched.append(record)
@@ -75,8 +75,8 @@ def _run(program: Program, memory: list[Array], numbers: Sequence[Any], touched:
 def _run_control(task: Task, memory: list[Array], numbers: Sequence[Any], record: Touched | None) -> None:
     """A loop or branch: each turn runs the body on pieces of this memory, which are addressed by buffer and offset."""
     hands = _Pieces(memory)
-    turns = [_turn(body, hands, record) for body in bodies_of(task)]
-    run_control(task, turns, hands, [number << _SHIFT for number in range(len(memory))], numbers)
+    turns = [_turn(body, hands, record) for body in control_flow_bodies(task)]
+    run_control_flow(task, turns, hands, [number << _SHIFT for number in range(len(memory))], numbers)
 
 
 def _turn(body: Plan, hands: _Pieces, record: Touched | None) -> RunIteration:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgraph.runtime.program.user_function import Function
+from kernelgraph.runtime.program.user_function import UserFunction
 
 from .emulator_memory import Pointer, Thread, lanes, whole
 from .emulator_vocabulary import user, vocabulary
@@ -39,7 +39,7 @@ def run(
     block: Sequence[int],
     arguments: Sequence[Any],
     order: Any = None,
-    functions: Sequence[Function] = (),
+    functions: Sequence[UserFunction] = (),
 ) -> None:
     """Launch the kernel. order: a random generator that shuffles the threads between barriers.
 

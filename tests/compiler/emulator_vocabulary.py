@@ -10,7 +10,7 @@ import numpy as np
 
 from kernelgraph.compiler.core.types import DTYPES, real_dtype
 from kernelgraph.compiler.kernel.primitives import PRIMITIVES
-from kernelgraph.runtime.program.user_function import Function, vectorized
+from kernelgraph.runtime.program.user_function import UserFunction, vectorized_reference
 
 from .emulator_memory import (
     I32,
@@ -85,7 +85,7 @@ def _constant(thread: Thread, dtype: str) -> Any:
     return lambda x: np.full(1, x, DTYPES[dtype])
 
 
-def user(function: Function) -> dict[str, Any]:
+def user(function: UserFunction) -> dict[str, Any]:
     """A user's function, on lanes and on those of a mask."""
 
     def call(*args: Any, mask: Any = True) -> list[Any]:
@@ -98,7 +98,7 @@ def user(function: Function) -> dict[str, Any]:
         found: list[Any] = []
         for part, dtype in enumerate(map(np.dtype, function.results)):
             result = np.zeros(exists.size, dtype)
-            result[exists] = vectorized(function, part, *(g[exists] for g in given))
+            result[exists] = vectorized_reference(function, part, *(g[exists] for g in given))
             found += [result.real, result.imag] if dtype.kind == "c" else [result]
         return found
 

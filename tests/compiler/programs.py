@@ -13,7 +13,7 @@ from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph, GraphError, Value
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.ops.table import OPS
-from kernelgraph.runtime.program.user_function import Function
+from kernelgraph.runtime.program.user_function import UserFunction
 
 UNARY = ("negative", "absolute", "exp", "sin", "square", "sqrt", "tanh", "floor", "sign", "relu", "sigmoid")
 BINARY = ("add", "subtract", "multiply", "maximum", "minimum", "divide", "hypot", "copysign", "greater", "less_equal")
@@ -31,7 +31,7 @@ def graphs(
     steps: int = 12,
     dtypes: tuple[str, ...] = DTYPES,
     largest: int = 6,
-    functions: tuple[Function, ...] = (),
+    functions: tuple[UserFunction, ...] = (),
 ) -> tuple[Graph, list[np.ndarray]]:
     """A graph and arrays for its inputs, some of them strided or reversed. functions: the user's, which it may call."""
     builder = GraphBuilder("random")
@@ -144,7 +144,7 @@ def _step(draw: st.DrawFn, b: GraphBuilder, values: list[Value]) -> Value:
     return b.index(a.shape, draw(st.integers(0, len(a.shape) - 1)))
 
 
-def _call(draw: st.DrawFn, b: GraphBuilder, values: list[Value], function: Function) -> list[Value]:
+def _call(draw: st.DrawFn, b: GraphBuilder, values: list[Value], function: UserFunction) -> list[Value]:
     """A user's function of some values, now and then where a condition holds alone."""
     args = [draw(st.sampled_from([v for v in values if v.dtype.kind != "c"])) for _ in function.arguments]
     where = b.map("less", args[0], 1) if draw(st.booleans()) else None

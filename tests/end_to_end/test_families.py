@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernelgraph.compiler.targets import target
 from kernelgraph.runtime.codegen import llvm_jit, symbols
-from kernelgraph.runtime.codegen.cpu_features import vector_bytes, vector_library
+from kernelgraph.runtime.codegen.cpu_features import vector_register_bytes, widest_vector_libm
 from kernelgraph.runtime.core.settings import override
 
 from .families import FAMILIES, check
@@ -39,14 +39,14 @@ UNITS: dict[str, tuple[dict[str, str], int, bool]] = {
 @pytest.fixture(params=UNITS)
 def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     changes, width, library = UNITS[request.param]
-    if not {64: {"avx512f"}, 32: {"avx2"}, 16: {"sse2"}}[width] <= llvm_jit.features():
+    if not {64: {"avx512f"}, 32: {"avx2"}, 16: {"sse2"}}[width] <= llvm_jit.enabled_cpu_features():
         pytest.skip("this CPU has no such vectors")
     if not library:
-        find = symbols.find
-        monkeypatch.setattr(symbols, "find", lambda name: None if name.startswith("_ZGV") else find(name))
+        find = symbols.find_c_function
+        monkeypatch.setattr(symbols, "find_c_function", lambda name: None if name.startswith("_ZGV") else find(name))
     with override(**changes):
-        assert vector_bytes() == width
-        assert library or vector_library() is None
+        assert vector_register_bytes() == width
+        assert library or widest_vector_libm() is None
         target._cpu_text.cache_clear()
         yield request.param
     target._cpu_text.cache_clear()

@@ -119,14 +119,14 @@ def test_kernels_are_let_go_of_once_no_plan_needs_them(monkeypatch: pytest.Monke
     """Programs without end, one after the other: what is loaded stays bounded, and what is in use stays right."""
     monkeypatch.setattr(cpu, "LOADED", 5)
     made: list[weakref.ref[Any]] = []
-    load = llvm_jit._load
+    load = llvm_jit._load_object_code
 
     def watched(*args: Any) -> Any:
         code = load(*args)
         made.append(weakref.ref(code.keep))
         return code
 
-    monkeypatch.setattr(llvm_jit, "_load", watched)
+    monkeypatch.setattr(llvm_jit, "_load_object_code", watched)
     with opened("cpu", CPUDevice()):
         kept = kg.kernel_graph(device="cpu")(lambda x: np.exp(x) + x**3)
         first = np.asarray(kept(np.ones(7)))

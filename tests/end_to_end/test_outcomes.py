@@ -68,7 +68,7 @@ def test_a_cpu_that_llvm_does_not_know_is_an_error(name: str, features: str) -> 
     """LLVM would end the process, or compile for another CPU."""
     with kg.override(cpu_name=name, cpu_features=features, cache_dir=""):
         with pytest.raises(kg.CompileError, match=r"KERNELGRAPH_CPU_NAME=.*(recognized|ERROR|ends)"):
-            llvm_jit.build("define void @f() { ret void }", "f")
+            llvm_jit.compile_llvm_ir("define void @f() { ret void }", "f")
         f = kg.kernel_graph(device="cpu")(lambda x: np.exp(x) - 4.25)
         device: Any = devices.open_device(("cpu", 0))
         device._loaded.clear()

@@ -17,7 +17,7 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.dsl.jit.kernel_graph import KernelGraph
 from kernelgraph.runtime.core import profile as recording
-from kernelgraph.runtime.core.profile import Span, trace
+from kernelgraph.runtime.core.profile import Span, chrome_trace
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.engine.run import RunEvent
 from tests.faults import opened
@@ -127,7 +127,7 @@ def test_spans_that_cross_get_tracks_of_their_own() -> None:
         spans = [
             Span("kernel", "k", float(s), float(s + n), "cpu", "stream 0") for s, n in zip(starts, lengths, strict=True)
         ]
-        found = [e for e in trace(spans)["traceEvents"] if e["ph"] == "X"]
+        found = [e for e in chrome_trace(spans)["traceEvents"] if e["ph"] == "X"]
         assert len(found) == 20
         check_nesting(found)
 

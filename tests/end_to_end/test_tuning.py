@@ -323,8 +323,8 @@ def crossing(x, y):
 def test_a_plan_that_the_verifier_rejects_never_runs(device, monkeypatch):
     import kernelgraph.dsl.jit.specializations as module
 
-    model_plan = module.model_plan
-    monkeypatch.setattr(module, "model_plan", lambda *args: without_waits(model_plan(*args)))
+    model_plan = module.plan_by_cost_model
+    monkeypatch.setattr(module, "plan_by_cost_model", lambda *args: without_waits(model_plan(*args)))
     with override(verify=True, tune=False):
         f = decorated(crossing, streams=2)
         for _ in range(2):
@@ -340,8 +340,8 @@ def test_every_candidate_is_verified(device, monkeypatch, tune):
     seen = []
     import kernelgraph.runtime.tune.trial as trial
 
-    check = trial.check
-    monkeypatch.setattr(trial, "check", lambda plan, *ends: (seen.append(plan), check(plan, *ends)))
+    check = trial.require_safe_plan
+    monkeypatch.setattr(trial, "require_safe_plan", lambda plan, *ends: (seen.append(plan), check(plan, *ends)))
     with override(verify=True, tune=tune):
         f = decorated()
         for _ in range(MOST + 1):

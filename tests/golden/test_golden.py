@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.runtime.program.control_flow import kernels_of
+from kernelgraph.runtime.program.control_flow import all_kernels_of_plan
 from kernelgraph.runtime.program.program import Kernel
 
 from .programs import PROGRAMS
@@ -19,7 +19,7 @@ def stages(function, args) -> str:
     """Graph, program, plan and the structured form of each kernel, for the fake device."""
     decorated = kg.kernel_graph(device="fake")(function)
     program = decorated.program(*args)
-    forms = dict.fromkeys(str(k.form) for k in kernels_of(decorated.plan(*args)))
+    forms = dict.fromkeys(str(k.form) for k in all_kernels_of_plan(decorated.plan(*args)))
     parts = [str(decorated.graph(*args)), str(program), str(decorated.plan(*args)), *forms]
     return "\n\n".join(parts) + "\n"
 

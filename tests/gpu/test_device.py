@@ -15,7 +15,7 @@ from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda.graphs.replay import Replay
 from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Pointer, Program, Region, Scalar, Task
-from kernelgraph.runtime.schedule.batching import batched, packed
+from kernelgraph.runtime.schedule.batching import batch_matmuls, pack_small_launches
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from tests.compiler.programs import agree, graphs
@@ -106,9 +106,9 @@ def test_batches_and_packs(device: Any, form: int, way: str) -> None:
     graph = branches(5, 3, 48)
     program, machine = pipeline.build_program(graph, "cuda"), MACHINES["cuda"]
     if form % 2:
-        program = batched(program, machine)
+        program = batch_matmuls(program, machine)
     if form > 1:
-        program = packed(program, machine)
+        program = pack_small_launches(program, machine)
     executable = device.prepare(schedule(program, "max", machine=machine))
     executable._replay = Replay(device, executable) if way == "replay" else None
     kept = []
@@ -136,7 +136,9 @@ def test_packed_launches_with_numbers(device: Any, way: str) -> None:
         arguments = (Pointer(0, 400 * i), Pointer(1, 400 * i), Int(90 + i % 11), Scalar(i, "float32"))
         tasks.append(Task("scale", kernel, arguments, (reads,), (writes,), grid=(4, 1, 1), block=(32, 1, 1)))
     buffers = (Buffer(24000, "input"), Buffer(24000, "output"))
-    program = packed(Program(buffers, tuple(tasks), (0,), (1,), ("float32",) * 60, "cuda"), MACHINES["cuda"])
+    program = pack_small_launches(
+        Program(buffers, tuple(tasks), (0,), (1,), ("float32",) * 60, "cuda"), MACHINES["cuda"]
+    )
     assert len(program.tasks) == 1
     executable = device.prepare(schedule(program, 1, machine=MACHINES["cuda"]), way)
     x = np.arange(6000, dtype="f4").reshape(60, 100)

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from kernelgraph.runtime.core.host_pool import as_numpy
+from kernelgraph.runtime.core.host_pool import numpy_view_of_block
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.engine import engine as native
 from kernelgraph.runtime.engine.words import records as e
@@ -49,7 +49,8 @@ class Arrays:
         self.arena = device.allocate(max(1, plan.arena_bytes))
         places = zip(self.kept, plan.program.buffers, plan.offsets, strict=True)
         self.views = [
-            as_numpy(k if o is None else self.arena, np.int64, (b.nbytes // 8,), o or 0) for k, b, o in places
+            numpy_view_of_block(k if o is None else self.arena, np.int64, (b.nbytes // 8,), o or 0)
+            for k, b, o in places
         ]
         for view, content in zip(self.views, contents, strict=True):
             view[...] = content

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from random import Random
 
 from kernelgraph.runtime.program.plan import Launch, Plan, Record, Step, Wait
-from kernelgraph.runtime.program.program import Library, Program, Region, Task, overlaps
+from kernelgraph.runtime.program.program import Library, Program, Region, Task, regions_overlap
 from tests.runtime.dags import WORD
 
 Call = tuple[int, int]  # (call, task)
@@ -278,7 +278,7 @@ def _reached(program: Program, first: int) -> set[int]:
     reached = {first}
     for number, task in enumerate(program.tasks[first + 1 :], first + 1):
         touched = (*task.reads, *task.writes)
-        if any(overlaps(w, r) for t in reached for w in program.tasks[t].writes for r in touched):
+        if any(regions_overlap(w, r) for t in reached for w in program.tasks[t].writes for r in touched):
             reached.add(number)
     return reached
 

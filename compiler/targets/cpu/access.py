@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....runtime.core.frozen import dataclass, field
-from ....runtime.program.user_function import Function
+from ....runtime.program.user_function import UserFunction
 from ...core.types import BOOL, real_dtype
 from ...kernel.loop_nest import Instr
 from .frame import CpuKernelFrame, llvm_element_type
@@ -30,7 +30,7 @@ class Lanes:
     values: dict[int, LlvmValue] = field(default_factory=dict)
     loaded: dict[int, tuple[LlvmValue, ...]] = field(default_factory=dict)
     halves: dict[int, dict[int, LlvmValue]] = field(default_factory=dict)
-    called: dict[tuple[Function, tuple[int, ...]], list[LlvmValue]] = field(default_factory=dict)
+    called: dict[tuple[UserFunction, tuple[int, ...]], list[LlvmValue]] = field(default_factory=dict)
 
 
 class VectorAccess:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-from ....runtime.program.user_function import Function as UserFunction
+from ....runtime.program.user_function import UserFunction as UserFunction
 from ...kernel.loop_nest import EFFECTS, MEMORY, Instr, Phase
 from .access import Lanes, VectorAccess
 from .frame import CpuKernelFrame, numbered_instructions

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....runtime.program.user_function import Function as UserFunction
+from ....runtime.program.user_function import UserFunction as UserFunction
 from ...core.types import BOOL, DType, real_dtype
 from .llvm_ir import PLAIN, LlvmFunction, LlvmValue
 from .primitives import memory_type, register_type

@@ -17,11 +17,11 @@ from typing import Any, cast
 import numpy as np
 
 from ...codegen import llvm_jit
-from ...codegen.cpu_features import vector_bytes, vector_library
-from ...codegen.numba_functions import identity, linked
+from ...codegen.cpu_features import vector_register_bytes, widest_vector_libm
+from ...codegen.numba_functions import link_user_functions, user_functions_identity
 from ...core import profile
 from ...core.errors import CompileError, PlanError
-from ...core.host_pool import Pool, as_numpy
+from ...core.host_pool import HostPool, numpy_view_of_block
 from ...core.settings import settings
 from ...engine.direct_call import Direct, Taken, direct, packers
 from ...engine.encode_control_flow import is_native, lay_out_nested
@@ -29,12 +29,12 @@ from ...engine.encode_plan import Layout
 from ...engine.engine import Engine, cores, engine, native
 from ...engine.host_steps import control_call
 from ...engine.run import DONE, Done, DoneTiming, Record, Run, RunEvent, RunTiming, wait_for_all
-from ...interpret.serial import Call, calls_of, noted, run_serially
-from ...program.control_flow import Branch, Loop, kernels_of
-from ...program.device import Device, Executable, Timing, outcome
+from ...interpret.serial import Call, error_with_task_location, run_serially, task_calls
+from ...program.control_flow import Branch, Loop, all_kernels_of_plan
+from ...program.device import Device, Executable, Timing, error_of_event
 from ...program.plan import Launch, Plan, Wait
 from ...program.plan import Record as RecordStep
-from ...program.program import Kernel, Task, members
+from ...program.program import Kernel, Task, packed_members
 from .profile import spans_of, timed_calls
 from .streams import QueueEvent, QueueStream, milliseconds
 
@@ -52,9 +52,9 @@ class CPUExecutable(Executable):
         self.plan = plan
         self._device = device
         tasks = plan.tasks
-        kernels = kernels_of(plan)
+        kernels = all_kernels_of_plan(plan)
         self._code = dict(zip(kernels, device.load(kernels), strict=True))  # the device may let go of it
-        self._calls = [self._control(t, call) for t, call in zip(tasks, calls_of(plan, self._address), strict=True)]
+        self._calls = [self._control(t, call) for t, call in zip(tasks, task_calls(plan, self._address), strict=True)]
         self.cost = sum(t.cost for t in tasks)
         self.needs_python = not is_native(plan)
         self._engine: Engine | None = None
@@ -112,7 +112,7 @@ class CPUExecutable(Executable):
             self._inline(self._place, self._table(memories, arena, scalars))  # after a fork as before
             return self._done
         if (recorder := profile.active) is not None:
-            with recorder.host("launch", self.plan.program.name):
+            with recorder.host_span("launch", self.plan.program.name):
                 return self._run(memories, arena, scalars, after, recorder)
         return self._run(memories, arena, scalars, after, None)
 
@@ -144,7 +144,7 @@ class CPUExecutable(Executable):
     ) -> Events:
         """In the caller's thread, step by step: where a step needs Python, or somebody looks on."""
         calls = self._calls if recorder is None else timed_calls(recorder, self.plan, self._calls)
-        poisoned = {buffer: error for buffer, event in after if (error := outcome(event)) is not None}
+        poisoned = {buffer: error for buffer, event in after if (error := error_of_event(event)) is not None}
         errors = run_serially(self.plan, calls, self._addresses(memories, arena), scalars, poisoned)
         return tuple(DONE if error is None else Done(error) for error in errors)
 
@@ -193,7 +193,7 @@ class CPUExecutable(Executable):
             run.addresses, run.scalars = self._addresses(memories, arena), scalars
         run.start(layout, self._table(memories, arena, scalars), after)
         if recorder is not None:
-            recorder.later(partial(spans_of, recorder, self.plan, layout, run, recorder.next_run()))
+            recorder.read_at_end(partial(spans_of, recorder, self.plan, layout, run, recorder.next_run()))
         return tuple(RunEvent(run, place, needs) for place, needs in ends)
 
     def host_step(self, task: int, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
@@ -201,7 +201,7 @@ class CPUExecutable(Executable):
         try:
             self._calls[task](addresses, scalars)
         except BaseException as raised:
-            raise noted(raised, self.plan.tasks[task], self.plan.program.name) from None
+            raise error_with_task_location(raised, self.plan.tasks[task], self.plan.program.name) from None
 
     def _addresses(self, memories: Sequence[Any], arena: Any) -> list[int]:
         return [(m if o is None else (arena or 0) + o) or 0 for m, o in zip(memories, self.plan.offsets, strict=True)]
@@ -224,7 +224,7 @@ def _check(plan: Plan) -> None:
             raise PlanError(f"{step}: no step before it records the event")
         elif isinstance(step, Launch) and plan.tasks[step.task].units < 0:
             raise PlanError(f"{step}: {plan.tasks[step.task].units} units")
-        elif isinstance(step, Launch) and len(members(plan.tasks[step.task])) > 1:
+        elif isinstance(step, Launch) and len(packed_members(plan.tasks[step.task])) > 1:
             raise PlanError(f"{step}: several tasks in one launch, on a CPU")
 
 
@@ -238,12 +238,12 @@ class CPUDevice(Device):
 
     def __init__(self, index: int = 0) -> None:
         self.index = index
-        self.pool = Pool()
+        self.pool = HostPool()
         # the pool's own methods, one Python call less each
         self.allocate = self.pool.allocate  # type: ignore[method-assign]
         self.trim = self.pool.trim  # type: ignore[method-assign]
         self.statistics = self.pool.statistics  # type: ignore[method-assign]
-        self._loaded: dict[Kernel, llvm_jit.Code] = {}  # used longest ago first
+        self._loaded: dict[Kernel, llvm_jit.MachineCode] = {}  # used longest ago first
         self._lock = threading.Lock()
 
     @property
@@ -263,24 +263,31 @@ class CPUDevice(Device):
     @property
     def identity(self) -> str:
         """What tells this machine, its libraries and the settings from others."""
-        return f"cpu {llvm_jit.key('')} {cores()} threads"
+        return f"cpu {llvm_jit.llvm_cache_key('')} {cores()} threads"
 
     def upload(self, host: np.ndarray[Any, Any], memory: Any) -> Done:
         """Copy a C-contiguous host array into the start of `memory`."""
-        as_numpy(memory, host.dtype, host.shape)[...] = host
+        numpy_view_of_block(memory, host.dtype, host.shape)[...] = host
         return DONE
 
     def download(self, memory: Any, host: np.ndarray[Any, Any]) -> None:
         """Copy the start of `memory` into a C-contiguous host array."""
-        host[...] = as_numpy(memory, host.dtype, host.shape)
+        host[...] = numpy_view_of_block(memory, host.dtype, host.shape)
 
-    def load(self, kernels: Sequence[Kernel]) -> list[llvm_jit.Code]:
+    def load(self, kernels: Sequence[Kernel]) -> list[llvm_jit.MachineCode]:
         """The code of each kernel, compiled or fetched from the disk cache where it is not loaded yet. Code that was
         not asked for lately is let go of: it lives as long as an executable holds it. Raises CompileError."""
         found = {kernel: self._loaded.get(kernel) for kernel in kernels}
         missing = [kernel for kernel, code in found.items() if code is None]
-        texts = [(identity(k.source, k.functions), partial(linked, k.source, k.functions), k.name) for k in missing]
-        codes = llvm_jit.build_all(texts)
+        texts = [
+            (
+                user_functions_identity(k.source, k.functions),
+                partial(link_user_functions, k.source, k.functions),
+                k.name,
+            )
+            for k in missing
+        ]
+        codes = llvm_jit.compile_llvm_ir_in_parallel(texts)
         for kernel, code in zip(missing, codes, strict=True):
             if kernel.name not in code.functions:
                 raise CompileError(f"the text of kernel {kernel.name} does not define @{kernel.name}", kernel.name)
@@ -288,10 +295,10 @@ class CPUDevice(Device):
         with self._lock:
             for kernel, one in found.items():
                 self._loaded.pop(kernel, None)
-                self._loaded[kernel] = cast(llvm_jit.Code, one)
+                self._loaded[kernel] = cast(llvm_jit.MachineCode, one)
             while len(self._loaded) > LOADED:
                 del self._loaded[next(iter(self._loaded))]
-        return [cast(llvm_jit.Code, found[kernel]) for kernel in kernels]
+        return [cast(llvm_jit.MachineCode, found[kernel]) for kernel in kernels]
 
     def prepare(self, plan: Plan, way: str = "") -> CPUExecutable:
         return CPUExecutable(self, plan)
@@ -312,12 +319,12 @@ class CPUDevice(Device):
     @property
     def vector_bytes(self) -> int:
         """The width of a vector register that kernels may use here."""
-        return vector_bytes()
+        return vector_register_bytes()
 
     @property
     def vector_library(self) -> str | None:
         """The widest vector mathematics that kernels may call here: `libmvec-avx512`, `libmvec-avx2` or None."""
-        return vector_library()
+        return widest_vector_libm()
 
 
-__all__ = ["DONE", "CPUDevice", "CPUExecutable", "as_numpy"]
+__all__ = ["DONE", "CPUDevice", "CPUExecutable", "numpy_view_of_block"]

@@ -20,7 +20,7 @@ def spans_of(recorder: Recorder, plan: Plan, layout: Layout, run: Run, number: i
     if not run.released and not run.lost:
         run.wait(run.record.address + e.RUN_EVENT, 0)
     for index, place in layout.stamps.items():
-        start, end = (recorder.since(run.record.words[place // 8 + i]) for i in range(2))
+        start, end = (recorder.microseconds_since_start(run.record.words[place // 8 + i]) for i in range(2))
         step = plan.steps[index]
         track, program = f"stream {step.stream}", plan.program.name
         if isinstance(step, Launch):
@@ -39,7 +39,7 @@ def timed_calls(recorder: Recorder, plan: Plan, calls: Sequence[Callable[..., No
 
     def timed(place: int, task: Task, call: Callable[..., None]) -> Callable[..., None]:
         def run(*args: Any) -> None:
-            with recorder.host(kind_of(task), task.name, task.line, plan.program.name, run=number, task=place):
+            with recorder.host_span(kind_of(task), task.name, task.line, plan.program.name, run=number, task=place):
                 call(*args)
 
         return run

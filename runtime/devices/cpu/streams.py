@@ -12,7 +12,7 @@ from typing import Any
 
 from ...engine.run import RunEvent
 from ...engine.words.records import ENDED
-from ...program.device import outcome
+from ...program.device import error_of_event
 
 Events = tuple[Any, ...]
 
@@ -35,7 +35,7 @@ class QueueEvent:
     def wait(self) -> None:
         """What failed raises where its arrays are read, not here."""
         for event in self._events:
-            outcome(event)
+            error_of_event(event)
 
     def nanoseconds(self) -> int:
         """When it happened, by the monotonic clock: what it waits for is over."""

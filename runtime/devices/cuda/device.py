@@ -14,11 +14,11 @@ import numpy as np
 
 from ...core.errors import CompileError, DeviceLost, LaunchError, OutOfMemory
 from ...core.profile import Recorder
-from ...program.control_flow import kernels_of
+from ...program.control_flow import all_kernels_of_plan
 from ...program.device import Device
 from ...program.gpu_properties import GpuProperties
 from ...program.plan import Plan
-from ...program.program import Kernel, Task, bodies_of
+from ...program.program import Kernel, Task, control_flow_bodies
 from .compile.compile import cubins, versions
 from .driver.context import Context, DeviceNotFound
 from .driver.driver import CAPTURE_RELAXED, SUCCESS
@@ -191,8 +191,8 @@ class CUDADevice(Device):
 
     def ways(self, plan: Plan) -> tuple[str, ...]:
         """How a plan can be run, what the model finds better first. Raises CompileError."""
-        loaded = self.load(kernels_of(plan))  # at once; the runners hold them then
-        if any(bodies_of(task) for task in plan.tasks):  # the host counts the turns
+        loaded = self.load(all_kernels_of_plan(plan))  # at once; the runners hold them then
+        if any(control_flow_bodies(task) for task in plan.tasks):  # the host counts the turns
             return (STREAMS_WAY,)
         runners = [self.runner(task) for task in plan.tasks]
         del loaded

@@ -14,13 +14,13 @@ from ...core.errors import LaunchError
 from ...core.settings import settings
 from ...engine import unread_errors
 from ...engine.direct_call import Taken
-from ...interpret.error_propagation import Poison, poisoned
-from ...interpret.serial import host_call, noted
-from ...program.control_flow import kernels_of
+from ...interpret.error_propagation import PoisonTracker, poisoned_buffers
+from ...interpret.serial import error_with_task_location, library_task_call
+from ...program.control_flow import all_kernels_of_plan
 from ...program.device import Executable
 from ...program.plan import Launch, Plan, Record, Wait
-from ...program.plan_queries import ENTRY, borders
-from ...program.program import bodies_of, members
+from ...program.plan_queries import ENTRY, plan_boundary
+from ...program.program import control_flow_bodies, packed_members
 from .driver.driver import SUCCESS
 from .driver.events import CudaEvent
 from .driver.streams import CapturedEvent, captured_event
@@ -49,7 +49,7 @@ class CUDAExecutable(Executable):
         self.notes: list[str] = []
         self._device = device
         self._lock = threading.Lock()
-        loaded = device.load(kernels_of(plan))  # at once; the runners hold them then
+        loaded = device.load(all_kernels_of_plan(plan))  # at once; the runners hold them then
         self.runners: list[Runner] = [self._runner(task) for task in plan.tasks]
         del loaded
         self._offsets = tuple(plan.offsets)
@@ -73,15 +73,17 @@ class CUDAExecutable(Executable):
         tasks = [plan.tasks[s.task] for s in plan.steps if isinstance(s, Launch)]
         name = plan.program.name
         self._launch_labels = tuple(f"{t.name} of {name}" + (f", {t.line}" if t.line else "") for t in tasks)
-        self._roots = borders(plan).roots
+        self._roots = plan_boundary(plan).roots
 
     def _runner(self, task: Any) -> Runner:
-        if bodies_of(task):
+        if control_flow_bodies(task):
             return ControlStep(self._device, task, self._runner, self.notes)
         found: Runner | None = self._device.runner(task)
         if found is None:
             self.notes.append(f"{task.name}: {task.kernel.name} of these arrays runs on the host")
-            return HostStep(self._device.context.driver, task, [host_call(part) for part in members(task)])
+            return HostStep(
+                self._device.context.driver, task, [library_task_call(part) for part in packed_members(task)]
+            )
         return found
 
     def addresses(self, memories: Sequence[Any], arena: Any) -> Sequence[int]:
@@ -103,7 +105,7 @@ class CUDAExecutable(Executable):
             after = self._following(after, device.clock.pending())
         with self._lock:
             if (recorder := profile.active) is not None:
-                with recorder.host("launch", self.plan.program.name):
+                with recorder.host_span("launch", self.plan.program.name):
                     walked = self._walk(self.addresses(memories, arena), scalars, after, marks=device.marks)
                 return self._remember_launch(walked)
             if self._replay is not None and settings.engine == "async":
@@ -177,7 +179,7 @@ class CUDAExecutable(Executable):
         """Issue every step that is not poisoned (`error_propagation`). A stream that cannot wait for another stops."""
         device, plan = self._device, self.plan
         driver, record = device.context.driver, device.events.record
-        poison = Poison(plan, poisoned(plan, after) if after else None)
+        poison = PoisonTracker(plan, poisoned_buffers(plan, after) if after else None)
         entry = self._entry(after) if after else None
         checked = settings.engine in ("sync", "chaos") and capturing is None
         steps = self.steps if marks is None else marks.steps(self)
@@ -216,7 +218,7 @@ class CUDAExecutable(Executable):
                 wait(driver, stopped, s, stream, events[what])
         results = tuple([events[e] for e in plan.completion])
         if poison:
-            for event, error in zip(results, poison.outputs(), strict=True):
+            for event, error in zip(results, poison.output_errors(), strict=True):
                 event.error = event.error or error
         return results
 
@@ -254,4 +256,4 @@ class CUDAExecutable(Executable):
         """The error with the step and the user's line."""
         step = self.plan.steps[number]
         assert isinstance(step, Launch)
-        return noted(error, self.plan.tasks[step.task], self.plan.program.name)
+        return error_with_task_location(error, self.plan.tasks[step.task], self.plan.program.name)

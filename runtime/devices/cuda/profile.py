@@ -26,7 +26,7 @@ class Marks:
         device.synchronize()
         self._base = self._pool.record(device.streams_for((False,), ())[0])
         self._base.wait()
-        self._offset = recorder.since(time.monotonic_ns())
+        self._offset = recorder.microseconds_since_start(time.monotonic_ns())
 
     def steps(self, executable: Any) -> list[tuple[int, int, Any, int]]:
         """An executable's steps, whose launches note their times."""
@@ -99,7 +99,7 @@ class Marks:
             process = f"cuda:{self._device.index}"
             return [Span(kind, name, begun, ended, process, track, line, program, nbytes, run, task)]
 
-        self._recorder.later(read)
+        self._recorder.read_at_end(read)
 
     def _name(self, stream: int) -> str:
         return self._names.setdefault(stream, f"stream {len(self._names)}")

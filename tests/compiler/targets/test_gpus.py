@@ -19,7 +19,7 @@ from kernelgraph.runtime.devices.cuda.driver import early_start
 from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import copy_task
 from kernelgraph.runtime.program.gpu_properties import H200, GpuProperties
 from kernelgraph.runtime.program.program import Pointer, Program
-from kernelgraph.runtime.schedule.cost_model import MACHINES, machine_of, share
+from kernelgraph.runtime.schedule.cost_model import MACHINES, machine_of_device, machine_share_of_task
 from tests.runtime.cuda_calls import device_on
 from tests.runtime.cuda_fake import FakeContext
 
@@ -89,9 +89,9 @@ def test_costs_are_those_of_the_card() -> None:
     assert (A100.float_lanes, A10.float_lanes, H200.float_lanes) == (64, 128, 128)
     cost = [build_program(GRAPHS["counts"], "cuda", gpu=gpu).tasks[-1].cost for gpu in (H200, A100, A10)]
     assert cost[0] < cost[1] < cost[2]
-    assert machine_of("cuda", H200) == MACHINES["cuda"] and machine_of("cpu", A100) == MACHINES["cpu"]
+    assert machine_of_device("cuda", H200) == MACHINES["cuda"] and machine_of_device("cpu", A100) == MACHINES["cpu"]
     (task,) = build_program(of((40 * 128, 64), "max", (1,)), "cuda").tasks
-    loads = [share(task, machine_of("cuda", gpu)) for gpu in (H200, A100, A10)]
+    loads = [machine_share_of_task(task, machine_of_device("cuda", gpu)) for gpu in (H200, A100, A10)]
     assert loads[0] < loads[1] < loads[2]
 
 

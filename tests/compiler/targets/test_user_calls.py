@@ -17,9 +17,9 @@ from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.dsl.api.elementwise import source_of
 from kernelgraph.runtime.codegen import llvm_jit
-from kernelgraph.runtime.codegen.numba_functions import linked, typed
+from kernelgraph.runtime.codegen.numba_functions import infer_result_dtypes, link_user_functions
 from kernelgraph.runtime.program.program import Kernel
-from kernelgraph.runtime.program.user_function import Function
+from kernelgraph.runtime.program.user_function import UserFunction
 from tests.compiler.ops.test_ops_cuda import emulated
 from tests.compiler.programs import agree, graphs
 from tests.compiler.targets.cpu.test_compiled import compiled
@@ -45,11 +45,11 @@ def light(x, y):
     return x * y
 
 
-def made(function: Any, *dtypes: str) -> Function:
-    return typed(source_of(function), tuple(np.dtype(d).name for d in dtypes))
+def made(function: Any, *dtypes: str) -> UserFunction:
+    return infer_result_dtypes(source_of(function), tuple(np.dtype(d).name for d in dtypes))
 
 
-def graph_of(function: Function, shape: tuple[int, ...], form: str) -> Graph:
+def graph_of(function: UserFunction, shape: tuple[int, ...], form: str) -> Graph:
     """The function's results on two arrays, the second of them without its first axis, in kernels of each strategy."""
     b = GraphBuilder()
     x, y = (b.input(ArrayType(s, np.dtype(d))) for s, d in zip((shape, shape[1:]), function.arguments, strict=True))
@@ -113,9 +113,9 @@ def test_the_machine_code_is_inlined_and_calls_no_python() -> None:
     function = made(light, "f4", "f4")
     (task,) = pipeline.build_program(graph_of(function, (40, 64), "plain"), "cpu").tasks
     assert isinstance(task.kernel, Kernel) and task.kernel.functions == (function,)
-    text = linked(task.kernel.source, task.kernel.functions)
-    assert not [n for n in llvm_jit.declared(text) if n.startswith(("Py", "NRT", "numba"))]
-    optimised = str(llvm_jit.optimise(text)[0])
+    text = link_user_functions(task.kernel.source, task.kernel.functions)
+    assert not [n for n in llvm_jit.declared_c_functions(text) if n.startswith(("Py", "NRT", "numba"))]
+    optimised = str(llvm_jit.optimise_llvm_ir(text)[0])
     assert f"@{function.symbol}" not in optimised and f"@{task.kernel.name}" in optimised
 
 
@@ -128,7 +128,7 @@ def tiers(x, y):
 def test_branches_of_light_functions_become_vectors() -> None:
     (task,) = pipeline.build_program(graph_of(made(tiers, "f4", "f4"), (40, 64), "plain"), "cpu").tasks
     assert isinstance(task.kernel, Kernel)
-    optimised = str(llvm_jit.optimise(linked(task.kernel.source, task.kernel.functions))[0])
+    optimised = str(llvm_jit.optimise_llvm_ir(link_user_functions(task.kernel.source, task.kernel.functions))[0])
     assert "fmul <" in optimised and "select <" in optimised
 
 

@@ -13,8 +13,8 @@ import kernelgraph as kg
 from kernelgraph.compiler import pipeline
 from kernelgraph.runtime.program.program import Kernel, Program
 from kernelgraph.runtime.schedule.cost_model import MACHINES
-from kernelgraph.runtime.schedule.plan_candidates import model_plan
-from kernelgraph.runtime.verify.plan import verify
+from kernelgraph.runtime.schedule.plan_candidates import plan_by_cost_model
+from kernelgraph.runtime.verify.plan import find_plan_violations
 from tests.dsl.agreement import arrays
 from tests.dsl.tracing import interpreted
 
@@ -85,7 +85,7 @@ def test_steps_are_scheduled_and_verified():
     f = kg.kernel_graph(lambda x: [kg.host(running, x * k, [kg.spec(x.shape)] * 2)[0] + 1 for k in (2, 3)], streams=2)
     x = np.arange(50_000.0)
     plan = f.plan(x)
-    verify(plan)
+    find_plan_violations(plan)
     assert sum(t.name == "running" for t in plan.tasks) == 2
     for k, got in zip((2, 3), f(x), strict=True):
         np.testing.assert_array_equal(got, np.cumsum(x * k) + 1)
@@ -201,7 +201,7 @@ def test_on_a_gpu_it_is_one_launch_among_the_others():
     from kernelgraph.runtime.devices.cuda.compile.compile import compile_cuda
 
     program = on_cuda(KERNELS, np.ones(10), 2.0)
-    verify(model_plan(program, "auto", "balanced", MACHINES["cuda"]))
+    find_plan_violations(plan_by_cost_model(program, "auto", "balanced", MACHINES["cuda"]))
     first, launch, last = program.tasks
     assert isinstance(launch.kernel, Kernel) and launch.kernel.name == "scale"
     assert (launch.grid, launch.block) == ((4, 1, 1), (64, 1, 1))
@@ -216,7 +216,7 @@ def test_an_array_that_a_kernel_changes_is_copied_first():
         return u.sum()
 
     program = on_cuda(f, np.ones(3))
-    verify(model_plan(program, "auto", "balanced", MACHINES["cuda"]))
+    find_plan_violations(plan_by_cost_model(program, "auto", "balanced", MACHINES["cuda"]))
     launch = next(t for t in program.tasks if t.name == "scale")
     (copy,) = (t for t in program.tasks if t.name == "copy")
     assert copy.writes == launch.writes and launch.writes[0] in launch.reads

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kernelgraph.runtime.codegen import elf_loader, llvm_jit, symbols
-from kernelgraph.runtime.core.disk_cache import Cache
+from kernelgraph.runtime.core.disk_cache import DiskCache
 from kernelgraph.runtime.core.errors import CompileError
 from kernelgraph.runtime.core.settings import override
 
@@ -84,27 +84,27 @@ def check(code):
 
 
 def test_compiled_cached_and_loaded_by_llvm(own_cache, monkeypatch):
-    check(llvm_jit.build(TEXT, "test"))
+    check(llvm_jit.compile_llvm_ir(TEXT, "test"))
     (entry,) = own_cache.iterdir()
-    monkeypatch.setattr(llvm_jit, "compile_object", None)  # from here on nothing may compile
-    check(llvm_jit.build(TEXT, "test"))
-    check(llvm_jit._load_with_llvm(Cache("cpu").get(entry.name), TEXT, "test"))
+    monkeypatch.setattr(llvm_jit, "compile_llvm_object", None)  # from here on nothing may compile
+    check(llvm_jit.compile_llvm_ir(TEXT, "test"))
+    check(llvm_jit._load_with_llvm_engine(DiskCache("cpu").get(entry.name), TEXT, "test"))
 
 
 def test_llvm_takes_over_what_our_loader_does_not_know(monkeypatch):
     def refuse(*_):
-        raise elf_loader.Unsupported("today")
+        raise elf_loader.UnsupportedObjectFile("today")
 
-    monkeypatch.setattr(elf_loader, "Image", refuse)
-    check(llvm_jit.build(TEXT, "test"))
+    monkeypatch.setattr(elf_loader, "LoadedImage", refuse)
+    check(llvm_jit.compile_llvm_ir(TEXT, "test"))
     with pytest.raises(CompileError, match="no_such_function"):
-        llvm_jit.build(MISSING)
+        llvm_jit.compile_llvm_ir(MISSING)
 
 
 def test_a_missing_symbol_is_a_clear_error_and_not_cached(own_cache):
     for _ in range(2):
         with pytest.raises(CompileError, match="my_kernel calls no_such_function"):
-            llvm_jit.build(MISSING, "my_kernel")
+            llvm_jit.compile_llvm_ir(MISSING, "my_kernel")
     assert not own_cache.exists() or not list(own_cache.iterdir())
 
 
@@ -114,30 +114,30 @@ BAD = ["", "define void @k() {", "define void @k() { ret i32 0 }", "nonsense"]
 @pytest.mark.parametrize("text", [*BAD, "define i32 @k(i32 %x) { %y = fadd i32 %x, %x\nret i32 %y }"])
 def test_bad_text_is_a_compile_error(text):
     if text == "":
-        assert llvm_jit.build(text).functions == {}
+        assert llvm_jit.compile_llvm_ir(text).functions == {}
     else:
         with pytest.raises(CompileError, match="the_name"):
-            llvm_jit.build(text, "the_name")
+            llvm_jit.compile_llvm_ir(text, "the_name")
 
 
 def test_damaged_entries_are_compiled_again(own_cache):
-    llvm_jit.build(TEXT, "test")
+    llvm_jit.compile_llvm_ir(TEXT, "test")
     (entry,) = own_cache.iterdir()
     good = entry.read_bytes()
     for bad in (b"", good[: len(good) // 2], good[:-1], good[:-100] + bytes(100), b"\0" * len(good)):
         entry.write_bytes(bad)
-        check(llvm_jit.build(TEXT, "test"))
+        check(llvm_jit.compile_llvm_ir(TEXT, "test"))
         assert entry.read_bytes() == good
 
 
 def test_the_key_tells_texts_machines_and_features_apart():
-    keys = {llvm_jit.key(TEXT), llvm_jit.key(TEXT + ";")}
+    keys = {llvm_jit.llvm_cache_key(TEXT), llvm_jit.llvm_cache_key(TEXT + ";")}
     with override(cpu_features="-avx512f"):
-        keys.add(llvm_jit.key(TEXT))
+        keys.add(llvm_jit.llvm_cache_key(TEXT))
     with override(cpu_name="x86-64-v3"):
-        keys.add(llvm_jit.key(TEXT))
+        keys.add(llvm_jit.llvm_cache_key(TEXT))
     assert len(keys) == 4
-    assert llvm_jit.key(TEXT) in keys
+    assert llvm_jit.llvm_cache_key(TEXT) in keys
 
 
 def lazily(pair):
@@ -147,28 +147,28 @@ def lazily(pair):
 
 def test_several_at_once_keep_their_order_and_their_code(monkeypatch):
     texts = [(f"define i64 @k() {{\nret i64 {i}\n}}\n" + TEXT, f"k{i}") for i in range(12)]
-    alone = [llvm_jit.compile_object(text) for text, _ in texts]
+    alone = [llvm_jit.compile_llvm_object(text) for text, _ in texts]
     monkeypatch.setattr(llvm_jit.os, "cpu_count", lambda: 4)
     together = []
-    compiled = llvm_jit.compile_object
-    monkeypatch.setattr(llvm_jit, "compile_object", lambda *a: together.append(compiled(*a)) or together[-1])
-    codes = llvm_jit.build_all([lazily(t) for t in texts])
+    compiled = llvm_jit.compile_llvm_object
+    monkeypatch.setattr(llvm_jit, "compile_llvm_object", lambda *a: together.append(compiled(*a)) or together[-1])
+    codes = llvm_jit.compile_llvm_ir_in_parallel([lazily(t) for t in texts])
     assert [c.function("k", ctypes.c_int64)() for c in codes] == list(range(12))
     for code in codes:
         check(code)
     assert sorted(alone) == sorted(together)
     with pytest.raises(CompileError, match="wrong"):
         again = [*texts, ("nonsense", "wrong"), *((text + ";", name) for text, name in texts)]
-        llvm_jit.build_all([lazily(t) for t in again])
+        llvm_jit.compile_llvm_ir_in_parallel([lazily(t) for t in again])
 
 
 def test_with_llvmlite_s_own_lock(monkeypatch):
     def locked(name, *arguments):
-        return getattr(llvm_jit._llvm().ffi.lib, name)(*arguments)
+        return getattr(llvm_jit._initialized_llvmlite().ffi.lib, name)(*arguments)
 
-    free = llvm_jit.compile_object(TEXT)
-    monkeypatch.setattr(llvm_jit, "_unlocked", locked)
-    assert llvm_jit.compile_object(TEXT) == free
+    free = llvm_jit.compile_llvm_object(TEXT)
+    monkeypatch.setattr(llvm_jit, "_call_without_llvmlite_lock", locked)
+    assert llvm_jit.compile_llvm_object(TEXT) == free
 
 
 WIDE = """
@@ -182,26 +182,26 @@ define void @k(ptr %x) {
 
 
 def test_features_can_be_taken_away():
-    if "avx512f" not in llvm_jit.features() or "avx2" not in llvm_jit.features():
+    if "avx512f" not in llvm_jit.enabled_cpu_features() or "avx2" not in llvm_jit.enabled_cpu_features():
         pytest.skip("asks for a CPU with AVX-512")
-    assert "zmm" in llvm_jit.assembly(WIDE)
+    assert "zmm" in llvm_jit.assembly_of_llvm_ir(WIDE)
     with override(cpu_features="-avx512f"):
-        assert llvm_jit.features() & {"avx2", "avx512f"} == {"avx2"}
-        narrow = llvm_jit.assembly(WIDE)
+        assert llvm_jit.enabled_cpu_features() & {"avx2", "avx512f"} == {"avx2"}
+        narrow = llvm_jit.assembly_of_llvm_ir(WIDE)
         assert "ymm" in narrow and "zmm" not in narrow
-        check(llvm_jit.build(TEXT, "test"))
+        check(llvm_jit.compile_llvm_ir(TEXT, "test"))
     with override(cpu_name="x86-64"):
-        assert "avx2" not in llvm_jit.features()
-        assert "ymm" not in llvm_jit.assembly(WIDE)
-        check(llvm_jit.build(TEXT, "test"))
+        assert "avx2" not in llvm_jit.enabled_cpu_features()
+        assert "ymm" not in llvm_jit.assembly_of_llvm_ir(WIDE)
+        check(llvm_jit.compile_llvm_ir(TEXT, "test"))
 
 
 def test_a_second_process_compiles_nothing_and_imports_no_llvm(own_cache):
-    llvm_jit.build(TEXT, "test")
+    llvm_jit.compile_llvm_ir(TEXT, "test")
     script = f"""
         import sys
         from kernelgraph.runtime.codegen import llvm_jit as machine_code
-        code = machine_code.build({TEXT!r}, "test")
+        code = machine_code.compile_llvm_ir({TEXT!r}, "test")
         print(len(code.functions), machine_code._CACHE.hits, "llvmlite.binding" in sys.modules, "numba" in sys.modules)
     """
     folder = str(own_cache.parent)
@@ -215,18 +215,18 @@ def test_a_second_process_compiles_nothing_and_imports_no_llvm(own_cache):
 def test_without_a_folder_it_compiles_each_time(tmp_path):
     (tmp_path / "file").write_text("")
     with override(cache_dir=str(tmp_path / "file" / "below")):
-        check(llvm_jit.build(TEXT, "test"))
-        check(llvm_jit.build(TEXT, "test"))
+        check(llvm_jit.compile_llvm_ir(TEXT, "test"))
+        check(llvm_jit.compile_llvm_ir(TEXT, "test"))
 
 
 def test_symbols():
-    assert symbols.resolve(["cos"], "t")["cos"] == symbols.find("cos")
-    assert symbols.find("surely_not_there") is None
+    assert symbols.resolve_c_functions(["cos"], "t")["cos"] == symbols.find_c_function("cos")
+    assert symbols.find_c_function("surely_not_there") is None
     with pytest.raises(CompileError, match=r"t calls a_b, surely_not_there, which"):
-        symbols.resolve(["cos", "surely_not_there", "a_b"], "t")
+        symbols.resolve_c_functions(["cos", "surely_not_there", "a_b"], "t")
 
 
 def test_objects_of_other_kinds_are_not_ours():
     for data in (b"", b"\x7fELF\x02\x01" + bytes(100), b"MZ" + bytes(100)):
-        with pytest.raises(elf_loader.Unsupported):
-            elf_loader.Object(data.ljust(128, b"\0"))
+        with pytest.raises(elf_loader.UnsupportedObjectFile):
+            elf_loader.ElfObject(data.ljust(128, b"\0"))

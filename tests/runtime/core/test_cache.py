@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 from kernelgraph.runtime.codegen import elf_loader, llvm_jit
 from kernelgraph.runtime.core import disk_cache
-from kernelgraph.runtime.core.disk_cache import Cache, digest
+from kernelgraph.runtime.core.disk_cache import DiskCache, sha256_digest
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda.compile import compile as cuda_compile
 from kernelgraph.runtime.tune import tuner
 
-KEY = digest("key")
+KEY = sha256_digest("key")
 
 
 @pytest.fixture
@@ -37,21 +37,21 @@ def folder(tmp_path):
 @given(st.binary(max_size=300), st.lists(st.text(max_size=5), max_size=3))
 @hypothesis_settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_what_was_put_comes_back(folder, payload, parts):
-    key = digest(*parts)
-    assert Cache("test").put(key, payload, {"parts": parts})
-    assert Cache("test").get(key) == payload
-    assert Cache("test").description(key) == {"parts": parts}
-    assert Cache("other").get(key) is None
-    assert Cache("test").get(digest(*parts, "more")) is None
+    key = sha256_digest(*parts)
+    assert DiskCache("test").put(key, payload, {"parts": parts})
+    assert DiskCache("test").get(key) == payload
+    assert DiskCache("test").description(key) == {"parts": parts}
+    assert DiskCache("other").get(key) is None
+    assert DiskCache("test").get(sha256_digest(*parts, "more")) is None
 
 
 @given(st.lists(st.binary(max_size=3), max_size=4), st.lists(st.binary(max_size=3), max_size=4))
 def test_digest_tells_lists_of_parts_apart(a, b):
-    assert (digest(*a) == digest(*b)) == (a == b)
+    assert (sha256_digest(*a) == sha256_digest(*b)) == (a == b)
 
 
 def test_entries_and_folders_are_private(folder):
-    Cache("test").put(KEY, b"payload")
+    DiskCache("test").put(KEY, b"payload")
     assert stat.S_IMODE((folder / KEY).stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
@@ -59,99 +59,99 @@ def test_entries_and_folders_are_private(folder):
 
 
 def test_any_damage_is_seen(folder):
-    Cache("test").put(KEY, b"some machine code")
+    DiskCache("test").put(KEY, b"some machine code")
     good = (folder / KEY).read_bytes()
     for position in range(0, len(good), 3):
         for bad in (good[:position], good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :]):
             (folder / KEY).write_bytes(bad)
-            assert Cache("test").get(KEY) in (None, b"some machine code")
+            assert DiskCache("test").get(KEY) in (None, b"some machine code")
             if position > good.index(b"\n"):
-                assert Cache("test").get(KEY) is None
+                assert DiskCache("test").get(KEY) is None
     for bad in (b"", b"\n", b"[]\n", b"{}\n", b'{"format": 1}\nx', good + b"x", b"\xff" * 100):
         (folder / KEY).write_bytes(bad)
-        assert Cache("test").get(KEY) is None
-    assert Cache("test").put(KEY, b"again")
-    assert Cache("test").get(KEY) == b"again"
+        assert DiskCache("test").get(KEY) is None
+    assert DiskCache("test").put(KEY, b"again")
+    assert DiskCache("test").get(KEY) == b"again"
 
 
 def test_an_entry_under_another_name_is_foreign(folder):
-    Cache("test").put(KEY, b"payload")
-    (folder / digest("other")).write_bytes((folder / KEY).read_bytes())
-    (folder / digest("other")).chmod(0o600)
-    assert Cache("test").get(digest("other")) is None
+    DiskCache("test").put(KEY, b"payload")
+    (folder / sha256_digest("other")).write_bytes((folder / KEY).read_bytes())
+    (folder / sha256_digest("other")).chmod(0o600)
+    assert DiskCache("test").get(sha256_digest("other")) is None
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 def test_writable_by_others_is_not_trusted(folder, mode):
-    Cache("test").put(KEY, b"payload")
+    DiskCache("test").put(KEY, b"payload")
     (folder / KEY).chmod(mode)
-    assert Cache("test").get(KEY) is None
+    assert DiskCache("test").get(KEY) is None
     (folder / KEY).chmod(0o600)
-    assert Cache("test").get(KEY) == b"payload"
+    assert DiskCache("test").get(KEY) == b"payload"
     for path in (folder, folder.parent):
         path.chmod(0o700 | mode & 0o077)
-        assert Cache("test").get(KEY) is None
-        assert not Cache("test").put(KEY, b"payload")
+        assert DiskCache("test").get(KEY) is None
+        assert not DiskCache("test").put(KEY, b"payload")
         path.chmod(0o700)
-    assert Cache("test").get(KEY) == b"payload"
+    assert DiskCache("test").get(KEY) == b"payload"
 
 
 def test_of_another_user_is_not_trusted(folder, monkeypatch):
-    Cache("test").put(KEY, b"payload")
+    DiskCache("test").put(KEY, b"payload")
     uid = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
-    assert Cache("test").get(KEY) is None
-    assert not Cache("test").put(KEY, b"payload")
+    assert DiskCache("test").get(KEY) is None
+    assert not DiskCache("test").put(KEY, b"payload")
 
 
 def test_links_are_not_followed(folder, tmp_path):
-    Cache("test").put(KEY, b"payload")
+    DiskCache("test").put(KEY, b"payload")
     (tmp_path / "target").write_bytes((folder / KEY).read_bytes())
     (tmp_path / "target").chmod(0o600)
     (folder / KEY).unlink()
     (folder / KEY).symlink_to(tmp_path / "target")
-    assert Cache("test").get(KEY) is None
-    Cache("test").put(KEY, b"new")
-    assert Cache("test").get(KEY) == b"new"
+    assert DiskCache("test").get(KEY) is None
+    DiskCache("test").put(KEY, b"new")
+    assert DiskCache("test").get(KEY) == b"new"
     assert b"payload" in (tmp_path / "target").read_bytes()
     folder.rename(tmp_path / "moved")
     folder.symlink_to(tmp_path / "moved")
-    assert Cache("test").get(KEY) is None
+    assert DiskCache("test").get(KEY) is None
 
 
 def test_a_folder_or_pipe_in_the_place_of_an_entry(folder):
-    Cache("test").put(digest("first"), b"payload")
+    DiskCache("test").put(sha256_digest("first"), b"payload")
     (folder / KEY).mkdir()
-    assert Cache("test").get(KEY) is None
-    assert not Cache("test").put(KEY, b"payload")
-    os.mkfifo(folder / digest("pipe"))
-    assert Cache("test").get(digest("pipe")) is None
-    assert sorted(p.name for p in folder.iterdir()) == sorted([digest("first"), KEY, digest("pipe")])
+    assert DiskCache("test").get(KEY) is None
+    assert not DiskCache("test").put(KEY, b"payload")
+    os.mkfifo(folder / sha256_digest("pipe"))
+    assert DiskCache("test").get(sha256_digest("pipe")) is None
+    assert sorted(p.name for p in folder.iterdir()) == sorted([sha256_digest("first"), KEY, sha256_digest("pipe")])
 
 
 def test_no_folder_no_cache_no_error(tmp_path):
     (tmp_path / "file").write_text("")
     for place in ("", str(tmp_path / "file"), str(tmp_path / "file" / "below"), "/proc/none", "\0"):
         with override(cache_dir=place):
-            assert not Cache("test").put(KEY, b"payload")
-            assert Cache("test").get(KEY) is None
+            assert not DiskCache("test").put(KEY, b"payload")
+            assert DiskCache("test").get(KEY) is None
 
 
 def test_keys_are_names_not_paths(folder):
     for key in ("../up", "a/b", "/etc/passwd"):
-        assert not Cache("test").put(key, b"payload")
-        assert Cache("test").get(key) is None
+        assert not DiskCache("test").put(key, b"payload")
+        assert DiskCache("test").get(key) is None
 
 
 def test_oldest_entries_go_first(folder):
     with override(cache_bytes=20_000):
         for i in range(40):
-            Cache("test").put(digest(str(i)), bytes(1000))
-            if (folder / digest(str(i))).exists():
-                os.utime(folder / digest(str(i)), (i, i))
+            DiskCache("test").put(sha256_digest(str(i)), bytes(1000))
+            if (folder / sha256_digest(str(i))).exists():
+                os.utime(folder / sha256_digest(str(i)), (i, i))
             assert sum(p.stat().st_size for p in folder.iterdir()) <= 20_000
-    assert Cache("test").get(digest("39")) == bytes(1000)
-    assert Cache("test").get(digest("0")) is None
+    assert DiskCache("test").get(sha256_digest("39")) == bytes(1000)
+    assert DiskCache("test").get(sha256_digest("0")) is None
 
 
 def test_writers_at_once_leave_a_whole_entry(folder):
@@ -160,8 +160,8 @@ def test_writers_at_once_leave_a_whole_entry(folder):
 
     def write(payload):
         for _ in range(5):
-            Cache("test").put(KEY, payload)
-            seen.append(Cache("test").get(KEY))
+            DiskCache("test").put(KEY, payload)
+            seen.append(DiskCache("test").get(KEY))
 
     threads = [threading.Thread(target=write, args=(p,)) for p in payloads]
     for t in threads:
@@ -174,12 +174,12 @@ def test_writers_at_once_leave_a_whole_entry(folder):
 
 WRITERS = """
 import sys, time
-from kernelgraph.runtime.core.disk_cache import Cache, digest
+from kernelgraph.runtime.core.disk_cache import DiskCache, sha256_digest
 me, start = int(sys.argv[1]), float(sys.argv[2])
 time.sleep(max(0.0, start - time.time()))
-cache = Cache("test")
+cache = DiskCache("test")
 for turn in range(25):
-    key = digest(str(turn % 3))
+    key = sha256_digest(str(turn % 3))
     assert cache.put(key, bytes([me]) * (10_000 + 1000 * me))
     seen = cache.get(key)
     assert seen is not None and seen == seen[:1] * (10_000 + 1000 * seen[0]), "not whole"
@@ -201,20 +201,20 @@ def processes(program, count, folder, *arguments):
 def test_eight_processes_write_and_read_at_once(tmp_path):
     processes(WRITERS, 8, tmp_path / "cache", str(time.time() + 3))
     with override(cache_dir=str(tmp_path / "cache")):
-        for key in map(digest, "012"):
-            seen = Cache("test").get(key)
+        for key in map(sha256_digest, "012"):
+            seen = DiskCache("test").get(key)
             assert seen == seen[:1] * (10_000 + 1000 * seen[0])
-    assert sorted(p.name for p in (tmp_path / "cache" / "test").iterdir()) == sorted(map(digest, "012"))
+    assert sorted(p.name for p in (tmp_path / "cache" / "test").iterdir()) == sorted(map(sha256_digest, "012"))
 
 
 COLD = """
 import ctypes
 from kernelgraph.runtime.codegen import llvm_jit as machine_code
-compiled, compile_object = [], machine_code.compile_object
-machine_code.compile_object = lambda text, name: compiled.append(name) or compile_object(text, name)
+compiled, compile_object = [], machine_code.compile_llvm_object
+machine_code.compile_llvm_object = lambda text, name: compiled.append(name) or compile_object(text, name)
 for n in range(4):
     text = "define i64 @f(i64 %x) {\\n  %y = add i64 %x, " + str(n) + "\\n  ret i64 %y\\n}\\n"
-    assert machine_code.build(text, "f").function("f", ctypes.c_int64, ctypes.c_int64)(3) == 3 + n
+    assert machine_code.compile_llvm_ir(text, "f").function("f", ctypes.c_int64, ctypes.c_int64)(3) == 3 + n
 print(len(compiled))
 """
 
@@ -241,10 +241,10 @@ TEXT = "define i64 @f(i64 %x) {\n  %y = add i64 %x, 5\n  ret i64 %y\n}\n"
 @pytest.mark.parametrize("kind", ["pickle", "empty", "short", "noise", "half", "flipped"])
 def test_an_entry_with_the_right_digest_and_no_machine_code_is_compiled_again(folder, tmp_path, kind):
     """Whatever made it: it is parsed as an object file, never unpickled, and what it lacks is no error."""
-    add = llvm_jit.build(TEXT, "f").function("f", ctypes.c_int64, ctypes.c_int64)
+    add = llvm_jit.compile_llvm_ir(TEXT, "f").function("f", ctypes.c_int64, ctypes.c_int64)
     assert add(3) == 8
-    key = llvm_jit.key(TEXT)
-    right = Cache("cpu").get(key)
+    key = llvm_jit.llvm_cache_key(TEXT)
+    right = DiskCache("cpu").get(key)
     assert right is not None
     mark = tmp_path / "mark"
     payload = {
@@ -255,27 +255,31 @@ def test_an_entry_with_the_right_digest_and_no_machine_code_is_compiled_again(fo
         "half": right[: len(right) // 2],
         "flipped": right[:40] + bytes(b ^ 0xFF for b in right[40:64]) + right[64:],  # the place of the sections
     }[kind]
-    assert Cache("cpu").put(key, payload)
-    add = llvm_jit.build(TEXT, "f").function("f", ctypes.c_int64, ctypes.c_int64)
+    assert DiskCache("cpu").put(key, payload)
+    add = llvm_jit.compile_llvm_ir(TEXT, "f").function("f", ctypes.c_int64, ctypes.c_int64)
     assert add(4) == 9 and not mark.exists()
-    assert Cache("cpu").get(key) == right
+    assert DiskCache("cpu").get(key) == right
 
 
 def test_what_another_version_wrote_is_not_taken(folder, monkeypatch):
     """Another llvmlite, another machine, another format of entries or of keys: a new key, or no entry."""
-    llvm_jit.build(TEXT, "f")
-    assert Cache("cpu").get(llvm_jit.key(TEXT)) is not None
-    for name, value in (("_llvm_version", lambda: "0.1"), ("_this_machine", lambda: ("another",)), ("_FORMAT", 99)):
+    llvm_jit.compile_llvm_ir(TEXT, "f")
+    assert DiskCache("cpu").get(llvm_jit.llvm_cache_key(TEXT)) is not None
+    for name, value in (
+        ("_llvm_version", lambda: "0.1"),
+        ("_cpu_and_library_identity", lambda: ("another",)),
+        ("_FORMAT", 99),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(llvm_jit, name, value)
-            assert Cache("cpu").get(llvm_jit.key(TEXT)) is None
+            assert DiskCache("cpu").get(llvm_jit.llvm_cache_key(TEXT)) is None
     with override(cpu_features="-avx2"):
-        assert Cache("cpu").get(llvm_jit.key(TEXT)) is None
+        assert DiskCache("cpu").get(llvm_jit.llvm_cache_key(TEXT)) is None
     with monkeypatch.context() as patch:
         patch.setattr(disk_cache, "FORMAT", disk_cache.FORMAT + 1)
-        assert Cache("cpu").get(llvm_jit.key(TEXT)) is None
-        assert Cache("cpu").put(llvm_jit.key(TEXT), b"newer")
-    assert Cache("cpu").get(llvm_jit.key(TEXT)) is None  # a newer version's, seen by this one
+        assert DiskCache("cpu").get(llvm_jit.llvm_cache_key(TEXT)) is None
+        assert DiskCache("cpu").put(llvm_jit.llvm_cache_key(TEXT), b"newer")
+    assert DiskCache("cpu").get(llvm_jit.llvm_cache_key(TEXT)) is None  # a newer version's, seen by this one
 
 
 def test_nothing_that_reads_the_cache_can_unpickle():

@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from kernelgraph.runtime.core import progress as module
-from kernelgraph.runtime.core.progress import progress
+from kernelgraph.runtime.core.progress import progress_counter
 
 
 class Screen(io.StringIO):
@@ -50,7 +50,7 @@ def run(monkeypatch, total: int, seconds: float, terminal: bool) -> str:
     screen, now = Screen(terminal), [0.0]
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    with progress(total, "compiling kernels") as count:
+    with progress_counter(total, "compiling kernels") as count:
         for _ in range(total):
             now[0] += seconds
             count()
@@ -84,7 +84,7 @@ def test_without_either(monkeypatch):
 def test_it_is_closed_when_the_work_fails(monkeypatch, bars):
     monkeypatch.setattr(sys, "stderr", Screen(True))
     monkeypatch.setattr(module, "DELAY", -1.0)
-    with pytest.raises(KeyError), progress(3, "x") as count:
+    with pytest.raises(KeyError), progress_counter(3, "x") as count:
         count()
         raise KeyError
     assert not bars[0].open

@@ -18,8 +18,8 @@ def test_every_row_has_an_attribute_and_a_variable_of_its_own():
     values = Settings({})
     for row in TABLE:
         assert getattr(values, row.name) == row.default
-        assert row.variable == "KERNELGRAPH_" + row.name.upper()
-        assert row.variable in str(values)
+        assert row.environment_variable == "KERNELGRAPH_" + row.name.upper()
+        assert row.environment_variable in str(values)
 
 
 def test_calls_are_special_while_a_setting_makes_them_so():

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from kernelgraph.runtime.codegen import llvm_jit, symbols
 from kernelgraph.runtime.core.errors import CompileError, OutOfMemory, PlanError
-from kernelgraph.runtime.core.host_pool import HUGE, LARGE, Pool, as_numpy, class_size
+from kernelgraph.runtime.core.host_pool import HUGE, LARGE, HostPool, class_size, numpy_view_of_block
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.engine import engine as native
-from kernelgraph.runtime.interpret.library_calls import viewer
+from kernelgraph.runtime.interpret.library_calls import region_viewer
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Pointer, Program, Region, Scalar, Task
 from tests.runtime.cpu_plans import ADD, DOUBLE, SCALE, call, in_order, kernel_task, library_task, region
@@ -50,13 +50,13 @@ def test_size_classes_are_tight(n):
 @given(st.lists(st.tuples(st.integers(0, 1 << 19), st.booleans()), max_size=40), st.randoms())
 @hypothesis_settings(deadline=None, max_examples=40)
 def test_living_blocks_are_apart_aligned_and_keep_their_bytes(requests, rng):
-    pool = Pool()
+    pool = HostPool()
     alive = []
     for number, (nbytes, drop) in enumerate(requests):
         block = pool.allocate(nbytes)
         assert block.nbytes == nbytes and block.address % 64 == 0
         assert class_size(nbytes) < LARGE or block.address % HUGE == 0
-        view = as_numpy(block, np.uint8, (nbytes,))
+        view = numpy_view_of_block(block, np.uint8, (nbytes,))
         view[...] = number
         alive.append((number, view))
         del block, view
@@ -73,10 +73,10 @@ def test_living_blocks_are_apart_aligned_and_keep_their_bytes(requests, rng):
 
 @pytest.mark.parametrize("nbytes", [100, 1 << 20, 5 << 20])
 def test_a_block_comes_back_when_its_last_array_dies(nbytes):
-    pool = Pool()
+    pool = HostPool()
     block = pool.allocate(nbytes)
     address = block.address
-    array = as_numpy(block, np.float32, (5, 5))
+    array = numpy_view_of_block(block, np.float32, (5, 5))
     part = array[2:].T
     del block, array
     other = pool.allocate(nbytes)
@@ -86,7 +86,7 @@ def test_a_block_comes_back_when_its_last_array_dies(nbytes):
 
 
 def test_free_large_blocks_are_bounded_and_can_be_given_back():
-    pool = Pool()
+    pool = HostPool()
     with override(pool_bytes=8 << 20):
         blocks = [pool.allocate(3 << 20) for _ in range(6)]
         assert pool.statistics()["in_use"] >= 18 << 20
@@ -99,7 +99,7 @@ def test_free_large_blocks_are_bounded_and_can_be_given_back():
 
 
 def test_too_much_is_out_of_memory_and_the_pool_goes_on():
-    pool = Pool()
+    pool = HostPool()
     with pytest.raises(OutOfMemory):
         pool.allocate(1 << 60)
     with pytest.raises(MemoryError):
@@ -116,14 +116,14 @@ def test_too_much_is_out_of_memory_and_the_pool_goes_on():
 
 
 def test_threads_never_share_a_block():
-    pool = Pool()
+    pool = HostPool()
     wrong = []
 
     def work(seed):
         rng = np.random.default_rng(seed)
         alive = []
         for number in range(3000):
-            block = as_numpy(pool.allocate(int(rng.integers(1, 3000))), np.uint8, (1,))
+            block = numpy_view_of_block(pool.allocate(int(rng.integers(1, 3000))), np.uint8, (1,))
             mark = (seed * 31 + number) % 251
             block[0] = mark
             alive.append((block, mark))
@@ -200,7 +200,7 @@ def test_scalars_arrive_as_numpy_converts_them(device, dtype, engine):
         with override(engine=engine):
             for event in executable.run((memory.address,), None, (value,), ()):
                 event.wait()
-        got = as_numpy(memory, np.uint8, (8,)).tobytes()[: len(expected)]
+        got = numpy_view_of_block(memory, np.uint8, (8,)).tobytes()[: len(expected)]
         if got != expected:
             assert np.isnan(value) and np.isnan(np.frombuffer(got, kind)[0].astype(float)), (value, got, expected)
 
@@ -228,8 +228,8 @@ def test_integers_and_offsets_arrive(device, engine, sizes, offset):
     with override(engine=engine):
         for event in executable.run((first.address, None, second.address, 0), arena.address, (), ()):
             event.wait()
-    assert as_numpy(first, np.int64, (len(sizes),)).tolist() == sizes
-    assert as_numpy(second, np.int64, (1,))[0] == sizes[0]
+    assert numpy_view_of_block(first, np.int64, (len(sizes),)).tolist() == sizes
+    assert numpy_view_of_block(second, np.int64, (1,))[0] == sizes[0]
 
 
 # Library calls.
@@ -245,7 +245,7 @@ def test_views_of_regions_are_those_of_numpy(shape, strides, dtype):
     data = np.frombuffer(np.random.default_rng(0).bytes(200 * kind.itemsize), kind).copy()
     steps = tuple(s * kind.itemsize for s in strides[: len(shape)])
     start = 100 * kind.itemsize
-    view = viewer(Region(0, start, tuple(shape), steps, kind.itemsize, dtype))(data.ctypes.data)
+    view = region_viewer(Region(0, start, tuple(shape), steps, kind.itemsize, dtype))(data.ctypes.data)
     expected = np.lib.stride_tricks.as_strided(data[100:], tuple(shape), steps)
     assert view.shape == expected.shape and view.dtype == kind
     assert view.tobytes() == expected.tobytes()
@@ -328,7 +328,7 @@ def test_a_plan_without_steps(device):
 
 def test_a_kernel_is_compiled_once(device, monkeypatch):
     device.load([ADD, DOUBLE, ADD])
-    monkeypatch.setattr(llvm_jit, "_load", None)
+    monkeypatch.setattr(llvm_jit, "_load_object_code", None)
     device.load([ADD, DOUBLE])
 
 
@@ -348,7 +348,7 @@ def test_the_vector_library_follows_the_features(device):
         assert device.vector_library is None
         assert device.vector_bytes == 16
     if widest:
-        assert symbols.find("_ZGVeN16v_expf" if widest.endswith("512") else "_ZGVdN8v_expf")
+        assert symbols.find_c_function("_ZGVeN16v_expf" if widest.endswith("512") else "_ZGVdN8v_expf")
 
 
 def test_here_the_native_engine_is_there():

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from kernelgraph.runtime.core.host_pool import as_numpy
+from kernelgraph.runtime.core.host_pool import numpy_view_of_block
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.engine import engine
 from kernelgraph.runtime.engine.encode_plan import LONG_US, split
@@ -68,13 +68,13 @@ def test_chunks_cover_every_unit_once(device, units, grain, cost, mode):
     task = Task("count", COUNT, (Pointer(0), Pointer(1)), parts, parts, units=units, grain=grain, cost=cost)
     executable = device.prepare(in_order(buffers, [task, task], (0,), (1,)))
     seen, calls = device.allocate(4 * units), device.allocate(8)
-    as_numpy(seen, np.int32, (units,))[...] = 0
-    as_numpy(calls, np.int64, (1,))[...] = 0
+    numpy_view_of_block(seen, np.int32, (units,))[...] = 0
+    numpy_view_of_block(calls, np.int64, (1,))[...] = 0
     with override(engine=mode):
         (event,) = executable.run((seen.address, calls.address), None, (), ())
     event.wait()
-    assert (as_numpy(seen, np.int32, (units,)) == 2).all()
-    assert 2 <= as_numpy(calls, np.int64, (1,))[0] <= 2 * split(task, engine.cores())[1]
+    assert (numpy_view_of_block(seen, np.int32, (units,)) == 2).all()
+    assert 2 <= numpy_view_of_block(calls, np.int64, (1,))[0] <= 2 * split(task, engine.cores())[1]
 
 
 @given(units=st.integers(0, 10**9), grain=st.integers(1, 10**7), cores=st.integers(1, 128), cost=st.floats(0, 1e6))
@@ -105,7 +105,7 @@ def test_calls_that_wait_for_each_other_give_what_they_give_in_order(device, mod
     shared = [rng.randrange(1000) + np.zeros(3, np.int64) for _ in range(6)]
     memory = [device.allocate(24) for _ in shared]
     for m, content in zip(memory, shared, strict=True):
-        as_numpy(m, np.int64, (3,))[...] = content
+        numpy_view_of_block(m, np.int64, (3,))[...] = content
     busy = {}
     for _ in range(rng.randrange(2, 25)):
         which = rng.sample(range(6), 4)
@@ -121,7 +121,7 @@ def test_calls_that_wait_for_each_other_give_what_they_give_in_order(device, mod
     for event in order:
         event.wait()
     for m, content in zip(memory, shared, strict=True):
-        np.testing.assert_array_equal(as_numpy(m, np.int64, (3,)), content)
+        np.testing.assert_array_equal(numpy_view_of_block(m, np.int64, (3,)), content)
 
 
 SHORT, LONG = slow_task(0, 10), blocked_task(2, 1)
@@ -278,7 +278,7 @@ def test_threads_call_at_once(device):
             x, y = device.allocate(64), device.allocate(64)
             device.upload(np.full(16, seed, np.float32), x)
             small.run((x.address, y.address), None, (), ())
-            if (as_numpy(y, np.float32, (16,)) != 2 * seed).any():
+            if (numpy_view_of_block(y, np.float32, (16,)) != 2 * seed).any():
                 wrong.append("small")
             for event in events:
                 event.wait()

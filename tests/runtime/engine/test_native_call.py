@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelgraph.runtime.core.host_pool import as_numpy
+from kernelgraph.runtime.core.host_pool import numpy_view_of_block
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.engine.direct_call import ARENA, Taken, packers, works
 from kernelgraph.runtime.engine.engine import native
@@ -73,7 +73,7 @@ def test_it_does_what_run_does(n: int, reverse: bool) -> None:
     function = DEVICE.prepare(plan).direct([Taken(0, x, low), Taken(1, y, low), Taken(3), Taken(ARENA)])
     assert function is not None
     out, arena = DEVICE.allocate(4 * n), DEVICE.allocate(max(1, plan.arena_bytes))
-    before = as_numpy(out, np.float32, (n,))
+    before = numpy_view_of_block(out, np.float32, (n,))
     before[...] = -1
     assert function(x, y.astype(np.float64), out, arena) is False
     assert (before == -1).all()
@@ -115,7 +115,7 @@ def test_scalars_come_packed(n: int, factor: float) -> None:
     assert function is not None
     pack, convert = packers(0, ("float32",))
     assert pack(factor) == convert(factor)
-    found = as_numpy(out, np.float32, (n,))
+    found = numpy_view_of_block(out, np.float32, (n,))
     found[...] = -1
     for wrong in ((), (None,), (factor,), (b"",), (bytes(16),), (bytearray(8),)):
         assert function(x, out, *wrong) is False

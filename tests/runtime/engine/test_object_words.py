@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernelgraph.runtime.codegen.native_callable import word_at
+from kernelgraph.runtime.codegen.native_callable import read_word
 from kernelgraph.runtime.engine.direct_call import works
 from kernelgraph.runtime.engine.object_words import ASPECTS, words_of
 
@@ -67,9 +67,9 @@ def test_a_change_is_seen(number: int) -> None:
     made = make()
     value = value_of(made)
     words = words_of(aspect, made, value)
-    assert words and all(word_at(at) == word for at, word in words)
+    assert words and all(read_word(at) == word for at, word in words)
     change(made)
-    assert not all(word_at(at) == word for at, word in words)
+    assert not all(read_word(at) == word for at, word in words)
     assert words_of(aspect, made, value) is None
 
 
@@ -77,11 +77,11 @@ def test_a_change_is_seen(number: int) -> None:
 def test_a_class_that_grows_or_shrinks_is_seen(change: Callable[[Any], None]) -> None:
     made = new_class()
     words = words_of("size", vars(made), len(vars(made)))
-    assert words and all(word_at(at) == word for at, word in words)
+    assert words and all(read_word(at) == word for at, word in words)
     made.a = 5
-    assert all(word_at(at) == word for at, word in words)
+    assert all(read_word(at) == word for at, word in words)
     change(made)
-    assert not all(word_at(at) == word for at, word in words)
+    assert not all(read_word(at) == word for at, word in words)
 
 
 def test_what_answers_itself_has_no_words() -> None:

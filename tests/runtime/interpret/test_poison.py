@@ -13,7 +13,7 @@ from kernelgraph.runtime.core.errors import DeviceLost
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.devices.fake import FakeDevice
-from kernelgraph.runtime.interpret.error_propagation import Poison, poisoned
+from kernelgraph.runtime.interpret.error_propagation import PoisonTracker, poisoned_buffers
 from kernelgraph.runtime.interpret.library_calls import LIBRARY
 from kernelgraph.runtime.program.plan import Launch, Plan
 from kernelgraph.runtime.program.plan_queries import ENTRY
@@ -109,9 +109,9 @@ def test_what_a_poisoned_argument_spoils(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_lost_device_and_a_stream_that_failed_spoil_everything() -> None:
     program = hash_program(random.Random(1), 1, 6, 2)
     plan = random_plan(random.Random(1), program, 2)
-    lost, error = Poison(plan), ValueError("no")
+    lost, error = PoisonTracker(plan), ValueError("no")
     lost.fail(next(s.task for s in plan.steps if isinstance(s, Launch)), DeviceLost("gone"))
-    assert all(isinstance(e, DeviceLost) for e in lost.outputs())
-    entry = poisoned(plan, [(ENTRY, SimpleNamespace(error=error))])
-    assert Poison(plan, entry).outputs() == (error,) * len(program.outputs)
-    assert poisoned(plan, [(0, SimpleNamespace(error=None)), (1, object())]) == {}
+    assert all(isinstance(e, DeviceLost) for e in lost.output_errors())
+    entry = poisoned_buffers(plan, [(ENTRY, SimpleNamespace(error=error))])
+    assert PoisonTracker(plan, entry).output_errors() == (error,) * len(program.outputs)
+    assert poisoned_buffers(plan, [(0, SimpleNamespace(error=None)), (1, object())]) == {}

@@ -6,10 +6,10 @@ from dataclasses import replace
 from random import Random
 
 from kernelgraph.runtime.program.plan import Plan, Wait
-from kernelgraph.runtime.program.plan_queries import borders
+from kernelgraph.runtime.program.plan_queries import plan_boundary
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
-from kernelgraph.runtime.verify.plan import verify_borders
+from kernelgraph.runtime.verify.plan import find_boundary_violations
 from tests.runtime.dags import random_program
 
 
@@ -23,15 +23,15 @@ def test_everything_lies_between_and_every_wait_is_needed() -> None:
     dropped = 0
     for _ in range(400):
         plan = random_plan(rng)
-        ends = borders(plan)
-        assert verify_borders(plan, ends.roots, ends.exits) == []
+        ends = plan_boundary(plan)
+        assert find_boundary_violations(plan, ends.roots, ends.exits) == []
         for root in ends.roots:
             fewer = [r for r in ends.roots if r != root]
-            assert {v.kind for v in verify_borders(plan, fewer, ends.exits)} == {"entry"}
+            assert {v.kind for v in find_boundary_violations(plan, fewer, ends.exits)} == {"entry"}
             dropped += 1
         for exit in ends.exits:
             fewer = [e for e in ends.exits if e != exit]
-            assert {v.kind for v in verify_borders(plan, ends.roots, fewer)} == {"exit"}
+            assert {v.kind for v in find_boundary_violations(plan, ends.roots, fewer)} == {"exit"}
             dropped += 1
     assert dropped > 1000
 
@@ -42,12 +42,12 @@ def test_a_plan_that_loses_a_wait_loses_its_borders() -> None:
     changed = 0
     for _ in range(300):
         plan = random_plan(rng)
-        ends = borders(plan)
+        ends = plan_boundary(plan)
         for i, step in enumerate(plan.steps):
             if isinstance(step, Wait):
                 less = replace(plan, steps=plan.steps[:i] + plan.steps[i + 1 :])
-                found = [v for v in verify_borders(less, [r - (r > i) for r in ends.roots], ends.exits)]
-                own = borders(less)
-                assert all(v.kind == "exit" for v in verify_borders(less, own.roots, own.exits))
+                found = [v for v in find_boundary_violations(less, [r - (r > i) for r in ends.roots], ends.exits)]
+                own = plan_boundary(less)
+                assert all(v.kind == "exit" for v in find_boundary_violations(less, own.roots, own.exits))
                 changed += bool(found)
     assert changed > 20

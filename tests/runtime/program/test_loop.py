@@ -16,12 +16,12 @@ from kernelgraph.compiler.graph.control_flow import Window, add_control_flow_nod
 from kernelgraph.compiler.graph.graph import Graph, Value
 from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.runtime.devices.fake import FakeDevice
-from kernelgraph.runtime.program.control_flow import FRESH, Loop, rotation
+from kernelgraph.runtime.program.control_flow import FRESH, Loop, find_rotation
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import Pointer
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
-from kernelgraph.runtime.verify.plan import verify
+from kernelgraph.runtime.verify.plan import find_plan_violations
 
 F8 = np.dtype(np.float64)
 
@@ -41,7 +41,7 @@ def carried(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def test_no_value_is_lost_whatever_the_turns(case: tuple[tuple[int, ...], tuple[int, ...]], turns: int, flag: bool):
     """Values are tokens here: each turn makes new ones, and what is read is always what was carried."""
     follows, sizes = case
-    found = rotation(follows, sizes, flag)
+    found = find_rotation(follows, sizes, flag)
     count = len(follows)
     memory = {place: ("initial", place) for place in range(count)}
     wanted = [("initial", i) for i in range(count)]
@@ -65,15 +65,15 @@ def test_no_value_is_lost_whatever_the_turns(case: tuple[tuple[int, ...], tuple[
 
 
 def test_two_buffers_change_places_and_three_go_round() -> None:
-    assert rotation((FRESH,), (8,), False).held == ((0,), (1,), (2,))
-    assert rotation((FRESH,), (8,), False).lead == 1
-    wave = rotation((1, FRESH), (8, 8), False)
+    assert find_rotation((FRESH,), (8,), False).held == ((0,), (1,), (2,))
+    assert find_rotation((FRESH,), (8,), False).lead == 1
+    wave = find_rotation((1, FRESH), (8, 8), False)
     assert len(wave.held) - wave.lead == 3
 
 
 def test_one_value_is_taken_over_once() -> None:
     with pytest.raises(ValueError, match="same one"):
-        rotation((1, 1), (8, 8), False)
+        find_rotation((1, 1), (8, 8), False)
 
 
 def looping(count: int = 5) -> Graph:
@@ -98,7 +98,7 @@ def planned() -> Plan:
 def test_a_loop_is_safe_as_lowered() -> None:
     plan = planned()
     assert len(plan.tasks) == 1 and isinstance(plan.tasks[0].kernel, Loop)
-    assert verify(plan) == []
+    assert find_plan_violations(plan) == []
 
 
 def _changed(plan: Plan, **fields: object) -> Plan:
@@ -116,7 +116,7 @@ def test_a_wrong_pointer_is_found(number: int) -> None:
     pointer = arguments[number]
     assert isinstance(pointer, Pointer)
     arguments[number] = replace(pointer, offset=pointer.offset + 64)
-    assert verify(_changed(plan, arguments=tuple(arguments)))
+    assert find_plan_violations(_changed(plan, arguments=tuple(arguments)))
 
 
 def test_shared_buffers_are_found() -> None:
@@ -125,7 +125,7 @@ def test_shared_buffers_are_found() -> None:
     temp = arguments[6]
     for place in (2, 3):
         changed = [arguments[place] if a == temp else a for a in arguments]
-        assert verify(_changed(plan, arguments=tuple(changed)))
+        assert find_plan_violations(_changed(plan, arguments=tuple(changed)))
 
 
 def test_a_window_that_leaves_its_array_is_found() -> None:
@@ -133,9 +133,9 @@ def test_a_window_that_leaves_its_array_is_found() -> None:
     loop = plan.tasks[0].kernel
     assert isinstance(loop, Loop)
     longer = replace(loop, moves=(2 * loop.moves[0], *loop.moves[1:]))
-    assert any("does not declare" in str(v) for v in verify(_changed(plan, kernel=longer)))
+    assert any("does not declare" in str(v) for v in find_plan_violations(_changed(plan, kernel=longer)))
     overlapping = replace(loop, moves=(loop.moves[0], 4))
-    assert any("moves on by 4" in str(v) for v in verify(_changed(plan, kernel=overlapping)))
+    assert any("moves on by 4" in str(v) for v in find_plan_violations(_changed(plan, kernel=overlapping)))
 
 
 def test_a_race_in_the_body_is_found() -> None:
@@ -146,7 +146,7 @@ def test_a_race_in_the_body_is_found() -> None:
     body = loop.body
     assert len(body.tasks) > 1
     steps = tuple(reversed(body.steps))
-    wrong = verify(_changed(plan, kernel=replace(loop, body=replace(body, steps=steps))))
+    wrong = find_plan_violations(_changed(plan, kernel=replace(loop, body=replace(body, steps=steps))))
     assert any(v.first.startswith("in t0") for v in wrong)
 
 

@@ -14,12 +14,26 @@ from hypothesis import strategies as st
 
 from kernelgraph.compiler.passes.materialize import MemoryLayout
 from kernelgraph.compiler.pipeline import build_program
-from kernelgraph.runtime.program.program import Buffer, Kernel, Library, Program, Region, Task, dependences, members
-from kernelgraph.runtime.schedule.batching import batched, packed
+from kernelgraph.runtime.program.program import (
+    Buffer,
+    Kernel,
+    Library,
+    Program,
+    Region,
+    Task,
+    packed_members,
+    task_dependences,
+)
+from kernelgraph.runtime.schedule.batching import batch_matmuls, pack_small_launches
 from kernelgraph.runtime.schedule.cost_model import MACHINES
-from kernelgraph.runtime.schedule.plan_candidates import choose_candidates, model_plan, predicted, with_batches
+from kernelgraph.runtime.schedule.plan_candidates import (
+    batch_matmuls_where_faster,
+    choose_plan_candidates,
+    plan_by_cost_model,
+    predicted_microseconds,
+)
 from kernelgraph.runtime.schedule.schedule import schedule
-from kernelgraph.runtime.verify.plan import verify
+from kernelgraph.runtime.verify.plan import find_plan_violations
 from tests.compiler.access_audit import Touched, declared, run_program
 from tests.compiler.programs import graphs
 from tests.counts import examples
@@ -31,7 +45,7 @@ GPU = replace(MACHINES["cuda"], packs=True, batches=True)
 
 def apart(program: Program) -> Program:
     """The program with every member a task of its own."""
-    return replace(program, tasks=tuple(m for t in program.tasks for m in members(t)))
+    return replace(program, tasks=tuple(m for t in program.tasks for m in packed_members(t)))
 
 
 def stripped(task: Task) -> Task:
@@ -43,7 +57,7 @@ def order_of(program: Program) -> set[tuple[Task, Task]]:
     """Every pair that must be kept in order."""
     return {
         (stripped(program.tasks[p]), stripped(program.tasks[v]))
-        for v, sources in enumerate(dependences(program))
+        for v, sources in enumerate(task_dependences(program))
         for p in sources
     }
 
@@ -55,21 +69,21 @@ def test_packing_keeps_every_task_and_every_dependence(machine):
     for _ in range(300):
         program = random_program(rng, rng.randint(2, 25))
         # no task of a random program writes exactly as another does but for its buffers' names
-        made = packed(program, machine)
+        made = pack_small_launches(program, machine)
         assert Counter(map(stripped, apart(made).tasks)) == Counter(map(stripped, program.tasks))
         assert order_of(apart(made)) == order_of(program)
         assert made.buffers == program.buffers and made.outputs == program.outputs
         merged += len(program.tasks) - len(made.tasks)
         if made is not program:
             plan = schedule(made, machine=machine)
-            assert verify(plan) == []
+            assert find_plan_violations(plan) == []
     assert merged > 150
 
 
 def test_nothing_to_merge_gives_the_very_program():
     chain = program_of([frozenset({v - 1} if v else set()) for v in range(9)], Random(0))
-    assert packed(chain, FAKE) is chain and batched(chain, FAKE) is chain
-    assert packed(replace(chain, tasks=()), FAKE).tasks == ()
+    assert pack_small_launches(chain, FAKE) is chain and batch_matmuls(chain, FAKE) is chain
+    assert pack_small_launches(replace(chain, tasks=()), FAKE).tasks == ()
 
 
 def test_large_and_long_tasks_are_left_alone():
@@ -80,17 +94,17 @@ def test_large_and_long_tasks_are_left_alone():
         )
         return Program((Buffer(64, "input"), *[Buffer(64, "output")] * 4), tasks, (0,), (1, 2, 3, 4))
 
-    assert len(packed(program(2.0, 4), FAKE).tasks) == 1
-    assert len(packed(program(2000.0, 4), FAKE).tasks) == 4
-    assert len(packed(program(2.0, 1000), FAKE).tasks) == 4
+    assert len(pack_small_launches(program(2.0, 4), FAKE).tasks) == 1
+    assert len(pack_small_launches(program(2000.0, 4), FAKE).tasks) == 4
+    assert len(pack_small_launches(program(2.0, 1000), FAKE).tasks) == 4
 
 
 def test_a_packed_launch_is_one_launch_of_all_blocks_and_costs_what_the_longest_does():
     rng = Random(1)
     for _ in range(100):
         program = program_of(random_dag(rng, 12), rng)
-        for task in packed(program, GPU).tasks:
-            parts = members(task)
+        for task in pack_small_launches(program, GPU).tasks:
+            parts = packed_members(task)
             assert task.grid[0] == sum(p.grid[0] for p in parts) and task.units == sum(p.units for p in parts)
             if len(parts) > 1:
                 assert dict(task.kernel.options)["packed"] == len(parts)
@@ -126,17 +140,17 @@ SHAPES = st.sampled_from([(2, 3, 4), (5, 5, 5), (1, 7, 2)])
 @hypothesis_settings(max_examples=examples(60), deadline=None)
 def test_matmuls_of_one_form_are_batched_and_mean_the_same(cases, seed):
     program = matmuls([s for s, _ in cases], [t for _, t in cases])
-    made = batched(program, GPU)
+    made = batch_matmuls(program, GPU)
     assert len(made.tasks) == len(set(cases))
     rng = np.random.default_rng(seed)
     arrays = [rng.random(program.buffers[b].nbytes // 4, np.float32) for b in program.inputs]
     for got, wanted in zip(run_program(made, arrays), run_program(program, arrays), strict=True):
         np.testing.assert_array_equal(got, wanted)
     for task in made.tasks:
-        count = len(members(task))
+        count = len(packed_members(task))
         assert len(task.reads) == 2 * count and len(task.writes) == count
         assert ("batch", count) in task.kernel.attrs or count == 1
-    assert verify(schedule(made, machine=GPU)) == []
+    assert find_plan_violations(schedule(made, machine=GPU)) == []
 
 
 def test_branches_of_matmuls_are_batched_level_by_level():
@@ -153,11 +167,11 @@ def test_branches_of_matmuls_are_batched_level_by_level():
             previous = new
     outputs = tuple(b for b, buffer in enumerate(buffers) if buffer.kind == "output")
     program = Program(tuple(buffers), tuple(tasks), (0,), outputs, target="cuda")
-    made = with_batches(program, "auto", GPU)
-    assert [len(members(t)) for t in made.tasks] == [branches] * depth
-    assert predicted(schedule(made, machine=GPU)) <= predicted(schedule(program, machine=GPU))
-    assert with_batches(program, "auto", MACHINES["cpu"]) is program
-    assert verify(schedule(made, machine=GPU)) == []
+    made = batch_matmuls_where_faster(program, "auto", GPU)
+    assert [len(packed_members(t)) for t in made.tasks] == [branches] * depth
+    assert predicted_microseconds(schedule(made, machine=GPU)) <= predicted_microseconds(schedule(program, machine=GPU))
+    assert batch_matmuls_where_faster(program, "auto", MACHINES["cpu"]) is program
+    assert find_plan_violations(schedule(made, machine=GPU)) == []
 
 
 # What kernels really touch, packed.
@@ -169,7 +183,7 @@ def test_packed_programs_of_graphs_mean_the_same_and_touch_what_they_declare(cas
     graph, arrays = case
     layouts = [MemoryLayout(a.strides, False) for a in arrays]
     program = build_program(graph, "cuda", layouts)
-    made = packed(program, GPU)
+    made = pack_small_launches(program, GPU)
     touched: list[Touched] = []
     results = run_program(made, arrays, touched=touched)
     for got, wanted in zip(results, run_program(program, arrays), strict=True):
@@ -178,7 +192,7 @@ def test_packed_programs_of_graphs_mean_the_same_and_touch_what_they_declare(cas
         if isinstance(task.kernel, Kernel):
             assert record.reads <= declared(task.reads)
             assert record.writes <= declared(task.writes)
-    assert verify(schedule(made, machine=GPU)) == []
+    assert find_plan_violations(schedule(made, machine=GPU)) == []
 
 
 def test_sixty_four_tiny_branches_are_one_launch():
@@ -190,11 +204,14 @@ def test_sixty_four_tiny_branches_are_one_launch():
     f = kg.kernel_graph(device="fake")(stacked)
     graph = f.graph(*[np.ones(100, np.float32)] * 64)
     program = build_program(graph, "cuda")
-    made = packed(program, GPU)
+    made = pack_small_launches(program, GPU)
     if len(program.tasks) == 64:
-        assert len(made.tasks) == 1 and len(members(made.tasks[0])) == 64
-        assert predicted(model_plan(program, "auto", "balanced", GPU)) < predicted(schedule(program, machine=GPU)) / 4
-        names = [c.name for c in choose_candidates(program, "auto", "balanced", GPU)]
+        assert len(made.tasks) == 1 and len(packed_members(made.tasks[0])) == 64
+        assert (
+            predicted_microseconds(plan_by_cost_model(program, "auto", "balanced", GPU))
+            < predicted_microseconds(schedule(program, machine=GPU)) / 4
+        )
+        names = [c.name for c in choose_plan_candidates(program, "auto", "balanced", GPU)]
         assert "1 stream, packed" in names and "1 stream" in names
 
 
@@ -212,7 +229,7 @@ def test_the_verifier_objects_to_members_that_touch_each_other():
     bad = 0
     for _ in range(400):
         program = random_program(rng, rng.randint(2, 8))
-        preds, tasks = dependences(program), program.tasks
+        preds, tasks = task_dependences(program), program.tasks
         pairs = [
             (p, v)
             for v, sources in enumerate(preds)
@@ -234,7 +251,7 @@ def test_the_verifier_objects_to_members_that_touch_each_other():
             grid=(2, 1, 1),
         )
         merged = tuple(both if i == p else t for i, t in enumerate(tasks) if i != v)
-        found = verify(schedule(replace(program, tasks=merged), machine=FAKE))
+        found = find_plan_violations(schedule(replace(program, tasks=merged), machine=FAKE))
         assert any(x.kind == "side by side" for x in found), (one, two)
         bad += 1
     assert bad > 100

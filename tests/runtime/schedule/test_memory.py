@@ -10,12 +10,12 @@ from statistics import median
 import pytest
 
 from kernelgraph.runtime.program.plan import Launch, Plan
-from kernelgraph.runtime.program.program import Buffer, Library, Program, Task, dependences
-from kernelgraph.runtime.schedule.antichain import Antichains
+from kernelgraph.runtime.program.program import Buffer, Library, Program, Task, task_dependences
+from kernelgraph.runtime.schedule.antichain import HeaviestAntichains
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.memory_plan import ALIGNMENT
-from kernelgraph.runtime.schedule.schedule import memory_bound, schedule
-from kernelgraph.runtime.verify.plan import verify
+from kernelgraph.runtime.schedule.schedule import plan_memory_bound, schedule
+from kernelgraph.runtime.verify.plan import find_plan_violations
 from tests.runtime.dags import KERNEL, program_of, random_dag, random_program, region
 from tests.runtime.oracles import naive_closure, task_follows
 
@@ -43,7 +43,7 @@ def test_buffers_share_bytes_only_if_one_is_over_before_the_other_begins(mode: s
     for _ in range(300):
         program = random_program(rng, rng.randint(1, 20))
         plan = schedule(program, rng.choice([1, 2, 4, "max"]), mode, machine=FAKE)
-        follows = naive_closure(dependences(program)) if mode == "concurrency" else task_follows(plan)
+        follows = naive_closure(task_dependences(program)) if mode == "concurrency" else task_follows(plan)
         used = users_of(program)
         for a, b in sharing(plan):
             one = all(u in follows[v] for u in used[a] for v in used[b])
@@ -52,7 +52,7 @@ def test_buffers_share_bytes_only_if_one_is_over_before_the_other_begins(mode: s
         for offset, buffer in zip(plan.offsets, program.buffers, strict=True):
             assert (offset is None) == (buffer.kind != "temp")
             assert offset is None or offset % ALIGNMENT == 0
-        assert verify(plan) == []
+        assert find_plan_violations(plan) == []
 
 
 def heaviest_by_brute_force(weights: list[int], earlier: list[int]) -> int:
@@ -69,12 +69,12 @@ def test_the_heaviest_antichain_is_exact_also_when_the_order_grows() -> None:
     for _ in range(300):
         n = rng.randint(1, 9)
         weights = [rng.choice([0, 1, 1, 5, 17, 100]) for _ in range(n)]
-        antichains = Antichains(weights)
+        antichains = HeaviestAntichains(weights)
         preds = [frozenset[int]()] * n
         for _ in range(3):
             preds = [a | {p for p in b if rng.random() < 0.5} for a, b in zip(preds, random_dag(rng, n), strict=True)]
             earlier = [sum(1 << u for u in above) for above in naive_closure(preds)]
-            found = antichains.heaviest(earlier)
+            found = antichains.heaviest_antichain(earlier)
             assert not any(earlier[v] >> u & 1 for u in found for v in found)
             assert sum(weights[v] for v in found) == heaviest_by_brute_force(weights, earlier)
 
@@ -88,9 +88,9 @@ def test_no_arena_is_below_the_bound_and_bounds_hold_each_other() -> None:
             assert plan.report is not None
             assert plan.report.live <= plan.arena_bytes
             # Without stream orders less may be shared; the bound for the plan's own order is then only lower.
-            assert memory_bound(plan)[0] <= plan.arena_bytes
+            assert plan_memory_bound(plan)[0] <= plan.arena_bytes
             if mode != "concurrency":
-                assert plan.report.live <= memory_bound(plan)[0]
+                assert plan.report.live <= plan_memory_bound(plan)[0]
 
 
 @pytest.mark.parametrize("mode", ["balanced", "small"])
@@ -103,7 +103,7 @@ def test_arenas_are_near_the_bound(mode: str) -> None:
         else:
             program = program_of(random_dag(rng, rng.randint(8, 40)), rng, words=(64, 300, 1000, 5000))
         plan = schedule(program, rng.choice(["auto", 1, 2, 4, "max"]), mode, machine=FAKE)
-        if bound := memory_bound(plan)[0]:
+        if bound := plan_memory_bound(plan)[0]:
             ratios.append(plan.arena_bytes / bound)
     ratios.sort()
     middle, high = median(ratios), ratios[len(ratios) * 9 // 10]
@@ -128,7 +128,7 @@ def test_sharing_bytes_never_lengthens_the_critical_path(mode: str) -> None:
         plan = schedule(program, rng.choice([1, 2, 4, "max"]), mode, machine=FAKE)
         order = [step.task for step in plan.steps if isinstance(step, Launch)]
         place = {v: i for i, v in enumerate(order)}
-        preds = [set(sources) for sources in dependences(program)]
+        preds = [set(sources) for sources in task_dependences(program)]
         if mode == "balanced":
             tail: dict[int, int] = {}
             for step in plan.steps:
@@ -153,7 +153,7 @@ def test_small_needs_no_more_than_balanced_and_states_what_it_added() -> None:
         streams = rng.choice([2, 4, "max"])
         small, balanced = (schedule(program, streams, mode, machine=FAKE) for mode in ("small", "balanced"))
         assert small.report is not None
-        assert memory_bound(small)[0] <= memory_bound(balanced)[0]
+        assert plan_memory_bound(small)[0] <= plan_memory_bound(balanced)[0]
         smaller += small.arena_bytes < balanced.arena_bytes
         follows = task_follows(small)
         for edge in small.report.added:
@@ -204,4 +204,4 @@ def test_empty_and_unused_temporaries_need_no_bytes() -> None:
     for mode in MODES:
         plan = schedule(Program(buffers, (task,), (0,), (3,)), memory=mode, machine=FAKE)
         assert plan.arena_bytes == 0
-        assert verify(plan) == []
+        assert find_plan_violations(plan) == []

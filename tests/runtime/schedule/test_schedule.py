@@ -10,19 +10,26 @@ from random import Random
 import numpy as np
 import pytest
 
-from kernelgraph.runtime.program.dag import ancestors, depth_first, maximum_matching, ranks, reduction, width
+from kernelgraph.runtime.program.dag import (
+    critical_path_ranks,
+    depth_first_order,
+    max_parallelism,
+    maximum_matching,
+    transitive_predecessors,
+    transitive_reduction,
+)
 from kernelgraph.runtime.program.plan import Launch, Plan
-from kernelgraph.runtime.program.program import Buffer, Library, Program, Region, Task, dependences
-from kernelgraph.runtime.schedule.assign_streams import assign_list, assign_max, assign_one
-from kernelgraph.runtime.schedule.assignments import MARGIN, nodes_of
-from kernelgraph.runtime.schedule.cost_model import MACHINES, Machine, share, simulate
-from kernelgraph.runtime.schedule.schedule import explain, schedule
-from kernelgraph.runtime.schedule.waits import exact_waits
+from kernelgraph.runtime.program.program import Buffer, Library, Program, Region, Task, task_dependences
+from kernelgraph.runtime.schedule.assign_streams import assign_max_parallel, assign_to_one_stream, list_schedule
+from kernelgraph.runtime.schedule.assignments import MARGIN, stream_order_of
+from kernelgraph.runtime.schedule.cost_model import MACHINES, MachineModel, machine_share_of_task, predict_makespan
+from kernelgraph.runtime.schedule.schedule import explain_plan, schedule
+from kernelgraph.runtime.schedule.waits import minimal_stream_waits
 from tests.runtime.dags import KERNEL, program_of, random_dag, random_program, region
 from tests.runtime.oracles import naive_closure, task_follows
 
 FAKE = MACHINES["fake"]
-IDEAL = Machine("ideal", 1 << 30)
+IDEAL = MachineModel("ideal", 1 << 30)
 
 
 def branches(count: int, depth: int, cost: float, units: int = 1) -> Program:
@@ -46,7 +53,7 @@ def launched(plan: Plan) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=lambda m: m.name)
-def test_auto_is_never_predicted_slower_than_any_candidate_and_one_stream_is_always_one(machine: Machine) -> None:
+def test_auto_is_never_predicted_slower_than_any_candidate_and_one_stream_is_always_one(machine: MachineModel) -> None:
     rng = Random(1)
     for _ in range(150):
         plan = schedule(random_program(rng, rng.randint(1, 25)), machine=machine)
@@ -153,7 +160,7 @@ def test_the_critical_path_has_high_priority() -> None:
 
 def test_explain_names_the_choice_the_counts_and_the_memory() -> None:
     plan = schedule(branches(4, 3, 20.0), machine=FAKE)
-    text = explain(plan)
+    text = explain_plan(plan)
     for part in ("width 4", "* max: 4 streams", "predicted", "one event per crossing edge", "critical path", "least"):
         assert part in text
 
@@ -172,15 +179,15 @@ def test_width_and_reduction_and_matching_against_brute_force() -> None:
     rng = Random(4)
     for _ in range(200):
         preds = random_dag(rng, rng.randint(1, 9))
-        above = ancestors(preds)
+        above = transitive_predecessors(preds)
         assert [{u for u in range(len(preds)) if mask >> u & 1} for mask in above] == naive_closure(preds)
-        assert width(above) == antichains(preds)
-        reduced = reduction(preds, above)
-        assert ancestors(reduced) == above
+        assert max_parallelism(above) == antichains(preds)
+        reduced = transitive_reduction(preds, above)
+        assert transitive_predecessors(reduced) == above
         for v, sources in enumerate(reduced):
             for p in sources:
                 fewer = [set(s) - ({p} if w == v else set()) for w, s in enumerate(reduced)]
-                assert ancestors(fewer) != above
+                assert transitive_predecessors(fewer) != above
 
 
 def test_a_matching_serves_the_first_left_vertices_as_well_as_any_can() -> None:
@@ -213,8 +220,12 @@ def test_orders_keep_the_dependences() -> None:
     for _ in range(200):
         preds = random_dag(rng, rng.randint(1, 40))
         costs = [rng.choice([0.0, 1.0, 7.0]) for _ in preds]
-        orders = [assign_one(preds).order, assign_max(preds, costs).order, depth_first(preds, ancestors(preds))]
-        orders += [assign_list(preds, costs, k, gap=0.5, hop=1.0).order for k in (1, 2, 8)]
+        orders = [
+            assign_to_one_stream(preds).order,
+            assign_max_parallel(preds, costs).order,
+            depth_first_order(preds, transitive_predecessors(preds)),
+        ]
+        orders += [list_schedule(preds, costs, k, gap=0.5, hop=1.0).order for k in (1, 2, 8)]
         for order in orders:
             place = {v: i for i, v in enumerate(order)}
             assert sorted(order) == list(range(len(preds)))
@@ -228,10 +239,10 @@ def test_list_scheduling_is_within_grahams_bound() -> None:
         preds = random_dag(rng, rng.randint(1, 40))
         costs = tuple(rng.choice([1.0, 2.0, 5.0, 20.0]) for _ in preds)
         k = rng.choice([1, 2, 4, 8])
-        assignment = assign_list(preds, costs, k)
-        waits = exact_waits(nodes_of(tuple(preds), assignment))
-        length = simulate(assignment.order, assignment.stream, waits.needed, costs, [0.0] * len(preds), IDEAL)
-        path, work = max(ranks(preds, costs)), sum(costs)
+        assignment = list_schedule(preds, costs, k)
+        waits = minimal_stream_waits(stream_order_of(tuple(preds), assignment))
+        length = predict_makespan(assignment.order, assignment.stream, waits.needed, costs, [0.0] * len(preds), IDEAL)
+        path, work = max(critical_path_ranks(preds, costs)), sum(costs)
         assert max(path, work / k) - 1e-9 <= length <= work / k + (1 - 1 / k) * path + 1e-9
 
 
@@ -241,34 +252,38 @@ def test_predictions_are_within_the_bounds_of_work_and_path() -> None:
         preds = random_dag(rng, rng.randint(1, 30))
         costs = [rng.choice([1.0, 2.0, 5.0, 20.0]) for _ in preds]
         shares = [rng.choice([0.01, 0.3, 0.6, 1.0]) for _ in preds]
-        for assignment in (assign_one(preds), assign_max(preds, costs), assign_list(preds, costs, 3)):
-            waits = exact_waits(nodes_of(tuple(preds), assignment)).needed
-            length = simulate(assignment.order, assignment.stream, waits, costs, shares, IDEAL)
+        for assignment in (
+            assign_to_one_stream(preds),
+            assign_max_parallel(preds, costs),
+            list_schedule(preds, costs, 3),
+        ):
+            waits = minimal_stream_waits(stream_order_of(tuple(preds), assignment)).needed
+            length = predict_makespan(assignment.order, assignment.stream, waits, costs, shares, IDEAL)
             full = sum(c * s for c, s in zip(costs, shares, strict=True))
-            assert max(full, max(ranks(preds, costs))) <= length + 1e-9
+            assert max(full, max(critical_path_ranks(preds, costs))) <= length + 1e-9
             assert length <= sum(costs) + 1e-9
             # Overheads only add, and tasks that need less of the machine only help.
             slow = replace(IDEAL, launch=0.5, gap=0.2, hop=0.7, event=0.1, stream=1.0)
-            assert simulate(assignment.order, assignment.stream, waits, costs, shares, slow) >= length - 1e-9
-            free = simulate(assignment.order, assignment.stream, waits, costs, [0.0] * len(preds), IDEAL)
+            assert predict_makespan(assignment.order, assignment.stream, waits, costs, shares, slow) >= length - 1e-9
+            free = predict_makespan(assignment.order, assignment.stream, waits, costs, [0.0] * len(preds), IDEAL)
             assert free <= length + 1e-9
-    one = assign_one(preds)
-    assert simulate(one.order, one.stream, [()] * len(preds), costs, shares, IDEAL) == pytest.approx(sum(costs))
+    one = assign_to_one_stream(preds)
+    assert predict_makespan(one.order, one.stream, [()] * len(preds), costs, shares, IDEAL) == pytest.approx(sum(costs))
 
 
 def test_shares_are_occupancies() -> None:
-    cpu, gpu = Machine("cpu", 4), Machine("gpu", 100, 2048, 32)
+    cpu, gpu = MachineModel("cpu", 4), MachineModel("gpu", 100, 2048, 32)
     task = Task("t", KERNEL, (), (), ())
-    assert share(replace(task, units=1000, grain=1000), cpu) == 0.25
-    assert share(replace(task, units=1001, grain=1000), cpu) == 0.5
-    assert share(replace(task, units=1 << 20, grain=1000), cpu) == 1.0
-    assert share(replace(task, grid=(100, 1, 1), block=(1024, 1, 1)), gpu) == 0.5
-    assert share(replace(task, grid=(320, 5, 1), block=(32, 1, 1)), gpu) == 0.5
-    assert share(replace(task, grid=(1 << 20, 1, 1), block=(256, 1, 1)), gpu) == 1.0
+    assert machine_share_of_task(replace(task, units=1000, grain=1000), cpu) == 0.25
+    assert machine_share_of_task(replace(task, units=1001, grain=1000), cpu) == 0.5
+    assert machine_share_of_task(replace(task, units=1 << 20, grain=1000), cpu) == 1.0
+    assert machine_share_of_task(replace(task, grid=(100, 1, 1), block=(1024, 1, 1)), gpu) == 0.5
+    assert machine_share_of_task(replace(task, grid=(320, 5, 1), block=(32, 1, 1)), gpu) == 0.5
+    assert machine_share_of_task(replace(task, grid=(1 << 20, 1, 1), block=(256, 1, 1)), gpu) == 1.0
     product = Task("matmul", Library("matmul"), (), (), (Region(0, 0, (256, 256), (1024, 4), 4),))
-    assert share(product, gpu) == 0.04
-    assert share(replace(product, grid=(50, 1, 1), block=(2048, 1, 1)), gpu) == 0.5
-    assert share(replace(product, kernel=Library("upload")), gpu) == 0.0
+    assert machine_share_of_task(product, gpu) == 0.04
+    assert machine_share_of_task(replace(product, grid=(50, 1, 1), block=(2048, 1, 1)), gpu) == 0.5
+    assert machine_share_of_task(replace(product, kernel=Library("upload")), gpu) == 0.0
 
 
 def test_dependences_of_a_program_are_kept_by_its_plans() -> None:
@@ -277,4 +292,4 @@ def test_dependences_of_a_program_are_kept_by_its_plans() -> None:
         program = random_program(rng, rng.randint(1, 25))
         plan = schedule(program, rng.choice(["auto", 2, 5, "max"]), rng.choice(["balanced", "small"]), machine=FAKE)
         follows = task_follows(plan)
-        assert all(sources <= follows[v] for v, sources in enumerate(dependences(program)))
+        assert all(sources <= follows[v] for v, sources in enumerate(task_dependences(program)))

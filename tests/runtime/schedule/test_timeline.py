@@ -7,22 +7,22 @@ from random import Random
 import pytest
 
 from kernelgraph.runtime.program.plan_queries import happens_before
-from kernelgraph.runtime.schedule.cost_model import MACHINES, Machine
-from kernelgraph.runtime.schedule.plan_candidates import predicted
+from kernelgraph.runtime.schedule.cost_model import MACHINES, MachineModel
+from kernelgraph.runtime.schedule.plan_candidates import predicted_microseconds
 from kernelgraph.runtime.schedule.schedule import schedule
 from kernelgraph.runtime.schedule.timeline import critical_path, timeline
 from tests.runtime.dags import random_program
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=lambda m: m.name)
-def test_a_timeline_ends_where_the_model_predicts(machine: Machine) -> None:
+def test_a_timeline_ends_where_the_model_predicts(machine: MachineModel) -> None:
     rng = Random(3)
     for _ in range(300):
         program = random_program(rng, rng.randint(1, 20))
         plan = schedule(program, rng.choice(["auto", "max", 3]), join_points=False, machine=machine)
         found = timeline(plan, machine)
         assert [i.task for i in found] == list(range(len(plan.tasks)))
-        assert max(i.end for i in found) == predicted(plan)
+        assert max(i.end for i in found) == predicted_microseconds(plan)
 
 
 def test_a_start_follows_its_cause_and_all_that_it_must() -> None:

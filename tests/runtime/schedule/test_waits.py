@@ -7,11 +7,18 @@ from random import Random
 import pytest
 
 from kernelgraph.runtime.program.plan import Launch, Plan, Record, Wait
-from kernelgraph.runtime.program.program import dependences
-from kernelgraph.runtime.schedule.assign_streams import Assignment, assign_list, assign_max
+from kernelgraph.runtime.program.program import task_dependences
+from kernelgraph.runtime.schedule.assign_streams import StreamAssignment, assign_max_parallel, list_schedule
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
-from kernelgraph.runtime.schedule.waits import Order, Waits, emit, exact_waits, with_completion, with_join_points
+from kernelgraph.runtime.schedule.waits import (
+    StreamOrder,
+    StreamWaits,
+    add_completion_nodes,
+    add_join_points,
+    emit_plan_steps,
+    minimal_stream_waits,
+)
 from tests.runtime.dags import program_of, random_dag, random_program
 from tests.runtime.oracles import naive_closure, naive_reduction, output_ends, task_follows
 
@@ -19,17 +26,17 @@ FAKE = MACHINES["fake"]
 Preds = list[frozenset[int]]
 
 
-def placed(preds: Preds, assignment: Assignment) -> Order:
-    return Order(len(preds), assignment.order, tuple(preds), assignment.stream, assignment.streams)
+def placed(preds: Preds, assignment: StreamAssignment) -> StreamOrder:
+    return StreamOrder(len(preds), assignment.order, tuple(preds), assignment.stream, assignment.streams)
 
 
-def plan_of(preds: Preds, nodes: Order, waits: Waits) -> Plan:
+def plan_of(preds: Preds, nodes: StreamOrder, waits: StreamWaits) -> Plan:
     program = program_of(preds, Random(0))
-    steps, events, completion = emit(nodes, waits, ())
+    steps, events, completion = emit_plan_steps(nodes, waits, ())
     return Plan(program, steps, nodes.streams, events, (), 0, completion)
 
 
-def random_assignment(rng: Random, preds: Preds) -> Assignment:
+def random_assignment(rng: Random, preds: Preds) -> StreamAssignment:
     """Any order that the dependences allow, any streams."""
     k = rng.randint(1, 6)
     done: set[int] = set()
@@ -40,7 +47,7 @@ def random_assignment(rng: Random, preds: Preds) -> Assignment:
         order.append(v)
     stream = [rng.randrange(k) for _ in preds]
     names = {s: i for i, s in enumerate(dict.fromkeys(stream[v] for v in order))}
-    return Assignment("random", tuple(order), tuple(names[s] for s in stream))
+    return StreamAssignment("random", tuple(order), tuple(names[s] for s in stream))
 
 
 def fewest_by_brute_force(preds: Preds) -> tuple[int, int]:
@@ -73,10 +80,10 @@ def test_maximum_concurrency_has_the_fewest_waits_and_records(size: int, count: 
     rng = Random(size)
     for _ in range(count):
         preds = random_dag(rng, rng.randint(1, size) if size < 7 else size)
-        assignment = assign_max(preds)
+        assignment = assign_max_parallel(preds)
         nodes = placed(preds, assignment)
-        waits = exact_waits(nodes)
-        assert (waits.waits, len(waits.recorded)) == fewest_by_brute_force(preds)
+        waits = minimal_stream_waits(nodes)
+        assert (waits.waits, len(waits.recorded_nodes)) == fewest_by_brute_force(preds)
         chained = len(naive_reduction(preds)) - waits.waits
         heads = set(range(len(preds))) - {v for _, v in naive_reduction(preds)}
         assert chained <= len(preds) - len(heads)
@@ -84,7 +91,7 @@ def test_maximum_concurrency_has_the_fewest_waits_and_records(size: int, count: 
         for v in range(len(preds)):
             for u in range(v):
                 assert u in above[v] or assignment.stream[u] != assignment.stream[v]
-        joined, fewer = with_join_points(nodes, waits)
+        joined, fewer = add_join_points(nodes, waits)
         assert fewer.waits <= waits.waits
         assert joined.tasks == len(preds)
 
@@ -97,17 +104,17 @@ def test_all_dependences_are_kept_and_no_wait_can_go(least: int, most: int, coun
         costs = [rng.choice([1.0, 5.0]) for _ in preds]
         match number % 3:
             case 0:
-                assignment = assign_max(preds, costs)
+                assignment = assign_max_parallel(preds, costs)
             case 1:
-                assignment = assign_list(preds, costs, rng.choice([2, 4, 8]), gap=0.1, hop=0.3)
+                assignment = list_schedule(preds, costs, rng.choice([2, 4, 8]), gap=0.1, hop=0.3)
             case _:
                 assignment = random_assignment(rng, preds)
         nodes = placed(preds, assignment)
-        waits = exact_waits(nodes)
+        waits = minimal_stream_waits(nodes)
         plan = plan_of(preds, nodes, waits)
         follows = task_follows(plan)
         assert all(preds[v] <= follows[v] for v in range(len(preds)))
-        joined, fewer = with_join_points(nodes, waits)
+        joined, fewer = add_join_points(nodes, waits)
         assert fewer.waits <= waits.waits
         shorter = plan_of(preds, joined, fewer)
         assert task_follows(shorter) == follows, "a join point must add no order between tasks"
@@ -136,10 +143,10 @@ def test_every_wait_names_a_record_before_it_and_every_record_is_used() -> None:
 @pytest.mark.parametrize("width", [2, 3, 5, 8])
 def test_complete_bipartite_waits_go_through_one_join_point(width: int) -> None:
     preds = [frozenset[int]()] * width + [frozenset(range(width))] * width
-    nodes = placed(preds, assign_max(preds))
-    direct = exact_waits(nodes)
+    nodes = placed(preds, assign_max_parallel(preds))
+    direct = minimal_stream_waits(nodes)
     assert direct.waits == width * width - width
-    joined, fewer = with_join_points(nodes, direct)
+    joined, fewer = add_join_points(nodes, direct)
     assert fewer.waits == min(direct.waits, 2 * width - 2)
     assert joined.streams == nodes.streams
 
@@ -161,11 +168,11 @@ def test_completion_joins_delay_no_task() -> None:
     for _ in range(300):
         preds = random_dag(rng, rng.randint(2, 20))
         nodes = placed(preds, random_assignment(rng, preds))
-        waits = exact_waits(nodes)
+        waits = minimal_stream_waits(nodes)
         writers = [rng.getrandbits(len(preds)) or 1 for _ in range(rng.randint(1, 4))]
-        ended, after, completion = with_completion(nodes, waits, writers)
+        ended, after, completion = add_completion_nodes(nodes, waits, writers)
         before = task_follows(plan_of(preds, nodes, waits))
-        steps, events, marks = emit(ended, after, completion)
+        steps, events, marks = emit_plan_steps(ended, after, completion)
         plan = Plan(program_of(preds, rng), steps, ended.streams, events, (), 0, marks)
         assert task_follows(plan) == before
         # Each output waits for its writers, what those follow, and nothing else; the last one for all the rest too.
@@ -198,6 +205,6 @@ def test_crossing_edges_are_never_fewer_than_the_waits() -> None:
         plan = schedule(program, rng.choice([2, 4, "max"]), machine=FAKE)
         assert plan.report is not None
         stream = {step.task: step.stream for step in plan.steps if isinstance(step, Launch)}
-        preds = dependences(program)
+        preds = task_dependences(program)
         assert plan.report.crossing == sum(stream[p] != stream[v] for v, ps in enumerate(preds) for p in ps)
         assert plan.report.inner.waits <= plan.report.crossing

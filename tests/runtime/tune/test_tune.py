@@ -21,10 +21,10 @@ from kernelgraph.runtime.tune.tuner import (
     TIE,
     WARM,
     Tuner,
-    bucket,
-    keep,
-    program_key,
-    recall,
+    load_stored_winner,
+    size_bucket,
+    size_free_program_key,
+    store_winner,
 )
 from tests.counts import examples
 from tests.runtime.dags import random_program
@@ -33,15 +33,18 @@ NAMES = ("1 stream", "2 streams", "max", "max, packed")
 
 
 def play(tuner: Tuner, time_of, rng: Random, lag: int = 0, lost: float = 0.0, limit: int = 1000) -> list[int | None]:
-    """Calls until a winner is pinned: what `turn` answered. Times arrive `lag` calls late and out of order."""
+    """Calls until a winner is pinned: what `next_candidate` answered.
+
+    Times arrive `lag` calls late and out of order.
+    """
     turns: list[int | None] = []
     flying: list[tuple[int, float]] = []
     while tuner.winner is None and len(turns) < limit:
-        turns.append(tuner.turn())
+        turns.append(tuner.next_candidate())
         if turns[-1] is not None:
             flying.append((turns[-1], math.nan if rng.random() < lost else time_of(turns[-1])))
         while len(flying) > lag or (flying and turns[-1] is None):
-            tuner.note(*flying.pop(rng.randrange(len(flying))))
+            tuner.add_sample(*flying.pop(rng.randrange(len(flying))))
     return turns
 
 
@@ -101,7 +104,7 @@ def test_calls_that_always_overlap_leave_it_to_the_model():
 def test_a_host_far_ahead_runs_the_start_untimed():
     """All samples are issued and none is known yet: nothing more is timed."""
     tuner = Tuner(NAMES, start=1)
-    turns = [tuner.turn() for _ in range(100)]
+    turns = [tuner.next_candidate() for _ in range(100)]
     assert sum(t is not None for t in turns) == len(NAMES) * (WARM + SAMPLES)
     assert turns[-1] is None and tuner.winner is None
 
@@ -116,7 +119,7 @@ def test_a_hopeless_candidate_is_given_up_early():
 
 def test_a_candidate_that_cannot_run_never_wins():
     tuner = Tuner(NAMES, start=1)
-    tuner.turn()
+    tuner.next_candidate()
     tuner.drop(1, "out of memory")
     play(tuner, lambda c: 1.0 if c == 1 else 10.0 + c, Random(0))
     assert tuner.winner == 0
@@ -193,43 +196,45 @@ def test_a_program_keeps_its_key_and_changes_its_bucket_with_its_sizes():
     programs = [random_program(rng, n) for n in range(2, 12)]
     for program in programs:
         big = resized(program, 64)
-        assert program_key(program, "gpu") == program_key(big, "gpu")
-        assert [b - a for a, b in zip(bucket(program), bucket(big), strict=True)] == [6] * len(bucket(program))
-        assert program_key(program, "gpu") != program_key(program, "other gpu")
-    assert len({program_key(p) for p in programs}) == len(programs)
+        assert size_free_program_key(program, "gpu") == size_free_program_key(big, "gpu")
+        assert [b - a for a, b in zip(size_bucket(program), size_bucket(big), strict=True)] == [6] * len(
+            size_bucket(program)
+        )
+        assert size_free_program_key(program, "gpu") != size_free_program_key(program, "other gpu")
+    assert len({size_free_program_key(p) for p in programs}) == len(programs)
 
 
 def test_winners_come_back_and_a_new_bucket_starts_from_its_neighbour(folder):
-    assert recall("0" * 64, (10, 10)) is None
-    keep("0" * 64, (10, 10), "2 streams", {"1 stream": 3.0, "2 streams": 2.0})
-    keep("0" * 64, (20, 20), "max", {"max": 7.0})
-    exact = recall("0" * 64, (10, 10))
+    assert load_stored_winner("0" * 64, (10, 10)) is None
+    store_winner("0" * 64, (10, 10), "2 streams", {"1 stream": 3.0, "2 streams": 2.0})
+    store_winner("0" * 64, (20, 20), "max", {"max": 7.0})
+    exact = load_stored_winner("0" * 64, (10, 10))
     assert exact is not None and exact.exact and exact.winner == "2 streams" and exact.times["1 stream"] == 3.0
-    near = recall("0" * 64, (12, 11))
+    near = load_stored_winner("0" * 64, (12, 11))
     assert near is not None and not near.exact and near.winner == "2 streams"
-    assert recall("0" * 64, (19, 20)).winner == "max"
-    assert recall("0" * 64, (19, 20, 3)) is None
-    assert recall("1" * 64, (10, 10)) is None
+    assert load_stored_winner("0" * 64, (19, 20)).winner == "max"
+    assert load_stored_winner("0" * 64, (19, 20, 3)) is None
+    assert load_stored_winner("1" * 64, (10, 10)) is None
 
 
 def test_the_newest_buckets_are_kept(folder):
     for size in range(BUCKETS + 5):
-        keep("2" * 64, (size,), f"{size}", {})
-    assert recall("2" * 64, (BUCKETS + 4,)).exact
-    assert not recall("2" * 64, (0,)).exact
+        store_winner("2" * 64, (size,), f"{size}", {})
+    assert load_stored_winner("2" * 64, (BUCKETS + 4,)).exact
+    assert not load_stored_winner("2" * 64, (0,)).exact
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"[]", b'{"buckets": 3}', b'{"buckets": {"1": {"winner": "x"}}}'])
 def test_damage_is_forgotten(folder, payload):
-    from kernelgraph.runtime.core.disk_cache import Cache
+    from kernelgraph.runtime.core.disk_cache import DiskCache
 
-    Cache("tune").put("3" * 64, payload)
-    assert recall("3" * 64, (1,)) is None
-    keep("3" * 64, (1,), "max", {})
-    assert recall("3" * 64, (1,)).winner == "max"
+    DiskCache("tune").put("3" * 64, payload)
+    assert load_stored_winner("3" * 64, (1,)) is None
+    store_winner("3" * 64, (1,), "max", {})
+    assert load_stored_winner("3" * 64, (1,)).winner == "max"
 
 
 def test_without_a_cache_nothing_is_kept(tmp_path):
     with override(cache_dir=""):
-        keep("4" * 64, (1,), "max", {})
-        assert recall("4" * 64, (1,)) is None
+        store_winner("4" * 64, (1,), "max", {})
+        assert load_stored_winner("4" * 64, (1,)) is None

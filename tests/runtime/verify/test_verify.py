@@ -18,8 +18,8 @@ from kernelgraph.runtime.schedule.schedule import schedule
 from kernelgraph.runtime.verify import control_flow as verify_loops_module
 from kernelgraph.runtime.verify import overlap as common_byte_module
 from kernelgraph.runtime.verify import plan as verify_module
-from kernelgraph.runtime.verify.overlap import common_byte
-from kernelgraph.runtime.verify.plan import check, verify, verify_calls
+from kernelgraph.runtime.verify.overlap import regions_share_byte
+from kernelgraph.runtime.verify.plan import find_overlapping_call_violations, find_plan_violations, require_safe_plan
 from tests.runtime.dags import KERNEL, random_program, region
 from tests.runtime.mutants import MUTATIONS, Mutation
 from tests.runtime.oracles import Calls, is_unsafe, output_ends, run, words_of
@@ -38,7 +38,7 @@ def test_good_plans_raise_no_alarm() -> None:
     rng = Random(1)
     for _ in range(2000):
         plan = random_plan(rng)
-        assert verify(plan) == []
+        assert find_plan_violations(plan) == []
         assert not is_unsafe(plan)
 
 
@@ -57,7 +57,7 @@ def test_every_unsafe_mutant_is_caught(mutation: Mutation, record_property: pyte
         plan = random_plan(rng)
         mutants = list(mutation(rng, plan))
         for mutant in rng.sample(mutants, min(3, len(mutants))):
-            caught = bool(verify(mutant))
+            caught = bool(find_plan_violations(mutant))
             if is_unsafe(mutant):
                 unsafe += 1
                 killed += caught
@@ -93,10 +93,10 @@ def test_two_calls_in_flight_on_one_arena_are_caught() -> None:
         first = random_plan(rng, 8)
         second = first if rng.random() < 0.5 else random_plan(rng, 8)
         every: list[tuple[int | None, int]] = [(None, event) for event in set(first.completion)]
-        assert not verify_calls(first, second, after=every)
-        assert not verify_calls(first, second, arena=False)
+        assert not find_overlapping_call_violations(first, second, after=every)
+        assert not find_overlapping_call_violations(first, second, arena=False)
         for after in ([], rng.sample(every, rng.randrange(len(every) + 1))):
-            caught = bool(verify_calls(first, second, after=after))
+            caught = bool(find_overlapping_call_violations(first, second, after=after))
             if calls_are_unsafe(first, second, after, True):
                 unsafe += 1
                 killed += caught
@@ -111,12 +111,12 @@ def test_a_later_call_that_writes_an_earlier_ones_input_must_wait() -> None:
     buffers = (Buffer(64, "input"), Buffer(64, "output"))
     task = Task("t", KERNEL, (), (region(0, 0, 16),), (region(1, 0, 16),), line="model.py:3")
     plan = schedule(Program(buffers, (task,), (0,), (1,)), machine=FAKE)
-    assert not verify_calls(plan, plan)
-    (found,) = verify_calls(plan, plan, shared=[(0, 1)])
+    assert not find_overlapping_call_violations(plan, plan)
+    (found,) = find_overlapping_call_violations(plan, plan, shared=[(0, 1)])
     assert (found.kind, found.low, found.high, found.lines) == ("race", 0, 64, ("model.py:3",))
     assert "call 2" in found.second
-    assert not verify_calls(plan, plan, shared=[(0, 1)], after=[(1, plan.completion[0])])
-    assert not verify_calls(plan, plan, shared=[(0, 1)], same_streams=True)
+    assert not find_overlapping_call_violations(plan, plan, shared=[(0, 1)], after=[(1, plan.completion[0])])
+    assert not find_overlapping_call_violations(plan, plan, shared=[(0, 1)], same_streams=True)
 
 
 def test_a_refused_plan_names_steps_bytes_and_lines() -> None:
@@ -126,10 +126,10 @@ def test_a_refused_plan_names_steps_bytes_and_lines() -> None:
         Task("second", KERNEL, (), (region(1, 4, 4),), (region(2, 0, 16),), line="model.py:2"),
     )
     plan = schedule(Program(buffers, tasks, (0,), (2,)), machine=FAKE)
-    check(plan)
+    require_safe_plan(plan)
     apart = replace(plan, streams=2, steps=(plan.steps[0], replace(plan.steps[1], stream=1), plan.steps[2]))
     with pytest.raises(PlanError) as raised:
-        check(apart)
+        require_safe_plan(apart)
     for part in ("t0 first", "t1 second", "16:32", "model.py:1", "model.py:2"):
         assert part in str(raised.value)
 
@@ -141,7 +141,7 @@ def test_a_task_in_place_must_touch_the_very_same_elements() -> None:
         return schedule(Program(buffers, (whole,), (0,), (0,)), machine=FAKE)
 
     def kinds(plan: Plan) -> set[str]:
-        return {violation.kind for violation in verify(plan)}
+        return {violation.kind for violation in find_plan_violations(plan)}
 
     kernel = Task("t", KERNEL, (), (), (), frozenset({0}))
     silent = replace(kernel, same_element=frozenset())
@@ -178,7 +178,7 @@ def test_malformed_plans_are_refused(change: dict[str, object], kind: str) -> No
     buffers = (Buffer(64, "input"), Buffer(64, "temp"), Buffer(64, "output"))
     tasks = tuple(Task(f"t{i}", KERNEL, (), (region(i, 0, 16),), (region(i + 1, 0, 16),)) for i in range(2))
     plan = schedule(Program(buffers, tasks, (0,), (2,)), machine=FAKE)
-    assert kind in {violation.kind for violation in verify(replace(plan, **change))}  # type: ignore[arg-type]
+    assert kind in {violation.kind for violation in find_plan_violations(replace(plan, **change))}  # type: ignore[arg-type]
 
 
 def test_programs_that_leave_a_buffer_or_read_nothing_are_refused() -> None:
@@ -186,7 +186,10 @@ def test_programs_that_leave_a_buffer_or_read_nothing_are_refused() -> None:
 
     def kinds(read: Region, write: Region) -> set[str]:
         task = Task("t", KERNEL, (), (read,), (write,))
-        return {violation.kind for violation in verify(schedule(Program(buffers, (task,), (0,), (2,)), machine=FAKE))}
+        return {
+            violation.kind
+            for violation in find_plan_violations(schedule(Program(buffers, (task,), (0,), (2,)), machine=FAKE))
+        }
 
     assert kinds(region(0, 0, 17), region(2, 0, 16)) == {"bounds"}
     assert kinds(replace(region(0, 0, 16), strides=(-4,)), region(2, 0, 16)) == {"bounds"}
@@ -204,7 +207,7 @@ def test_common_bytes_are_found_exactly() -> None:
             strides = tuple(rng.choice([4, 8, 12, 16, 20, 48, 0, -4, -16]) for _ in range(dims))
             areas.append(Region(0, rng.randint(0, 30) * 4 + 200, shape, strides, 4))
         a, b = areas
-        assert common_byte(a, 0, b, 0) == bool(words_of(a) & words_of(b)), f"{a} {b}"
+        assert regions_share_byte(a, 0, b, 0) == bool(words_of(a) & words_of(b)), f"{a} {b}"
 
 
 def test_common_bytes_with_other_item_sizes_and_bases() -> None:
@@ -226,7 +229,7 @@ def test_common_bytes_with_other_item_sizes_and_bases() -> None:
             area = Region(0, rng.randint(40, 70), shape, strides, rng.choice([1, 2, 4, 8, 16]))
             areas.append((area, rng.randint(0, 9)))
         (a, p), (b, q) = areas
-        assert common_byte(a, p, b, q) == bool(touched(a, p) & touched(b, q))
+        assert regions_share_byte(a, p, b, q) == bool(touched(a, p) & touched(b, q))
 
 
 def test_large_regions_are_compared_quickly() -> None:
@@ -237,7 +240,7 @@ def test_large_regions_are_compared_quickly() -> None:
         (Region(0, 0, (n, 5), (4 * n, 4), 4), Region(0, 20, (n, 5), (4 * n, 4), 4), False),
         (Region(0, 0, (n,), (8,), 4), Region(0, 4, (n // 2,), (16,), 4), False),
     ]:
-        assert common_byte(a, 0, b, 0) is answer
+        assert regions_share_byte(a, 0, b, 0) is answer
 
 
 def test_the_verifier_shares_no_code_with_the_scheduler() -> None:
@@ -254,4 +257,4 @@ def test_the_verifier_shares_no_code_with_the_scheduler() -> None:
         data = ("program.plan", "program.program")
         known = {name.name for node in imports if node.module in data for name in node.names}
         types = {"Argument", "Launch", "Library", "Plan", "Pointer", "Record", "Region", "Task", "Wait"}
-        assert known <= {*types, "bodies_of", "members"}
+        assert known <= {*types, "control_flow_bodies", "packed_members"}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from .....runtime.program.custom_calls import CustomKernel
 from .....runtime.program.program import Kernel
-from .....runtime.program.user_function import Function
+from .....runtime.program.user_function import UserFunction
 from ....core.types import SHORT_NAMES, ArrayType
 
 
@@ -18,7 +18,7 @@ def custom_kernel(own: CustomKernel, arrays: Sequence[ArrayType]) -> Kernel:
     signature = ("ptr",) * len(arrays) + numbers
     if isinstance(own.code, str):
         return Kernel(own.name, "cuda", own.code, signature, (("own", "c++"),))
-    function = Function(own.code, tuple(f"{t.dtype.name}[{t.ndim}]" for t in arrays) + numbers, ())
+    function = UserFunction(own.code, tuple(f"{t.dtype.name}[{t.ndim}]" for t in arrays) + numbers, ())
     pointers = [f"a{i}" for i in range(len(arrays))]
     values = [f"x{i}" for i in range(len(numbers))]
     lengths = [[f"n{i}_{axis}" for axis in range(t.ndim)] for i, t in enumerate(arrays)]

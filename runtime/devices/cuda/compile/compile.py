@@ -21,12 +21,12 @@ from importlib.metadata import PackageNotFoundError, version
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from ....codegen.numba_errors import explained
-from ....core.disk_cache import Cache, digest
+from ....codegen.numba_errors import explain_numba_error
+from ....core.disk_cache import DiskCache, sha256_digest
 from ....core.errors import CompileError
 from ....core.frozen import replace
-from ....core.gc_pause import uncollected
-from ....core.progress import progress
+from ....core.gc_pause import paused_gc
+from ....core.progress import progress_counter
 from ....program.program import Kernel
 from ..modules.predicated_kernels import guarded_ptx
 
@@ -41,14 +41,14 @@ _PARAMETERS |= {"float64": "f64"} | {f"{k}int{n}": f"{k or 'i'}{n}" for k in (""
 
 RECENT_BYTES = 64 << 20  # of cubins that stay in memory: what was unloaded is loaded again without a compiler or a disk
 
-_cache = Cache("cuda")
+_cache = DiskCache("cuda")
 _recent: OrderedDict[str, bytes] = OrderedDict()  # by key, used longest ago first
 _recent_lock = threading.Lock()
 
 
 def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
     """PTX for compute capability `cc`, e.g. (9, 0); its entry point has the kernel's name."""
-    with uncollected():
+    with paused_gc():
         compiler = _numba().compiler
         with compiler.global_compiler_lock:
             library = _library(compiler, kernel, cc)
@@ -205,7 +205,7 @@ def compile_cuda(kernel: Kernel, cc: tuple[int, int]) -> bytes:
     except Exception as error:
         if kernel.functions:
             found, names = (
-                explained(error, kernel.functions[0].source.file),
+                explain_numba_error(error, kernel.functions[0].source.file),
                 " or ".join(f.source.name for f in kernel.functions),
             )
             place = f"{os.path.basename(found.file)}:{found.line}: " if found.line else ""
@@ -234,7 +234,9 @@ def versions(*more: str) -> str:
 def key_of(kernel: Kernel, cc: tuple[int, int]) -> str:
     """What a cubin depends on, as the disk cache's key."""
     functions = [(f.source.digest, f.arguments, f.results) for f in kernel.functions]
-    return digest(FORMAT, kernel.source, kernel.name, kernel.signature, kernel.options, functions, cc, versions())
+    return sha256_digest(
+        FORMAT, kernel.source, kernel.name, kernel.signature, kernel.options, functions, cc, versions()
+    )
 
 
 def cubins(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
@@ -264,7 +266,7 @@ def _compile_all(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
     """In a few threads: numba has one lock, but what comes after it (NVVM, ptxas) has none. Many kernels go to other
     processes too, which take a second to start."""
     codes: dict[int, bytes] = {}
-    with progress(len(kernels), "compiling kernels") as done:
+    with progress_counter(len(kernels), "compiling kernels") as done:
         waiting: SimpleQueue[int] = SimpleQueue()
         for i in sorted(range(len(kernels)), key=lambda i: -len(kernels[i].source)):  # the longest first
             waiting.put(i)

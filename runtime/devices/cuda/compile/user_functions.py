@@ -14,17 +14,19 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from ....program.user_function import Function, precision, python_function
+from ....program.user_function import UserFunction, float_constant_dtype, rebuild_python_function
 from .lanes import NUMBA, count_of, either, intrinsic_of, signature, types
 from .primitives import LLVM, Value
 
 
-def calls_of(functions: Sequence[Function], cc: tuple[int, int]) -> dict[str, Any]:
+def calls_of(functions: Sequence[UserFunction], cc: tuple[int, int]) -> dict[str, Any]:
     """The names that a kernel's text may use for these functions, and the intrinsics that they stand for."""
     found = {}
     for function in functions:
         if not function.results:  # a kernel of the user's: see `compiler/targets/cuda/algorithms/custom_kernel.py`
-            found[function.symbol] = _helper(cc, python_function(function.source, np.float64, partial(_helper, cc)))
+            found[function.symbol] = _helper(
+                cc, rebuild_python_function(function.source, np.float64, partial(_helper, cc))
+            )
             continue
         found[function.symbol] = _intrinsic(function, False, cc)
         found[f"{function.symbol}_if"] = _intrinsic(function, True, cc)
@@ -44,7 +46,7 @@ def _numba_type(dtype: str) -> Any:
     return NUMBA[_parts(dtype)[0]] if d.kind != "c" else {8: types.complex64, 16: types.complex128}[d.itemsize]
 
 
-def _intrinsic(function: Function, masked: bool, cc: tuple[int, int]) -> Any:
+def _intrinsic(function: UserFunction, masked: bool, cc: tuple[int, int]) -> Any:
     """The function on lanes; masked: the last argument says for which."""
     arguments, outputs = ([_parts(d) for d in dtypes] for dtypes in (function.arguments, function.results))
     flat = [part for parts in outputs for part in parts]
@@ -56,7 +58,9 @@ def _intrinsic(function: Function, masked: bool, cc: tuple[int, int]) -> Any:
         count = max(map(count_of, given))
 
         def generate(context: Any, b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
-            plain = python_function(function.source, precision(function.arguments), partial(_helper, cc))
+            plain = rebuild_python_function(
+                function.source, float_constant_dtype(function.arguments), partial(_helper, cc)
+            )
             made = context.compile_subroutine(b, plain, sig, caching=False)
 
             def one(k: int) -> list[Value]:

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from ....codegen import cpython, llvm_jit, native_callable, word_language
-from ....core.disk_cache import digest
+from ....core.disk_cache import sha256_digest
 from ....core.errors import CompileError
 from . import words as w
 
@@ -21,12 +21,12 @@ class Native:
     """The functions of `driver.words`. Raises CompileError where they cannot be built."""
 
     def __init__(self) -> None:
-        if not native_callable.works():
+        if not native_callable.is_bytes_layout_as_expected():
             raise CompileError("this Python has no place for them")
-        sources = [word_language.source_of(m) for m in (word_language, cpython, w)]
-        self._code = llvm_jit.build_lazily(
-            digest("cuda calls", *sources, *ENTRIES, cpython.HEAD),
-            lambda: word_language.translate([w], ENTRIES, platform.machine()),
+        sources = [word_language.module_source_text(m) for m in (word_language, cpython, w)]
+        self._code = llvm_jit.compile_llvm_ir_lazily(
+            sha256_digest("cuda calls", *sources, *ENTRIES, cpython.HEAD),
+            lambda: word_language.translate_words_to_llvm([w], ENTRIES, platform.machine()),
             "cuda_calls",
         )
         self._python = [_address(getattr(ctypes.pythonapi, name)) for name in _PYTHON]
@@ -37,13 +37,13 @@ class Native:
 
         takes_long: the interpreter lock is given back during the call."""
         words = [*self._python, _address(found), int(takes_long)]
-        return native_callable.builtin(self._code.functions["call"], words, (self._code, found))
+        return native_callable.make_builtin_function(self._code.functions["call"], words, (self._code, found))
 
     def status_function(self, found: Any) -> Callable[[int], int]:
         """A ctypes function of an integer and of where a 32-bit answer goes, as a quick one that gives the result code
         or, where that is 0, the answer."""
         words = [*self._python, _address(found)]
-        return native_callable.builtin(self._code.functions["call_status"], words, (self._code, found))
+        return native_callable.make_builtin_function(self._code.functions["call_status"], words, (self._code, found))
 
     def launch_one_node(
         self, handles: dict[int, int], rows: Sequence[tuple[int, int]], held: Any
@@ -59,7 +59,9 @@ class Native:
             record[w.ROWS // 8 + 2 * i], record[w.ROWS // 8 + 2 * i + 1] = which, add
         self._prepare(ctypes.addressof(record))
         words = [*self._python, ctypes.addressof(record)]
-        return native_callable.builtin(self._code.functions["launch_one_node"], words, (self._code, record, held))
+        return native_callable.make_builtin_function(
+            self._code.functions["launch_one_node"], words, (self._code, record, held)
+        )
 
 
 def _address(function: Any) -> int:

@@ -7,16 +7,16 @@ record, is said at the offsets below, in bytes.
 from __future__ import annotations
 
 from ....codegen.cpython import BYTES_AT
-from ....codegen.word_language import Word, load, mutex_init, mutex_lock, mutex_unlock, stack, store
+from ....codegen.word_language import WordInstruction, load, mutex_init, mutex_lock, mutex_unlock, stack, store
 
 # C functions of Python: an int to a word (all ones and an exception if it is none), a word to an int, the interpreter
 # lock given back and taken again.
-as_word = Word("{r} = call i64 {p0}(i64 {1})")
-as_int = Word("{r} = call i64 {p0}(i64 {1})")
-unlock_python = Word("{r} = call i64 {p0}()")
-lock_python = Word("call void {p0}(i64 {1})")
+as_word = WordInstruction("{r} = call i64 {p0}(i64 {1})")
+as_int = WordInstruction("{r} = call i64 {p0}(i64 {1})")
+unlock_python = WordInstruction("{r} = call i64 {p0}()")
+lock_python = WordInstruction("call void {p0}(i64 {1})")
 # A function of the driver: parameters that it has not are ignored in their registers.
-driver = Word("{r}w = call i32 {p0}(i64 {1}, i64 {2}, i64 {3}, i64 {4})\n{r} = zext i32 {r}w to i64")
+driver = WordInstruction("{r}w = call i32 {p0}(i64 {1}, i64 {2}, i64 {3}, i64 {4})\n{r} = zext i32 {r}w to i64")
 
 # What `this` holds first: those four, then the function and whether it may take long, or the graph's record.
 AS_WORD, AS_INT, UNLOCK, RELOCK, FUNCTION, LONG = 0, 8, 16, 24, 32, 40

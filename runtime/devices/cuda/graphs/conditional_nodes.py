@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....core.errors import CompileError
-from ....interpret.control_flow import branches_of, places_of, value_of
-from ....program.control_flow import FRESH, Branch, Loop, Rotation, arguments_of
+from ....interpret.control_flow import argument_value, bind_loop_addresses, branch_bodies
+from ....program.control_flow import FRESH, Branch, Loop, Rotation, control_flow_arguments
 from ....program.plan import Launch, Plan
-from ....program.program import Kernel, Pointer, Scalar, Task, bodies_of
+from ....program.program import Kernel, Pointer, Scalar, Task, control_flow_bodies
 from ..driver.driver import IF, WHILE
 from ..libraries.steps import BatchStep, CopyStep, ManyStep, MatmulStep
 from ..modules.launch import HostStep, KernelStep
@@ -59,7 +59,7 @@ class Part:
         """runners: what does each task; `whole` of one that does a loop or branch is its `Whole`."""
         order = [s.task for s in plan.steps if isinstance(s, Launch) and not runners[s.task].empty]
         self.steps = [(plan.tasks[i], runners[i]) for i in order]
-        self.wholes: list[Whole] = [runner.whole for task, runner in self.steps if bodies_of(task)]
+        self.wholes: list[Whole] = [runner.whole for task, runner in self.steps if control_flow_bodies(task)]
         self.library = any(isinstance(r, LIBRARY) for _, r in self.steps) or any(w.library for w in self.wholes)
         self.looks = len(self.steps) <= MOST_LOOK and all(_looks(task, runner) for task, runner in self.steps)
         self._device, self._numbers = device, len(plan.program.scalars)
@@ -69,7 +69,7 @@ class Part:
     def refusal(self) -> str | None:
         """Why it cannot be part of a graph."""
         for task, runner in self.steps:
-            if bodies_of(task):
+            if control_flow_bodies(task):
                 if runner.whole.refusal is not None:
                     return str(runner.whole.refusal)
             elif not isinstance(runner, (KernelStep, CopyStep, *LIBRARY)):
@@ -97,7 +97,7 @@ class Part:
         return any(any(moves) for moves in self._turned)
 
     def _look(self, number: int, task: Task, runner: Any) -> Task | None:
-        if bodies_of(task):
+        if control_flow_bodies(task):
             return None
         own = copy_task([runner.row], self._device.properties) if isinstance(runner, CopyStep) else task
         return guarded_task(own, self._numbers, self._turned[number])
@@ -112,7 +112,7 @@ class Part:
             return
         for i, (task, runner) in enumerate(self.steps):
             looks = guard or (always(flags) if flags and any(self._turned[i]) else None)
-            if bodies_of(task):
+            if control_flow_bodies(task):
                 runner.whole.add(nodes, addresses, numbers, guard)
             elif looks is None:
                 nodes.run(runner, addresses, numbers)
@@ -121,7 +121,7 @@ class Part:
 
 
 def _looks(task: Task, runner: Any) -> bool:
-    if bodies_of(task):
+    if control_flow_bodies(task):
         return not runner.whole.counted or all(part.looks for part in runner.whole.parts)
     return isinstance(runner, CopyStep) or (isinstance(task.kernel, Kernel) and can_look(task.kernel))
 
@@ -140,7 +140,7 @@ class Whole:
     def __init__(self, device: Any, task: Task, runners: Sequence[Sequence[Any]]) -> None:
         """runners: of each body, what does its tasks."""
         self._device, self._task = device, task
-        self.parts = [Part(device, body, each) for body, each in zip(bodies_of(task), runners, strict=True)]
+        self.parts = [Part(device, body, each) for body, each in zip(control_flow_bodies(task), runners, strict=True)]
         self.library: bool = any(part.library for part in self.parts)
         self.counted = isinstance(task.kernel, Loop) and not task.kernel.flag
         self.depth: int = 2 + max((whole.depth for part in self.parts for whole in part.wholes), default=0)  # at most
@@ -161,7 +161,7 @@ class Whole:
         for part in self.parts:
             if (why := part.refusal()) is not None:
                 return why
-        known = self.counted and not isinstance(arguments_of(self._task).count, Pointer)
+        known = self.counted and not isinstance(control_flow_arguments(self._task).count, Pointer)
         return None if known else self.alone  # iterations of a known number can be nodes one after another
 
     def _alone(self) -> str | None:
@@ -204,7 +204,7 @@ class Whole:
             self._while(nodes, addresses, scalars, guard)
 
     def _branch(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
-        flag, *bodies = branches_of(self._task, addresses, scalars)
+        flag, *bodies = branch_bodies(self._task, addresses, scalars)
         flags = nodes.flags()
         nodes.launch(begin_task(flags, flag, guard))
         for part, (places, numbers), value in zip(self.parts, bodies, (True, False), strict=True):
@@ -212,9 +212,9 @@ class Whole:
 
     def iterations(self, addresses: Sequence[int], scalars: Sequence[Any]) -> int | None:
         """The number of iterations; None where it is in memory."""
-        count = arguments_of(self._task).count
+        count = control_flow_arguments(self._task).count
         assert count is not None
-        return None if isinstance(count, Pointer) else max(0, int(value_of(count, addresses, scalars)))
+        return None if isinstance(count, Pointer) else max(0, int(argument_value(count, addresses, scalars)))
 
     def _unrolls(self, iterations: int | None, guard: Guard | None) -> bool:
         """Whether iterations become nodes one after another. What adds up by a guard's block needs a block of its
@@ -225,25 +225,27 @@ class Whole:
 
     def _unrolled(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
         """One iteration after another: there is nothing to decide."""
-        places = places_of(self._task, addresses, scalars, _unread)
+        places = bind_loop_addresses(self._task, addresses, scalars, _unread)
         for number in range(places.count):
-            self.parts[0].add(nodes, places.iteration(number), [number, *places.numbers], guard)
-        self._copy(nodes, places.copies(places.count), guard)
+            self.parts[0].add(nodes, places.buffers_of_iteration(number), [number, *places.numbers], guard)
+        self._copy(nodes, places.result_copies(places.count), guard)
 
     def _count(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
         """Whole rounds without a look, then the iterations that are left."""
-        part, places = self.parts[0], places_of(self._task, addresses, scalars)
+        part, places = self.parts[0], bind_loop_addresses(self._task, addresses, scalars)
         first, end = self._iterations(places.loop)
         lead, flags, number = places.loop.rotation.lead, nodes.flags(), self.iterations(addresses, scalars)
-        count = arguments_of(self._task).count
-        source = value_of(count, addresses, scalars) if count is not None and number is None else 0
+        count = control_flow_arguments(self._task).count
+        source = argument_value(count, addresses, scalars) if count is not None and number is None else 0
         nodes.launch(count_task(flags, source, number or 0, guard))
         if first:
-            self._copy(nodes, places.starts(first), guard)
+            self._copy(nodes, places.initial_copies(first), guard)
 
         def iteration(number: int, looks: bool) -> None:
             holds = true_up_to(flags, number - first) if looks else None
-            part.add(nodes, places.iteration(number, 0, first), [number - first, *places.numbers], holds, flags)
+            part.add(
+                nodes, places.buffers_of_iteration(number, 0, first), [number - first, *places.numbers], holds, flags
+            )
 
         for number in range(first, lead):
             iteration(number, True)
@@ -253,25 +255,25 @@ class Whole:
             nodes.launch(advance_task(flags, end - lead))
         for number in range(lead, end - 1):
             iteration(number, True)
-        self._leave(nodes, flags, [places.copies(number) for number in range(first, end)])
+        self._leave(nodes, flags, [places.result_copies(number) for number in range(first, end)])
 
     def _while(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
-        part, places = self.parts[0], places_of(self._task, addresses, scalars)
+        part, places = self.parts[0], bind_loop_addresses(self._task, addresses, scalars)
         first, end = self._iterations(places.loop)
         lead, flags = places.loop.rotation.lead, nodes.flags()
-        nodes.launch(begin_task(flags, places.flag(0), guard))
+        nodes.launch(begin_task(flags, places.flag_address(0), guard))
         if first:
-            self._copy(nodes, places.starts(first), guard)
+            self._copy(nodes, places.initial_copies(first), guard)
 
         def iteration(number: int, guard: Guard | None) -> None:
-            part.add(nodes, places.iteration(number, flags, first), [number, *places.numbers], guard)
+            part.add(nodes, places.buffers_of_iteration(number, flags, first), [number, *places.numbers], guard)
 
         for number in range(first, lead):
             iteration(number, true_up_to(flags, number - first))
         with nodes.only(WHILE, true_up_to(flags, end - first)):
             for number in range(lead, end):
                 iteration(number, None if number == lead else true_up_to(flags, number - first))
-        self._leave(nodes, flags, [places.copies(number, flags + FLAGS) for number in range(first, end + 1)])
+        self._leave(nodes, flags, [places.result_copies(number, flags + FLAGS) for number in range(first, end + 1)])
 
     def _leave(self, nodes: Nodes, flags: int, copies: Sequence[Sequence[tuple[int, int, int]]]) -> None:
         """copies: of (target, source, bytes), by the flag that is the first that is not true."""

@@ -14,10 +14,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....interpret.control_flow import RunIteration, run_control
-from ....program.control_flow import Loop, arguments_of
+from ....interpret.control_flow import RunIteration, run_control_flow
+from ....program.control_flow import Loop, control_flow_arguments
 from ....program.plan import Launch, Plan
-from ....program.program import Pointer, Task, bodies_of
+from ....program.program import Pointer, Task, control_flow_bodies
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS
 from ..modules.launch import HostStep
 from .conditional_nodes import Whole, uses_iteration_number
@@ -39,12 +39,12 @@ class ControlStep:
 
     def __init__(self, device: Any, task: Task, runner: Callable[[Task], Any], notes: list[str]) -> None:
         self._device, self._driver, self._task, self._notes = device, device.context.driver, task, notes
-        runners = [[runner(t) for t in body.tasks] for body in bodies_of(task)]
-        self._bodies = [_Body(body, each) for body, each in zip(bodies_of(task), runners, strict=True)]
+        runners = [[runner(t) for t in body.tasks] for body in control_flow_bodies(task)]
+        self._bodies = [_Body(body, each) for body, each in zip(control_flow_bodies(task), runners, strict=True)]
         self.whole = Whole(device, task, runners)
         loop = task.kernel
         counted = isinstance(loop, Loop) and not loop.flag
-        known = counted and not isinstance(arguments_of(task).count, Pointer)
+        known = counted and not isinstance(control_flow_arguments(task).count, Pointer)
         even = isinstance(loop, Loop) and counted and not (any(loop.moves) or uses_iteration_number(loop.body))
         whole, waits = self.whole, any(body.waits for body in self._bodies)
         able = whole.refusal is None and not (known and (even or whole.alone))
@@ -68,7 +68,7 @@ class ControlStep:
             if decided is not None and self._decide(decided, addresses, scalars, stream):
                 return SUCCESS
             iterations = [body.iteration(stream) for body in self._bodies]
-            run_control(self._task, iterations, hands, addresses, scalars)
+            run_control_flow(self._task, iterations, hands, addresses, scalars)
         except Refused as refused:
             return refused.code
         return SUCCESS

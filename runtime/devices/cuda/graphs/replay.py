@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ....core.errors import warn
+from ....core.errors import warn_at_user_line
 from ....program.plan import Launch, Plan, Record, Wait
 from ....program.program import Pointer
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS
@@ -113,7 +113,7 @@ class Replay:
         self.broken = True
         self.instances = []
         self._notes.append(f"no replay as a graph: {type(error).__name__}: {error}")
-        warn(f"{self._plan.program.name}: {self._notes[-1]}; it runs on streams")
+        warn_at_user_line(f"{self._plan.program.name}: {self._notes[-1]}; it runs on streams")
 
     def _moved(self, bound: tuple[int, ...]) -> None:
         """Captured pointers that are others now: those buffers get slots."""

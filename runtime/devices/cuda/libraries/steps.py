@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....program.program import Library, Pointer, Region, Task, members
+from ....program.program import Library, Pointer, Region, Task, packed_members
 from ..driver.driver import SUCCESS, Driver
 from ..modules.ptx_kernels import WORDS, relu_task, table_task
 from .cufft import fft_step
@@ -132,7 +132,7 @@ def native_step(driver: Driver, blas: Blas, task: Task, loaded: Load) -> Any:
 
 
 def _matmul(driver: Driver, blas: Blas, task: Task, loaded: Load) -> MatmulStep | BatchStep | ManyStep | None:
-    parts = members(task)
+    parts = packed_members(task)
     found = [gemms(part) for part in parts]
     if any(calls is None or not all(map(blas.can, calls)) for calls in found):
         return None
@@ -160,7 +160,7 @@ def _host(driver: Driver, blas: Blas, task: Task, loaded: Load) -> Any:
     parts = attrs.get("parts")
     if (name, parts) in _VALUES:
         name, parts = _VALUES[name, parts], (0,)
-    if maker is None or len(members(task)) > 1 or parts != tuple(range(len(task.writes))) or not _regular(task):
+    if maker is None or len(packed_members(task)) > 1 or parts != tuple(range(len(task.writes))) or not _regular(task):
         return None
     return maker(name, dict(attrs["options"]))(driver, blas, task)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ....core.errors import OutOfMemory
 from ....core.host_pool import class_size
-from ....core.memory_limit import Limit
+from ....core.memory_limit import MemoryLimit
 
 ALIGNMENT = 256
 SLAB, LARGEST_SLAB = 4 << 20, 64 << 20  # they grow with what is in use: the driver takes 0.3 ms for each
@@ -45,7 +45,7 @@ class DevicePool:
         self._slabs: list[Any] = []
         self._slab = self._slab_end = 0
         self._reserved = self._peak = 0
-        self.limit = Limit()
+        self.limit = MemoryLimit()
         self._lock = threading.RLock()
 
     def allocate(self, nbytes: int) -> Block:
@@ -98,10 +98,10 @@ class DevicePool:
 
     def _fresh(self, size: int) -> int:
         with self._lock:
-            if self.limit.passed(self._reserved, size):
+            if self.limit.is_exceeded_by(self._reserved, size):
                 self.trim()
-                if self.limit.passed(self._reserved, size):
-                    raise self.limit.refusal(self._reserved, size)
+                if self.limit.is_exceeded_by(self._reserved, size):
+                    raise self.limit.limit_error(self._reserved, size)
             if size < LARGE:
                 address = self._cut(size)
             else:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ....core.errors import CompileError
 from ....core.frozen import replace
-from ....program.program import Constant, Int, Pointer, Scalar, Task, members
+from ....program.program import Constant, Int, Pointer, Scalar, Task, packed_members
 from ..driver.driver import SUCCESS, Driver, KernelNode, LaunchConfig
 from .modules import Loaded
 
@@ -134,7 +134,7 @@ def _picker(picks: Sequence[tuple[int, int]]) -> Callable[[Sequence[Any]], Seque
 
 def in_one_block(task: Task) -> Task:
     """A packed task with the pointers of all members before their numbers, as `packed_ptx` reads them."""
-    parts = members(task)
+    parts = packed_members(task)
     if len(parts) == 1:
         return task
     every = [[isinstance(a, Pointer) for a in part.arguments] for part in parts]

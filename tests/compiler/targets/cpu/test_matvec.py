@@ -23,7 +23,7 @@ def launch(make: Any, dtype: str, vector_bytes: int, slots: list[int], begin: in
     key = make, dtype, vector_bytes
     if key not in KERNELS:
         kernel = make(dtype_of(dtype), vector_bytes)
-        code = llvm_jit.build(kernel.source, kernel.name)
+        code = llvm_jit.compile_llvm_ir(kernel.source, kernel.name)
         KERNELS[key] = code.function(kernel.name, None, *[ctypes.c_uint64] * 3), code
     given = (ctypes.c_uint64 * len(slots))(*slots)
     KERNELS[key][0](ctypes.addressof(given), begin, end)

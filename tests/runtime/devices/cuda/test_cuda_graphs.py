@@ -17,7 +17,7 @@ from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.graphs import instances as cuda_instances
 from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task
-from kernelgraph.runtime.schedule.batching import batched, packed
+from kernelgraph.runtime.schedule.batching import batch_matmuls, pack_small_launches
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from tests.compiler.programs import agree, graphs
@@ -143,7 +143,7 @@ def test_batches_and_packs_with_fresh_pointers(always: None, form: int, replay: 
 
 def test_a_batch_that_the_gpu_has_not_goes_to_the_host() -> None:
     graph = branches(3, 2, dtype="i4")
-    program = batched(pipeline.build_program(graph, "cuda"), MACHINES["cuda"])
+    program = batch_matmuls(pipeline.build_program(graph, "cuda"), MACHINES["cuda"])
     device = device_on(FakeContext(), replay=True)
     executable = device.prepare(schedule(program, "max", machine=MACHINES["cuda"]))
     assert any("runs on the host" in note for note in executable.notes) and executable._replay is None
@@ -171,7 +171,9 @@ def test_numbers_and_offsets_of_packed_launches(always: None, replay: bool) -> N
         arguments = (Pointer(0, 80 * i), Pointer(1, 80 * i), Int(20), Scalar(i, "float32"))
         tasks.append(Task("scale", kernel, arguments, (reads,), (writes,), block=(32, 1, 1)))
     buffers = (Buffer(240, "input"), Buffer(240, "output"))
-    program = packed(Program(buffers, tuple(tasks), (0,), (1,), ("float32",) * 3, "cuda"), MACHINES["cuda"])
+    program = pack_small_launches(
+        Program(buffers, tuple(tasks), (0,), (1,), ("float32",) * 3, "cuda"), MACHINES["cuda"]
+    )
     assert len(program.tasks) == 1
     device = device_on(FakeContext(), replay=replay)
     executable = device.prepare(schedule(program, 1, machine=MACHINES["cuda"]))
