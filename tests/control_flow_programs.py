@@ -334,10 +334,12 @@ def _difference(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
 
 def _unlike(got: Any, want: Any) -> str:
     """In words, how one array differs from the other. Where both sides of a decision are one node, a Python number gets
-    the dtype of what it stands beside."""
+    the dtype of what it stands beside, and so does an array that is made of it."""
     widened = not isinstance(want, np.ndarray)
     got, want = np.asarray(got), np.asarray(want)
     if widened and got.shape == () and got.dtype == np.result_type(got, want.astype(bool)):
+        want = want.astype(got.dtype)
+    if want.dtype == np.int64 and got.dtype == np.float64:
         want = want.astype(got.dtype)
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"{got.dtype}{list(got.shape)} for {want.dtype}{list(want.shape)}"

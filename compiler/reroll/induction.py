@@ -71,6 +71,7 @@ class RepeatedRegion:
     stacked: dict[int, Any] = field(default_factory=dict)  # slot -> number among the groups, in the end
     groups: list[tuple[int, ...]] = field(default_factory=list)  # slots whose values are rows of one stacked result
     moving: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)  # slot -> starts, moves
+    _looked_through: set[int] = field(default_factory=set)  # slots of views whose base is being found
 
     # what each argument is
 
@@ -124,15 +125,19 @@ class RepeatedRegion:
         """The view that a slot of an earlier iteration is, as a view of a carried value: a view is not carried
         itself."""
         node = self.graph.nodes[self.node(0, slot)]
-        if OPS[node.op].kind != "view":
-            return None
+        if OPS[node.op].kind != "view" or slot in self._looked_through:
+            return None  # or a view of itself, iterations ago
         for n in initial:
             other = self.graph.nodes[n]
             if (other.op, other.type, other.attrs) != (node.op, node.type, node.attrs) or self.row.place[
                 n
             ] >= self.start:
                 return None
-        (base,) = self._args_of(slot)
+        self._looked_through.add(slot)
+        try:
+            (base,) = self._args_of(slot)
+        finally:
+            self._looked_through.remove(slot)
         older = tuple(self.graph.nodes[n].args[0] for n in initial)
         value = None
         if isinstance(base, int):

@@ -10,7 +10,7 @@ import copy
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -208,20 +208,39 @@ def result(value: Any) -> Any:
     return None if value is UNSET else value
 
 
+def give_out(value: Part) -> None:
+    """Notes that a function is going to return `value()`, if that is bound."""
+    trace = current()
+    if trace is not None and trace.returned_later:
+        with suppress(NameError):
+            _give_out(trace, value())
+
+
 def _give_out(trace: Trace, value: Any) -> None:
     """From now on others have the arrays in it, which may be arrays that there are already."""
     leaves: list[Any] = []
     flatten(value, leaves)
     todo = [leaf for leaf in leaves if isinstance(leaf, Tracer)]
+    given: list[tuple[Any, Any]] = []
     while todo:
         array = todo.pop()
-        waiting, trace.returned_later = trace.returned_later, []
-        for pair in waiting:
-            if any(x is array for x in pair):
-                trace.share([pair])
-                todo += [x for x in pair if x is not array]
-            else:
-                trace.returned_later.append(pair)
+        found = [pair for pair in trace.returned_later if any(x is array for x in pair)]
+        trace.returned_later = [pair for pair in trace.returned_later if all(x is not array for x in pair)]
+        given += found
+        todo += [x for pair in found for x in pair if x is not array]
+    trace.share([(first, other) for first, _ in given for other in _reached(first, given)])
+
+
+def _reached(array: Any, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """The second arrays of pairs, of those that begin with `array` or with another that is reached."""
+    found: dict[int, Any] = {}
+    todo = [array]
+    while todo:
+        last = todo.pop()
+        others = [other for first, other in pairs if first is last and id(other) not in found]
+        found |= {id(other): other for other in others}
+        todo += others
+    return [*found.values()]
 
 
 def _nothing() -> None: ...

@@ -6,6 +6,7 @@ is carried keeps its type.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -75,11 +76,9 @@ def _run_while(flag: Any, test: Part, body: Part, stop: Part | None) -> None:
 
 def _run_rest(iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any], Any], stop: Part) -> None:
     """The rest of a loop that `stop()` may end."""
-    rest = [*items]
-    if not rest:
-        return
-    if isinstance(iterable, range) and len(rest) > FEW:
-        number, step, last = rest[0], iterable.step, rest[-1]
+    turns = operator.length_hint(items)
+    if isinstance(iterable, range) and turns > FEW:
+        number, step, last = iterable[-turns], iterable.step, iterable[-1]
 
         def turn() -> None:
             nonlocal number
@@ -96,15 +95,15 @@ def _run_rest(iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any
             _Compiled(trace, goes_on, turn).run(flag)
             return
         except KernelGraphError:  # its body needs to know which turn it is
-            if len(rest) > LONGEST:
+            if turns > LONGEST:
                 raise
             del trace.refusals[refusals:], trace.watched[watched:]
-    if len(rest) > LONGEST:
-        raise TraceError(
-            f"a loop of {len(rest)} turns that a traced value may end is not over a range; loop over range(n), and let "
-            "only the number of the turn change"
-        )
-    for item in rest:
+    for done, item in enumerate(items):  # one by one: a turn may change what the next ones are
+        if max(done, turns) > LONGEST:
+            raise TraceError(
+                f"a loop of {turns or 'many'} turns that a traced value may end is not over a range; loop over "
+                "range(n), and let only the number of the turn change"
+            )
         if_(not_(stop()), lambda item=item: body(item), None)  # type: ignore[misc]
 
 

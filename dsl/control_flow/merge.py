@@ -177,7 +177,7 @@ class Merge:
             root = root_of(x)
             same = self._named.setdefault((place, id(root)), [])
             mine = id(root) in self._sides[place].made
-            pairs += [(joined, other) for other in [*same, *(self.trace.linked(root) if mine else [root])]]
+            pairs += [(joined, other) for other in [*same, *(self.trace.linked(root, not now) if mine else [root])]]
             same.append(joined)
         if now:
             self.trace.share(pairs)

@@ -302,6 +302,8 @@ class _Function:
             handler.body, more = self.block(handler.body)
             jumps = jumps | more
         s.finalbody, _ = self.block(s.finalbody)
+        if s.finalbody:
+            s.finalbody = [*self.give_out(jumps, s.finalbody[0]), *s.finalbody]
         return [s], jumps
 
     rewrite_TryStar = rewrite_Try
@@ -309,7 +311,14 @@ class _Function:
     def rewrite_With(self, s: ast.With) -> tuple[list[ast.stmt], set[str]]:
         s.items = [self.children(item) for item in s.items]
         s.body, jumps = self.block(s.body)
+        s.body += self.give_out(jumps, s.body[-1])
         return [s], jumps
+
+    def give_out(self, jumps: set[str], at: ast.stmt) -> list[ast.stmt]:
+        """Others have the arrays of the value that is about to be returned: what runs before may write to them."""
+        if self.returned not in jumps:
+            return []
+        return [_placed(ast.Expr(_call("give_out", _thunk(ast.Name(self.value, ast.Load())))), at)]
 
     def rewrite_Match(self, s: ast.Match) -> tuple[list[ast.stmt], set[str]]:
         s.subject = self.expression(s.subject)

@@ -125,9 +125,10 @@ class Trace:
             (weakref.ref(array), weakref.ref(other)) for array, other in found.values() if array is not other
         ]
 
-    def linked(self, root: Any) -> list[Any]:
-        """The arrays that may be this one."""
+    def linked(self, root: Any, later: bool = False) -> list[Any]:
+        """The arrays that may be this one. later: or may be once functions have returned them."""
         known = [(first(), second()) for first, second in self.shared]
+        known += self.returned_later if later else []
         return [b if a is root else a for a, b in known if (a is root or b is root) and not (a is None or b is None)]
 
     def note_write(self, root: Any) -> None:

@@ -382,3 +382,16 @@ def test_what_differs_from_turn_to_turn_is_not_rolled() -> None:
     x = RNG.normal(size=12)
     same = kg.kernel_graph(device="cpu")(run)(x.copy())
     np.testing.assert_array_equal(np.asarray(same), run(x.copy()))
+
+
+def test_a_view_of_itself_every_turn() -> None:
+    def run(a: Any, b: Any) -> Any:
+        total = 0.0
+        for _ in range(40):
+            a = a[::-1]
+            total = total + np.sin((a * b).sum())
+        return a, total
+
+    a, b = RNG.normal(size=5), RNG.normal(size=5)
+    for got, want in zip(kg.kernel_graph(device="cpu")(run)(a, b), run(a, b), strict=True):
+        np.testing.assert_allclose(np.asarray(got), want, rtol=1e-13)

@@ -81,3 +81,51 @@ def test_an_error_of_a_turn_that_may_not_run_is_refused() -> None:
 
     with pytest.raises(kg.UnsupportedError, match="cannot be raised in a compiled loop"):
         kg.kernel_graph(raising, device="cpu")(np.arange(4.0))
+
+
+def clipped(x: Any) -> Any:
+    if x.max() > 2:
+        return x - 1
+    if x.min() < 0:
+        return x * 2
+    return x
+
+
+def test_what_one_of_three_returns_gives_may_be_an_argument() -> None:
+    def subtracting(a: Any, b: Any) -> Any:
+        a = clipped(a)
+        a -= b
+        return a
+
+    with pytest.raises(kg.TraceError, match="may share its memory"):
+        kg.kernel_graph(subtracting, device="cpu")(np.ones(3), np.ones(3))
+
+
+def test_a_finally_may_not_write_to_what_is_about_to_be_returned() -> None:
+    def sorting(a: Any) -> Any:
+        v = a + 1
+        try:
+            if a[1]:
+                return v, a
+        finally:
+            v.sort()
+        return v, a
+
+    with pytest.raises(kg.TraceError, match="may share its memory"):
+        kg.kernel_graph(sorting, device="cpu")(np.array([3.0, 0, 1]))
+
+
+def test_items_are_read_when_their_turn_comes() -> None:
+    def halving(a: Any, b: Any) -> Any:
+        s = t = 0.0
+        for s, t in zip(a, b, strict=True):  # noqa: B007
+            if not a[2]:
+                break
+            b *= 0.5
+        return s, t, b
+
+    f = kg.kernel_graph(halving, device="cpu")
+    for last in (0.0, 1.0):
+        a, b = np.array([1.0, 2, last]), np.array([8.0, 8, 8])
+        for got, want in zip(f(a, b.copy()), halving(a, b.copy()), strict=True):
+            np.testing.assert_array_equal(np.asarray(got), want)
