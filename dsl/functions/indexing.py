@@ -102,7 +102,7 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
         return
     through = _through_mask(x, keys)
     if len(keys) == 1 and _is_mask(keys[0]):
-        if np.ndim(keys[0]) == x.ndim and isinstance(value, np.ndarray) and value.ndim > 1:
+        if np.ndim(keys[0]) == x.ndim and _axes_of(value) > 1:
             raise DTypeError("a mask of all axes takes a value, or values in one axis; write x[mask] = values.ravel()")
         _store_masked(x, array_of(keys[0]), value)
     elif through is not None:
@@ -115,6 +115,13 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
             _store_plain(x, (*expanded, *((Ellipsis,) if _has_dots(keys) else ())), value)
     else:
         _store_plain(x, keys, value)
+
+
+def _axes_of(value: Any) -> int:
+    """The number of axes of a value, a list of traced values too."""
+    if isinstance(value, (list, tuple)):
+        return 1 + max(map(_axes_of, value), default=0)
+    return getattr(value, "ndim", 0)
 
 
 def _store_plain(x: Tracer, keys: tuple[Any, ...], value: Any) -> None:
@@ -150,6 +157,8 @@ def _through_flat(x: Tracer, keys: tuple[Any, ...], value: Any) -> tuple[tuple[A
     if np.ndim(value) == 0:
         return (key,), value
     part = getitem(x, key)
+    if not (one or part.ndim) and x.dtype == np.bool_ and getattr(value, "size", 0) == 1:  # whose truth NumPy takes
+        return (key,), value.reshape(())
     if one or not part.ndim:
         raise ShapeError("Error setting single item of array: an element of x.flat takes one number")
     if isinstance(key, (list, np.ndarray, Tracer)):

@@ -539,3 +539,18 @@ def test_an_argument_that_was_assigned_to_in_another_order() -> None:
     for got, want in zip(kg.kernel_graph(function, device="cpu")(mine), function(theirs), strict=True):
         np.testing.assert_array_equal(got, want)
     np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("value", [[[3]], [np.array([3])], np.array([[3.0]]), [[3, 4]], [3], [np.array(3)]], ids=repr)
+def test_a_mask_of_all_axes_takes_values_in_one_axis(value: Any) -> None:
+    def assigning(x: Any) -> Any:
+        x[x > 2] = value
+        return x
+
+    try:
+        want = assigning(np.arange(4.0))
+    except TypeError:
+        with pytest.raises(TypeError, match="values in one axis"):
+            kg.kernel_graph(assigning, device="cpu")(np.arange(4.0))
+    else:
+        np.testing.assert_array_equal(np.asarray(kg.kernel_graph(assigning, device="cpu")(np.arange(4.0))), want)
