@@ -47,7 +47,6 @@ ALLOWED: dict[str, str] = {
     "dsl/interop/host_import.py": "found",
     "dsl/jit/launcher.py": "over",
     "dsl/jit/pickling.py": "_found",
-    "dsl/jit/trace_function.py": "seen",
     "dsl/trace/aliasing.py": "_seen",
     "dsl/trace/memory_layout.py": "_found found",
     "dsl/trace/tracer.py": "_seen",

@@ -311,7 +311,7 @@ def plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
     elif issubclass(type(value), ValuesView):
         inside = [walk(v) for v in value]
     elif not hasattr(sys.modules.get(type(value).__module__), "deco"):  # of no class in a world
-        inside = "" if held else re.sub(r" at 0x\w+|\w+_(traced|plain)\b", "", repr(value))
+        inside = "" if held else re.sub(r" at 0x\w+|\w+_(traced|native)\b", "", repr(value))
     held = [(n, v) for n, v in held if not (n.startswith("__") and n.endswith("__"))]
     return own, inside, sorted(((str(n), walk(v)) for n, v in held), key=lambda pair: pair[0])
 
@@ -444,7 +444,7 @@ def _changes(world: World, turn: tuple[Step, ...], module: types.ModuleType) -> 
 def outcomes(worlds: list[World], folder: Path, device: str, label: str) -> Iterator[tuple[World, Outcome]]:
     """Each world's outcome; all stand in one file."""
     text = PRELUDE + "\n\n" + "\n\n".join(w.text for w in worlds)
-    theirs = loaded(text, folder, f"{label}_plain", lambda f: f)
+    theirs = loaded(text, folder, f"{label}_native", lambda f: f)
     mine = loaded(text, folder, f"{label}_traced", lambda f: kg.kernel_graph(f, device=device))
     previous = signal.signal(signal.SIGALRM, _hangs)
     try:

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from ...compiler.graph.control_flow import Branch, add_control_flow_node, cut_bodies
-from ...compiler.graph.graph import Value
+from ...compiler.graph.graph import GraphError, Value
 from ...compiler.ops.table import OPS
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
-from ..core.errors import TraceError, UnsupportedError
+from ..core.errors import TraceError, UnsupportedError, is_numpys, located
 from ..core.pytree import flatten
 from ..functions.creation import empty_ndarray
 from ..functions.elementwise import apply
@@ -281,11 +281,11 @@ def _side(trace: Trace, state: State, flag: Value, part: Part) -> Side:
     with journal(trace) as noted:
         try:
             given = part()
-        except KernelGraphError:
-            raise
         except Exception as raised:
-            _raise_where(trace, raised)
-            error = raised
+            if isinstance(raised, KernelGraphError) and not is_numpys(raised):
+                raise
+            error = located(raised) if isinstance(raised, GraphError) else raised
+            _raise_where(trace, error)
         finally:
             trace.path.pop()
     after = state.take()

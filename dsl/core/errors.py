@@ -253,6 +253,11 @@ def is_refusal(error: BaseException) -> bool:
     return not own or "read-only" in str(error)
 
 
+def is_numpys(error: BaseException) -> bool:
+    """Whether NumPy raises there too: the function is wrong for these arguments, not for being traced."""
+    return isinstance(error, GraphError) or (isinstance(error, UserError) and not isinstance(error, Refusal))
+
+
 def left_package(traceback: TracebackType | None) -> bool:
     """Whether an error has come to code of the user's or of a library's, which may have caught it.
 

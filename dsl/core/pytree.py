@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from types import MemberDescriptorType
 from typing import Any
 
 from .exact import exact
-from .object_state import base_of
+from .object_state import base_of, is_user_class
 
 Make = Callable[[type, tuple[Hashable, ...], list[Any]], Any]  # a container of this kind, names and values
 ORIGINAL = "_kernelgraph_original"  # where a class that stands for another one says for which
@@ -78,42 +79,81 @@ def flatten(
     if type(getattr(kind, "__dataclass_fields__", None)) is dict and _has_pythons_ways(original):
         import dataclasses
 
-        fields = tuple(f.name for f in dataclasses.fields(kind))
-        if not all(hasattr(value, n) for n in fields):  # a slot that was emptied
+        # past properties of the same names
+        held = value.__dict__ if kind.__dictoffset__ else {}
+        slots = [f.name for f in dataclasses.fields(kind) if f.name not in held and _is_slot(kind, f.name)]
+        if slots and not all(_fills(value, n) for n in slots):  # one that was emptied
             leaves.append(value)
             return LEAF
-        held = getattr(value, "__dict__", {})  # which properties of the same names do not change
-        fields += tuple(n for n in held if n not in fields)  # such as a cached property
-        return Tree(original, fields, each(held[n] if n in held else getattr(value, n) for n in fields))
+        names = (*slots, *held)  # a cached property too; not a field that was deleted
+        return Tree(original, names, each(held[n] if n in held else getattr(value, n) for n in names))
     if original is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):  # past an __iter__ of its own
         return Tree(original, (), each((list if original is list else tuple).__iter__(value)))
     if objects and is_plain_object(kind):
         held = object.__getattribute__(value, "__dict__")
         return Tree(kind, tuple(held), each(held.values()))
-    if results and isinstance(value, (dict, deque, list)) and not getattr(value, "__dict__", None):
-        return _container(value, original, each)
-    if results and kind is not original and not base_of(original) and hasattr(value, "__getstate__"):
-        held, slots = value.__getstate__(), {}
-        if isinstance(held, tuple):
-            held, slots = held
-        names = {**(held or {}), **slots}
-        return Tree(original, tuple(names), each(names.values()))
+    if results and isinstance(value, _CONTAINERS) and (kind is original or is_user_class(original)):
+        tree = _container(value, original, each)
+        own = _attributes(value)
+        return Tree(Attributed, tuple(own), (tree, *each(own.values()))) if own else tree
+    if results and kind is not original and _is_made_by_object(original) and hasattr(value, "__getstate__"):
+        state = value.__getstate__()
+        held, filled = state if isinstance(state, tuple) else (state, {})
+        own = {**(held or {}), **filled}
+        return Tree(original, tuple(own), each(own.values()))
     leaves.append(value)
     return LEAF
 
 
+def _is_slot(kind: type, name: str) -> bool:
+    return any(type(_VARS(base).get(name)) is MemberDescriptorType for base in type.mro(kind))
+
+
+def _fills(value: Any, name: str) -> bool:
+    """Whether an object has something in a slot, past a `__getattr__` that answers in its place."""
+    kind = type(value)
+    if is_stand_in(kind):  # which looks into the user's
+        return hasattr(value, name)
+    try:
+        next(_VARS(b)[name] for b in type.mro(kind) if name in _VARS(b)).__get__(value, kind)
+    except AttributeError:
+        return False
+    return True
+
+
+_CONTAINERS = (dict, deque, list, tuple, set, frozenset)
+
+
+class Attributed:
+    """What a tree has in place of a container with attributes of its own: the container, and they."""
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """What an object has in its `__dict__` and its slots."""
+    names = [n for b in type.mro(type(value)) for n, m in _VARS(b).items() if type(m) is MemberDescriptorType]
+    held = getattr(value, "__dict__", {}) if type(value).__dictoffset__ else {}
+    return {**held, **{n: getattr(value, n) for n in names if _fills(value, n)}}
+
+
+def _is_made_by_object(kind: type) -> bool:
+    """Whether its objects hold nothing but attributes."""
+    return next(b for b in kind.__mro__ if not b.__flags__ & _HEAP) is object
+
+
+_HEAP = 1 << 9  # the flag of classes that are written in Python
+
+
 def _container(value: Any, kind: type, each: Callable[[Any], tuple[Tree, ...]]) -> Tree:
-    """One of Python's other containers; first comes what it is made with."""
+    """One of Python's other containers, past an `__iter__` of its own; first comes what it is made with."""
     if isinstance(value, deque):
-        return Tree(kind, (), each([value.maxlen, *value]))
-    if isinstance(value, defaultdict):
-        return Tree(kind, ("default_factory", *value), each([value.default_factory, *value.values()]))
-    return Tree(kind, tuple(value) if isinstance(value, dict) else (), each(contents_of(value)))
-
-
-def contents_of(value: Any) -> Any:
-    """The values of a dict, the items of others."""
-    return value.values() if isinstance(value, dict) else value
+        return Tree(kind, (), each([value.maxlen, *deque.__iter__(value)]))
+    if isinstance(value, dict):
+        names, items = tuple(dict.keys(value)), [*dict.values(value)]
+        if isinstance(value, defaultdict):
+            return Tree(kind, ("default_factory", *names), each([value.default_factory, *items]))
+        return Tree(kind, names, each(items))
+    base: Any = base_of(kind)
+    return Tree(kind, (), each(base.__iter__(value)))
 
 
 def is_plain_object(kind: type) -> bool:
@@ -137,8 +177,14 @@ def container(kind: type, names: tuple[Hashable, ...], values: list[Any]) -> Any
     """A container of this kind. A dataclass or an object gets its attributes without running its __init__."""
     if kind is dict:
         return dict(zip(names, values, strict=True))
+    found: Any
+    if kind is Attributed:
+        found, *held = values
+        for name, value in zip(names, held, strict=True):
+            object.__setattr__(found, str(name), value)
+        return found
     if issubclass(kind, defaultdict):
-        found: Any = defaultdict.__new__(kind)
+        found = defaultdict.__new__(kind)
         found.default_factory = values[0]
         dict.update(found, zip(names[1:], values[1:], strict=True))
         return found
@@ -152,14 +198,18 @@ def container(kind: type, names: tuple[Hashable, ...], values: list[Any]) -> Any
         found = deque.__new__(kind)
         deque.__init__(found, values[1:], values[0])
         return found
-    if hasattr(kind, "_fields"):
-        return kind(*values)
     if issubclass(kind, list):
         found = list.__new__(kind)
         list.extend(found, values)
         return found
     if issubclass(kind, tuple):
-        return kind(values)
+        return tuple.__new__(kind, values)  # past a __new__ of its own
+    if issubclass(kind, frozenset):
+        return frozenset.__new__(kind, values)
+    if issubclass(kind, set):
+        found = set.__new__(kind)
+        set.update(found, values)
+        return found
     result = object.__new__(kind)
     if kind.__dictoffset__ and kind.__basicsize__ <= _WITHOUT_SLOTS:  # past properties of the same names
         object.__getattribute__(result, "__dict__").update(zip(names, values, strict=True))

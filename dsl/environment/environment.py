@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType, MemberDescriptorType
 from typing import Any
 
-from ..core.errors import TraceError, UserError, is_refusal, is_user_file, line_of_name
+from ..core.errors import TraceError, UserError, is_numpys, is_refusal, is_user_file, line_of_name
 from ..core.object_state import PLAIN, base_of, contents, is_user_class
 from ..core.pytree import Make, container
 from ..core.undo import Undo, undo_of
@@ -51,10 +51,12 @@ class World:
             tuple[Any, str, str, Any]
         ] = []  # those of the user's objects: object, name, label, value
         self.needed: NeedProperty | None = None  # also one that was swallowed
+        self.closing: list[Callable[[], None]] = []  # what is done when the trace is over
         self._above: dict[int, tuple[Any, int]] = {}  # what holds a container of the arguments, and where
         self._watched: set[int] = set()  # functions
         self._codes: list[Any] = []
         self._cells: list[tuple[CellType, Any, Any, str]] = []
+        classes = {**classes, "id": lambda value: id(self.original(value))}
         inside = {**classes, "__import__": imports(self.lift), "super": functools.partial(classes["super"], self)}
         self._builtins = vars(builtins) | inside
 
@@ -329,7 +331,7 @@ class World:
             try:
                 yield
             except Exception as error:
-                if not is_refusal(error):  # the function's own
+                if not is_refusal(error) or is_numpys(error):  # it has come so far by itself
                     self.trace.check_refusals()
                     self.check()
                 raise
@@ -341,6 +343,11 @@ class World:
                     if real.__dict__.get(name, _ABSENT) is value:
                         del real.__dict__[name]
             raise
+
+    def close(self) -> None:
+        """The trace is over."""
+        for act in self.closing:
+            act()
 
     def _keep_properties(self) -> None:
         """Puts what was computed once where Python puts it."""

@@ -93,7 +93,7 @@ def frozen_kind(kind: type) -> type:
         if kind in (bytearray,) or kind.__module__ == "array":
             del members["__reduce_ex__"], members["__copy__"], members["copy"]
         if base_of(kind) in (set, frozenset):  # in the order of the user's own, which depends on its history
-            members |= {"_order": None, "__iter__": _in_order}
+            members |= {"_order": None, "__iter__": _in_order, "__repr__": _repr_in_order}
         known = _FROZEN[kind] = type(kind.__name__, (kind,), members)
     return known
 
@@ -110,6 +110,14 @@ def _copy(self: Any) -> Any:
 def _in_order(self: Any) -> Iterator[Any]:
     base: Any = base_of(type(self))
     return base.__iter__(self) if self._order is None else iter(self._order)
+
+
+def _repr_in_order(self: Any) -> str:
+    kind = vars(type(self))[ORIGINAL]
+    items = ", ".join(map(repr, _in_order(self)))
+    if kind is set and items:
+        return f"{{{items}}}"
+    return f"{kind.__name__}({{{items}}})" if items else f"{kind.__name__}()"
 
 
 def fill(lift: Callable[..., Any], found: Any, value: Any, base: type, label: str) -> Any:

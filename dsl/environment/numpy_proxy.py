@@ -114,6 +114,9 @@ class Random:
     def __getattr__(self, name: str) -> Random:
         return Random(f"{self._name}.{name}")
 
+    def __repr__(self) -> str:
+        return self._name
+
     def __call__(self, *args: Any, **options: Any) -> NoReturn:
         raise UnsupportedError(
             f"{self._name} would draw while tracing, once for all calls; pass the random numbers as an argument, or "

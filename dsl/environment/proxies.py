@@ -6,11 +6,12 @@ Python does, on the class and object behind them: what is there is lifted, and t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Iterator, Mapping
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Generic
 
 from ..core.errors import TraceError
 from ..core.object_state import PLAIN, base_of, is_user_class
@@ -37,6 +38,8 @@ class ModuleProxy:
         if name in held:
             return held[name]
         module, world = held["_module"], held["_world"]
+        if name == "__class__":
+            return type(module)
         names = vars(module)
         label = f"{module.__name__}.{name}"
         if name == "__dict__":
@@ -83,6 +86,10 @@ class Names(Mapping[str, Any]):
             raise KeyError(name)
         return self._world.read(self._names, name, f"{self._label}[{name!r}]")
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._names)
+
     def __setitem__(self, name: str, value: Any) -> None:
         refused(f"{self._label}[{name!r}]")
 
@@ -126,8 +133,15 @@ class Cached:
     def __get__(self, instance: Any, owner: type) -> Any:
         return self if instance is None else MethodType(self, instance)
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._function)
+
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._function, name)
+        return self._world.read(self._function, name, f"{self._label}.{name}", "attribute")
+
+    def __repr__(self) -> str:
+        return repr(self._function)
 
     def __copy__(self) -> Any:
         return self
@@ -138,6 +152,9 @@ class Cached:
     def cache_clear(self) -> None:
         refused(f"the cache of {self._label}")
 
+    def cache_info(self) -> None:
+        raise TraceError(f"what the cache of {self._label} holds changes from call to call; ask outside of the trace")
+
 
 class Variable:
     """A context variable."""
@@ -146,6 +163,17 @@ class Variable:
 
     def __init__(self, world: World, variable: Any, label: str) -> None:
         object.__setattr__(self, "_parts", (world, variable, label))
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._parts[1])
+
+    @property
+    def name(self) -> str:
+        return str(self._parts[1].name)
+
+    def __repr__(self) -> str:
+        return repr(self._parts[1])
 
     def get(self, *default: Any) -> Any:
         world, variable, label = self._parts
@@ -277,6 +305,8 @@ def traced_class(world: World, kind: type) -> type:
         contents["__repr__"] = lambda self: repr(SimpleNamespace(**vars(self)))
     if kind.__hash__ is object.__hash__:  # sets of stand-ins lie as the user's own
         contents["__hash__"] = lambda self: object.__hash__(self if (real := world.real(self)) is None else real)
+    if kind.__repr__ is object.__repr__:  # which has the address
+        contents["__repr__"] = lambda self: object.__repr__(self if (real := world.real(self)) is None else real)
     own: Any = base_of(kind)
     if own in (set, frozenset) and getattr(kind, "__iter__", None) is own.__iter__:
         contents["__iter__"] = lambda self: iter(_items_in_order(world, self, own))
@@ -289,12 +319,30 @@ def traced_class(world: World, kind: type) -> type:
     if getattr(kind, "__abstractmethods__", None):
         type.__setattr__(made, "__abstractmethods__", kind.__abstractmethods__)  # type: ignore[attr-defined]
     world.stand(kind, made, users)
+    world.closing.append(functools.partial(_part_from, made, kind))
     if is_user_class(type(kind)):
         world.watch_state(type(kind), type(kind).__name__)
     world.watch_for(kind, "", f"{kind.__name__}.__bases__", "classes", _MRO(kind))
     for base in filter(is_user_class, users):  # one that gets a `__len__` or the like is another
         world.watch_for(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
     return made
+
+
+def _part_from(made: type, kind: type) -> None:
+    """A stand-in is none of the user's subclasses any more; where Python does not let it go, until it is collected."""
+    native: Any = next(base for base in _MRO(kind) if not base.__flags__ & _HEAP)
+    for last in (native, _with_attributes(native)):
+        with contextlib.suppress(TypeError):
+            type.__setattr__(made, "__bases__", (Quiet, last))
+            return
+
+
+@functools.cache
+def _with_attributes(native: type) -> type:
+    return type("", (native,), {})
+
+
+_HEAP = 1 << 9  # the flag of classes that are written in Python
 
 
 def _items_in_order(world: World, self: Any, base: Any) -> list[Any]:
@@ -342,11 +390,18 @@ def _holder(world: World, cls: type) -> type:
 
 def _class_attribute(cls: Any, name: str) -> Any:
     """cls.name, for a class that stands for a user's or extends one that does."""
+    original = _VARS(cls).get(ORIGINAL)
+    if name in ("__mro__", "__bases__", "__base__"):
+        found = type.__getattribute__(cls if original is None else original, name)
+        return _classes(_world(cls), (found,))[0] if name == "__base__" else _classes(_world(cls), found)
+    if name == "__subclasses__" and original is not None:
+        return functools.partial(_subclasses, _world(cls), original)
+    if name == "__class_getitem__" and original is not None and _static(_MRO(cls), name)[0] is Generic:
+        return functools.partial(_generic_alias, cls, original)
     if name in _AS_IT_IS:
         return type.__getattribute__(cls, name)
     world = _world(cls)
     owner, found = _static(_MRO(cls), name)
-    original = _VARS(cls).get(ORIGINAL)
     if original is not None and type(original) is not type:
         meta, above = _static(_MRO(type(original)), name)
         if meta is not None and is_user_class(meta) and (owner is None or hasattr(type(above), "__set__")):
@@ -360,6 +415,32 @@ def _class_attribute(cls: Any, name: str) -> Any:
     if owner is None and original is not None and not hasattr(type, name):
         world.watch_for(original, name, f"{original.__name__}.{name}", "no attribute")
     return type.__getattribute__(cls, name)
+
+
+def _classes(world: World, found: tuple[type, ...]) -> tuple[type, ...]:
+    """Classes as traced code sees them: a stand-in and what it stands for are one."""
+    lifted = (world.lift(kind) if world.is_outside(kind) else kind for kind in found if kind is not Quiet)
+    return tuple(dict.fromkeys(lifted))
+
+
+def _generic_alias(cls: type, original: Any, parameters: Any) -> Any:
+    """cls[parameters], past the cache of `typing`, which takes the stand-in for the user's class."""
+    known = original[parameters]
+    found = known.copy_with(known.__args__)
+    object.__setattr__(found, "__origin__", cls)
+    return found
+
+
+def _subclasses(world: World, kind: type) -> list[type]:
+    ask = functools.partial(users_subclasses, kind)
+    found: list[type] = world.note(ask, "", f"{kind.__name__}.__subclasses__()", "call")
+    return [world.lift(sub) for sub in found]
+
+
+def users_subclasses(kind: type) -> list[type]:
+    """The subclasses of a class that are no stand-ins."""
+    found: list[type] = type.__subclasses__(kind)
+    return [sub for sub in found if ORIGINAL not in _VARS(sub)]
 
 
 def _of_metaclass(world: World, cls: type, original: type, meta: type, found: Any, name: str) -> Any:
@@ -651,7 +732,7 @@ def proxy_of_object(world: World, value: Any, label: str) -> Any:
 
 def _native(kind: type) -> Any:
     """The class in C that an object is made by. Raises TypeError for those that hold a value."""
-    found = kind if kind.__module__ == "_thread" else next(b for b in kind.__mro__ if not b.__flags__ & (1 << 9))
+    found = kind if kind.__module__ == "_thread" else next(b for b in kind.__mro__ if not b.__flags__ & _HEAP)
     if found is not object and found.__name__ not in ("SimpleNamespace", "_local"):
         raise TypeError(found.__name__)
     return found

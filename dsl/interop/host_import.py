@@ -25,6 +25,10 @@ _ARRAY: dict[str, Callable[[Any], bool]] = {
 }
 
 
+# Python's own, whose items, `+` and `*` are not those of arrays
+BUFFERS = (array.array, bytearray, memoryview)
+
+
 def is_foreign(value: Any) -> bool:
     """Whether it is an array of another library, or a buffer of numbers."""
     if isinstance(value, (type, ModuleType)):

@@ -19,7 +19,7 @@ from ..core.pytree import Tree, flatten
 from ..core.readable import native, readable
 from ..interop.device_sharing import SharedArray, as_leaf, gpu_of, import_array
 from ..interop.fast_import import import_fast, register_type
-from ..interop.host_import import foreign, is_foreign
+from ..interop.host_import import BUFFERS, foreign, is_foreign
 from ..trace.trace import current
 from ..trace.tracer import TracedNumber, Tracer
 from .traced_function import Argument
@@ -214,12 +214,17 @@ def to_leaf(value: Any) -> Any:
     gpu = gpu_of(value)
     if gpu is not None:
         return as_leaf(import_array(value, gpu))
+    if isinstance(value, BUFFERS):
+        raise ArgumentsError(
+            f"an argument of type {kind.__name__} is a buffer, whose items and operators are not an array's; "
+            "pass np.asarray(it)"
+        )
     found = foreign(value)
     if found is not None:
         return _array_leaf(found, np.ndarray)
     try:
         return Static(value)
-    except (TypeError, ValueError):  # a memoryview has a hash that refuses
+    except (TypeError, ValueError):
         raise ArgumentsError(
             f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass arrays, "
             "numbers, or tuples, lists, dicts and dataclasses of them"

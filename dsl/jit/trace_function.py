@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,17 +19,18 @@ from ..core.errors import (
     TraceError,
     UnsupportedError,
     UserError,
+    is_numpys,
     line_of,
     located,
     package_of,
     user_frames,
     user_line,
 )
-from ..core.object_state import PLAIN, base_of, contents
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..environment.argument_properties import NeedProperty
 from ..environment.environment import frozen_container_maker, known_names
 from ..environment.guards import Guards, contents_guard
+from ..environment.returned_objects import check_kinds, returned_object
 from ..environment.value_kinds import environment_of
 from ..trace.aliasing import itself
 from ..trace.memory_layout import OfArgument
@@ -45,7 +45,7 @@ NUMBERS = (int, float, complex)
 
 
 class Unfinished(BaseException):
-    """The function raises an error of its own, after it has assigned to arguments: `captured` does as much."""
+    """The function raises an error, its own or NumPy's, after it has assigned to arguments: `captured` does as much."""
 
     def __init__(self, error: Exception, captured: TracedFunction) -> None:
         super().__init__()
@@ -104,10 +104,13 @@ def trace_function(
     except GraphBreak as suspended:
         trace.check_refusals()
         return finished_part(function, trace, suspended.part)
-    except GraphError as error:
-        raise located(error).with_traceback(user_frames(error.__traceback__)) from None
-    except UserError as error:
-        raise error.with_traceback(user_frames(error.__traceback__)) from None
+    except (GraphError, UserError) as error:
+        found = located(error) if isinstance(error, GraphError) else error
+        found = found.with_traceback(user_frames(error.__traceback__))
+        if not is_numpys(error):
+            raise found from None
+        _check_order(trace, error)
+        raise _after_writes(trace, function, found) from None
     except Exception as error:
         if world is not None and isinstance(error, ValueError) and "read-only" in str(error):
             raise TraceError(
@@ -120,23 +123,37 @@ def trace_function(
                 f"{unbound.pop()!r} has a value on one side only of what a traced value decides; assign it before",
                 line_of(error.__traceback__),
             ) from None
-        if trace.raised is not None:
-            raise UnsupportedError(
-                f"a {type(error).__name__} is raised, or a {type(trace.raised).__name__} before it, as a traced value "
-                "decides; return for one of the two",
-                line_of(error.__traceback__),
-            ) from error
+        _check_order(trace, error)
         if (package := package_of(error.__traceback__)) is not None:
             add_note_once(
                 error,
                 f"{package} may know no traced values; it gets their values in kg.host(f, reads, writes)",
             )
-        if trace.assigned:
-            with tracing(trace):
-                raise Unfinished(error, _finished(trace, function, None)) from None
+        if (whole := _after_writes(trace, function, error)) is not error:
+            raise whole from None
         raise
     finally:
+        if world is not None:
+            world.close()
         trace.refusals.clear()  # whose tracebacks hold the trace: arguments would live on until they are collected
+
+
+def _check_order(trace: Trace, error: Exception) -> None:
+    """Raises UnsupportedError where a call may raise another error before this one."""
+    if trace.raised is not None:
+        raise UnsupportedError(
+            f"a {type(error).__name__} is raised, or a {type(trace.raised).__name__} before it, as a traced value "
+            "decides; return for one of the two",
+            line_of(error.__traceback__),
+        ) from error
+
+
+def _after_writes(trace: Trace, function: Callable[..., Any], error: Exception) -> BaseException:
+    """The error, or Unfinished where the function has assigned to arguments before it."""
+    if not trace.assigned or trace.path or trace.depth or trace.loops:
+        return error
+    with tracing(trace):
+        return Unfinished(error, _finished(trace, function, None))
 
 
 def finished_part(function: Callable[..., Any], trace: Trace, part: Segment) -> TracedFunction:
@@ -166,9 +183,6 @@ def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
     return TracedNumber(trace, trace.host.argument(leaf), argument.value, frozenset([leaf]))
 
 
-_LATER = (GeneratorType, CoroutineType, AsyncGeneratorType)
-
-
 def _is_whole(x: Tracer, trace: Trace) -> bool:
     """Whether it is an argument that was assigned to, and no view of one."""
     return x._parent is None and x._owner in trace.assigned
@@ -177,6 +191,7 @@ def _is_whole(x: Tracer, trace: Trace) -> bool:
 def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> TracedFunction:
     leaves: list[Any] = []
     tree = flatten(result, leaves, results=True)
+    check_kinds(tree)
     outputs: list[Value] = []
     results: list[tuple[str, Any]] = []
     numbers: list[str] = []
@@ -189,14 +204,8 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Traced
         elif isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)):
             results.append(("array", len(outputs)))
             outputs.append(array_of(leaf)._value)
-        elif isinstance(leaf, _LATER):
-            getattr(leaf, "close", int)()  # or Python warns that nobody awaits it
-            raise TraceError(
-                f"the function returns a {type(leaf).__name__}, which runs after the trace is over; return arrays, or "
-                "a list of them"
-            )
         else:
-            results.append(_other(trace, leaf))
+            results.append(returned_object(trace, leaf))
     assigned = tuple((leaf, len(outputs) + i) for i, leaf in enumerate(sorted(trace.assigned)))
     outputs += [trace.assigned[leaf]._value for leaf, _ in assigned]
     watched = placed(trace, outputs)
@@ -207,45 +216,6 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Traced
         feeds = tuple(trace.arguments_at.values())
         whole = Cut(graph, feeds, tuple(trace.captured), tuple(trace.scalars))
     return _captured(trace, function, whole, tree, results, numbers, assigned, "", watched)
-
-
-def _other(trace: Trace, leaf: Any) -> tuple[str, Any]:
-    """A returned leaf that is no array: the user's own object, or one that each call gets anew."""
-    real = leaf if trace.world is None else trace.world.original(leaf)
-    if real is not leaf and type(real) in (
-        set,
-        bytearray,
-    ):  # for which others with the same contents are as good, as for lists
-        return "fresh", real.copy()
-    if real is not leaf or type(leaf) in PLAIN or callable(leaf):
-        return "static", real
-    if holds_traced(leaf):
-        raise TraceError(
-            f"the function returns an object of the class {type(leaf).__name__}, which holds traced values; return "
-            "them in a tuple, list, dict or dataclass, and make the object of what the call gives"
-        )
-    import copy
-
-    try:
-        again = copy.deepcopy(leaf)
-    except Exception:
-        return "static", leaf
-    return ("static" if again is leaf else "fresh"), leaf
-
-
-def holds_traced(value: Any, seen: set[int] | None = None) -> bool:
-    """Whether traced values are in it, at any depth that can be seen."""
-    if isinstance(value, (Tracer, TracedNumber)):
-        return True
-    seen = set() if seen is None else seen
-    if id(value) in seen or type(value) in PLAIN or isinstance(value, (type, FunctionType, ModuleType)):
-        return False
-    seen.add(id(value))
-    parts = [] if (base := base_of(type(value))) is None else contents(base, value)
-    parts += getattr(value, "__dict__", {}).values()
-    slots = [n for kind in type(value).__mro__ for n in np.atleast_1d(kind.__dict__.get("__slots__", ())).tolist()]
-    parts += [getattr(value, n) for n in slots if hasattr(value, n)]
-    return any(holds_traced(x, seen) for x in parts)
 
 
 def _captured(

@@ -98,3 +98,47 @@ def _same(got: Any, want: Any) -> None:
         return
     assert np.asarray(got).dtype == np.result_type(np.asarray(want), np.asarray(got)[()])
     np.testing.assert_array_equal(got, want)
+
+
+def picks(x: Any) -> Any:
+    return x[9] if x.sum() > 0 else x[0]
+
+
+def shapes(x: Any) -> Any:
+    if x.sum() > 0:
+        x = x + np.zeros(3)
+    return x * 2
+
+
+def of_nothing(x: Any) -> Any:
+    return x.sum() > 0 and x[4:].max()
+
+
+def no_axis(x: Any) -> Any:
+    if x.sum() > 0:
+        return x.sum(axis=3)
+    return x
+
+
+@pytest.mark.parametrize("function", [picks, shapes, of_nothing, no_axis], ids=lambda f: f.__name__)
+def test_what_numpy_raises_on_one_side_is_raised_by_calls_that_take_it(function: Any) -> None:
+    compiled = kg.kernel_graph(function, device="cpu")
+    for x in (-X, X, -X, X * 0, X):
+        try:
+            want = function(x)
+        except (IndexError, ValueError) as error:
+            with pytest.raises(type(error)):
+                compiled(x).wait()
+        else:
+            _same(compiled(x), want)
+
+
+def raises_first(x: Any) -> Any:
+    if x.sum() > 0:
+        raise KeyError("positive")
+    return x[9]
+
+
+def test_which_of_two_errors_comes_first_is_not_guessed() -> None:
+    with pytest.raises(kg.UnsupportedError, match="return for one of the two"):
+        kg.kernel_graph(raises_first, device="cpu")(X)

@@ -74,3 +74,35 @@ def test_objects_only_where_asked() -> None:
     assert found == [1, 2, 3]
     copy = unflatten(tree, [4, 5, 6])
     assert isinstance(copy, Model) and copy.w == 4 and copy.inner == [5, 6] and model.w == 1
+
+
+@dataclass
+class Answering:
+    """Has an answer for what was deleted."""
+
+    a: Any
+    b: int = 1
+
+    def __getattr__(self, name: str) -> Any:
+        return 9.5
+
+
+@dataclass(slots=True)
+class Slotted:
+    a: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return 9.5
+
+
+def test_fields_that_were_deleted_are_none() -> None:
+    for value, names in ((Answering(2.0), ("a", "b")), (Slotted(2.0), ("a",))):
+        found: list[Any] = []
+        assert flatten(value, found).names == names and found[0] == 2.0
+        del value.a
+        again: list[Any] = []
+        tree = flatten(value, again)
+        assert tree.names == names[1:] and 9.5 not in again  # an object with an empty slot is a leaf
+    value = Answering(2.0)
+    del value.b  # what the class has stays the class's
+    assert vars(unflatten(flatten(value, found := []), found)) == {"a": 2.0}

@@ -68,9 +68,9 @@ def test_numpys_interface_and_buffers() -> None:
     for given in (Interface(values), memoryview(values)):
         found = foreign(given)
         assert found is not None and np.shares_memory(found, values)
-        assert_same(f(given, values), values * 3)
-    numbers = array.array("d", [1.0, 2.0, 3.0, 4.0])
-    assert_same(f(numbers, X), np.array(numbers) * 2 + X)
+    assert_same(f(Interface(values), values), values * 3)
+    for buffer in (array.array("d", [1.0]), bytearray(b"a"), memoryview(values)):  # whose `+` is another one
+        refused(lambda b=buffer: f(b, X), kg.ArgumentsError, "buffer", "np.asarray")  # type: ignore[misc]
 
 
 def test_memory_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,40 @@ def test_what_was_assigned_before_an_error(make: Any) -> None:
         f.explain(mine, np.ones(2))
 
 
+def index(x: Any) -> Any:
+    x[0] = 9
+    return x[10]
+
+
+def shape(x: Any) -> Any:
+    x += 1
+    return x + np.zeros(5)
+
+
+@pytest.mark.parametrize("function", [index, shape])
+def test_what_was_assigned_before_an_error_of_numpys(function: Any) -> None:
+    f = cpu(function)
+    for _ in range(3):
+        mine, its = np.arange(3.0), np.arange(3.0)
+        with pytest.raises((IndexError, ValueError), match=r"test_errors_after_writes.py:\d+: "):
+            f(mine)
+        with pytest.raises((IndexError, ValueError)):
+            function(its)
+        assert mine.tolist() == its.tolist()
+
+
+def test_a_name_outside_that_is_assigned_before_an_error_of_numpys_is_refused() -> None:
+    count = 0
+
+    def function(x: Any) -> Any:
+        nonlocal count
+        count += 1
+        return x[10]
+
+    refused(lambda: cpu(function)(np.ones(2)), kg.TraceError, "'count'", line=function.__code__.co_firstlineno + 2)
+    assert count == 0
+
+
 def test_arrays_on_the_device() -> None:
     f = cpu(failing)
     x, y = kg.asarray(np.arange(3.0), device="cpu"), kg.asarray(np.ones(2), device="cpu")

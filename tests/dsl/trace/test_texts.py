@@ -68,15 +68,12 @@ def test_print_shows_stand_ins(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_arrays_do_not_have_is_refused_as_an_attribute() -> None:
-    import array
-
     @kg.kernel_graph(device="cpu")
     def appended(x: Any, values: Any) -> Any:
         values.append(5)
         return x
 
-    for values in (array.array("d", [1.0, 2.0]), X.copy()):
-        with pytest.raises(AttributeError, match=r"test_texts.py:\d+: .*'append'") as caught:
-            appended(X, values)
-        assert isinstance(caught.value, kg.KernelGraphError)
+    with pytest.raises(AttributeError, match=r"test_texts.py:\d+: .*'append'") as caught:
+        appended(X, X.copy())
+    assert isinstance(caught.value, kg.KernelGraphError)
     assert_same(kg.kernel_graph(lambda x: x * (2 if hasattr(x, "append") else 3), device="cpu")(X), X * 3)

@@ -1,0 +1,121 @@
+"""What a traced function returns beside arrays and numbers: the user's own object, or one that each call gets anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import AsyncGeneratorType, CoroutineType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import TraceError
+from ..core.object_state import PLAIN, base_of, contents
+from ..core.pytree import ORIGINAL, Tree, is_stand_in
+from ..trace.trace import Trace
+from ..trace.tracer import TracedNumber, Tracer
+from .traced_globals import Scope
+
+
+def returned_object(trace: Trace, leaf: Any) -> tuple[str, Any]:
+    """A returned leaf that is no array: ("static", value), or ("fresh", value), of which each call gets a copy.
+
+    Raises TraceError for what would run, or hold traced values, after the trace is over."""
+    kind = type(leaf)
+    if isinstance(leaf, (CoroutineType, AsyncGeneratorType)) or hasattr(kind, "__next__"):
+        getattr(leaf, "close", int)()  # or Python warns that nobody awaits it
+        raise TraceError(
+            f"the function returns a {kind.__name__}, which runs after the trace is over; return arrays, or a list of "
+            "them"
+        )
+    real = _original(trace, leaf)
+    if real is not leaf and type(real) in (set, bytearray):  # others with the same contents are as good, as for lists
+        return "fresh", real.copy()
+    if real is not leaf or kind in PLAIN:
+        return "static", real
+    if ORIGINAL in vars(kind):
+        raise TraceError(
+            f"the function returns an object of the class {kind.__name__} that it has made, which is more than its "
+            "attributes; return these and its value, and make the object of what the call gives"
+        )
+    for part in _parts(leaf):
+        if isinstance(part, (Tracer, TracedNumber)):
+            raise TraceError(
+                f"the function returns an object of the class {kind.__name__}, which holds traced values; return them "
+                "in a tuple, list, dict or dataclass, and make the object of what the call gives"
+            )
+        if _is_made_inside(part):
+            what = "class" if isinstance(part, type) else "function"
+            raise TraceError(
+                f"the function returns {_named(leaf)}, which needs the {what} {part.__name__} that is made in it, for "
+                "one trace and all its calls; define it outside of the traced function"
+            )
+    if callable(leaf):
+        return "static", leaf
+    import copy
+
+    try:
+        again = copy.deepcopy(leaf)
+    except Exception:
+        return "static", leaf
+    return ("static" if again is leaf else "fresh"), leaf
+
+
+def check_kinds(tree: Tree) -> None:
+    """Raises TraceError where a container of the results is of a class that the traced function makes."""
+    todo = [tree]
+    while todo:
+        found = todo.pop()
+        todo += found.children
+        if found.kind is not None and any(_is_made_inside(part) for part in _parts(found.kind)):
+            raise TraceError(
+                f"the function returns an object of the class {found.kind.__name__}, which is made in it, for one "
+                "trace and all its calls; define the class outside of the traced function"
+            )
+
+
+def _original(trace: Trace, leaf: Any) -> Any:
+    """The user's own object that a leaf stands for, or the leaf."""
+    if trace.world is None:
+        return leaf
+    if type(leaf) is not MethodType:
+        return trace.world.original(leaf)
+    function, owner = trace.world.original(leaf.__func__), trace.world.original(leaf.__self__)
+    return leaf if function is leaf.__func__ or owner is leaf.__self__ else MethodType(function, owner)
+
+
+def _named(leaf: Any) -> str:
+    name = getattr(leaf, "__name__", None)
+    return f"an object of the class {type(leaf).__name__}" if name is None else f"{name!r}"
+
+
+def _is_made_inside(part: Any) -> bool:
+    """Whether it is a function over traced globals, or a class that stands for one of the user's or extends it."""
+    if type(part) is FunctionType:
+        return isinstance(part.__globals__, Scope)
+    return isinstance(part, type) and is_stand_in(part)
+
+
+def _parts(leaf: Any) -> Iterator[Any]:
+    """All that is in it, at any depth that can be seen, and the classes of that."""
+    todo, seen = [leaf], set[int]()
+    while todo:
+        value = todo.pop()
+        kind = type(value)
+        if id(value) in seen or kind in PLAIN or isinstance(value, ModuleType):
+            continue
+        seen.add(id(value))
+        yield value
+        if isinstance(value, (Tracer, TracedNumber, np.ndarray, FunctionType)):
+            continue
+        if isinstance(value, type):
+            held = type.__dict__["__dict__"].__get__(value)
+            todo += () if ORIGINAL in held else [f for f in held.values() if type(f) is FunctionType]
+            continue
+        todo.append(kind)
+        if kind is MethodType:
+            todo += [value.__func__, value.__self__]
+        todo += [] if (base := base_of(kind)) is None else contents(base, value)
+        todo += getattr(value, "__dict__", {}).values()
+        slots = [n for b in kind.__mro__ for n in np.atleast_1d(b.__dict__.get("__slots__", ())).tolist()]
+        todo += [getattr(value, n) for n in slots if hasattr(value, n)]
+        todo += [getattr(value, n) for n in ("func", "args", "keywords") if hasattr(value, n)]  # of a partial object

@@ -1,0 +1,93 @@
+"""What a traced function sees of the user's objects beside their contents: identity, text, classes above and below."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import types
+from contextvars import ContextVar
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from tests.dsl.tracing import assert_same
+from tests.dsl.world_objects import X, cpu
+
+
+class Base:
+    weight = 1.0
+
+
+class First(Base):
+    weight = 2.0
+
+
+T = TypeVar("T")
+
+
+class Box(Generic[T]):
+    def __init__(self, k: float) -> None:
+        self.k = k
+
+
+@functools.lru_cache
+def cached(k: float) -> float:
+    return k
+
+
+FIRST, ITEMS, VALUES, VARIABLE = First(), [1, 2], np.arange(3.0), ContextVar[float]("VARIABLE", default=2.0)
+SET, QUEUE = {3, "a", 1}, collections.deque([1, 2])
+TABLE = {id(v): float(i) for i, v in enumerate((FIRST, ITEMS, VALUES, First, cached), 2)}
+TEXT = {str(v): float(i) for i, v in enumerate((FIRST, First, ITEMS, SET, QUEUE, cached, VARIABLE), 2)}
+
+READS = (
+    lambda x: x * TABLE.get(id(FIRST), 9.0) * TABLE.get(id(ITEMS), 9.0) * TABLE.get(id(VALUES), 9.0),
+    lambda x: x * TABLE.get(id(First), 9.0) * TABLE.get(id(cached), 9.0),
+    lambda x: x * TEXT.get(str(FIRST), 9.0) * TEXT.get(str(First), 9.0) * TEXT.get(str(ITEMS), 9.0),
+    lambda x: x * TEXT.get(str(SET), 9.0) * TEXT.get(str(QUEUE), 9.0) * TEXT.get(repr(cached), 9.0),
+    lambda x: x * TEXT.get(str(VARIABLE), 9.0) * len(VARIABLE.name),
+    lambda x: x * isinstance(VARIABLE, ContextVar) * 2.0 + isinstance(types, types.ModuleType),
+    lambda x: x * len(First.__mro__) * len(First.__bases__) + (First.__base__ is Base) + (First.__bases__ == (Base,)),
+    lambda x: x * [c.weight for c in First.__mro__ if c is not object][1],
+    lambda x: x * Box[float](2.0).k,
+)
+
+
+@pytest.mark.parametrize("number", range(len(READS)))
+def test_they_are_pythons_own(number: int) -> None:
+    read = READS[number]
+    assert_same(cpu(read)(X), read(X))
+    assert Box[float].__origin__ is Box and type(Box[float](1.0)) is Box  # type: ignore[attr-defined]
+
+
+def test_subclasses_are_found_and_new_ones_seen() -> None:
+    def total(x: Any) -> Any:
+        return x * sum(c.weight for c in Base.__subclasses__())
+
+    f = cpu(total)
+    assert_same(f(X), total(X))
+    assert Base.__subclasses__() == [First]  # no stand-in is left there
+    second = type("Second", (Base,), {"weight": 5.0})
+    assert_same(f(X), total(X))
+    assert second in Base.__subclasses__() and "Base.__subclasses__() has changed" in str(f.why())
+
+
+def test_what_a_cached_function_wraps_is_traced() -> None:
+    rate = 2.0
+
+    def read() -> Any:
+        return rate
+
+    held = functools.lru_cache(read)
+
+    def function(x: Any) -> Any:
+        held.__wrapped__.__closure__[0].cell_contents = 5.0  # type: ignore[attr-defined]
+        return x * held()
+
+    with pytest.raises(kg.TraceError, match="cannot assign to the outer function's 'rate'"):
+        cpu(function)(X)
+    assert rate == 2.0
+    with pytest.raises(kg.TraceError, match="from call to call"):
+        cpu(lambda x: x * held.cache_info().hits)(X)
