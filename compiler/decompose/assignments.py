@@ -21,7 +21,7 @@ def decompose_setitem(builder: GraphBuilder, node: Node, args: Sequence[Value]) 
     a, *arrays, value = args
     if 0 in a.shape or any(i.dtype.kind not in "iu" for i in arrays):
         return "no elements, or booleans as indices"
-    places, shape = _places(builder, a.shape, dict(node.attr("options"))["key"], arrays)
+    places, shape = flat_places(builder, a.shape, dict(node.attr("options"))["key"], arrays)
     if 0 in shape:
         return a
     wide = _wide(builder, value, shape)
@@ -66,7 +66,7 @@ def decompose_ufunc_at(builder: GraphBuilder, node: Node, args: Sequence[Value])
         return "booleans as indices"
     if value.shape and not np.can_cast(value.dtype, a.dtype, "safe"):
         return f"values of {value.dtype}"
-    places, shape = _places(builder, a.shape, options["key"], indices)
+    places, shape = flat_places(builder, a.shape, options["key"], indices)
     if 0 in shape or math.prod(shape) >= 2**31:
         return "no indices, or 2**31"
     values = builder.reshape(builder.cast(_wide(builder, value, shape), a.dtype), (-1,))
@@ -83,7 +83,7 @@ def _wide(builder: GraphBuilder, value: Value, shape: tuple[int, ...]) -> Value:
     return builder.broadcast(builder.reshape(value, value.shape[excess:]), shape)
 
 
-def _places(
+def flat_places(
     builder: GraphBuilder, shape: Sequence[int], key: Sequence[Any], arrays: Sequence[Value]
 ) -> tuple[Value, tuple[int, ...]]:
     """The flat numbers of the elements of a[key], -1 where an index is out of range; and the shape of a[key]."""

@@ -100,6 +100,33 @@ class Branch(_Bodies):
         return "two bodies"
 
 
+@dataclass(frozen=True)
+class CustomDerivative(_Bodies):
+    """The derivative that the user has given of a part of the graph. The node's arguments: the part's results, of which
+    each node is one; its inputs; the rest of a body's inputs, and its numbers.
+
+    reverse: cotangents of the results that are floats, and the rest -> the inputs' cotangents; forward: tangents of the
+    inputs, and the rest -> the tangents of those results. One of them is None."""
+
+    results: int
+    inputs: int
+    reverse: Graph | None
+    forward: Graph | None
+
+    __hash__ = _Bodies.__hash__
+
+    def _fields(self) -> Iterator[Any]:
+        yield from (self.results, self.inputs, self.reverse, self.forward)
+
+    @property
+    def bodies(self) -> tuple[Graph, ...]:
+        return tuple(body for body in (self.reverse, self.forward) if body is not None)
+
+    def __str__(self) -> str:
+        mode = "cotangents" if self.forward is None else "tangents"
+        return f"{self.results} results, {self.inputs} inputs, a rule for {mode}"
+
+
 def add_control_flow_node(builder: GraphBuilder, control: Loop | Branch, args: Sequence[Value]) -> list[Value]:
     """The node of each result."""
     op = "loop" if isinstance(control, Loop) else "branch"

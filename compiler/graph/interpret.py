@@ -175,5 +175,6 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
     "loop": _loop,
     "branch": _branch,
     "kernel": _kernel,
+    "custom": lambda node, *args: args[node.attr("part")],
     "cast": lambda node, a: a.astype(node.type.dtype),
 }

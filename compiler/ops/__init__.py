@@ -1,4 +1,5 @@
 """The op table: one row per op, with its formulas, dtype rules and references.
 
-In reading order: table, dtype_rules, real, integer, complex, complex_functions, philox, numpy_reference.
+In reading order: table, dtype_rules, real, integer, complex, complex_functions, philox, numpy_reference,
+derivatives.
 """

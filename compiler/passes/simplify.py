@@ -218,6 +218,17 @@ def power_small(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Val
     return builder.add("multiply", (square.number, other.number), node.type)
 
 
+def without_stop(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    """stop_gradient(x) -> x: derivatives have been made"""
+    return args[0]
+
+
+def without_rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    """custom(results, ...) -> the result: derivatives have been made"""
+    part: int = node.attr("part")
+    return args[part]
+
+
 def where_same(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """where(c, x, x) -> x"""
     return _same(builder, node, args[1]) if args[1].number == args[2].number else None
@@ -329,6 +340,8 @@ def _split(builder: GraphBuilder, value: Value, axis: int) -> Value:
 CONCATENATED = 16  # parts; more are written one after the other
 ANYWHERE: tuple[Rule, ...] = (fold_constants, parity)
 RULES: dict[str, tuple[Rule, ...]] = {
+    "stop_gradient": (without_stop,),
+    "custom": (without_rule,),
     "multiply": (multiply_one, sign_outside),
     "divide": (divide_one, divide_power_of_two, sign_outside),
     "add": (add_negative,),

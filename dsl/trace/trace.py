@@ -61,6 +61,7 @@ class Trace:
         self.host = HostCode()
         self.alive = True
         self.depth = 0  # how many bodies of loops and branches are being traced, one in another
+        self.deriving = 0  # how many functions that are differentiated are being traced, one in another
         self.needed: set[int] = set()  # also those whose NeedValue was swallowed
         self.world: EnvironmentLike | None = None
         self.captured: list[np.ndarray[Any, Any]] = []

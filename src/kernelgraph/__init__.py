@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         UnsupportedError,
         UserError,
     )
+    from .dsl.gradients.custom_rules import custom_jvp, custom_vjp, stop_gradient
+    from .dsl.gradients.gradients import grad, jvp, value_and_grad, vjp
     from .dsl.jit.kernel_graph import KernelGraph, kernel_graph
     from .runtime.core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory, PlanError
     from .runtime.core.settings import override, settings
@@ -75,6 +77,8 @@ _HOMES = {
     ),
     "dsl.array.transfer": ("pinned_empty", "prefetch", "to_device"),
     "dsl.array.in_flight": ("waitall",),
+    "dsl.gradients.custom_rules": ("custom_jvp", "custom_vjp", "stop_gradient"),
+    "dsl.gradients.gradients": ("grad", "jvp", "value_and_grad", "vjp"),
     "dsl.jit.kernel_graph": ("KernelGraph", "kernel_graph"),
     "dsl.array.memory": ("empty_cache", "memory_limit", "memory_stats"),
     "dsl.api.custom_calls": ("host", "kernel"),
@@ -159,10 +163,14 @@ __all__ = [
     "asarray",
     "bfloat16",
     "current_stream",
+    "custom_jvp",
+    "custom_vjp",
     "default_stream",
     "elementwise",
     "empty_cache",
+    "grad",
     "host",
+    "jvp",
     "kernel",
     "kernel_graph",
     "memory_limit",
@@ -173,8 +181,11 @@ __all__ = [
     "profile",
     "settings",
     "spec",
+    "stop_gradient",
     "stream",
     "synchronize",
     "to_device",
+    "value_and_grad",
+    "vjp",
     "waitall",
 ]

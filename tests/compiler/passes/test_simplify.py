@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.graph.control_flow import CustomDerivative
 from kernelgraph.compiler.graph.graph import Value
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.passes.simplify import ANYWHERE, RULES, simplify_graph
@@ -26,6 +27,7 @@ def shuffled(b: GraphBuilder, x: Value) -> Value:
     return b.reshape(b.permute(b.reshape(b.slice(x, (65535,), (-1,), x.shape), (256, 256)), (1, 0)), x.shape)
 
 
+RULE = CustomDerivative(1, 1, None, None)
 # rule -> programs that it must change, on a float16 vector x
 CASES: dict[str, list[Make]] = {
     "fold_constants": [lambda b, x: b.map("add", x, b.map("exp", b.const(1.0, x.dtype)))],
@@ -69,6 +71,8 @@ CASES: dict[str, list[Make]] = {
         lambda b, x: b.update(b.update(b.concat([x, x], 0), b.map("negative", x), (65536,), (1,)), x, (0,), (1,)),
         lambda b, x: b.update(b.update(b.concat([x, x], 0), b.map("negative", x), (1,), (2,)), x, (0,), (2,)),
     ],
+    "without_stop": [lambda b, x: b.map("stop_gradient", x)],
+    "without_rule": [lambda b, x: b.add("custom", (x.number, x.number), x.type, (("control", RULE), ("part", 0)))],
     "power_small": [],  # rounds elsewhere than pow: tested below
 }
 

@@ -1,0 +1,4 @@
+"""Graph to Graph: the derivatives of a graph, forward and reverse.
+
+In reading order: core/, rules/, walk, derive.
+"""

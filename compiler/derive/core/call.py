@@ -1,0 +1,94 @@
+"""Call: one operation of the graph that is being differentiated, with all of its results, as rules see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ....runtime.core.frozen import dataclass
+from ...core.types import dtype_kind, real_dtype
+from ...graph.builder import GraphBuilder
+from ...graph.graph import Node, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operation. results: by part, those that the graph has. active: for each argument, whether it follows what is
+    differentiated. masks: node -> where its elements may be other than zero, a bool value; rules may add to it."""
+
+    builder: GraphBuilder
+    node: Node
+    args: tuple[Value, ...]
+    results: Mapping[int, Value]
+    active: tuple[bool, ...]
+    masks: dict[int, Value]
+
+    def attr(self, name: str) -> Any:
+        return self.node.attr(name)
+
+    @property
+    def result(self) -> Value:
+        """Of an operation that has one."""
+        return self.results[0]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of a host call."""
+        return dict(self.node.attr("options"))
+
+    @property
+    def name(self) -> str:
+        """What the user knows it as."""
+        return str(self.node.attr("function")) if self.node.op == "host" else self.node.op
+
+
+def differentiable(value: Value) -> bool:
+    """Whether its elements are real or complex floats: only those have derivatives."""
+    return dtype_kind(value.dtype) in "fc"
+
+
+def zeros(builder: GraphBuilder, like: Value) -> Value:
+    """Zeros of a value's type."""
+    return builder.broadcast(builder.const(0, like.dtype), like.shape)
+
+
+def conjugated(builder: GraphBuilder, value: Value) -> Value:
+    """The conjugate of complex numbers; real ones as they are."""
+    if value.dtype.kind != "c":
+        return value
+    node = builder.nodes[value.number]
+    return builder.at(node.args[0]) if node.op == "conjugate" else builder.map("conjugate", value)
+
+
+def fitted(builder: GraphBuilder, value: Value, like: Value) -> Value:
+    """A cotangent of what was broadcast or converted, as one of `like`: summed over the axes that were broadcast, its
+    real part where that is real."""
+    if value.dtype.kind == "c" and like.dtype.kind != "c":
+        value = builder.map("real", value)
+    if value.shape != like.shape:
+        value = unbroadcast(builder, value, like.shape)
+    return builder.cast(value, like.dtype)
+
+
+def unbroadcast(builder: GraphBuilder, value: Value, shape: tuple[int, ...]) -> Value:
+    """Sums over the axes along which `shape` was broadcast to the value's."""
+    extra = len(value.shape) - len(shape)
+    wide = [i for i, n in enumerate(value.shape) if i < extra or (shape[i - extra] == 1 and n != 1)]
+    if wide:
+        value = builder.reduce("sum", value, wide, value.dtype)
+    return builder.reshape(value, shape)
+
+
+def transposed(builder: GraphBuilder, value: Value) -> Value:
+    """Matrices transposed."""
+    last = len(value.shape) - 1
+    return builder.permute(value, (*range(last - 1), last, last - 1))
+
+
+def adjoint(builder: GraphBuilder, value: Value) -> Value:
+    """Matrices transposed and conjugated."""
+    return conjugated(builder, transposed(builder, value))
+
+
+def real_type_of(value: Value) -> Any:
+    return real_dtype(value.dtype)

@@ -1,0 +1,205 @@
+"""Cotangents as they come together at a node: parts of arrays, whose sum is made when all are there.
+
+What comes back through a slice is the cotangent of the slice with zeros around it. Several slices of one array, the
+neighbours of a stencil say, bring the same cotangent at several places: their sum is made of shifted reads of one
+array with zeros around it, and so is a stencil too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....runtime.core.frozen import dataclass
+from ...core.types import INT64
+from ...graph.builder import GraphBuilder
+from ...graph.graph import Node, Value
+from .call import zeros
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Zeros, but for the elements `starts + i * steps`, which are the value's."""
+
+    value: Value
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    def is_whole(self, shape: Sequence[int]) -> bool:
+        """Whether it is an array of this shape, with no zeros around it."""
+        return (
+            self.value.shape == tuple(shape)
+            and not any(self.starts)
+            and all(step == 1 or n == 1 for step, n in zip(self.steps, shape, strict=True))
+        )
+
+
+def whole(value: Value) -> Part:
+    """All of an array."""
+    return Part(value, (0,) * len(value.shape), (1,) * len(value.shape))
+
+
+def total(builder: GraphBuilder, parts: Sequence[Part], like: Value) -> Value:
+    """The sum of cotangents of an array of the type of `like`."""
+    full = [p.value for p in parts if p.is_whole(like.shape)]
+    others = [p for p in parts if not p.is_whole(like.shape) and p.value.type.size]
+    result = _sum(builder, full)
+    if others:
+        result = _sum(builder, ([] if result is None else [result]) + _padded(builder, others, like))
+    return zeros(builder, like) if result is None else result
+
+
+def _sum(builder: GraphBuilder, values: Sequence[Value]) -> Value | None:
+    found = None
+    for value in values:
+        found = value if found is None else builder.map("add", found, value)
+    return found
+
+
+def _padded(builder: GraphBuilder, parts: Sequence[Part], like: Value) -> list[Value]:
+    """What the parts add up to, as few arrays."""
+    if _are_apart(parts):
+        base = zeros(builder, like)
+        for p in parts:
+            base = builder.update(base, p.value, p.starts, p.steps)
+        return [base]
+    shifted: dict[tuple[int, tuple[int, ...]], list[Part]] = {}  # the same values at several places
+    single: list[Part] = []
+    for part in parts:
+        root, factors = _root(builder, part.value)
+        if all(step == 1 for step in part.steps):
+            shifted.setdefault((root.number, factors), []).append(Part(root, part.starts, part.steps))
+        else:
+            single.append(part)
+    found = [builder.update(zeros(builder, like), p.value, p.starts, p.steps) for p in single]
+    roots: dict[int, list[Part]] = {}
+    for (root_number, _), group in shifted.items():
+        roots.setdefault(root_number, []).extend(group)
+    frames = {number: _Frame(builder, group, like) for number, group in roots.items()}
+    for (root_number, factors), group in shifted.items():
+        value = _sum(builder, [frames[root_number].at(p) for p in group])
+        assert value is not None
+        found.append(_scaled(builder, value, factors))
+    return found
+
+
+class _Frame:
+    """One array with zeros around it, of which all parts are slices."""
+
+    def __init__(self, builder: GraphBuilder, parts: Sequence[Part], like: Value) -> None:
+        value = parts[0].value
+        self.builder, self.shape = builder, like.shape
+        firsts = list(zip(*(p.starts for p in parts), strict=True))
+        self.before = tuple(max(s) for s in firsts)  # zeros in front, as many as the part furthest behind has
+        after = [n - m - min(s) for n, m, s in zip(like.shape, value.shape, firsts, strict=True)]
+        frame = tuple(b + n + a for b, n, a in zip(self.before, value.shape, after, strict=True))
+        self.constant = _is_uniform(builder, value)
+        self.value = value
+        if not self.constant:
+            base = builder.broadcast(builder.const(0, value.dtype), frame)
+            self.value = builder.update(base, value, self.before, (1,) * len(frame))
+
+    def at(self, part: Part) -> Value:
+        """The part, with the zeros that belong to it."""
+        if self.constant:
+            return _masked(self.builder, part, self.shape)
+        starts = [b - s for b, s in zip(self.before, part.starts, strict=True)]
+        return self.builder.slice(self.value, starts, (1,) * len(starts), self.shape)
+
+
+def _is_uniform(builder: GraphBuilder, value: Value) -> bool:
+    """Whether it is one number, broadcast."""
+    node = builder.nodes[value.number]
+    while node.op in ("broadcast", "reshape"):
+        if node.type.size == 1:
+            return True
+        node = builder.nodes[node.args[0]]
+    return node.type.size == 1
+
+
+def _masked(builder: GraphBuilder, part: Part, shape: tuple[int, ...]) -> Value:
+    """One number in a box, zeros around it: no array is read for it."""
+    node = builder.nodes[part.value.number]
+    number = part.value
+    while node.op in ("broadcast", "reshape") and number.type.size != 1:
+        number = builder.at(node.args[0])
+        node = builder.nodes[number.number]
+    inside = None
+    for axis, (start, n, length) in enumerate(zip(part.starts, part.value.shape, shape, strict=True)):
+        if n == length:
+            continue
+        index = builder.index(shape, axis)
+        low = builder.map("greater_equal", index, builder.const(start, INT64))
+        high = builder.map("less", index, builder.const(start + n, INT64))
+        for test in (low, high):
+            inside = test if inside is None else builder.map("logical_and", inside, test)
+    number = builder.reshape(number, ())
+    if inside is None:
+        return builder.broadcast(number, shape)
+    return builder.map("where", inside, number, builder.const(0, number.dtype))
+
+
+def _root(builder: GraphBuilder, value: Value) -> tuple[Value, tuple[int, ...]]:
+    """(x, factors) where the value is x times these constants, by their nodes; -1 stands for a change of sign."""
+    factors: list[int] = []
+    while True:
+        node = builder.nodes[value.number]
+        if node.op == "negative":
+            value = builder.at(node.args[0])
+            factors.remove(-1) if -1 in factors else factors.append(-1)
+            continue
+        constant = _constant_factor(builder, node) if node.op == "multiply" else None
+        if constant is None:
+            return value, tuple(factors)
+        x, factor = constant
+        value = x
+        factors.append(factor)
+
+
+def _constant_factor(builder: GraphBuilder, node: Node) -> tuple[Value, int] | None:
+    for one, other in ((0, 1), (1, 0)):
+        factor, x = builder.nodes[node.args[one]], builder.at(node.args[other])
+        if factor.op == "const" and _is_finite(factor) and x.shape == node.type.shape:
+            return x, node.args[one]
+    return None
+
+
+def _is_finite(node: Node) -> bool:
+    return bool(np.isfinite(np.frombuffer(node.attr("value"), node.type.dtype)[0]))
+
+
+def _scaled(builder: GraphBuilder, value: Value, factors: Sequence[int]) -> Value:
+    for factor in reversed(factors):
+        negative = factor == -1
+        value = builder.map("negative", value) if negative else builder.map("multiply", value, builder.at(factor))
+    return value
+
+
+def _are_apart(parts: Sequence[Part]) -> bool:
+    """Whether no two parts have an element in common along some axis, so that they can be put side by side."""
+    if len(parts) > 64:
+        return False
+    boxes = [_box(p) for p in parts]
+    return all(
+        any(b < c or d < a for (a, b), (c, d) in zip(one, two, strict=True)) or _interleave(parts[i], parts[j])
+        for i, one in enumerate(boxes)
+        for j, two in enumerate(boxes[:i])
+    )
+
+
+def _interleave(one: Part, two: Part) -> bool:
+    """Whether they go in the same steps along some axis, from starts that never meet."""
+    return any(
+        s == t and abs(s) > 1 and (a - b) % s != 0
+        for s, t, a, b in zip(one.steps, two.steps, one.starts, two.starts, strict=True)
+    )
+
+
+def _box(part: Part) -> list[tuple[int, int]]:
+    """The first and the last element along each axis."""
+    found = []
+    for start, step, n in zip(part.starts, part.steps, part.value.shape, strict=True):
+        end = start + step * (n - 1)
+        found.append((min(start, end), max(start, end)))
+    return found

@@ -1,0 +1,75 @@
+"""The kinds of rules: what a rule is, and how those that say one mode alone do the other.
+
+| kind | says | the other mode |
+|---|---|---|
+| `Linear` | both: a tangent, and its transpose | - |
+| `Tangent` | the results' tangents, linear in the arguments' | the nodes that it makes are transposed |
+| `Written` | the results as other operations | theirs |
+| `Lifted` | a view's tangent, and where parts of its cotangent lie in its argument | - |
+| `Choice` | which of the others a call has | - |
+| `Zero`, `Refused` | nothing | - |
+
+Tangents and cotangents of None are zero: no zeros are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from ....runtime.core.frozen import dataclass
+from ...graph.graph import Value
+from ...ops.derivatives import ZERO, Refused, Zero
+from .call import Call
+from .cotangents import Part
+
+Maybe: TypeAlias = Value | None
+# (call, the arguments' tangents) -> the results' by part, those that the call has
+TangentFunction = Callable[[Call, Sequence[Maybe]], dict[int, Maybe]]
+# (call, the results' cotangents by part) -> the arguments', of their types; None also for those that are not active
+CotangentFunction = Callable[[Call, dict[int, Value]], Sequence["Maybe | Part"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Linear in all active arguments, or in each alone; both modes are written out.
+
+    follows: for each argument whether the results follow it; None for all."""
+
+    tangent: TangentFunction
+    cotangent: CotangentFunction
+    follows: Callable[[Call, int], bool] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tangent:
+    """A tangent in operations of the graph, linear in the arguments' tangents. follows: as of `Linear`."""
+
+    tangent: TangentFunction
+    follows: Callable[[Call, int], bool] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The same results, by operations that have rules."""
+
+    results: Callable[[Call], dict[int, Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """A view whose cotangents are parts of its argument's."""
+
+    lift: Callable[[Call, Part], Part]
+    tangent: TangentFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A rule that depends on the options, shapes or dtypes of the call."""
+
+    choose: Callable[[Call], Rule]
+
+
+Rule: TypeAlias = Linear | Tangent | Written | Lifted | Choice | Zero | Refused
+__all__ = ["ZERO", "Choice", "Lifted", "Linear", "Maybe", "Refused", "Rule", "Tangent", "Written", "Zero"]

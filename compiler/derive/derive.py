@@ -1,0 +1,41 @@
+"""A graph in; out, the graph that computes derivatives as well: a Jacobian times tangents, or cotangents times it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..graph.builder import GraphBuilder
+from ..graph.graph import Graph, Value
+from .core.call import zeros
+from .core.inline import copied
+from .core.kinds import Maybe
+from .walk import pull_back, push_forward
+
+
+def derive_reverse(graph: Graph, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
+    """The graph with more inputs, cotangents of these outputs, and more outputs, the cotangents of these inputs.
+
+    A gradient of a real function of complex numbers points where it grows fastest, as PyTorch's does: the cotangent of
+    w with w = f(z) holomorphic is multiplied by the conjugate of f'(z). Raises GraphError where there is no derivative.
+    """
+    builder, new = copied(graph)
+    results, sources = [new[o] for o in graph.outputs], [new[graph.inputs[i]] for i in inputs]
+    cotangents = [builder.input(results[i].type) for i in outputs]
+    pulled = pull_back(builder, [results[i] for i in outputs], cotangents, sources)
+    return builder.finish([*results, *_with_zeros(builder, pulled, sources)])
+
+
+def derive_forward(graph: Graph, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
+    """The graph with more inputs, tangents of these inputs, and more outputs, the tangents of these outputs.
+
+    Raises GraphError where there is no derivative."""
+    builder, new = copied(graph)
+    results, sources = [new[o] for o in graph.outputs], [new[graph.inputs[i]] for i in inputs]
+    tangents = [builder.input(v.type) for v in sources]
+    targets = [results[i] for i in outputs]
+    pushed = push_forward(builder, sources, tangents, targets)
+    return builder.finish([*results, *_with_zeros(builder, pushed, targets)])
+
+
+def _with_zeros(builder: GraphBuilder, values: Sequence[Maybe], like: Sequence[Value]) -> list[Value]:
+    return [zeros(builder, v) if t is None else t for t, v in zip(values, like, strict=True)]

@@ -1,0 +1,35 @@
+"""The table of host calls' rules: every row of `runtime/interpret/numpy_calls.py`, one family a file."""
+
+from __future__ import annotations
+
+from ..core.kinds import ZERO, Refused, Rule
+from .assignment import ASSIGNMENTS
+from .convolution import CONVOLUTIONS
+from .cumulative import CUMULATIVE
+from .fourier import FOURIER
+from .linalg import LINALG
+from .order import ORDER
+
+NOT_KNOWN = "a function of the user's has no derivative that is known; give it one with kg.custom_vjp or kg.custom_jvp"
+
+_ZERO = """
+    argsort searchsorted digitize nanargmin nanargmax unravel_index ravel_multi_index isin argpartition lexsort
+    last_places linalg.matrix_rank
+"""
+
+# what passes make of others, after derivatives are made
+_MADE_LATER = """
+    kth reduce linalg.lu linalg.eigh_rows linalg.svd_whole linalg.qr_factors linalg.qr_upper linalg.cholesky_factor
+"""
+
+HOST_RULES: dict[str, Rule] = {
+    **dict.fromkeys(_ZERO.split(), ZERO),
+    **ASSIGNMENTS,
+    **CONVOLUTIONS,
+    **CUMULATIVE,
+    **FOURIER,
+    **LINALG,
+    **ORDER,
+    "callback": Refused(NOT_KNOWN),
+    **dict.fromkeys(_MADE_LATER.split(), Refused("this call is made of others when a plan is made")),
+}

@@ -1,0 +1,80 @@
+"""Rules of reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...graph.builder import GraphBuilder
+from ...graph.graph import Value
+from ..core.call import Call
+from ..core.kinds import ZERO, Linear, Maybe, Rule, Written
+
+
+def spread(builder: GraphBuilder, value: Value, axes: Sequence[int], shape: Sequence[int]) -> Value:
+    """A reduction's result along the axes that it has reduced."""
+    kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
+    return builder.broadcast(builder.reshape(value, kept), shape)
+
+
+def _sum(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    (t,) = tangents
+    return {0: None if t is None else call.builder.reduce("sum", t, call.attr("axes"), call.node.type.dtype)}
+
+
+def _unsum(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    return [spread(call.builder, cts[0], call.attr("axes"), call.args[0].shape)]
+
+
+def _tree(call: Call) -> dict[int, Value]:
+    """A product as a tree of products of two halves: its derivatives, to any order, divide by nothing."""
+    builder, (x,), axes = call.builder, call.args, call.attr("axes")
+    kept = [i for i in range(len(x.shape)) if i not in axes]
+    shape = tuple(x.shape[i] for i in kept)
+    rest = builder.reshape(builder.permute(x, [*kept, *axes]), (*shape, -1) if x.type.size else (*shape, 0))
+    lead, over = (0,) * len(shape), list[Value]()
+    while (n := rest.shape[-1]) > 1:
+        half, ones = n // 2, (1,) * len(rest.shape)
+        if n % 2:
+            over.append(builder.slice(rest, (*lead, n - 1), ones, (*shape, 1)))
+        first, second = (builder.slice(rest, (*lead, i), ones, (*shape, half)) for i in (0, half))
+        rest = builder.map("multiply", first, second)
+    for value in over:
+        rest = builder.map("multiply", rest, value)
+    if not rest.shape[-1]:
+        return {0: builder.broadcast(builder.const(1, call.node.type.dtype), shape)}
+    return {0: builder.cast(builder.reshape(rest, shape), call.node.type.dtype)}
+
+
+def _shares(call: Call) -> Value:
+    """For each element its share of the least or greatest one: all, or equal ones where several are that."""
+    builder, (x,), axes = call.builder, call.args, call.attr("axes")
+    best = spread(builder, call.result, axes, x.shape)
+    chosen = builder.cast(builder.map("equal", x, best), x.dtype)
+    count = builder.reduce("sum", chosen, axes, x.dtype)
+    return builder.map("divide", chosen, spread(builder, count, axes, x.shape))
+
+
+def _extremum(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    (t,) = tangents
+    if t is None:
+        return {0: None}
+    weighted = call.builder.map("multiply", t, _shares(call))
+    return {0: call.builder.reduce("sum", weighted, call.attr("axes"), call.node.type.dtype)}
+
+
+def _unextremum(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    ct = spread(call.builder, cts[0], call.attr("axes"), call.args[0].shape)
+    return [call.builder.map("multiply", ct, _shares(call))]
+
+
+EXTREMUM = Linear(_extremum, _unextremum)
+REDUCTIONS: dict[str, Rule] = {
+    "sum": Linear(_sum, _unsum),
+    "prod": Written(_tree),
+    "min": EXTREMUM,
+    "max": EXTREMUM,
+    "any": ZERO,
+    "all": ZERO,
+    "argmin": ZERO,
+    "argmax": ZERO,
+}

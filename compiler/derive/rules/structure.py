@@ -1,0 +1,137 @@
+"""Rules of views, joins, casts and matrix products: all linear, in one argument or in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...graph.builder import GraphBuilder
+from ...graph.graph import Value
+from ..core.call import Call, adjoint, differentiable, fitted, unbroadcast, zeros
+from ..core.cotangents import Part
+from ..core.kinds import Lifted, Linear, Maybe, Rule
+
+
+def of_view(tangent: Callable[[Call, Value], Value], cotangent: Callable[[Call, Value], Value]) -> Linear:
+    """The rule of an operation on one array whose one result is linear in it."""
+    return Linear(
+        lambda call, t: {0: None if t[0] is None else tangent(call, t[0])},
+        lambda call, cts: [cotangent(call, cts[0]), *[None] * (len(call.args) - 1)],
+        lambda call, place: place == 0,
+    )
+
+
+def _again(call: Call, t: Value) -> Value:
+    """The same view of the tangent."""
+    return call.builder.add(call.node.op, (t.number,), call.node.type, call.node.attrs)
+
+
+def _lift_slice(call: Call, part: Part) -> Part:
+    starts, steps = call.attr("starts"), call.attr("steps")
+    first = tuple(s + t * a for s, t, a in zip(starts, steps, part.starts, strict=True))
+    return Part(part.value, first, tuple(t * b for t, b in zip(steps, part.steps, strict=True)))
+
+
+def _unpermute(call: Call, ct: Value) -> Value:
+    axes = call.attr("axes")
+    return call.builder.permute(ct, [axes.index(i) for i in range(len(axes))])
+
+
+def _unwindow(call: Call, ct: Value) -> Value:
+    """Element k of what the windows look at is element k - i of each window i: with zeros around all of them, a walk
+    through their memory, whose step is one window less one element."""
+    builder, axis, length = call.builder, call.attr("axis"), call.attr("length")
+    if length == 1:
+        return builder.reshape(ct, call.args[0].shape)
+    rank = len(ct.shape)
+    order = [*(i for i in range(rank - 1) if i != axis), axis, rank - 1]
+    ct = builder.permute(ct, order)
+    *rest, many, _ = ct.shape
+    lead, n, step = len(rest), many + length - 1, length - 1
+    rows = many + 2 * step
+    base = builder.broadcast(builder.const(0, ct.dtype), (*rest, rows, length))
+    framed = builder.update(base, ct, (*(0,) * lead, step, 0), (1,) * rank)
+    flat = builder.reshape(framed, (*rest, rows * length))
+    flat = builder.slice(flat, (*(0,) * lead, step), (1,) * (lead + 1), (*rest, rows * length - step))
+    seen = builder.windows(flat, lead, step * step + 1)
+    picked = builder.slice(seen, (0,) * rank, (*(1,) * lead, length, step), (*rest, n, length))
+    summed = builder.reduce("sum", picked, [rank - 1], ct.dtype)
+    places = [i for i in range(rank - 1) if i != axis]
+    return builder.permute(summed, [len(places) if i == axis else places.index(i) for i in range(rank - 1)])
+
+
+def _parts_of_concat(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    builder, axis, ct = call.builder, call.attr("axis"), cts[0]
+    found: list[Maybe] = []
+    at = 0
+    for arg, active in zip(call.args, call.active, strict=True):
+        starts = tuple(at if i == axis else 0 for i in range(len(ct.shape)))
+        found.append(builder.slice(ct, starts, (1,) * len(starts), arg.shape) if active else None)
+        at += arg.shape[axis]
+    return found
+
+
+def filled(call: Call, tangents: Sequence[Maybe]) -> list[Value]:
+    """The tangents with zeros in the place of those that are None."""
+    return [zeros(call.builder, a) if t is None else t for a, t in zip(call.args, tangents, strict=True)]
+
+
+def _concat(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    return {0: call.builder.concat(filled(call, tangents), call.attr("axis"))}
+
+
+def _update(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    base, value = filled(call, tangents)
+    return {0: call.builder.update(base, value, call.attr("starts"), call.attr("steps"))}
+
+
+def _parts_of_update(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    builder, ct, value = call.builder, cts[0], call.args[1]
+    starts, steps = call.attr("starts"), call.attr("steps")
+    base = builder.update(ct, zeros(builder, value), starts, steps) if call.active[0] else None
+    return [base, builder.slice(ct, starts, steps, value.shape) if call.active[1] else None]
+
+
+def _cast(call: Call, t: Value) -> Value:
+    real = t.dtype.kind == "c" and call.node.type.dtype.kind != "c"
+    return call.builder.cast(call.builder.map("real", t) if real else t, call.node.type.dtype)
+
+
+def product(builder: GraphBuilder, a: Value, b: Value, like: Value) -> Value:
+    """The matrix product, summed over the batches along which `like` was broadcast."""
+    found = builder.matmul(a, b)
+    return fitted(builder, unbroadcast(builder, found, like.shape), like)
+
+
+def _matmul(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    builder, (a, b), (ta, tb) = call.builder, call.args, tangents
+    left = None if ta is None else builder.matmul(ta, b)
+    right = None if tb is None else builder.matmul(a, tb)
+    return {0: plus(builder, left, right)}
+
+
+def plus(builder: GraphBuilder, a: Maybe, b: Maybe) -> Maybe:
+    """The sum of two tangents, either of which may be zero."""
+    return a if b is None else b if a is None else builder.map("add", a, b)
+
+
+def _parts_of_matmul(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    builder, (a, b), ct = call.builder, call.args, cts[0]
+    left = product(builder, ct, adjoint(builder, b), a) if call.active[0] else None
+    return [left, product(builder, adjoint(builder, a), ct, b) if call.active[1] else None]
+
+
+def _is_number(call: Call, place: int) -> bool:
+    return differentiable(call.args[place])
+
+
+STRUCTURE: dict[str, Rule] = {
+    "slice": Lifted(_lift_slice, lambda call, t: {0: None if t[0] is None else _again(call, t[0])}),
+    "permute": of_view(_again, _unpermute),
+    "broadcast": of_view(_again, lambda call, ct: unbroadcast(call.builder, ct, call.args[0].shape)),
+    "reshape": of_view(_again, lambda call, ct: call.builder.reshape(ct, call.args[0].shape)),
+    "windows": of_view(_again, _unwindow),
+    "concat": Linear(_concat, _parts_of_concat),
+    "update": Linear(_update, _parts_of_update),
+    "cast": of_view(_cast, lambda call, ct: fitted(call.builder, ct, call.args[0])),
+    "matmul": Linear(_matmul, _parts_of_matmul),
+}

@@ -1,0 +1,43 @@
+"""The rule of an operation: by its op, and of a host call by the function's name."""
+
+from __future__ import annotations
+
+from ...ops.derivatives import ByGraph, Partials, Zero
+from ...ops.table import OPS
+from ..core.call import Call
+from ..core.kinds import ZERO, Choice, Refused, Rule
+from .assignment import GATHER
+from .custom import CUSTOM
+from .host import HOST_RULES, NOT_KNOWN
+from .map import elementwise
+from .reduce import REDUCTIONS
+from .structure import STRUCTURE
+
+
+def _of_row(derivative: Zero | Refused | Partials) -> Rule:
+    return elementwise(derivative) if isinstance(derivative, Partials) else derivative
+
+
+_SOURCES = dict.fromkeys(("input", "number", "const", "index", "placeholder"), ZERO)
+_MADE_LATER = Refused("this row is made when a plan is made")
+RULES: dict[str, Rule] = {
+    **{name: _of_row(row.derivative) for name, row in OPS.items() if not isinstance(row.derivative, ByGraph)},
+    **REDUCTIONS,
+    **STRUCTURE,
+    **GATHER,
+    **_SOURCES,
+    "assemble": _MADE_LATER,
+    "kernel": Refused(NOT_KNOWN),
+    "custom": CUSTOM,
+    "host": Choice(lambda call: HOST_RULES[call.attr("function")]),
+    "loop": Refused("a loop has no derivative yet"),
+    "branch": Refused("a branch has no derivative yet"),
+}
+
+
+def rule_of(call: Call) -> Rule:
+    """The rule of an operation, of those that depend on the call the one that it has."""
+    rule = RULES[call.node.op]
+    while isinstance(rule, Choice):
+        rule = rule.choose(call)
+    return rule

@@ -1,0 +1,218 @@
+"""The two walks: tangents forward through the nodes of a builder, cotangents backward; both add nodes to it.
+
+Forward mode: Wengert, A simple automatic derivative evaluation program, 1964; reverse mode: Linnainmaa, 1970; both as
+in Griewank and Walther, Evaluating Derivatives, 2008, chapter 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..graph.builder import GraphBuilder, exact_attrs
+from ..graph.graph import GraphError, Node, Value
+from .core.call import Call, differentiable
+from .core.cotangents import Part, total, whole
+from .core.kinds import Lifted, Linear, Maybe, Refused, Rule, Tangent, Written, Zero
+from .rules.table import rule_of
+
+
+class Path:
+    """The operations between inputs and outputs through which derivatives flow, in order.
+
+    calls[n]: the operation whose first result, by number, is node n, as (its node, its results by part)."""
+
+    def __init__(self, builder: GraphBuilder, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+        self.builder = builder
+        self.flows = {v.number for v in inputs}  # nodes that follow the inputs
+        self.inputs = frozenset(self.flows)
+        self.masks: dict[int, Value] = {}
+        self.calls: dict[int, tuple[Node, dict[int, Value]]] = {}
+        self.first: dict[Any, int] = {}
+        self.rules: dict[int, Rule] = {}
+        needed = self._needed([v.number for v in outputs])
+        for number in needed:
+            if number not in self.inputs:
+                self._take(number)
+
+    def _needed(self, outputs: Sequence[int]) -> list[int]:
+        lowest = min(self.inputs, default=0)
+        found, todo = set[int](), list(outputs)
+        while todo:
+            number = todo.pop()
+            if number not in found and number >= lowest:
+                found.add(number)
+                todo += () if number in self.inputs else self.builder.nodes[number].args
+        return sorted(found)
+
+    def _take(self, number: int) -> None:
+        node = self.builder.nodes[number]
+        if not any(a in self.flows for a in node.args):
+            return
+        if not differentiable(self.builder.at(number)):
+            return
+        key, part = _call_key(node, number)
+        first = self.first.setdefault(key, number)
+        results = self.calls[first][1] if first in self.calls else {}
+        results[part] = self.builder.at(number)
+        if first not in self.calls:
+            self.rules[first] = rule_of(self.call(first, node, results))
+            self.calls[first] = (node, results)
+        rule = self.rules[first]
+        if isinstance(rule, Zero):
+            return
+        if any(self.call(first, node, results).active):
+            self.flows.add(number)
+
+    def call(self, first: int, node: Node, results: Mapping[int, Value]) -> Call:
+        """The operation as rules see it."""
+        args = tuple(self.builder.at(a) for a in node.args)
+        flows = tuple(a.number in self.flows and differentiable(a) for a in args)
+        call = Call(self.builder, node, args, results, flows, self.masks)
+        rule = self.rules.get(first)
+        if isinstance(rule, Linear | Tangent) and rule.follows is not None:
+            active = tuple(f and rule.follows(call, i) for i, f in enumerate(flows))
+            return Call(self.builder, node, args, results, active, self.masks)
+        return call
+
+
+def _call_key(node: Node, number: int) -> tuple[Any, int]:
+    """What the results of one operation have in common, and which one a node is."""
+    attrs = dict(node.attrs)
+    if "part" not in attrs:
+        return number, 0
+    part = attrs.pop("part")
+    return (node.op, node.args, exact_attrs(node.op, tuple(attrs.items()))), part
+
+
+def refused(call: Call, line: str, why: str) -> GraphError:
+    """What is raised for an operation that has no derivative."""
+    return GraphError(f"{call.name} has no derivative: {why}", NotImplementedError, line)
+
+
+def pull_back(
+    builder: GraphBuilder, outputs: Sequence[Value], cotangents: Sequence[Maybe], inputs: Sequence[Value]
+) -> list[Maybe]:
+    """The inputs' cotangents, given the outputs'; None for zero. Raises GraphError where there is no derivative."""
+    path = Path(builder, inputs, outputs)
+    parts: dict[int, list[Part]] = {}
+    for output, ct in zip(outputs, cotangents, strict=True):
+        if ct is not None:
+            parts.setdefault(output.number, []).append(whole(ct))
+    for first in sorted(path.calls, reverse=True):
+        node, results = path.calls[first]
+        if any(r.number in parts for r in results.values()):
+            _pull_call(path, first, node, results, parts)
+    return [_summed(builder, parts, v) for v in inputs]
+
+
+def _summed(builder: GraphBuilder, parts: dict[int, list[Part]], value: Value) -> Maybe:
+    """The cotangent of a node, if any has come."""
+    found = parts.get(value.number)
+    if not found:
+        return None
+    result = total(builder, found, value)
+    parts[value.number] = [whole(result)]
+    return result
+
+
+def _pull_call(path: Path, first: int, node: Node, results: Mapping[int, Value], parts: dict[int, list[Part]]) -> None:
+    builder, rule = path.builder, path.rules[first]
+    call = path.call(first, node, results)
+    if isinstance(rule, Zero) or not any(call.active):
+        return
+    line = builder.lines[first]
+    if isinstance(rule, Refused):
+        raise refused(call, line, rule.why)
+    before, builder.where = builder.where, lambda: line
+    try:
+        if isinstance(rule, Lifted):
+            for part in _merged(builder, parts[call.result.number], call.result):
+                parts.setdefault(node.args[0], []).append(rule.lift(call, part))
+            return
+        cts = {part: ct for part, value in results.items() if (ct := _summed(builder, parts, value)) is not None}
+        for arg, found in zip(call.args, _cotangents(rule, call, cts), strict=True):
+            if found is not None:
+                parts.setdefault(arg.number, []).append(found if isinstance(found, Part) else whole(found))
+    finally:
+        builder.where = before
+
+
+def _merged(builder: GraphBuilder, parts: Sequence[Part], like: Value) -> list[Part]:
+    """The parts, those that are whole as their sum."""
+    full = [p for p in parts if p.is_whole(like.shape)]
+    if len(full) < 2:
+        return list(parts)
+    return [whole(total(builder, full, like)), *(p for p in parts if not p.is_whole(like.shape))]
+
+
+def _cotangents(rule: Rule, call: Call, cts: dict[int, Value]) -> Sequence[Maybe | Part]:
+    if isinstance(rule, Linear):
+        return [ct if a else None for ct, a in zip(rule.cotangent(call, cts), call.active, strict=True)]
+    places = [i for i, active in enumerate(call.active) if active]
+    if isinstance(rule, Tangent):  # its nodes, linear in stand-ins for the tangents, are transposed
+        stand_ins = {i: stand_in(call.builder, call.args[i]) for i in places}
+        tangents = rule.tangent(call, [stand_ins.get(i) for i in range(len(call.args))])
+        made = {part: t for part, t in tangents.items() if t is not None and part in cts}
+        found = pull_back(call.builder, [*made.values()], [cts[p] for p in made], [*stand_ins.values()])
+        return _at(places, found, call)
+    assert isinstance(rule, Written)
+    written = {part: v for part, v in rule.results(call).items() if part in cts}
+    found = pull_back(call.builder, [*written.values()], [cts[p] for p in written], [call.args[i] for i in places])
+    return _at(places, found, call)
+
+
+def _at(places: Sequence[int], values: Sequence[Maybe], call: Call) -> list[Maybe]:
+    """By argument; what an argument gets that is given twice, it gets once."""
+    by_place: dict[int, Maybe] = {}
+    for place, value in zip(places, values, strict=True):
+        if not any(call.args[p].number == call.args[place].number for p in by_place):
+            by_place[place] = value
+    return [by_place.get(i) for i in range(len(call.args))]
+
+
+def stand_in(builder: GraphBuilder, like: Value) -> Value:
+    """A node that stands for a value of the same type, until it is replaced or falls away."""
+    return builder.add("placeholder", (), like.type, (("id", len(builder.nodes)),))
+
+
+def push_forward(
+    builder: GraphBuilder, inputs: Sequence[Value], tangents: Sequence[Maybe], outputs: Sequence[Value]
+) -> list[Maybe]:
+    """The outputs' tangents, given the inputs'; None for zero. Raises GraphError where there is no derivative."""
+    known: dict[int, Maybe] = {v.number: t for v, t in zip(inputs, tangents, strict=True)}
+    moving = [v for v, t in zip(inputs, tangents, strict=True) if t is not None]
+    path = Path(builder, moving, outputs)
+    for first in sorted(path.calls):
+        node, results = path.calls[first]
+        _push_call(path, first, node, results, known)
+    return [known.get(v.number) for v in outputs]
+
+
+def _push_call(path: Path, first: int, node: Node, results: Mapping[int, Value], known: dict[int, Maybe]) -> None:
+    builder, rule = path.builder, path.rules[first]
+    call = path.call(first, node, results)
+    tangents = [known.get(a.number) if active else None for a, active in zip(call.args, call.active, strict=True)]
+    if isinstance(rule, Zero) or all(t is None for t in tangents):
+        return
+    line = builder.lines[first]
+    if isinstance(rule, Refused):
+        raise refused(call, line, rule.why)
+    before, builder.where = builder.where, lambda: line
+    try:
+        found = _tangents(rule, call, tangents)
+    finally:
+        builder.where = before
+    for part, value in results.items():
+        known[value.number] = found.get(part)
+
+
+def _tangents(rule: Rule, call: Call, tangents: Sequence[Maybe]) -> Mapping[int, Maybe]:
+    if isinstance(rule, Linear | Tangent | Lifted):
+        return rule.tangent(call, tangents)
+    assert isinstance(rule, Written)
+    places = [i for i, t in enumerate(tangents) if t is not None]
+    written = rule.results(call)
+    args = [call.args[i] for i in places]
+    found = push_forward(call.builder, args, [tangents[i] for i in places], [*written.values()])
+    return dict(zip(written, found, strict=True))

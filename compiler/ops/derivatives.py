@@ -1,0 +1,292 @@
+"""The derivatives of elementwise rows: for each argument, what its tangent adds to the result's.
+
+A formula is linear in its first operand, the tangent `t`, which the arguments and the result follow: that of `sin` is
+`t * cos(x)`. One formula serves both modes, since a factor at each element is its own transpose, up to the conjugate.
+Real formulas hold for complex numbers where the function is holomorphic; the others have a `Pair`. Sources: Abramowitz
+and Stegun, Handbook of Mathematical Functions, 1964, sections 3.3, 4.2, 4.4, 4.6, 6.3, 7.1; for what is not
+holomorphic Kreutz-Delgado, The Complex Gradient Operator and the CR-Calculus, 2009.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from ...runtime.core.frozen import dataclass
+
+
+class Term:
+    """A value of a graph that is being built, with Python's operators. builder: a GraphBuilder."""
+
+    __slots__ = ("builder", "value")
+
+    def __init__(self, builder: Any, value: Any) -> None:
+        self.builder, self.value = builder, value
+
+    def map(self, op: str, *others: Any) -> Term:
+        """Row `op` on this and on others: terms, or numbers."""
+        return Term(self.builder, self.builder.map(op, self.value, *map(operand, others)))
+
+    @property
+    def is_complex(self) -> bool:
+        return bool(self.value.dtype.kind == "c")
+
+    def __add__(self, other: Any) -> Term:
+        return self.map("add", other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Term:
+        return self.map("subtract", other)
+
+    def __rsub__(self, other: Any) -> Term:
+        return Term(self.builder, self.builder.map("subtract", other, self.value))
+
+    def __mul__(self, other: Any) -> Term:
+        return self.map("multiply", other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Term:
+        return self.map("divide", other)
+
+    def __rtruediv__(self, other: Any) -> Term:
+        return Term(self.builder, self.builder.map("divide", other, self.value))
+
+    def __neg__(self) -> Term:
+        return self.map("negative")
+
+
+def operand(x: Any) -> Any:
+    """What a builder takes."""
+    return x.value if isinstance(x, Term) else x
+
+
+Formula: TypeAlias = Callable[..., Term]
+
+
+@dataclass(frozen=True, slots=True)
+class Zero:
+    """The result does not follow small changes of the arguments, almost everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """There is no derivative here. why: what to write."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What is linear over the reals alone: a formula for tangents, and its transpose, for cotangents."""
+
+    tangent: Formula
+    cotangent: Formula
+
+
+@dataclass(frozen=True, slots=True)
+class Partials:
+    """formulas: one for each argument, None where its derivative is zero. complex: in their place for complex results
+    or arguments. bounded: no partial is infinite or NaN where the function is finite at all near points."""
+
+    formulas: tuple[Formula | Pair | None, ...]
+    complex: tuple[Formula | Pair | None, ...] | None = None
+    bounded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ByGraph:
+    """The row has more than elements: its rule is in `compiler/derive`."""
+
+
+Derivative: TypeAlias = Zero | Refused | Partials | ByGraph
+ZERO, BY_GRAPH = Zero(), ByGraph()
+USER_FUNCTION = Refused("a user's scalar function has no derivative; give it one with kg.custom_jvp")
+
+
+def partials(*formulas: Formula | Pair | None, complex: Any = None) -> Partials:
+    return Partials(formulas, complex)
+
+
+def bounded(*formulas: Formula | Pair | None, complex: Any = None) -> Partials:
+    """`partials` that are finite wherever the arguments are."""
+    return Partials(formulas, complex, True)
+
+
+def _of(op: str) -> Formula:
+    return lambda x, *others: x.map(op, *others)
+
+
+sin, cos, sinh, cosh, exp, exp2, log, sqrt = map(_of, ["sin", "cos", "sinh", "cosh", "exp", "exp2", "log", "sqrt"])
+sign, floor_divide, trunc, conj, real, imag = map(_of, ["sign", "floor_divide", "trunc", "conjugate", "real", "imag"])
+equal, less, greater, logical_and, ldexp = map(_of, ["equal", "less", "greater", "logical_and", "ldexp"])
+LN2, LN10 = math.log(2), math.log(10)
+
+
+def where(condition: Term, a: Any, b: Any) -> Term:
+    return condition.map("where", a, b)
+
+
+def pair(re: Any, im: Any) -> Term:
+    """The complex number of two real terms, one of which may be 0."""
+    known = re if isinstance(re, Term) else im
+    zero = known.builder.const(0, known.value.dtype)
+    builder = known.builder
+    parts = [zero if not isinstance(x, Term) else x.value for x in (re, im)]
+    return Term(builder, builder.map("complex", *parts))
+
+
+# arithmetic
+
+ADD = bounded(lambda t, x, y, r: t, lambda t, x, y, r: t)
+SUBTRACT = bounded(lambda t, x, y, r: t, lambda t, x, y, r: -t)
+MULTIPLY = partials(lambda t, x, y, r: t * y, lambda t, x, y, r: t * x)
+DIVIDE = partials(lambda t, x, y, r: t / y, lambda t, x, y, r: -(t / y) * r)
+REMAINDER = partials(lambda t, x, y, r: t, lambda t, x, y, r: -t * floor_divide(x, y))
+FMOD = partials(lambda t, x, y, r: t, lambda t, x, y, r: -t * trunc(x / y))
+NEGATIVE = bounded(lambda t, x, r: -t)
+SAME = bounded(lambda t, x, r: t)
+ABSOLUTE = bounded(
+    lambda t, x, r: t * sign(x),
+    complex=(Pair(lambda t, x, r: real(conj(sign(x)) * t), lambda t, x, r: t * sign(x)),),
+)
+
+
+def _sign(t: Term, x: Term, r: Term) -> Term:
+    """Of z / |z|: the part of t that is orthogonal to it, by |z|."""
+    size = x.map("absolute")
+    return where(equal(size, 0), 0.0, (t - r * real(conj(r) * t)) / size)
+
+
+SIGN = Partials((None,), (Pair(_sign, _sign),))
+SQUARE = partials(lambda t, x, r: t * (x * 2))
+RECIPROCAL = partials(lambda t, x, r: -t * (r * r))
+
+
+def _power_of_base(t: Term, x: Term, y: Term, r: Term) -> Term:
+    """y x^(y-1), and 0 for y = 0 whatever x is."""
+    zero = equal(y, 0)
+    return t * where(zero, 0.0, y * x.map("power", where(zero, 1.0, y - 1)))
+
+
+def _power_of_exponent(t: Term, x: Term, y: Term, r: Term) -> Term:
+    """r log x, and 0 for x = 0, where all powers near are 0."""
+    return t * r * log(where(equal(x, 0), 1.0, x))
+
+
+POWER = partials(_power_of_base, _power_of_exponent)
+CONJUGATE = bounded(lambda t, x, r: t, complex=(Pair(lambda t, x, r: conj(t), lambda t, x, r: conj(t)),))
+HEAVISIDE = partials(None, lambda t, x, y, r: where(equal(x, 0), t, 0.0))
+
+
+def _chosen(t: Term, mine: Term, other: Term, r: Term) -> Term:
+    """All of it where this argument is the result, half where both are."""
+    return where(equal(mine, r), where(equal(mine, other), t * 0.5, t), 0.0)
+
+
+EXTREMUM = bounded(lambda t, x, y, r: _chosen(t, x, y, r), lambda t, x, y, r: _chosen(t, y, x, r))
+COPYSIGN = bounded(lambda t, x, y, r: where(equal(x.map("signbit"), y.map("signbit")), t, -t), None)
+LDEXP = partials(lambda t, x, i, r: ldexp(t, i), None)
+FREXP = partials(lambda t, x, r: ldexp(t, -x.map("frexp_exp")))
+
+# functions
+
+SQRT = partials(lambda t, x, r: t * 0.5 / r)
+CBRT = partials(lambda t, x, r: t / (r * r * 3))
+EXP = partials(lambda t, x, r: t * r)
+EXP2 = partials(lambda t, x, r: t * (r * LN2))
+EXPM1 = partials(lambda t, x, r: t * (r + 1))
+LOG = partials(lambda t, x, r: t / x)
+LOG2 = partials(lambda t, x, r: t / (x * LN2))
+LOG10 = partials(lambda t, x, r: t / (x * LN10))
+LOG1P = partials(lambda t, x, r: t / (x + 1))
+
+
+def _weight(t: Term, x: Term, r: Term, power: Formula) -> Term:
+    """e^(x - r), which is a share of the sum; where both are -inf there is nothing to share."""
+    return t * power(where(equal(x, r), 0.0, x - r))
+
+
+LOGADDEXP = partials(lambda t, x, y, r: _weight(t, x, r, exp), lambda t, x, y, r: _weight(t, y, r, exp))
+LOGADDEXP2 = partials(lambda t, x, y, r: _weight(t, x, r, exp2), lambda t, x, y, r: _weight(t, y, r, exp2))
+SIN = bounded(lambda t, x, r: t * cos(x))
+COS = bounded(lambda t, x, r: -t * sin(x))
+TAN = partials(lambda t, x, r: t * (r * r + 1))
+ARCSIN = partials(lambda t, x, r: t / sqrt(1 - x * x))
+ARCCOS = partials(lambda t, x, r: -t / sqrt(1 - x * x))
+ARCTAN = partials(lambda t, x, r: t / (x * x + 1))
+ARCTAN2 = partials(
+    lambda t, y, x, r: t * (x / (x * x + y * y)),
+    lambda t, y, x, r: -t * (y / (x * x + y * y)),
+)
+SINH = partials(lambda t, x, r: t * cosh(x))
+COSH = partials(lambda t, x, r: t * sinh(x))
+TANH = bounded(lambda t, x, r: t * (1 - r) * (1 + r))
+ARCSINH = partials(lambda t, x, r: t / sqrt(x * x + 1))
+ARCCOSH = partials(lambda t, x, r: t / (sqrt(x - 1) * sqrt(x + 1)))
+ARCTANH = partials(lambda t, x, r: t / (1 - x * x))
+HYPOT = partials(lambda t, x, y, r: t * (x / r), lambda t, x, y, r: t * (y / r))
+DEGREES, RADIANS = bounded(lambda t, x, r: t.map("rad2deg")), bounded(lambda t, x, r: t.map("deg2rad"))
+ERF = bounded(lambda t, x, r: t * (exp(-x * x) * (2 / math.sqrt(math.pi))))
+ERFC = bounded(lambda t, x, r: -t * (exp(-x * x) * (2 / math.sqrt(math.pi))))
+
+
+def digamma(x: Term) -> Term:
+    """The logarithmic derivative of gamma: reflected for x < 1/2, shifted by 8, then its asymptotic series (Abramowitz
+    and Stegun 6.3.5, 6.3.7, 6.3.18); of rows that have derivatives of their own, to any order."""
+    left = less(x, 0.5)
+    z = where(left, 1 - x, x)
+    shifted, near = z + 8, 1 / z
+    for k in range(1, 8):
+        near = near + 1 / (z + k)
+    w = 1 / (shifted * shifted)
+    series = w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (1 / 240 - w * (5 / 660 - w * (691 / 32760))))))
+    found = log(shifted) - 0.5 / shifted - series - near
+    fraction = x - x.map("rint")  # tan(pi x), exactly where x is an integer
+    return where(left, found - math.pi / (fraction * math.pi).map("tan"), found)
+
+
+LGAMMA = partials(lambda t, x, r: t * digamma(x))
+SIGMOID = bounded(lambda t, x, r: t * (r * (1 - r)))
+RELU = bounded(lambda t, x, r: where(greater(x, 0), t, 0.0))
+
+
+def _gelu(t: Term, x: Term, r: Term, approximate: bool = False) -> Term:
+    if not approximate:
+        density = exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
+        return t * ((x * -math.sqrt(0.5)).map("erfc") * 0.5 + x * density)
+    scale = math.sqrt(2 / math.pi)
+    tail = ((x + x * x * x * 0.044715) * scale).map("tanh")
+    inner = (x * x * (3 * 0.044715) + 1) * scale
+    return t * ((tail + 1) * 0.5 + x * 0.5 * (1 - tail) * (1 + tail) * inner)
+
+
+GELU = bounded(_gelu)
+WHERE = bounded(None, lambda t, c, a, b, r: where(c, t, 0.0), lambda t, c, a, b, r: where(c, 0.0, t))
+CLIP = bounded(
+    lambda t, x, low, high, r: where(equal(x, r), t, 0.0),
+    lambda t, x, low, high, r: where(equal(x, r), 0.0, where(equal(low, r), t, 0.0)),
+    lambda t, x, low, high, r: where(equal(x, r), 0.0, where(equal(low, r), 0.0, where(equal(high, r), t, 0.0))),
+)
+REAL = bounded(lambda t, x, r: t, complex=(Pair(lambda t, x, r: real(t), lambda t, x, r: pair(t, 0)),))
+IMAG = Partials((None,), (Pair(lambda t, x, r: imag(t), lambda t, x, r: pair(0, t)),), True)
+COMPLEX = Partials(
+    (None, None),
+    (
+        Pair(lambda t, x, y, r: pair(t, 0), lambda t, x, y, r: real(t)),
+        Pair(lambda t, x, y, r: pair(0, t), lambda t, x, y, r: imag(t)),
+    ),
+    True,
+)
+
+
+def _turn(x: Term) -> Term:
+    """i x / |x|^2: the direction in which the angle grows, by its speed."""
+    size = real(x) * real(x) + imag(x) * imag(x)
+    return pair(-imag(x) / size, real(x) / size)
+
+
+ANGLE = Partials((None,), (Pair(lambda t, x, r: real(conj(_turn(x)) * t), lambda t, x, r: t * _turn(x)),))
+NAN_TO_NUM = bounded(lambda t, x, r: where(x.map("isfinite"), t, 0.0))

@@ -1,0 +1,276 @@
+"""`kg.stop_gradient`, `kg.custom_vjp` and `kg.custom_jvp`: derivatives that the user says."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import dtype_kind
+from ...compiler.graph.control_flow import CustomDerivative, cut_bodies
+from ...compiler.graph.graph import Value
+from ..core.errors import ArgumentsError, ShapeError
+from ..core.pytree import Tree, flatten, unflatten
+from ..jit.pickling import Portable
+from ..trace.dispatch import Traced
+from ..trace.operands import array_of, fresh
+from ..trace.trace import Trace, current
+from ..trace.tracer import Tracer
+
+
+def stop_gradient(x: Any) -> Any:
+    """The same values, which count as constants when a function is differentiated. x: any structure of arrays."""
+    if current() is None:
+        return x
+    leaves: list[Any] = []
+    tree = flatten(x, leaves)
+    return unflatten(tree, [_stopped(leaf) if isinstance(leaf, (Traced, np.ndarray)) else leaf for leaf in leaves])
+
+
+def _stopped(leaf: Any) -> Any:
+    value = array_of(leaf)._value
+    trace = current()
+    assert trace is not None
+    return fresh(trace.builder.map("stop_gradient", value))
+
+
+class _Custom(Portable):
+    """A function with a derivative of its own. Where nothing is differentiated it is the function."""
+
+    _kind = ""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Raises ArgumentsError for what cannot be called."""
+        if not callable(function):
+            raise ArgumentsError(f"kg.{self._kind} takes a function, not {function!r}")
+        functools.update_wrapper(self, function)
+        self.function = function
+        self._rules: tuple[Callable[..., Any], ...] = ()
+
+    def _pickled(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+        return self.function, {}
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        trace = current()
+        if trace is None:
+            return self.function(*args, **options)
+        if not trace.deriving:
+            return _lifted(trace, self.function)(*args, **options)
+        name = getattr(self.function, "__name__", "the function")
+        if not self._rules:
+            rule = "defvjp(forward, backward)" if self._kind == "custom_vjp" else "defjvp(rule)"
+            raise ArgumentsError(f"{name} has no rule yet; write {name}.{rule}")
+        if options:
+            bound = inspect.signature(self.function).bind(*args, **options)
+            bound.apply_defaults()
+            if bound.kwargs:
+                raise ArgumentsError(f"{name} has a derivative of its own, and takes its arguments by position")
+            args = bound.args
+        return self._derived(trace, name, args)
+
+    def _derived(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
+        raise NotImplementedError
+
+
+class CustomVJP(_Custom):
+    """A function whose product of a cotangent with its Jacobian the user has written."""
+
+    _kind = "custom_vjp"
+
+    def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> CustomVJP:
+        """forward(*args) gives (result, kept); backward(kept, cotangent) gives a tuple, one cotangent for each of args,
+        of its structure; None stands for zero."""
+        self._rules = (forward, backward)
+        return self
+
+    def _derived(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
+        forward, backward = (_lifted(trace, rule) for rule in self._rules)
+        with _rule_inside(trace):
+            pair = forward(*args)
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ArgumentsError(f"the forward function of {name} returns {type(pair).__name__}; return (result, kept)")
+        part = _Part(args, pair[0])
+        first = len(trace.builder.nodes)
+        stand_ins = [_stand_in(trace, v) for v in part.moving_results]
+        with _rule_inside(trace):
+            found = backward(pair[1], part.like_result([_held(v) for v in stand_ins]))
+        if not isinstance(found, (tuple, list)) or len(found) != len(args):
+            what = f"{len(found)} values" if isinstance(found, (tuple, list)) else type(found).__name__
+            raise ArgumentsError(
+                f"the backward function of {name} returns {what}; return a tuple of {len(args)}, one for each argument"
+            )
+        outputs = part.of_arguments(trace, f"the backward function of {name}", found)
+        (cut,) = cut_bodies(trace.builder, [stand_ins], [outputs], first)
+        control = CustomDerivative(len(part.results), len(part.inputs), cut.body, None)
+        return part.node(trace, control, [*cut.inputs, *cut.numbers])
+
+
+class CustomJVP(_Custom):
+    """A function whose product of its Jacobian with tangents the user has written."""
+
+    _kind = "custom_jvp"
+
+    def defjvp(self, rule: Callable[..., Any]) -> CustomJVP:
+        """rule(args, tangents), of two tuples, gives (result, its tangent), linear in the tangents. What has no
+        derivative, such as an array of integers, has a tangent of None."""
+        self._rules = (rule,)
+        return self
+
+    def _derived(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
+        rule = _lifted(trace, self._rules[0])
+        given = _Part(args, ())
+        first = len(trace.builder.nodes)
+        stand_ins = [_stand_in(trace, v) for v in given.inputs]
+        with _rule_inside(trace):
+            pair = rule(args, given.like_arguments([_held(v) for v in stand_ins]))
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ArgumentsError(f"the rule of {name} returns {type(pair).__name__}; return (result, its tangent)")
+        part = _Part(args, pair[0])
+        if _depends(trace, part.results, {v.number for v in stand_ins}):
+            raise ArgumentsError(f"the result of {name} depends on tangents; compute it of the arguments alone")
+        outputs = part.of_result(trace, f"the rule of {name}", pair[1])
+        (cut,) = cut_bodies(trace.builder, [stand_ins], [outputs], first)
+        control = CustomDerivative(len(part.results), len(part.inputs), None, cut.body)
+        return part.node(trace, control, [*cut.inputs, *cut.numbers])
+
+
+def custom_vjp(function: Callable[..., Any]) -> CustomVJP:
+    """Gives a function a derivative for reverse mode: `f = kg.custom_vjp(f); f.defvjp(forward, backward)`.
+
+        @kg.custom_vjp
+        def clipped(x): return x
+        clipped.defvjp(lambda x: (x, None), lambda kept, ct: (np.clip(ct, -1, 1),))
+
+    Raises ArgumentsError for what cannot be called."""
+    return CustomVJP(function)
+
+
+def custom_jvp(function: Callable[..., Any]) -> CustomJVP:
+    """Gives a function a derivative for both modes: `f = kg.custom_jvp(f); f.defjvp(rule)`.
+
+        @kg.custom_jvp
+        def log1pexp(x): return np.log1p(np.exp(x))
+        log1pexp.defjvp(lambda args, tangents: (log1pexp(*args), tangents[0] * (1 - 1 / (1 + np.exp(args[0])))))
+
+    Reverse mode transposes what the rule computes of the tangents. Raises ArgumentsError for what cannot be called."""
+    return CustomJVP(function)
+
+
+@contextmanager
+def _rule_inside(trace: Trace) -> Iterator[None]:
+    """While a rule is traced, which counts as one derivative made: the function that calls itself there is the function
+    where no further one is wanted. Arrays from outside of it cannot be assigned to."""
+    trace.depth += 1
+    trace.deriving -= 1
+    try:
+        yield
+    finally:
+        trace.depth -= 1
+        trace.deriving += 1
+
+
+def _lifted(trace: Trace, function: Callable[..., Any]) -> Callable[..., Any]:
+    return function if trace.world is None else trace.world.lift(function)
+
+
+def _stand_in(trace: Trace, like: Value) -> Value:
+    return trace.builder.add("placeholder", (), like.type, (("id", len(trace.builder.nodes)),))
+
+
+def _held(value: Value) -> Tracer:
+    return fresh(value)
+
+
+def _depends(trace: Trace, values: Sequence[Value], stand_ins: set[int]) -> bool:
+    todo, seen = [v.number for v in values], set[int]()
+    while todo:
+        number = todo.pop()
+        if number in stand_ins:
+            return True
+        if number not in seen:
+            seen.add(number)
+            todo += trace.builder.nodes[number].args
+    return False
+
+
+def _moves(value: Value) -> bool:
+    return dtype_kind(value.dtype) in "fc"
+
+
+class _Part:
+    """Arguments and a result, taken apart. inputs: the arguments' leaves that have derivatives; results: all leaves."""
+
+    def __init__(self, args: tuple[Any, ...], result: Any) -> None:
+        self.trees: list[tuple[Tree, list[Value | None]]] = []
+        for arg in args:
+            leaves: list[Any] = []
+            tree = flatten(arg, leaves)
+            self.trees.append((tree, [_value_of(leaf) for leaf in leaves]))
+        self.inputs = [v for _, values in self.trees for v in values if v is not None]
+        found: list[Any] = []
+        self.tree = flatten(result, found, results=True)
+        self.results = [array_of(x)._value for x in found]
+        self.moving_results = [v for v in self.results if _moves(v)]
+
+    def like_result(self, values: Sequence[Any]) -> Any:
+        rest = iter(values)
+        return unflatten(self.tree, [next(rest) if _moves(v) else None for v in self.results])
+
+    def like_arguments(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        rest = iter(values)
+        return tuple(unflatten(t, [None if v is None else next(rest) for v in values]) for t, values in self.trees)
+
+    def of_arguments(self, trace: Trace, what: str, cotangents: Sequence[Any]) -> list[Value]:
+        """Cotangents of the inputs. Raises ArgumentsError, ShapeError."""
+        outputs = []
+        for place, ((tree, values), given) in enumerate(zip(self.trees, cotangents, strict=True)):
+            leaves: list[Any] = []
+            if given is None:
+                leaves = [None] * len(values)
+            elif flatten(given, leaves) != tree:
+                raise ArgumentsError(f"{what} gives for argument {place} another structure than it has, {tree}")
+            for leaf, value in zip(leaves, values, strict=True):
+                if value is not None:
+                    outputs.append(_like(trace, f"{what} gives for argument {place}", leaf, value))
+        return outputs
+
+    def of_result(self, trace: Trace, what: str, tangent: Any) -> list[Value]:
+        """Tangents of the results that have one. Raises ArgumentsError, ShapeError."""
+        leaves: list[Any] = []
+        if flatten(tangent, leaves, results=True) != self.tree:
+            raise ArgumentsError(f"{what} gives a tangent of another structure than the result, which is {self.tree}")
+        pairs = zip(leaves, self.results, strict=True)
+        return [_like(trace, f"{what} gives a tangent", leaf, value) for leaf, value in pairs if _moves(value)]
+
+    def node(self, trace: Trace, control: CustomDerivative, rest: Sequence[int]) -> Any:
+        """The result, as nodes that know their derivative."""
+        args = (*(v.number for v in (*self.results, *self.inputs)), *rest)
+        made = [
+            trace.builder.add("custom", args, v.type, (("control", control), ("part", i)))
+            for i, v in enumerate(self.results)
+        ]
+        return unflatten(self.tree, [fresh(v) for v in made])
+
+
+def _value_of(leaf: Any) -> Value | None:
+    """A leaf of an argument that has a derivative."""
+    if leaf is None or isinstance(leaf, (str, bool, int)) or (callable(leaf) and not isinstance(leaf, Traced)):
+        return None
+    value = array_of(leaf)._value
+    return value if _moves(value) else None
+
+
+def _like(trace: Trace, what: str, given: Any, like: Value) -> Value:
+    """A tangent or cotangent of a value's type; zeros for None. Raises ShapeError."""
+    if given is None:
+        return trace.builder.broadcast(trace.builder.const(0, like.dtype), like.shape)
+    value = array_of(given)._value
+    if value.shape != like.shape:
+        raise ShapeError(f"{what} of shape {value.shape}, where {like.type} is wanted; broadcast it, or sum it up")
+    if value.dtype.kind == "c" and like.dtype.kind != "c":
+        value = trace.builder.map("real", value)
+    return trace.builder.cast(value, like.dtype)

@@ -1,0 +1,80 @@
+"""Functions made of functions: what is done in a trace, as a decorated function that begins one where there is none."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...runtime.core.settings import override
+from ..core.errors import ArgumentsError
+from ..jit.kernel_graph import KernelGraph
+from ..jit.methods import undecorated
+from ..trace.trace import current
+
+Body = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+
+
+def plain_function(what: str, function: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """A function as it was before it was decorated, and the options that it was decorated with.
+
+    Raises ArgumentsError for what cannot be called."""
+    if isinstance(function, KernelGraph):
+        return function._pickled()[0], dict(function._pickled()[1])
+    if not callable(function):
+        raise ArgumentsError(f"kg.{what} takes a function, not a {type(function).__name__}; write kg.{what}(f)(x)")
+    return undecorated(function), {}
+
+
+def derived(what: str, function: Any, body: Body, key: Hashable, like: bool = True) -> KernelGraph:
+    """What `body(function, args, options)` does in a trace, as a decorated function.
+
+    key: what tells bodies of one function apart: the same function and key give the same object, whose compiled plans
+    are kept. like: its parameters are the function's."""
+    try:
+        return _kept(what, function, _Body(body, (what, key)), like)
+    except TypeError:  # a function without a hash
+        return _made(what, function, _Body(body, (what, key)), like)
+
+
+class _Body:
+    """What is done, told apart by its key."""
+
+    __slots__ = ("key", "run")
+
+    def __init__(self, run: Body, key: Hashable) -> None:
+        self.run, self.key = run, key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Body) and self.key == other.key
+
+
+def _made(what: str, function: Any, body: _Body, like: bool) -> KernelGraph:
+    plain, given = plain_function(what, function)
+    run = body.run
+
+    def derived_function(*args: Any, **options: Any) -> Any:
+        if current() is None:  # where compiling is switched off there is no trace yet
+            with override(disable=False):
+                return KernelGraph(derived_function, **given)(*args, **options)
+        return run(plain, args, options)
+
+    name = getattr(plain, "__name__", type(plain).__name__)
+    derived_function.__name__ = derived_function.__qualname__ = f"{what}_{name}"
+    derived_function.__doc__ = f"kg.{what} of {name}."
+    if like and not isinstance(plain, np.ufunc):  # whose defaults are not for passing
+        with contextlib.suppress(TypeError, ValueError):
+            derived_function.__signature__ = inspect.signature(plain)  # type: ignore[attr-defined]
+    if not like or "static_argnames" not in given:
+        given = {k: v for k, v in given.items() if k != "static_argnames"}
+    return KernelGraph(derived_function, **given)
+
+
+_kept = lru_cache(256)(_made)

@@ -1,0 +1,190 @@
+"""A part of a trace that is differentiated: a function and its arguments in, a graph of its own out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import dtype_kind
+from ...compiler.derive.core.inline import inline
+from ...compiler.graph.control_flow import cut_bodies
+from ...compiler.graph.graph import Graph, Value
+from ...runtime.core.frozen import dataclass
+from ..array.array import Array
+from ..core.errors import ArgumentsError, DTypeError, TraceError
+from ..core.pytree import Tree, flatten, unflatten
+from ..trace.aliasing import layout_of
+from ..trace.memory_layout import Layout
+from ..trace.operands import array_of, fresh, operand
+from ..trace.trace import Trace, current
+from ..trace.tracer import SCALAR, TracedNumber, Tracer
+
+Place = int | str  # of an argument: its number, or its name
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What a function computes of some of its arguments, as a graph.
+
+    graph: its first inputs are the chosen leaves, in order; behind them come `outer`. values: the chosen leaves'.
+    trees: for each chosen argument its structure and which of its leaves are arrays. tree, leaves: of what the function
+    gives; a leaf is the number of an output, or what is no array."""
+
+    graph: Graph
+    values: tuple[Value, ...]
+    outer: tuple[Value, ...]
+    numbers: tuple[Value, ...]
+    trees: tuple[tuple[Tree, tuple[bool, ...]], ...]
+    tree: Tree
+    leaves: tuple[Any, ...]
+
+    def inlined(self, trace: Trace, graph: Graph, extra: Sequence[Value] = ()) -> list[Value]:
+        """The outputs of a graph that was derived from this one, which has extra inputs, in the trace."""
+        return inline(trace.builder, graph, [*self.values, *self.outer, *extra], self.numbers)
+
+    def result(self, values: Sequence[Value]) -> Any:
+        """What the function gives, of its outputs."""
+        return unflatten(self.tree, [fresh(values[x.number]) if type(x) is Output else x for x in self.leaves])
+
+    def like_arguments(self, values: Sequence[Any]) -> list[Any]:
+        """Structures like the chosen arguments', of one value for each chosen leaf; None for a leaf that is none."""
+        rest = iter(values)
+        return [unflatten(tree, [next(rest) if array else None for array in arrays]) for tree, arrays in self.trees]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A leaf of a function's result that is an output of its graph."""
+
+    number: int
+
+
+def trace_region(
+    what: str,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    options: dict[str, Any],
+    chosen: Sequence[Place],
+    skips: bool = False,
+) -> Region:
+    """Runs the function on stand-ins for the chosen arguments; it gets copies of the others' arrays.
+
+    what: the name of the caller, for errors. skips: leaves of the chosen arguments that have no derivative are left
+    out, else refused. Raises ArgumentsError, DTypeError."""
+    trace = trace_in_progress(what)
+    first = len(trace.builder.nodes)
+    values: list[Value] = []
+    stand_ins: list[Value] = []
+    trees: list[tuple[Tree, tuple[bool, ...]]] = []
+    found: dict[Place, Any] = {}
+    with derived_inside(trace):
+        for place in chosen:
+            leaves: list[Any] = []
+            tree = flatten(_argument(what, args, options, place), leaves)
+            arrays = tuple(_is_chosen(what, place, leaf, skips) for leaf in leaves)
+            trees.append((tree, arrays))
+            for i, leaf in enumerate(leaves):
+                if not arrays[i]:
+                    leaves[i] = _own(trace, leaf)
+                    continue
+                value = _weak_value(leaf)
+                values.append(Value(value.number, value.type))
+                stand_ins.append(trace.builder.add("placeholder", (), value.type, (("id", len(trace.builder.nodes)),)))
+                held = Value(stand_ins[-1].number, value.type, value.weak)
+                leaves[i] = Tracer(trace, held, _owner_of(leaf, value), layout=_layout_of(leaf))
+            found[place] = unflatten(tree, leaves)
+        given = [found[i] if i in found else _copies(trace, a) for i, a in enumerate(args)]
+        named = {k: found[k] if k in found else _copies(trace, v) for k, v in options.items()}
+        result = (function if trace.world is None else trace.world.lift(function))(*given, **named)
+    leaves = []
+    tree = flatten(result, leaves, results=True)
+    outputs: list[Value] = []
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, (Tracer, np.ndarray, np.generic, Array, TracedNumber)) or type(leaf) in (float, complex):
+            leaves[i] = Output(len(outputs))
+            outputs.append(array_of(leaf)._value)
+    (cut,) = cut_bodies(trace.builder, [stand_ins], [outputs], first)
+    at = trace.builder.at
+    outer, numbers = tuple(map(at, cut.inputs)), tuple(map(at, cut.numbers))
+    return Region(cut.body, tuple(values), outer, numbers, tuple(trees), tree, tuple(leaves))
+
+
+def trace_in_progress(what: str) -> Trace:
+    trace = current()
+    if trace is None:
+        raise TraceError(f"kg.{what} works on traced values; call it in a function that is decorated")
+    return trace
+
+
+@contextmanager
+def derived_inside(trace: Trace) -> Iterator[None]:
+    """While a function that is differentiated is traced: arrays from outside of it cannot be assigned to."""
+    trace.depth += 1
+    trace.deriving += 1
+    try:
+        yield
+    finally:
+        trace.depth -= 1
+        trace.deriving -= 1
+
+
+def _argument(what: str, args: Sequence[Any], options: dict[str, Any], place: Place) -> Any:
+    if isinstance(place, str):
+        if place not in options:
+            raise ArgumentsError(f"{what} is asked for argument {place!r}, which the call does not pass")
+        return options[place]
+    if not -len(args) <= place < len(args):
+        raise ArgumentsError(f"{what} is asked for argument {place}, and the call passes {len(args)}; write argnums=")
+    return args[place]
+
+
+def _is_chosen(what: str, place: Place, leaf: Any, skips: bool) -> bool:
+    """Whether a leaf of a chosen argument has a derivative. Raises DTypeError where it should have one."""
+    if leaf is None or isinstance(leaf, str) or (callable(leaf) and not isinstance(leaf, Tracer)):
+        return False
+    value = _weak_value(leaf)
+    if dtype_kind(value.dtype) in "fc":
+        return True
+    if skips:
+        return False
+    kind = value.weak.__name__ if value.weak else str(value.dtype)
+    raise DTypeError(
+        f"argument {place!r} of {what} is {kind}, which has no gradient; pass floats, or choose other arguments "
+        "with argnums="
+    )
+
+
+def _weak_value(leaf: Any) -> Value:
+    """A leaf as a node; a Python number keeps how it promotes."""
+    found = operand(leaf)
+    if isinstance(found, Value):
+        return found
+    value = array_of(leaf)._value
+    weak: Any = type(leaf) if type(leaf) in (int, float, complex) else None
+    return Value(value.number, value.type, weak)
+
+
+def _copies(trace: Trace, given: Any) -> Any:
+    """The argument with arrays of its own: the function may assign to them."""
+    leaves: list[Any] = []
+    tree = flatten(given, leaves)
+    return unflatten(tree, [_own(trace, leaf) for leaf in leaves])
+
+
+def _own(trace: Trace, leaf: Any) -> Any:
+    if isinstance(leaf, Tracer) and leaf._owner != SCALAR:
+        return Tracer(trace, leaf._value, None, layout=_layout_of(leaf))
+    return leaf
+
+
+def _owner_of(leaf: Any, value: Value) -> str | None:
+    """Whether what stands for a leaf is a NumPy scalar, or an array, of shape () too."""
+    scalar = leaf._owner == SCALAR if isinstance(leaf, Tracer) else value.shape == ()
+    return SCALAR if scalar else None
+
+
+def _layout_of(leaf: Any) -> Layout | None:
+    return layout_of(leaf) if isinstance(leaf, Tracer) else None

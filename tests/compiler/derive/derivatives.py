@@ -1,0 +1,90 @@
+"""Graphs whose derivatives are checked: forward against reverse mode, and both against differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernelgraph.compiler.core.types import ArrayType, dtype_kind
+from kernelgraph.compiler.derive.derive import derive_forward, derive_reverse
+from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.graph.graph import Graph, Value
+from kernelgraph.compiler.graph.interpret import interpret_graph
+
+Array = np.ndarray[Any, Any]
+Build = Callable[[GraphBuilder, Sequence[Value]], Sequence[Value]]
+EPS = {"e": 1e-3, "f": 1e-6, "d": 1e-15, "F": 1e-6, "D": 1e-15}
+
+
+def graph_of(build: Build, arrays: Sequence[Array]) -> Graph:
+    """The graph that `build` makes of inputs like these arrays."""
+    builder = GraphBuilder()
+    inputs = [builder.input(ArrayType(a.shape, a.dtype)) for a in arrays]
+    return builder.finish(list(build(builder, inputs)))
+
+
+def is_float(dtype: Any) -> bool:
+    return dtype_kind(dtype) in "fc"
+
+
+def like(array: Array, rng: np.random.Generator) -> Array:
+    """Random numbers of an array's type."""
+    found = rng.normal(size=array.shape)
+    if array.dtype.kind == "c":
+        found = found + 1j * rng.normal(size=array.shape)
+    return np.asarray(found).astype(array.dtype)
+
+
+def inner(a: Sequence[Array], b: Sequence[Array]) -> float:
+    """The real inner product."""
+    wide = np.complex128
+    return float(sum(np.sum((x.astype(wide).conj() * y.astype(wide)).real) for x, y in zip(a, b, strict=True)))
+
+
+def check_graph(
+    graph: Graph,
+    arrays: Sequence[Array],
+    *,
+    differences: bool = True,
+    order: int = 2,
+    seed: int = 0,
+    near: float = 2e-6,
+) -> None:
+    """J u in forward mode is the difference quotient along u; <v, J u> is <J^T v, u> in reverse mode; and so for the
+    graph of the cotangents, up to `order`. arrays: float64 or complex128 where differences are asked for."""
+    rng = np.random.default_rng(seed)
+    moving = [i for i, a in enumerate(arrays) if is_float(a.dtype)]
+    results = interpret_graph(graph, arrays)
+    wanted = [i for i, r in enumerate(results) if is_float(r.dtype)]
+    u = [like(arrays[i], rng) for i in moving]
+    v = [like(results[i], rng) for i in wanted]
+    tangents = interpret_graph(derive_forward(graph, moving, wanted), [*arrays, *u])[len(results) :]
+    reverse = derive_reverse(graph, moving, wanted)
+    cotangents = interpret_graph(reverse, [*arrays, *v])[len(results) :]
+    for found, to in zip([*tangents, *cotangents], [*v, *u], strict=True):
+        assert found.dtype == to.dtype and found.shape == to.shape
+    eps = max(EPS[a.dtype.char if a.dtype.char in EPS else "e"] for a in (*u, *v))
+    size = 1 + sum(float(np.sum(np.abs(x.astype(np.complex128)))) for x in (*tangents, *cotangents))
+    assert abs(inner(v, tangents) - inner(cotangents, u)) <= 200 * eps * size
+    if differences:
+        step = 1e-6
+        far, back = (interpret_graph(graph, _moved(arrays, moving, u, sign * step)) for sign in (1, -1))
+        quotient = [(far[i] - back[i]) / (2 * step) for i in wanted]
+        for found, expected in zip(tangents, quotient, strict=True):
+            scale = 1 + float(np.max(np.abs(expected), initial=0))
+            np.testing.assert_allclose(found, expected, rtol=0, atol=near * scale)
+    if order > 1:
+        check_graph(reverse, [*arrays, *v], differences=differences, order=order - 1, seed=seed + 1, near=10 * near)
+
+
+def _moved(arrays: Sequence[Array], moving: Sequence[int], u: Sequence[Array], step: float) -> list[Array]:
+    by_place = dict(zip(moving, u, strict=True))
+    return [a + step * by_place[i] if i in by_place else a for i, a in enumerate(arrays)]
+
+
+def check(build: Build, *arrays: Any, **options: Any) -> None:
+    """`check_graph` of what `build` makes."""
+    given = [np.asarray(a) for a in arrays]
+    check_graph(graph_of(build, given), given, **options)

@@ -1,0 +1,189 @@
+"""Views, joins, reductions, matrix products, gathers and assignments: both modes against differences, twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.derive.derive import derive_reverse
+from kernelgraph.compiler.derive.rules.host import HOST_RULES
+from kernelgraph.compiler.graph.interpret import interpret_graph
+from kernelgraph.runtime.interpret.numpy_calls import HOST
+
+from .derivatives import check, graph_of
+
+rng = np.random.default_rng(0)
+A, B = rng.normal(size=(4, 6)), rng.normal(size=(4, 6))
+
+
+def square(g: Any, v: Any) -> Any:
+    return g.map("multiply", v, v)
+
+
+VIEWS: dict[str, Any] = {
+    "slice": lambda g, v: g.slice(v, (1, 0), (1, 2), (3, 3)),
+    "slice from the end": lambda g, v: g.slice(v, (3, 5), (-1, -2), (4, 3)),
+    "permute": lambda g, v: g.permute(v, (1, 0)),
+    "broadcast": lambda g, v: g.broadcast(v, (3, 4, 6)),
+    "reshape": lambda g, v: g.reshape(v, (3, 8)),
+    "windows": lambda g, v: g.windows(v, 1, 3),
+    "windows along the first axis": lambda g, v: g.windows(v, 0, 4),
+    "windows of one": lambda g, v: g.windows(v, 1, 1),
+    "windows of windows": lambda g, v: g.windows(g.windows(v, 0, 2), 1, 3),
+    "slice of a slice": lambda g, v: g.slice(g.slice(v, (0, 1), (2, 1), (2, 5)), (1, 0), (1, 2), (1, 3)),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views(name: str) -> None:
+    check(lambda g, v: [square(g, VIEWS[name](g, v[0]))], A)
+    check(lambda g, v: [VIEWS[name](g, v[0])], A + 1j * B)
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "min", "max"])
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
+def test_reductions(name: str, axes: tuple[int, ...]) -> None:
+    check(lambda g, v: [g.reduce(name, square(g, v[0]), axes)], A)
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2])
+def test_products_may_have_zeros(zeros: int) -> None:
+    x = A.copy()
+    x[1, :zeros] = 0
+    check(lambda g, v: [g.reduce("prod", v[0], (1,))], x)
+    (product,) = derive_reverse(graph_of(lambda g, v: [g.reduce("prod", v[0], (1,))], [x]), [0], [0]).outputs[1:]
+    assert product
+
+
+def test_ties_share_equally() -> None:
+    x = np.array([[1.0, 3, 3], [2, 2, 2]])
+    graph = derive_reverse(graph_of(lambda g, v: [g.reduce("max", v[0], (1,))], [x]), [0], [0])
+    _, found = interpret_graph(graph, [x, np.ones(2)])
+    np.testing.assert_allclose(found, [[0, 0.5, 0.5], [1 / 3] * 3])
+
+
+def test_joins_and_updates() -> None:
+    check(lambda g, v: [square(g, g.concat([v[0], square(g, v[1]), v[0]], 1))], A, B)
+    value = rng.normal(size=(2, 3))
+    check(lambda g, v: [square(g, g.update(v[0], v[1], (1, 0), (2, 2)))], A, value)
+    check(lambda g, v: [square(g, g.update(v[0], square(g, v[0]), (0, 0), (1, 1)))], A)
+
+
+SHAPES = [((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)), ((2, 1, 3, 4), (3, 4, 2))]
+
+
+@pytest.mark.parametrize("a, b", SHAPES)
+@pytest.mark.parametrize("kinds", ["rr", "rc", "cr", "cc"])
+def test_matrix_products(a: tuple[int, ...], b: tuple[int, ...], kinds: str) -> None:
+    x, y = (
+        rng.normal(size=s) + (1j * rng.normal(size=s) if k == "c" else 0) for s, k in zip((a, b), kinds, strict=True)
+    )
+    check(lambda g, v: [g.matmul(*v)], x, y)
+
+
+def test_casts_take_the_real_part_back() -> None:
+    check(lambda g, v: [square(g, g.cast(v[0], np.complex128))], A)
+    check(lambda g, v: [square(g, g.cast(v[0], np.float64))], A + 1j * B)
+
+
+def test_gathers_add_up() -> None:
+    rows, columns = np.array([0, 1, -1, 1]), np.array([5, 2, 2, 2])
+    check(lambda g, v: [square(g, g.gather(v[0], v[1:], [0, 1], [], (4,)))], A, rows, columns)
+    check(lambda g, v: [square(g, g.gather(v[0], [g.reshape(v[1], (4, 1))], [0], [1], (4, 6)))], A, rows)
+
+
+def test_the_last_assignment_counts() -> None:
+    places = np.array([2, 0, 2, -4])
+
+    def build(g: Any, v: Any) -> Any:
+        key = ("array", (None, None, None))
+        return [square(g, r) for r in g.host("setitem", [v[0], v[2], v[1]], [v[0].type], key=key)]
+
+    check(build, A, rng.normal(size=(4, 6)), places)
+    check(build, A, rng.normal(size=6), places)
+    check(build, A, np.array(2.0), places)
+
+
+def test_additions_at_places() -> None:
+    places = np.array([2, 0, 2, -4])
+    for ufunc in ("add", "subtract"):
+
+        def build(g: Any, v: Any, ufunc: str = ufunc) -> Any:
+            key = ("array", (None, None, None))
+            found = g.host("at", [v[0], v[2], v[1]], [v[0].type], key=key, ufunc=ufunc)
+            return [square(g, r) for r in found]
+
+        check(build, A, rng.normal(size=(4, 6)), places)
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_put_along_axis(axis: int | None) -> None:
+    indices = np.array([[1, 0, 1, 3, -1, 2]]) if axis == 0 else np.array([[1], [0], [-2], [1]])
+    indices = np.array([3, 1, 7, 3]) if axis is None else indices
+    values = rng.normal(size=indices.shape)
+
+    def build(g: Any, v: Any) -> Any:
+        return [square(g, r) for r in g.host("put_along_axis", [v[0], v[2], v[1]], [v[0].type], axis=axis)]
+
+    check(build, A, values, indices)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
+def test_running(name: str, axis: int) -> None:
+    x = A.copy()
+    x[2, 3] = 0
+    check(lambda g, v: [square(g, r) for r in g.host(name, [v[0]], [v[0].type], axis=axis)], x, near=1e-5)
+
+
+def test_a_stencil_s_gradient_is_a_stencil() -> None:
+    """Five slices of one array come back as reads of one array with zeros around it."""
+    graph = graph_of(lambda g, v: [g.reduce("sum", square(g, laplacian(g, v[0])), (0, 1))], [A])
+    derived = derive_reverse(graph, [0], [0])
+    ops = [node.op for node in derived.nodes]
+    assert ops.count("update") == 1
+    check(lambda g, v: [g.reduce("sum", square(g, laplacian(g, v[0])), (0, 1))], A)
+
+
+def laplacian(g: Any, v: Any) -> Any:
+    def part(i: int, j: int) -> Any:
+        return g.slice(v, (i, j), (1, 1), (2, 4))
+
+    total = g.map("multiply", part(1, 1), -4.0)
+    for i, j in ((0, 1), (2, 1), (1, 0), (1, 2)):
+        total = g.map("add", total, part(i, j))
+    return total
+
+
+def test_parts_side_by_side_are_put_together() -> None:
+    def build(g: Any, v: Any) -> Any:
+        left, right = (g.slice(v[0], (0, i), (1, 1), (4, 3)) for i in (0, 3))
+        return [g.map("multiply", square(g, left), right)]
+
+    derived = derive_reverse(graph_of(build, [A]), [0], [0])
+    assert sum(node.op == "update" for node in derived.nodes) == 2
+    check(build, A)
+
+
+def test_one_number_in_a_box_reads_no_array() -> None:
+    graph = graph_of(lambda g, v: [g.reduce("sum", g.slice(v[0], (1, 1), (1, 1), (2, 3)), (0, 1))], [A])
+    derived = derive_reverse(graph, [0], [0])
+    _, found = interpret_graph(derived, [A, np.array(2.0)])
+    expected = np.zeros_like(A)
+    expected[1:3, 1:4] = 2
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_every_host_call_has_a_rule() -> None:
+    assert set(HOST_RULES) == set(HOST)
+
+
+def test_a_host_call_s_results_are_one_operation() -> None:
+    """A rule sees all cotangents at once."""
+    types = [ArrayType((4, 6), A.dtype)]
+    graph = graph_of(lambda g, v: g.host("cumsum", [v[0]], types, axis=0) * 2, [A])
+    _, _, found = interpret_graph(derive_reverse(graph, [0], [0, 1]), [A, A, A])
+    np.testing.assert_allclose(found, 2 * np.cumsum(A[::-1], 0)[::-1])

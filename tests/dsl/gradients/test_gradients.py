@@ -1,0 +1,307 @@
+"""`kg.grad` and its like on functions as users write them, beside formulas and differences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+
+rng = np.random.default_rng(0)
+X, Y, W = rng.normal(size=(6, 4)), rng.normal(size=(6, 3)), rng.normal(size=(4, 3))
+
+
+def loss(w: Any, x: Any, y: Any) -> Any:
+    return ((np.tanh(x @ w) - y) ** 2).mean()
+
+
+def quotient(function: Any, x: Any, *rest: Any, step: float = 1e-6) -> Any:
+    """The gradient in the first argument, by central differences."""
+    found = np.zeros_like(x)
+    for place in np.ndindex(x.shape):
+        near = [x.copy(), x.copy()]
+        near[0][place] += step
+        near[1][place] -= step
+        found[place] = (function(near[0], *rest) - function(near[1], *rest)) / (2 * step)
+    return found
+
+
+def close(found: Any, expected: Any, rtol: float = 1e-6) -> None:
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=rtol, atol=rtol)
+
+
+def heat(u: Any) -> Any:
+    u[1:-1] += 0.1 * (u[2:] - 2 * u[1:-1] + u[:-2])
+    u[0] = u[-1]
+    return (u * u).sum()
+
+
+def masked(x: Any) -> Any:
+    r = np.zeros_like(x)
+    r[x > 0] = np.sqrt(x[x > 0])
+    x[x < -1] = 3.0
+    return (r * x).sum()
+
+
+def views(x: Any) -> Any:
+    y = x.T
+    y[1] = np.sin(x[:, 0])
+    z = x.reshape(-1)
+    z[::2] *= 2
+    return (x**3).sum()
+
+
+def places(x: Any) -> Any:
+    i = np.array([0, 2, 2, -1])
+    x[i] += 1.5
+    x[:, np.array([1, 0])] = x[:, :2] * x[i[:1]][0, :2]
+    return (x[i] ** 2).sum() + x.max() + np.prod(x[0])
+
+
+def swapped(x: Any) -> Any:
+    """Blocks assigned and swapped back (HIPS/autograd issue 58)."""
+    a = x[:2].copy()
+    x[:2] = x[2:4]
+    x[2:4] = a * x[:2]
+    return (x * np.arange(24.0).reshape(6, 4)).sum()
+
+
+@pytest.mark.parametrize("function", [masked, views, places, swapped], ids=lambda f: f.__name__)
+def test_through_assignment(function: Any) -> None:
+    x = X.copy()
+    close(kg.grad(function)(x), quotient(lambda a: function(a.copy()), X), 1e-5)
+    np.testing.assert_array_equal(x, X)
+
+
+def test_a_stencil_in_place() -> None:
+    u = rng.normal(size=12)
+    close(kg.grad(heat)(u), quotient(lambda a: heat(a.copy()), u), 1e-5)
+
+
+def test_several_arguments_and_their_values() -> None:
+    value, (dw, dy) = kg.value_and_grad(loss, argnums=(0, 2))(W, X, Y)
+    close(value, loss(W, X, Y))
+    close(dw, quotient(loss, W, X, Y))
+    close(dy, quotient(lambda y: loss(W, X, y), Y))
+    close(kg.grad(loss, argnums=-1)(W, X, Y), dy)
+
+
+def test_arguments_by_name() -> None:
+    def f(x: Any, *, scale: Any, shift: Any = 1.0) -> Any:
+        return (x * scale + shift).sum()
+
+    close(kg.grad(f, argnums=(), argnames="scale")(X, scale=2.0)["scale"], X.sum())
+    found = kg.grad(f, argnums=(0,), argnames=("scale", "shift"))(X, scale=2.0, shift=3.0)
+    assert sorted(map(str, found)) == ["0", "scale", "shift"]
+    close(found["shift"], 24)
+    close(kg.grad(loss, argnums=(), argnames="x")(W, X, y=Y)["x"], quotient(lambda x: loss(W, x, Y), X))
+
+
+@dataclass
+class Layer:
+    w: Any
+    b: Any
+
+
+def test_structures_come_back() -> None:
+    def f(p: Any, x: Any) -> Any:
+        for layer in p["layers"]:
+            x = np.tanh(x @ layer.w + layer.b)
+        return x.sum() * p["scale"][0]
+
+    p = {"layers": [Layer(W, Y[0]), Layer(rng.normal(size=(3, 2)), np.zeros(2))], "scale": (2.0,), "name": None}
+    found = kg.grad(f)(p, X)
+    assert type(found["layers"][1]) is Layer and found["name"] is None
+    close(found["layers"][0].w, quotient(lambda w: f({**p, "layers": [Layer(w, Y[0]), p["layers"][1]]}, X), W))
+    close(found["scale"][0], f({**p, "scale": (1.0,)}, X))
+
+
+def test_in_a_trace_and_on_decorated_functions() -> None:
+    @kg.kernel_graph
+    def decorated(w: Any, x: Any, y: Any) -> Any:
+        return loss(w, x, y)
+
+    @kg.kernel_graph
+    def train(w: Any, x: Any, y: Any, n: int) -> Any:
+        for _ in range(n):
+            value, step = kg.value_and_grad(decorated)(w, x, y)
+            w = w - 0.1 * step
+        return w, value
+
+    w, value = train(W, X, Y, 3)
+    expected = W
+    for _ in range(3):
+        last, expected = loss(expected, X, Y), expected - 0.1 * quotient(loss, expected, X, Y)
+    close(w, expected)
+    close(value, last)
+    close(kg.grad(decorated)(W, X, Y), quotient(loss, W, X, Y))
+
+
+def test_nested() -> None:
+    close(kg.grad(kg.grad(kg.grad(np.sin)))(0.3), -np.cos(0.3))
+
+    def penalty(w: Any) -> Any:
+        return (kg.grad(loss)(w, X, Y) ** 2).sum()
+
+    close(kg.grad(penalty)(W), quotient(lambda w: float((np.asarray(kg.grad(loss)(w, X, Y)) ** 2).sum()), W), 1e-5)
+
+
+def test_what_comes_from_outside_is_a_constant() -> None:
+    @kg.kernel_graph
+    def f(x: Any) -> Any:
+        y = x * 2
+        return kg.grad(lambda x: (x * y).sum())(x)
+
+    close(f(X), 2 * X)
+
+
+def test_aux() -> None:
+    def f(x: Any) -> Any:
+        y = np.exp(x)
+        return y.sum(), {"y": y, "n": 3}
+
+    gradient, aux = kg.grad(f, has_aux=True)(X)
+    close(gradient, np.exp(X))
+    close(aux["y"], np.exp(X))
+    assert aux["n"] == 3
+    (value, aux), gradient = kg.value_and_grad(f, has_aux=True)(X)
+    close(value, np.exp(X).sum())
+
+
+def test_products_with_the_jacobian() -> None:
+    def f(x: Any, n: Any, y: Any) -> Any:
+        return {"a": np.sin(x) * y[:, :1], "b": x.sum(), "n": n + 1}
+
+    v, n = rng.normal(size=X.shape), np.arange(3)
+    value, pull = kg.vjp(f, X, n, Y)
+    close(value["a"], np.sin(X) * Y[:, :1])
+    dx, dn, dy = pull({"a": v, "b": 2.0, "n": None})
+    close(dx, v * np.cos(X) * Y[:, :1] + 2)
+    assert dn is None
+    close(dy[:, 0], (v * np.sin(X)).sum(1))
+    _, tangent = kg.jvp(f, (X, n, Y), (v, None, None))
+    close(tangent["a"], v * np.cos(X) * Y[:, :1])
+    close(tangent["b"], v.sum())
+    assert tangent["n"] is None
+
+    @kg.kernel_graph
+    def inside(x: Any) -> Any:
+        value, pull = kg.vjp(np.sin, x)
+        return pull(value)[0], kg.jvp(np.sin, (x,), (value,))[1]
+
+    close(inside(X)[0], np.sin(X) * np.cos(X))
+    close(inside(X)[1], np.sin(X) * np.cos(X))
+
+
+def test_complex_numbers() -> None:
+    z = X + 1j * rng.normal(size=X.shape)
+    close(kg.grad(lambda z: (abs(z) ** 2).sum())(z), 2 * z)
+    close(kg.grad(lambda z: np.exp(z * z), holomorphic=True)(0.3 + 0.2j), (0.6 + 0.4j) * np.exp((0.3 + 0.2j) ** 2))
+    close(kg.grad(lambda z: (z.real * z.imag).sum())(z), z.imag + 1j * z.real)
+
+
+def test_dtypes_stay() -> None:
+    for dtype in (np.float32, np.float16, kg.bfloat16, np.float64):
+        assert np.asarray(kg.grad(lambda x: (np.sin(x) * 2.0).sum())(X.astype(dtype))).dtype == dtype
+    assert np.asarray(kg.grad(lambda x: (X * x).sum())(2.0)).dtype == np.float64
+    both = kg.grad(lambda a, b: (a * b).sum(), argnums=(0, 1))(X.astype(np.float32), X)
+    assert [np.asarray(g).dtype for g in both] == [np.float32, np.float64]
+
+
+def test_a_gradient_is_kept_with_its_plans() -> None:
+    assert kg.grad(loss) is kg.grad(loss)
+    assert kg.grad(loss) is not kg.grad(loss, argnums=1)
+    assert "tanh" in str(kg.grad(loss).graph(W, X, Y))
+
+
+def test_constants_on_the_way() -> None:
+    close(kg.grad(lambda x: (kg.stop_gradient(x) * x).sum())(X), X)
+    close(kg.grad(lambda x: (x * 0 + 1).sum())(X), 0 * X)
+    close(kg.grad(lambda x: np.asarray(2.0).sum() + 0 * x[0, 0])(X), 0 * X)
+    assert kg.stop_gradient((1.0, X))[1] is X
+
+
+def test_rules_of_the_user_s() -> None:
+    @kg.custom_vjp
+    def clipped(x: Any, y: Any) -> Any:
+        return x * y
+
+    clipped.defvjp(lambda x, y: (clipped(x, y), (x, y)), lambda kept, ct: (np.clip(ct, -1, 1) * kept[1], None))
+    dx, dy = kg.grad(lambda x, y: (3 * clipped(x, y)).sum(), argnums=(0, 1))(X, X + 1)
+    close(dx, X + 1)
+    close(dy, 0 * X)
+    close(clipped(X, X), X * X)
+
+    @kg.custom_jvp
+    def softplus(x: Any) -> Any:
+        return np.log1p(np.exp(x))
+
+    softplus.defjvp(lambda args, ts: (softplus(*args), ts[0] * (1 - 1 / (1 + np.exp(args[0])))))
+    s = 1 / (1 + np.exp(-X))
+    close(kg.grad(lambda x: softplus(x).sum())(X), s)
+    close(kg.jvp(softplus, (X,), (np.ones_like(X),))[1], s)
+    close(kg.grad(lambda x: kg.grad(lambda x: softplus(x).sum())(x).sum())(X), s * (1 - s))
+
+
+class Model:
+    def __init__(self) -> None:
+        self.scale = 3.0
+
+    def loss(self, x: Any) -> Any:
+        return (self.scale * x * x).sum()
+
+
+def test_methods_and_callables() -> None:
+    close(kg.grad(Model().loss)(X), 6 * X)
+    close(kg.grad(lambda x, n: (x**n).sum())(X, 3), 3 * X**2)
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "no number": (lambda: kg.grad(lambda x: x)(X), "needs one number, got float64[6,4]; write .sum()"),
+    "two results": (lambda: kg.grad(lambda x: (x.sum(), 1))(X), "return one, with has_aux=True"),
+    "no aux": (lambda: kg.grad(lambda x: x.sum(), has_aux=True)(X), "returns (number, others)"),
+    "integers": (lambda: kg.grad(lambda x: x.sum())(np.arange(3)), "int64, which has no gradient"),
+    "an integer": (lambda: kg.grad(lambda x: x * 2.0)(3), "int, which has no gradient"),
+    "an integer number": (lambda: kg.grad(lambda x: x.sum().astype(np.int64))(X), "can change a little"),
+    "complex": (lambda: kg.grad(lambda x: x.sum())(X * 1j), "write .real, or pass holomorphic=True"),
+    "holomorphic": (lambda: kg.grad(lambda x: x.sum(), holomorphic=True)(X), "is of complex numbers"),
+    "no function": (lambda: kg.grad(X), "takes a function"),
+    "argnums": (lambda: kg.grad(loss, argnums=5)(W, X, Y), "argument 5, and the call passes 3"),
+    "twice": (lambda: kg.grad(loss, argnums=(0, 0)), "twice"),
+    "none": (lambda: kg.grad(loss, argnums=()), "no argument"),
+    "argnames": (lambda: kg.grad(loss, argnums=(), argnames="z")(W, X, Y), "'z', which the call does not pass"),
+    "text": (lambda: kg.grad(loss, argnums="w"), "write a number"),  # type: ignore[arg-type]
+    "no rule": (lambda: kg.grad(lambda x: np.fft.hfft(x).sum())(X), "kg.custom_vjp"),
+    "structure": (lambda: kg.vjp(np.sin, X)[1]((X, X)), "another structure"),
+    "shape": (lambda: kg.vjp(np.sin, X)[1](X[:1]), "shape (1, 4)"),
+    "dtype": (lambda: kg.vjp(np.sin, X)[1](X * 1j), "write .real"),
+    "tangents": (lambda: kg.jvp(np.sin, (X,), (X[0],)), "shape (4,)"),
+    "count": (lambda: kg.jvp(np.sin, (X,), ()), "pass one for each"),
+    "no defvjp": (lambda: kg.grad(lambda x: kg.custom_vjp(np.sin)(x).sum())(X), "write sin.defvjp"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_names_the_line(name: str) -> None:
+    bad, text = BAD[name]
+    with pytest.raises(kg.UserError) as caught:
+        bad()
+    assert text in str(caught.value) and "test_gradients.py:" in str(caught.value)
+
+
+def test_an_array_from_outside_cannot_be_assigned_to() -> None:
+    @kg.kernel_graph
+    def f(x: Any) -> Any:
+        y = np.zeros_like(x)
+
+        def g(x: Any) -> Any:
+            y[...] = x
+            return x.sum()
+
+        return kg.grad(g)(x), y
+
+    with pytest.raises(kg.TraceError, match="cannot assign"):
+        f(X)
