@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
-.PHONY: help demo test test-more lint format test-gpu sanitize soak conformance cupy-fuse golden bench bench-gpu bench-peers wheel-test clean
+.PHONY: help demo browser test test-more lint format test-gpu sanitize soak conformance cupy-fuse golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -23,6 +23,12 @@ test: lint $(VENV)/interop.stamp  ## lint, type-check, and run every test that n
 
 test-more: $(VENV)/interop.stamp  ## the same tests, with ten times as many random examples
 	KERNELGRAPH_TEST_EXAMPLES=10 $(PYTEST) -n $(WORKERS) --dist worksteal $(ARGS)
+
+browser:  ## install Chromium, in which the tests look at report pages, if there is none (Debian, Ubuntu)
+	@for b in $(KERNELGRAPH_BROWSER) chromium chromium-headless-shell chromium-browser google-chrome; do \
+		command -v $$b >/dev/null && exit; done; \
+		{ sudo=$$(test $$(id -u) = 0 || echo sudo); $$sudo apt-get update -qq && \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium-headless-shell; }
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..runtime.core.frozen import dataclass, replace
 from ..runtime.program.gpu_properties import H200, GpuProperties
 from ..runtime.program.plan import Plan
 from ..runtime.program.program import Program
 from ..runtime.schedule.plan_candidates import batch_matmuls_where_faster, plan_by_cost_model, predicted_microseconds
+from .core.cost import CostModel
 from .core.types import ArrayType
 from .decompose.rules import decompose
 from .fusion.fuse import fuse
@@ -61,6 +63,23 @@ def alternative_forms(
     return (simple,) if finished is simple else (finished, simple)
 
 
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """What becomes of a graph. passes: a name and the graph after that pass, from the graph that was given to the
+    prepared one, which `fusion` and the tasks' `nodes` number. bodies: of loops and branches, the plan that a task
+    holds and its own stages, and those of forms that were not taken. model: what the target's work costs."""
+
+    passes: tuple[tuple[str, Graph], ...]
+    fusion: Fusion
+    program: Program
+    model: CostModel
+    bodies: tuple[tuple[Plan, Stages], ...] = ()
+
+    @property
+    def prepared(self) -> Graph:
+        return self.passes[-1][1]
+
+
 Ends = tuple[list[ArrayType], list[ArrayType]]
 
 
@@ -92,7 +111,7 @@ def build_program(
 ) -> Program:
     """The program of `graph` for a target (`cpu` or `cuda`). layouts: of its inputs, contiguous by default; gpu: the
     GPU that is to run it."""
-    return compile_stages(graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu)[2]
+    return compile_stages(graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu).program
 
 
 def explain_decomposition(graph: Graph, target: str, layouts: Sequence[MemoryLayout]) -> list[str]:
@@ -110,34 +129,40 @@ def compile_stages(
     fastmath: bool = False,
     tf32: bool = False,
     gpu: GpuProperties = H200,
-) -> tuple[Graph, Fusion, Program]:
-    """The prepared graph, its groups and its program: of its forms the one whose plan is predicted to be faster."""
+) -> Stages:
+    """Every stage of a graph: of its forms the one whose plan is predicted to be faster."""
     made_for = target_of(target, gpu)
     machine = made_for.machine
+    bodies: list[tuple[Plan, Stages]] = []
 
     def plan_body(body: Graph, layouts: Sequence[MemoryLayout], loose: frozenset[int]) -> Plan:
         """The one plan of a loop's body. It runs on one stream: its kernels use all cores, turns follow each other."""
-        return planned(best(body, layouts, 1, loose)[2], 1)
+        stages = best(body, layouts, 1, loose)
+        bodies.append((planned(stages.program, 1), stages))
+        return bodies[-1][0]
 
     def planned(program: Program, streams: str | int) -> Plan:
         return plan_by_cost_model(batch_matmuls_where_faster(program, streams, machine), streams, "balanced", machine)
 
     def best(
         graph: Graph, layouts: Sequence[MemoryLayout], streams: str | int, loose: frozenset[int] = frozenset()
-    ) -> tuple[Graph, Fusion, Program]:
+    ) -> Stages:
         found = []
         for form in alternative_forms(graph, made_for, tf32, layouts):
+            passes = [("traced", graph), ("simplified", form)]
             if made_for.vector_products:
                 types, form = input_and_output_types(form), find_vector_products(form, layouts)
                 check_pass(form, types, "vector_products")
+                passes.append(("vector products", form))
             prepared, fusion = cover_with_groups(form, layouts, made_for)
             program = lower_to_program(prepared, fusion, layouts, made_for, fastmath, plan_body, loose)
-            found.append((prepared, fusion, program))
-        return found[0] if len(found) == 1 else min(found, key=lambda each: time_of(each[2], streams))
+            found.append(Stages((*passes, ("prepared", prepared)), fusion, program, made_for.model))
+        return found[0] if len(found) == 1 else min(found, key=lambda each: time_of(each.program, streams))
 
     def time_of(program: Program, streams: str | int) -> float:
         """What a call takes, on the device or on the host, which enqueues it."""
         host = REPLAYED_US if len(program.tasks) > 1 else ALONE_US
         return max(host, predicted_microseconds(planned(program, streams)))
 
-    return best(graph, layouts or [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs], "auto")
+    layouts = layouts or [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs]
+    return replace(best(graph, layouts, "auto"), bodies=tuple(bodies))

@@ -1,4 +1,5 @@
 """The front end: NumPy functions traced under `@kernel_graph`, and what calls of them need.
 
-In reading order: core/, array/, interop/, trace/, functions/, control_flow/, environment/, jit/, gradients/, api/.
+In reading order: core/, array/, interop/, trace/, functions/, control_flow/, environment/, report/, jit/, gradients/,
+api/, view/.
 """

@@ -57,8 +57,9 @@ def test_what_is_installed_is_what_is_here() -> None:
     expected = os.environ.get("KERNELGRAPH_EXPECT_INSTALLED")
     if expected:
         assert home.is_relative_to(Path(expected).resolve()), f"tested {home}, not the wheel in {expected}"
-    for path in [*SOURCES, ROOT / "src" / "kernelgraph" / "py.typed"]:
-        base = ROOT if path in SOURCES else ROOT / "src" / "kernelgraph"
+    assets = [ROOT / "dsl" / "report" / f"page.{kind}" for kind in ("html", "css", "js")]
+    for path in [*SOURCES, *assets, ROOT / "src" / "kernelgraph" / "py.typed"]:
+        base = ROOT / "src" / "kernelgraph" if path.name == "py.typed" else ROOT
         assert (home / path.relative_to(base)).is_file(), path
 
 

@@ -10,6 +10,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from ...runtime.core import profile as recording
@@ -17,6 +18,7 @@ from ...runtime.core.profile import HOST, Recorder, Span
 from ...runtime.core.settings import settings
 from ..array import devices
 from ..array.in_flight import waitall
+from ..core.context import context
 from ..core.errors import OptionError, user_line
 from ..jit.compiled import Compiled
 from ..jit.kernel_graph import KernelGraph
@@ -24,10 +26,13 @@ from ..jit.specializations import Specializations
 
 
 class Profile:
-    """What `with kg.profile() as p:` gives; complete after the block. spans: `Span`s by their start."""
+    """What `with kg.profile() as p:` gives; complete after the block. spans: `Span`s by their start.
+
+    It holds the arguments of the first call of each function, which `report` needs."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
+        self.calls: dict[KernelGraph, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
     def table(self) -> str:
         """For each kind and name: how often, and microseconds in all, the mean, the least and the most."""
@@ -37,9 +42,21 @@ class Profile:
         """Write a trace that https://ui.perfetto.dev and chrome://tracing open."""
         recording.save_chrome_trace(self.spans, path)
 
+    def report(self, path: Any = None) -> list[Any]:
+        """A report of each function that was called, as of its first call, with the times that were measured.
+
+        path: where one page for all of them goes."""
+        reports: list[Any] = import_module(VIEW, __package__).reports(self.calls, self.spans, path)
+        return reports
+
     def __str__(self) -> str:
         return self.table()
 
+    def __repr__(self) -> str:
+        return f"<profile of {len(self.calls)} functions, {len(self.spans)} spans>"
+
+
+VIEW = "..view.views"  # what draws stands above this folder, and is loaded when somebody looks
 
 _one = threading.Lock()
 
@@ -58,7 +75,7 @@ def profile() -> Iterator[Profile]:
     found, before = Profile(), settings.engine
     recorder = Recorder()
     try:
-        with _measured(recorder):
+        with _measured(recorder, found):
             settings.engine, recording.active = "profile", recorder
             try:
                 yield found
@@ -123,10 +140,19 @@ def _waits() -> Iterator[tuple[Any, str]]:
 
 
 @contextmanager
-def _measured(recorder: Recorder) -> Iterator[None]:
-    """The phases and the devices' copies are spans of the recorder."""
+def _measured(recorder: Recorder, profile: Profile) -> Iterator[None]:
+    """The phases and the devices' copies are spans of the recorder; the profile knows what is called."""
     before: list[tuple[Any, str, Any]] = []
+    plain = KernelGraph.__call__
+
+    def noted(graph: KernelGraph, *args: Any, **options: Any) -> Any:
+        if context.trace is None and graph not in profile.calls:
+            profile.calls[graph] = args, options
+        return plain(graph, *args, **options)
+
     try:
+        before.append((KernelGraph, "__call__", plain))
+        setattr(KernelGraph, "__call__", noted)  # noqa: B010  # which a type checker would have be the same
         for owner, name, kind, words in _phases():
             before.append((owner, name, owner.__dict__[name]))
             setattr(owner, name, _timed(recorder, owner.__dict__[name], kind, words))

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ...compiler.graph.graph import Graph
+from ...compiler.passes.materialize import MemoryLayout
+from ...compiler.pipeline import Stages
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.device import Device, Executable
+from ...runtime.program.gpu_properties import GpuProperties
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ...runtime.schedule.cost_model import machine_of_device
 from ...runtime.tune.trial import PlanTrial, open_plan_trial, prepare_verified_plan
+from ..core.pytree import Tree
 from .launcher import Launcher, Run, generate_launcher
-from .traced_function import TracedFunction
+from .options import Options
+from .traced_function import Argument, TracedFunction
 
 
 @dataclass(slots=True)
@@ -91,3 +97,35 @@ class Compiled:
         entry = make(trial.current, False, leaves)
         entry.run = run
         return entry
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """All that became of a call, for people to look at. parameters: the names of the function's; tree, arguments: of
+    the call; device: its kind and number. stages: what the compiler makes of the trace, of which `graph` may have been
+    given other lines. log: what `why` tells."""
+
+    name: str
+    signature: str
+    parameters: tuple[str, ...]
+    options: Options
+    device: tuple[str, int]
+    gpu: GpuProperties
+    tree: Tree
+    arguments: Sequence[Argument]
+    captured: TracedFunction
+    layouts: Sequence[MemoryLayout]
+    stages: Stages
+    compiled: Compiled
+    log: tuple[str, ...]
+    segments: tuple[str, ...]
+
+    @property
+    def graph(self) -> Graph:
+        return self.stages.passes[0][1]
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that runs; while that is not decided, the one that runs most."""
+        trial = self.compiled.trial
+        return self.compiled.plan if trial is None else trial.plan

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Unpack, overload
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
 from ...compiler.graph.graph import Graph
-from ...compiler.pipeline import compile_stages, explain_decomposition
+from ...compiler.pipeline import compile_stages
 from ...runtime.core.errors import KernelGraphError, add_note_once
 from ...runtime.core.settings import settings
 from ...runtime.program.control_flow import all_kernels_of_plan
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
-from ...runtime.schedule.schedule import explain_plan as explain_plan
 from ..array.array import Array
 from ..array.conversion import plain, wrapped
 from ..array.devices import gpu_at, open_device, target
@@ -32,7 +33,7 @@ from ..environment.guards import Guards
 from ..interop.device_sharing import LEGACY, SHARED, copied_to, copy_to_owner
 from ..interop.fast_import import imported
 from . import eager  # noqa: F401  # gives `Array` its operations
-from .compiled import Compiled
+from .compiled import Compiled, Inspection
 from .launcher import NOT_TAKEN, Failed, Launcher, not_taken
 from .methods import BoundKernelGraph, undecorated
 from .options import Given, checked
@@ -49,9 +50,19 @@ from .signature import (
     take_apart,
     to_leaf,
 )
-from .specializations import Specializations, show, values_of
+from .specializations import Specializations, values_of
 from .trace_function import Unfinished
 from .traced_function import Argument, TracedFunction
+
+if TYPE_CHECKING:
+    from ..report.report import Report
+
+VIEW = "..view.views"  # what draws stands above this folder, and is loaded when somebody looks
+
+
+def _view() -> Any:
+    return import_module(VIEW, __package__)
+
 
 SHAPES = 256  # of lists and tuples of arguments, kept for each function
 
@@ -292,22 +303,22 @@ class KernelGraph(Portable):
 
     def _looked_at(
         self, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> tuple[TracedFunction, list[Argument], list[Any]]:
-        def look(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[TracedFunction, list[Argument], list[Any]]:
+    ) -> tuple[TracedFunction, list[Argument], list[Any], Tree]:
+        def look(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
             tree, leaves = self._leaves(args, options)
             with self._versions.lock:
                 captured, arguments, _ = self._versions.trace(tree, leaves, frozenset())
-            return captured, arguments, leaves
+            return captured, arguments, leaves, tree
 
         try:
-            found: tuple[TracedFunction, list[Argument], list[Any]]
+            found: tuple[TracedFunction, list[Argument], list[Any], Tree]
             found = self._call_with_properties(look, *self._parameters.bind(args, options))
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
         return found
 
     def _compiled_for(self, args: tuple[Any, ...], options: dict[str, Any]) -> Compiled:
-        captured, _, leaves = self._looked_at(args, options)
+        captured, _, leaves, _ = self._looked_at(args, options)
         return self._versions.compiled(captured, leaves)
 
     def graph(self, *args: Any, **options: Any) -> Graph:
@@ -327,33 +338,55 @@ class KernelGraph(Portable):
         """The text of every kernel of a call."""
         return "\n\n".join(k.source for k in all_kernels_of_plan(self.plan(*args, **options)))
 
-    def explain(self, *args: Any, **options: Any) -> str:
-        """How a call was traced, fused and scheduled, and why."""
-        captured, arguments, leaves = self._looked_at(args, options)
-        versions = self._versions
-        compiled, kind = versions.compiled(captured, leaves), versions.kind
-        layouts = versions.layouts(captured, leaves)
-        gpu = gpu_at(versions.place)
-        fusion = compile_stages(captured.graph, target(kind), layouts, **self._options.compiling, gpu=gpu)[1]
-        arrays = ", ".join(map(show, arguments))
-        lines = [
-            f"{self._name}({arrays}) on {kind}: {len(captured.graph.nodes)} nodes, {len(compiled.program.tasks)} tasks"
-        ]
-        known = [show(a) for a in arguments if a.static]
-        if known:
-            lines.append(f"part of the key, since the trace needs the value: {', '.join(known)}")
-        if captured.graph.numbers:
-            lines.append(
-                f"{len(captured.graph.numbers)} numbers are passed at each call; another value compiles nothing"
-            )
-        lines += captured.rolled
+    def explain(self, *args: Any, verbose: bool = False, **options: Any) -> str:
+        """How a call was traced, fused and scheduled, and why: at most 15 lines, or, if `verbose`, everything."""
+        return str(_view().explain(self, args, options, verbose))
+
+    def report(
+        self,
+        *args: Any,
+        path: str | os.PathLike[str] | None = None,
+        calls: int | None = None,
+        source: bool = True,
+        **options: Any,
+    ) -> Report:
+        """All that became of a call, and how long each part takes: data, and a page that needs nothing else.
+
+        path: where the page goes (its data, if that ends in `.json`); the last argument may say it too:
+        `f.report(x, "page.html")`. calls: how many are made and measured, with these arguments: 3, but none where
+        arguments are assigned to, or are `kg.spec`s. source: whether the page shows the function's text.
+        """
+        made: Report = _view().report(self, args, options, path, calls, source)
+        return made
+
+    def show(self, *args: Any, **options: Any) -> Report:
+        """`report`, and its page in a browser; in a notebook the report itself is what shows."""
+        made = self.report(*args, **options)
+        made.show()
+        return made
+
+    def inspect(
+        self, args: tuple[Any, ...], options: dict[str, Any], where: Callable[[], str] | None = None
+    ) -> Inspection:
+        """All that becomes of a call. where: says, in place of a line, which code asks for each node; the function is
+        traced once more for that."""
+        captured, arguments, leaves, tree = self._looked_at(args, options)
+        versions, (kind, _) = self._versions, self._versions.place
+        layouts, gpu = versions.layouts(captured, leaves), gpu_at(versions.place)
+        graph = captured.graph if where is None else versions.graph_with(where, tree, arguments, captured)
+        segments: list[str] = []
         if captured.line:
             key = self._key(*self._leaves(*self._parameters.bind(args, options)))
             entry = versions.known(key, leaves, ())
-            lines += entry.lines() if isinstance(entry, SegmentedCall) else [f"split at {captured.line}; not run yet"]
-            lines.append("the first part:")
-        lines += explain_decomposition(captured.graph, target(kind), layouts)
-        return "\n".join([*lines, str(fusion), explain_plan(compiled.plan), *compiled.lines()])
+            segments += (
+                entry.lines() if isinstance(entry, SegmentedCall) else [f"split at {captured.line}; not run yet"]
+            )
+        return Inspection(
+            self._name, str(self._parameters), self._parameters.names, self._options, versions.place, gpu, tree,
+            arguments, captured, layouts,
+            compile_stages(graph, target(kind), layouts, **self._options.compiling, gpu=gpu),
+            versions.compiled(captured, leaves), tuple(versions.log), tuple(segments),
+        )  # fmt: skip
 
     def why(self) -> str:
         """What was traced and compiled so far, and which guards failed."""
@@ -361,7 +394,7 @@ class KernelGraph(Portable):
 
     def compile(self, *args: Any, **options: Any) -> KernelGraph:
         """Trace and compile for these arguments without running them."""
-        captured, _, leaves = self._looked_at(args, options)
+        captured, _, leaves, _ = self._looked_at(args, options)
         self._versions.ready(captured, leaves)
         return self
 

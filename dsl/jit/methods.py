@@ -25,7 +25,7 @@ class BoundKernelGraph:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.__func__, name)
-        if name in ("graph", "program", "plan", "source", "explain", "compile"):
+        if name in ("graph", "program", "plan", "source", "explain", "report", "show", "compile"):
             return functools.partial(value, self.__self__)
         return value
 

@@ -59,11 +59,13 @@ def trace_function(
     arguments: Sequence[Argument],
     reader: ValueReader | None = None,
     rewriting: bool = False,
+    where: Callable[[], str] = user_line,
 ) -> TracedFunction | frozenset[int]:
     """Run `function` on stand-ins. Returns the leaves whose values (of arrays: layouts) it needs, where it needs any.
 
     reader: answers where array values decide; without one they do in rewritten functions.
     rewriting: functions run with their control flow rewritten; else, where a value decides, all begins again so.
+    where: says, at each node, which line asks for it.
     Raises UserError at the user's line, NeedProperty, Unfinished; what the function itself raises goes through."""
     from ..functions import tables  # noqa: F401  # fills the tables of what can be traced
 
@@ -77,7 +79,7 @@ def trace_function(
                 if a.static and world is not None:
                     leaves[i] = world.watch(a.value, "an argument")
             args, options = unflatten(tree, leaves, frozen_container_maker(world))
-            trace.builder.where = user_line
+            trace.builder.where = where
             try:
                 result = (function if world is None else world.root(function))(*args, **options)
             except Exception:
@@ -100,7 +102,7 @@ def trace_function(
         need.guards = Guards([] if world is None else [*world.guards.values()])
         raise
     except Undecided:
-        return trace_function(function, name, tree, arguments, reader, True)
+        return trace_function(function, name, tree, arguments, reader, True, where)
     except GraphBreak as suspended:
         trace.check_refusals()
         return finished_part(function, trace, suspended.part)

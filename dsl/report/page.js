@@ -1,0 +1,645 @@
+"use strict";
+// Draws the data of a report. One selection, a set of tasks, is shown by every panel: hovering shows one, a click keeps it.
+
+const $ = (query) => document.querySelector(query);
+const NS = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "class") made.className = value;
+    else if (name === "text") made.textContent = value;
+    else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value !== undefined) made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+function duration(us) {
+  if (us === null || us === undefined) return "";
+  const [value, unit] = us >= 1e6 ? [us / 1e6, "s"] : us >= 1e3 ? [us / 1e3, "ms"] : [us, "µs"];
+  return `${value >= 100 ? value.toFixed(0) : parseFloat(value.toPrecision(3))} ${unit}`;
+}
+
+function bytes(n) {
+  let step = 0;
+  while (n >= 1024 && step < NS.length - 1) { n /= 1024; step += 1; }
+  return `${n >= 100 || step === 0 ? n.toFixed(0) : parseFloat(n.toPrecision(3))} ${NS[step]}`;
+}
+
+async function load() {
+  const packed = Uint8Array.from(atob($("#data").textContent), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+const state = { pinned: new Set(), hovered: null, pass: -1, tab: "Kernels", sort: ["time", -1], from: 0, to: 1, graph: null };
+let data, top_, succ, color, shows = [];
+
+const selected = () => state.hovered ?? state.pinned;
+const timeOf = (task) => task.measured ?? task.cost;
+const parentOf = (i) => (data.tasks[i].parent === undefined ? i : parentOf(data.tasks[i].parent));
+
+function hover(tasks) { state.hovered = tasks; refresh(); }
+function pin(tasks) {
+  state.pinned = new Set(tasks);
+  state.hovered = null;
+  const parts = [...(state.report ? [`r=${state.report}`] : []), ...(state.pinned.size ? [`t=${[...state.pinned].join(",")}`] : [])];
+  history.replaceState(null, "", `#${parts.join("&")}`);
+  refresh();
+}
+function refresh() { for (const show of shows) show(); }
+
+// what everything is derived from
+
+function derive() {
+  top_ = data.tasks.map((_, i) => i).filter((i) => data.tasks[i].parent === undefined);
+  const writer = new Map();
+  succ = data.tasks.map(() => new Set());
+  for (const i of top_) {
+    for (const b of data.tasks[i].reads) if (writer.has(b)) succ[writer.get(b)].add(i);
+    for (const b of data.tasks[i].writes) writer.set(b, i);
+  }
+  data.end = Math.max(...top_.map((i) => data.tasks[i].end), 1e-9);
+  data.run = pickRun();
+  if (data.run) data.end = Math.max(data.end, ...data.run.tasks.map(([, , end]) => end));
+  data.lines = new Map(); // "file:line" -> {time, tasks, paths}
+  for (const i of top_) {
+    const task = data.tasks[i], own = task.paths.length || 1;
+    for (const path of task.paths) {
+      const seen = new Set();
+      for (const [file, line] of data.paths[path]) {
+        const key = `${file}:${line}`;
+        if (seen.has(key)) continue;
+        seen.add(key);
+        if (!data.lines.has(key)) data.lines.set(key, { time: 0, tasks: new Set(), own: new Set(), paths: new Set() });
+        const entry = data.lines.get(key), inner = data.paths[path].at(-1);
+        if (inner[0] === file && inner[1] === line) entry.own.add(i);
+        entry.time += timeOf(task) / own;
+        entry.tasks.add(i);
+        entry.paths.add(path);
+      }
+    }
+  }
+}
+
+function pickRun() { // the run of the median length
+  const runs = data.runs.filter((run) => run.tasks.length);
+  const length = (run) => Math.max(...run.tasks.map(([, , end]) => end));
+  return runs.sort((a, b) => length(a) - length(b))[Math.floor(runs.length / 2)];
+}
+
+function callPath(path) {
+  return data.paths[path].map(([file, line, , , f]) => `${data.files[file].name.split("/").pop()}:${line}${f ? ` ${f}` : ""}`).join(" › ");
+}
+
+function describe(i) {
+  const t = data.tasks[i];
+  const parts = [`t${i}  ${t.label}`, t.name];
+  parts.push(`predicted ${duration(t.cost)}${t.measured != null ? `, measured ${duration(t.measured)}` : ""}`);
+  if (t.cause) parts.push({ launch: "starts when the host has come to it", stream: `starts after t${t.after} on its stream`, event: `waits for t${t.after} of another stream` }[t.cause]);
+  parts.push(`moves at least ${bytes(t.bytes)}, ${t.flops.toLocaleString("en")} flops`);
+  if (t.paths.length) parts.push(callPath(t.paths[0]));
+  return parts.join("\n");
+}
+
+// tip
+
+function tip(event, text) {
+  const box = $("#tip");
+  box.hidden = !text;
+  if (!text) return;
+  box.textContent = text;
+  const x = Math.min(event.clientX + 14, innerWidth - box.offsetWidth - 8), y = event.clientY + 16;
+  box.style.left = `${Math.max(4, x)}px`;
+  box.style.top = `${y + box.offsetHeight > innerHeight ? Math.max(4, event.clientY - box.offsetHeight - 10) : y}px`;
+}
+
+// canvases: draw(context, width, height) lists what may be hit as [x, y, w, h, tasks, text]
+
+function canvas(id, draw) {
+  const node = $(`#${id} canvas`);
+  const area = { hits: [], node };
+  area.paint = () => {
+    const { clientWidth: w, clientHeight: h } = node, ratio = devicePixelRatio || 1;
+    if (!w || !h) return;
+    if (node.width !== Math.round(w * ratio) || node.height !== Math.round(h * ratio)) {
+      node.width = Math.round(w * ratio);
+      node.height = Math.round(h * ratio);
+    }
+    const context = node.getContext("2d");
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, w, h);
+    context.font = "11px system-ui, sans-serif";
+    context.textBaseline = "middle";
+    area.hits = [];
+    draw(context, w, h, area.hits);
+  };
+  area.at = (event) => {
+    const box = node.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+    for (let i = area.hits.length - 1; i >= 0; i -= 1) {
+      const [left, above, w, h] = area.hits[i];
+      if (x >= left - 2 && x <= left + Math.max(w, 3) + 1 && y >= above && y <= above + h) return area.hits[i];
+    }
+    return null;
+  };
+  let last = null;
+  node.addEventListener("mousemove", (event) => {
+    if (event.buttons) return;
+    const hit = area.at(event);
+    tip(event, hit ? hit[5] : "");
+    if (hit !== last && (hit?.[4] ?? null) !== (last?.[4] ?? null)) hover(hit ? new Set(hit[4]) : null);
+    last = area.at(event);
+  });
+  node.addEventListener("mouseleave", () => { last = null; tip(null, ""); hover(null); });
+  let moved = false;
+  node.addEventListener("mousedown", () => { moved = false; });
+  node.addEventListener("mousemove", (event) => { if (event.buttons && Math.abs(event.movementX) + Math.abs(event.movementY) > 1) moved = true; });
+  node.addEventListener("click", (event) => {
+    if (moved) return;
+    const hit = area.at(event);
+    if (hit && hit[4].length === 1) { state.tab = "Task"; }
+    pin(hit ? hit[4] : []);
+  });
+  new ResizeObserver(area.paint).observe(node);
+  shows.push(area.paint);
+  return area;
+}
+
+function palette() {
+  const style = getComputedStyle(document.documentElement);
+  color = Object.fromEntries(["ground", "panel", "edge", "text", "faint", "kernel", "library", "control", "hot", "pick", "arrow"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+}
+
+const LEFT = 66, BOTTOM = 18;
+const timeX = (us, w) => LEFT + ((us / data.end - state.from) / (state.to - state.from)) * (w - LEFT - 8);
+
+function axis(context, w, h) {
+  const span = (state.to - state.from) * data.end, raw = span / Math.max(2, (w - LEFT) / 110);
+  const power = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw);
+  context.textAlign = "left";
+  for (let at = Math.ceil((state.from * data.end) / step) * step; at <= state.to * data.end; at += step) {
+    const x = timeX(at, w);
+    context.fillStyle = color.edge;
+    context.fillRect(x, 0, 1, h - BOTTOM);
+    context.fillStyle = color.faint;
+    context.fillText(at ? duration(at) : "0", x + 2, h - BOTTOM / 2);
+  }
+}
+
+function zoomable(area) {
+  const zoom = (factor, at) => {
+    const middle = state.from + (state.to - state.from) * at;
+    const span = Math.min(1, Math.max(1e-5, (state.to - state.from) * factor));
+    state.from = Math.min(1 - span, Math.max(0, middle - span * at));
+    state.to = state.from + span;
+    refresh();
+  };
+  const pan = (share) => {
+    const span = state.to - state.from;
+    state.from = Math.min(1 - span, Math.max(0, state.from + share * span));
+    state.to = state.from + span;
+    refresh();
+  };
+  area.node.addEventListener("wheel", (event) => {
+    if (!(event.ctrlKey || event.metaKey || event.altKey)) return;
+    event.preventDefault();
+    const box = area.node.getBoundingClientRect();
+    zoom(event.deltaY > 0 ? 1.25 : 0.8, Math.min(1, Math.max(0, (event.clientX - box.left - LEFT) / (box.width - LEFT))));
+  }, { passive: false });
+  area.node.addEventListener("mousemove", (event) => { if (event.buttons) pan(-event.movementX / area.node.clientWidth); });
+  area.node.addEventListener("dblclick", () => { state.from = 0; state.to = 1; refresh(); });
+  area.node.addEventListener("keydown", (event) => {
+    if (event.key === "+" || event.key === "=" || event.key === "w") zoom(0.7, 0.5);
+    else if (event.key === "-" || event.key === "s") zoom(1.4, 0.5);
+    else if (event.key === "a") pan(-0.2);
+    else if (event.key === "d") pan(0.2);
+    else if (event.key === "0") { state.from = 0; state.to = 1; refresh(); }
+  });
+}
+
+function bar(context, x, y, w, h, fill, label) {
+  context.fillStyle = fill;
+  context.fillRect(x, y, Math.max(w, 1), h);
+  if (label && w > 40 && h > 9) {
+    context.save();
+    context.beginPath();
+    context.rect(x, y, w - 3, h);
+    context.clip();
+    context.fillStyle = "#fff";
+    context.textAlign = "left";
+    context.fillText(label, x + 4, y + h / 2 + 0.5);
+    context.restore();
+  }
+}
+
+const bars = new Map();
+
+function drawSchedule(context, w, h, hits) {
+  const streams = Math.max(1, data.plan.streams), row = Math.max(7, (h - BOTTOM - 4) / streams);
+  const on = selected(), measured = new Map(data.run ? data.run.tasks.map(([t, a, b]) => [t, [a, b]]) : []);
+  axis(context, w, h);
+  const place = (i, pale) => {
+    const t = data.tasks[i], [start, end] = pale || !measured.has(i) ? [t.start, t.end] : measured.get(i);
+    const solid = data.run !== undefined, height = row * (solid ? (pale ? 0.22 : 0.56) : 0.72);
+    const y = 4 + t.stream * row + (solid && !pale ? row * 0.3 : row * 0.05);
+    const x = timeX(start, w);
+    return [x, y, timeX(end, w) - x, height];
+  };
+  context.save();
+  context.beginPath();
+  context.rect(LEFT, 0, w - LEFT, h - BOTTOM);
+  context.clip();
+  bars.clear();
+  for (const pale of data.run ? [true, false] : [false]) {
+    for (const i of top_) {
+      const t = data.tasks[i], [x, y, width, height] = place(i, pale), lit = on.has(i);
+      if (x > w || x + width < LEFT) continue;
+      context.globalAlpha = (pale ? 0.4 : 1) * (on.size && !lit ? 0.25 : 1);
+      bar(context, x, y, width, height, lit && !pale ? color.pick : color[t.kind], pale ? "" : t.label);
+      if (t.critical && !pale) { context.fillStyle = color.hot; context.fillRect(x, y + height, Math.max(width, 1), 2); }
+      hits.push([x, y, width, height, [i], describe(i)]);
+      if (!pale) bars.set(i, [x, y, width, height]);
+    }
+  }
+  context.globalAlpha = 1;
+  for (const i of top_) {
+    const t = data.tasks[i];
+    if (t.cause !== "event" || !bars.has(i) || !bars.has(t.after)) continue;
+    const [x0, y0, w0, h0] = bars.get(t.after), [x1, y1, , h1] = bars.get(i), lit = on.has(i) || on.has(t.after);
+    context.strokeStyle = lit ? color.pick : color.arrow;
+    context.lineWidth = lit ? 1.6 : 0.8;
+    context.beginPath();
+    context.moveTo(x0 + w0, y0 + h0 / 2);
+    context.bezierCurveTo(x0 + w0 + 14, y0 + h0 / 2, x1 - 14, y1 + h1 / 2, x1, y1 + h1 / 2);
+    context.stroke();
+  }
+  context.restore();
+  context.textAlign = "left";
+  const busy = Array(streams).fill(0);
+  for (const i of top_) { const [start, end] = measured.get(i) ?? [data.tasks[i].start, data.tasks[i].end]; busy[data.tasks[i].stream] += end - start; }
+  for (let s = 0; s < streams; s += 1) {
+    context.fillStyle = color.faint;
+    if (row >= 11) context.fillText(`stream ${s}`, 8, 4 + (s + 0.5) * row);
+    hits.push([0, 4 + s * row, LEFT, row, top_.filter((i) => data.tasks[i].stream === s), `stream ${s}: busy ${(100 * busy[s] / data.end).toFixed(0)} % of the time`]);
+  }
+}
+
+function drawMemory(context, w, h, hits) {
+  const arena = Math.max(data.memory.arena, data.memory.bound, 1), on = selected();
+  axis(context, w, h);
+  const y = (byte) => 6 + (1 - byte / arena) * (h - BOTTOM - 8);
+  context.save();
+  context.beginPath();
+  context.rect(LEFT, 0, w - LEFT, h - BOTTOM);
+  context.clip();
+  const peak = new Set(data.memory.peak);
+  data.buffers.forEach((buffer, b) => {
+    if (buffer.offset === null || !buffer.bytes) return;
+    const users = top_.filter((i) => data.tasks[i].reads.includes(b) || data.tasks[i].writes.includes(b));
+    if (!users.length) return;
+    const start = Math.min(...users.map((i) => data.tasks[i].start)), end = Math.max(...users.map((i) => data.tasks[i].end));
+    const x = timeX(start, w), width = timeX(end, w) - x, above = y(buffer.offset + buffer.bytes), height = y(buffer.offset) - above;
+    const lit = users.some((i) => on.has(i));
+    context.globalAlpha = on.size && !lit ? 0.2 : 0.85;
+    context.fillStyle = lit ? color.pick : `hsl(${(b * 67) % 360} 42% 56%)`;
+    context.fillRect(x, above, Math.max(width, 1), Math.max(height - 1, 1));
+    if (peak.has(b)) { context.strokeStyle = color.hot; context.strokeRect(x + 0.5, above + 0.5, Math.max(width - 1, 1), Math.max(height - 2, 1)); }
+    const writers = users.filter((i) => data.tasks[i].writes.includes(b));
+    hits.push([x, above, width, height, users, `b${b}: ${bytes(buffer.bytes)} at ${bytes(buffer.offset)}\nwritten by ${writers.map((i) => `t${i}`).join(", ")}${peak.has(b) ? "\none of those that force the least arena" : ""}`]);
+  });
+  context.restore();
+  context.globalAlpha = 1;
+  if (data.memory.bound) {
+    const at = y(data.memory.bound);
+    context.strokeStyle = color.hot;
+    context.setLineDash([5, 3]);
+    context.beginPath();
+    context.moveTo(LEFT, at);
+    context.lineTo(w, at);
+    context.stroke();
+    context.setLineDash([]);
+  }
+  context.fillStyle = color.faint;
+  context.textAlign = "left";
+  context.fillText(data.memory.arena ? bytes(data.memory.arena) : "no arena", 8, 10);
+  context.fillText("0 B", 8, h - BOTTOM - 6);
+}
+
+// the graph: the nodes after a pass, or the tasks
+
+function taskGraph() {
+  const place = new Map(top_.map((i, at) => [i, at])), above = top_.map(() => []);
+  top_.forEach((i, at) => { for (const s of succ[i]) above[place.get(s)].push(at); });
+  const depth = [], rows = [];
+  top_.forEach((_, at) => { const d = 1 + Math.max(-1, ...above[at].map((a) => depth[a])); depth.push(d); (rows[d] ??= []).push(at); });
+  const x = Array(top_.length).fill(0);
+  for (const row of rows) row.forEach((at, k) => { x[at] = k; });
+  for (const row of rows) {
+    const wish = (at) => (above[at].length ? above[at].reduce((sum, a) => sum + x[a], 0) / above[at].length : x[at]);
+    let least = -Infinity;
+    for (const [at, to] of row.map((at) => [at, wish(at)]).sort((p, q) => p[1] - q[1])) { x[at] = Math.max(to, least); least = x[at] + 1; }
+  }
+  return { tasks: top_.map((i) => [i]), label: top_.map((i) => data.tasks[i].label), text: top_.map(describe), above, x, y: depth, kind: top_.map((i) => data.tasks[i].kind) };
+}
+
+function passGraph(pass) {
+  const byNode = new Map(), byPath = new Map(), exact = pass === data.passes.filter((p) => !p.same).at(-1);
+  const put = (map, key, i) => { if (!map.has(key)) map.set(key, new Set()); map.get(key).add(i); };
+  for (const i of top_) {
+    for (const node of data.tasks[i].nodes) put(byNode, node, i);
+    for (const path of data.tasks[i].paths) put(byPath, path, i);
+  }
+  const tasks = pass.numbers.map((number, k) => [...(exact ? byNode.get(number) ?? [] : new Set(pass.paths[k].flatMap((p) => [...(byPath.get(p) ?? [])])))]);
+  const text = pass.numbers.map((number, k) => `%${number}: ${pass.types[k]} = ${pass.ops[k]} ${pass.attrs[k]}${pass.paths[k].length ? `\n${callPath(pass.paths[k][0])}` : ""}${tasks[k].length && exact ? `\ncomputed by ${tasks[k].map((i) => `t${i}`).join(", ")}` : ""}`);
+  return { tasks, label: pass.ops, text, above: pass.above, x: pass.x, y: pass.y, kind: pass.ops.map((op) => (op === "input" ? "library" : op === "loop" || op === "branch" ? "control" : "kernel")) };
+}
+
+function drawGraph(context, w, h, hits) {
+  const g = state.graph;
+  if (!g || !g.x.length) { context.fillStyle = color.faint; context.fillText(g ? "nothing to draw" : "too many nodes to draw", 12, 16); return; }
+  const on = selected(), across = Math.max(...g.x) + 1, down = Math.max(...g.y) + 1;
+  const fit = Math.min((w - 16) / across / 74, (h - 12) / down / 30, 1.4), scale = fit * (state.scale ?? 1);
+  const ox = state.scale ? state.ox ?? 0 : (w - across * 74 * fit) / 2, oy = state.scale ? state.oy ?? 0 : 6;
+  const box = [62 * scale, 18 * scale];
+  const at = (k) => [ox + (g.x[k] * 74 + 6) * scale, oy + g.y[k] * 30 * scale];
+  state.fit = { fit, ox, oy };
+  context.lineWidth = Math.min(1, scale + 0.25);
+  for (const lit of [false, true]) {
+    context.strokeStyle = lit ? color.pick : color.edge;
+    context.beginPath();
+    g.above.forEach((taken, k) => {
+      const [x1, y1] = at(k);
+      for (const a of taken) {
+        const own = on.size > 0 && (g.tasks[k].some((i) => on.has(i)) || g.tasks[a].some((i) => on.has(i)));
+        if (own !== lit) continue;
+        const [x0, y0] = at(a);
+        if ((y1 < 0 && y0 < 0) || (y0 > h && y1 > h)) continue;
+        context.moveTo(x0 + box[0] / 2, y0 + box[1]);
+        context.lineTo(x1 + box[0] / 2, y1);
+      }
+    });
+    context.stroke();
+  }
+  g.x.forEach((_, k) => {
+    const [x, y] = at(k);
+    if (x > w || y > h || x + box[0] < 0 || y + box[1] < 0) return;
+    const lit = g.tasks[k].some((i) => on.has(i));
+    context.globalAlpha = on.size && !lit ? 0.4 : 1;
+    bar(context, x, y, box[0], Math.max(box[1], 1.5), lit ? color.pick : color[g.kind[k]], scale > 0.55 ? g.label[k] : "");
+    hits.push([x, y, box[0], box[1], g.tasks[k], g.text[k]]);
+  });
+  context.globalAlpha = 1;
+}
+
+function graphMoves(area) {
+  const start = () => { if (!state.scale) Object.assign(state, { scale: 1, ox: state.fit.ox, oy: state.fit.oy }); };
+  area.node.addEventListener("wheel", (event) => {
+    if (!(event.ctrlKey || event.metaKey || event.altKey)) return;
+    event.preventDefault();
+    start();
+    const box = area.node.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+    const by = event.deltaY > 0 ? 0.8 : 1.25;
+    Object.assign(state, { scale: state.scale * by, ox: x - (x - state.ox) * by, oy: y - (y - state.oy) * by });
+    area.paint();
+  }, { passive: false });
+  area.node.addEventListener("mousemove", (event) => {
+    if (!event.buttons) return;
+    start();
+    state.ox += event.movementX;
+    state.oy += event.movementY;
+    area.paint();
+  });
+  area.node.addEventListener("dblclick", () => { state.scale = undefined; area.paint(); });
+  area.node.addEventListener("keydown", (event) => {
+    const by = { "+": 1.3, "=": 1.3, "-": 1 / 1.3 }[event.key];
+    if (by) { start(); state.scale *= by; area.paint(); }
+    if (event.key === "0") { state.scale = undefined; area.paint(); }
+  });
+}
+
+function passes() {
+  const bar_ = $("#passes"), choices = data.passes.map((pass, k) => [pass, k]);
+  bar_.replaceChildren(...[...choices, [{ name: "tasks", count: top_.length, x: [] }, -1]].map(([pass, k]) => element("button", {
+    type: "button", role: "tab", "aria-selected": String(k === state.pass), class: pass.same ? "same" : "", text: `${pass.name} ${pass.same ? "=" : pass.count}`,
+    title: pass.same ? "this pass changed nothing" : `${pass.count} nodes`,
+    onclick: () => { state.pass = k; state.scale = undefined; passes(); refresh(); },
+  })));
+  let chosen = state.pass;
+  while (chosen > 0 && data.passes[chosen].same) chosen -= 1;
+  const pass = data.passes[chosen];
+  state.graph = chosen < 0 ? taskGraph() : pass.x ? passGraph(pass) : null;
+}
+
+// source
+
+function source() {
+  const body = $("#source .body"), rows = [], most = Math.max(...[...data.lines.values()].map((l) => l.time), 1e-9);
+  const total = top_.reduce((sum, i) => sum + timeOf(data.tasks[i]), 0) || 1;
+  data.files.forEach((file, f) => {
+    body.append(element("div", { class: "file", text: file.name }));
+    let last = 0;
+    for (const [number, text] of file.lines) {
+      if (last && number > last + 1) body.append(element("div", { class: "gap", text: "⋯" }));
+      last = number;
+      const entry = data.lines.get(`${f}:${number}`);
+      const mark = element("i");
+      mark.style.width = entry ? `${Math.max(1, (40 * entry.time) / most)}px` : "0";
+      const row = element("div", { class: entry ? "line used" : "line" }, mark, element("b", { text: entry ? String(entry.tasks.size) : "" }), element("u", { text: String(number) }), element("s", { text }));
+      if (entry) {
+        const words = `${entry.tasks.size} tasks, ${(100 * entry.time / total).toFixed(1)} % of the time, ${duration(entry.time)}\n${[...entry.paths].slice(0, 8).map(callPath).join("\n")}`;
+        row.addEventListener("mousemove", (event) => { if (state.hovered !== entry.tasks) { state.hovered = entry.tasks; refresh(); } tip(event, words); });
+        row.addEventListener("mouseleave", () => { tip(null, ""); hover(null); });
+        row.addEventListener("click", () => pin(entry.tasks));
+        rows.push([row, entry]);
+      }
+      body.append(row);
+    }
+  });
+  if (!data.files.length) body.append(element("pre", { text: "the source is not part of this report" }));
+  shows.push(() => {
+    const on = selected();
+    let first = null;
+    for (const [row, entry] of rows) {
+      const own = [...entry.own].some((i) => on.has(i));
+      row.classList.toggle("on", own);
+      row.classList.toggle("near", !own && [...entry.tasks].some((i) => on.has(i)));
+      first ??= own ? row : null;
+    }
+    if (first && state.hovered === null && state.pinned.size && !body.contains(document.activeElement)) first.scrollIntoView({ block: "nearest" });
+  });
+}
+
+// tabs
+
+const rate = (t) => { const us = timeOf(t); return us ? t.bytes / us / 1e3 : 0; };
+const least = (t) => Math.max(t.bytes / data.device.bandwidth, t.flops / data.device.flops);
+const COLUMNS = [
+  ["task", (t, i) => i], ["time", (t) => timeOf(t)], ["predicted", (t) => t.cost], ["measured", (t) => t.measured ?? -1],
+  ["least bytes", (t) => t.bytes], ["flops", (t) => t.flops], ["GB/s", rate], ["of the limit", (t) => least(t) / (timeOf(t) || 1)],
+];
+const MOST_ROWS = 400;
+
+function kernelTable() {
+  const [by, way] = state.sort, value = COLUMNS.find(([name]) => name === by)[1];
+  const order = data.tasks.map((_, i) => i).sort((a, b) => way * (value(data.tasks[a], a) - value(data.tasks[b], b)));
+  const head = element("tr", {}, ...COLUMNS.filter(([name]) => name !== "time").map(([name]) => element("th", {
+    text: name + (name === by ? (way < 0 ? " ▾" : " ▴") : ""), tabindex: "0",
+    onclick: () => { state.sort = [name, name === by ? -way : -1]; tabs(); },
+  })));
+  const rows = order.slice(0, MOST_ROWS).map((i) => {
+    const t = data.tasks[i], share = least(t) / (timeOf(t) || 1), mark = element("span", { class: "bar" });
+    mark.style.width = `${Math.min(60, 40 * share)}px`;
+    const name = `t${i} ${t.label}`, inner = t.parent === undefined ? "" : `  ↳ in t${t.parent}${t.turns === null ? "" : ` × ${t.turns}`}: `;
+    return element("tr", {
+      "data-task": String(i),
+      onmousemove: (event) => { if (state.hoveredRow !== i) { state.hoveredRow = i; hover(new Set([parentOf(i)])); } tip(event, describe(i)); },
+      onmouseleave: () => { state.hoveredRow = null; tip(null, ""); hover(null); },
+      onclick: () => { state.task = i; state.tab = "Task"; pin([parentOf(i)]); },
+    }, element("td", { text: inner + name, title: t.name }), element("td", { text: duration(t.cost) }), element("td", { text: duration(t.measured) }),
+    element("td", { text: bytes(t.bytes) }), element("td", { text: t.flops.toLocaleString("en") }), element("td", { text: rate(t).toFixed(1) }),
+    element("td", {}, mark, `${(100 * share).toFixed(0)} %`));
+  });
+  const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
+  return [table, ...(order.length > MOST_ROWS ? [element("pre", { text: `and ${order.length - MOST_ROWS} more` })] : [])];
+}
+
+const fact = (name, value) => (value === "" || value === undefined || value === null ? [] : [element("dt", { text: name }), element("dd", { text: String(value) })]);
+const bufferName = (b) => `b${b}${data.buffers[b]?.name ? ` ${data.buffers[b].name}` : ""} (${data.buffers[b] ? `${data.buffers[b].kind}, ${bytes(data.buffers[b].bytes)}` : "?"})`;
+
+function taskCard(i) {
+  const t = data.tasks[i], outer = t.parent === undefined;
+  const facts = element("dl", { class: "facts" },
+    ...fact("computes", t.name), ...fact("kind", t.kind), ...fact("launch", t.launch),
+    ...fact("predicted", duration(t.cost)), ...fact("measured", duration(t.measured)),
+    ...fact("starts", t.cause && { launch: "when the host has come to it", stream: `after t${t.after}, on its stream`, event: `after t${t.after}, of another stream` }[t.cause]),
+    ...fact("critical path", t.critical ? "yes" : ""), ...fact("in", outer ? "" : `t${t.parent}${t.turns === null ? "" : `, ${t.turns} turns`}`),
+    ...fact("least bytes", bytes(t.bytes)), ...fact("flops", t.flops.toLocaleString("en")), ...fact("rate", `${rate(t).toFixed(1)} GB/s, ${(100 * least(t) / (timeOf(t) || 1)).toFixed(0)} % of the limit`),
+    ...(outer ? [...fact("reads", t.reads.map(bufferName).join(", ")), ...fact("writes", t.writes.map(bufferName).join(", "))] : []),
+    ...t.paths.slice(0, 12).flatMap((path, k) => fact(k ? "" : "from", callPath(path))),
+    ...data.cuts.filter((cut) => outer && cut.to === i && cut.from !== i).flatMap((cut, k) => fact(k ? " " : "not one with", `t${cut.from ?? "?"}, by %${cut.node}: ${cut.text}`)));
+  const text = t.kernel === undefined ? [] : [element("pre", { class: "code", text: data.kernels[t.kernel].text })];
+  return [element("h3", { text: `t${i}  ${t.label}` }), facts, ...text];
+}
+
+function taskTab() {
+  const one = state.task !== undefined && selected().has(parentOf(state.task)) ? [state.task] : [...selected()].slice(0, 4);
+  return one.length ? one.flatMap(taskCard) : [element("pre", { text: "select a task: click one, or search" })];
+}
+
+function cutsTab() {
+  const groups = new Map();
+  for (const cut of data.cuts) { if (!groups.has(cut.rule)) groups.set(cut.rule, []); groups.get(cut.rule).push(cut); }
+  const rows = [...groups].sort((a, b) => b[1].length - a[1].length).flatMap(([rule, cuts]) => [
+    element("h3", { text: `${rule}: ${cuts.length}` }),
+    element("table", {}, element("tbody", {}, ...cuts.slice(0, 60).map((cut) => element("tr", {
+      onclick: () => pin([cut.from, cut.to].filter((i) => i !== null)),
+    }, element("td", { text: `%${cut.node}` }), element("td", { text: `t${cut.from ?? "?"} → t${cut.to ?? "?"}` }), element("td", { text: cut.text }))))),
+  ]);
+  return rows.length ? rows : [element("pre", { text: "nothing passes between kernels through memory" })];
+}
+
+function decisionsTab() {
+  const p = data.plan, rows = (p.candidates ?? []).map((c) => element("tr", {},
+    element("td", { text: (c.name === p.chosen ? "★ " : "") + c.name }), element("td", { text: `${c.streams} streams` }), element("td", { text: `${c.records} records, ${c.waits} waits` }), element("td", { text: duration(c.predicted) })));
+  const text = [`chosen: ${p.chosen ?? "?"}, ${p.reason ?? ""}`, `memory ${p.memory ?? ""}: arena ${bytes(data.memory.arena)}, the least possible ${bytes(data.memory.bound)}`, ...(p.trial.length ? ["", "measured:", ...p.trial] : []), ...(data.notes.length ? ["", ...data.notes] : [])].join("\n");
+  return [element("table", {}, element("tbody", {}, ...rows)), element("pre", { text })];
+}
+
+const TABS = {
+  Kernels: kernelTable, Task: taskTab, Cuts: cutsTab, Decisions: decisionsTab,
+  Versions: () => [element("pre", { text: data.log.join("\n") })],
+  Text: () => [element("pre", { class: "code", text: [...data.groups.map((g, i) => `g${i}: ${g}`), "", ...data.plan.steps.map(([what, s, n]) => `${what} ${what === "launch" ? `t${n}` : `e${n}`} on s${s}`)].join("\n") })],
+};
+
+let drawn = "";
+function tabs() {
+  $("#tabs").replaceChildren(...Object.keys(TABS).map((name) => element("button", {
+    type: "button", role: "tab", "aria-selected": String(name === state.tab), text: name, onclick: () => { state.tab = name; tabs(); },
+  })));
+  $("#details .body").replaceChildren(...TABS[state.tab]());
+  drawn = state.tab;
+}
+
+// the head
+
+function head() {
+  $("h1").textContent = data.function.signature;
+  const p = data.plan, facts = [
+    ["on", data.device.name], ["arguments", data.arguments.map((a) => `${a.name} ${a.type}`).join(", ")], ["nodes → tasks", `${data.nodes} → ${top_.length}`],
+    ["predicted", duration(data.predicted)], ["measured", duration(data.measured) || "not measured"], ["longest chain", duration(p.critical)],
+    ["streams", p.streams], ["records / waits", `${p.records} / ${p.waits}`], ["arena", data.memory.arena ? `${bytes(data.memory.arena)} (least ${bytes(data.memory.bound)})` : "none"],
+  ];
+  $("#facts").replaceChildren(...facts.map(([name, value]) => element("div", {}, element("dt", { text: name }), element("dd", { text: String(value) }))));
+  $("#look").replaceChildren(...data.remarks.map((remark) => element("button", { type: "button", text: remark.text, onclick: () => pin(remark.tasks) })));
+  $("footer").textContent = Object.entries(data.made).map(([k, v]) => `${k} ${v}`).join(" · ");
+}
+
+function search() {
+  const words = $("#search").value.toLowerCase().trim();
+  if (!words) { $("#found").textContent = ""; pin([]); return; }
+  const hits = new Set();
+  data.tasks.forEach((t, i) => {
+    const text = [`t${i}`, t.name, t.label, ...t.paths.map(callPath), ...(t.parent === undefined ? [...t.reads, ...t.writes].map((b) => data.buffers[b]?.name ?? "") : [])].join("\n").toLowerCase();
+    if (text.includes(words)) hits.add(parentOf(i));
+  });
+  $("#found").textContent = `${hits.size} found`;
+  pin(hits);
+}
+
+function keys(event) {
+  if (event.key === "/" && event.target !== $("#search")) { event.preventDefault(); $("#search").focus(); return; }
+  if (event.key === "Escape") { $("#search").value = ""; $("#found").textContent = ""; document.activeElement.blur(); pin([]); return; }
+  if (event.target.tagName === "INPUT" || !event.key.startsWith("Arrow") || !top_.length) return;
+  const from = [...state.pinned][0];
+  const before = (i) => top_.filter((k) => succ[k].has(i));
+  const next = from === undefined ? top_[0] : {
+    ArrowRight: [...succ[from]][0], ArrowLeft: before(from)[0], ArrowDown: top_[top_.indexOf(from) + 1], ArrowUp: top_[top_.indexOf(from) - 1],
+  }[event.key];
+  if (next === undefined) return;
+  event.preventDefault();
+  state.task = undefined;
+  state.tab = "Task";
+  pin([next]);
+}
+
+async function main() {
+  const every = await load(), which = Number(/[#&]r=(\d+)/.exec(location.hash)?.[1] ?? 0);
+  state.report = every[which] ? which : 0;
+  data = every[state.report];
+  $("#which").hidden = every.length < 2;
+  $("#which").append(...every.map((one, i) => element("option", { value: String(i), text: `${i + 1} of ${every.length}: ${one.function.name}` })));
+  $("#which").value = String(state.report);
+  $("#which").addEventListener("change", (event) => { location.hash = `#r=${event.target.value}`; location.reload(); });
+  derive();
+  palette();
+  state.pass = data.passes.at(-1)?.x && data.passes.at(-1).x.length < 400 && top_.length < 3 ? data.passes.length - 1 : -1;
+  head();
+  source();
+  passes();
+  const areas = { schedule: canvas("schedule", drawSchedule), memory: canvas("memory", drawMemory), graph: canvas("graph", drawGraph) };
+  zoomable(areas.schedule);
+  zoomable(areas.memory);
+  graphMoves(areas.graph);
+  for (const [id, words] of [["schedule", "tasks on streams by time"], ["memory", "arena by address and time"], ["graph", "graph"]]) areas[id].node.setAttribute("aria-label", `${words}; the table of kernels lists the same tasks`);
+  shows.push(() => {
+    if (state.tab !== drawn || (state.tab === "Task" && state.hovered === null)) tabs();
+    const on = selected();
+    for (const row of document.querySelectorAll("tr[data-task]")) row.classList.toggle("on", on.has(parentOf(Number(row.dataset.task))) && on.size > 0);
+  });
+  tabs();
+  $("#search").addEventListener("input", search);
+  $("#clear").addEventListener("click", () => { $("#search").value = ""; $("#found").textContent = ""; pin([]); });
+  addEventListener("keydown", keys);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { palette(); refresh(); });
+  const asked = /[#&]t=([\d,]+)$/.exec(location.hash);
+  if (asked) state.pinned = new Set(asked[1].split(",").map(Number).filter((i) => i < data.tasks.length));
+  refresh();
+  window.kernelgraph = { // for tests and scripts
+    data, selected: () => [...selected()],
+    where: (task) => { const box = areas.schedule.node.getBoundingClientRect(), [x, y, w, h] = bars.get(task); return [box.left + x + w / 2, box.top + y + h / 2]; },
+  };
+}
+
+main().catch((error) => { document.body.prepend(element("pre", { text: `This page could not be drawn: ${error}. It needs a browser of 2023 or later.` })); throw error; });

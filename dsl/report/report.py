@@ -1,0 +1,80 @@
+"""`Report`: what a function became and how long it took, as plain data, as a page and as a few lines of text."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+import tempfile
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+from .page import page
+from .text import duration, size
+
+LARGEST_FRAME = 4 << 20  # bytes of a page that is put into a notebook
+
+
+class Report:
+    """What `f.report(x)` gives. `data` is numbers, texts, lists and dicts alone, as JSON has them.
+
+    >>> report = f.report(x)  # doctest: +SKIP
+    >>> report.save("page.html")  # doctest: +SKIP
+    """
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.data = data
+
+    def page(self) -> str:
+        """One HTML file that needs nothing else, as text."""
+        return page([self.data])
+
+    def json(self) -> str:
+        """The data as JSON."""
+        return json.dumps(self.data, default=str, allow_nan=False)
+
+    def save(self, path: Any) -> None:
+        """Write the page, or, where the name ends in `.json`, the data."""
+        text = self.json() if str(path).endswith(".json") else self.page()
+        Path(path).write_text(text, encoding="utf-8")
+
+    def show(self) -> Path | None:
+        """Write the page to a new temporary file and open it in a browser; in a notebook, display it there instead.
+        Returns the file, which is yours to keep."""
+        shell = sys.modules.get("IPython")
+        if shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None:
+            shell.display.display(self)
+            return None
+        handle, name = tempfile.mkstemp(prefix=f"kernelgraph-{self.data['function']['name'][:40]}-", suffix=".html")
+        os.close(handle)
+        path = Path(name)
+        self.save(path)
+        webbrowser.open(path.as_uri())
+        return path
+
+    def __str__(self) -> str:
+        data, memory = self.data, self.data["memory"]
+        tasks = sum("parent" not in task for task in data["tasks"])
+        arguments = ", ".join(f"{a['name']}: {a['type']}" for a in data["arguments"])
+        times = f"predicted {duration(data['predicted'])}"
+        if "measured" in data:
+            times += f", measured {duration(data['measured'])}"
+        lines = [
+            f"{data['function']['name']}({arguments}) on {data['device']['name']}",
+            f"{data['nodes']} nodes, {tasks} tasks on {data['plan']['streams']} streams; {times}",
+            f"arena {size(memory['arena'])}, of which {size(memory['bound'])} are the least possible",
+        ]
+        return "\n".join([*lines, *(f"- {remark['text']}" for remark in data["remarks"])])
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """In a notebook: the page in a frame of its own, which an untrusted notebook leaves out, and the text."""
+        whole = self.page()
+        if len(whole) > LARGEST_FRAME:
+            return {"text/plain": str(self)}
+        source = base64.b64encode(whole.encode()).decode()
+        frame = f'<iframe src="data:text/html;base64,{source}" style="width:100%;height:860px;border:0"></iframe>'
+        return {"text/plain": str(self), "text/html": frame}

@@ -1,0 +1,46 @@
+"""Text that shows as itself where a shell or a notebook would show a string's quotes and escapes; amounts in words."""
+
+from __future__ import annotations
+
+
+class Text(str):
+    """A string whose `repr` is itself: as the last line of a cell it prints as it reads.
+
+    >>> Text("two\\nlines")
+    two
+    lines
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def duration(microseconds: float) -> str:
+    """`3.2 us`, `1.5 ms` or `2 s`: three digits.
+
+    >>> duration(0.1234), duration(1520), duration(2e6)
+    ('0.123 us', '1.52 ms', '2 s')
+    """
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if microseconds >= size:
+            return f"{microseconds / size:.3g} {unit}"
+    return f"{microseconds:.3g} us"
+
+
+def size(nbytes: float) -> str:
+    """`512 B`, `1.5 KiB`, `20 MiB`: three digits.
+
+    >>> size(512), size(1536), size(20 << 20)
+    ('512 B', '1.5 KiB', '20 MiB')
+    """
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if nbytes >= 1 << power:
+            return f"{nbytes / (1 << power):.3g} {unit}"
+    return f"{nbytes:.0f} B"
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or so much of it that it fits with an ellipsis."""
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"

@@ -1,0 +1,51 @@
+"""What the caller calls the arrays of a call: `x`, `points[2]`, `model.bias`. Trees in, names out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..core.pytree import Tree
+from ..jit.compiled import Inspection
+
+
+def leaf_names(tree: Tree, name: str) -> Iterator[str]:
+    """A name for each leaf of what `name` holds."""
+    if tree.kind is None:
+        yield name
+        return
+    for i, child in enumerate(tree.children):
+        if not tree.names:
+            part = f"[{i}]"
+        elif issubclass(tree.kind, dict):
+            part = f"[{tree.names[i]!r}]"
+        else:
+            part = f".{tree.names[i]}"
+        yield from leaf_names(child, name + part)
+
+
+def argument_names(tree: Tree, parameters: tuple[str, ...]) -> list[str]:
+    """A name for each leaf of a call's bound arguments."""
+    positional, named = tree.children
+    names = [*parameters, *(f"args[{i}]" for i in range(len(positional.children) - len(parameters)))]
+    found = [n for name, child in zip(names, positional.children, strict=False) for n in leaf_names(child, name)]
+    keywords = zip(named.names, named.children, strict=True)
+    return found + [n for name, child in keywords for n in leaf_names(child, str(name))]
+
+
+def input_names(inspection: Inspection) -> list[str]:
+    """A name for each input of the program: arguments, then arrays that the function reads from outside."""
+    names, captured = argument_names(inspection.tree, inspection.parameters), inspection.captured
+    return [names[i] for i in captured.feeds] + [f"captured[{i}]" for i in range(len(captured.arrays))]
+
+
+def output_names(inspection: Inspection) -> list[str]:
+    """A name for each output of the program: what is returned, then arguments that are assigned to."""
+    captured = inspection.captured
+    names = [""] * len(inspection.stages.program.outputs)
+    for name, (kind, place) in zip(leaf_names(captured.tree, "result"), captured.results, strict=False):
+        if kind == "array":
+            names[place] = name.removeprefix("result") if name.startswith("result[") else name
+    arguments = argument_names(inspection.tree, inspection.parameters)
+    for leaf, place in captured.assigned:
+        names[place] = f"{arguments[leaf]} (assigned)"
+    return names

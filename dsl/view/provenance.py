@@ -1,0 +1,83 @@
+"""Which of the user's lines a node or a task comes from: marks and places in; numbered paths and source text out."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ...compiler.graph.graph import Graph
+from ..core.places import Place, Places
+
+AROUND = 5  # lines shown before and after those that are used
+
+
+class Provenance:
+    """The paths of everything that is shown, each once, as plain data: `paths` of [file, line, column, end column,
+    function], the outermost call first, and `files` with the text around their lines. `source`: whether with text."""
+
+    def __init__(self, places: Places, source: bool = True) -> None:
+        self.source = source
+        self.paths: list[list[list[Any]]] = []
+        self._places = places
+        self._numbers: dict[tuple[Place, ...], int] = {}
+        self._files: dict[str, int] = {}
+
+    def of_nodes(self, graph: Graph, nodes: Iterable[int]) -> list[int]:
+        """The paths that some nodes come from, the one of the most nodes first."""
+        found: Counter[int] = Counter()
+        for node in nodes:
+            found.update(self.of_line(graph.lines[node] if graph.lines else ""))
+        return [path for path, _ in found.most_common()]
+
+    def of_line(self, line: str) -> list[int]:
+        """The paths of a node's line, which may name several."""
+        return [n for mark in line.split(", ") if mark and (n := self._number(self._places.path(mark))) >= 0]
+
+    def _number(self, path: tuple[Place, ...]) -> int:
+        if not path:
+            return -1
+        number = self._numbers.get(path)
+        if number is None:
+            number = self._numbers[path] = len(self.paths)
+            self.paths.append([self._plain(place) for place in path])
+        return number
+
+    def _plain(self, place: Place) -> list[Any]:
+        file = self._files.setdefault(place.file, len(self._files))
+        return [file, place.line, place.column, place.end_column, place.function]
+
+    def text(self, path: int) -> str:
+        """The innermost line of a path, without its indentation."""
+        file, line, *_ = self.paths[path][-1]
+        return linecache.getline(list(self._files)[file], line).strip() if self.source else ""
+
+    def short(self, path: int) -> str:
+        """`file.py:12` of the innermost line."""
+        file, line, *_ = self.paths[path][-1]
+        return f"{os.path.basename(list(self._files)[file])}:{line}"
+
+    def files(self) -> list[dict[str, Any]]:
+        """Each file's name, and those of its lines that stand near one that is used."""
+        return [{"name": _shown(name), "lines": list(self._lines(name, i))} for name, i in self._files.items()]
+
+    def _lines(self, name: str, number: int) -> Iterator[list[Any]]:
+        used = sorted({place[1] for path in self.paths for place in path if place[0] == number})
+        text = linecache.getlines(name) if self.source else []
+        shown = {line for at in used for line in range(at - AROUND, at + AROUND + 1)}
+        for line in sorted(shown):
+            if 1 <= line <= len(text):
+                yield [line, text[line - 1].rstrip("\n")]
+            elif line in used:
+                yield [line, ""]
+
+
+def _shown(name: str) -> str:
+    """A file's name: relative to where the program runs if it is below that, else its last part alone."""
+    try:
+        relative = os.path.relpath(name)
+    except ValueError:  # another drive
+        return os.path.basename(name)
+    return os.path.basename(name) if relative.startswith("..") else relative

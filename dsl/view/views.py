@@ -1,0 +1,111 @@
+"""A function and the arguments of a call in; what people see of it out: text, a report, a page in a browser."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...runtime.core.profile import Span
+from ..api.profile import profile
+from ..array.in_flight import waitall
+from ..array.spec import Spec
+from ..core.places import Places
+from ..core.pytree import flatten
+from ..jit.kernel_graph import KernelGraph
+from ..report.page import page
+from ..report.report import Report
+from ..report.text import Text
+from .explanation import explanation
+from .report_data import report_data
+
+CALLS = 3  # that a report measures, after one that compiles
+
+
+def explain(graph: KernelGraph, args: tuple[Any, ...], options: dict[str, Any], verbose: bool) -> Text:
+    """How a call was traced, fused and scheduled; see `KernelGraph.explain`."""
+    return Text(explanation(graph.inspect(args, options), verbose))
+
+
+def report(
+    graph: KernelGraph,
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    path: str | os.PathLike[str] | None = None,
+    calls: int | None = None,
+    source: bool = True,
+) -> Report:
+    """See `KernelGraph.report`."""
+    args, path = _path_among(graph, args, options, path)
+    places = Places()
+    inspection = graph.inspect(args, options, places.mark)
+    spans: Sequence[Span] = ()
+    if calls is None:
+        calls = 0 if inspection.captured.assigned else CALLS
+    if calls and _has_values((args, options)):
+        spans = measured_spans(graph, args, options, calls)
+        inspection = graph.inspect(args, options, places.mark)  # with the plan that is chosen by now
+    made = Report(report_data(inspection, places, spans, made_by(), source))
+    if path is not None:
+        made.save(path)
+    return made
+
+
+def reports(
+    calls: Mapping[KernelGraph, tuple[tuple[Any, ...], dict[str, Any]]], spans: Sequence[Span], path: Any = None
+) -> list[Report]:
+    """A report of each function, as of a call of it, with the times of a profile's spans. path: where one page for all
+    of them goes."""
+    found = []
+    for graph, (args, options) in calls.items():
+        places = Places()
+        found.append(Report(report_data(graph.inspect(args, options, places.mark), places, spans, made_by())))
+    if path is not None:
+        Path(path).write_text(page([report.data for report in found]), encoding="utf-8")
+    return found
+
+
+def measured_spans(graph: KernelGraph, args: tuple[Any, ...], options: dict[str, Any], calls: int) -> Sequence[Span]:
+    """What a profile sees of some calls, after one that compiles."""
+    graph(*args, **options)
+    waitall()
+    with profile() as found:
+        for _ in range(calls):
+            graph(*args, **options)
+            waitall()
+    return found.spans
+
+
+def _path_among(
+    graph: KernelGraph, args: tuple[Any, ...], options: dict[str, Any], path: Any
+) -> tuple[tuple[Any, ...], Any]:
+    """`f.report(x, "page.html")`: a last argument that is a page's name, where no other one says it."""
+    last = args[-1] if args else None
+    if path is None and isinstance(last, str | Path) and str(last).endswith((".html", ".json")):
+        return args[:-1], last
+    return args, path
+
+
+def _has_values(given: Any) -> bool:
+    leaves: list[Any] = []
+    flatten(given, leaves)
+    return not any(type(leaf) is Spec for leaf in leaves)
+
+
+def made_by() -> dict[str, str]:
+    """What made a report: versions, machine, command, moment."""
+    root = sys.modules[__name__.partition(".")[0]]
+    return {
+        "kernelgraph": str(getattr(root, "__version__", "")),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "machine": f"{platform.system()} {platform.machine()}",
+        "command": " ".join([os.path.basename(sys.argv[0] or "python"), *sys.argv[1:]])[:200] if sys.argv else "",
+        "made": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
