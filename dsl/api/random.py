@@ -23,8 +23,9 @@ from ...compiler.ops.philox import philox_reference
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array
 from ..array.conversion import device_of
-from ..array.devices import default, name_of, open_device, parse
+from ..array.devices import device_named, name_of, open_device
 from ..core.checks import checked_dtype
+from ..core.context import context
 from ..core.errors import DTypeError, NumberError, ShapeError
 from ..functions.creation import full
 from ..functions.elementwise import apply
@@ -352,9 +353,9 @@ def _at_once(traced: Callable[..., Tracer], device: str | None, args: tuple[Any,
     from ...runtime.core.settings import override, settings
 
     if device is None:
-        place = name_of(device_of(*args, *options.values()) or open_device(("cpu", 0)))
+        place = name_of(device_of(*args, *options.values()) or open_device(context.device or ("cpu", 0)))
     else:
-        place = name_of(open_device(parse(device) or default()))
+        place = name_of(device_named(device))
     compiled = _compiled(traced, place)
     if not settings.disable:
         return compiled(*args, **options)

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_of
-from ...runtime.program.device import Device, Event, Memory
+from ...runtime.program.device import Device, Event, Memory, error_of_event
 from ..core.context import context
 from ..core.errors import ArgumentsError, DTypeError, TraceError
 from ..core.numpy_address import address
-from .devices import default, name_of, open_device, parse
+from .devices import device_named, name_of, open_device, parse
 from .in_flight import track_memory
 from .spec import Spec, spec_of
 
@@ -189,7 +189,7 @@ class Array:
         """DLPack's kind and number of the device."""
         if self._device.exchange is None:
             raise BufferError(f"an array on {self.device} has no values to exchange")
-        return (self._device.exchange, self._device.index)
+        return (self._device.exchange, 0 if self._device.host_memory else self._device.index)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -200,7 +200,9 @@ class Array:
         return self.operations.interface(self)
 
     def to_device(self, device: str, /, *, stream: None = None) -> Array:
-        """The same values on another device. stream: None only, since the copy has a stream of its own."""
+        """The same values on another device; from one GPU to another they go directly, and nobody waits.
+
+        stream: None only, since the copy has a stream of its own."""
         if stream is not None:
             raise ArgumentsError("to_device chooses the stream itself; leave stream out")
         return asarray(self, device=device)
@@ -366,12 +368,25 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
             return x
         _may_copy(copy)
         target = x._device if place is None else open_device(place)
+        if target is not x._device and target.kind == x._device.kind and dtype in (None, x.dtype):
+            return _copied(x, target)
         return from_numpy(np.asarray(x.numpy(), dtype), target)
     found = Array.operations.imported(x)
     if isinstance(found, Array):
         return asarray(found, dtype, device=device, copy=copy)
     _may_copy(copy)
-    return from_numpy(np.asarray(found, dtype), open_device(place or default()))
+    return from_numpy(np.asarray(found, dtype), device_named(device))
+
+
+def _copied(x: Array, target: Device) -> Array:
+    """A copy on another device of the same kind, which may still be on its way."""
+    source, memory, event = x._device, x._memory, x._event
+    copy = target.allocate(x.nbytes)
+    done = target.copy_from(source, memory, copy, x.nbytes, event)
+    if done.query() and error_of_event(done) is None:
+        return Array(copy, x._spec, target)
+    track_memory((done,), (memory, copy))
+    return Array(copy, x._spec, target, done)
 
 
 def _may_copy(copy: bool | None) -> None:

@@ -9,7 +9,9 @@ import numpy as np
 
 from ...runtime.program.device import Device
 from ..core.checks import is_plain_array
+from ..core.errors import ArgumentsError
 from .array import Array, from_numpy
+from .devices import name_of
 
 
 def plain(x: Any) -> Any:
@@ -60,12 +62,15 @@ def arrays_in(x: Any, kind: type = np.ndarray) -> list[Any]:
 
 
 def device_of(*args: Any) -> Device | None:
-    """The device of the first `kg.Array` among the arguments."""
+    """The device of the first `kg.Array` among the arguments. Raises ArgumentsError for several devices of one kind."""
+    first: Device | None = None
     for arg in args:
-        if isinstance(arg, Array):
-            return arg._device
-        if isinstance(arg, (tuple, list)):
-            found = device_of(*arg)
-            if found is not None:
-                return found
-    return None
+        found = arg._device if isinstance(arg, Array) else device_of(*arg) if isinstance(arg, (tuple, list)) else None
+        if first is None:
+            first = found
+        elif found is not None and found.index != first.index and found.kind == first.kind:
+            names = name_of(first), name_of(found)
+            raise ArgumentsError(
+                f"the arrays are on {names[0]} and on {names[1]}; write x.to_device({names[0]!r}) for the others"
+            )
+    return first

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ...runtime.core.errors import KernelGraphError
+from ...runtime.core.settings import settings
 from ...runtime.devices.registry import DEVICES, gpu_properties, make_device, start_early
 from ...runtime.program.device import Device
 from ...runtime.program.gpu_properties import H200, GpuProperties
+from ..core.context import context
 from ..core.errors import OptionError, UserError
 
 INSTALL = 'pip install "kernelgraph[cuda]"'
@@ -29,8 +33,11 @@ def parse(name: Any) -> tuple[str, int] | None:
     kind, _, number = name.partition(":")
     if kind not in DEVICES or (":" in name and not number.isdecimal()):
         raise OptionError(f"there is no device {name!r}; write one of {known}, 'cuda:1', or None")
-    if not DEVICES[kind].numbered and int(number or 0):
-        raise OptionError(f"there is no device {name!r}: all cores together are one, {kind!r}")
+    if not DEVICES[kind].numbered and int(number or 0) >= max(1, settings.cpu_devices):
+        raise OptionError(
+            f"there is no device {name!r}: all cores together are one, {kind!r}; "
+            "KERNELGRAPH_CPU_DEVICES=4 makes several"
+        )
     return kind, int(number or 0)
 
 
@@ -45,6 +52,23 @@ def default() -> tuple[str, int]:
     if _default is None:
         _default = ("cuda", 0) if _cuda_problem() is None else ("cpu", 0)
     return _default
+
+
+def device_named(name: str | None) -> Device:
+    """The device of a name; of None the one of `with kg.device(...)`, else the default one."""
+    return open_device(parse(name) or context.device or default())
+
+
+@contextmanager
+def device(name: str) -> Iterator[str]:
+    """`with kg.device("cuda:1"):` makes a device this thread's default one: that of new arrays, and of calls of
+    functions that name none. None: the process' default. Raises OptionError."""
+    before = context.device
+    context.put(context.stream, parse(name))
+    try:
+        yield name
+    finally:
+        context.put(context.stream, before)
 
 
 def _cuda_problem() -> str | None:
@@ -114,4 +138,5 @@ def target(kind: str) -> str:
 
 
 def name_of(device: Device) -> str:
-    return f"{device.kind}:{device.index}" if DEVICES[device.kind].numbered else device.kind
+    """`cpu`, `cpu:1`, `cuda:0`: what the device goes by."""
+    return f"{device.kind}:{device.index}" if DEVICES[device.kind].numbered or device.index else device.kind

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import gc
 
-from ...runtime.program.device import Device
 from ..core.errors import OptionError
 from . import array, in_flight
-from .devices import default, open_device, parse
-
-
-def _device(name: str | None) -> Device:
-    return open_device(parse(name) or default())
+from .devices import device_named
 
 
 def memory_stats(device: str | None = None) -> dict[str, int]:
@@ -22,7 +17,7 @@ def memory_stats(device: str | None = None) -> dict[str, int]:
     to be over, of all devices. Numbers: `arrays`, the kg.Arrays alive; `calls`, those in flight; `executables`, the
     plans that are ready to run; `kernels`, those loaded.
     It walks over all of Python's objects to count them, which takes milliseconds."""
-    found = _device(device)
+    found = device_named(device)
     stats = dict(found.statistics())
     stats["limit"] = found.limit
     # Not all objects: one of another thread that is being made must not be held.
@@ -41,7 +36,7 @@ def memory_limit(nbytes: int | None = None, device: str | None = None) -> int:
 
     It takes the place of the setting `memory_limit` for that device. A call that would need more gives back what is
     cached, waits for calls in flight, and raises OutOfMemory if that is not enough. Raises OptionError."""
-    found = _device(device)
+    found = device_named(device)
     if nbytes is not None:
         if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 0:
             raise OptionError(f"memory_limit={nbytes!r} is no number of bytes; write 0 for no limit")
@@ -54,5 +49,5 @@ def empty_cache(device: str | None = None) -> int:
     system; the bytes given back. Calls in flight are waited for, since what they hold is free after them. A GPU unloads
     the kernels that no function, call or graph needs."""
     in_flight.waitall()
-    found = _device(device)
+    found = device_named(device)
     return found.trim()

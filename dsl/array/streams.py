@@ -12,7 +12,7 @@ import numpy as np
 from ...runtime.program.device import Device
 from ..core.context import context
 from ..core.errors import ArgumentsError, OptionError
-from .devices import default, name_of, open_device, parse
+from .devices import device_named, name_of, open_device, parse
 from .in_flight import waitall
 
 # How other libraries' streams tell their handle, tried in order.
@@ -68,7 +68,7 @@ class Stream:
     def __init__(self, device: str | None = None, priority: int = 0) -> None:
         if isinstance(priority, bool) or not isinstance(priority, (int, np.integer)) or abs(priority) >= 1 << 31:
             raise OptionError(f"priority={priority!r} is no small integer; write 0, or -1 for what should come first")
-        self._device = open_device(parse(device) or default())
+        self._device = device_named(device)
         self._stream = self._device.stream(int(priority))
 
     @classmethod
@@ -163,11 +163,11 @@ def stream(stream: Any) -> AbstractContextManager[Stream | None]:
 @contextmanager
 def _current(chosen: Stream | None) -> Iterator[Stream | None]:
     before = context.stream
-    context.put(chosen)
+    context.put(chosen, context.device)
     try:
         yield chosen
     finally:
-        context.put(before)
+        context.put(before, context.device)
 
 
 def current_stream() -> Stream | None:
@@ -186,7 +186,7 @@ def default_stream(device: str | None = None, *, per_thread: bool = False) -> St
 
 def synchronize(device: str | None = None) -> None:
     """Wait for all work on a device (default: the default one). What failed raises where its arrays are read."""
-    open_device(parse(device) or default()).synchronize()
+    device_named(device).synchronize()
 
 
 def library_streams(device: Device) -> list[Any]:

@@ -16,7 +16,7 @@ from ..core.checks import checked_dtype, to_shape
 from ..core.errors import OptionError
 from ..core.pytree import flatten, unflatten
 from .array import Array, NumpyMemory, asarray, from_numpy
-from .devices import default, open_device, parse
+from .devices import device_named
 from .in_flight import track_memory
 from .spec import spec_of
 
@@ -27,7 +27,7 @@ def pinned_empty(shape: Any, dtype: Any = np.float64, *, device: str | None = No
 
     shape: an int or a sequence of ints. device: whose copies it is for. Raises DTypeError, ShapeError, OutOfMemory."""
     lengths, kind = to_shape(shape), checked_dtype(dtype)
-    pinned = open_device(parse(device) or default()).pinned_empty(lengths, kind)
+    pinned = device_named(device).pinned_empty(lengths, kind)
     return np.empty(lengths, kind) if pinned is None else pinned
 
 
@@ -37,7 +37,7 @@ def to_device(x: Any, device: str | None = None, *, non_blocking: bool = False) 
     non_blocking: return at once where the copy can go on by itself. From a page-locked array (`pinned_empty`) to a GPU:
     leave the array as it is until the result is ready (`wait`). From a GPU to the CPU: the result is a `kg.Array` in
     page-locked memory that is still on its way. Anything else has been read on return, as without it."""
-    target = open_device(parse(device) or default())
+    target = device_named(device)
     if not non_blocking or (isinstance(x, Array) and x._device is target):
         return asarray(x, device=f"{target.kind}:{target.index}")
     if type(x) is Array and target.host_memory and x._device.copies_later:
@@ -62,7 +62,7 @@ def prefetch(iterable: Iterable[Any], depth: int = 2, *, device: str | None = No
     before they are asked for. What the iterable raises is raised here, in its turn. Raises OptionError."""
     if not isinstance(depth, int) or depth < 1:
         raise OptionError(f"depth={depth!r}: write a whole number, 1 or more")
-    return _Ahead(iterable, depth, open_device(parse(device) or default())).items()
+    return _Ahead(iterable, depth, device_named(device)).items()
 
 
 class _Ahead:

@@ -1,4 +1,4 @@
-"""What a thread is in the middle of: a trace, a stream that its calls are put on."""
+"""What a thread is in the middle of: a trace, a stream that its calls are put on, a default device."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ class Context(threading.local):
 
     trace: Any = None  # the Trace in progress
     stream: Any = None  # the kg.Stream that calls are put on
+    device: tuple[str, int] | None = None  # kind and number of the one that stands for the default one
     busy = False
 
-    def put(self, stream: Any) -> None:
-        self.stream = stream
-        self.busy = stream is not None or self.trace is not None
+    def put(self, stream: Any, device: tuple[str, int] | None) -> None:
+        self.stream, self.device = stream, device
+        self.busy = stream is not None or device is not None or self.trace is not None
         (busy_threads.add if self.busy else busy_threads.discard)(get_ident())
 
 

@@ -13,7 +13,8 @@ from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ...runtime.program.device import Device
 from ..array.array import Array, asarray
 from ..array.conversion import arrays_in, device_of, plain, wrapped
-from ..array.devices import DeviceUnavailableError, default, name_of, open_device, parse
+from ..array.devices import DeviceUnavailableError, device_named, name_of, open_device
+from ..core.context import context
 from ..core.errors import TraceError, UnsupportedError
 from ..trace.aliasing import memory_of
 from ..trace.dispatch import METHODS, REFUSED, UFUNCS, call_function
@@ -34,10 +35,10 @@ def run(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, 
 
         return call(function, args, options)
     name = options.pop("device", None)
-    if name is not None:
-        device = open_device(parse(name) or default())
-    else:
-        device = device_of(*args, *options.values()) or open_device(("cpu", 0))
+    found = (
+        None if name is not None else device_of(*args, *options.values()) or open_device(context.device or ("cpu", 0))
+    )
+    device = found or device_named(name)
     if device.computes and not device.host_memory and function not in REFUSED and device_of(*args) is not None:
         try:
             result = _compiled(function, device, tuple(options))(*args, *options.values())

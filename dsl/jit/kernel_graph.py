@@ -20,7 +20,7 @@ from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ..array.array import Array
 from ..array.conversion import plain, wrapped
-from ..array.devices import gpu_at, open_device, target
+from ..array.devices import gpu_at, name_of, open_device, target
 from ..array.spec import Spec
 from ..array.streams import callers, captured
 from ..core.context import busy_threads, context
@@ -34,7 +34,7 @@ from ..interop.device_sharing import LEGACY, SHARED, copied_to, copy_to_owner
 from ..interop.fast_import import imported
 from . import eager  # noqa: F401  # gives `Array` its operations
 from .compiled import Compiled, Inspection
-from .launcher import NOT_TAKEN, Failed, Launcher, not_taken
+from .launcher import NOT_TAKEN, Failed, Launcher, OnAnotherDevice, not_taken
 from .methods import BoundKernelGraph, undecorated
 from .options import Given, checked
 from .pickling import Portable
@@ -89,6 +89,7 @@ class KernelGraph(Portable):
         self._latest = Launcher(not_taken, "", Guards(()))  # of the calls that took the fast path, and its `fast`
         self._fast = self._latest.fast
         self._shapes: dict[tuple[Any, ...], Tree] = {}  # how lists and tuples among the arguments are taken apart
+        self._elsewhere: dict[tuple[str, int], KernelGraph] = {}  # the same function, on other devices than the default
         self._versions = Specializations(function, self._name, self._options)
         self._entries = self._versions.entries
 
@@ -105,12 +106,32 @@ class KernelGraph(Portable):
         elif context.trace is not None:
             return self._call_in_trace(args, options)
         try:
-            return self._call(args, options, fast)
+            try:
+                return self._call(args, options, fast)
+            except OnAnotherDevice as other:
+                elsewhere = other
+            return self._call_elsewhere(elsewhere, args, options)
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
         except KernelGraphError as error:
             add_note_once(error, f"in a call of {self._name}, {user_line()}")
             raise
+
+    def _call_elsewhere(self, other: OnAnotherDevice, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A call with an array on another device: it runs there, unless the function or other arrays are bound here."""
+        if self._options.place is None:
+            return self._on((other.there.kind, other.there.index))(*args, **options)
+        there, here = name_of(other.there), name_of(other.here)
+        raise ArgumentsError(f"{self._name} runs on {here}, and an argument is on {there}; write x.to_device({here!r})")
+
+    def _on(self, place: tuple[str, int]) -> KernelGraph:
+        """The same function on a device, for one that names none."""
+        found = self._elsewhere.get(place)
+        if found is None:
+            found = KernelGraph(self._function, **{**self._given, "device": f"{place[0]}:{place[1]}"})
+            found._is_method = self._is_method
+            self._elsewhere[place] = found
+        return found
 
     def _call_in_trace(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call that becomes a part of the trace in progress."""
@@ -119,6 +140,8 @@ class KernelGraph(Portable):
 
     def _call(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
         """fast: what has not taken the arguments, if anything."""
+        if context.device is not None and self._options.place is None:
+            return self._on(context.device)(*args, **options)
         if settings.disable:
             return self._call_uncompiled(args, options)
         if options or (len(args) != self._arity and (len(args) < self._arity or not self._variadic)):

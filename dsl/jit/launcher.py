@@ -431,9 +431,20 @@ def settled(events: Sequence[Event], arrays: Sequence[Array], wait: bool, over: 
     return True
 
 
+class OnAnotherDevice(Exception):
+    """An argument is on another device than the function, and of the same kind: nothing has been done yet."""
+
+    def __init__(self, there: Device, here: Device) -> None:
+        super().__init__()
+        self.there, self.here = there, here
+
+
 def ready(array: Array, device: Device, buffer: int, after: list[tuple[int, Event]]) -> Array:
-    """The array on the device; if its values are on their way, the work on `buffer` has to wait for them."""
+    """The array on the device; if its values are on their way, the work on `buffer` has to wait for them. Raises
+    OnAnotherDevice."""
     if array._device is not device:
+        if array._device.kind == device.kind and array._device.index != device.index:
+            raise OnAnotherDevice(array._device, device)
         array = array.to_device(f"{device.kind}:{device.index}")
     event = array._event
     if event is not None:

@@ -227,11 +227,11 @@ class Undecided(BaseException):
 def tracing(trace: Trace | None) -> Iterator[None]:
     """Makes `trace` the current one; None suspends tracing."""
     before, context.trace = context.trace, trace
-    context.put(context.stream)
+    context.put(context.stream, context.device)
     try:
         yield
     finally:
         context.trace = before
-        context.put(context.stream)
+        context.put(context.stream, context.device)
         if trace is not None:
             trace.alive = False

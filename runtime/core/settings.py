@@ -78,6 +78,9 @@ TABLE = (
     Setting("cache_dir", _default_cache_dir(), str, "folder of compiled code and tuning records; empty: no disk cache"),
     Setting("cache_bytes", 1 << 30, _parse_count, "the disk cache drops its oldest entries above this size"),
     Setting("threads", 0, _parse_count, "threads of the CPU device, the caller's included; 0: one per core"),
+    Setting(
+        "cpu_devices", 1, _parse_count, "how many devices the cores are, cpu:0, cpu:1, ..., to try programs for several"
+    ),
     Setting("cpu_name", "", str, "CPU to compile for, in LLVM's words; empty: this one"),
     Setting(
         "cpu_features",
@@ -103,6 +106,7 @@ class Settings:
     cache_dir: str
     cache_bytes: int
     threads: int
+    cpu_devices: int
     cpu_name: str
     cpu_features: str
     memory_limit: int

@@ -26,6 +26,7 @@ ERRORS: dict[str, type[KernelGraphError]] = {
     "allocate": OutOfMemory,
     "upload": LaunchError,
     "download": LaunchError,
+    "copy": LaunchError,
     "load": CompileError,
     "prepare": CompileError,
     "launch": LaunchError,
@@ -135,8 +136,8 @@ class FakeDevice(Device):
     def fail(self, what: str, number: int = 0, error: BaseException | None = None) -> None:
         """Let the call `number` calls from now fail: 0 is the next one.
 
-        what: allocate, upload, download, load, prepare, launch (refused), or work (accepted, fails later); events that
-        follow either raise when they are waited for. error: by default the one of `ERRORS`; after a DeviceLost
+        what: allocate, upload, download, copy, load, prepare, launch (refused), or work (accepted, fails later); events
+        that follow either raise when they are waited for. error: by default the one of `ERRORS`; after a DeviceLost
         everything fails with it.
         """
         if what not in ERRORS:
@@ -208,6 +209,12 @@ class FakeDevice(Device):
         """Leaves `host` full of zero bytes: nothing has been computed."""
         self._ask("download", memory.address, host.nbytes)
         host.reshape(-1).view(np.uint8)[...] = 0
+
+    def copy_from(self, source: Device, memory: Any, target: Any, nbytes: int, after: Any) -> FakeEvent:
+        """Logs ("copy", number of the source, address there, address here, bytes, number of the event it follows)."""
+        number = getattr(after, "number", None)
+        self._ask("copy", source.index, memory.address, target.address, nbytes, number)
+        return self.event(getattr(after, "error", None))
 
     def load(self, kernels: Sequence[Kernel]) -> None:
         """Only kernels that are new are logged."""

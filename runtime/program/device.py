@@ -239,6 +239,14 @@ class Device(Protocol):
         """As `read`, of memory that is written when `after` has happened; the host array is when the event has."""
         raise NotImplementedError
 
+    def copy_from(self, source: Device, memory: Memory, target: Memory, nbytes: int, after: Event | None) -> Event:
+        """Copy the first bytes of another device's memory, once `after` has happened, into the start of `target` here.
+
+        source: a device of this kind. The caller keeps both memories alive until the event that is returned."""
+        if after is not None:
+            after.wait()
+        return self.upload(source.read(memory, (nbytes,), np.dtype(np.uint8)), target)
+
     def foreign_stream(self, handle: int, owner: Any = None) -> Stream:
         """A stream of another library. handle: the driver's. owner: what keeps the handle valid."""
         raise NotImplementedError

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .dsl.api.elementwise import Elementwise, elementwise
     from .dsl.api.profile import Profile, profile
     from .dsl.array.array import Array, array, asarray
-    from .dsl.array.devices import DeviceUnavailableError
+    from .dsl.array.devices import DeviceUnavailableError, device
     from .dsl.array.in_flight import waitall
     from .dsl.array.memory import empty_cache, memory_limit, memory_stats
     from .dsl.array.spec import Spec, spec
@@ -58,7 +58,7 @@ float16, float32, float64, complex64, complex128 = (
 # where the names above live: each module is loaded when a name of it is first asked for
 _HOMES = {
     "dsl.array.array": ("Array", "array", "asarray"),
-    "dsl.array.devices": ("DeviceUnavailableError",),
+    "dsl.array.devices": ("DeviceUnavailableError", "device"),
     "dsl.core.errors": (
         "ArgumentsError",
         "AxisError",
@@ -166,6 +166,7 @@ __all__ = [
     "custom_jvp",
     "custom_vjp",
     "default_stream",
+    "device",
     "elementwise",
     "empty_cache",
     "grad",

@@ -56,6 +56,11 @@ class FakeContext:
     def enter(self) -> None:
         self.entered += 1
 
+    handle = 1
+
+    def open_to(self, other: FakeContext) -> None:
+        self.driver.log.append(("open",))
+
     def stream(self, high: bool) -> Handle:
         made = Handle(self._handle())
         self.driver.streams[made.handle] = deque()
@@ -438,6 +443,9 @@ class FakeDriver:
 
     def to_host(self, to: int, source: int, nbytes: int, stream: int) -> int:
         return self._copy("to_host", to, source, nbytes, stream, False)
+
+    def to_peer(self, to: int, to_context: int, source: int, context: int, nbytes: int, stream: int) -> int:
+        return self._copy("to_peer", to, source, nbytes, stream, False)
 
     def on_device(self, to: int, source: int, nbytes: int, stream: int) -> int:
         return self._copy("on_device", to, source, nbytes, stream, False)

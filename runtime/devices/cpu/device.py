@@ -34,11 +34,13 @@ from ...program.control_flow import Branch, Loop, all_kernels_of_plan
 from ...program.device import Device, Executable, Timing, error_of_event
 from ...program.plan import Launch, Plan, Wait
 from ...program.plan import Record as RecordStep
-from ...program.program import Kernel, Task, packed_members
+from ...program.program import Buffer, Kernel, Library, Program, Region, Task, packed_members
 from .profile import spans_of, timed_calls
 from .streams import QueueEvent, QueueStream, milliseconds
 
 WAKE_US = 40.0  # what it costs to hand a plan to a worker, and to wait for it
+COPY_BYTES_PER_US = 1e4  # of one core
+COPIES = 256  # sizes of copies between CPU devices whose plans are kept
 LOADED = 1024  # kernels that stay loaded although no plan needs them
 
 Events = tuple[Any, ...]
@@ -214,6 +216,14 @@ class CPUExecutable(Executable):
             return self._convert(*self._pick((*memories, arena)), *scalars)
 
 
+def copy_plan(nbytes: int) -> Plan:
+    """One step that copies so many bytes from its input to its output."""
+    one = [Region(b, 0, (nbytes,), (1,), 1, "uint8") for b in (0, 1)]
+    task = Task("copy", Library("copy"), (), (one[0],), (one[1],), cost=nbytes / COPY_BYTES_PER_US)
+    program = Program((Buffer(nbytes, "input"), Buffer(nbytes, "output")), (task,), (0,), (1,), name="copy")
+    return Plan(program, (Launch(0, 0), RecordStep(0, 0)), 1, 1, (None, None), 0, (0,))
+
+
 def _check(plan: Plan) -> None:
     """Every wait must follow its record, or it would never end; kernels here do one task each. Raises PlanError."""
     recorded = set()
@@ -245,6 +255,7 @@ class CPUDevice(Device):
         self.statistics = self.pool.statistics  # type: ignore[method-assign]
         self._loaded: dict[Kernel, llvm_jit.MachineCode] = {}  # used longest ago first
         self._lock = threading.Lock()
+        self._copies: dict[int, CPUExecutable] = {}  # by bytes
 
     @property
     def limit(self) -> int:
@@ -273,6 +284,14 @@ class CPUDevice(Device):
     def download(self, memory: Any, host: np.ndarray[Any, Any]) -> None:
         """Copy the start of `memory` into a C-contiguous host array."""
         host[...] = numpy_view_of_block(memory, host.dtype, host.shape)
+
+    def copy_from(self, source: Device, memory: Any, target: Any, nbytes: int, after: Any) -> Any:
+        """Copy memory of another CPU device, as a plan of one step."""
+        if (copy := self._copies.get(nbytes)) is None:
+            if len(self._copies) >= COPIES:
+                self._copies.clear()
+            copy = self._copies[nbytes] = CPUExecutable(self, copy_plan(nbytes))
+        return copy.run((memory.address, target.address), None, (), () if after is None else ((0, after),))[0]
 
     def load(self, kernels: Sequence[Kernel]) -> list[llvm_jit.MachineCode]:
         """The code of each kernel, compiled or fetched from the disk cache where it is not loaded yet. Code that was

@@ -82,10 +82,11 @@ class CUDADevice(Device):
         self._spare: dict[bool, list[int]] = {False: [], True: []}  # streams that callers had
         self._handshake: CudaStream | None = None
         self._turn = 0
+        self._peers: set[Any] = set()  # GPUs that reach the memory of this one
         _devices.add(self)
         self._grow(STREAMS)
         self.clock = Clock(self.context, self.failure, self.new_stream(False), self._working)
-        lanes = (self.new_stream(False), self.new_stream(False))
+        lanes = (self.new_stream(False), self.new_stream(False), self.new_stream(False))
         self._transfers = Transfers(self.context, self.events, lanes, self.failure)
         self.pinned = Pinned(self.context)
 
@@ -135,6 +136,16 @@ class CUDADevice(Device):
 
     def pinned_empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         return self.pinned.empty(shape, dtype)
+
+    def copy_from(self, source: Any, memory: Any, target: Any, nbytes: int, after: Any) -> CudaEvent:
+        """On a stream of the source's, from GPU to GPU."""
+        for one, other in ((self, source), (source, self)):
+            if other not in one._peers:
+                one.context.open_to(other.context)
+                one._peers.add(other)
+        source.context.enter()
+        copied: CudaEvent = source._transfers.to_peer(memory, target, self.context.handle, nbytes, after)
+        return copied
 
     @property
     def graph_bytes(self) -> int:

@@ -7,6 +7,7 @@ The only file of the device, besides `compile.compile.py`, that knows cuda-core.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,15 @@ OLDEST_DRIVER = (12, 0)
 
 class DeviceNotFound(KernelGraphError, RuntimeError):
     """There is no such GPU, or what it takes to use it is missing; the message says which, and what to do."""
+
+
+class Current(threading.local):
+    """Which GPU is current in this thread: one fact for all of them, as it is one for the driver."""
+
+    context: Context | None = None
+
+
+_current = Current()
 
 
 class Context:
@@ -48,8 +58,8 @@ class Context:
             self._device.set_current()
         except Exception as error:
             raise DeviceNotFound(f"GPU {index} cannot be used: {error}") from None
-        self._ready = threading.local()
-        self._ready.yes = True
+        _current.context = self
+        self.index, self.handle = index, self.driver.current_context()
         self._memory = self._device.memory_resource
         self._side = self.stream(False)  # where memory is allocated
         found = gpu_properties(index)
@@ -59,20 +69,23 @@ class Context:
 
     def enter(self) -> None:
         """Make the GPU current in the calling thread."""
-        if not getattr(self._ready, "yes", False):
+        if _current.context is not self:
             self._device.set_current()
-            self._ready.yes = True
+            _current.context = self
 
     def stream(self, high: bool) -> Any:
         """A new stream (cuda-core's object; `int(stream.handle)` is the driver's). high: of a high priority."""
+        self.enter()
         return self._device.create_stream(options=self.core.StreamOptions(priority=-1 if high else 0))
 
     def event(self) -> Any:
         """A new event without timing."""
+        self.enter()
         return self._device.create_event()
 
     def timed_event(self) -> Any:
         """A new event that tells the time."""
+        self.enter()
         code, handle = self.driver.create_event(0)
         if code:
             raise KernelGraphError(f"no event: {self.driver.describe(code)}")
@@ -80,6 +93,7 @@ class Context:
 
     def kernel(self, cubin: bytes, name: str) -> tuple[int, int]:
         """The library that a cubin becomes, loaded, and the handle of its kernel. Raises CompileError."""
+        self.enter()
         code, library = self.driver.load_library(cubin)
         function = 0
         if not code:
@@ -103,6 +117,15 @@ class Context:
         except Exception as error:
             raise OutOfMemory(f"no {nbytes} bytes on {self.properties.name}: {error}") from None
         return buffer
+
+    def open_to(self, other: Context) -> None:
+        """Let another GPU reach this one's memory directly, where the machine can; else copies go through the host.
+
+        The driver maps the whole pool, which can take seconds: once for each pair of GPUs."""
+        self.enter()
+        with suppress(Exception):
+            if self._device.can_access_peer(other.index):
+                self._memory.peer_accessible_by = {*self._memory.peer_accessible_by, other.index}
 
     def release(self, buffer: Any) -> None:
         """Give back memory that no launched work needs."""

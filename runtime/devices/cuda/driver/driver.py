@@ -87,6 +87,8 @@ class Driver:
         self.to_device = quick("cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)  # to, from, n, stream
         self.to_host = quick("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
         self.on_device = quick("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
+        # to, its context, from, its context, n, stream
+        self.to_peer = quick("cuMemcpyPeerAsync", c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
         self.begin_capture = quick("cuStreamBeginCapture_v2", c_void_p, c_int)  # stream, mode
         self.launch_graph = quick("cuGraphLaunch", c_void_p, c_void_p)  # executable graph, stream
         self.update_kernel = quick("cuGraphExecKernelNodeSetParams_v2", c_void_p, c_void_p, c_void_p, long=False)
@@ -107,6 +109,7 @@ class Driver:
         self._function_of = function("cuKernelGetFunction", c_void_p, c_void_p)
         self.unload_library = function("cuLibraryUnload", c_void_p)
         self._elapsed = function("cuEventElapsedTime", c_void_p, c_void_p, c_void_p)
+        self._context = function("cuCtxGetCurrent", c_void_p)
         self._name = function("cuGetErrorName", c_int, c_void_p)
         self._text = function("cuGetErrorString", c_int, c_void_p)
         self._version = function("cuDriverGetVersion", c_void_p)
@@ -116,11 +119,16 @@ class Driver:
             self._add_node = function("cuGraphAddNode", c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
             self._follow = function("cuStreamUpdateCaptureDependencies", c_void_p, c_void_p, c_size_t, c_uint)
             self._capture_into = function("cuStreamBeginCaptureToGraph", *(c_void_p,) * 4, c_size_t, c_int)
-            self._context = function("cuCtxGetCurrent", c_void_p)
 
     def address(self, name: str) -> int:
         """Where the driver's function of this name is."""
         return ctypes.cast(getattr(self._library, name), c_void_p).value or 0
+
+    def current_context(self) -> int:
+        """The context that is current in this thread."""
+        context = c_void_p()
+        self._context(byref(context))
+        return context.value or 0
 
     def end_capture(self, stream: int) -> tuple[int, int]:
         """Result code and graph."""

@@ -1,4 +1,4 @@
-"""Copies between host and device, on a stream for each direction.
+"""Copies between host and device, and to other GPUs, on a stream for each direction.
 
 Page-locked memory is copied as it is, small arrays by the driver, and large ones in chunks through page-locked memory:
 threads copy between the array and the chunks while the bus is at work.
@@ -49,11 +49,11 @@ class Transfers:
         self,
         context: Any,
         events: EventPool,
-        streams: tuple[int, int],
+        streams: tuple[int, int, int],
         failure: Callable[[int, str], BaseException],
     ) -> None:
         self._context, self._driver, self._events, self._failure = context, context.driver, events, failure
-        self._up, self._down = (Lane(stream, context.pinned) for stream in streams)
+        self._up, self._down, self._across = (Lane(stream, context.pinned) for stream in streams)
         self._threads = getattr(context, "copy_threads", 0)
         self._workers: ThreadPoolExecutor | None = None
 
@@ -79,7 +79,7 @@ class Transfers:
 
     def let_go(self) -> None:
         """What is over holds no memory any more."""
-        for lane in (self._up, self._down):
+        for lane in (self._up, self._down, self._across):
             with lane.lock:
                 lane.let_go()
 
@@ -110,6 +110,24 @@ class Transfers:
             event = self._events.record(lane.stream)
             event.error = getattr(after, "error", None)
             lane.keep(event, (memory, host))
+        return event
+
+    def to_peer(self, memory: Any, target: Any, peer: int, nbytes: int, after: Any) -> CudaEvent:
+        """Copy device memory, once the event `after` has happened, to another GPU, whose context is `peer`; done with
+        the event."""
+        lane = self._across
+        with lane.lock:
+            if isinstance(after, CudaEvent):
+                self._do(self._driver.wait(lane.stream, after.handle, 0), "copy to another GPU")
+            elif after is not None:
+                after.wait()
+            if nbytes:
+                here = self._context.handle
+                code = self._driver.to_peer(target.address, peer, memory.address, here, nbytes, lane.stream)
+                self._do(code, "copy to another GPU")
+            event = self._events.record(lane.stream)
+            event.error = event.error or getattr(after, "error", None)
+            lane.keep(event, (memory, target))
         return event
 
     def _in_chunks(self, copy: Callable[[int, int, int], None], source: int, target: int, nbytes: int) -> None:
