@@ -326,7 +326,14 @@ class KernelGraph(Portable):
 
     def _looked_at(
         self, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[TracedFunction, list[Argument], list[Any]]:
+        return self._trace_for(args, options)[:3]
+
+    def _trace_for(
+        self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[TracedFunction, list[Argument], list[Any], Tree]:
+        """The trace of a call; its arguments as that saw them, their leaves and structure."""
+
         def look(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
             tree, leaves = self._leaves(args, options)
             with self._versions.lock:
@@ -341,7 +348,7 @@ class KernelGraph(Portable):
         return found
 
     def _compiled_for(self, args: tuple[Any, ...], options: dict[str, Any]) -> Compiled:
-        captured, _, leaves, _ = self._looked_at(args, options)
+        captured, _, leaves = self._looked_at(args, options)
         return self._versions.compiled(captured, leaves)
 
     def graph(self, *args: Any, **options: Any) -> Graph:
@@ -393,7 +400,7 @@ class KernelGraph(Portable):
     ) -> Inspection:
         """All that becomes of a call. where: says, in place of a line, which code asks for each node; the function is
         traced once more for that."""
-        captured, arguments, leaves, tree = self._looked_at(args, options)
+        captured, arguments, leaves, tree = self._trace_for(args, options)
         versions, (kind, _) = self._versions, self._versions.place
         layouts, gpu = versions.layouts(captured, leaves), gpu_at(versions.place)
         graph = captured.graph if where is None else versions.graph_with(where, tree, arguments, captured)
@@ -417,7 +424,7 @@ class KernelGraph(Portable):
 
     def compile(self, *args: Any, **options: Any) -> KernelGraph:
         """Trace and compile for these arguments without running them."""
-        captured, _, leaves, _ = self._looked_at(args, options)
+        captured, _, leaves = self._looked_at(args, options)
         self._versions.ready(captured, leaves)
         return self
 
