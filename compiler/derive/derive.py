@@ -7,22 +7,26 @@ from collections.abc import Sequence
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Value
 from .core.call import zeros
-from .core.inline import copied
+from .core.inline import copied, finished
 from .core.kinds import Maybe
-from .walk import pull_back, push_forward
+from .walk import Walks
+
+BUDGET = 2**30  # bytes
 
 
-def derive_reverse(graph: Graph, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
+def derive_reverse(graph: Graph, inputs: Sequence[int], outputs: Sequence[int], budget: int = BUDGET) -> Graph:
     """The graph with more inputs, cotangents of these outputs, and more outputs, the cotangents of these inputs.
 
-    A gradient of a real function of complex numbers points where it grows fastest, as PyTorch's does: the cotangent of
-    w with w = f(z) holomorphic is multiplied by the conjugate of f'(z). Raises GraphError where there is no derivative.
+    budget: bytes that a loop may keep of its states, for its turns to be gone through backwards. A gradient of a real
+    function of complex numbers points where it grows fastest, as PyTorch's does: the cotangent of w with w = f(z)
+    holomorphic is multiplied by the conjugate of f'(z). Raises GraphError where there is no derivative.
     """
     builder, new = copied(graph)
     results, sources = [new[o] for o in graph.outputs], [new[graph.inputs[i]] for i in inputs]
     cotangents = [builder.input(results[i].type) for i in outputs]
-    pulled = pull_back(builder, [results[i] for i in outputs], cotangents, sources)
-    return builder.finish([*results, *_with_zeros(builder, pulled, sources)])
+    replaced: dict[int, int] = {}
+    pulled = Walks(budget).pull_back(builder, [results[i] for i in outputs], cotangents, sources, replaced)
+    return finished(builder, [*results, *_with_zeros(builder, pulled, sources)], replaced)
 
 
 def derive_forward(graph: Graph, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
@@ -33,8 +37,9 @@ def derive_forward(graph: Graph, inputs: Sequence[int], outputs: Sequence[int]) 
     results, sources = [new[o] for o in graph.outputs], [new[graph.inputs[i]] for i in inputs]
     tangents = [builder.input(v.type) for v in sources]
     targets = [results[i] for i in outputs]
-    pushed = push_forward(builder, sources, tangents, targets)
-    return builder.finish([*results, *_with_zeros(builder, pushed, targets)])
+    replaced: dict[int, int] = {}
+    pushed = Walks(BUDGET).push_forward(builder, sources, tangents, targets, replaced)
+    return finished(builder, [*results, *_with_zeros(builder, pushed, targets)], replaced)
 
 
 def _with_zeros(builder: GraphBuilder, values: Sequence[Maybe], like: Sequence[Value]) -> list[Value]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...runtime.core.frozen import dataclass
 from ..graph.builder import GraphBuilder, exact_attrs
 from ..graph.graph import GraphError, Node, Value
 from .core.call import Call, differentiable
@@ -22,8 +23,15 @@ class Path:
 
     calls[n]: the operation whose first result, by number, is node n, as (its node, its results by part)."""
 
-    def __init__(self, builder: GraphBuilder, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
-        self.builder = builder
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        walks: Walks,
+        replaced: dict[int, int],
+    ) -> None:
+        self.builder, self.walks, self.replaced = builder, walks, replaced
         self.flows = {v.number for v in inputs}  # nodes that follow the inputs
         self.inputs = frozenset(self.flows)
         self.masks: dict[int, Value] = {}
@@ -68,11 +76,11 @@ class Path:
         """The operation as rules see it."""
         args = tuple(self.builder.at(a) for a in node.args)
         flows = tuple(a.number in self.flows and differentiable(a) for a in args)
-        call = Call(self.builder, node, args, results, flows, self.masks)
+        call = Call(self.builder, node, args, results, flows, self.masks, self.replaced, self.walks)
         rule = self.rules.get(first)
         if isinstance(rule, Linear | Tangent) and rule.follows is not None:
             active = tuple(f and rule.follows(call, i) for i, f in enumerate(flows))
-            return Call(self.builder, node, args, results, active, self.masks)
+            return Call(self.builder, node, args, results, active, self.masks, self.replaced, self.walks)
         return call
 
 
@@ -90,20 +98,55 @@ def refused(call: Call, line: str, why: str) -> GraphError:
     return GraphError(f"{call.name} has no derivative: {why}", NotImplementedError, line)
 
 
-def pull_back(
-    builder: GraphBuilder, outputs: Sequence[Value], cotangents: Sequence[Maybe], inputs: Sequence[Value]
-) -> list[Maybe]:
-    """The inputs' cotangents, given the outputs'; None for zero. Raises GraphError where there is no derivative."""
-    path = Path(builder, inputs, outputs)
-    parts: dict[int, list[Part]] = {}
-    for output, ct in zip(outputs, cotangents, strict=True):
-        if ct is not None:
-            parts.setdefault(output.number, []).append(whole(ct))
-    for first in sorted(path.calls, reverse=True):
-        node, results = path.calls[first]
-        if any(r.number in parts for r in results.values()):
-            _pull_call(path, first, node, results, parts)
-    return [_summed(builder, parts, v) for v in inputs]
+@dataclass(frozen=True, slots=True)
+class Walks:
+    """The two walks. budget: bytes that a loop may keep of its states."""
+
+    budget: int
+
+    def pull_back(
+        self,
+        builder: GraphBuilder,
+        outputs: Sequence[Value],
+        cotangents: Sequence[Maybe],
+        inputs: Sequence[Value],
+        replaced: dict[int, int],
+    ) -> list[Maybe]:
+        """The inputs' cotangents, given the outputs'; None for zero. Raises GraphError where there is no derivative.
+
+        replaced: gets nodes that are to take the place of others when all is done."""
+        path = Path(builder, inputs, outputs, self, replaced)
+        parts: dict[int, list[Part]] = {}
+        for output, ct in zip(outputs, cotangents, strict=True):
+            if ct is not None:
+                parts.setdefault(output.number, []).append(whole(ct))
+        for first in sorted(path.calls, reverse=True):
+            node, results = path.calls[first]
+            if any(r.number in parts for r in results.values()):
+                _pull_call(path, first, node, results, parts)
+        return [_summed(builder, parts, v) for v in inputs]
+
+    def push_forward(
+        self,
+        builder: GraphBuilder,
+        inputs: Sequence[Value],
+        tangents: Sequence[Maybe],
+        outputs: Sequence[Value],
+        replaced: dict[int, int],
+    ) -> list[Maybe]:
+        """The outputs' tangents, given the inputs'; as `pull_back`."""
+        known: dict[int, Maybe] = {v.number: t for v, t in zip(inputs, tangents, strict=True)}
+        moving = [v for v, t in zip(inputs, tangents, strict=True) if t is not None]
+        path = Path(builder, moving, outputs, self, replaced)
+        for first in sorted(path.calls):
+            node, results = path.calls[first]
+            _push_call(path, first, node, results, known)
+        return [known.get(v.number) for v in outputs]
+
+    def following(self, builder: GraphBuilder, inputs: Sequence[Value], outputs: Sequence[Value]) -> list[bool]:
+        """For each output whether it follows the inputs."""
+        path = Path(builder, inputs, outputs, self, {})
+        return [v.number in path.flows for v in outputs]
 
 
 def _summed(builder: GraphBuilder, parts: dict[int, list[Part]], value: Value) -> Maybe:
@@ -154,11 +197,13 @@ def _cotangents(rule: Rule, call: Call, cts: dict[int, Value]) -> Sequence[Maybe
         stand_ins = {i: stand_in(call.builder, call.args[i]) for i in places}
         tangents = rule.tangent(call, [stand_ins.get(i) for i in range(len(call.args))])
         made = {part: t for part, t in tangents.items() if t is not None and part in cts}
-        found = pull_back(call.builder, [*made.values()], [cts[p] for p in made], [*stand_ins.values()])
+        seeds = [cts[p] for p in made]
+        found = call.walks.pull_back(call.builder, [*made.values()], seeds, [*stand_ins.values()], call.replaced)
         return _at(places, found, call)
     assert isinstance(rule, Written)
     written = {part: v for part, v in rule.results(call).items() if part in cts}
-    found = pull_back(call.builder, [*written.values()], [cts[p] for p in written], [call.args[i] for i in places])
+    seeds, sources = [cts[p] for p in written], [call.args[i] for i in places]
+    found = call.walks.pull_back(call.builder, [*written.values()], seeds, sources, call.replaced)
     return _at(places, found, call)
 
 
@@ -174,19 +219,6 @@ def _at(places: Sequence[int], values: Sequence[Maybe], call: Call) -> list[Mayb
 def stand_in(builder: GraphBuilder, like: Value) -> Value:
     """A node that stands for a value of the same type, until it is replaced or falls away."""
     return builder.add("placeholder", (), like.type, (("id", len(builder.nodes)),))
-
-
-def push_forward(
-    builder: GraphBuilder, inputs: Sequence[Value], tangents: Sequence[Maybe], outputs: Sequence[Value]
-) -> list[Maybe]:
-    """The outputs' tangents, given the inputs'; None for zero. Raises GraphError where there is no derivative."""
-    known: dict[int, Maybe] = {v.number: t for v, t in zip(inputs, tangents, strict=True)}
-    moving = [v for v, t in zip(inputs, tangents, strict=True) if t is not None]
-    path = Path(builder, moving, outputs)
-    for first in sorted(path.calls):
-        node, results = path.calls[first]
-        _push_call(path, first, node, results, known)
-    return [known.get(v.number) for v in outputs]
 
 
 def _push_call(path: Path, first: int, node: Node, results: Mapping[int, Value], known: dict[int, Maybe]) -> None:
@@ -214,5 +246,6 @@ def _tangents(rule: Rule, call: Call, tangents: Sequence[Maybe]) -> Mapping[int,
     places = [i for i, t in enumerate(tangents) if t is not None]
     written = rule.results(call)
     args = [call.args[i] for i in places]
-    found = push_forward(call.builder, args, [tangents[i] for i in places], [*written.values()])
+    moved, results = [tangents[i] for i in places], [*written.values()]
+    found = call.walks.push_forward(call.builder, args, moved, results, call.replaced)
     return dict(zip(written, found, strict=True))

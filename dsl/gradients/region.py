@@ -12,6 +12,7 @@ from ...compiler.core.types import dtype_kind
 from ...compiler.derive.core.inline import inline
 from ...compiler.graph.control_flow import cut_bodies
 from ...compiler.graph.graph import Graph, Value
+from ...compiler.reroll.reroll import reroll_graph
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array
 from ..core.errors import ArgumentsError, DTypeError, TraceError
@@ -108,8 +109,12 @@ def trace_region(
             outputs.append(array_of(leaf)._value)
     (cut,) = cut_bodies(trace.builder, [stand_ins], [outputs], first)
     at = trace.builder.at
-    outer, numbers = tuple(map(at, cut.inputs)), tuple(map(at, cut.numbers))
-    return Region(cut.body, tuple(values), outer, numbers, tuple(trees), tree, tuple(leaves))
+    rolled = reroll_graph(cut.body)
+    if rolled.wanted:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
+        raise trace.need(leaf for i in rolled.wanted for leaf in trace.number_sources[cut.numbers[i]][0])
+    outer = (*map(at, cut.inputs), *map(trace.capture_constant, rolled.arrays))
+    numbers = tuple(map(at, cut.numbers))
+    return Region(rolled.graph, tuple(values), outer, numbers, tuple(trees), tree, tuple(leaves))
 
 
 def trace_in_progress(what: str) -> Trace:

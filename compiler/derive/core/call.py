@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from ....runtime.core.frozen import dataclass
 from ...core.types import dtype_kind, real_dtype
@@ -11,10 +11,40 @@ from ...graph.builder import GraphBuilder
 from ...graph.graph import Node, Value
 
 
+class Walks(Protocol):
+    """The two walks, for rules of operations that have bodies."""
+
+    @property
+    def budget(self) -> int:
+        """Bytes that a loop may keep of its states."""
+        ...
+
+    def pull_back(
+        self,
+        builder: GraphBuilder,
+        outputs: Sequence[Value],
+        cotangents: Sequence[Value | None],
+        inputs: Sequence[Value],
+        replaced: dict[int, int],
+    ) -> list[Value | None]: ...
+
+    def push_forward(
+        self,
+        builder: GraphBuilder,
+        inputs: Sequence[Value],
+        tangents: Sequence[Value | None],
+        outputs: Sequence[Value],
+        replaced: dict[int, int],
+    ) -> list[Value | None]: ...
+
+    def following(self, builder: GraphBuilder, inputs: Sequence[Value], outputs: Sequence[Value]) -> list[bool]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """An operation. results: by part, those that the graph has. active: for each argument, whether it follows what is
-    differentiated. masks: node -> where its elements may be other than zero, a bool value; rules may add to it."""
+    differentiated. masks: node -> where its elements may be other than zero, a bool value; rules may add to it.
+    replaced: node -> the node that takes its place when all is done, such as that of a loop which keeps more."""
 
     builder: GraphBuilder
     node: Node
@@ -22,6 +52,8 @@ class Call:
     results: Mapping[int, Value]
     active: tuple[bool, ...]
     masks: dict[int, Value]
+    replaced: dict[int, int]
+    walks: Walks
 
     def attr(self, name: str) -> Any:
         return self.node.attr(name)

@@ -1,27 +1,52 @@
-"""A graph's nodes copied into a builder, its inputs and numbers replaced by values that are there."""
+"""Nodes copied from one builder or graph to another, some of them replaced by values that are there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...graph.builder import GraphBuilder
-from ...graph.graph import Graph, Value
+from ...graph.graph import Graph, Node, Value
 
 
 def inline(builder: GraphBuilder, graph: Graph, inputs: Sequence[Value], numbers: Sequence[Value] = ()) -> list[Value]:
     """The graph's outputs, for these inputs and numbers. Nodes that the builder has are not made again."""
     known = dict(zip(graph.inputs, inputs, strict=True)) | dict(zip(graph.numbers, numbers, strict=True))
+    return transplant(builder, graph.nodes, graph.lines, graph.outputs, known)
+
+
+def transplant(
+    builder: GraphBuilder,
+    nodes: Sequence[Node],
+    lines: Sequence[str],
+    outputs: Sequence[int],
+    known: Mapping[int, Value],
+    replaced: Mapping[int, int] | None = None,
+) -> list[Value]:
+    """The outputs in another builder. known: nodes that have a value there. replaced: nodes in whose place others
+    stand, which may come later than those that use them."""
+    places = replaced or {}
+    made = dict(known)
     before, line = builder.where, ""
     builder.where = lambda: line
     try:
-        for number, node in enumerate(graph.nodes):
-            if number not in known:
-                line = graph.lines[number] if graph.lines else ""
-                args = tuple(known[a].number for a in node.args)
-                known[number] = builder.add(node.op, args, node.type, node.attrs)
+        todo = [places.get(o, o) for o in reversed(outputs)]
+        while todo:
+            number = todo[-1]
+            if number in made:
+                todo.pop()
+                continue
+            node = nodes[number]
+            args = [places.get(a, a) for a in node.args]
+            missing = [a for a in reversed(args) if a not in made]
+            if missing:
+                todo += missing
+                continue
+            line = lines[number] if lines else ""
+            made[number] = builder.add(node.op, tuple(made[a].number for a in args), node.type, node.attrs)
+            todo.pop()
     finally:
         builder.where = before
-    return [known[o] for o in graph.outputs]
+    return [made[places.get(o, o)] for o in outputs]
 
 
 def copied(graph: Graph) -> tuple[GraphBuilder, list[Value]]:
@@ -36,3 +61,18 @@ def copied(graph: Graph) -> tuple[GraphBuilder, list[Value]]:
     builder.inputs = [new[i].number for i in graph.inputs]
     builder.numbers = [new[i].number for i in graph.numbers]
     return builder, new
+
+
+def finished(builder: GraphBuilder, outputs: Sequence[Value], replaced: Mapping[int, int]) -> Graph:
+    """The graph of the outputs, with nodes in the place of others."""
+    if not replaced:
+        return builder.finish(outputs)
+    made = GraphBuilder(builder.name)
+    known: dict[int, Value] = {}
+    for number in sorted((*builder.inputs, *builder.numbers)):
+        node = builder.nodes[number]
+        known[number] = made.add(node.op, (), node.type, node.attrs)
+    made.inputs = [known[n].number for n in builder.inputs]
+    made.numbers = [known[n].number for n in builder.numbers]
+    numbers = [o.number for o in outputs]
+    return made.finish(transplant(made, builder.nodes, builder.lines, numbers, known, replaced))

@@ -7,8 +7,10 @@ from ...ops.table import OPS
 from ..core.call import Call
 from ..core.kinds import ZERO, Choice, Refused, Rule
 from .assignment import GATHER
+from .branch import BRANCH
 from .custom import CUSTOM
 from .host import HOST_RULES, NOT_KNOWN
+from .loop import LOOP
 from .map import elementwise
 from .reduce import REDUCTIONS
 from .structure import STRUCTURE
@@ -30,8 +32,8 @@ RULES: dict[str, Rule] = {
     "kernel": Refused(NOT_KNOWN),
     "custom": CUSTOM,
     "host": Choice(lambda call: HOST_RULES[call.attr("function")]),
-    "loop": Refused("a loop has no derivative yet"),
-    "branch": Refused("a branch has no derivative yet"),
+    "loop": LOOP,
+    "branch": BRANCH,
 }
 
 

@@ -1,0 +1,313 @@
+"""The rule of a loop: a loop over its turns in reverse, given what each turn began with.
+
+The forward loop keeps, as stacked results, the carried values that the backward turns read (those of a body that is
+linear read none), and what is dear to compute again. A backward turn computes the rest of its turn again, carries the
+cotangents of what the loop carries, and adds up those of what all turns share. Both are loops like others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....runtime.core.frozen import dataclass
+from ...core.types import INT64, ArrayType
+from ...graph.builder import GraphBuilder
+from ...graph.control_flow import Loop, Window, add_body_scalar, add_control_flow_node, memory_argument_count
+from ...graph.graph import Graph, GraphError, Value
+from ...ops.table import OPS
+from ..core.call import Call, differentiable, zeros
+from ..core.inline import copied, transplant
+from ..core.kinds import Choice, Linear, Maybe, Rule
+from .assignment import add_at
+from .branch import with_zeros
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A loop's arguments, by what they are."""
+
+    loop: Loop
+    initial: tuple[Value, ...]
+    arrays: tuple[Value, ...]
+    invariants: tuple[Value, ...]
+    count: tuple[Value, ...]
+    numbers: tuple[Value, ...]
+
+
+def parts_of(call: Call) -> Parts:
+    loop: Loop = call.attr("control")
+    split, memory = loop.carried + len(loop.windows), memory_argument_count(call.node)
+    behind, args = memory + loop.counted, call.args
+    arrays, invariants = args[loop.carried : split], args[split:memory]
+    return Parts(loop, args[: loop.carried], arrays, invariants, args[memory:behind], args[behind:])
+
+
+def moving_inputs(call: Call) -> list[int]:
+    """The inputs of the body that follow what is differentiated: those that are given so, and what is carried from
+    turn to turn that follows them."""
+    loop: Loop = call.attr("control")
+    builder, new = copied(loop.body)
+    moving = {i for i in range(memory_argument_count(call.node)) if call.active[i]}
+    while True:
+        sources = [new[loop.body.inputs[i]] for i in sorted(moving)]
+        outputs = [new[o] for o in loop.body.outputs[: loop.carried]]
+        follows = call.walks.following(builder, sources, outputs)
+        grown = moving | {i for i, f in enumerate(follows) if f and differentiable(outputs[i])}
+        if grown == moving:
+            return sorted(moving)
+        moving = grown
+
+
+class Backward:
+    """A turn's derivative: what it reads of the turn, and the graph of its cotangents.
+
+    moving: the body's inputs that have cotangents; seeded: the stacked results that have."""
+
+    def __init__(self, call: Call, moving: Sequence[int], seeded: Sequence[int]) -> None:
+        loop: Loop = call.attr("control")
+        self.body, self.carried, self.windows = loop.body, loop.carried, len(loop.windows)
+        self.builder, self.new = copied(loop.body)
+        self.inputs = [self.new[i] for i in loop.body.inputs]
+        self.primal = {v.number: i for i, v in enumerate(self.new)}
+        self.state = [i for i in moving if i < self.carried]
+        outputs = [self.new[o] for o in loop.body.outputs]
+        results = [*(outputs[i] for i in self.state), *(outputs[i] for i in seeded)]
+        self.seeds = [self._stand_in(v.type) for v in results]
+        self.replaced: dict[int, int] = {}
+        pulled = call.walks.pull_back(
+            self.builder, results, self.seeds, [self.inputs[i] for i in moving], self.replaced
+        )
+        by_input = dict(zip(moving, pulled, strict=True))
+        self.next = with_zeros(self.builder, [by_input[i] for i in self.state], [self.inputs[i] for i in self.state])
+        split = self.carried + self.windows
+        rest = [(i, v) for i, v in by_input.items() if v is not None and i >= self.carried]
+        self.of_windows = [(i, v) for i, v in rest if i < split]
+        self.of_invariants = [(i, v) for i, v in rest if i >= split]
+        self.saved, self.read = self._reads()
+
+    def _stand_in(self, type: ArrayType) -> Value:
+        return self.builder.add("placeholder", (), type, (("id", len(self.builder.nodes)),))
+
+    @property
+    def results(self) -> list[Value]:
+        return [*self.next, *(v for _, v in self.of_invariants), *(v for _, v in self.of_windows)]
+
+    def _reads(self) -> tuple[list[Value], set[int]]:
+        """The nodes of the forward turn that are kept for the backward one, and its other inputs that this reads."""
+        nodes, kept = self.builder.nodes, set[int]()
+        carried = {v.number for v in self.inputs[: self.carried]}
+        todo = [self.replaced.get(v.number, v.number) for v in self.results]
+        seen = set[int]()
+        while todo:
+            number = todo.pop()
+            if number in seen:
+                continue
+            seen.add(number)
+            node = nodes[number]
+            dear = OPS[node.op].kind == "library" and node.op in ("matmul", "host")
+            if number in carried or (dear and number in self.primal):
+                kept.add(number)
+            else:
+                todo += [self.replaced.get(a, a) for a in node.args]
+        return [self.builder.at(n) for n in sorted(kept)], seen - kept
+
+    def graph(self, count: int) -> tuple[Graph, list[int], list[int]]:
+        """The backward turn, and the windows and invariants that it takes. Its inputs: cotangents of what is carried,
+        sums for the invariants; what was kept, the windows, the cotangents of what was stacked, each as a window; the
+        invariants. Its outputs: those cotangents, the sums, and the windows' cotangents."""
+        made = GraphBuilder("backward")
+        known: dict[int, Value] = {}
+        count_state = len(self.state)
+        for seed in self.seeds[:count_state]:
+            known[seed.number] = made.input(seed.type)
+        sums = [made.input(v.type) for _, v in self.of_invariants]
+        for value in self.saved:
+            known[value.number] = self._row(made, value.type)
+        split = self.carried + self.windows
+        windows = [i for i in range(self.carried, split) if self.inputs[i].number in self.read]
+        for i in windows:
+            known[self.inputs[i].number] = made.input(self.inputs[i].type)
+        for seed in self.seeds[count_state:]:
+            known[seed.number] = self._row(made, seed.type)
+        invariants = [i for i in range(split, len(self.inputs)) if self.inputs[i].number in self.read]
+        for i in invariants:
+            known[self.inputs[i].number] = made.input(self.inputs[i].type)
+        turn, *numbers = [self.new[n] for n in self.body.numbers]
+        index = add_body_scalar(made, turn.type)
+        known[turn.number] = made.map("subtract", made.const(count - 1, INT64), index)
+        for number in numbers:
+            known[number.number] = add_body_scalar(made, number.type)
+        found = transplant(
+            made, self.builder.nodes, self.builder.lines, [v.number for v in self.results], known, self.replaced
+        )
+        ends = found[:count_state]
+        added = [made.map("add", s, v) for s, v in zip(sums, found[count_state:], strict=False)]
+        return made.finish([*ends, *added, *found[count_state + len(sums) :]]), windows, invariants
+
+    def _row(self, made: GraphBuilder, type: ArrayType) -> Value:
+        row = made.input(ArrayType((1, *type.shape), type.dtype))
+        return made.reshape(row, type.shape)
+
+    def keeping(self) -> Graph:
+        """The forward turn that gives what is kept as well."""
+        outputs = [self.new[o] for o in self.body.outputs]
+        return self.builder.finish([*outputs, *self.saved])
+
+
+def _cotangents(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    parts, builder = parts_of(call), call.builder
+    loop, count = parts.loop, parts.loop.count
+    assert count is not None
+    if not count:
+        return [cts.get(i) if i < loop.carried else None for i in range(len(call.args))]
+    seeded = [i for i in sorted(cts) if i >= loop.carried]
+    back = Backward(call, moving_inputs(call), seeded)
+    stacks = _kept(call, parts, back)
+    body, windows, invariants = back.graph(count)
+    initial = [cts.get(i) or zeros(builder, parts.initial[i]) for i in back.state]
+    initial += [zeros(builder, call.args[i]) for i, _ in back.of_invariants]
+    arrays = [*stacks, *(call.args[i] for i in windows), *(cts[i] for i in seeded)]
+    rows = [*(_rows(s, count) for s in stacks), *(_reversed(loop.windows[i - loop.carried], count) for i in windows)]
+    rows += [_rows(cts[i], count) for i in seeded]
+    made = Loop(body, len(initial), tuple(rows), count)
+    args = [*initial, *arrays, *(call.args[i] for i in invariants), *parts.numbers]
+    results = add_control_flow_node(builder, made, args)
+    found: dict[int, Value] = dict(zip(back.state, results, strict=False))
+    at = len(back.state)
+    for i, _ in back.of_invariants:
+        found[i], at = results[at], at + 1
+    for i, _ in back.of_windows:
+        turned = _flipped(builder, results[at])
+        found[i], at = _placed(builder, loop.windows[i - loop.carried], turned, call.args[i]), at + 1
+    return [found.get(i) for i in range(len(call.args))]
+
+
+def _kept(call: Call, parts: Parts, back: Backward) -> list[Value]:
+    """What the backward turns read, of all turns: the loop becomes one that stacks it."""
+    if not back.saved:
+        return []
+    made = Loop(back.keeping(), parts.loop.carried, parts.loop.windows, parts.loop.count)
+    results = add_control_flow_node(call.builder, made, call.args)
+    call.replaced.update((value.number, results[part].number) for part, value in call.results.items())
+    return results[len(parts.loop.types) :]
+
+
+def _rows(array: Value, count: int) -> Window:
+    """The rows of an array, from the last to the first."""
+    rank = len(array.shape)
+    return Window((count - 1, *(0,) * (rank - 1)), (1,) * rank, (-1, *(0,) * (rank - 1)))
+
+
+def _reversed(window: Window, count: int) -> Window:
+    """What a window shows, from the last turn to the first."""
+    last = tuple(s + (count - 1) * m for s, m in zip(window.starts, window.moves, strict=True))
+    return Window(last, window.steps, tuple(-m for m in window.moves))
+
+
+def _flipped(builder: GraphBuilder, stacked: Value) -> Value:
+    """From the first turn to the last."""
+    rank = len(stacked.shape)
+    starts, steps = (stacked.shape[0] - 1, *(0,) * (rank - 1)), (-1, *(1,) * (rank - 1))
+    return builder.slice(stacked, starts, steps, stacked.shape)
+
+
+def _placed(builder: GraphBuilder, window: Window, stacked: Value, like: Value) -> Value:
+    """The cotangent of an array, of those of what a window shows of it at each turn."""
+    count, *shape = stacked.shape
+    axes = [i for i, m in enumerate(window.moves) if m]
+    if not axes:
+        summed = builder.reduce("sum", stacked, [0], stacked.dtype)
+        return builder.update(zeros(builder, like), summed, window.starts, window.steps)
+    if len(axes) == 1 and window.moves[axes[0]] > 0:
+        (axis,) = axes
+        move, step, n = window.moves[axis], window.steps[axis], shape[axis]
+        if n == 1 or (step == 1 and n == move):  # one behind the other, or apart
+            order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1)]
+            joined = [count * n if i == axis else m for i, m in enumerate(shape)]
+            value = builder.reshape(builder.permute(stacked, order), joined)
+            steps = tuple((move if n == 1 else 1) if i == axis else s for i, s in enumerate(window.steps))
+            return builder.update(zeros(builder, like), value, window.starts, steps)
+    return add_at(builder, zeros(builder, like), _places(builder, window, stacked, like), _flat(builder, stacked))
+
+
+def _flat(builder: GraphBuilder, value: Value) -> Value:
+    return builder.reshape(value, (value.type.size,))
+
+
+def _places(builder: GraphBuilder, window: Window, stacked: Value, like: Value) -> Value:
+    """The numbers of the elements of an array that a window shows, turn after turn."""
+    total = builder.const(0, INT64)
+    stride = like.type.size
+    turn = builder.index(stacked.shape, 0)
+    for axis, (start, step, move) in enumerate(zip(window.starts, window.steps, window.moves, strict=True)):
+        stride //= like.shape[axis]
+        along = builder.map("multiply", builder.index(stacked.shape, axis + 1), builder.const(step * stride, INT64))
+        moved = builder.map("multiply", turn, builder.const(move * stride, INT64))
+        both = builder.map("add", along, moved)
+        total = builder.map("add", total, builder.map("add", both, builder.const(start * stride, INT64)))
+    return _flat(builder, total)
+
+
+def _tangents(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    """A loop that carries the tangents beside the values."""
+    parts = parts_of(call)
+    loop, body = parts.loop, parts.loop.body
+    moving = moving_inputs(call)
+    builder, new = copied(body)
+    sources, outputs = [new[body.inputs[i]] for i in moving], [new[o] for o in body.outputs]
+    given = {i: builder.add("placeholder", (), v.type, (("id", i),)) for i, v in zip(moving, sources, strict=True)}
+    wanted = [i for i in moving if i < loop.carried]
+    stacked = [i for i in range(loop.carried, len(outputs)) if differentiable(outputs[i])]
+    targets = [outputs[i] for i in (*wanted, *stacked)]
+    replaced: dict[int, int] = {}
+    found = call.walks.push_forward(builder, sources, [*given.values()], targets, replaced)
+    pushed = with_zeros(builder, found, targets)
+    split = loop.carried + len(loop.windows)
+    made = GraphBuilder(body.name)
+    known: dict[int, Value] = {}
+    groups = [range(loop.carried), range(loop.carried, split), range(split, len(body.inputs))]
+    args: list[Value] = []
+    for group in groups:
+        for i in group:
+            known[new[body.inputs[i]].number] = made.input(new[body.inputs[i]].type)
+            args.append(call.args[i])
+        for i in group:
+            if i in given:
+                known[given[i].number] = made.input(given[i].type)
+                args.append(tangents[i] or zeros(call.builder, call.args[i]))
+    for number in body.numbers:
+        known[new[number].number] = add_body_scalar(made, new[number].type)
+    values = [*outputs[: loop.carried], *pushed[: len(wanted)], *outputs[loop.carried :], *pushed[len(wanted) :]]
+    both_outputs = transplant(made, builder.nodes, builder.lines, [v.number for v in values], known, replaced)
+    windows = [*loop.windows, *(loop.windows[i - loop.carried] for i in groups[1] if i in given)]
+    both = Loop(made.finish(both_outputs), loop.carried + len(wanted), tuple(windows), loop.count, loop.flag)
+    results = add_control_flow_node(call.builder, both, [*args, *parts.count, *parts.numbers])
+    first = loop.carried + len(wanted)
+    behind = len(body.outputs) - loop.carried
+    for part, value in call.results.items():
+        call.replaced[value.number] = results[part if part < loop.carried else part + len(wanted)].number
+    moved: dict[int, Maybe] = dict(zip(wanted, results[loop.carried : first], strict=True))
+    moved.update(zip(stacked, results[first + behind :], strict=True))
+    return moved
+
+
+def _rule(call: Call) -> Rule:
+    loop: Loop = call.attr("control")
+    return Linear(_tangents, _cotangents if loop.count is not None else _refused, is_moving)
+
+
+def _refused(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    raise GraphError(
+        "a loop whose number of turns the call decides has no reverse mode yet; use kg.jvp, or pass the number as a "
+        "Python int",
+        NotImplementedError,
+        call.builder.where(),
+    )
+
+
+def is_moving(call: Call, place: int) -> bool:
+    """Whether an argument may carry a derivative: no count, and no number of the call."""
+    return place < memory_argument_count(call.node) and differentiable(call.args[place])
+
+
+LOOP = Choice(_rule)

@@ -1,0 +1,154 @@
+"""Derivatives of loops and branches: rolled ones, `fori_loop`, `scan`, `cond`; both modes, to the second order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+
+from .test_gradients import quotient
+
+rng = np.random.default_rng(0)
+X, W, XS = rng.normal(size=4), 0.3 * rng.normal(size=(4, 4)), rng.normal(size=(12, 4))
+
+
+def counted(x: Any) -> Any:
+    return kg.fori_loop(0, 7, lambda i, c: np.sin(c) * 1.1 + 0.1 * i, x).sum()
+
+
+def recurrent(w: Any) -> Any:
+    return kg.fori_loop(0, 5, lambda i, c: np.tanh(w @ c + X), X).sum()
+
+
+def scanned(xs: Any) -> Any:
+    def turn(c: Any, x: Any) -> Any:
+        c = np.tanh(c * x + 0.5)
+        return c, c**2
+
+    c, ys = kg.scan(turn, X, xs)
+    return c.sum() + (ys * np.arange(ys.size).reshape(ys.shape)).sum()
+
+
+def nested(x: Any) -> Any:
+    def turn(i: Any, c: Any) -> Any:
+        return kg.fori_loop(0, 3, lambda j, d: np.sin(d) + c, c) * 0.9
+
+    return (kg.fori_loop(0, 4, turn, x) ** 2).sum()
+
+
+def structured(x: Any) -> Any:
+    """A carried integer, a structure, a value that nobody needs."""
+
+    def turn(i: Any, c: Any) -> Any:
+        return {"n": c["n"] + 1, "x": c["x"] * np.cos(c["y"]), "y": c["y"] + 0.1 * c["n"], "z": c["z"]}
+
+    c = kg.fori_loop(0, 6, turn, {"n": 0, "x": x, "y": x**2, "z": x})
+    return (c["x"] + c["n"] * c["z"]).sum()
+
+
+def linear(x: Any) -> Any:
+    return kg.fori_loop(0, 9, lambda i, c: 0.5 * c + x, x).sum()
+
+
+def decided(x: Any) -> Any:
+    return kg.cond(x.sum() > 0, lambda x: (x**2).sum(), lambda x: np.exp(x).sum(), x)
+
+
+def written_if(x: Any) -> Any:
+    y = np.sin(x) if x[0] > 0 else x * x
+    return (y * x).sum()
+
+
+def explicit_steps(u: Any) -> Any:
+    for _ in range(60):
+        u[1:-1] = u[1:-1] + 0.1 * np.tanh(u[2:] - 2 * u[1:-1] + u[:-2])
+    return (u * u).sum()
+
+
+def recurrent_rows(xs: Any) -> Any:
+    h = X
+    for t in range(len(xs)):
+        h = np.tanh(W @ h + xs[t])
+    return h.sum()
+
+
+def running(xs: Any) -> Any:
+    """Assigns rows that later turns read."""
+    y = np.zeros_like(xs)
+    for t in range(1, len(xs)):
+        y[t] = np.sin(y[t - 1] + xs[t]) * xs[t - 1]
+    return (y * xs).sum()
+
+
+LOOPS = [
+    (counted, X), (recurrent, W), (scanned, XS), (nested, X), (structured, X), (linear, X), (decided, X),
+    (decided, X - 5), (written_if, X), (written_if, -X), (explicit_steps, rng.normal(size=8)),
+    (recurrent_rows, rng.normal(size=(40, 4))), (running, rng.normal(size=(40, 3))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function, x", LOOPS, ids=[f"{f.__name__}{i}" for i, (f, _) in enumerate(LOOPS)])
+def test_both_modes(function: Any, x: Any) -> None:
+    value = kg.kernel_graph(function)
+    gradient = np.asarray(kg.grad(function)(x))
+    expected = quotient(lambda a: float(value(a.copy())), x)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-6)
+    u = rng.normal(size=x.shape)
+    found, tangent = kg.jvp(function, (x,), (u,))
+    np.testing.assert_allclose(float(found), float(value(x.copy())))
+    np.testing.assert_allclose(float(tangent), (gradient * u).sum(), rtol=1e-9, atol=1e-9)
+
+
+SECOND = [(counted, X), (recurrent, W), (scanned, XS[:3]), (nested, X), (decided, X)]
+
+
+@pytest.mark.parametrize("function, x", SECOND, ids=lambda f: getattr(f, "__name__", ""))
+def test_second_order(function: Any, x: Any) -> None:
+    u = rng.normal(size=x.shape)
+    gradient = kg.grad(function)
+    found = kg.grad(lambda a: (kg.grad(function)(a) * u).sum())(x)
+    expected = quotient(lambda a: float((np.asarray(gradient(a)) * u).sum()), x)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-5)
+    _, forward = kg.jvp(gradient, (x,), (u,))
+    np.testing.assert_allclose(np.asarray(forward), np.asarray(found), rtol=1e-8, atol=1e-8)
+
+
+def loops_of(graph: Any) -> list[Any]:
+    """The loops of a graph, each once."""
+    found = {(n.args, n.attr("control")): n.attr("control") for n in graph.nodes if n.op == "loop"}
+    return list(found.values())
+
+
+def test_a_gradient_of_a_loop_is_two_loops() -> None:
+    """The forward one keeps its states and gives the value too; the backward one reads them."""
+    forward, backward = loops_of(kg.value_and_grad(counted).graph(X))
+    assert forward.count == backward.count == 7
+    assert len(forward.types) == 2 and forward.types[1].shape == (7, 4)
+
+
+def test_a_linear_loop_keeps_nothing() -> None:
+    for loop in loops_of(kg.value_and_grad(linear).graph(X)):
+        assert len(loop.types) <= 2 and all(t.shape == (4,) for t in loop.types)
+
+
+def test_a_rolled_loop_s_gradient_has_loops() -> None:
+    graph = kg.grad(explicit_steps).graph(rng.normal(size=5000))
+    assert 2 <= len(loops_of(graph)) <= 3 and len(graph.nodes) < 60
+
+
+def test_a_window_s_cotangents_come_back_where_they_were() -> None:
+    """Windows that overlap, and windows that go backwards."""
+
+    def overlapping(x: Any) -> Any:
+        y = np.zeros(1)
+        for t in range(1, 39):
+            y = np.sin(y) + x[t - 1 : t + 2].sum() * x[40 - t]
+        return y[0]
+
+    x = rng.normal(size=41)
+    value = kg.kernel_graph(overlapping)
+    expected = quotient(lambda a: float(value(a)), x)
+    np.testing.assert_allclose(np.asarray(kg.grad(overlapping)(x)), expected, rtol=1e-5, atol=1e-6)
