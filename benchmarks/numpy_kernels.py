@@ -98,7 +98,7 @@ def row(case: Case, peers: Peers, reasons: dict[str, list[str]]) -> tuple[str, d
             reasons.setdefault(name, []).append(f"{case.name} ({found.reason})")
     times = samples(candidates, arguments, OPTIONS.seconds)
     ratios = {name: seconds / times["kernelgraph"] for name, seconds in times.items() if name != "kernelgraph"}
-    splits = ours.explain(*copied(arguments)).count("\nsplit at ") if case.split else 0
+    splits = ours.explain(*copied(arguments), verbose=True).count("\nsplit at ") if case.split else 0
     cells = [
         case.name,
         case.field,

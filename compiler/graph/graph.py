@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.frozen import dataclass, field
+from ...runtime.core.readable_text import shorten_lines
 from ..core.types import ArrayType, WeakType
 
 Attrs = tuple[tuple[str, Any], ...]
@@ -77,6 +78,9 @@ class Graph:
 
     def __str__(self) -> str:
         return "\n".join(self.lines_of_text())
+
+    def __repr__(self) -> str:
+        return shorten_lines(self.lines_of_text())
 
 
 def _show(node: Node, key: str, value: Any) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...runtime.core import profile as recording
 from ...runtime.core.profile import HOST, Recorder, Span
+from ...runtime.core.readable_text import Text, shorten_lines
 from ...runtime.core.settings import settings
 from ..array import devices
 from ..array.in_flight import waitall
@@ -36,7 +37,7 @@ class Profile:
 
     def table(self) -> str:
         """For each kind and name: how often, and microseconds in all, the mean, the least and the most."""
-        return recording.format_span_table(self.spans)
+        return Text(recording.format_span_table(self.spans))
 
     def save(self, path: Any) -> None:
         """Write a trace that https://ui.perfetto.dev and chrome://tracing open."""
@@ -53,7 +54,7 @@ class Profile:
         return self.table()
 
     def __repr__(self) -> str:
-        return f"<profile of {len(self.calls)} functions, {len(self.spans)} spans>"
+        return shorten_lines(self.table().splitlines())
 
 
 VIEW = "..view.views"  # what draws stands above this folder, and is loaded when somebody looks

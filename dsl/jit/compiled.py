@@ -19,7 +19,7 @@ from ...runtime.tune.trial import PlanTrial, open_plan_trial, prepare_verified_p
 from ..core.pytree import Tree
 from .launcher import Launcher, Run, generate_launcher
 from .options import Options
-from .traced_function import Argument, TracedFunction
+from .traced_function import Argument, Event, TracedFunction
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ class Inspection:
     layouts: Sequence[MemoryLayout]
     stages: Stages
     compiled: Compiled
-    log: tuple[str, ...]
+    log: tuple[Event, ...]
     segments: tuple[str, ...]
 
     @property

@@ -15,7 +15,6 @@ from ...compiler.graph.graph import Graph
 from ...compiler.pipeline import compile_stages
 from ...runtime.core.errors import KernelGraphError, add_note_once
 from ...runtime.core.settings import settings
-from ...runtime.program.control_flow import all_kernels_of_plan
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ..array.array import Array
@@ -365,12 +364,14 @@ class KernelGraph(Portable):
         return self._compiled_for(args, options).plan
 
     def source(self, *args: Any, **options: Any) -> str:
-        """The text of every kernel of a call."""
-        return "\n\n".join(k.source for k in all_kernels_of_plan(self.plan(*args, **options)))
+        """The text of every kernel of a call, each below the tasks that launch it and the user's lines."""
+        text: str = _view().source(self.plan(*args, **options))
+        return text
 
     def explain(self, *args: Any, verbose: bool = False, **options: Any) -> str:
         """How a call was traced, fused and scheduled, and why: at most 15 lines, or, if `verbose`, everything."""
-        return str(_view().explain(self, args, options, verbose))
+        text: str = _view().explain(self, args, options, verbose)
+        return text
 
     def report(
         self,
@@ -419,8 +420,9 @@ class KernelGraph(Portable):
         )  # fmt: skip
 
     def why(self) -> str:
-        """What was traced and compiled so far, and which guards failed."""
-        return "\n".join(self._versions.log) or f"{self._name} has not been traced yet"
+        """What was traced and compiled so far, for whom, how long that took, and what was different."""
+        text: str = _view().why(self._name, self._versions.log)
+        return text
 
     def compile(self, *args: Any, **options: Any) -> KernelGraph:
         """Trace and compile for these arguments without running them."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -16,7 +18,7 @@ from ...runtime.program.device import Device
 from ...runtime.schedule.cost_model import machine_of_device
 from ...runtime.schedule.plan_candidates import batch_matmuls_where_faster, plan_by_cost_model
 from ..array.devices import begin, default, gpu_at, open_device, target
-from ..core.errors import located, warn
+from ..core.errors import located, user_line, warn
 from ..core.pytree import Tree
 from ..environment.argument_properties import NeedProperty
 from .compiled import Compiled
@@ -27,11 +29,12 @@ from .segments import SegmentedCall, Trees
 from .signature import Static, argument_of, is_number, number_of, strides_of
 from .trace_check import check_same
 from .trace_function import Unfinished, finished_part, trace_function
-from .traced_function import Argument, TracedFunction
+from .traced_function import Argument, Event, TracedFunction
 
 MAX_SPECIALIZATIONS = 512  # what a function keeps of traces, plans and entries; what was not used lately goes first
 MANY_VALUES = 8
-LOG = 1000  # lines that `why` can tell
+MANY_CHANGES = 16  # of what one guard watches
+LOG = 1000  # events that `why` can tell
 
 
 class Specializations:
@@ -42,7 +45,8 @@ class Specializations:
         self.entries: dict[Hashable, Any] = {}
         self.traces: dict[Hashable, TracedFunction | frozenset[int]] = {}
         self.plans: dict[Hashable, Compiled] = {}
-        self.log: deque[str] = deque(maxlen=LOG)
+        self.log: deque[Event] = deque(maxlen=LOG)
+        self._changes: dict[str, int] = {}  # how often what a guard watches has changed
         self.lock = threading.RLock()
         self._values: dict[int, set[str]] = {}  # the values seen of each number whose value was needed
         self._trees = Trees(MAX_SPECIALIZATIONS)
@@ -94,7 +98,7 @@ class Specializations:
 
     def _segmented(self, tree: Tree, arguments: Sequence[Argument], first: TracedFunction) -> Launcher:
         """What runs calls of these arguments in parts."""
-        self.log.append(f"split at {first.line}, and wherever else array values decide")
+        self._note(Event("split", f"split at {first.line}, and wherever else array values decide"))
         trace = functools.partial(trace_function, self.function, self.name, tree, arguments)
         finish = functools.partial(finished_part, self.function)
         return SegmentedCall(self.name, self._made, trace, finish, self.lock, first.guards, self._trees)
@@ -113,9 +117,11 @@ class Specializations:
             key = (tree, tuple(a.key for a in arguments))
             found = self.traces.get(key)
             if isinstance(found, TracedFunction) and (changed := found.guards.failed()) is not None:
-                self.log.append(f"traced again: {changed} has changed")
+                self._note(Event("traced again", f"traced again: {changed} has changed"))
+                self._count_changes(changed)
                 found = None
             if found is None:
+                began = time.perf_counter_ns()
                 try:
                     found = self._captured(tree, arguments)
                 except NeedProperty as need:
@@ -123,7 +129,8 @@ class Specializations:
                     raise
                 remember(self.traces, key, found)
                 if isinstance(found, TracedFunction):
-                    self.log.append(f"traced for ({', '.join(map(show, arguments))})")
+                    shown, took = tuple(map(show, arguments)), (time.perf_counter_ns() - began) / 1e3
+                    self._note(Event("traced", f"traced for ({', '.join(shown)})", user_line(), shown, took))
                     self._count_values(known, leaves)
             if isinstance(found, TracedFunction):
                 return found, arguments, known
@@ -157,6 +164,21 @@ class Specializations:
             again = self._captured(tree, arguments)
             check_same(self.name, captured, again)
 
+    def _note(self, event: Event) -> None:
+        """Write it down; a program that has imported `logging` can read it there, from the logger `kernelgraph`."""
+        self.log.append(event)
+        logging = sys.modules.get("logging")
+        if logging is not None:
+            logging.getLogger("kernelgraph").debug("%s: %s", self.name, event.text)
+
+    def _count_changes(self, changed: str) -> None:
+        self._changes[changed] = self._changes.get(changed, 0) + 1
+        if self._changes[changed] == MANY_CHANGES:
+            warn(
+                f"{self.name} was traced {MANY_CHANGES} times since {changed} keeps changing, and each time compiles "
+                "again what differs; pass it as an argument"
+            )
+
     def _count_values(self, known: frozenset[int], leaves: Sequence[Any]) -> None:
         for leaf in known:
             if strides_of(leaves[leaf]) is not None:
@@ -183,6 +205,7 @@ class Specializations:
         key = (captured.graph, layouts)
         found = self.plans.get(key)
         if found is None:
+            began = time.perf_counter_ns()
             options, gpu = self.options, gpu_at(self.place)
             machine, streams = machine_of_device(kind, gpu), options.streams
             try:
@@ -193,7 +216,8 @@ class Specializations:
             found = Compiled(program, plan_by_cost_model(program, streams, self.options.memory, machine))
             remember(self.plans, key, found)
             shown = ", ".join(str(captured.graph.nodes[i].type) for i in captured.graph.inputs)
-            self.log.append(f"compiled {len(program.tasks)} tasks for ({shown})")
+            took = (time.perf_counter_ns() - began) / 1e3
+            self._note(Event("compiled", f"compiled {len(program.tasks)} tasks for ({shown})", microseconds=took))
         return found
 
     def ready(self, captured: TracedFunction, leaves: Sequence[Any]) -> Compiled:

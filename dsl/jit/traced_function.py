@@ -31,6 +31,18 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a function's versions. kind: `traced`, `traced again`, `compiled` or `split`; line:
+    who called; shown: of a trace the arguments as people read them; microseconds: what it took."""
+
+    kind: str
+    text: str
+    line: str = ""
+    shown: tuple[str, ...] = ()
+    microseconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class TracedFunction:
     """A trace that is over, or a part of one. host: a call's leaves -> the graph's scalars, then the numbers that are
     returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument",

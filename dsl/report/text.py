@@ -1,20 +1,6 @@
-"""Text that shows as itself where a shell or a notebook would show a string's quotes and escapes; amounts in words."""
+"""Amounts in words."""
 
 from __future__ import annotations
-
-
-class Text(str):
-    """A string whose `repr` is itself: as the last line of a cell it prints as it reads.
-
-    >>> Text("two\\nlines")
-    two
-    lines
-    """
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 def duration(microseconds: float) -> str:

@@ -24,6 +24,7 @@ from ..jit.specializations import show
 from ..report.layered import layered
 from ..report.remarks import remarks
 from ..report.text import shortened
+from .explanation import why_lines
 from .names import argument_names, input_names, output_names
 from .provenance import Provenance
 
@@ -73,7 +74,7 @@ class _Data:
             "groups": [str(group) for group in inspection.stages.fusion.groups],
             "cuts": self._cuts(tasks),
             "notes": [*self.inspection.captured.rolled, *self.inspection.segments],
-            "log": list(inspection.log),
+            "log": why_lines(inspection.log),
         }
         if runs:
             data["measured"] = statistics.median(max(end for _, _, end in run["tasks"]) for run in runs if run["tasks"])

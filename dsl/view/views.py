@@ -6,23 +6,25 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...runtime.core.profile import Span
+from ...runtime.core.readable_text import Text
+from ...runtime.program.plan import Plan
 from ..api.profile import profile
 from ..array.in_flight import waitall
 from ..array.spec import Spec
 from ..core.places import Places
 from ..core.pytree import flatten
 from ..jit.kernel_graph import KernelGraph
+from ..jit.traced_function import Event
 from ..report.page import page
 from ..report.report import Report
-from ..report.text import Text
-from .explanation import explanation
+from .explanation import everything, source_text, summary, why_lines
 from .report_data import report_data
 
 CALLS = 3  # that a report measures, after one that compiles
@@ -30,7 +32,17 @@ CALLS = 3  # that a report measures, after one that compiles
 
 def explain(graph: KernelGraph, args: tuple[Any, ...], options: dict[str, Any], verbose: bool) -> Text:
     """How a call was traced, fused and scheduled; see `KernelGraph.explain`."""
-    return Text(explanation(graph.inspect(args, options), verbose))
+    return Text("\n".join((everything if verbose else summary)(graph.inspect(args, options))))
+
+
+def source(plan: Plan) -> Text:
+    """The text of a plan's kernels; see `KernelGraph.source`."""
+    return Text(source_text(plan))
+
+
+def why(name: str, log: Iterable[Event]) -> Text:
+    """What happened to a function's versions; see `KernelGraph.why`."""
+    return Text("\n".join(why_lines(log)) or f"{name} has not been traced yet")
 
 
 def report(

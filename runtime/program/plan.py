@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..core.frozen import dataclass, field
+from ..core.readable_text import shorten_lines
 from .program import Program, Task, control_flow_bodies
 from .report import Report
 
@@ -102,3 +103,6 @@ class Plan:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return shorten_lines(self.lines())

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..core.frozen import dataclass, field, replace
+from ..core.readable_text import shorten_lines
 
 if TYPE_CHECKING:
     from .control_flow import Branch, Loop
@@ -230,6 +231,9 @@ class Program:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return shorten_lines(self.lines())
 
 
 def task_dependences(program: Program, anti: bool = True) -> tuple[frozenset[int], ...]:

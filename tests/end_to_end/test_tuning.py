@@ -80,7 +80,7 @@ def test_the_clock_decides_and_the_winner_takes_the_entrys_place(device, best):
     tasks = len(f.program(*ARGUMENTS).tasks)
     assert launches(device) == (calls + 1) * tasks  # a call runs its program once
     assert streams_of(f.plan(*ARGUMENTS)) == best
-    text = f.explain(*ARGUMENTS)
+    text = f.explain(*ARGUMENTS, verbose=True)
     assert "predicted" in text and "measured" in text and " samples: " in text and "won: " in text
     # exactly the path of a function that was never tuned
     with override(tune=False):
@@ -95,7 +95,7 @@ def test_one_stream_wins_ties(device):
     for _ in range(MOST + 1):
         f(*ARGUMENTS)
     assert streams_of(f.plan(*ARGUMENTS)) == 1
-    assert "simpler" in f.explain(*ARGUMENTS)
+    assert "simpler" in f.explain(*ARGUMENTS, verbose=True)
 
 
 def test_the_winner_is_remembered_by_program_device_and_size(device):
@@ -109,14 +109,14 @@ def test_the_winner_is_remembered_by_program_device_and_size(device):
     again = decorated()
     again(*ARGUMENTS)
     assert is_plain(only_entry(again)) and streams_of(again.plan(*ARGUMENTS)) == 1
-    assert "measured before" in again.explain(*ARGUMENTS)
+    assert "measured before" in again.explain(*ARGUMENTS, verbose=True)
 
     double = tuple(np.tile(a, (2, 2)) for a in ARGUMENTS)
     device.log.clear()
     near = decorated()
     near(*double)
     assert not is_plain(only_entry(near)) and streams_of(near.plan(*double)) == 1
-    assert "neighbouring size" in near.explain(*double)
+    assert "neighbouring size" in near.explain(*double, verbose=True)
     assert {entry[1] for entry in device.log if entry[0] == "launch"} == {0}
 
     other = decorated(memory="concurrency")
@@ -166,7 +166,7 @@ def test_ways_to_run_a_plan_compete_too(device):
     for _ in range(MOST + 1):
         f(SQUARE)
     assert is_plain(only_entry(f))
-    assert "won: 1 stream, launches" in f.explain(SQUARE)
+    assert "won: 1 stream, launches" in f.explain(SQUARE, verbose=True)
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_packing_is_chosen_by_the_model_and_measured_by_the_clock(device, packin
         f(*arguments)
     assert is_plain(only_entry(f))
     assert f.plan(*arguments).tasks == f.program(*arguments).tasks
-    assert "packed: measured" in f.explain(*arguments)
+    assert "packed: measured" in f.explain(*arguments, verbose=True)
 
 
 def test_matmuls_are_batched_beforehand(device, packing):
@@ -226,7 +226,7 @@ def test_calls_that_always_overlap_are_left_to_the_model(device, cache):
     for _ in range(100):
         f(*ARGUMENTS)
     assert is_plain(only_entry(f)) and f.plan(*ARGUMENTS) == model
-    assert "left to the model" in f.explain(*ARGUMENTS)
+    assert "left to the model" in f.explain(*ARGUMENTS, verbose=True)
     assert not (cache / "tune").exists()
 
 
@@ -243,7 +243,7 @@ def test_a_candidate_that_does_not_fit_is_dropped_and_the_call_goes_on(device):
         f(*ARGUMENTS)
     assert is_plain(only_entry(f))
     assert f.plan(*ARGUMENTS).arena_bytes < many.arena_bytes
-    assert "out of memory" in f.explain(*ARGUMENTS)
+    assert "out of memory" in f.explain(*ARGUMENTS, verbose=True)
 
 
 def test_a_candidate_that_does_not_compile_is_dropped(device):
@@ -252,7 +252,7 @@ def test_a_candidate_that_does_not_compile_is_dropped(device):
     for _ in range(MOST + 1):
         f(*ARGUMENTS)
     assert is_plain(only_entry(f))
-    assert "CompileError" in f.explain(*ARGUMENTS)
+    assert "CompileError" in f.explain(*ARGUMENTS, verbose=True)
 
 
 # On the CPU: the same bits from every candidate.

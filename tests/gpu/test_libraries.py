@@ -30,7 +30,7 @@ def on_gpu(call: Any, *arguments: Any) -> Any:
     """What the call gives, on two calls; none of its library tasks goes to the host."""
     decorated = kg.kernel_graph(call, device="cuda")
     first = decorated(*arguments)
-    text = decorated.explain(*arguments)
+    text = decorated.explain(*arguments, verbose=True)
     assert "runs on the host" not in text, text
     again = decorated(*arguments)
     for a, b in zip(first, again, strict=True):

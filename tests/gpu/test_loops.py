@@ -47,7 +47,7 @@ def test_the_gpu_decides(function: Any, turns: int) -> None:
         for u, found in zip(arrays, calls, strict=True):
             for one, other in zip(leaves(found), leaves(function(u, turns)), strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-300)
-    text = decorated.explain(arrays[0])
+    text = decorated.explain(arrays[0], verbose=True)
     assert "the GPU decides" in text and "no graph" not in text and "the host reads" not in text, text
 
 
@@ -63,7 +63,7 @@ def test_the_gpu_counts(function: Any, turns: int, monkeypatch: pytest.MonkeyPat
         for u, found in zip(arrays, calls, strict=True):
             for one, other in zip(leaves(found), leaves(function(u, turns)), strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
-    text = decorated.explain(arrays[0])
+    text = decorated.explain(arrays[0], verbose=True)
     assert turns < 2 or "the GPU counts" in text, text
     assert "no graph" not in text and "the host reads" not in text, text
 

@@ -96,7 +96,7 @@ def check(case: Any, dtype: str, biased: bool, activation: str, m: int, n: int, 
     size = np.abs(np.nan_to_num(a, posinf=0)) @ np.abs(np.nan_to_num(b, posinf=0, neginf=0))
     first = np.asarray(call(x, w, bias)[0])
     near(first, expected, size, dtype)
-    assert "runs on the host" not in call.explain(x, w, bias)
+    assert "runs on the host" not in call.explain(x, w, bias, verbose=True)
     assert np.asarray(call(x, w, bias)[0]).tobytes() == first.tobytes()
 
 

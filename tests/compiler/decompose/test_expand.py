@@ -290,4 +290,4 @@ def test_one_table_says_who_runs_a_call_and_why(number: int) -> None:
 
 
 def test_explain_says_who_runs_a_call() -> None:
-    assert "sort at test_expand.py" in kg.kernel_graph(device="cpu")(lambda x: np.sort(x)).explain(X)
+    assert "sort at test_expand.py" in kg.kernel_graph(device="cpu")(lambda x: np.sort(x)).explain(X, verbose=True)

@@ -203,7 +203,7 @@ def test_turns_of_elementwise_work_are_joined(turns: int, size: int) -> None:
         found = decorated(*args)
     (loop,) = loops(program := decorated.program(*args))
     assert isinstance(loop.kernel, Loop) and loop.kernel.count is not None
-    assert "of them in one turn: " in decorated.explain(*args)
+    assert "of them in one turn: " in decorated.explain(*args, verbose=True)
     assert loop.kernel.count < turns / 5 and len(loop.kernel.body.tasks) <= 2 and len(program.tasks) <= 3
     for one, other in zip(found, run(*args), strict=True):
         np.testing.assert_array_equal(np.asarray(one), other)

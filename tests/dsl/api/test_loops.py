@@ -323,7 +323,7 @@ def test_calls_in_flight_have_buffers_of_their_own() -> None:
 def test_every_stage_shows_the_body() -> None:
     run = kg.kernel_graph(device="cpu")(jacobi)
     spec = kg.spec((64, 64), np.float32)
-    for text in (run.graph(spec, 5), run.program(spec, 5), run.plan(spec, 5), run.explain(spec, 5)):
+    for text in (run.graph(spec, 5), run.program(spec, 5), run.plan(spec, 5), run.explain(spec, 5, verbose=True)):
         assert "body" in str(text)
     assert "add_add_add_multiply" in str(run.plan(spec, 5))
     assert "define" in run.source(spec, 5)

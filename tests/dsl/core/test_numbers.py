@@ -135,7 +135,7 @@ def test_values_that_the_trace_needs_join_the_key() -> None:
     for n, flag in ((2, True), (3, True), (2, False), (2, True), (1, False)):
         assert_same(f(X, n, flag), function(X, n, flag))
     assert traces(f) == 4
-    assert "part of the key" in f.explain(X, 2)
+    assert "part of the key" in f.explain(X, 2, verbose=True)
 
 
 def test_numpy_scalars_and_0d_arrays_are_values_where_needed() -> None:

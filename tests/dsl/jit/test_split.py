@@ -162,7 +162,7 @@ def test_a_function_that_need_not_be_split_is_not() -> None:
     f = split(lambda x, n: x * n if n > 2 else x)
     for n in (1, 3, 3):
         assert_same(f(X, n), X * n if n > 2 else X)
-    assert "split" not in f.why() and "split" not in f.explain(X, 3)
+    assert "split at" not in f.why() and "split at" not in f.explain(X, 3, verbose=True)
 
 
 def test_parts_of_a_loop_compile_once() -> None:
@@ -189,9 +189,13 @@ def test_what_runs_is_what_numpy_would_run() -> None:
 
 def test_explain_lists_the_lines() -> None:
     f = split(iterates)
-    assert "not run yet" in f.explain(X, 0.5) and f.graph(X, 0.5).outputs and f.program(kg.spec((3, 4)), 0.5).tasks
+    assert (
+        "not run yet" in f.explain(X, 0.5, verbose=True)
+        and f.graph(X, 0.5).outputs
+        and f.program(kg.spec((3, 4)), 0.5).tasks
+    )
     same(f, X, 0.5)
-    text = f.explain(X, 0.5)
+    text = f.explain(X, 0.5, verbose=True)
     line = line_in(iterates, 2)
     assert f"split at test_split.py:{line}: bool[] read in" in text and "True in" in text and "us each" in text
     assert f"split at test_split.py:{line}" in f.why()

@@ -1,0 +1,33 @@
+"""Texts as people meet them: strings that show as they read, and no more lines of one than fit a screen or two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+MOST_LINES = 40
+
+
+class Text(str):
+    """A string whose `repr` is itself: as the last line of a notebook's cell it shows as it prints.
+
+    >>> Text("two\\nlines")
+    two
+    lines
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def shorten_lines(lines: Iterable[str]) -> str:
+    """The first lines, and how many more `print` shows.
+
+    >>> shorten_lines(["one", "two"])
+    'one\\ntwo'
+    """
+    every = list(lines)
+    if len(every) <= MOST_LINES:
+        return "\n".join(every)
+    return "\n".join([*every[: MOST_LINES - 1], f"... and {len(every) - MOST_LINES + 1} more lines, which print shows"])
