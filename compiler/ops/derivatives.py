@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from ...runtime.core.frozen import dataclass
 
@@ -24,37 +24,37 @@ class Term:
     def __init__(self, builder: Any, value: Any) -> None:
         self.builder, self.value = builder, value
 
-    def map(self, op: str, *others: Any) -> Term:
+    def map(self, op: str, *others: Any) -> Self:
         """Row `op` on this and on others: terms, or numbers."""
-        return Term(self.builder, self.builder.map(op, self.value, *map(operand, others)))
+        return type(self)(self.builder, self.builder.map(op, self.value, *map(operand, others)))
 
     @property
     def is_complex(self) -> bool:
         return bool(self.value.dtype.kind == "c")
 
-    def __add__(self, other: Any) -> Term:
+    def __add__(self, other: Any) -> Self:
         return self.map("add", other)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Term:
+    def __sub__(self, other: Any) -> Self:
         return self.map("subtract", other)
 
-    def __rsub__(self, other: Any) -> Term:
-        return Term(self.builder, self.builder.map("subtract", other, self.value))
+    def __rsub__(self, other: Any) -> Self:
+        return type(self)(self.builder, self.builder.map("subtract", other, self.value))
 
-    def __mul__(self, other: Any) -> Term:
+    def __mul__(self, other: Any) -> Self:
         return self.map("multiply", other)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Term:
+    def __truediv__(self, other: Any) -> Self:
         return self.map("divide", other)
 
-    def __rtruediv__(self, other: Any) -> Term:
-        return Term(self.builder, self.builder.map("divide", other, self.value))
+    def __rtruediv__(self, other: Any) -> Self:
+        return type(self)(self.builder, self.builder.map("divide", other, self.value))
 
-    def __neg__(self) -> Term:
+    def __neg__(self) -> Self:
         return self.map("negative")
 
 

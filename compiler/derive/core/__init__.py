@@ -1,4 +1,4 @@
 """What rules are made of: an operation, its cotangents, and the kinds of rules.
 
-In reading order: call, cotangents, kinds, inline.
+In reading order: call, cotangents, kinds, matrix, inline.
 """

@@ -1,14 +1,261 @@
-"""Rules of linear algebra."""
+"""Rules of linear algebra: solvers, inverses, determinants, least squares, norms of matrices.
+
+Sources: Giles, An extended collection of matrix derivative results for forward and reverse mode AD, 2008; of
+pseudo-inverses Golub and Pereyra, The differentiation of pseudo-inverses and nonlinear least squares problems whose
+variables separate, 1973. Determinants and inverses have derivatives where the matrix has an inverse (else NumPy's
+LinAlgError is raised at the call); pseudo-inverses and least squares where the rank does not change near by.
+"""
 
 from __future__ import annotations
 
-from ..core.kinds import Refused, Rule
+import math
+from collections.abc import Sequence
+from typing import Any
 
-_NOT_YET = Refused("it has no derivative yet; give it one with kg.custom_vjp")
-_WITHOUT = """
-    linalg.solve linalg.inv linalg.pinv linalg.det linalg.slogdet linalg.cholesky linalg.qr linalg.svd
-    linalg.svdvals linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh linalg.cond linalg.tensorsolve
-    linalg.tensorinv linalg.lstsq polyfit
-"""
+import numpy as np
 
-LINALG: dict[str, Rule] = {**dict.fromkeys(_WITHOUT.split(), _NOT_YET)}
+from ...core.types import ArrayType, real_dtype
+from ...graph.builder import GraphBuilder
+from ...graph.graph import Value
+from ..core.call import Call, fitted
+from ..core.kinds import Choice, Linear, Maybe, Refused, Rule, Tangent, Written
+from ..core.matrix import Matrix, matrix
+from .factorization import FACTORIZATIONS, hermitian, singular_values
+from .structure import plus
+
+
+def first_alone(call: Call, place: int) -> bool:
+    """Whether the results follow an argument: the first one; the others are limits of what counts as 0."""
+    return place == 0
+
+
+# solve, inv, det
+
+
+def _column(call: Call, value: Value) -> Matrix:
+    """The second argument of solve, or the result for it, as matrices: of one axis it is one column."""
+    if len(call.args[1].shape) == 1:
+        value = call.builder.reshape(value, (*value.shape, 1))
+    return matrix(call, value)
+
+
+def _solve(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    """a^-1 (db - da x)"""
+    builder, (ta, tb) = call.builder, tangents
+    right = None if tb is None else _column(call, tb).value
+    if ta is not None:
+        moved = -(Matrix(builder, ta) @ _column(call, call.result))
+        right = plus(builder, moved.value, right)
+    assert right is not None
+    found = matrix(call, call.args[0]).solve(Matrix(builder, right))
+    return {0: builder.cast(builder.reshape(found.value, call.node.type.shape), call.node.type.dtype)}
+
+
+def _unsolve(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    """db = a^-H ct; da = -db x^H"""
+    builder, (a, b) = call.builder, call.args
+    moved = matrix(call, a).H.solve(_column(call, cts[0]))
+    found = moved
+    if len(b.shape) == 1:
+        found = Matrix(builder, builder.reshape(moved.value, moved.shape[:-1]))
+    left = -(moved @ _column(call, call.result).H) if call.active[0] else None
+    return [
+        None if left is None else fitted(builder, left.value, a),
+        fitted(builder, found.value, b) if call.active[1] else None,
+    ]
+
+
+def _inverse(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    """-a^-1 da a^-1"""
+    (t,), x = tangents, matrix(call, call.result)
+    return {0: None if t is None else (-(x @ Matrix(call.builder, t) @ x)).value}
+
+
+def _trace_of_change(call: Call, t: Value) -> Value:
+    """trace(a^-1 da): how the determinant's logarithm changes."""
+    a = call.args[0]
+    (inverse,) = call.builder.host("linalg.inv", [a], [a.type])
+    weighted = Matrix(call.builder, inverse).T * Matrix(call.builder, t)
+    return call.builder.reshape(weighted.sum(-2, -1).value, a.shape[:-2])
+
+
+def _det(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    (t,) = tangents
+    return {0: None if t is None else call.builder.map("multiply", call.result, _trace_of_change(call, t))}
+
+
+def _slogdet(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    """Of the logarithm, the real part of the trace; of a complex sign, what turns it."""
+    (t,), builder = tangents, call.builder
+    if t is None:
+        return {}
+    change = _trace_of_change(call, t)
+    if change.dtype.kind != "c":
+        return {1: change}
+    found: dict[int, Maybe] = {1: builder.map("real", change)}
+    if 0 in call.results:
+        imaginary = builder.map("imag", change)
+        turn = builder.map("complex", builder.const(0, imaginary.dtype), imaginary)
+        found[0] = builder.map("multiply", call.results[0], turn)
+    return found
+
+
+# pseudo-inverses and least squares
+
+
+def _pinv(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    """-p da p + p p^H da^H (1 - a p) + (1 - p a) da^H p^H p"""
+    t = tangents[0]
+    if t is None:
+        return {0: None}
+    a, p, ta = matrix(call, call.args[0]), matrix(call, call.result), Matrix(call.builder, t)
+    if call.options.get("hermitian"):
+        a, ta = hermitian(a), hermitian(ta)
+    left, right = p @ p.H @ ta.H, ta.H @ p.H @ p
+    return {0: (left - left @ a @ p + right - p @ (a @ right) - p @ ta @ p).value}
+
+
+def pseudo_inverse(call: Call, a: Value, rcond: Any) -> Matrix:
+    """The pseudo-inverse, with lstsq's limit of what counts as 0."""
+    builder, (*batch, m, n) = call.builder, a.shape
+    arrays, options = [a], {}
+    if rcond is not None:
+        arrays, options = [a, builder.const(rcond, real_dtype(a.dtype))], {"named": ("rcond",)}
+    types = [ArrayType((*batch, n, m), a.dtype)]
+    (found,) = builder.host("linalg.pinv", arrays, types, hermitian=False, **options)
+    return Matrix(builder, found)
+
+
+def _lstsq(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    """p (db - da x) + p p^H da^H (b - a x) + (1 - p a) da^H p^H x, with p the pseudo-inverse"""
+    builder, (a, b), (ta, tb) = call.builder, call.args, tangents
+    found: dict[int, Maybe] = {}
+    if ta is not None and 3 in call.results:
+        found[3] = singular_values(call, matrix(call, a), Matrix(builder, ta)).value
+    if 0 not in call.results:
+        return found
+    x = _column(call, call.results[0])
+    p = pseudo_inverse(call, matrix(call, a).value, call.options.get("rcond"))
+    total = None if tb is None else (p @ _column(call, tb)).value
+    if ta is not None:
+        da, wide = Matrix(builder, ta), matrix(call, a)
+        rest = _column(call, b) - wide @ x
+        turned = da.H @ (p.H @ x)
+        moved = p @ (p.H @ (da.H @ rest)) - p @ (da @ x) + turned - p @ (wide @ turned)
+        total = plus(builder, total, moved.value)
+    if total is not None:
+        found[0] = builder.cast(builder.reshape(total, call.results[0].shape), call.results[0].dtype)
+    return found
+
+
+def _polyfit(call: Call) -> dict[int, Value]:
+    """As NumPy does it: least squares of powers, each of length 1."""
+    builder, (x, y, *weights), options = call.builder, call.args, call.options
+    degree, kind = options["deg"], call.node.type.dtype
+    n = x.shape[0]
+    x = builder.cast(x, x.dtype if x.dtype.kind in "fc" else "f8")
+    powers = [builder.broadcast(builder.const(1, x.dtype), (n,))]
+    for _ in range(degree):
+        powers.append(builder.map("multiply", powers[-1], x))
+    left = builder.concat([builder.reshape(p, (n, 1)) for p in reversed(powers)], 1)
+    right = builder.reshape(y, (n, -1))
+    if weights:
+        w = builder.reshape(weights[0], (n, 1))
+        left, right = builder.map("multiply", left, w), builder.map("multiply", right, w)
+    squares = builder.map("multiply", left, left)
+    scale = builder.map("sqrt", builder.reduce("sum", squares, (0,), squares.dtype))
+    left = builder.map("divide", left, scale)
+    rcond = options.get("rcond")
+    rcond = n * float(np.finfo(x.dtype).eps) if rcond is None else rcond
+    shapes = [(degree + 1, right.shape[1]), (0,), (), (min(n, degree + 1),)]
+    dtype = np.result_type(left.dtype, right.dtype, "f4")
+    kinds = [dtype, real_dtype(dtype), np.dtype(np.int32), real_dtype(dtype)]
+    types = [ArrayType(s, k) for s, k in zip(shapes, kinds, strict=True)]
+    found = builder.host("linalg.lstsq", [left, right], types, rcond=rcond)[0]
+    found = builder.map("divide", found, builder.reshape(scale, (degree + 1, 1)))
+    return {0: builder.cast(builder.reshape(found, call.node.type.shape), kind)}
+
+
+# norms
+
+
+def _norm(builder: GraphBuilder, a: Value, p: Any) -> Value:
+    """np.linalg.norm of matrices, by one of its names for them."""
+    first = len(a.shape) - 2
+    size = builder.map("absolute", a)
+    if p == "fro":
+        squares = builder.map("multiply", size, size)
+        return builder.map("sqrt", builder.reduce("sum", squares, (first, first + 1), squares.dtype))
+    if p == "nuc":
+        values = _singular(builder, a)
+        return builder.reduce("sum", values, (first,), values.dtype)
+    along = first if abs(p) == 1 else first + 1
+    sums = builder.reduce("sum", size, (along,), size.dtype)
+    return builder.reduce("max" if p > 0 else "min", sums, (first,))
+
+
+def _singular(builder: GraphBuilder, a: Value) -> Value:
+    type_ = ArrayType((*a.shape[:-2], min(a.shape[-2:])), real_dtype(a.dtype))
+    return builder.host("linalg.svdvals", [a], [type_])[0]
+
+
+def _cond(call: Call) -> dict[int, Value]:
+    """cond(a, p) -> norm(a, p) * norm(inv(a), p), or of the greatest and the least singular value"""
+    builder, a, p = call.builder, call.args[0], call.options.get("p")
+    if p in (None, 2, -2):
+        values = _singular(builder, a)
+        rank = len(values.shape)
+        first, last = (
+            builder.reshape(
+                builder.slice(values, (*(0,) * (rank - 1), i), (1,) * rank, (*values.shape[:-1], 1)), values.shape[:-1]
+            )
+            for i in (0, values.shape[-1] - 1)
+        )
+        found = builder.map("divide", *((last, first) if p == -2 else (first, last)))
+    else:
+        (inverse,) = builder.host("linalg.inv", [a], [a.type])
+        found = builder.map("multiply", _norm(builder, a, p), _norm(builder, inverse, p))
+    return {0: builder.cast(found, call.node.type.dtype)}
+
+
+# of arrays as matrices
+
+
+def _tensorsolve(call: Call) -> dict[int, Value]:
+    builder, (a, b) = call.builder, call.args
+    n = b.type.size
+    square, flat = builder.reshape(a, (n, n)), builder.reshape(b, (n,))
+    (found,) = builder.host("linalg.solve", [square, flat], [ArrayType((n,), call.node.type.dtype)])
+    return {0: builder.reshape(found, call.node.type.shape)}
+
+
+def _tensorinv(call: Call) -> dict[int, Value]:
+    builder, (a,) = call.builder, call.args
+    n = math.prod(a.shape[: call.options["ind"]])
+    (found,) = builder.host("linalg.inv", [builder.reshape(a, (n, n))], [ArrayType((n, n), a.dtype)])
+    return {0: builder.reshape(found, call.node.type.shape)}
+
+
+_EMPTY = Refused("it is of no elements; leave it out")
+
+
+def _unless_empty(rule: Rule) -> Choice:
+    return Choice(lambda call: _EMPTY if any(0 in a.shape for a in call.args) else rule)
+
+
+LINALG: dict[str, Rule] = {
+    name: _unless_empty(rule)
+    for name, rule in {
+        "linalg.solve": Linear(_solve, _unsolve),
+        "linalg.inv": Tangent(_inverse),
+        "linalg.det": Tangent(_det),
+        "linalg.slogdet": Tangent(_slogdet),
+        "linalg.pinv": Tangent(_pinv, first_alone),
+        "linalg.lstsq": Tangent(_lstsq),
+        "polyfit": Written(_polyfit),
+        "linalg.cond": Written(_cond),
+        "linalg.tensorsolve": Written(_tensorsolve),
+        "linalg.tensorinv": Written(_tensorinv),
+        **FACTORIZATIONS,
+    }.items()
+}

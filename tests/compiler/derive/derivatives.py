@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+import kernelgraph as kg
 from kernelgraph.compiler.core.types import ArrayType, dtype_kind
 from kernelgraph.compiler.derive.derive import derive_forward, derive_reverse
 from kernelgraph.compiler.graph.builder import GraphBuilder
@@ -88,3 +89,9 @@ def check(build: Build, *arrays: Any, **options: Any) -> None:
     """`check_graph` of what `build` makes."""
     given = [np.asarray(a) for a in arrays]
     check_graph(graph_of(build, given), given, **options)
+
+
+def check_function(function: Callable[..., Any], *arrays: Any, **options: Any) -> None:
+    """`check_graph` of what a function is traced to."""
+    given = [np.asarray(a) for a in arrays]
+    check_graph(kg.kernel_graph(function, device="cpu").graph(*given), given, **options)
