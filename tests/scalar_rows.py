@@ -436,6 +436,12 @@ def small(s: Any) -> Any:
 SHAPES: dict[str, Row] = {
     "np.apply_along_axis": lambda x, s: np.apply_along_axis(lambda row: row + s, 0, x),
     "np.apply_over_axes": lambda x, s: np.apply_over_axes(np.sum, x.reshape(2, 4), [small(s)]),
+    "np.take(axis=s)": lambda x, s: np.take(x.reshape(2, 4), [0], axis=small(s)),
+    "np.compress(axis=s)": lambda x, s: np.compress([True], x.reshape(2, 4), axis=small(s)),
+    "np.trapezoid(axis=s)": lambda x, s: np.trapezoid(x.reshape(2, 4), axis=small(s)),
+    "np.squeeze(axis=s)": lambda x, s: np.squeeze(x.reshape(1, 1, 8), axis=small(s)),
+    "np.rot90(axes=s)": lambda x, s: np.rot90(x.reshape(2, 4), axes=(0, small(s) if isinstance(s, int) else 1)),
+    "np.roll(axis=s)": lambda x, s: np.roll(x.reshape(2, 4), 1, axis=small(s)),
     "np.array_split(x, s)": lambda x, s: np.array_split(x, small(s)),
     "np.array_split(x, [s])": lambda x, s: np.array_split(x, [small(s)]),
     "np.split(x, s)": lambda x, s: np.split(x, small(s)),

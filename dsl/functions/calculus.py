@@ -9,7 +9,7 @@ import numpy as np
 from ...compiler.core.types import FLOAT64, dtype_kind
 from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError
-from ..trace.axes import to_axes, to_axis
+from ..trace.axes import to_axes, to_axis, without_booleans
 from ..trace.dispatch import implements
 from ..trace.operands import array_of
 from ..trace.tracer import TracedNumber, Tracer
@@ -67,7 +67,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tracer:
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tracer:
     """The trapezoidal rule."""
     values = array_of(y)
-    at = to_axis(axis, values.ndim)
+    at = to_axis(without_booleans(axis), values.ndim)
     step: Any = dx
     if x is not None:
         points = array_of(x)

@@ -16,7 +16,7 @@ from ..trace.operands import array_of
 from ..trace.tracer import Tracer
 from .elementwise import apply
 from .host_calls import written
-from .products import from_zero, product
+from .products import product
 from .reductions import reduce
 from .views import cast, diagonal, reshape, squeeze, transpose
 
@@ -179,7 +179,9 @@ def _pair(a: Tracer, left: Term, b: Tracer, right: Term, needed: Iterable[Label]
     full = (*order, *summed)
     product = apply("multiply", _aligned(a, left, full), _aligned(b, right, full))
     axes = tuple(range(len(order), len(full)))
-    return (_sum(product, axes) if axes else from_zero(product)), order
+    if axes:
+        return _sum(product, axes), order
+    return apply("add", product, 0) if product.dtype.kind in "fc" else product, order  # it adds to 0.0
 
 
 def _aligned(x: Tracer, term: Term, order: Term) -> Tracer:

@@ -10,7 +10,7 @@ import numpy as np
 from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, dtype_kind, result_type
 from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS
-from ..core.checks import checked_dtype
+from ..core.checks import checked_dtype, to_index
 from ..core.errors import ArgumentsError, DTypeError, NumberError, ShapeError, UnsupportedError, nearest
 from ..trace.aliasing import Half, ReadOnly, assign, kept, layout_of, root_of, view
 from ..trace.dispatch import (
@@ -159,6 +159,9 @@ def call_ufunc(
     if dtype is not None or casting != "same_kind" or signature is not None:
         inputs = _chosen_loop(ufunc, inputs, dtype, casting, signature)
         dtype = None
+    for part, o in zip(parts, outs, strict=True):
+        if hasattr(o, "dtype"):
+            check_output(part, inputs, o, casting)
     found = [user_apply(part, *inputs) for part in parts]  # all of them before one is written over an input
     if where is not True:
         _check_apart(ufunc, found, outs, (*inputs, where))
@@ -179,6 +182,16 @@ def _chosen_loop(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: Any, casting: 
     except TypeError as error:
         raise DTypeError(f"{error}; convert the arguments with x.astype(...)") from None
     return tuple(METHODS["astype"](array_of(a), to) for a, to in zip(inputs, loop[: ufunc.nin], strict=True))
+
+
+def check_output(op: str, inputs: Sequence[Any], out: Any, casting: Any = "same_kind") -> None:
+    """Raises DTypeError where NumPy, which looks at values after that, cannot cast the result to the dtype of `out`."""
+    if op not in _VALUE_RULES:
+        return
+    try:
+        OPS[op].numpy.resolve_dtypes((*map(_kind, inputs), out.dtype), casting=casting)  # type: ignore[union-attr]
+    except TypeError as error:
+        raise DTypeError(f"{error}; pass an out of the result's dtype") from None
 
 
 def _kind(a: Any) -> Any:
@@ -330,9 +343,12 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Tracer:
     """To even at ties; decimals as NumPy: multiply, rint, divide."""
     x = array_of(a)
     kind = dtype_kind(x.dtype)
-    if decimals == 0 or (kind in "biu" and decimals > 0):
+    decimals = to_index(decimals, "decimals")
+    if kind == "b" and decimals:
+        raise DTypeError("booleans have no decimals; write x.astype(np.float64)")
+    if decimals == 0 or (kind in "iu" and decimals > 0):
         result = fresh(x._value, x) if kind in "iu" else _rint(x)
-    elif kind in "biu":
+    elif kind in "iu":
         raise UnsupportedError("rounding integers to tens is not supported; write x // 10 * 10")
     else:
         scale = 10.0 ** abs(decimals)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...compiler.core.types import dtype_kind
 from ..core.checks import checked_dtype, to_index
-from ..core.errors import DTypeError, ShapeError, UnsupportedError
+from ..core.errors import DTypeError, NumberError, ShapeError, UnsupportedError
 from ..trace.axes import to_axis, to_shape, without_booleans
 from ..trace.dispatch import implements
 from ..trace.items import ITEM, as_element, wrapped
@@ -102,8 +102,10 @@ def to_sections(count: Any) -> int:
     count = known(count)
     if not isinstance(count, (float, np.floating, np.bool_)):
         return to_index(count, "the number of sections")
-    if not np.isfinite(count):
-        raise ShapeError(f"an array cannot be split into {count} parts")
+    if np.isnan(count):
+        raise ShapeError("cannot convert float NaN to integer: an array cannot be split into NaN parts")
+    if np.isinf(count):
+        raise NumberError("cannot convert float infinity to integer: an array cannot be split into so many parts")
     return int(count)
 
 
@@ -136,9 +138,9 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tracer:
     x = array_of(a)
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
-    shifts, axes = np.broadcast_arrays(shift, axis)
+    entries = axis if isinstance(axis, (tuple, list)) else (axis,)
+    shifts, axes = np.broadcast_arrays(shift, [to_axis(entry, x.ndim) for entry in entries])
     for by, at in zip(shifts.ravel().tolist(), axes.ravel().tolist(), strict=True):
-        at = to_axis(at, x.ndim)
         cut = -by % x.shape[at] if x.shape[at] else 0
         if cut:
             head = (slice(None),) * at

@@ -13,7 +13,7 @@ from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..trace.aliasing import assign
 from ..trace.dispatch import call_function
 from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_alive
-from .elementwise import operator_apply
+from .elementwise import check_output, operator_apply
 from .masked_values import Masked
 
 
@@ -46,6 +46,8 @@ def _like_numbers(args: tuple[Any, ...], result: Any) -> Any:
 
 def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
     def inplace(self: Any, other: Any) -> Any:
+        if type(self) is Tracer and self._owner != SCALAR:
+            check_output(row, (self, other), self)
         result = operator_apply(row, self, other)
         if type(self) is Masked:
             return self.assign(result)

@@ -216,12 +216,14 @@ def _nan_extreme(op: str, stand_in: float) -> Any:
             return written(reduce_by(op, x, axis, **plain), out)
         missing = apply("isnan", x)
         number = x.dtype.type(stand_in)
-        found = reduce_by(op, apply("where", missing, number, x), axis, **plain)
+        values = apply("where", missing, number, x)
+        found = reduce_by(op, values, axis, **plain)
         nothing = missing if where is NO_VALUE else apply("logical_or", missing, apply("logical_not", where))
         empty = all(broadcast_to(nothing, x.shape), axis, None, keepdims)
-        if initial is not NO_VALUE and initial is not None:
-            empty = apply("logical_and", empty, False)
-        return written(apply("where", empty, x.dtype.type(np.nan), found), out)
+        if initial is NO_VALUE or initial is None:
+            return written(apply("where", empty, x.dtype.type(np.nan), found), out)
+        others = apply("where", empty, x.dtype.type(np.nan), reduce_by(op, values, axis, **plain | {"initial": number}))
+        return written(apply("where", apply("isnan", found), others, found), out)  # an initial NaN is skipped too
 
     return function
 

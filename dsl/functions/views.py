@@ -164,7 +164,7 @@ def squeeze(a: Any, axis: Axes = None) -> Tracer:
     if axis is None:
         gone = tuple(i for i, n in enumerate(x.shape) if n == 1)
     else:
-        gone = to_axes(axis, x.ndim)
+        gone = to_axes(without_booleans(axis), x.ndim)
         if any(x.shape[i] != 1 for i in gone):
             raise ShapeError(
                 f"cannot squeeze axis {axis} of shape {x.shape}: its length is not one; write x.reshape(...)"
@@ -211,6 +211,8 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tracer:
         return getitem(x, ...)
     if turns == 2:
         return flip(x, (first, second))
+    if any(type(axis) is bool for axis in axes):
+        raise ShapeError("setting an array element with a sequence: axes must be integers; write int(axis)")
     return swapaxes(flip(x, second), first, second) if turns == 1 else flip(swapaxes(x, first, second), second)
 
 
