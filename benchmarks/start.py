@@ -101,14 +101,14 @@ def compile_times(device: str) -> tuple[list[float], list[float], float]:
             with kg.override(cache_dir=""):
                 compile_llvm_ir_in_parallel([(k.source, lambda k=k: k.source, k.name) for k in kernels])
     else:
-        from kernelgraph.runtime.devices.cuda.compile.compile import compile_cuda, cubins
+        from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubin, compile_cubins
 
         def compiled(kernel: Kernel) -> None:
-            compile_cuda(kernel, (9, 0))
+            compile_cubin(kernel, (9, 0))
 
         def together(kernels: list[Kernel]) -> None:
             with kg.override(cache_dir=""):
-                cubins(kernels, (9, 0))
+                compile_cubins(kernels, (9, 0))
 
     kernels: dict[Kernel, None] = {}
     m = words(np, kg.erf)

@@ -47,14 +47,16 @@ timed("dsl.jit.specializations", "", "build_program", "fuse and lower")
 timed("dsl.jit.specializations", "", "open_device", "open the device")
 timed("dsl.jit.compiled", "Compiled", "make_ready", "make ready: all that the device does before it runs")
 if device == "cuda":
-    timed("runtime.devices.cuda.driver.early_start", "", "_start", "the driver's start, in a thread")
-    timed("runtime.devices.cuda.driver.context", "Context", "__init__", "open the device: context")
+    timed("runtime.devices.cuda.driver.early_start", "", "_make_context", "the driver's start, in a thread")
+    timed("runtime.devices.cuda.driver.context", "GpuContext", "__init__", "open the device: context")
     timed("runtime.devices.cuda.driver.context", "", "import_module", "open the device: context: import cuda.core")
-    timed("runtime.devices.cuda.driver.driver", "", "native", "open the device: context: native calls")
-    timed("runtime.devices.cuda.device", "", "cubins", "make ready: read from the disk cache")
-    timed("runtime.devices.cuda.driver.context", "Context", "kernel", "make ready: modules loaded")
+    timed("runtime.devices.cuda.driver.driver", "", "native_calls", "open the device: context: native calls")
+    timed("runtime.devices.cuda.device", "", "compile_cubins", "make ready: read from the disk cache")
+    timed("runtime.devices.cuda.driver.context", "GpuContext", "kernel", "make ready: modules loaded")
 else:
-    timed("runtime.codegen.llvm_jit", "", "build_all", "make ready: read from the disk cache and loaded")
+    timed(
+        "runtime.codegen.llvm_jit", "", "compile_llvm_ir_in_parallel", "make ready: read from the disk cache and loaded"
+    )
 importlib.import_module("kernelgraph.dsl.api.namespace")
 print("import kernelgraph: all that the call needs", time.perf_counter() - begun, sep="\t")
 

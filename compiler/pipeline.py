@@ -14,7 +14,7 @@ from .core.types import ArrayType
 from .decompose.rules import decompose
 from .fusion.fuse import fuse
 from .fusion.groups import Fusion
-from .fusion.inplace_hazards import Conflict
+from .fusion.inplace_hazards import InplaceConflict
 from .graph.graph import Graph
 from .lowering.lower import lower_to_program
 from .passes.materialize import MemoryLayout, materialize_copies
@@ -39,7 +39,7 @@ def cover_with_groups(simple: Graph, layouts: Sequence[MemoryLayout], target: Ta
         check_pass(prepared, types, "materialize")
         try:
             return prepared, fuse(prepared, target)
-        except Conflict as conflict:
+        except InplaceConflict as conflict:
             if conflict.updates <= copied:
                 raise AssertionError("an update conflicts where all is copied") from conflict
             copied |= conflict.updates & second

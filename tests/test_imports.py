@@ -214,8 +214,10 @@ def module(*parts: str) -> Path | None:
     return MODULES.get(parts) or MODULES.get((*parts, "__init__"))
 
 
-def imports(path: Path, tree: ast.AST, lazy: bool) -> Iterator[Import]:
-    for node in ast.iter_child_nodes(tree):
+def imports(path: Path, tree: ast.AST) -> Iterator[Import]:
+    nodes = [(tree, False)]
+    while nodes:
+        node, lazy = nodes.pop()
         if isinstance(node, ast.ImportFrom) and node.level:
             base = path.parent.parts[: len(path.parent.parts) - node.level + 1]
             stem = (*base, *(node.module.split(".") if node.module else ()))
@@ -229,13 +231,13 @@ def imports(path: Path, tree: ast.AST, lazy: bool) -> Iterator[Import]:
         elif isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "import_module":
             yield Import(path, "", None, str(getattr(node.args[0], "value", "")), lazy)
         within = lazy or isinstance(node, ast.FunctionDef | ast.Lambda)
-        yield from imports(path, node, within)
+        nodes.extend((child, within) for child in ast.iter_child_nodes(node))
 
 
 @cache
 def every() -> tuple[Import, ...]:
     trees = {path: ast.parse((ROOT / path).read_text(encoding="utf-8")) for path in FILES}
-    return tuple(one for path, tree in trees.items() for one in imports(path, tree, False))
+    return tuple(one for path, tree in trees.items() for one in imports(path, tree))
 
 
 @cache

@@ -128,11 +128,11 @@ class ArrayType:
         except TypeError:  # a list, say
             known = None
         if known is None:
-            known = self._normal()
+            known = self._normalized()
         object.__setattr__(self, "shape", known[0])
         object.__setattr__(self, "dtype", known[1])
 
-    def _normal(self) -> tuple[tuple[int, ...], DType]:
+    def _normalized(self) -> tuple[tuple[int, ...], DType]:
         """Shape and dtype as they should be, kept for the next time where they were so."""
         shape = tuple(int(n) for n in self.shape)
         if min(shape, default=0) < 0:

@@ -15,7 +15,7 @@ def decompose_cumulative(builder: GraphBuilder, node: Node, args: Sequence[Value
     axis = options.get("axis", 0)
     if 0 in a.shape or not a.shape:
         return "an array without elements or axes"
-    result = _running(builder, a, axis % len(a.shape), node, name)
+    result = _scan_along_axis(builder, a, axis % len(a.shape), node, name)
     if options.get("include_initial"):
         shape = tuple(1 if i == axis % len(a.shape) else n for i, n in enumerate(a.shape))
         first = builder.broadcast(builder.const(name == "cumprod", node.type.dtype), shape)
@@ -31,20 +31,20 @@ def decompose_complex_scan(builder: GraphBuilder, node: Node, args: Sequence[Val
         return ""
     if name == "cumsum" and a.dtype == node.type.dtype:
         return ""  # which one scan does
-    return _running(builder, a, (options.get("axis") or 0) % len(a.shape), node, name)
+    return _scan_along_axis(builder, a, (options.get("axis") or 0) % len(a.shape), node, name)
 
 
-def _running(builder: GraphBuilder, a: Value, axis: int, node: Node, name: str) -> Value:
+def _scan_along_axis(builder: GraphBuilder, a: Value, axis: int, node: Node, name: str) -> Value:
     dtype = node.type.dtype
     if dtype.kind != "c":
         return builder.host(name, [a], [ArrayType(a.shape, dtype)], axis=axis, dtype=dtype)[0]
     x = builder.cast(a, dtype)
     if name == "cumsum":
         return builder.host(name, [x], [x.type], axis=axis)[0]
-    return _products(builder, x, axis)
+    return _log_step_products(builder, x, axis)
 
 
-def _products(builder: GraphBuilder, x: Value, axis: int) -> Value:
+def _log_step_products(builder: GraphBuilder, x: Value, axis: int) -> Value:
     """Each step multiplies by what ends a step before (Hillis and Steele, 1986): positions alone decide the order."""
     n, rank, step = x.shape[axis], len(x.shape), 1
     while step < n:

@@ -43,7 +43,7 @@ Condition = Callable[[own.TypedCall], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class DecompositionRule:
     """fuses: ops in the call's place. kernels: the target's own do it as it stands. checked: no error of NumPy's that
     follows the values is lost, so that it holds where all is verified."""
 
@@ -52,20 +52,20 @@ class Way:
     checked: bool = True
 
 
-def _fused(rule: Rule, checked: bool = True) -> Way:
-    return Way(fuses=rule, checked=checked)
+def _fusing_rule(rule: Rule, checked: bool = True) -> DecompositionRule:
+    return DecompositionRule(fuses=rule, checked=checked)
 
 
-def _own(condition: Condition) -> Way:
-    return Way(kernels=condition)
+def _own_kernel_rule(condition: Condition) -> DecompositionRule:
+    return DecompositionRule(kernels=condition)
 
 
-def _nonempty(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
+def _decompose_nonempty(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
     """nonempty(a, some) -> a"""
     return args[0]
 
 
-def _complex_reduction(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
+def _decompose_complex_reduction(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
     """prod(z) -> NumPy's"""
     return builder.host("reduce", args, [node.type], op=node.op, axes=node.attr("axes"))[0]
 
@@ -74,60 +74,64 @@ def _complex_reduction(builder: GraphBuilder, node: Node, args: Sequence[Value])
 _NUMPYS = frozenset(name for name, row in COMBINERS.items() if row.primitive != "add")
 # function (or op) -> target -> the ways that are tried in order; what none of them takes NumPy does on the host
 _SORTED, _PLACES = (
-    (_fused(decompose_complex_sort), _own(own.why_no_sort_kernel)),
-    (_fused(decompose_complex_argsort), _own(own.why_no_sort_kernel)),
+    (_fusing_rule(decompose_complex_sort), _own_kernel_rule(own.why_no_sort_kernel)),
+    (_fusing_rule(decompose_complex_argsort), _own_kernel_rule(own.why_no_sort_kernel)),
 )
-_EVERYWHERE: dict[str, tuple[Way, ...]] = {
-    "searchsorted": (_fused(decompose_searchsorted),),
-    "isin": (_fused(decompose_isin),),
-    "histogram": (_fused(decompose_histogram_in_range),),
-    "convolve": (_fused(decompose_convolve),),
-    "correlate": (_fused(decompose_correlate),),
-    **dict.fromkeys(_NUMPYS, (_fused(_complex_reduction),)),
+_EVERYWHERE: dict[str, tuple[DecompositionRule, ...]] = {
+    "searchsorted": (_fusing_rule(decompose_searchsorted),),
+    "isin": (_fusing_rule(decompose_isin),),
+    "histogram": (_fusing_rule(decompose_histogram_in_range),),
+    "convolve": (_fusing_rule(decompose_convolve),),
+    "correlate": (_fusing_rule(decompose_correlate),),
+    **dict.fromkeys(_NUMPYS, (_fusing_rule(_decompose_complex_reduction),)),
 }
-TABLE: dict[str, dict[str, tuple[Way, ...]]] = {
-    "cpu": {**_EVERYWHERE, "cumsum": (_own(own.why_no_running_kernel),), "cumprod": (_own(own.why_no_running_kernel),)},
+TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
+    "cpu": {
+        **_EVERYWHERE,
+        "cumsum": (_own_kernel_rule(own.why_no_running_kernel),),
+        "cumprod": (_own_kernel_rule(own.why_no_running_kernel),),
+    },
     "cuda": {
         **_EVERYWHERE,
         "sort": _SORTED,
         "partition": _SORTED,
         "argsort": _PLACES,
         "argpartition": _PLACES,
-        "lexsort": (_fused(decompose_lexsort),),
-        "kth": (_own(own.why_no_kth_kernel),),
-        "topk": (_own(own.why_no_sort_kernel),),
-        "median": (_fused(decompose_median),),
-        "nanmedian": (_fused(decompose_nanmedian),),
-        "quantile": (_fused(decompose_quantile),),
-        "percentile": (_fused(partial(decompose_quantile, scale=100)),),
-        "nanquantile": (_fused(decompose_nanquantile),),
-        "nanpercentile": (_fused(partial(decompose_nanquantile, scale=100)),),
-        "cumulative_sum": (_fused(partial(decompose_cumulative, name="cumsum")),),
-        "cumulative_prod": (_fused(partial(decompose_cumulative, name="cumprod")),),
+        "lexsort": (_fusing_rule(decompose_lexsort),),
+        "kth": (_own_kernel_rule(own.why_no_kth_kernel),),
+        "topk": (_own_kernel_rule(own.why_no_sort_kernel),),
+        "median": (_fusing_rule(decompose_median),),
+        "nanmedian": (_fusing_rule(decompose_nanmedian),),
+        "quantile": (_fusing_rule(decompose_quantile),),
+        "percentile": (_fusing_rule(partial(decompose_quantile, scale=100)),),
+        "nanquantile": (_fusing_rule(decompose_nanquantile),),
+        "nanpercentile": (_fusing_rule(partial(decompose_nanquantile, scale=100)),),
+        "cumulative_sum": (_fusing_rule(partial(decompose_cumulative, name="cumsum")),),
+        "cumulative_prod": (_fusing_rule(partial(decompose_cumulative, name="cumprod")),),
         "cumsum": (
-            _fused(partial(decompose_complex_scan, name="cumsum")),
-            _own(partial(own.why_no_scan_kernel, ufunc="add")),
+            _fusing_rule(partial(decompose_complex_scan, name="cumsum")),
+            _own_kernel_rule(partial(own.why_no_scan_kernel, ufunc="add")),
         ),
         "cumprod": (
-            _fused(partial(decompose_complex_scan, name="cumprod")),
-            _own(partial(own.why_no_scan_kernel, ufunc="multiply")),
+            _fusing_rule(partial(decompose_complex_scan, name="cumprod")),
+            _own_kernel_rule(partial(own.why_no_scan_kernel, ufunc="multiply")),
         ),
-        "accumulate": (_fused(decompose_complex_scan), _own(own.why_no_accumulate_kernel)),
-        "linalg.cholesky": (_fused(decompose_cholesky),),
-        "linalg.det": (_fused(decompose_det),),
-        "linalg.slogdet": (_fused(decompose_slogdet),),
-        "linalg.qr": (_fused(decompose_qr),),
-        "linalg.eigh": (_fused(decompose_eigh),),
-        "linalg.svd": (_fused(decompose_svd),),
-        "setitem": (_fused(decompose_setitem, checked=False),),
-        "at": (_fused(decompose_ufunc_at, checked=False),),
-        "put_along_axis": (_fused(decompose_put_along_axis, checked=False),),
-        "last_places": (_own(own.why_no_last_places_kernel),),
-        "combine_at": (_own(own.why_no_combine_at_kernel),),
-        "bincount": (_fused(decompose_bincount, checked=False), _own(own.why_no_bincount_kernel)),
-        "digitize": (_fused(decompose_digitize, checked=False),),
-        "histogram": (_fused(decompose_histogram_in_range), _fused(decompose_histogram, checked=False)),
-        "nonempty": (_fused(_nonempty, checked=False),),
+        "accumulate": (_fusing_rule(decompose_complex_scan), _own_kernel_rule(own.why_no_accumulate_kernel)),
+        "linalg.cholesky": (_fusing_rule(decompose_cholesky),),
+        "linalg.det": (_fusing_rule(decompose_det),),
+        "linalg.slogdet": (_fusing_rule(decompose_slogdet),),
+        "linalg.qr": (_fusing_rule(decompose_qr),),
+        "linalg.eigh": (_fusing_rule(decompose_eigh),),
+        "linalg.svd": (_fusing_rule(decompose_svd),),
+        "setitem": (_fusing_rule(decompose_setitem, checked=False),),
+        "at": (_fusing_rule(decompose_ufunc_at, checked=False),),
+        "put_along_axis": (_fusing_rule(decompose_put_along_axis, checked=False),),
+        "last_places": (_own_kernel_rule(own.why_no_last_places_kernel),),
+        "combine_at": (_own_kernel_rule(own.why_no_combine_at_kernel),),
+        "bincount": (_fusing_rule(decompose_bincount, checked=False), _own_kernel_rule(own.why_no_bincount_kernel)),
+        "digitize": (_fusing_rule(decompose_digitize, checked=False),),
+        "histogram": (_fusing_rule(decompose_histogram_in_range), _fusing_rule(decompose_histogram, checked=False)),
+        "nonempty": (_fusing_rule(_decompose_nonempty, checked=False),),
     },
 }
 
@@ -139,29 +143,29 @@ def decompose(
 
     layouts: of the inputs, contiguous by default. remarks: gets a line for each call: who runs it, and why."""
     table = TABLE[target]
-    calls = (_name(node, [graph.nodes[a].type for a in node.args]) for node in graph.nodes)
+    calls = (_rule_name_of_node(node, [graph.nodes[a].type for a in node.args]) for node in graph.nodes)
     if remarks is None and not any(name in table for name in calls):
         return graph
-    deciding = _Deciding(target, table, layouts, {} if remarks is None else remarks)
+    deciding = _Decomposer(target, table, layouts, {} if remarks is None else remarks)
     while deciding.changed:  # a call may become others
         deciding.changed = False
-        graph = rewrite_nodes(graph, deciding.decided)
+        graph = rewrite_nodes(graph, deciding.decide_call)
     return graph
 
 
 @dataclass(slots=True)
-class _Deciding:
+class _Decomposer:
     """Decides one graph. changed: whether there are calls that nobody has looked at."""
 
     target: str
-    table: dict[str, tuple[Way, ...]]
+    table: dict[str, tuple[DecompositionRule, ...]]
     layouts: Sequence[MemoryLayout] | None
     remarks: dict[str, None]
     changed: bool = True
 
-    def decided(self, builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def decide_call(self, builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
         """What stands in the place of a call: ops, or the call with who does it; None leaves it to NumPy."""
-        name, line, start = _name(node, [a.type for a in args]), builder.where(), len(builder.nodes)
+        name, line, start = _rule_name_of_node(node, [a.type for a in args]), builder.where(), len(builder.nodes)
         if not name or _is_decided(node):
             return None
         reasons: dict[str, None] = {}
@@ -171,24 +175,26 @@ class _Deciding:
             elif way.fuses is not None:
                 result = way.fuses(builder, node, args)
             else:
-                result = _kept(way.kernels, builder, node, args, self.layouts)
+                result = _keep_call_for_own_kernel(way.kernels, builder, node, args, self.layouts)
             if isinstance(result, Value):
                 if node.op == "host":  # else what becomes a call
-                    self._note(name, line, "ops with kernels" if way.fuses else f"kernels of {self.target}'s own")
+                    self._note_decision(
+                        name, line, "ops with kernels" if way.fuses else f"kernels of {self.target}'s own"
+                    )
                 made = builder.nodes[start:]
                 self.changed |= any(n.op == "host" and not _is_decided(n) for n in made)
                 return result
             reasons[result] = None
         library = self.target == "cuda" and name.startswith(("fft.", "linalg."))
         who = f"cuFFT or cuSOLVER where they have it, else {HOST}" if library else HOST
-        self._note(name, line, who, "; ".join(filter(None, reasons)) or f"no kernels on {self.target}")
+        self._note_decision(name, line, who, "; ".join(filter(None, reasons)) or f"no kernels on {self.target}")
         return None
 
-    def _note(self, name: str, line: str, who: str, why: str = "") -> None:
+    def _note_decision(self, name: str, line: str, who: str, why: str = "") -> None:
         self.remarks[f"{name}{line and f' at {line}'}: {who}{why and f', because of {why}'}"] = None
 
 
-def _name(node: Node, args: Sequence[ArrayType]) -> str:
+def _rule_name_of_node(node: Node, args: Sequence[ArrayType]) -> str:
     """The row of the table that a node is looked up in; empty where nothing is to be decided."""
     if node.op == "host":
         return str(node.attr("function"))
@@ -199,7 +205,7 @@ def _is_decided(node: Node) -> bool:
     return any(name == "by" for name, _ in node.attrs)
 
 
-def _kept(
+def _keep_call_for_own_kernel(
     condition: Condition | None,
     builder: GraphBuilder,
     node: Node,
@@ -209,14 +215,14 @@ def _kept(
     """The call, for kernels of the target's own, or why they do not take it."""
     if condition is None or not args or any(0 in shape for shape in (node.type.shape, *(a.shape for a in args))):
         return "no elements"
-    strides = _strides(builder, args[0].number, layouts)
+    strides = _strides_of_node(builder, args[0].number, layouts)
     refusal = condition(own.TypedCall(dict(node.attr("options")), [a.type for a in args], node.type, strides))
     *fixed, part = node.attrs
     attrs = (*fixed, ("by", "kernels"), part)
     return refusal or builder.add("host", tuple(a.number for a in args), node.type, attrs)
 
 
-def _strides(builder: GraphBuilder, number: int, layouts: Sequence[MemoryLayout] | None) -> tuple[int, ...]:
+def _strides_of_node(builder: GraphBuilder, number: int, layouts: Sequence[MemoryLayout] | None) -> tuple[int, ...]:
     """How a node will lie in memory: an input as it does, a view as its base, anything else without gaps."""
     node = builder.nodes[number]
     if node.op == "input" and layouts is not None:
@@ -224,7 +230,7 @@ def _strides(builder: GraphBuilder, number: int, layouts: Sequence[MemoryLayout]
         return layout.strides
     if OPS[node.op].kind == "view":
         base = builder.nodes[node.args[0]].type.shape
-        found = view_strides(node, base, _strides(builder, node.args[0], layouts))
+        found = view_strides(node, base, _strides_of_node(builder, node.args[0], layouts))
         if found is not None:
             return found
     return contiguous_strides(node.type.shape, node.type.dtype.itemsize)

@@ -52,22 +52,22 @@ class GraphFuser(FusionCover):
             node = self.graph.nodes[number]
             kind = OPS[node.op].kind
             if kind == "view":
-                self._view(number)
+                self._place_view(number)
             elif kind in ("library", "assembly"):
                 if self.readers[number] or self.forced[number]:
-                    self._opaque(number, kind)
+                    self._place_opaque_call(number, kind)
             elif kind in ("map", "gather") and (self.readers[number] or self.forced[number]):
-                self._map(number)
+                self._place_elementwise_op(number)
             elif kind == "reduce" and (self.readers[number] or self.forced[number]):
-                self._reduce(number)
-        self._side_by_side()
-        self._in_turn()
+                self._place_reduction(number)
+        self._join_groups_with_common_loads()
+        self._join_interleaved_stores()
         order_updates(self)
         return self.finished()
 
     # the three kinds of node
 
-    def _view(self, number: int) -> None:
+    def _place_view(self, number: int) -> None:
         """Views are free: every group that uses one looks through it."""
         node = self.graph.nodes[number]
         arg = node.args[0]
@@ -90,7 +90,7 @@ class GraphFuser(FusionCover):
             carry = opened.carry.get(number, 0.0)
             opened.carry[arg] = max(carry, opened.carry.get(arg, 0.0))
 
-    def _opaque(self, number: int, kind: str) -> None:
+    def _place_opaque_call(self, number: int, kind: str) -> None:
         group = self.open(kind, self.type_of(number).shape, frozenset(), number)
         group.stores.add(number)
         self.settle(number, group)
@@ -98,10 +98,10 @@ class GraphFuser(FusionCover):
             self.forced[arg] = True
             self.readers[arg].add(group.number)
 
-    def _map(self, number: int) -> None:
+    def _place_elementwise_op(self, number: int) -> None:
         readers = self.readers_of(number)
         cost, shape = OPS[self.graph.nodes[number].op].cost, self.type_of(number).shape
-        kernels = [self.groups[r] for r in readers if self._inlines(r, number)]
+        kernels = [self.groups[r] for r in readers if self._can_inline(r, number)]
         if len(kernels) > 1:
             kernels = self.join(kernels)
             readers = self.readers_of(number)
@@ -132,7 +132,7 @@ class GraphFuser(FusionCover):
 
     def _store_refusal(self, number: int, group: OpenFusionGroup) -> Reason | None:
         """Why a group that computes a node cannot store it; None where it can."""
-        if not self._canonical(number, group):
+        if not self._is_canonical_in_group(number, group):
             return Reason("partial")
         if len(group.stores) >= MAX_STORES:
             return Reason("stores", len(group.stores) + 1, MAX_STORES)
@@ -147,12 +147,12 @@ class GraphFuser(FusionCover):
             reason = self.merge_refusal(home, group)
         self.reasons[number, group.number] = reason or Reason("stored anyway")
 
-    def _reduce(self, number: int) -> None:
+    def _place_reduction(self, number: int) -> None:
         node = self.graph.nodes[number]
         source = self.type_of(node.args[0])
         axes = frozenset(node.attr("axes"))
         readers = self.readers_of(number)
-        kernels = [self.groups[r] for r in readers if self._inlines(r, number)]
+        kernels = [self.groups[r] for r in readers if self._can_inline(r, number)]
         if len(kernels) > 1:
             kernels = self.join(kernels)
             readers = self.readers_of(number)
@@ -174,7 +174,7 @@ class GraphFuser(FusionCover):
             self.use_all(node.args, home, {identity_index_map(source.shape)}, 0.0)
             return
         group = self.open("kernel", source.shape, axes, number)
-        group.maps[number] = {self._kept(source.shape, axes)}
+        group.maps[number] = {self._kept_shape(source.shape, axes)}
         group.computes.add(number)
         group.stores.add(number)
         self.settle(number, group)
@@ -193,14 +193,14 @@ class GraphFuser(FusionCover):
 
     # may it join?
 
-    def _inlines(self, group: int, number: int) -> bool:
+    def _can_inline(self, group: int, number: int) -> bool:
         opened = self.groups[group]
         inside = opened.kind == "kernel" and number in opened.maps and number not in opened.gathers
         return inside and len(opened.computes) < MAX_NODES
 
     def _dear(self, number: int, group: OpenFusionGroup, cost: float) -> Reason | None:
         """Why not to compute it in the group, once per map and iteration: storing it and loading it back costs less."""
-        if not self._inlines(group.number, number):
+        if not self._can_inline(group.number, number):
             return None
         times = len(group.maps[number])
         if all(a < 0 for m in group.maps[number] for a, _, _ in m):
@@ -255,7 +255,7 @@ class GraphFuser(FusionCover):
         again = leaves * len(groups) + repeated * own.size / self.model.flops_per_byte
         return Reason("recompute everywhere", again, stored) if again > stored else None
 
-    def _canonical(self, number: int, group: OpenFusionGroup) -> bool:
+    def _is_canonical_in_group(self, number: int, group: OpenFusionGroup) -> bool:
         """Computed exactly once for each element, by an iteration that can store it."""
         if len(group.maps[number]) != 1:
             return False
@@ -275,7 +275,7 @@ class GraphFuser(FusionCover):
     ) -> Reason | None:
         """Why the group cannot compute the reduction of an array of `shape`; None where it can, and its domain is
         widened where it must be."""
-        kept = self._kept(shape, axes)
+        kept = self._kept_shape(shape, axes)
         maps = group.maps[number]
         if group.domain == shape and (not group.reduced or group.reduced == axes):
             if maps != {kept}:
@@ -324,7 +324,7 @@ class GraphFuser(FusionCover):
             return True
         return inner and length <= self.model.row_limit and (rows >= self.model.parallelism or length <= 1 << 12)
 
-    def _side_by_side(self) -> None:
+    def _join_groups_with_common_loads(self) -> None:
         """Groups over one domain that load the same array at the same place read it once together."""
         by_load: dict[tuple[int, Map], list[int]] = {}
         for group in self.groups:
@@ -339,7 +339,7 @@ class GraphFuser(FusionCover):
                 alive = {self.find(n): self.groups[self.find(n)] for n in numbers}
                 self.join(list(alive.values()))
 
-    def _in_turn(self) -> None:
+    def _join_interleaved_stores(self) -> None:
         """Groups that store the parts of one array, single elements of its last axis, store whole rows together."""
         for number, node in enumerate(self.graph.nodes):
             if node.op != "assemble" or number not in self.home:
@@ -350,6 +350,6 @@ class GraphFuser(FusionCover):
             parts = [a if a in self.home else self.graph.nodes[a].args[0] for a in node.args]
             self.join([self.groups[g] for g in dict.fromkeys(self.find(self.home[p]) for p in parts)])
 
-    def _kept(self, shape: tuple[int, ...], axes: frozenset[int]) -> Map:
+    def _kept_shape(self, shape: tuple[int, ...], axes: frozenset[int]) -> Map:
         rows = [i for i in range(len(shape)) if i not in axes]
         return identity_index_map([shape[i] for i in rows], rows)

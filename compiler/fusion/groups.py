@@ -122,11 +122,11 @@ class FusionCover:
             if reader != group.number:
                 self.order(group.number, reader)
         for later in self.written_over.get(number, ()):
-            self._prefer(number, later)
+            self._prefer_store_order(number, later)
         for earlier in self.writes_over.get(number, ()):
-            self._prefer(earlier, number)
+            self._prefer_store_order(earlier, number)
 
-    def _prefer(self, earlier: int, later: int) -> None:
+    def _prefer_store_order(self, earlier: int, later: int) -> None:
         """Store the one before the other, where nothing stands against it: `order_updates` refuses what does."""
         if earlier in self.home and later in self.home:
             before, after = self.find(self.home[earlier]), self.find(self.home[later])
@@ -136,9 +136,9 @@ class FusionCover:
     def order(self, group: int, after: int) -> None:
         """The group `after` comes after `group`, and so after all that this one comes after."""
         self.groups[group].after.add(after)
-        self._extend(1 << group, self.below[after])
+        self._extend_order(1 << group, self.below[after])
 
-    def _extend(self, groups: int, more: int) -> None:
+    def _extend_order(self, groups: int, more: int) -> None:
         """`more` comes after these groups and after all that they come after; both are bits."""
         for number, below in enumerate(self.below):
             if below & groups and more & ~below:
@@ -168,14 +168,14 @@ class FusionCover:
         kept: list[OpenFusionGroup] = []
         for group in sorted(groups, key=lambda g: g.number):
             for other in kept:
-                if self._mergeable(other, group):
-                    self._merge(other, group)
+                if self._can_merge_groups(other, group):
+                    self._merge_groups(other, group)
                     break
             else:
                 kept.append(group)
         return kept
 
-    def _mergeable(self, a: OpenFusionGroup, b: OpenFusionGroup) -> bool:
+    def _can_merge_groups(self, a: OpenFusionGroup, b: OpenFusionGroup) -> bool:
         return a.kind == b.kind == "kernel" and self.merge_refusal(a, b) is None
 
     def merge_refusal(self, a: OpenFusionGroup, b: OpenFusionGroup) -> Reason | None:
@@ -196,7 +196,7 @@ class FusionCover:
             return Reason("cycle")
         return None
 
-    def _merge(self, a: OpenFusionGroup, b: OpenFusionGroup) -> None:
+    def _merge_groups(self, a: OpenFusionGroup, b: OpenFusionGroup) -> None:
         for node, maps in b.maps.items():
             a.maps.setdefault(node, set()).update(maps)
             a.carry[node] = max(a.carry.get(node, 0.0), b.carry.get(node, 0.0))
@@ -204,7 +204,7 @@ class FusionCover:
         a.computes |= b.computes
         a.stores |= b.stores
         a.after |= b.after
-        self._extend(1 << a.number | 1 << b.number, self.below[a.number] | self.below[b.number])
+        self._extend_order(1 << a.number | 1 << b.number, self.below[a.number] | self.below[b.number])
         self.merged[b.number] = a.number
         for node in b.stores:
             self.home[node] = a.number

@@ -11,7 +11,7 @@ from ..passes.materialize import Region, assembly_regions, can_be_stored
 from .groups import FusionCover, OpenFusionGroup
 
 
-class Conflict(Exception):
+class InplaceConflict(Exception):
     """Updates (by their number before `materialize`) that cannot be done in place: what they overwrite is read later,
     or by the very kernel that writes it, at other elements."""
 
@@ -23,14 +23,14 @@ class Conflict(Exception):
 Extent = tuple[tuple[int, int], ...]  # lowest and highest index along each axis
 
 
-def _extent(shape: Sequence[int], starts: Sequence[int], steps: Sequence[int]) -> Extent:
+def _region_extent(shape: Sequence[int], starts: Sequence[int], steps: Sequence[int]) -> Extent:
     return tuple(
         (start + min(0, step * (n - 1)), start + max(0, step * (n - 1)))
         for n, start, step in zip(shape, starts, steps, strict=True)
     )
 
 
-def _meet(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]) -> bool:
+def _regions_may_meet(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]) -> bool:
     return all(low <= high2 and low2 <= high for (low, high), (low2, high2) in zip(a, b, strict=True))
 
 
@@ -38,10 +38,10 @@ def overwritten_nodes(graph: Graph) -> Iterator[tuple[int, int]]:
     """(stored node, one that is stored later where it was): what follows from the graph, before there are groups."""
     for node in graph.nodes:
         if node.op == "update":
-            region = _extent(graph.nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
-            later, version = _root(graph, node.args[1]), node.args[0]
+            region = _region_extent(graph.nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
+            later, version = _root_of_part(graph, node.args[1]), node.args[0]
             while True:
-                yield from ((_root(graph, part), later) for part in _earlier_parts(graph, version, region))
+                yield from ((_root_of_part(graph, part), later) for part in _earlier_parts(graph, version, region))
                 if graph.nodes[version].op != "update":
                     break
                 version = graph.nodes[version].args[0]
@@ -54,12 +54,12 @@ def order_updates(cover: FusionCover) -> None:
     for number, node in enumerate(nodes):
         if node.op != "update" or number not in cover.home:
             continue
-        writer = _writer(cover, node.args[1])
-        region = _extent(nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
+        writer = _group_storing_part(cover, node.args[1])
+        region = _region_extent(nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
         version = node.args[0]
         while True:  # this version and all older ones in the same memory
-            for held, reader, maps in _reads(cover, version, region):
-                if _safe(cover, cover.groups[reader], held, maps, node, region, writer):
+            for held, reader, maps in _readers_of_version(cover, version, region):
+                if _reads_nothing_updated(cover, cover.groups[reader], held, maps, node, region, writer):
                     continue
                 if reader == writer or cover.reaches(writer, reader):
                     bad.add(node.attr("origin"))
@@ -75,12 +75,12 @@ def order_updates(cover: FusionCover) -> None:
                 break
             version = older.args[0]
     if bad:
-        raise Conflict(frozenset(bad))
+        raise InplaceConflict(frozenset(bad))
 
 
 def _earlier_writers(cover: FusionCover, version: int, region: Extent) -> list[int]:
     """The groups that wrote, for this version, elements that an update will write again."""
-    return [_writer(cover, p) for p in _earlier_parts(cover.graph, version, region)]
+    return [_group_storing_part(cover, p) for p in _earlier_parts(cover.graph, version, region)]
 
 
 def _earlier_parts(graph: Graph, version: int, region: Extent) -> list[int]:
@@ -89,63 +89,69 @@ def _earlier_parts(graph: Graph, version: int, region: Extent) -> list[int]:
     if OPS[node.op].kind != "assembly":
         return [version]
     parts = list(zip(node.args, assembly_regions(node), strict=True))
-    extents = [(p, _extent(graph.nodes[p].type.shape, *at)) for p, at in parts[1 if node.op == "update" else 0 :]]
-    return [p for p, extent in extents if _meet(extent, region)]
+    extents = [
+        (p, _region_extent(graph.nodes[p].type.shape, *at)) for p, at in parts[1 if node.op == "update" else 0 :]
+    ]
+    return [p for p, extent in extents if _regions_may_meet(extent, region)]
 
 
-def _writer(cover: FusionCover, part: int) -> int:
+def _group_storing_part(cover: FusionCover, part: int) -> int:
     """The group that stores a part of an assembly."""
-    return cover.find(cover.home[_stored(cover, part)])
+    return cover.find(cover.home[_stored_node_of_part(cover, part)])
 
 
 Read = tuple[int, int, set[Map] | None]  # (version, group, how the group's domain reads the version; None: anywhere)
 
 
-def _reads(cover: FusionCover, version: int, region: Extent) -> Iterator[Read]:
+def _readers_of_version(cover: FusionCover, version: int, region: Extent) -> Iterator[Read]:
     """Who reads this version, by itself or as a value that was stored as a part of it, where the region is."""
     for reader in sorted(cover.readers_of(version)):
         group = cover.groups[reader]
         if group.kind != "assembly":
             yield version, reader, None if version in group.gathers else group.maps.get(version)
-    for part, root, place in _parts(cover, version, region):
+    for part, root, place in _stored_parts_of_version(cover, version, region):
         for reader in sorted(cover.readers_of(root)):
             group = cover.groups[reader]
             if group.kind != "assembly" and root not in group.computes:
                 maps = None if root in group.gathers else group.maps.get(root)
-                yield version, reader, _as_parts(cover, maps, part, root, place)
+                yield version, reader, _maps_of_part_as_whole(cover, maps, part, root, place)
 
 
-def _parts(cover: FusionCover, version: int, region: Extent) -> Iterator[tuple[int, int, Region | None]]:
+def _stored_parts_of_version(
+    cover: FusionCover, version: int, region: Extent
+) -> Iterator[tuple[int, int, Region | None]]:
     """(part, the node that is stored for it, its place; None: anywhere in the region) of an assembly."""
     node, nodes = cover.graph.nodes[version], cover.graph.nodes
     if OPS[node.op].kind != "assembly":
         return
     for part, place in list(zip(node.args, assembly_regions(node), strict=True))[node.op == "update" :]:
-        if _meet(_extent(nodes[part].type.shape, *place), region):
-            root = _stored(cover, part)
+        if _regions_may_meet(_region_extent(nodes[part].type.shape, *place), region):
+            root = _stored_node_of_part(cover, part)
             yield part, root, place
-            yield from ((inner, inner, None) for inner in _within(cover, root))
+            yield from ((inner, inner, None) for inner in _nodes_stored_in_assembly(cover, root))
 
 
-def _within(cover: FusionCover, version: int) -> Iterator[int]:
+def _nodes_stored_in_assembly(cover: FusionCover, version: int) -> Iterator[int]:
     """All that is stored in the memory of an assembly."""
     node = cover.graph.nodes[version]
     if OPS[node.op].kind == "assembly":
-        for root in (_stored(cover, part) for part in node.args):
+        for root in (_stored_node_of_part(cover, part) for part in node.args):
             yield root
-            yield from _within(cover, root)
+            yield from _nodes_stored_in_assembly(cover, root)
 
 
-def _stored(cover: FusionCover, part: int) -> int:
+def _stored_node_of_part(cover: FusionCover, part: int) -> int:
     return part if part in cover.home else cover.graph.nodes[part].args[0]
 
 
-def _root(graph: Graph, part: int) -> int:
+def _root_of_part(graph: Graph, part: int) -> int:
     """The node that is stored for a part: itself, or what it is a reshape of."""
     return part if can_be_stored(graph.nodes[part].op) else graph.nodes[part].args[0]
 
 
-def _as_parts(cover: FusionCover, maps: set[Map] | None, part: int, root: int, place: Region | None) -> set[Map] | None:
+def _maps_of_part_as_whole(
+    cover: FusionCover, maps: set[Map] | None, part: int, root: int, place: Region | None
+) -> set[Map] | None:
     """The maps of what is stored for a part, as maps of the array that it is a part of."""
     shape, stored = cover.type_of(part).shape, cover.type_of(root).shape
     if maps is None or place is None or not differ_in_unit_axes_only(shape, stored):
@@ -158,7 +164,7 @@ def _as_parts(cover: FusionCover, maps: set[Map] | None, part: int, root: int, p
     return found
 
 
-def _safe(
+def _reads_nothing_updated(
     cover: FusionCover,
     group: OpenFusionGroup,
     version: int,
@@ -181,7 +187,7 @@ def _safe(
             else (start, start)
             for a, step, start in m
         ]
-        if not _meet(read, region):
+        if not _regions_may_meet(read, region):
             continue
         if group.number != writer or root != value:
             return False

@@ -94,7 +94,7 @@ class KernelBody:
 
     # The one door
 
-    def _number(self, instr: Instr) -> int:
+    def _number_instruction(self, instr: Instr) -> int:
         known = self._seen
         if self._kind != POINT:
             if self._kind is None:
@@ -108,8 +108,8 @@ class KernelBody:
             self._instrs.append(instr)
         return number
 
-    def _source(self, op: str, dtype: DType, attr: Any) -> KernelValue:
-        return KernelValue(self, (self._number(Instr(op, dtype, (), attr)),), dtype)
+    def _source_instruction(self, op: str, dtype: DType, attr: Any) -> KernelValue:
+        return KernelValue(self, (self._number_instruction(Instr(op, dtype, (), attr)),), dtype)
 
     def emit(self, name: str, *operands: KernelValue | float, dtype: DType | None = None) -> KernelValue:
         """One primitive. Python numbers become constants of the dtype of the last operand that is a value.
@@ -123,7 +123,9 @@ class KernelBody:
                 vals = [v if isinstance(v, KernelValue) else self.const(v, partner) for v in operands]
                 break
         result = primitive_dtype(name, tuple([v.dtype for v in vals]), dtype)
-        return KernelValue(self, (self._number(Instr(name, result, tuple([v.numbers[0] for v in vals]))),), result)
+        return KernelValue(
+            self, (self._number_instruction(Instr(name, result, tuple([v.numbers[0] for v in vals]))),), result
+        )
 
     # Sources and stores
 
@@ -132,7 +134,7 @@ class KernelBody:
         if dtype.kind == "c":
             number = complex(value)
             return self.pair(self.const(number.real, real_dtype(dtype)), self.const(number.imag, real_dtype(dtype)))
-        return self._source("const", dtype, np.array(value, dtype).tobytes())
+        return self._source_instruction("const", dtype, np.array(value, dtype).tobytes())
 
     def constant(self, value: KernelValue) -> Any:
         """The NumPy scalar of a real constant, else None; a literal so looked at is a constant from now on."""
@@ -152,12 +154,12 @@ class KernelBody:
             return self.const(value, dtype)
         if dtype in HALVES:  # no parameter has such a dtype; the cast back is exact
             return self.literal(np.float32(value), FLOAT32).cast(dtype)
-        return self._source("literal", dtype, np.array(value, dtype).tobytes())
+        return self._source_instruction("literal", dtype, np.array(value, dtype).tobytes())
 
     def load(self, operand: int, dtype: DType) -> KernelValue:
         """The element of an operand of this dtype; both parts of a complex one."""
         real = real_dtype(dtype)
-        parts = [self._source("load", real, (operand, part)) for part in range(1 + (dtype.kind == "c"))]
+        parts = [self._source_instruction("load", real, (operand, part)) for part in range(1 + (dtype.kind == "c"))]
         return KernelValue(self, tuple(p.numbers[0] for p in parts), dtype)
 
     def gather(self, operand: int, dtype: DType, offset: KernelValue) -> KernelValue:
@@ -165,7 +167,7 @@ class KernelBody:
         real, args = real_dtype(dtype), offset.numbers
         parts = range(1 + (dtype.kind == "c"))
         return KernelValue(
-            self, tuple(self._number(Instr("gather", real, args, (operand, part))) for part in parts), dtype
+            self, tuple(self._number_instruction(Instr("gather", real, args, (operand, part))) for part in parts), dtype
         )
 
     def report(self, operand: int, value: KernelValue, condition: KernelValue) -> None:
@@ -186,18 +188,18 @@ class KernelBody:
         """A run-time number; a complex one is the scalars `number` and `number + 1`."""
         if dtype.kind == "c":
             return self.pair(self.scalar(number, real_dtype(dtype)), self.scalar(number + 1, real_dtype(dtype)))
-        return self._source("scalar", dtype, number)
+        return self._source_instruction("scalar", dtype, number)
 
     def index(self, axis: int) -> KernelValue:
-        return self._source("index", INT64, axis)
+        return self._source_instruction("index", INT64, axis)
 
     def size(self, axis: int) -> KernelValue:
-        return self._source("size", INT64, axis)
+        return self._source_instruction("size", INT64, axis)
 
     def result(self, phase: int, reduction: int, part: int = 0) -> KernelValue:
         """A finished reduction of an earlier phase; part 1 of argmin and argmax is the int64 index."""
         dtype = INT64 if part else self._phases[phase][2][reduction].dtype
-        return self._source("result", dtype, (phase, reduction, part))
+        return self._source_instruction("result", dtype, (phase, reduction, part))
 
     def call(self, function: UserFunction, part: int, args: Sequence[KernelValue]) -> KernelValue:
         """Result `part` of a function of values of its arguments' dtypes."""
@@ -205,7 +207,7 @@ class KernelBody:
         first = sum(1 + (d.kind == "c") for d in dtypes[:part])
         real, numbers = real_dtype(dtypes[part]), tuple(n for a in args for n in a.numbers)
         halves = range(first, first + 1 + (dtypes[part].kind == "c"))
-        found = tuple(self._number(Instr("call", real, numbers, (function, half))) for half in halves)
+        found = tuple(self._number_instruction(Instr("call", real, numbers, (function, half))) for half in halves)
         return KernelValue(self, found, dtypes[part])
 
     # Compositions
@@ -239,7 +241,9 @@ class KernelBody:
         if dtype.kind == "c":
             re = x.cast(real_dtype(dtype))
             return self.pair(re, 0.0)
-        if FLOAT32 not in (x.dtype, dtype) and (x.dtype in HALVES or (dtype in HALVES and not _direct(x.dtype, dtype))):
+        if FLOAT32 not in (x.dtype, dtype) and (
+            x.dtype in HALVES or (dtype in HALVES and not _rounds_once_to_half(x.dtype, dtype))
+        ):
             x = self.cast(x, FLOAT32)
         return x if x.dtype == dtype else self.emit("cast", x, dtype=dtype)
 
@@ -253,6 +257,6 @@ class KernelBody:
         return op.expand(self, *vals, **(attrs or {})).cast(dtype)
 
 
-def _direct(source: DType, target: DType) -> bool:
+def _rounds_once_to_half(source: DType, target: DType) -> bool:
     """Whether a cast to a 16-bit float rounds once: float64 to float16."""
     return source.itemsize == 8 and source.kind == "f" and target == np.float16

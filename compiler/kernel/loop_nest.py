@@ -178,7 +178,7 @@ class LoopNest:
         for number, phase in enumerate(self.phases):
             yield f"  phase {number} {phase.kind}"
             for i, instr in enumerate(phase.instrs, phase.first):
-                yield f"    {_show(i, instr)}"
+                yield f"    {_format_instruction(i, instr)}"
             for i, r in enumerate(phase.reductions):
                 yield f"    reduce.{i} {r.combine} {r.dtype} " + ", ".join(f"v{v}" for v in r.values)
 
@@ -197,7 +197,7 @@ def calls_looping_function(nest: LoopNest) -> bool:
     return any(f.loops for f in user_functions_of(nest))
 
 
-def _show(number: int, instr: Instr) -> str:
+def _format_instruction(number: int, instr: Instr) -> str:
     args = ", ".join(f"v{a}" for a in instr.args)
     if instr.op == "store":
         return f"store a{instr.attr[0]}.{instr.attr[1]} {args}"

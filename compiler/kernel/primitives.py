@@ -43,33 +43,33 @@ class Primitive:
     same_from: int = 0
 
 
-def _with_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
+def _ufunc_with_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: function(*args[:-1])
 
 
-def _quot(a: Array, b: Array) -> Array:
+def _truncated_quotient(a: Array, b: Array) -> Array:
     return (a - np.fmod(a, b)) // b
 
 
-def _cast(x: Array, dtype: DType) -> Array:
+def _cast_reference(x: Array, dtype: DType) -> Array:
     if x.dtype in HALVES:
         x = x.astype(np.float32)
     return x != 0 if dtype == BOOL else x.astype(dtype)
 
 
-def _split(x: Array) -> tuple[Array, Array]:
+def _split_float(x: Array) -> tuple[Array, Array]:
     """x as a sum of two numbers of half the digits (Dekker 1971)."""
     c = 134217729.0 * x
     high = c - (c - x)
     return high, x - high
 
 
-def _fma(a: Array, b: Array, c: Array) -> Array:
+def _fused_multiply_add_reference(a: Array, b: Array, c: Array) -> Array:
     """a*b + c, rounded once for float32; float64 is exact where c = -fl(a*b), and else twice rounded at worst."""
     dtype = c.dtype
     a, b, c = (np.asarray(x, np.float64) for x in (a, b, c))
     product = a * b
-    (a1, a2), (b1, b2) = _split(a), _split(b)
+    (a1, a2), (b1, b2) = _split_float(a), _split_float(b)
     low = ((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2
     total = product + c
     back = total - product
@@ -83,12 +83,12 @@ def _fma(a: Array, b: Array, c: Array) -> Array:
     return np.where(np.isfinite(exact), exact, total)
 
 
-def _popcount(x: Array) -> Array:
+def _popcount_reference(x: Array) -> Array:
     found: Array = np.bitwise_count(x.view(np.dtype(f"u{x.dtype.itemsize}")))
     return found
 
 
-def _mulhi(a: Array, b: Array) -> Array:
+def _multiply_high_reference(a: Array, b: Array) -> Array:
     half = a.dtype.type(a.dtype.itemsize * 4)
     mask = a.dtype.type((1 << int(half)) - 1)
     a1, a0, b1, b0 = a >> half, a & mask, b >> half, b & mask
@@ -111,81 +111,81 @@ def _scalar_math(function: Callable[[float], float], overflow: float) -> Callabl
     return lambda x, dtype: over(x.astype(np.float64)).astype(x.dtype)
 
 
-def _same(function: Callable[..., Any], accepts: frozenset[DType], arity: int = 2) -> Primitive:
-    return Primitive(_with_dtype(function), arity, accepts)
+def _same_dtype_primitive(function: Callable[..., Any], accepts: frozenset[DType], arity: int = 2) -> Primitive:
+    return Primitive(_ufunc_with_dtype(function), arity, accepts)
 
 
-def _compare(function: Callable[..., Any]) -> Primitive:
-    return Primitive(_with_dtype(function), 2, NUMBERS, BOOL)
+def _comparison_primitive(function: Callable[..., Any]) -> Primitive:
+    return Primitive(_ufunc_with_dtype(function), 2, NUMBERS, BOOL)
 
 
-def _math(function: Callable[..., Any], arity: int = 1) -> Primitive:
-    return Primitive(_with_dtype(function), arity, FLOATS)
+def _math_primitive(function: Callable[..., Any], arity: int = 1) -> Primitive:
+    return Primitive(_ufunc_with_dtype(function), arity, FLOATS)
 
 
 PRIMITIVES: dict[str, Primitive] = {
-    "add": _same(np.add, NUMBERS),
-    "sub": _same(np.subtract, NUMBERS),
-    "mul": _same(np.multiply, NUMBERS),
-    "div": _same(np.divide, FLOATS),
-    "neg": _same(np.negative, NUMBERS, 1),
-    "quot": _same(_quot, INTS),
-    "rem": _same(np.fmod, INTS),
-    "and": _same(np.bitwise_and, BITS),
-    "or": _same(np.bitwise_or, BITS),
-    "xor": _same(np.bitwise_xor, BITS),
-    "not": _same(np.invert, BITS, 1),
-    "shl": _same(np.left_shift, INTS),
-    "shr": _same(np.right_shift, INTS),
-    "lt": _compare(np.less),
-    "le": _compare(np.less_equal),
-    "gt": _compare(np.greater),
-    "ge": _compare(np.greater_equal),
-    "eq": _compare(np.equal),
-    "ne": _compare(np.not_equal),
-    "select": Primitive(_with_dtype(np.where), 3, STORED, same_from=1),
-    "cast": Primitive(_cast, 1, STORED, "any"),
+    "add": _same_dtype_primitive(np.add, NUMBERS),
+    "sub": _same_dtype_primitive(np.subtract, NUMBERS),
+    "mul": _same_dtype_primitive(np.multiply, NUMBERS),
+    "div": _same_dtype_primitive(np.divide, FLOATS),
+    "neg": _same_dtype_primitive(np.negative, NUMBERS, 1),
+    "quot": _same_dtype_primitive(_truncated_quotient, INTS),
+    "rem": _same_dtype_primitive(np.fmod, INTS),
+    "and": _same_dtype_primitive(np.bitwise_and, BITS),
+    "or": _same_dtype_primitive(np.bitwise_or, BITS),
+    "xor": _same_dtype_primitive(np.bitwise_xor, BITS),
+    "not": _same_dtype_primitive(np.invert, BITS, 1),
+    "shl": _same_dtype_primitive(np.left_shift, INTS),
+    "shr": _same_dtype_primitive(np.right_shift, INTS),
+    "lt": _comparison_primitive(np.less),
+    "le": _comparison_primitive(np.less_equal),
+    "gt": _comparison_primitive(np.greater),
+    "ge": _comparison_primitive(np.greater_equal),
+    "eq": _comparison_primitive(np.equal),
+    "ne": _comparison_primitive(np.not_equal),
+    "select": Primitive(_ufunc_with_dtype(np.where), 3, STORED, same_from=1),
+    "cast": Primitive(_cast_reference, 1, STORED, "any"),
     "bitcast": Primitive(lambda x, dtype: x.view(dtype), 1, STORED - {BOOL}, "any"),
-    "abs": _math(np.abs),
-    "sqrt": _math(np.sqrt),
-    "floor": _math(np.floor),
-    "ceil": _math(np.ceil),
-    "trunc": _math(np.trunc),
-    "rint": _math(np.rint),
-    "copysign": _math(np.copysign, 2),
-    "fma": _math(_fma, 3),
-    "maximum": _same(np.maximum, NUMBERS),
-    "minimum": _same(np.minimum, NUMBERS),
-    "exp": _math(np.exp),
-    "exp2": _math(np.exp2),
-    "expm1": _math(np.expm1),
-    "log": _math(np.log),
-    "log2": _math(np.log2),
-    "log10": _math(np.log10),
-    "log1p": _math(np.log1p),
-    "sin": _math(np.sin),
-    "cos": _math(np.cos),
-    "tan": _math(np.tan),
-    "asin": _math(np.arcsin),
-    "acos": _math(np.arccos),
-    "atan": _math(np.arctan),
-    "sinh": _math(np.sinh),
-    "cosh": _math(np.cosh),
-    "tanh": _math(np.tanh),
-    "asinh": _math(np.arcsinh),
-    "acosh": _math(np.arccosh),
-    "atanh": _math(np.arctanh),
-    "cbrt": _math(np.cbrt),
+    "abs": _math_primitive(np.abs),
+    "sqrt": _math_primitive(np.sqrt),
+    "floor": _math_primitive(np.floor),
+    "ceil": _math_primitive(np.ceil),
+    "trunc": _math_primitive(np.trunc),
+    "rint": _math_primitive(np.rint),
+    "copysign": _math_primitive(np.copysign, 2),
+    "fma": _math_primitive(_fused_multiply_add_reference, 3),
+    "maximum": _same_dtype_primitive(np.maximum, NUMBERS),
+    "minimum": _same_dtype_primitive(np.minimum, NUMBERS),
+    "exp": _math_primitive(np.exp),
+    "exp2": _math_primitive(np.exp2),
+    "expm1": _math_primitive(np.expm1),
+    "log": _math_primitive(np.log),
+    "log2": _math_primitive(np.log2),
+    "log10": _math_primitive(np.log10),
+    "log1p": _math_primitive(np.log1p),
+    "sin": _math_primitive(np.sin),
+    "cos": _math_primitive(np.cos),
+    "tan": _math_primitive(np.tan),
+    "asin": _math_primitive(np.arcsin),
+    "acos": _math_primitive(np.arccos),
+    "atan": _math_primitive(np.arctan),
+    "sinh": _math_primitive(np.sinh),
+    "cosh": _math_primitive(np.cosh),
+    "tanh": _math_primitive(np.tanh),
+    "asinh": _math_primitive(np.arcsinh),
+    "acosh": _math_primitive(np.arccosh),
+    "atanh": _math_primitive(np.arctanh),
+    "cbrt": _math_primitive(np.cbrt),
     "erf": Primitive(_scalar_math(math.erf, math.nan), 1, FLOATS),
     "erfc": Primitive(_scalar_math(math.erfc, math.nan), 1, FLOATS),
     "lgamma": Primitive(_scalar_math(math.lgamma, math.inf), 1, FLOATS),
-    "pow": _math(np.power, 2),
-    "atan2": _math(np.arctan2, 2),
-    "hypot": _math(np.hypot, 2),
-    "fmod": _math(np.fmod, 2),
-    "popcount": Primitive(_with_dtype(_popcount), 1, INTS, DTYPES["u8"]),
-    "gcd": _same(np.gcd, UINTS),
-    "mulhi": _same(_mulhi, frozenset({DTYPES["u32"], DTYPES["u64"]})),
+    "pow": _math_primitive(np.power, 2),
+    "atan2": _math_primitive(np.arctan2, 2),
+    "hypot": _math_primitive(np.hypot, 2),
+    "fmod": _math_primitive(np.fmod, 2),
+    "popcount": Primitive(_ufunc_with_dtype(_popcount_reference), 1, INTS, DTYPES["u8"]),
+    "gcd": _same_dtype_primitive(np.gcd, UINTS),
+    "mulhi": _same_dtype_primitive(_multiply_high_reference, frozenset({DTYPES["u32"], DTYPES["u64"]})),
 }
 
 
@@ -258,17 +258,21 @@ def evaluate_phases(
             else:
                 with np.errstate(all="ignore"):
                     args = [values[a] for a in instr.args]
-                    run = PRIMITIVES[instr.op].numpy if instr.op != "call" else partial(_call, instr)
+                    run = (
+                        PRIMITIVES[instr.op].numpy
+                        if instr.op != "call"
+                        else partial(_call_user_function_reference, instr)
+                    )
                     values[at] = np.asarray(run(*args, instr.dtype))
             if instr.op not in EFFECTS and values[at].dtype != instr.dtype:
                 raise TypeError(f"v{at} is {values[at].dtype}, not {instr.dtype}: {instr}")
         for r, reduction in enumerate(phase.reductions):
             parts = [np.broadcast_to(values[v], points) for v in reduction.values]
-            for part, value in enumerate(_reduce(reduction, parts, reduced)):
+            for part, value in enumerate(_reduce_reference(reduction, parts, reduced)):
                 results[number, r, part] = value
 
 
-def _call(instr: Instr, *args: Any) -> Array:
+def _call_user_function_reference(instr: Instr, *args: Any) -> Array:
     """A result of a user's scalar function; a complex value comes, and goes, as two."""
     function, wanted = instr.attr
     given, rest = [], list(args[:-1])
@@ -284,15 +288,15 @@ def _call(instr: Instr, *args: Any) -> Array:
     return np.asarray(getattr(result, half)) if half else result
 
 
-def _reduce(reduction: Reduction, parts: Sequence[Array], axes: tuple[int, ...]) -> tuple[Array, ...]:
+def _reduce_reference(reduction: Reduction, parts: Sequence[Array], axes: tuple[int, ...]) -> tuple[Array, ...]:
     row, dtype = reduction.combiner, reduction.dtype
     if row.carries_index:
-        return _arg_reduce(parts[0], parts[1], axes, row.ufunc)
+        return _arg_reduce_reference(parts[0], parts[1], axes, row.ufunc)
     empty = {"initial": row.identity(dtype)} if 0 in (parts[0].shape[a] for a in axes) else {}
     return (row.ufunc.reduce(parts[0], axis=axes, keepdims=True, dtype=dtype, **empty),)
 
 
-def _arg_reduce(value: Array, index: Array, axes: tuple[int, ...], join: np.ufunc) -> tuple[Array, Array]:
+def _arg_reduce_reference(value: Array, index: Array, axes: tuple[int, ...], join: np.ufunc) -> tuple[Array, Array]:
     """The least (greatest) value and the least index that has it; NaN comes before every number."""
     best = join.reduce(value, axis=axes, keepdims=True)
     hit = (value == best) | ((value != value) & (best != best))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .body_builder import KernelBody
 
 
-def _primitive(name: str) -> Callable[..., KernelValue]:
+def _primitive_method(name: str) -> Callable[..., KernelValue]:
     def method(self: KernelValue, *others: KernelValue | float) -> KernelValue:
         return self.body.emit(name, self, *others)
 
@@ -129,16 +129,16 @@ class KernelValue:
     def __ge__(self, other: KernelValue | float) -> KernelValue:
         return self.body.emit("ge", self, other)
 
-    eq, ne = _primitive("eq"), _primitive("ne")
-    quot, rem, gcd, mulhi, popcount = map(_primitive, ("quot", "rem", "gcd", "mulhi", "popcount"))
-    abs, sqrt, floor, ceil, trunc, rint = map(_primitive, ("abs", "sqrt", "floor", "ceil", "trunc", "rint"))
-    copysign, fma, maximum, minimum = map(_primitive, ("copysign", "fma", "maximum", "minimum"))
-    exp, exp2, expm1, log, log2 = map(_primitive, ("exp", "exp2", "expm1", "log", "log2"))
-    log10, log1p, sin, cos, tan = map(_primitive, ("log10", "log1p", "sin", "cos", "tan"))
-    asin, acos, atan, sinh, cosh = map(_primitive, ("asin", "acos", "atan", "sinh", "cosh"))
-    tanh, asinh, acosh, atanh, cbrt = map(_primitive, ("tanh", "asinh", "acosh", "atanh", "cbrt"))
-    erf, erfc, lgamma = map(_primitive, ("erf", "erfc", "lgamma"))
-    pow, atan2, hypot, fmod = map(_primitive, ("pow", "atan2", "hypot", "fmod"))
+    eq, ne = _primitive_method("eq"), _primitive_method("ne")
+    quot, rem, gcd, mulhi, popcount = map(_primitive_method, ("quot", "rem", "gcd", "mulhi", "popcount"))
+    abs, sqrt, floor, ceil, trunc, rint = map(_primitive_method, ("abs", "sqrt", "floor", "ceil", "trunc", "rint"))
+    copysign, fma, maximum, minimum = map(_primitive_method, ("copysign", "fma", "maximum", "minimum"))
+    exp, exp2, expm1, log, log2 = map(_primitive_method, ("exp", "exp2", "expm1", "log", "log2"))
+    log10, log1p, sin, cos, tan = map(_primitive_method, ("log10", "log1p", "sin", "cos", "tan"))
+    asin, acos, atan, sinh, cosh = map(_primitive_method, ("asin", "acos", "atan", "sinh", "cosh"))
+    tanh, asinh, acosh, atanh, cbrt = map(_primitive_method, ("tanh", "asinh", "acosh", "atanh", "cbrt"))
+    erf, erfc, lgamma = map(_primitive_method, ("erf", "erfc", "lgamma"))
+    pow, atan2, hypot, fmod = map(_primitive_method, ("pow", "atan2", "hypot", "fmod"))
 
     def __bool__(self) -> bool:
         raise TypeError("a value of a kernel's body has no truth value; write select(condition, a, b)")

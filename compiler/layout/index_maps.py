@@ -45,17 +45,17 @@ def pointwise_index_maps(node: Node) -> tuple[int, ...]:
 def map_through_node(node: Node, arg: ArrayType, m: Map) -> Map:
     """The map of an argument, of type `arg`, when `node` is evaluated at `m`. node: a view or an elementwise node."""
     rule = _THROUGH.get(node.op)
-    return _broadcast(node, arg, m) if rule is None else rule(node, arg, m)
+    return _map_through_broadcast(node, arg, m) if rule is None else rule(node, arg, m)
 
 
-def _broadcast(node: Node, arg: ArrayType, m: Map) -> Map:
+def _map_through_broadcast(node: Node, arg: ArrayType, m: Map) -> Map:
     if arg.shape == node.type.shape:
         return m
     missing = len(m) - len(arg.shape)
     return tuple(FIXED if n == 1 else entry for n, entry in zip(arg.shape, m[missing:], strict=True))
 
 
-def _slice(node: Node, arg: ArrayType, m: Map) -> Map:
+def _map_through_slice(node: Node, arg: ArrayType, m: Map) -> Map:
     pairs = zip(m, node.attr("starts"), node.attr("steps"), arg.shape, strict=True)
     return tuple(
         FIXED if n == 1 else ((a, s * step, b + s * start) if a >= 0 else (-1, 0, b + s * start))
@@ -63,19 +63,24 @@ def _slice(node: Node, arg: ArrayType, m: Map) -> Map:
     )
 
 
-def _permute(node: Node, arg: ArrayType, m: Map) -> Map:
+def _map_through_permute(node: Node, arg: ArrayType, m: Map) -> Map:
     entries = [FIXED] * len(m)
     for i, axis in enumerate(node.attr("axes")):
         entries[axis] = m[i]
     return tuple(entries)
 
 
-def _units(node: Node, arg: ArrayType, m: Map) -> Map:
+def _map_through_unit_axes(node: Node, arg: ArrayType, m: Map) -> Map:
     moving = iter(entry for entry, n in zip(m, node.type.shape, strict=True) if n != 1)
     return tuple(FIXED if n == 1 else next(moving) for n in arg.shape)
 
 
-_THROUGH = {"slice": _slice, "permute": _permute, "broadcast": _broadcast, "reshape": _units}
+_THROUGH = {
+    "slice": _map_through_slice,
+    "permute": _map_through_permute,
+    "broadcast": _map_through_broadcast,
+    "reshape": _map_through_unit_axes,
+}
 
 
 def is_memory_view(node: Node, arg: ArrayType) -> bool:

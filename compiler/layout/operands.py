@@ -19,7 +19,7 @@ ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferLocation:
     """Where a node lies: byte offset and strides (bytes) in a buffer; aligned: is byte 0 of the buffer 16-aligned."""
 
     buffer: int
@@ -79,12 +79,12 @@ class Array:
 
 
 @dataclass(slots=True)
-class Access:
+class OperandAccess:
     """One operand: strides in bytes over all domain axes. source: the node that it loads, and its index map."""
 
     dtype: DType
     role: str
-    place: Place
+    place: BufferLocation
     offset: int
     strides: list[int]
     region: Region
@@ -96,7 +96,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
+class PlacedLoopNest:
     """A kernel's form with the numbers of one task."""
 
     form: LoopNest
@@ -107,7 +107,7 @@ class Nest:
 
 
 @dataclass(slots=True)
-class Domain:
+class IterationDomain:
     """Iteration space of one kernel: lengths by axis number, and which axes are parallel and reduced, in loop order."""
 
     sizes: dict[int, int]

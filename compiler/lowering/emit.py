@@ -18,7 +18,15 @@ from ..kernel.constant_lifting import lift_constants
 from ..kernel.loop_nest import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, Reduction
 from ..kernel.value import KernelValue
 from ..layout.index_maps import Map, depends_on_axes, identity_index_map, map_through_node, pointwise_index_maps
-from ..layout.operands import ALIGNMENT, Access, Domain, Nest, Place, reduction_dtypes, stays_aligned
+from ..layout.operands import (
+    ALIGNMENT,
+    BufferLocation,
+    IterationDomain,
+    OperandAccess,
+    PlacedLoopNest,
+    reduction_dtypes,
+    stays_aligned,
+)
 from ..layout.stencil_windows import interleaved_outputs, stencil_windows
 from ..ops.table import OPS
 from .gathers import emit_gather
@@ -30,11 +38,13 @@ if TYPE_CHECKING:
 class KernelEmitter:
     """Emits one kernel over one domain."""
 
-    def __init__(self, builder: KernelBuilder, domain: Domain, split: tuple[int, int, int, int] | None = None) -> None:
+    def __init__(
+        self, builder: KernelBuilder, domain: IterationDomain, split: tuple[int, int, int, int] | None = None
+    ) -> None:
         self.b, self.domain, self.split = builder, domain, split
         self.graph = builder.graph
         self.body = KernelBody()
-        self.accesses: list[Access] = []
+        self.accesses: list[OperandAccess] = []
         self.operand_of: dict[tuple[int, Map], int] = {}
         self.scalars: list[DType] = []
         self.extra: list[Argument] = []
@@ -46,40 +56,44 @@ class KernelEmitter:
 
     # the three shapes of kernel
 
-    def whole(self) -> tuple[Nest, list[Access], tuple[Argument, ...]]:
+    def whole(self) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
         """All of the group in one kernel."""
         b = self.b
         row_stores = b.row_stores()
         last = max([b.level[n] for n in b.need] + [0])
         for level in range(last + 1):
-            self._point(level)
+            self._emit_point_values(level)
             reductions = b.reductions(level)
             stores = [n for n in row_stores if b.level[n] == level]
             if reductions or stores:
-                self._loop(level, reductions, stores)
-        return self._finish("")
+                self._emit_reduction_loop(level, reductions, stores)
+        return self._finish_nest("")
 
-    def partial(self, partials: Sequence[Place]) -> tuple[Nest, list[Access], tuple[Argument, ...]]:
+    def partial(
+        self, partials: Sequence[BufferLocation]
+    ) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
         """Only the loop; its results go to `partials`."""
         assert self.split is not None
         _, part, first, _ = self.split
-        self._point(0)
-        self._loop(0, self.b.reductions(0), self.b.row_stores())
+        self._emit_point_values(0)
+        self._emit_reduction_loop(0, self.b.reductions(0), self.b.row_stores())
         self.body.begin_phase(POINT)
-        running = [r for n in self.b.reductions(0) for r in self._results(n)]
+        running = [r for n in self.b.reductions(0) for r in self._loop_results(n)]
         for value, place in zip(running, partials, strict=True):
             offset = place.offset + first * place.strides[0]
             strides = dict(zip([part, *self.domain.parallel[1:]], place.strides, strict=True))
             self.body.store(self.operand(value.dtype, "out", place, offset, strides), value)
         self.body.end_phase()
-        return self._finish(f"_part{'' if first == 0 else '_rest'}")
+        return self._finish_nest(f"_part{'' if first == 0 else '_rest'}")
 
-    def combine(self, partials: Sequence[Place]) -> tuple[Nest, list[Access], tuple[Argument, ...]]:
+    def combine(
+        self, partials: Sequence[BufferLocation]
+    ) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
         """The reduction of `partials` over the part axis, then all that follows."""
         b = self.b
         (part,) = self.domain.reduced
         b_reduced = b.reductions(0)
-        self._point(0)
+        self._emit_point_values(0)
         phase = self.body.begin_phase(LOOP)
         found: list[Reduction] = []
         remaining = list(partials)
@@ -92,14 +106,14 @@ class KernelEmitter:
                 # The sum of a few sums adds no error of its own.
                 exact = self.graph.nodes[number].op == "sum" and dtype == FLOAT32
                 values.append(value.cast(FLOAT64) if exact else value)
-            self._reduction(number, values, phase, found)
+            self._add_reduction(number, values, phase, found)
         self.body.end_phase(found)
-        self._point(1)
-        return self._finish("_combine")
+        self._emit_point_values(1)
+        return self._finish_nest("_combine")
 
     # phases
 
-    def _point(self, level: int) -> None:
+    def _emit_point_values(self, level: int) -> None:
         """All values of this level that do not depend on the reduced axes, and their stores."""
         b = self.b
         at_level = [n for n in sorted(b.need) if b.level[n] == level]
@@ -108,32 +122,32 @@ class KernelEmitter:
             return
         self.body.begin_phase(POINT)
         for n, m in wanted:
-            self.points[n, m] = self._value(n, m, self.points)
+            self.points[n, m] = self._emit_value(n, m, self.points)
         for n in b.group.stores:
             m = b.own_map(n)
             if b.level[n] == level and not depends_on_axes(m, b.reduced):
-                self._store(n, m, self.points[n, m])
+                self._emit_store(n, m, self.points[n, m])
         self.body.end_phase()
 
-    def _loop(self, level: int, reductions: Sequence[int], stores: Sequence[int]) -> None:
+    def _emit_reduction_loop(self, level: int, reductions: Sequence[int], stores: Sequence[int]) -> None:
         """One sweep over the reduced axes: what the reductions and the stores need, evaluated at each iteration."""
         b = self.b
         phase = self.body.begin_phase(LOOP)
         roots = [(self.graph.nodes[r].args[0], identity_index_map(b.group.domain)) for r in reductions]
         roots += [(n, b.own_map(n)) for n in stores]
         values = dict(self.points)
-        for n, m in self._closure(roots):
-            values[n, m] = self._value(n, m, values)
+        for n, m in self._axis_dependent_closure(roots):
+            values[n, m] = self._emit_value(n, m, values)
         for n in stores:
-            self._store(n, b.own_map(n), values[n, b.own_map(n)])
+            self._emit_store(n, b.own_map(n), values[n, b.own_map(n)])
         found: list[Reduction] = []
         for r in reductions:
             node = self.graph.nodes[r]
             source = values[node.args[0], identity_index_map(b.group.domain)]
-            self._reduction(r, self._running(r, source), phase, found)
+            self._add_reduction(r, self._accumulated_values(r, source), phase, found)
         self.body.end_phase(found)
 
-    def _closure(self, roots: Sequence[tuple[int, Map]]) -> list[tuple[int, Map]]:
+    def _axis_dependent_closure(self, roots: Sequence[tuple[int, Map]]) -> list[tuple[int, Map]]:
         """Everything that depends on the reduced axes below the roots, arguments first."""
         b, found, todo = self.b, set(roots), list(roots)
         while todo:
@@ -150,37 +164,37 @@ class KernelEmitter:
 
     # values
 
-    def _value(self, number: int, m: Map, values: dict[tuple[int, Map], KernelValue]) -> KernelValue:
+    def _emit_value(self, number: int, m: Map, values: dict[tuple[int, Map], KernelValue]) -> KernelValue:
         node = self.graph.nodes[number]
         dtype = node.type.dtype
         if node.op == "const":
             return self.body.literal(np.frombuffer(node.attr("value"), dtype)[0], dtype)
         if node.op == "number":
-            return self._scalar(node.attr("index"), dtype)
+            return self._emit_scalar(node.attr("index"), dtype)
         if node.op == "index":
-            return self._index(m[node.attr("axis")])
+            return self._emit_index_entry(m[node.attr("axis")])
         if not self.b.looks_through(number, self.b.inside):
-            return self._load(number, m)
+            return self._emit_load(number, m)
         kind = OPS[node.op].kind
         if kind == "reduce":
-            return self._finished(number)
+            return self._finished_reduction(number)
         args = [values[a, map_through_node(node, self.graph.nodes[a].type, m)] for a in pointwise_index_maps(node)]
         if kind == "view":
             return args[0]
         if kind == "gather":
-            self.flops += OPS[node.op].cost * self._times(m)
+            self.flops += OPS[node.op].cost * self._evaluation_count(m)
             return emit_gather(self, number, node, m, args)
-        self.flops += OPS[node.op].cost * self._times(m)
+        self.flops += OPS[node.op].cost * self._evaluation_count(m)
         if node.op == "cast":
             return self.body.cast(args[0], dtype)
         return self.body.apply(OPS[node.op], args, dtype, dict(node.attrs))
 
-    def _times(self, m: Map) -> int:
+    def _evaluation_count(self, m: Map) -> int:
         """How often a value at this map is computed, if what does not move is hoisted."""
         moving = [a for a, _, _ in m if a >= 0]
         return math.prod(self.domain.sizes[a] for a in moving) if moving else 1
 
-    def _index(self, entry: tuple[int, int, int]) -> KernelValue:
+    def _emit_index_entry(self, entry: tuple[int, int, int]) -> KernelValue:
         axis, step, start = entry
         if axis < 0:
             return self.body.literal(start, INT64)
@@ -204,7 +218,7 @@ class KernelEmitter:
         self.extra.append(Int(value))
         return self.body.scalar(len(self.scalars) - 1, INT64)
 
-    def _scalar(self, index: int, dtype: DType) -> KernelValue:
+    def _emit_scalar(self, index: int, dtype: DType) -> KernelValue:
         number = self.scalar_of.get(index)
         if number is None:
             number = self.scalar_of[index] = len(self.scalars)
@@ -212,7 +226,7 @@ class KernelEmitter:
             self.extra.append(Scalar(index, dtype.name))
         return self.body.scalar(number, dtype)
 
-    def _load(self, number: int, m: Map) -> KernelValue:
+    def _emit_load(self, number: int, m: Map) -> KernelValue:
         dtype = self.graph.nodes[number].type.dtype
         key = (number, m)
         if key not in self.operand_of:
@@ -235,7 +249,7 @@ class KernelEmitter:
         strides[part] = strides[axis] * length
         return first * strides[part]
 
-    def _store(self, number: int, m: Map, value: KernelValue) -> None:
+    def _emit_store(self, number: int, m: Map, value: KernelValue) -> None:
         place = self.b.places[number]
         strides = {axis: s for (axis, _, _), s in zip(m, place.strides, strict=True) if axis >= 0}
         operand = self.operand(value.dtype, "out", place, place.offset + self.divide(strides), strides)
@@ -247,7 +261,7 @@ class KernelEmitter:
                 operand = earlier
         self.body.store(operand, value)
 
-    def operand(self, dtype: DType, role: str, place: Place, offset: int, strides: dict[int, int]) -> int:
+    def operand(self, dtype: DType, role: str, place: BufferLocation, offset: int, strides: dict[int, int]) -> int:
         axes = [*self.domain.parallel, *self.domain.reduced]
         moving = [a for a in axes if strides.get(a, 0) != 0 and self.domain.sizes[a] != 1]
         shape = tuple(self.domain.sizes[a] for a in moving)
@@ -255,11 +269,17 @@ class KernelEmitter:
         every = [0] * (max(axes, default=-1) + 1)
         for axis, stride in strides.items():
             every[axis] = stride
-        self.accesses.append(Access(dtype, role, place, offset, every, region))
+        self.accesses.append(OperandAccess(dtype, role, place, offset, every, region))
         return len(self.accesses) - 1
 
     def looked_up(
-        self, dtype: DType, place: Place, offset: int, strides: dict[int, int], steps: Sequence[int], region: Region
+        self,
+        dtype: DType,
+        place: BufferLocation,
+        offset: int,
+        strides: dict[int, int],
+        steps: Sequence[int],
+        region: Region,
     ) -> int:
         """An operand that is read at indices which step by so many bytes."""
         operand = self.operand(dtype, "in", place, offset, strides)
@@ -270,7 +290,7 @@ class KernelEmitter:
 
     # reductions
 
-    def _running(self, number: int, source: KernelValue) -> list[KernelValue]:
+    def _accumulated_values(self, number: int, source: KernelValue) -> list[KernelValue]:
         """The values that a reduction accumulates, from the element it takes."""
         dtypes = reduction_dtypes(self.graph, number)
         if source.dtype.kind == "c":
@@ -288,7 +308,7 @@ class KernelEmitter:
             flat = index
         return [value, self.body.const(0, INT64) if flat is None else flat]
 
-    def _reduction(self, number: int, values: list[KernelValue], phase: int, found: list[Reduction]) -> None:
+    def _add_reduction(self, number: int, values: list[KernelValue], phase: int, found: list[Reduction]) -> None:
         combine = self.graph.nodes[number].op
         if COMBINERS[combine].carries_index:
             numbers = tuple(v.numbers[0] for v in values)
@@ -301,34 +321,34 @@ class KernelEmitter:
             found.append(Reduction(combine, value.dtype, value.numbers))
         self.flops += 2.0 * math.prod(self.domain.sizes[a] for a in (*self.domain.parallel, *self.domain.reduced))
 
-    def _results(self, number: int) -> list[KernelValue]:
+    def _loop_results(self, number: int) -> list[KernelValue]:
         """The running values at the end of the loop."""
         where = self.finished[number]
         if COMBINERS[self.graph.nodes[number].op].carries_index:
             return [self.body.result(*where[0], part) for part in (0, 1)]
         return [self.body.result(*w) for w in where]
 
-    def _finished(self, number: int) -> KernelValue:
-        results, dtype = self._results(number), self.graph.nodes[number].type.dtype
+    def _finished_reduction(self, number: int) -> KernelValue:
+        results, dtype = self._loop_results(number), self.graph.nodes[number].type.dtype
         if COMBINERS[self.graph.nodes[number].op].carries_index:
             return results[1].cast(dtype)
         return (self.body.pair(*results) if len(results) == 2 else results[0]).cast(dtype)
 
     # the finished form
 
-    def _finish(self, suffix: str) -> tuple[Nest, list[Access], tuple[Argument, ...]]:
+    def _finish_nest(self, suffix: str) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
         phases, literals = lift_constants(self.body.finish(), self.body.asked, len(self.scalars))
         self.scalars += [literal.dtype for literal in literals]
         self.extra += [Constant(literal.attr, literal.dtype.name) for literal in literals]
-        parallel = self._collapse(self.domain.parallel)
-        reduced = self._collapse(self.domain.reduced) if any(p.kind == LOOP for p in phases) else []
+        parallel = self._collapse_axes(self.domain.parallel)
+        reduced = self._collapse_axes(self.domain.reduced) if any(p.kind == LOOP for p in phases) else []
         parallel = parallel or [[]]
         if any(p.kind == LOOP for p in phases):
             reduced = reduced or [[]]
         axes = [*parallel, *reduced]
         number = {a: i for i, group in enumerate(axes) for a in group}
         sizes = tuple(math.prod(self.domain.sizes[a] for a in group) for group in axes)
-        phases = tuple(_rename(p, number) for p in phases)
+        phases = tuple(_rename_phase_axes(p, number) for p in phases)
         operands, ints, target = [], [Int(n) for n in sizes], self.b.target
         wide = any(n > LIMIT_32 for n in (math.prod(sizes[: len(parallel)]), math.prod(sizes[len(parallel) :])))
         for access in self.accesses:
@@ -367,9 +387,9 @@ class KernelEmitter:
         )
         digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
         form = replace(form, name=f"k_{digest}")
-        return Nest(form, sizes, tuple(ints), self.flops, suffix), self.accesses, tuple(self.extra)
+        return PlacedLoopNest(form, sizes, tuple(ints), self.flops, suffix), self.accesses, tuple(self.extra)
 
-    def _collapse(self, axes: Sequence[int]) -> list[list[int]]:
+    def _collapse_axes(self, axes: Sequence[int]) -> list[list[int]]:
         """Neighbouring axes that every operand walks as one become one; axes of length 1 vanish."""
         groups: list[list[int]] = []
         for axis in axes:
@@ -377,18 +397,20 @@ class KernelEmitter:
                 continue
             if groups and axis not in self.indexed and not any(a in self.indexed for a in groups[-1]):
                 last = groups[-1][-1]
-                if all(_stride(a, last) == _stride(a, axis) * self.domain.sizes[axis] for a in self.accesses):
+                if all(
+                    _access_stride(a, last) == _access_stride(a, axis) * self.domain.sizes[axis] for a in self.accesses
+                ):
                     groups[-1].append(axis)
                     continue
             groups.append([axis])
         return groups
 
 
-def _stride(access: Access, axis: int) -> int:
+def _access_stride(access: OperandAccess, axis: int) -> int:
     return access.strides[axis] if axis < len(access.strides) else 0
 
 
-def _rename(phase: Phase, number: dict[int, int]) -> Phase:
+def _rename_phase_axes(phase: Phase, number: dict[int, int]) -> Phase:
     """index and size speak of the kernel's axes, not the domain's."""
     instrs = tuple(replace(i, attr=number[i.attr]) if i.op in ("index", "size") else i for i in phase.instrs)
     return replace(phase, instrs=instrs)

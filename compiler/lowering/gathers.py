@@ -17,7 +17,7 @@ from ..kernel.body_builder import KernelBody
 from ..kernel.loop_nest import POINT, LoopNest, Operand
 from ..kernel.value import KernelValue, select
 from ..layout.index_maps import Map
-from ..layout.operands import Place
+from ..layout.operands import BufferLocation
 from ..targets.target import Target
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ class IndexErrorReports:
         # (gather, axis) -> (axis, its length, the user's line), in the order of slots
         self.rows: dict[tuple[int, int], tuple[int, int, str]] = {}
 
-    def place(self, number: int, axis: int, length: int, line: str, buffers: list[Buffer]) -> Place:
+    def place(self, number: int, axis: int, length: int, line: str, buffers: list[Buffer]) -> BufferLocation:
         """Where a report on this axis of gather `number`, which the user's `line` made, goes."""
         if self.buffer < 0:
             self.buffer = len(buffers)
             buffers.append(Buffer(0, "temp"))
         self.rows.setdefault((number, axis), (axis, length, line))
         buffers[self.buffer] = Buffer(8 * len(self.rows), "temp")
-        return Place(self.buffer, 8 * list(self.rows).index((number, axis)), (), True)
+        return BufferLocation(self.buffer, 8 * list(self.rows).index((number, axis)), (), True)
 
     def around(self, tasks: list[Task], target: Target, line: str) -> list[Task]:
         """Wraps a group's kernels in tasks that clear the reports and raise IndexError on any."""
@@ -50,7 +50,7 @@ class IndexErrorReports:
             return tasks
         region = Region(self.buffer, 0, (len(self.rows),), (8,), 8, "int64")
         written = tuple(dict.fromkeys(w for t in tasks for w in t.writes if w.buffer != self.buffer))
-        form = _cleared()
+        form = _clear_reports_kernel()
         launch = target.launch(form, [len(self.rows)])
         clear = Task(
             "clear_report", target.kernel(form), (Pointer(self.buffer), Int(len(self.rows))), (), (region,),
@@ -64,7 +64,7 @@ class IndexErrorReports:
         return [clear, *tasks, check]
 
 
-def _cleared() -> LoopNest:
+def _clear_reports_kernel() -> LoopNest:
     """A kernel that stores NONE everywhere."""
     body = KernelBody()
     body.begin_phase(POINT)
@@ -90,7 +90,7 @@ def emit_gather(emitter: KernelEmitter, number: int, node: Node, m: Map, indices
         steps.append(stride)
         index = at[axis]
         if node.attr("checked"):
-            index = _in_range(emitter, number, axis, n, index)
+            index = _checked_index(emitter, number, axis, n, index)
         step = stride // source.dtype.itemsize
         items = index if step == 1 else index * emitter.run_time(step)
         offset = items if offset is None else offset + items
@@ -103,7 +103,7 @@ def emit_gather(emitter: KernelEmitter, number: int, node: Node, m: Map, indices
     return emitter.body.gather(operand, source.dtype, offset)
 
 
-def _in_range(emitter: KernelEmitter, number: int, axis: int, n: int, index: KernelValue) -> KernelValue:
+def _checked_index(emitter: KernelEmitter, number: int, axis: int, n: int, index: KernelValue) -> KernelValue:
     """The index counted from the start, 0 where it is out of range, which is reported."""
     length = emitter.run_time(n)
     counted = select(index < 0, index + length, index)

@@ -20,7 +20,7 @@ from ..layout.index_maps import (
     map_through_node,
     pointwise_index_maps,
 )
-from ..layout.operands import Access, Domain, Nest, Place, reduction_dtypes
+from ..layout.operands import BufferLocation, IterationDomain, OperandAccess, PlacedLoopNest, reduction_dtypes
 from ..ops.table import OPS
 from ..targets.target import Target
 from .emit import KernelEmitter
@@ -35,7 +35,7 @@ class KernelBuilder:
 
     graph: Graph
     group: Group
-    places: dict[int, Place]
+    places: dict[int, BufferLocation]
     fastmath: bool
     target: Target
     need: dict[int, dict[Map, None]] = field(default_factory=dict)
@@ -48,24 +48,26 @@ class KernelBuilder:
     def __post_init__(self) -> None:
         self.reports = IndexErrorReports(self.target)
 
-    def nests(self, buffers: list[Buffer]) -> Iterator[tuple[Nest, list[Access], tuple[Argument, ...]]]:
+    def nests(
+        self, buffers: list[Buffer]
+    ) -> Iterator[tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]]:
         """Each kernel: its form and sizes, its operands, and the arguments that follow the sizes and strides."""
         self.buffers = buffers
-        self._collect()
-        split = self._split()
+        self._collect_evaluations()
+        split = self._reduction_part_count()
         if split is None:
-            yield KernelEmitter(self, self._domain()).whole()
+            yield KernelEmitter(self, self._iteration_domain()).whole()
         else:
-            yield from self._two_stages(split, buffers)
+            yield from self._build_two_stage_reduction(split, buffers)
 
-    def _domain(self) -> Domain:
+    def _iteration_domain(self) -> IterationDomain:
         reduced = list(self.group.reduced)
         rest = [i for i in range(len(self.group.domain)) if i not in reduced]
-        return Domain(dict(enumerate(self.group.domain)), rest, reduced)
+        return IterationDomain(dict(enumerate(self.group.domain)), rest, reduced)
 
     # what is evaluated where
 
-    def _collect(self) -> None:
+    def _collect_evaluations(self) -> None:
         """need[n]: the maps at which the group evaluates node n; level[n]: loops that must be done before it."""
         nodes, domain = self.graph.nodes, self.group.domain
         self.reduced = frozenset(self.group.reduced)
@@ -118,7 +120,7 @@ class KernelBuilder:
 
     # two stages
 
-    def _split(self) -> int | None:
+    def _reduction_part_count(self) -> int | None:
         """The number of parts of a reduction that is too long for its few rows; None for one kernel."""
         model, domain = self.target.model, self.group.domain
         if not self.reduced or max(self.level.values()) > 1:
@@ -136,13 +138,15 @@ class KernelBuilder:
         parts = min(max(2, 2 * model.parallelism // busy), length // (model.split_length // 16), outer)
         if parts < 2:
             return None
-        return _even(outer, parts) if columns == 1 else parts  # blocks of columns: every multiprocessor has as many
+        return (
+            _prefer_equal_parts(outer, parts) if columns == 1 else parts
+        )  # blocks of columns: every multiprocessor has as many
 
-    def _two_stages(
+    def _build_two_stage_reduction(
         self, parts: int, buffers: list[Buffer]
-    ) -> Iterator[tuple[Nest, list[Access], tuple[Argument, ...]]]:
+    ) -> Iterator[tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]]:
         """Partial results of `parts` equal pieces (and a last shorter one), then their reduction and the epilogue."""
-        domain = self._domain()
+        domain = self._iteration_domain()
         axis = domain.reduced[0]
         total = domain.sizes[axis]
         length = total // parts
@@ -152,17 +156,17 @@ class KernelBuilder:
         count = parts + (rest > 0)
         part = len(self.group.domain)
         rows = tuple(domain.sizes[a] for a in domain.parallel)
-        partials: list[Place] = []
+        partials: list[BufferLocation] = []
         for dtype in self._partial_dtypes():
             strides = contiguous_strides((count, *rows), dtype.itemsize)
-            partials.append(Place(len(buffers), 0, strides, True))
+            partials.append(BufferLocation(len(buffers), 0, strides, True))
             buffers.append(Buffer(count * math.prod(rows) * dtype.itemsize, "temp"))
         pieces = [(0, parts, length)] + ([(parts, 1, rest)] if rest else [])
         for first, many, size in pieces:
             sizes = domain.sizes | {axis: size, part: many}
-            piece = Domain(sizes, [part, *domain.parallel], domain.reduced)
+            piece = IterationDomain(sizes, [part, *domain.parallel], domain.reduced)
             yield KernelEmitter(self, piece, split=(axis, part, first, length)).partial(partials)
-        combine = Domain(domain.sizes | {part: count}, domain.parallel, [part])
+        combine = IterationDomain(domain.sizes | {part: count}, domain.parallel, [part])
         yield KernelEmitter(self, combine).combine(partials)
 
     def _partial_dtypes(self) -> list[DType]:
@@ -173,7 +177,7 @@ class KernelBuilder:
         return found
 
 
-def _even(total: int, parts: int) -> int:
+def _prefer_equal_parts(total: int, parts: int) -> int:
     """A few parts less where they are then equal and leave no rest, which would be a launch of its own."""
     for fewer in range(parts, max(1, 3 * parts // 4), -1):
         length, rest = divmod(total, fewer)

@@ -11,7 +11,7 @@ from ..fusion.groups import Fusion, Group
 from ..graph.builder import exact_attrs
 from ..graph.graph import Graph, Node
 from ..layout.index_maps import contiguous_strides, reshape_strides, view_strides
-from ..layout.operands import ALIGNMENT, Array, Place
+from ..layout.operands import ALIGNMENT, Array, BufferLocation
 from ..ops.table import OPS
 from ..passes.materialize import MemoryLayout, assembly_regions
 from ..targets.target import Target
@@ -33,11 +33,11 @@ def lower_to_program(
 ) -> Program:
     """The program of a graph that `materialize` prepared and `fuse` covered. plan_body: makes plans of loops' bodies.
     loose: the outputs whose memory need not be aligned to 16 bytes."""
-    return _Lowering(graph, fusion, layouts, target, fastmath, plan_body, loose).run()
+    return _ProgramLowering(graph, fusion, layouts, target, fastmath, plan_body, loose).run()
 
 
 @dataclass(slots=True)
-class _Lowering:
+class _ProgramLowering:
     graph: Graph
     fusion: Fusion
     layouts: Sequence[MemoryLayout]
@@ -48,13 +48,13 @@ class _Lowering:
     called: set[int] = field(default_factory=set)  # calls with several results that are done: their first part
 
     def run(self) -> Program:
-        home = _Places(self.graph, self.layouts, {n for g in self.fusion.groups for n in g.stores}, self.loose)
+        home = _NodeLocations(self.graph, self.layouts, {n for g in self.fusion.groups for n in g.stores}, self.loose)
         places, buffers = home.places, home.buffers
         tasks: list[Task] = []
         for group in self.fusion.groups:
             if group.kind == "assembly":
                 continue
-            lower = self._kernels if group.kind == "kernel" else self._library
+            lower = self._lower_kernel_group if group.kind == "kernel" else self._lower_library_group
             nodes = group.computes or group.stores
             tasks.extend(replace(task, nodes=nodes) for task in lower(group, places, buffers))
         dtypes = tuple(self.graph.nodes[n].type.dtype.name for n in self.graph.numbers)
@@ -68,12 +68,12 @@ class _Lowering:
             self.graph.name,
         )
 
-    def _line(self, nodes: Sequence[int]) -> str:
+    def _user_lines_of_nodes(self, nodes: Sequence[int]) -> str:
         """The user's lines that made the nodes, each once."""
         lines = [self.graph.lines[n] for n in nodes] if self.graph.lines else []
         return ", ".join(dict.fromkeys(line for line in lines if line))
 
-    def _kernels(self, group: Group, places: dict[int, Place], buffers: list[Buffer]) -> list[Task]:
+    def _lower_kernel_group(self, group: Group, places: dict[int, BufferLocation], buffers: list[Buffer]) -> list[Task]:
         builder = KernelBuilder(self.graph, group, places, self.fastmath, self.target)
         model = self.target.model
         tasks = []
@@ -82,11 +82,11 @@ class _Lowering:
             printed = self.target
             kernel = printed.kernel(nest.form)
             launch = printed.launch(nest.form, sizes)
-            reads = _unique(a.region for a in accesses if a.role != "out")
-            writes = _unique(a.region for a in accesses if a.role != "in")
-            moved = sum(_bytes(r) for r in reads) + sum(_bytes(w) for w in writes)
+            reads = _unique_regions(a.region for a in accesses if a.role != "out")
+            writes = _unique_regions(a.region for a in accesses if a.role != "in")
+            moved = sum(_region_bytes(r) for r in reads) + sum(_region_bytes(w) for w in writes)
             arguments = (*(a.pointer for a in accesses), *nest.ints, *extra)
-            name = "_".join(_names(self.graph, group)) + nest.suffix
+            name = "_".join(_op_names_of_group(self.graph, group)) + nest.suffix
             tasks.append(
                 Task(
                     name,
@@ -100,70 +100,91 @@ class _Lowering:
                     grid=launch.grid,
                     block=launch.block,
                     cost=round(model.time(moved, nest.flops), 3),
-                    line=self._line(group.computes),
+                    line=self._user_lines_of_nodes(group.computes),
                     flops=nest.flops,
                 )
             )
-        return builder.reports.around(tasks, self.target, self._line(group.computes))
+        return builder.reports.around(tasks, self.target, self._user_lines_of_nodes(group.computes))
 
-    def _library(self, group: Group, places: dict[int, Place], buffers: list[Buffer]) -> list[Task]:
+    def _lower_library_group(
+        self, group: Group, places: dict[int, BufferLocation], buffers: list[Buffer]
+    ) -> list[Task]:
         """One task; the wanted results of one call, loop or branch are written together."""
         (number,) = group.stores
         node = self.graph.nodes[number]
         parts = [number]
         if node.attrs and node.attrs[-1][0] == "part":
-            parts = [n for n in sorted(places) if _same_call(self.graph.nodes[n], node)]
+            parts = [n for n in sorted(places) if _are_results_of_one_call(self.graph.nodes[n], node)]
             if parts[0] in self.called:
                 return []
             self.called.add(parts[0])
         if node.op == "kernel":
-            return lower_custom_kernel(self.graph, parts, places, buffers, self.target, self._line(parts))
+            return lower_custom_kernel(
+                self.graph, parts, places, buffers, self.target, self._user_lines_of_nodes(parts)
+            )
         if node.op in ("loop", "branch"):
-            line = self._line(parts)
+            line = self._user_lines_of_nodes(parts)
             return [lower_control_flow(self.graph, parts, places, buffers, self.plan_body, line)]
         reads = tuple(node_region(self.graph.nodes[a], places[a]) for a in node.args)
         write = node_region(node, places[number])
         if node.op == "host":
             if dict(node.attrs).get("by") == "kernels":
-                given, result = [self._array(n, places) for n in node.args], self._array(number, places)
-                options, line = dict(node.attr("options")), self._line([number])
+                given, result = (
+                    [self._array_location(n, places) for n in node.args],
+                    self._array_location(number, places),
+                )
+                options, line = dict(node.attr("options")), self._user_lines_of_nodes([number])
                 return self.target.calls(node.attr("function"), given, result, options, buffers, line)
             attrs = (*node.attrs[:2], ("parts", tuple(self.graph.nodes[n].attr("part") for n in parts)))
             writes = tuple(node_region(self.graph.nodes[n], places[n]) for n in parts)
-            moved = sum(_bytes(r) for r in (*reads, *writes))
+            moved = sum(_region_bytes(r) for r in (*reads, *writes))
             cost = round(HOST_CALL + self.target.model.time(8 * moved, 0), 3)
-            return [Task(_title(node), Library("host", attrs), (), reads, writes, cost=cost, line=self._line(parts))]
-        line = self._line([number])
+            return [
+                Task(
+                    _node_title(node),
+                    Library("host", attrs),
+                    (),
+                    reads,
+                    writes,
+                    cost=cost,
+                    line=self._user_lines_of_nodes(parts),
+                )
+            ]
+        line = self._user_lines_of_nodes([number])
         if node.op == "matmul" and self.target.vector_products is not None:
-            arrays = [self._array(a, places) for a in node.args]
-            tasks = self.target.vector_products(arrays, [self._array(number, places)], line)
+            arrays = [self._array_location(a, places) for a in node.args]
+            tasks = self.target.vector_products(arrays, [self._array_location(number, places)], line)
             if tasks is not None:
                 return tasks
         flops = OPS[node.op].cost * node.type.size * (self.graph.nodes[node.args[0]].type.shape or (1,))[-1]
-        cost = self.target.model.time(sum(_bytes(r) for r in (*reads, write)), flops)
+        cost = self.target.model.time(sum(_region_bytes(r) for r in (*reads, write)), flops)
         library = Library(node.op, node.attrs)
-        return [Task(_call_name(node), library, (), reads, (write,), cost=round(cost, 3), line=line, flops=flops)]
+        return [
+            Task(_library_call_name(node), library, (), reads, (write,), cost=round(cost, 3), line=line, flops=flops)
+        ]
 
-    def _array(self, number: int, places: dict[int, Place]) -> Array:
+    def _array_location(self, number: int, places: dict[int, BufferLocation]) -> Array:
         region = node_region(self.graph.nodes[number], places[number])
         return Array(region, places[number].aligned and region.offset % ALIGNMENT == 0)
 
 
-def _same_call(a: Node, b: Node) -> bool:
+def _are_results_of_one_call(a: Node, b: Node) -> bool:
     """Whether two nodes are results of one call."""
     one, other = (exact_attrs(n.op, n.attrs[:-1]) for n in (a, b))
     return a.op == b.op and a.args == b.args and bool(one == other)
 
 
-def _names(graph: Graph, group: Group) -> list[str]:
+def _op_names_of_group(graph: Graph, group: Group) -> list[str]:
     """The first few op names, for people."""
     names = [
-        _title(graph.nodes[n]) for n in group.computes if OPS[graph.nodes[n].op].kind in ("map", "gather", "reduce")
+        _node_title(graph.nodes[n])
+        for n in group.computes
+        if OPS[graph.nodes[n].op].kind in ("map", "gather", "reduce")
     ]
     return [*names[:4], *([f"{len(names) - 4}_more"] if len(names) > 4 else [])]
 
 
-def _title(node: Node) -> str:
+def _node_title(node: Node) -> str:
     """A node's op, or the function that it calls."""
     attrs = dict(node.attrs)
     function = attrs.get("function", node.op)
@@ -172,17 +193,17 @@ def _title(node: Node) -> str:
     return str(dict(attrs.get("options", ())).get("callback", function))
 
 
-def _call_name(node: Node) -> str:
+def _library_call_name(node: Node) -> str:
     """A library call with what is particular about it, e.g. `matmul(tf32)+bias+relu`."""
     attrs = dict(node.attrs)
     return "+".join((node.op + ("(tf32)" if attrs.get("tf32") else ""), *attrs.get("epilogue", ())))
 
 
-def _unique(regions: object) -> tuple[Region, ...]:
+def _unique_regions(regions: object) -> tuple[Region, ...]:
     return tuple(dict.fromkeys(regions))  # type: ignore[call-overload]
 
 
-def _bytes(region: Region) -> int:
+def _region_bytes(region: Region) -> int:
     """Bytes that a sweep over the region moves."""
     total = region.itemsize
     for n, stride in zip(region.shape, region.strides, strict=True):
@@ -190,18 +211,18 @@ def _bytes(region: Region) -> int:
     return total
 
 
-class _Places:
+class _NodeLocations:
     """Where each stored node, and each view of one, lies."""
 
     def __init__(self, graph: Graph, layouts: Sequence[MemoryLayout], stored: set[int], loose: frozenset[int]) -> None:
         self.graph = graph
         self.loose = {graph.outputs[i] for i in loose}
         self.buffers: list[Buffer] = []
-        self.places: dict[int, Place] = {}
+        self.places: dict[int, BufferLocation] = {}
         outputs = set(graph.outputs)
         for number, layout in zip(graph.inputs, layouts, strict=True):
             node = graph.nodes[number]
-            place = Place(len(self.buffers), 0, layout.strides, layout.aligned)
+            place = BufferLocation(len(self.buffers), 0, layout.strides, layout.aligned)
             low, high = node_region(node, place).span
             self.buffers.append(Buffer(high - low, "input"))
             self.places[number] = replace(place, offset=-low, aligned=layout.aligned)
@@ -209,22 +230,22 @@ class _Places:
         for number in range(len(graph.nodes) - 1, -1, -1):
             node = graph.nodes[number]
             if number in stored and number not in self.places:
-                self._new(number, "output" if number in outputs or number in aliased else "temp")
+                self._new_buffer(number, "output" if number in outputs or number in aliased else "temp")
             if OPS[node.op].kind == "assembly":
-                self._parts(number)
+                self._place_assembly_parts(number)
         for number in range(len(graph.nodes)):
             if number not in self.places:
-                view = self._view(graph.nodes[number])
+                view = self._place_view(graph.nodes[number])
                 if view is not None:
                     self.places[number] = view
 
-    def _new(self, number: int, kind: str) -> None:
+    def _new_buffer(self, number: int, kind: str) -> None:
         type = self.graph.nodes[number].type
         strides = contiguous_strides(type.shape, type.dtype.itemsize)
-        self.places[number] = Place(len(self.buffers), 0, strides, number not in self.loose)
+        self.places[number] = BufferLocation(len(self.buffers), 0, strides, number not in self.loose)
         self.buffers.append(Buffer(type.nbytes, kind))
 
-    def _parts(self, number: int) -> None:
+    def _place_assembly_parts(self, number: int) -> None:
         """The parts of an assembly live inside it; the base of an update is the whole of it."""
         node, place = self.graph.nodes[number], self.places[number]
         for arg, (starts, steps) in zip(node.args, assembly_regions(node), strict=True):
@@ -240,7 +261,7 @@ class _Places:
                 assert strides is not None
                 self.places[part.args[0]] = replace(inside, strides=strides)
 
-    def _view(self, node: Node) -> Place | None:
+    def _place_view(self, node: Node) -> BufferLocation | None:
         if OPS[node.op].kind != "view" or node.args[0] not in self.places:
             return None
         place, shape = self.places[node.args[0]], self.graph.nodes[node.args[0]].type.shape

@@ -50,7 +50,7 @@ class Carried:
         return len(self.initial)
 
 
-def _depth(value: Carried) -> int:
+def _carried_depth(value: Carried) -> int:
     return value.depth
 
 
@@ -78,7 +78,7 @@ class RepeatedRegion:
     def node(self, iteration: int, slot: int) -> int:
         return int(self.row.order[self.start + iteration * self.period + slot])
 
-    def _inside(self, number: int) -> tuple[int, int] | None:
+    def _position_in_region(self, number: int) -> tuple[int, int] | None:
         """(iteration, slot) of a node of the loop."""
         x = int(self.row.place[number]) - self.start
         return divmod(x, self.period) if 0 <= x < self.iterations * self.period else None
@@ -87,9 +87,9 @@ class RepeatedRegion:
         """For each argument: an int (slot of the same iteration), a Carried, ("outer", node) or ("const", nodes)."""
         places = self.start + slot + self.period * np.arange(self.iterations)
         count = len(self.graph.nodes[self.node(0, slot)].args)
-        return [self._arg(slot, self.row.args[places, a]) for a in range(count)]
+        return [self._classify_argument(slot, self.row.args[places, a]) for a in range(count)]
 
-    def _arg(self, slot: int, numbers: Array) -> Any:
+    def _classify_argument(self, slot: int, numbers: Array) -> Any:
         places = self.row.place[numbers]
         if all(self.graph.nodes[n].op == "const" for n in {int(numbers[0]), int(numbers[-1])}):
             ops = {self.graph.nodes[n].op for n in set(numbers.tolist())}
@@ -115,7 +115,7 @@ class RepeatedRegion:
             type = self.graph.nodes[self.node(0, source)].type
             if any(self.row.place[n] >= self.start or self.graph.nodes[n].type != type for n in initial):
                 raise NotALoop
-            return self._carry(Carried(source, initial))
+            return self._number_carried_value(Carried(source, initial))
         if not (numbers == numbers[0]).all() or places[0] >= self.start:
             raise NotALoop
         self.invariants.setdefault(int(numbers[0]))
@@ -149,9 +149,9 @@ class RepeatedRegion:
         type = self.graph.nodes[self.node(0, value.slot)].type
         if any(self.graph.nodes[n].type != type for n in value.initial):
             return None
-        return self._carry(value)
+        return self._number_carried_value(value)
 
-    def _carry(self, value: Carried) -> Carried:
+    def _number_carried_value(self, value: Carried) -> Carried:
         """Number it, and those that it follows."""
         for depth in range(1, value.depth + 1):
             self.carried.setdefault(Carried(value.slot, value.initial[value.depth - depth :]), len(self.carried))
@@ -187,46 +187,50 @@ class RepeatedRegion:
         after = self.row.order[self.start + self.iterations * self.period :].tolist()
         wanted = [a for n in after for a in self.graph.nodes[n].args] + list(self.graph.outputs)
         for number in wanted:
-            at = self._inside(number)
+            at = self._position_in_region(number)
             if at is not None:
                 found.setdefault(at[1], {}).setdefault(at[0])
         return found
 
-    def _deliver(
+    def _deliver_used_outside(
         self, slot: int, seen: dict[int, None], args: list[list[Any]], finals: dict[tuple[int, int], Carried]
     ) -> None:
         """Values that are used after the loop are carried to its end, or stacked."""
         if slot in self.moving:
             if set(seen) != {self.iterations - 1} or not self._only_updates(slot, args):
                 raise NotALoop
-            self.stacked.update(dict.fromkeys(args[at][1] for at in self._alike(slot)))
+            self.stacked.update(dict.fromkeys(args[at][1] for at in self._alike_slots(slot)))
             return
         late = [self.iterations - t for t in seen]
         if max(late) > LATEST:
             self.stacked.setdefault(slot)
             return
         for depth in late:
-            known = max((c for c in self.carried if c.slot == slot and c.depth <= depth), key=_depth, default=None)
+            known = max(
+                (c for c in self.carried if c.slot == slot and c.depth <= depth), key=_carried_depth, default=None
+            )
             initial = known.initial if known else ()
-            finals[self.iterations - depth, slot] = self._carry(Carried(slot, (-1,) * (depth - len(initial)) + initial))
+            finals[self.iterations - depth, slot] = self._number_carried_value(
+                Carried(slot, (-1,) * (depth - len(initial)) + initial)
+            )
 
-    def _alike(self, slot: int) -> list[int]:
+    def _alike_slots(self, slot: int) -> list[int]:
         """The slots that do the same in each of the joined iterations."""
         length = self.period // self.joined
         return [slot % length + iteration * length for iteration in range(self.joined)]
 
-    def _group(self) -> None:
+    def _group_stacked_values(self) -> None:
         """Stacked values of joined iterations are rows of one result, if all of them are stacked."""
         groups: dict[tuple[int, ...], None] = {}
         for slot in self.stacked:
-            alike = tuple(self._alike(slot))
+            alike = tuple(self._alike_slots(slot))
             groups.setdefault(alike if all(a in self.stacked for a in alike) else (slot,))
         self.groups = list(groups)
         self.stacked = {slot: i for i, group in enumerate(groups) for slot in group}
 
     def _only_updates(self, slot: int, args: list[list[Any]]) -> bool:
         """Whether a moving update only goes on with its own last version, and is read by nothing else in the loop."""
-        every = self._alike(slot)
+        every = self._alike_slots(slot)
         own = args[every[0]][0]
         if slot != every[-1] or not (isinstance(own, Carried) and own.slot == slot and own.depth == 1):
             return False
@@ -238,7 +242,7 @@ class RepeatedRegion:
             here = tuple(s + m * iteration // self.joined for s, m in zip(starts, moves, strict=True))
             if self.moving[at] != (here, moves) or any(m % self.joined for m in moves):
                 return False
-        if [args[at][1] for at in every] != self._alike(args[slot][1]):
+        if [args[at][1] for at in every] != self._alike_slots(args[slot][1]):
             return False
         shape = self.graph.nodes[self.node(0, args[slot][1])].type.shape
         readers = [

@@ -43,7 +43,7 @@ class TokenSequence:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RepeatingStretch:
     """Places [begin, end) of a row repeat with a period."""
 
     begin: int
@@ -63,40 +63,40 @@ def token_sequence(graph: Graph, moving: bool) -> TokenSequence:
     for x, number in enumerate(order):
         node = nodes[number]
         few = len(node.args) <= MOST_ARGS
-        tokens.append(known.setdefault(_token(node, moving), len(known)) if few else -1 - x)
+        tokens.append(known.setdefault(_node_token(node, moving), len(known)) if few else -1 - x)
         taken.append(node.args + _NONE[len(node.args) :] if few else _NONE)
     args = np.array(taken, np.int64).reshape(len(order), MOST_ARGS)
     const = np.array([node.op in ("const", "number") for node in nodes] + [True])
     return TokenSequence(np.array(order, np.int64), place, np.array(tokens, np.int64), args, place[args], const[args])
 
 
-def _token(node: Node, moving: bool) -> tuple[Any, ...]:
+def _node_token(node: Node, moving: bool) -> tuple[Any, ...]:
     attrs = node.attrs
     if moving and node.op in MOVING:
         attrs = tuple(item for item in attrs if item[0] != "starts")
     return node.op, len(node.args), node.type.shape, node.type.dtype, exact_attrs(node.op, attrs)
 
 
-def repeating_stretches(row: TokenSequence, least: int) -> Iterator[Stretch]:
+def repeating_stretches(row: TokenSequence, least: int) -> Iterator[RepeatingStretch]:
     """The longest stretch of each candidate period, the best first. Each repeats at least `least` times."""
     found = []
-    for period in _candidates(row.tokens):
+    for period in _candidate_periods(row.tokens):
         same = row.tokens[period:] == row.tokens[:-period]
         relative = (row.places[period:] - row.places[:-period] == period) & (row.places[:-period] >= 0)
         absolute = row.args[period:] == row.args[:-period]
         alike = relative | absolute | (row.const[period:] & row.const[:-period])
-        begin, end = _longest(same & alike.all(axis=1))
+        begin, end = _longest_true_run(same & alike.all(axis=1))
         if end - begin >= (least - 2) * period:
-            found.append(Stretch(begin, end + period, period))
+            found.append(RepeatingStretch(begin, end + period, period))
     found.sort(key=lambda s: s.period)
-    best: list[Stretch] = []
+    best: list[RepeatingStretch] = []
     for s in found:  # twice a period is one too, and hardly longer
         if not best or s.end - s.begin > 1.1 * max(b.end - b.begin for b in best):
             best.append(s)
     yield from sorted(best, key=lambda s: s.begin - s.end)
 
 
-def _candidates(tokens: Ints) -> list[int]:
+def _candidate_periods(tokens: Ints) -> list[int]:
     """The most frequent distances between neighbours that look alike, for windows of several lengths: a window that
     occurs once in each period gives it away."""
     window, hashes = 1, tokens.astype(np.uint64)
@@ -116,7 +116,7 @@ def _candidates(tokens: Ints) -> list[int]:
 _BASE = 0x9E3779B97F4A7C15
 
 
-def _longest(flags: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[int, int]:
+def _longest_true_run(flags: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[int, int]:
     """The longest run of True: [begin, end)."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.view(np.int8), [0]))))
     if not len(edges):
@@ -126,7 +126,7 @@ def _longest(flags: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[int, int]:
     return int(begins[best]), int(ends[best])
 
 
-def least_traffic_phase(graph: Graph, row: TokenSequence, s: Stretch) -> int:
+def least_traffic_phase(graph: Graph, row: TokenSequence, s: RepeatingStretch) -> int:
     """The offset in the period at which the fewest bytes pass from one iteration to the next; of equals, the one that
     leaves the least over at the end."""
     p = s.period
@@ -137,7 +137,7 @@ def least_traffic_phase(graph: Graph, row: TokenSequence, s: Stretch) -> int:
         users = [int(row.place[u]) for u in graph.users[number]]
         last = max((u for u in users if u < s.end), default=x)
         whole, rest = divmod(last - x, p)
-        size = _bytes(graph, number)
+        size = _carried_bytes(graph, number)
         weight += whole * size
         for b in range(rest):  # boundaries before places x + 1, ..., last
             weight[(x + 1 + b - s.begin) % p] += size
@@ -145,7 +145,7 @@ def least_traffic_phase(graph: Graph, row: TokenSequence, s: Stretch) -> int:
     return int(phases[np.argmin((s.end - s.begin - phases) % p)])
 
 
-def _bytes(graph: Graph, number: int) -> int:
+def _carried_bytes(graph: Graph, number: int) -> int:
     """What carrying a node costs; a view costs what it looks at, so that the view itself is not carried."""
     seen = 0
     while OPS[graph.nodes[number].op].kind == "view":

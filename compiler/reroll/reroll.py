@@ -16,7 +16,7 @@ from ..passes.materialize import MemoryLayout
 from ..pipeline import alternative_forms, cover_with_groups
 from ..targets.target import target_of
 from .induction import NotALoop, NumbersDiffer
-from .periods import Stretch, TokenSequence, least_traffic_phase, repeating_stretches, token_sequence
+from .periods import RepeatingStretch, TokenSequence, least_traffic_phase, repeating_stretches, token_sequence
 from .rewrite import Rerolled, reroll_region
 
 MIN_ITERATIONS = 9  # fewer stay as they are,
@@ -34,7 +34,9 @@ def reroll_graph(graph: Graph) -> Rerolled:
     if not settings.roll or len(graph.nodes) < LEAST_NODES:
         return Rerolled(graph, [])
     found = Rerolled(graph, [])
-    while (more := _once(found.graph) or _once(_forwarded(found.graph))) is not None:
+    while (
+        more := _reroll_longest_loop(found.graph) or _reroll_longest_loop(_forward_assigned_values(found.graph))
+    ) is not None:
         if more.wanted:
             return Rerolled(graph, [], more.wanted)
         if more.body is None:
@@ -43,18 +45,18 @@ def reroll_graph(graph: Graph) -> Rerolled:
     return found
 
 
-def _once(graph: Graph) -> Rerolled | None:
+def _reroll_longest_loop(graph: Graph) -> Rerolled | None:
     """The graph with its longest loop rolled."""
     for moving in (False, True):
         row = token_sequence(graph, moving)
         for stretch in repeating_stretches(row, MIN_ITERATIONS):
-            found = _tried(graph, row, stretch)
+            found = _try_stretch_as_loop(graph, row, stretch)
             if found is not None:
                 return found
     return None
 
 
-def _tried(graph: Graph, row: TokenSequence, stretch: Stretch) -> Rerolled | None:
+def _try_stretch_as_loop(graph: Graph, row: TokenSequence, stretch: RepeatingStretch) -> Rerolled | None:
     """The stretch as a loop that begins where little passes from iteration to iteration, as early as it can."""
     p = stretch.period
     first = stretch.begin + least_traffic_phase(graph, row, stretch)
@@ -73,31 +75,33 @@ def _tried(graph: Graph, row: TokenSequence, stretch: Stretch) -> Rerolled | Non
             continue
         except NotALoop:
             continue
-        if _is_shorter(found, graph, iterations * p):
-            best = _joined(graph, row, start, p, iterations, found)
+        if _is_shorter_graph(found, graph, iterations * p):
+            best = _join_iterations(graph, row, start, p, iterations, found)
             lines = graph.lines[int(row.order[start])] if graph.lines else ""
             what = f"{iterations} turns of {p} operations" + (f" at {lines}" if lines else "")
             few = len(graph.nodes) <= WHOLE_NODES
-            if few and (iterations < MANY_ITERATIONS or _loses(graph, best.graph)):
+            if few and (iterations < MANY_ITERATIONS or _is_loop_slower(graph, best.graph)):
                 return Rerolled(graph, [], why=(f"{what} stay as they were traced",))
             return replace(best, why=(f"{what} are a loop{''.join(best.why)}",))
     return None
 
 
-def _is_shorter(found: Rerolled, graph: Graph, replaced: int) -> bool:
+def _is_shorter_graph(found: Rerolled, graph: Graph, replaced: int) -> bool:
     """Or what the loop stacks is taken apart again."""
     return len(found.graph.nodes) < len(graph.nodes) - replaced // 2
 
 
-def _loses(whole: Graph, looped: Graph) -> bool:
+def _is_loop_slower(whole: Graph, looped: Graph) -> bool:
     """Whether the loop is predicted to take longer than the iterations one after another, fused as far as they fuse."""
     return predict_microseconds(looped) > LOSS * predict_microseconds(whole)
 
 
-def _joined(graph: Graph, row: TokenSequence, start: int, period: int, iterations: int, one: Rerolled) -> Rerolled:
+def _join_iterations(
+    graph: Graph, row: TokenSequence, start: int, period: int, iterations: int, one: Rerolled
+) -> Rerolled:
     """The loop with as many iterations in one as pay: what follows each other in one iteration is fused, and its values
     stay in registers where they do not have to go through memory. The iterations left over stay behind the loop."""
-    best, cost, count = one, _cost_of(one, 1), 2
+    best, cost, count = one, _iteration_cost(one, 1), 2
     first = cost
     while count * period <= MOST_NODES and iterations // count >= MIN_ITERATIONS:
         even = min(range(count, count // 2, -1), key=lambda n: iterations % n)  # as few left over as can be
@@ -105,26 +109,26 @@ def _joined(graph: Graph, row: TokenSequence, start: int, period: int, iteration
             found = reroll_region(graph, row, start, period, iterations, reroll_graph, even)
         except NotALoop:
             break
-        took = _cost_of(found, even)
-        if took > GAIN * cost or not _is_shorter(found, graph, iterations * period):
+        took = _iteration_cost(found, even)
+        if took > GAIN * cost or not _is_shorter_graph(found, graph, iterations * period):
             break
         why = f", {even} of them in one turn: {took:.2f} us each as predicted, {first:.2f} one by one"
         best, cost, count = replace(found, why=(why,)), took, 2 * count
     return best
 
 
-def _cost_of(found: Rerolled, count: int) -> float:
+def _iteration_cost(found: Rerolled, count: int) -> float:
     """Microseconds of an iteration, as predicted, of a body that does so many."""
     assert found.body is not None
     return (predict_microseconds(found.body) + ITERATION_US) / count
 
 
-def _forwarded(graph: Graph) -> Graph:
+def _forward_assigned_values(graph: Graph) -> Graph:
     """The graph with what was just assigned read from where it came: x[i] after x[i] = v is v."""
     replaced: dict[int, int] = {}
     for number, node in enumerate(graph.nodes):
         if node.op == "slice":
-            source = _assigned(graph, node)
+            source = _value_assigned_to_slice(graph, node)
             if source is not None:
                 replaced[number] = source
     if not replaced:
@@ -144,7 +148,7 @@ def _forwarded(graph: Graph) -> Graph:
     return builder.finish([new[o] for o in graph.outputs])
 
 
-def _assigned(graph: Graph, node: Node) -> int | None:
+def _value_assigned_to_slice(graph: Graph, node: Node) -> int | None:
     """The value that an earlier update put where a slice looks, if nothing was written there since."""
     base = graph.nodes[node.args[0]]
     for _ in range(4):
@@ -154,13 +158,13 @@ def _assigned(graph: Graph, node: Node) -> int | None:
         same = base.attr("starts") == node.attr("starts") and value.type == node.type
         if same and base.attr("steps") == node.attr("steps"):
             return base.args[1]
-        if not _apart(node, base, value):
+        if not _do_regions_differ(node, base, value):
             return None
         base = graph.nodes[base.args[0]]
     return None
 
 
-def _apart(node: Node, update: Node, value: Node) -> bool:
+def _do_regions_differ(node: Node, update: Node, value: Node) -> bool:
     """Whether a slice and an update of one array have no element in common along some axis."""
     for a, n in enumerate(node.type.shape):
         ends = []
@@ -181,16 +185,18 @@ def predict_microseconds(graph: Graph, target: str = "cpu") -> float:
     layouts = [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs]
     made_for = target_of(target)
     prepared, fusion = cover_with_groups(alternative_forms(graph, made_for)[0], layouts, made_for)
-    return sum(_group(prepared, group, target) for group in fusion.groups if group.kind != "assembly")
+    return sum(
+        _predict_group_microseconds(prepared, group, target) for group in fusion.groups if group.kind != "assembly"
+    )
 
 
-def _group(graph: Graph, group: Group, target: str) -> float:
+def _predict_group_microseconds(graph: Graph, group: Group, target: str) -> float:
     node = graph.nodes[group.stores[0]]
     if node.op in ("loop", "branch"):
         control = node.attr("control")
         iterations = getattr(control, "count", None) or 1
         return float(iterations * (ITERATION_US + max(predict_microseconds(body, target) for body in control.bodies)))
-    moved = sum(graph.nodes[n].type.nbytes for n in group.stores) + sum(_loads(graph, group).values())
+    moved = sum(graph.nodes[n].type.nbytes for n in group.stores) + sum(_loaded_arrays_of_group(graph, group).values())
     rate = sum(OPS[graph.nodes[n].op].cost for n in group.computes)
     size = 1
     for n in group.domain:
@@ -198,7 +204,7 @@ def _group(graph: Graph, group: Group, target: str) -> float:
     return target_of(target).model.time(moved, rate * size)
 
 
-def _loads(graph: Graph, group: Group) -> dict[int, int]:
+def _loaded_arrays_of_group(graph: Graph, group: Group) -> dict[int, int]:
     """The arrays in memory that a group reads: bytes of each, the most that one look at it sees."""
     inside, found = set(group.computes), dict[int, int]()
     for number in group.computes or group.stores:

@@ -46,13 +46,13 @@ class _Reroller(RepeatedRegion):
         outside = self._used_outside()
         finals: dict[tuple[int, int], Carried] = {}
         for slot, seen in outside.items():
-            self._deliver(slot, seen, args, finals)
-        self._group()
-        return self._build(args, outside, finals, roll)
+            self._deliver_used_outside(slot, seen, args, finals)
+        self._group_stacked_values()
+        return self._build_rerolled_graph(args, outside, finals, roll)
 
     # the loop
 
-    def _build(
+    def _build_rerolled_graph(
         self,
         args: list[list[Any]],
         outside: dict[int, dict[int, None]],
@@ -60,16 +60,20 @@ class _Reroller(RepeatedRegion):
         roll: Roll,
     ) -> Rerolled:
         for slot in self.moving:
-            if self._alike(slot)[-1] not in outside:
+            if self._alike_slots(slot)[-1] not in outside:
                 raise NotALoop
             if not isinstance(args[slot][0], int):
                 self.carried.pop(args[slot][0], None)
         self.carried = {c: i for i, c in enumerate(self.carried)}
         self._constant_windows(args)
         self.invariants = dict.fromkeys(
-            n for row in args for a in row if isinstance(a, tuple) and a[0] == "outer" for n in self._leaves(a[1])
+            n
+            for row in args
+            for a in row
+            if isinstance(a, tuple) and a[0] == "outer"
+            for n in self._leaves_of_invariant(a[1])
         )
-        inner = roll(self._body(args))
+        inner = roll(self._build_loop_body(args))
         body = inner.graph
         windows = tuple(w for _, w in self.windows.values())
         loop = Loop(body, len(self.carried), windows, self.iterations)
@@ -100,20 +104,20 @@ class _Reroller(RepeatedRegion):
         inputs = {key: builder.input(ArrayType(a.shape, a.dtype)) for key, a in self.constants.items()}
         more = [builder.input(ArrayType(a.shape, a.dtype)) for a in inner.arrays]
         line = lines[first]
-        values = [self._initial(builder, new, c) for c in self.carried]
+        values = [self._initial_carried_value(builder, new, c) for c in self.carried]
         values += [inputs[key[2]] if key[0] == "const" else new[key[2]] for key in self.windows]
         values += [*(new[n] for n in self.invariants if self._is_memory(n)), *more]
         values += [new[n] for n in self.invariants if self.graph.nodes[n].op == "number"]
         results = add_control_flow_node(builder, loop, values)
-        self._results(builder, new, results, args, outside, finals)
+        self._values_used_after_loop(builder, new, results, args, outside, finals)
         for number in sorted(needed):
             if number not in new:
-                self._after(builder, new, number, copy, results)
+                self._copy_node_after_loop(builder, new, number, copy, results)
         builder.numbers.sort(key=lambda n: builder.nodes[n].attr("index"))
         builder.inputs.sort(key=lambda n: builder.nodes[n].attr("index"))
         return Rerolled(builder.finish([new[o] for o in self.graph.outputs]), arrays, body=body)
 
-    def _leaves(self, number: int) -> list[int]:
+    def _leaves_of_invariant(self, number: int) -> list[int]:
         """What an invariant takes to be there in the body: itself, or the numbers that it is cheaply made of."""
         if not is_cheap_to_recompute(self.graph.nodes, number):
             return [number]
@@ -130,42 +134,47 @@ class _Reroller(RepeatedRegion):
     def _needed_after(self, last: int, outside: dict[int, dict[int, None]]) -> set[int]:
         """The nodes behind the loop that are still needed: the parts of a list that was stacked are not."""
         needed: set[int] = set()
-        todo = [o for o in self.graph.outputs if o > last and self._inside(o) is None]
+        todo = [o for o in self.graph.outputs if o > last and self._position_in_region(o) is None]
         while todo:
             number = todo.pop()
             if number in needed:
                 continue
             needed.add(number)
             node = self.graph.nodes[number]
-            parts = self._pieces(node) if node.op == "concat" else [(a,) for a in node.args]
-            todo += [p[0] for p in parts if len(p) == 1 and p[0] > last and self._inside(p[0]) is None]
+            parts = self._pieces_of_concat(node) if node.op == "concat" else [(a,) for a in node.args]
+            todo += [p[0] for p in parts if len(p) == 1 and p[0] > last and self._position_in_region(p[0]) is None]
         return needed
 
-    def _pieces(self, node: Node) -> list[tuple[int, ...]]:
+    def _pieces_of_concat(self, node: Node) -> list[tuple[int, ...]]:
         """The arguments of a concat; those that are rows one after another of a stacked result (or one view of each)
         are together: (result, first row, rows, argument)."""
         pieces: list[tuple[int, ...]] = []
         for number in node.args:
             inner = self.graph.nodes[number]
-            at = self._inside(number)
+            at = self._position_in_region(number)
             if at is None and inner.op == "reshape" and len(inner.args) == 1:
-                at = self._inside(inner.args[0])
+                at = self._position_in_region(inner.args[0])
             if at is None or at[1] not in self.stacked:
                 pieces.append((number,))
                 continue
             which, row = self._row_of(*at)
             last = pieces[-1] if pieces else ()
-            if len(last) == 4 and last[0] == which and last[1] + last[2] == row and self._same(last[3], number):
+            if (
+                len(last) == 4
+                and last[0] == which
+                and last[1] + last[2] == row
+                and self._is_same_value(last[3], number)
+            ):
                 pieces[-1] = (which, last[1], last[2] + 1, last[3])
             else:
                 pieces.append((which, row, 1, number))
         return pieces
 
-    def _same(self, a: int, b: int) -> bool:
+    def _is_same_value(self, a: int, b: int) -> bool:
         one, other = self.graph.nodes[a], self.graph.nodes[b]
-        return one.type == other.type and (self._inside(a) is None) == (self._inside(b) is None)
+        return one.type == other.type and (self._position_in_region(a) is None) == (self._position_in_region(b) is None)
 
-    def _after(
+    def _copy_node_after_loop(
         self, builder: GraphBuilder, new: dict[int, Value], number: int, copy: Any, results: Sequence[Value]
     ) -> None:
         node = self.graph.nodes[number]
@@ -173,13 +182,13 @@ class _Reroller(RepeatedRegion):
             copy(number)
             return
         axis, parts = node.attr("axis"), []
-        for piece in self._pieces(node):
+        for piece in self._pieces_of_concat(node):
             if len(piece) == 1:
                 parts.append(new[piece[0]])
                 continue
             which, first, count, sample = piece
             shape = self.graph.nodes[sample].type.shape
-            whole = self._stack(builder, results, which)
+            whole = self._stacked_result(builder, results, which)
             rest = (0,) * (len(whole.shape) - 1)
             some = builder.slice(whole, (first, *rest), (1,) * len(whole.shape), (count, *whole.shape[1:]))
             some = builder.reshape(some, (count, *shape))
@@ -193,12 +202,12 @@ class _Reroller(RepeatedRegion):
         group = self.groups[self.stacked[slot]]
         return self.stacked[slot], iteration * len(group) + group.index(slot)
 
-    def _stack(self, builder: GraphBuilder, results: Sequence[Value], which: int) -> Value:
+    def _stacked_result(self, builder: GraphBuilder, results: Sequence[Value], which: int) -> Value:
         """A stacked result, its rows along the first axis."""
         shape = self.graph.nodes[self.node(0, self.groups[which][0])].type.shape
         return builder.reshape(results[len(self.carried) + which], (self.iterations * len(self.groups[which]), *shape))
 
-    def _results(
+    def _values_used_after_loop(
         self,
         builder: GraphBuilder,
         new: dict[int, Value],
@@ -210,27 +219,29 @@ class _Reroller(RepeatedRegion):
         """What stands for the values that are used after the loop."""
         for slot, seen in outside.items():
             if slot in self.moving:
-                new[self.node(self.iterations - 1, slot)] = self._written(builder, new, results, slot, args)
+                new[self.node(self.iterations - 1, slot)] = self._array_after_moving_update(
+                    builder, new, results, slot, args
+                )
                 continue
             for iteration in seen:
                 number = self.node(iteration, slot)
                 if slot in self.stacked:
                     which, row = self._row_of(iteration, slot)
-                    whole = self._stack(builder, results, which)
+                    whole = self._stacked_result(builder, results, which)
                     rest = (0,) * (len(whole.shape) - 1)
                     part = builder.slice(whole, (row, *rest), (1,) * len(whole.shape), (1, *whole.shape[1:]))
                     new[number] = builder.reshape(part, whole.shape[1:])
                 else:
                     new[number] = results[self.carried[finals[iteration, slot]]]
 
-    def _written(
+    def _array_after_moving_update(
         self, builder: GraphBuilder, new: dict[int, Value], results: Sequence[Value], slot: int, args: list[list[Any]]
     ) -> Value:
         """A moving update's array after the loop: what all iterations wrote, in one update."""
-        first = self._alike(slot)[0]
+        first = self._alike_slots(slot)[0]
         starts, moves = self.moving[first]
         (axis,) = (a for a, m in enumerate(moves) if m)
-        whole = self._stack(builder, results, self.stacked[args[slot][1]])
+        whole = self._stacked_result(builder, results, self.stacked[args[slot][1]])
         count, *shape = whole.shape
         flat = builder.reshape(whole, (count, *shape[:axis], *shape[axis + 1 :]))
         value = builder.permute(flat, [*range(1, axis + 1), 0, *range(axis + 1, len(shape))])
@@ -239,7 +250,7 @@ class _Reroller(RepeatedRegion):
         (initial,) = args[first][0].initial
         return builder.update(new[initial], value, starts, steps)
 
-    def _initial(self, builder: GraphBuilder, new: dict[int, Value], value: Carried) -> Value:
+    def _initial_carried_value(self, builder: GraphBuilder, new: dict[int, Value], value: Carried) -> Value:
         number = value.initial[0]
         if number >= 0:
             return new[number]
@@ -259,7 +270,7 @@ class _Reroller(RepeatedRegion):
                     self.windows[key] = ArrayType((1,), dtype), Window((0,), (1,), (1,))
                     row[i] = ("window", key)
 
-    def _body(self, args: list[list[Any]]) -> Graph:
+    def _build_loop_body(self, args: list[list[Any]]) -> Graph:
         made = GraphBuilder("body")
         lines = self.graph.lines or ("",) * len(self.graph.nodes)
         line = ""

@@ -58,12 +58,12 @@ class Target:
     vector_products: Callable[..., list[Task] | None] | None = None
 
 
-def _cpu_kernel(form: LoopNest) -> Kernel:
-    return _cpu_text(form, widest_vector_libm(), vector_register_bytes())
+def _make_cpu_kernel(form: LoopNest) -> Kernel:
+    return _print_cpu_kernel(form, widest_vector_libm(), vector_register_bytes())
 
 
 @lru_cache(4096)
-def _cpu_text(form: LoopNest, library: str | None, width: int) -> Kernel:
+def _print_cpu_kernel(form: LoopNest, library: str | None, width: int) -> Kernel:
     from .cpu.kernel import print_llvm_kernel
 
     return Kernel(
@@ -71,60 +71,62 @@ def _cpu_text(form: LoopNest, library: str | None, width: int) -> Kernel:
     )
 
 
-def _cpu_launch(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
+def _cpu_launch_size(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
     from .cpu.kernel import launch_units
 
     return LaunchShape(*launch_units(form, sizes))
 
 
 @lru_cache(4096)
-def _cuda_kernel(form: LoopNest) -> Kernel:
+def _make_cuda_kernel(form: LoopNest) -> Kernel:
     from .cuda.kernel import cuda_kernel
 
     return cuda_kernel(form)
 
 
-def _cuda_launch(gpu: GpuProperties, form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
-    from .cuda.kernel import launch
+def _cuda_grid_and_block(gpu: GpuProperties, form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
+    from .cuda.kernel import grid_and_block
 
-    grid, block = launch(form, sizes, gpu)
+    grid, block = grid_and_block(form, sizes, gpu)
     return LaunchShape(grid=grid, block=block)
 
 
-def _cuda_calls(gpu: GpuProperties, *args: Any) -> list[Task]:
-    from .cuda.algorithms.table import device_calls
+def _cuda_device_calls(gpu: GpuProperties, *args: Any) -> list[Task]:
+    from .cuda.algorithms.table import lower_device_call
 
-    return device_calls(gpu, *args)
-
-
-def _custom_cuda_kernel(own: CustomKernel, arrays: Sequence[ArrayType]) -> Kernel:
-    from .cuda.algorithms.custom_kernel import custom_kernel
-
-    return custom_kernel(own, arrays)
+    return lower_device_call(gpu, *args)
 
 
-def _cpu_products(reads: Any, writes: Any, line: str) -> list[Task] | None:
+def _make_custom_cuda_kernel(own: CustomKernel, arrays: Sequence[ArrayType]) -> Kernel:
+    from .cuda.algorithms.custom_kernel import lower_custom_kernel
+
+    return lower_custom_kernel(own, arrays)
+
+
+def _cpu_matvec_of_products(reads: Any, writes: Any, line: str) -> list[Task] | None:
     from .cpu.matvec import matvec_tasks
 
     return matvec_tasks(vector_register_bytes(), reads, writes, line)
 
 
-def _cpu_calls(function: str, reads: Any, result: Any, options: Any, buffers: list[Buffer], line: str) -> list[Task]:
-    from .cpu.running import running_task
+def _cpu_device_calls(
+    function: str, reads: Any, result: Any, options: Any, buffers: list[Buffer], line: str
+) -> list[Task]:
+    from .cpu.running import running_total_task
 
-    return [running_task(CPU, function, reads[0], result, options["axis"], line)]
+    return [running_total_task(CPU, function, reads[0], result, options["axis"], line)]
 
 
 HEAVY = 16.0  # flop-equivalents a point from which a GPU thread takes two groups
 
 
-def _cuda_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
-    from .cuda.kernel import row_width
+def _cuda_reduction_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
+    from .cuda.kernel import tile_row_width
 
-    return row_width(reduced[-1], itemsize)[0] if reduced else 1 + (flops >= HEAVY)
+    return tile_row_width(reduced[-1], itemsize)[0] if reduced else 1 + (flops >= HEAVY)
 
 
-def _cpu_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
+def _cpu_reduction_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
     return 1
 
 
@@ -137,22 +139,22 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
             name,
             CPU,
             cpu,
-            _cpu_kernel,
-            _cpu_launch,
-            _cpu_width,
-            _cpu_calls,
+            _make_cpu_kernel,
+            _cpu_launch_size,
+            _cpu_reduction_width,
+            _cpu_device_calls,
             aligns=False,
             zips=True,
             checks_indices=True,
-            vector_products=_cpu_products,
+            vector_products=_cpu_matvec_of_products,
         )
     if name != "cuda":
         raise ValueError(f"there is no target {name!r}; write 'cpu' or 'cuda'")
-    launch, calls = partial(_cuda_launch, gpu), partial(_cuda_calls, gpu)
+    launch, calls = partial(_cuda_grid_and_block, gpu), partial(_cuda_device_calls, gpu)
     model, machine, lanes = (
         gpu_cost_model(gpu),
         machine_of_gpu(gpu),
         16 * gpu.multiprocessors * gpu.threads_per_multiprocessor,
     )
-    parts = _cuda_kernel, launch, _cuda_width, calls, _custom_cuda_kernel
+    parts = _make_cuda_kernel, launch, _cuda_reduction_width, calls, _make_custom_cuda_kernel
     return Target(name, model, machine, *parts, windows=lanes, epilogues=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.settings import settings
-from ...runtime.devices.registry import DEVICES, gpu_properties, make_device, start_early
+from ...runtime.devices.registry import DEVICES, make_device, query_gpu_properties, start_device_early
 from ...runtime.program.device import Device
 from ...runtime.program.gpu_properties import H200, GpuProperties
 from ..core.context import context
@@ -90,7 +90,7 @@ def begin(place: tuple[str, int] | None) -> None:
     """The device will be opened soon (None: the default one): what takes long of that starts, beside other work."""
     place = place or _default or ("cuda", 0)
     if DEVICES[place[0]].gpu and place not in _open and _cuda_installed():
-        start_early(*place)
+        start_device_early(*place)
 
 
 def open_device(place: tuple[str, int]) -> Device:
@@ -108,7 +108,7 @@ def gpu_at(place: tuple[str, int]) -> GpuProperties:
     """What is known of the GPU at a place; where there is none, as when programs are only looked at, an H200."""
     found = _open.get(place)
     known = None if found is None else found.properties
-    return known or gpu_properties(*place) or H200
+    return known or query_gpu_properties(*place) or H200
 
 
 def opened() -> list[Device]:

@@ -229,7 +229,7 @@ def import_array(value: Any, index: int, lasts: bool = False) -> SharedArray:
     known, event = stream is not None, None
     try:
         if hasattr(value, "__dlpack__"):
-            side = stream or device.handshake  # type: ignore[attr-defined]
+            side = stream or device.handshake_stream  # type: ignore[attr-defined]
             owner = _capsule(value, side.handle)
             tensor = dlpack.read(owner)
             if 0 not in tensor.shape and hasattr(value, "data_ptr") and not has_memory(value):
@@ -373,7 +373,7 @@ def interface(array: Array) -> dict[str, Any]:
             memory, _ = export(array, UNKNOWN)
         except BufferError as error:
             raise AttributeError(str(error)) from None
-    side = array._device.handshake  # type: ignore[attr-defined]
+    side = array._device.handshake_stream  # type: ignore[attr-defined]
     events = [event for event in pending(array, memory) if not event.query()]
     for event in events:
         side.wait(event)

@@ -16,8 +16,8 @@ import numpy as np
 from ...compiler.core.types import ArrayType
 from ...compiler.passes.materialize import MemoryLayout
 from ...runtime.core.errors import OutOfMemory
-from ...runtime.engine.direct_call import ARENA, Taken, packers
-from ...runtime.engine.object_words import Words, words_of
+from ...runtime.engine.direct_call import ARENA, DirectArgument, table_packers
+from ...runtime.engine.object_words import Words, words_of_aspect
 from ...runtime.program.device import Device, Event, error_of_event
 from ...runtime.program.plan import Plan
 from ...runtime.program.plan_queries import plan_boundary
@@ -128,7 +128,7 @@ def generate_launcher(
         "host": captured.host,
         "settled": settled,
         "over": [None],
-        "pack": packers(0, plan.program.scalars)[0],
+        "pack": table_packers(0, plan.program.scalars)[0],
         "readable": readable,
         "ready": ready,
         "address": address,
@@ -150,7 +150,7 @@ def generate_launcher(
 
 def _words_of(row: Guard) -> Words | None:
     """Words of memory that are there while the guard holds."""
-    return None if row.aspect is None else words_of(row.aspect, row.holder, row.value)
+    return None if row.aspect is None else words_of_aspect(row.aspect, row.holder, row.value)
 
 
 class _Writer:
@@ -244,13 +244,13 @@ class _Writer:
         plain = arrays <= {np.ndarray, Array} and all(map(is_readable, captured.arrays))
         return plain and all(map(_test_of, others))
 
-    def taken(self) -> list[Taken]:
+    def taken(self) -> list[DirectArgument]:
         """What `start` takes: the arguments of the graph, the arrays of the trace, the outputs, and the arena."""
         program = self.plan.program
         arrays = [*(self.leaves[leaf] for leaf in self.arrays), *self.captured.arrays]
         found = [_taken(buffer, array) for buffer, array in zip(program.inputs, arrays, strict=True)]
-        found += [Taken(buffer) for buffer in program.outputs]
-        return [*found, Taken(ARENA)] if self.plan.arena_bytes else found
+        found += [DirectArgument(buffer) for buffer in program.outputs]
+        return [*found, DirectArgument(ARENA)] if self.plan.arena_bytes else found
 
     def fast_lines(self, checks: Sequence[str]) -> Iterator[str]:
         """checks: what has to be true of the surroundings. NumPy arrays are looked at by `start`."""
@@ -387,10 +387,10 @@ class _Writer:
         return f"unflatten({self.constant(shallow)}, ({''.join(f'{p}, ' for p in parts)}))"
 
 
-def _taken(buffer: int, array: Any) -> Taken:
+def _taken(buffer: int, array: Any) -> DirectArgument:
     if type(array) is Array:  # C-contiguous, as its spec says
-        return Taken(buffer)
-    return Taken(buffer, array, low_offset(array.shape, array.strides))
+        return DirectArgument(buffer)
+    return DirectArgument(buffer, array, low_offset(array.shape, array.strides))
 
 
 def _test_of(leaf: Any) -> str:

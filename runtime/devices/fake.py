@@ -87,7 +87,7 @@ class FakeTiming:
         return math.nan if any(event.error is not None for event in self._events) else self._microseconds
 
 
-class Unread:
+class UnreadMemory:
     """Memory of which nothing is known: all zero."""
 
     def integer(self, address: int) -> int:
@@ -145,7 +145,7 @@ class FakeDevice(Device):
         fault = error if error is not None else ERRORS[what](f"fake {what} failed, as it was told to")
         self._faults.setdefault(what, {})[self._asked.get(what, 0) + number] = fault
 
-    def fault(self, what: str) -> BaseException | None:
+    def count_call(self, what: str) -> BaseException | None:
         """Count one call of `what`; the error that it was told to fail with, if any."""
         number = self._asked.get(what, 0)
         self._asked[what] = number + 1
@@ -154,9 +154,9 @@ class FakeDevice(Device):
             self.lost = found
         return self.lost or found
 
-    def _ask(self, what: str, *details: Any) -> None:
+    def _log_call(self, what: str, *details: Any) -> None:
         self.log.append((what, *details))
-        if (error := self.fault(what)) is not None:
+        if (error := self.count_call(what)) is not None:
             if what == "load" and isinstance(error, CompileError):
                 error.kernel = details[0]
             raise error
@@ -168,7 +168,7 @@ class FakeDevice(Device):
         return made
 
     def allocate(self, nbytes: int) -> FakeMemory:
-        self._ask("allocate", nbytes)
+        self._log_call("allocate", nbytes)
         if self.capacity is not None and self.in_use + nbytes > self.capacity:
             raise OutOfMemory(f"fake device: {nbytes} bytes asked for, {self.capacity - self.in_use} free")
         address = self._next
@@ -202,29 +202,29 @@ class FakeDevice(Device):
         self.log.append(("free", address))
 
     def upload(self, host: np.ndarray[Any, Any], memory: Any) -> FakeEvent:
-        self._ask("upload", memory.address, host.nbytes)
+        self._log_call("upload", memory.address, host.nbytes)
         return self.event()
 
     def download(self, memory: Any, host: np.ndarray[Any, Any]) -> None:
         """Leaves `host` full of zero bytes: nothing has been computed."""
-        self._ask("download", memory.address, host.nbytes)
+        self._log_call("download", memory.address, host.nbytes)
         host.reshape(-1).view(np.uint8)[...] = 0
 
     def copy_from(self, source: Device, memory: Any, target: Any, nbytes: int, after: Any) -> FakeEvent:
         """Logs ("copy", number of the source, address there, address here, bytes, number of the event it follows)."""
         number = getattr(after, "number", None)
-        self._ask("copy", source.index, memory.address, target.address, nbytes, number)
+        self._log_call("copy", source.index, memory.address, target.address, nbytes, number)
         return self.event(getattr(after, "error", None))
 
     def load(self, kernels: Sequence[Kernel]) -> None:
         """Only kernels that are new are logged."""
         for kernel in kernels:
             if kernel not in self.loaded:
-                self._ask("load", kernel.name)
+                self._log_call("load", kernel.name)
                 self.loaded.add(kernel)
 
     def prepare(self, plan: Plan, way: str = "") -> FakeExecutable:
-        self._ask("prepare", plan.program.name)
+        self._log_call("prepare", plan.program.name)
         self.load(all_kernels_of_plan(plan))
         return FakeExecutable(self, plan, way)
 
@@ -252,28 +252,28 @@ class FakeStream:
         self.handle = next(device._numbers)
         self._tail: FakeEvent | None = None
 
-    def _put(self, what: str, event: FakeEvent) -> None:
+    def _log_stream_call(self, what: str, event: FakeEvent) -> None:
         self._device.log.append((what, f"stream {self.handle}", event.number))
 
     def record(self) -> FakeEvent:
         made = self._device.event()
-        self._put("record", made)
+        self._log_stream_call("record", made)
         self._tail = made
         return made
 
     def wait(self, event: Any) -> None:
-        self._put("wait", event)
+        self._log_stream_call("wait", event)
         self._tail = event
 
     def fork(self, after: list[tuple[int, Any]], buffers: int) -> tuple[Any, ...]:
         made = self._device.event()
-        self._put("fork", made)
+        self._log_stream_call("fork", made)
         after.append((ENTRY, made))
         return ()
 
     def join(self, events: Sequence[Any], forked: tuple[Any, ...], kept: Sequence[Any]) -> None:
         for event in dict.fromkeys(events):
-            self._put("join", event)
+            self._log_stream_call("join", event)
             self._tail = event
 
     def query(self) -> bool:
@@ -319,7 +319,7 @@ class FakeExecutable(Executable):
                     task = plan.tasks[number]
                     addresses = [m if o is None else arena + o for m, o in zip(memories, plan.offsets, strict=True)]
                     try:
-                        self._launch(stream, task, addresses, scalars)
+                        self._log_launch(stream, task, addresses, scalars)
                     except BaseException as error:
                         poison.fail(number, error_with_task_location(error, task, plan.program.name))
                 case Record(stream, number):
@@ -342,29 +342,29 @@ class FakeExecutable(Executable):
         predicted = [c.predicted for c in report.candidates if c.name == report.chosen] if report else []
         return events, FakeTiming(events, predicted[0] if predicted else math.nan)
 
-    def _launch(self, stream: int, task: Task, addresses: Sequence[Any], scalars: Sequence[Any]) -> None:
-        self.device.log.append(("launch", stream, task.name, self._arguments(task, addresses, scalars)))
-        error = self.device.fault("launch") or self.device.fault("work")
+    def _log_launch(self, stream: int, task: Task, addresses: Sequence[Any], scalars: Sequence[Any]) -> None:
+        self.device.log.append(("launch", stream, task.name, self._argument_values(task, addresses, scalars)))
+        error = self.device.count_call("launch") or self.device.count_call("work")
         if error is not None:
             raise error
         if control_flow_bodies(task):
             run_control_flow(
                 task,
-                [self._iteration(stream, body) for body in control_flow_bodies(task)],
-                Unread(),
+                [self._log_iteration(stream, body) for body in control_flow_bodies(task)],
+                UnreadMemory(),
                 addresses,
                 scalars,
             )
 
-    def _iteration(self, stream: int, body: Plan) -> RunIteration:
+    def _log_iteration(self, stream: int, body: Plan) -> RunIteration:
         def iteration(addresses: Sequence[Any], numbers: Sequence[Any]) -> None:
             for step in body.steps:
                 if isinstance(step, Launch):
-                    self._launch(stream, body.tasks[step.task], addresses, numbers)
+                    self._log_launch(stream, body.tasks[step.task], addresses, numbers)
 
         return iteration
 
-    def _arguments(self, task: Task, addresses: Sequence[Any], scalars: Sequence[Any]) -> tuple[Any, ...]:
+    def _argument_values(self, task: Task, addresses: Sequence[Any], scalars: Sequence[Any]) -> tuple[Any, ...]:
         """Addresses and numbers as a kernel would get them; an argument that refers to nothing raises IndexError."""
         values: list[Any] = []
         for argument in task.arguments:

@@ -12,7 +12,7 @@ from .cuda.driver import early_start
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DeviceKind:
     """A kind of device. module, name: below runtime.devices, and its class there. target: what kernels are printed for.
     numbered: there can be several. gpu: it needs CUDA's packages. host_memory: as `Device` says."""
 
@@ -25,9 +25,9 @@ class Kind:
 
 
 DEVICES = {
-    "cpu": Kind("cpu.device", "CPUDevice", "cpu", numbered=False, host_memory=True),
-    "cuda": Kind("cuda.device", "CUDADevice", "cuda", gpu=True),
-    "fake": Kind("fake", "FakeDevice", "cuda"),
+    "cpu": DeviceKind("cpu.device", "CPUDevice", "cpu", numbered=False, host_memory=True),
+    "cuda": DeviceKind("cuda.device", "CUDADevice", "cuda", gpu=True),
+    "fake": DeviceKind("fake", "FakeDevice", "cuda"),
 }
 
 
@@ -38,13 +38,13 @@ def make_device(kind: str, index: int) -> Device:
     return made
 
 
-def start_early(kind: str, index: int) -> None:
+def start_device_early(kind: str, index: int) -> None:
     """Start in a thread what takes longest of making the device."""
     if DEVICES[kind].gpu:
-        early_start.begin(index)
+        early_start.start_context(index)
 
 
 @functools.cache
-def gpu_properties(kind: str, index: int) -> GpuProperties | None:
+def query_gpu_properties(kind: str, index: int) -> GpuProperties | None:
     """What the driver tells of a GPU that is not in use; None for other devices, and where there is none."""
-    return early_start.gpu_properties(index) if DEVICES[kind].gpu else None
+    return early_start.query_gpu_properties(index) if DEVICES[kind].gpu else None

@@ -28,7 +28,7 @@ _words[MAIN // 8] = threading.main_thread().ident or 0
 SIGNALS_AT = ctypes.addressof(_words)
 
 
-class _Later:
+class _DeferredHandler:
     """SIGINT's handler while it is put off. ends: whether loops are to end, since the handler raises in any case."""
 
     __slots__ = ("came", "ends")
@@ -43,13 +43,13 @@ class _Later:
             _words[ASKED // 8] = 1
 
 
-def uninterrupted(function: Callable[[], T]) -> T:
+def call_uninterrupted(function: Callable[[], T]) -> T:
     """What the function gives; SIGINT's handler runs after it. Other threads than the main one never run handlers."""
     if threading.get_ident() != _words[MAIN // 8] or not callable(_getsignal(SIGINT)):
         return function()
-    later = _Later()
+    later = _DeferredHandler()
     handler = _signal(SIGINT, later)
-    later.ends = handler is _bare.default_int_handler or (type(handler) is _Later and handler.ends)
+    later.ends = handler is _bare.default_int_handler or (type(handler) is _DeferredHandler and handler.ends)
     try:
         return function()
     finally:
@@ -59,17 +59,17 @@ def uninterrupted(function: Callable[[], T]) -> T:
             handler(SIGINT, later.came[0])
 
 
-def asked() -> bool:
+def interrupt_is_pending() -> bool:
     """Whether Ctrl-C has come while the main thread, the caller, puts it off."""
     return bool(_words[ASKED // 8]) and threading.get_ident() == _words[MAIN // 8]
 
 
-def broken() -> bool:
+def handler_has_raised() -> bool:
     """Whether a signal handler that raised has ended what the main thread, the caller, ran natively."""
     return bool(_words[BROKEN // 8]) and threading.get_ident() == _words[MAIN // 8]
 
 
-def throw() -> None:
+def raise_deferred_error() -> None:
     """Raise what the handler raised."""
     kept = [_words[place // 8] for place in (KIND, VALUE, TRACE)]
     _words[BROKEN // 8] = 0

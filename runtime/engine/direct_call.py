@@ -21,8 +21,8 @@ from ..codegen.native_callable import make_builtin_function, read_word
 from ..core.frozen import dataclass
 from ..core.host_pool import HostPool
 from ..interpret.serial import scalar_to_bits
-from .encode_plan import Layout
-from .engine import Native, native
+from .encode_plan import PlanLayout
+from .engine import EngineFunctions, native_engine
 from .words import records as e
 
 ARENA = -1
@@ -36,7 +36,7 @@ Direct = Callable[..., bool]
 Words = Sequence[tuple[int, int]]
 
 
-def packers(heads: int, scalars: Sequence[str]) -> tuple[Callable[..., bytes], Callable[..., bytes]]:
+def table_packers(heads: int, scalars: Sequence[str]) -> tuple[Callable[..., bytes], Callable[..., bytes]]:
     """Two functions from addresses and scalars to a call's table: one fast and choosy, one that takes any number."""
     words = Struct(f"={heads + len(scalars)}Q").pack
 
@@ -50,7 +50,7 @@ def packers(heads: int, scalars: Sequence[str]) -> tuple[Callable[..., bytes], C
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class DirectArgument:
     """An argument: which buffer it is (or `ARENA`), and an array that it has to be like (None: a block of memory).
 
     low: bytes from the first element to the lowest one; 0 or negative."""
@@ -60,34 +60,43 @@ class Taken:
     low: int = 0
 
 
-def direct(
-    layout: Layout, taken: Sequence[Taken], keep: Any = None, watched: Words = (), scalars: Sequence[str] = ()
+def make_direct_call(
+    layout: PlanLayout,
+    taken: Sequence[DirectArgument],
+    keep: Any = None,
+    watched: Words = (),
+    scalars: Sequence[str] = (),
 ) -> Direct | None:
     """f(*arguments): if each is like the one in `taken`, the plan runs here and now, and the answer is True; else it is
     False. None where objects are not as expected. keep: what has to live as long. watched: words of memory, and what
-    has to be there too. scalars: the dtypes of those of the plan; they come last, in one argument of `packers`."""
-    found = native()
-    return _function(found, layout, taken, keep, watched, scalars) if found is not None and works() else None
+    has to be there too. scalars: the dtypes of those of the plan; they come last, in one argument of
+    `table_packers`."""
+    found = native_engine()
+    return (
+        _build_direct_function(found, layout, taken, keep, watched, scalars)
+        if found is not None and direct_call_self_test()
+        else None
+    )
 
 
 @cache
-def works() -> bool:
+def direct_call_self_test() -> bool:
     """The self-test: whether objects lie in memory as `words.records` says."""
-    found = native()
-    if found is None or not native_callable.is_bytes_layout_as_expected() or not _blocks_are_as_expected():
+    found = native_engine()
+    if found is None or not native_callable.is_bytes_layout_as_expected() or not _block_layout_as_expected():
         return False
     base = np.arange(24, dtype=np.float32)
     samples: list[np.ndarray[Any, Any]]
     samples = [base, base.reshape(4, 6)[1:, ::-2], np.zeros(()), np.zeros((0, 3), np.int8), base[1:]]
-    return all(_is_as_expected(s) for s in samples) and _answers(found, samples)
+    return all(_array_layout_as_expected(s) for s in samples) and _function_tells_samples_apart(found, samples)
 
 
-def _blocks_are_as_expected() -> bool:
+def _block_layout_as_expected() -> bool:
     block = HostPool().allocate(64)
     return read_word(id(block) + cpython.DATA_AT) == int(block.address)
 
 
-def _is_as_expected(array: np.ndarray[Any, Any]) -> bool:
+def _array_layout_as_expected(array: np.ndarray[Any, Any]) -> bool:
     at, n = id(array), array.ndim
     if read_word(at + cpython.TYPE_AT) != id(np.ndarray) or read_word(at + cpython.NDIM_AT) & e.LOW_HALF != n:
         return False
@@ -97,13 +106,13 @@ def _is_as_expected(array: np.ndarray[Any, Any]) -> bool:
     return same and shape == array.shape and strides == array.strides
 
 
-def _answers(found: Native, samples: Sequence[np.ndarray[Any, Any]]) -> bool:
+def _function_tells_samples_apart(found: EngineFunctions, samples: Sequence[np.ndarray[Any, Any]]) -> bool:
     """Whether functions of a plan that does nothing know their samples from each other."""
     plan = (ctypes.c_uint64 * 8)()
-    layout = Layout(ctypes.addressof(plan), (), 0, (), (), {}, {}, (), False, 0, (), {}, (plan,))
+    layout = PlanLayout(ctypes.addressof(plan), (), 0, (), (), {}, {}, (), False, 0, (), {}, (plan,))
     for sample in samples:
         try:
-            function = _function(found, layout, [Taken(0, sample)], None)
+            function = _build_direct_function(found, layout, [DirectArgument(0, sample)], None)
         except (AttributeError, ctypes.ArgumentError):
             return False
         answers = [function(s) for s in samples] + [function(None), function(), function(sample, sample)]
@@ -112,10 +121,10 @@ def _answers(found: Native, samples: Sequence[np.ndarray[Any, Any]]) -> bool:
     return True
 
 
-def _function(
-    found: Native,
-    layout: Layout,
-    taken: Sequence[Taken],
+def _build_direct_function(
+    found: EngineFunctions,
+    layout: PlanLayout,
+    taken: Sequence[DirectArgument],
     keep: Any,
     watched: Words = (),
     scalars: Sequence[str] = (),
@@ -128,13 +137,13 @@ def _function(
     answers = [id(True), id(False), 0 if immortal else 1]
     head = [layout.plan, spare + 8, len(taken) + bool(scalars), id(np.ndarray), *answers, len(watched)]
     head += [word for pair in watched for word in pair]
-    rows = [word for t in taken for word in _row(t, place.get(t.buffer, spare))]
+    rows = [word for t in taken for word in _argument_row(t, place.get(t.buffer, spare))]
     rows += [e.PACKED, id(bytes), 8 * len(scalars), packed, 0] if scalars else []
     held = (layout, [t.like.dtype for t in taken if t.like is not None], keep)
     return make_builtin_function(found.direct, head + rows, held)
 
 
-def _row(taken: Taken, place: int) -> list[int]:
+def _argument_row(taken: DirectArgument, place: int) -> list[int]:
     array = taken.like
     if array is None:
         return [0, 0, 0, place, 0]

@@ -13,34 +13,34 @@ from ..core.frozen import replace
 from ..program.control_flow import Branch, Loop, control_flow_arguments
 from ..program.plan import Plan
 from ..program.program import Int, Kernel, Library, Pointer, Task, control_flow_bodies
-from .encode_plan import Layout, lay_out, place_words, split
-from .engine import Native, cores
+from .encode_plan import PlanLayout, encode_plan, place_words, split_into_chunks
+from .engine import EngineFunctions, thread_count
 from .words.loops import BY_ADDRESS, BY_FLAG, BY_NUMBER
 
 Function = Callable[[Kernel], int]
 HostStep = Callable[[Task], tuple[Task, int]]  # a step that needs Python, as a task with arguments and its function
 
 
-def is_native(plan: Plan) -> bool:
+def is_native_plan(plan: Plan) -> bool:
     """Whether no step needs Python, those of bodies included."""
-    return all(_is_native(task) for task in plan.tasks)
+    return all(_is_native_task(task) for task in plan.tasks)
 
 
-def _is_native(task: Task) -> bool:
-    return not isinstance(task.kernel, Library) and all(is_native(body) for body in control_flow_bodies(task))
+def _is_native_task(task: Task) -> bool:
+    return not isinstance(task.kernel, Library) and all(is_native_plan(body) for body in control_flow_bodies(task))
 
 
 class Owner(Protocol):
     """What bodies run on: an engine, or what stands for one where there are no other threads."""
 
-    native: Native
+    native: EngineFunctions
     address: int
 
 
-def lay_out_nested(
+def encode_nested_plan(
     plan: Plan, function: Function, owner: Owner, timed: bool = False, host_step: HostStep | None = None
-) -> Layout:
-    """`lay_out`, with a record for each loop and branch that runs natively. function: the address of a kernel.
+) -> PlanLayout:
+    """`encode_plan`, with a record for each loop and branch that runs natively. function: the address of a kernel.
     host_step: does the steps that need Python; without it they, and what holds them, have no function."""
     functions: list[int] = []
     tasks: list[Task] = []
@@ -51,32 +51,32 @@ def lay_out_nested(
         elif isinstance(task.kernel, Library) and host_step is not None:
             task, address = host_step(task)
             functions.append(address)
-        elif isinstance(task.kernel, Library) or (host_step is None and not _is_native(task)):
+        elif isinstance(task.kernel, Library) or (host_step is None and not _is_native_task(task)):
             functions.append(0)
         else:
-            task, address, owners = control_words(task, function, owner, host_step)
+            task, address, owners = encode_control_task(task, function, owner, host_step)
             keep.append(owners)
             functions.append(address)
         tasks.append(task)
     changed = tuple(tasks) != plan.program.tasks
     laid = replace(plan, program=replace(plan.program, tasks=tuple(tasks)), report=None) if changed else plan
-    return lay_out(laid, functions, cores(), owner.address, keep, timed)
+    return encode_plan(laid, functions, thread_count(), owner.address, keep, timed)
 
 
-def control_words(
+def encode_control_task(
     task: Task, function: Function, owner: Owner, host_step: HostStep | None = None
 ) -> tuple[Task, int, Any]:
     """A loop or branch as a kernel: the task with its record as first argument, the function that runs it, and what
     has to live as long."""
     assert isinstance(task.kernel, (Loop, Branch))
-    bodies = [lay_out_nested(body, function, owner, host_step=host_step) for body in task.kernel.bodies]
+    bodies = [encode_nested_plan(body, function, owner, host_step=host_step) for body in task.kernel.bodies]
     looped = isinstance(task.kernel, Loop)
-    owners, record = (_loop if looped else _branch)(task, bodies, owner)
+    owners, record = (_encode_loop if looped else _encode_branch)(task, bodies, owner)
     run = owner.native.run_loop if looped else owner.native.run_branch
     return replace(task, arguments=(Int(record), *task.arguments)), run, (bodies, owners)
 
 
-def _loop(task: Task, layouts: Sequence[Layout], owner: Owner) -> tuple[Any, int]:
+def _encode_loop(task: Task, layouts: Sequence[PlanLayout], owner: Owner) -> tuple[Any, int]:
     loop = task.kernel
     assert isinstance(loop, Loop)
     given, rotation, program = control_flow_arguments(task), loop.rotation, loop.body.program
@@ -94,7 +94,7 @@ def _loop(task: Task, layouts: Sequence[Layout], owner: Owner) -> tuple[Any, int
         moves = dict(zip((*inputs, *outs), loop.moves, strict=True))
         rows.append(row)
     others = len(given.others) + len(given.stacked) + (given.workspace is not None)
-    owners, body = _body(loop.body, layouts[0], rows, moves, first + others - 1, owner)
+    owners, body = _encode_body(loop.body, layouts[0], rows, moves, first + others - 1, owner)
     names = place_words([8 * name for names in rotation.names for name in names])
     final = place_words([8 * place for held in rotation.held for place in held])
     sizes = place_words(loop.sizes)
@@ -105,7 +105,7 @@ def _loop(task: Task, layouts: Sequence[Layout], owner: Owner) -> tuple[Any, int
     return (record, names, final, sizes, owners), record[1]
 
 
-def _branch(task: Task, layouts: Sequence[Layout], owner: Owner) -> tuple[Any, int]:
+def _encode_branch(task: Task, layouts: Sequence[PlanLayout], owner: Owner) -> tuple[Any, int]:
     branch = task.kernel
     assert isinstance(branch, Branch)
     owners, words = [], []
@@ -114,22 +114,22 @@ def _branch(task: Task, layouts: Sequence[Layout], owner: Owner) -> tuple[Any, i
         program = body.program
         row = {b: 1 + i for i, b in enumerate((*program.inputs, *program.outputs))}
         workspace = len(task.arguments) - numbers - 1
-        found, part = _body(body, layout, [row], {}, workspace, owner)
+        found, part = _encode_body(body, layout, [row], {}, workspace, owner)
         owners.append(found)
         words += part
     record = place_words([*words, 8 * (len(task.arguments) - numbers)])
     return (record, owners), record[1]
 
 
-def _body(
-    plan: Plan, layout: Layout, rows: Sequence[dict[int, int]], moves: dict[int, int], workspace: int, owner: Owner
+def _encode_body(
+    plan: Plan, layout: PlanLayout, rows: Sequence[dict[int, int]], moves: dict[int, int], workspace: int, owner: Owner
 ) -> tuple[Any, list[int]]:
     """The words of a body. rows: for each state the place of every buffer; workspace: that of the temporaries."""
     last = [workspace] if layout.uses_arena else []
     places = place_words([8 * p for row in rows for p in (*(row[b] for b in layout.order), *last)])
     moving = place_words([*(moves.get(b, 0) for b in layout.order), *(0 for _ in last)])
-    helpers = max(chain((split(task, cores())[1] - 1 for task in plan.tasks), [0]))
+    helpers = max(chain((split_into_chunks(task, thread_count())[1] - 1 for task in plan.tasks), [0]))
     columns = len(layout.order) + len(last)
     numbers = len(plan.program.scalars)
-    words = [layout.plan, columns, numbers, places[1], moving[1], owner.address, min(helpers, cores() - 1)]
+    words = [layout.plan, columns, numbers, places[1], moving[1], owner.address, min(helpers, thread_count() - 1)]
     return (places, moving, layout), words

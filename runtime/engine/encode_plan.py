@@ -14,7 +14,7 @@ from ..core.frozen import dataclass
 from ..interpret.error_propagation import error_sources
 from ..program.plan import Launch, Plan, Record, Wait
 from ..program.program import Constant, Int, Pointer, Task, control_flow_bodies
-from .engine import words
+from .engine import aligned_words
 from .words import records as e
 
 SHARE_FROM_US = 5.0  # a launch below this is not worth a second thread
@@ -25,7 +25,7 @@ WATCHED_US = 20.0  # after a launch that takes longer, a look at the clock costs
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PlanLayout:
     """Native words of a plan. `keep` owns the memory behind the addresses.
 
     plan: address of the plan's record. image: a run's words, but for the places that depend on its own address
@@ -50,7 +50,7 @@ class Layout:
     keep: tuple[Any, ...]
 
 
-def split(task: Task, cores: int) -> tuple[int, int]:
+def split_into_chunks(task: Task, cores: int) -> tuple[int, int]:
     """Units in a chunk, a multiple of the task's grain, and the number of chunks: one if sharing does not pay."""
     grains = -(-task.units // max(1, task.grain))
     if task.cost < SHARE_FROM_US or grains < 2 or cores < 2:
@@ -60,42 +60,42 @@ def split(task: Task, cores: int) -> tuple[int, int]:
     return (size, -(-task.units // size))
 
 
-def _is_long(task: Task) -> bool:
+def _is_long_task(task: Task) -> bool:
     """How long loops take is not known."""
     return task.cost >= WATCHED_US or bool(control_flow_bodies(task))
 
 
-def lay_out(
+def encode_plan(
     plan: Plan, functions: Sequence[int], cores: int, engine: int, keep: Sequence[Any] = (), timed: bool = False
-) -> Layout:
+) -> PlanLayout:
     """functions[t] is the address of task t's kernel (0 for one that Python does). keep: what has to live as long.
     timed: launches and waits note when they began and ended."""
-    slots = _slots(plan)
-    places = _places(plan, 8 * len(slots.template), timed)
+    slots = _argument_slots(plan)
+    places = _run_offsets(plan, 8 * len(slots.template), timed)
 
     keep_sources, task_sources, event_sources = _encode_error_sources(plan, places.poison)
 
     def launch(task: int, arguments: int) -> list[int]:
-        size, chunks = split(plan.tasks[task], cores)
+        size, chunks = split_into_chunks(plan.tasks[task], cores)
         first = arguments + slots.first[task]
-        units, long = plan.tasks[task].units, _is_long(plan.tasks[task])
-        return _step(e.LAUNCH, functions[task], first, units, size, chunks, task_sources[task], long)
+        units, long = plan.tasks[task].units, _is_long_task(plan.tasks[task])
+        return _step_words(e.LAUNCH, functions[task], first, units, size, chunks, task_sources[task], long)
 
     def step_of(step: Launch | Record | Wait) -> list[int]:
         if isinstance(step, Wait):
-            return _step(e.WAIT, places.events[step.event])
+            return _step_words(e.WAIT, places.events[step.event])
         if isinstance(step, Record):
-            return _step(e.RECORD, places.events[step.event], event_sources.get(step.event, 0))
+            return _step_words(e.RECORD, places.events[step.event], event_sources.get(step.event, 0))
         if functions[step.task]:
             return launch(step.task, places.arguments)
-        return _step(e.PYTHON, step.task, 0, 0, 0, 0, task_sources[step.task])
+        return _step_words(e.PYTHON, step.task, 0, 0, 0, 0, task_sources[step.task])
 
-    steps, first_step, last_step = _steps(plan, places, step_of)
+    steps, first_step, last_step = _encode_steps(plan, places, step_of)
     launches = [w for s in plan.steps if isinstance(s, Launch) for w in launch(s.task, 0)]
     keep_steps, steps_address = place_words(steps)
-    keep_plan, plan_address = _record(slots, launches, engine)
+    keep_plan, plan_address = _encode_plan_record(slots, launches, engine)
     needs, keep_needs = {}, []
-    for event, clock in _clocks(plan, places.streams).items():
+    for event, clock in _completion_clocks(plan, places.streams).items():
         last = [steps_address + last_step[s, n] if n else 0 for s, n in zip(places.streams, clock, strict=True)]
         owner, needs[places.events[event]] = place_words(last)
         keep_needs.append(owner)
@@ -103,9 +103,9 @@ def lay_out(
     for first, buffers in places.gated.items():
         for b in buffers:
             by_buffer.setdefault(b, []).append(places.gates[first])
-    return Layout(
+    return PlanLayout(
         plan_address,
-        _image(plan, places, [steps_address + first for first in first_step]),
+        _encode_run_image(plan, places, [steps_address + first for first in first_step]),
         places.arguments,
         tuple(e.RUN_BYTES + i * e.STREAM_BYTES for i in range(len(places.streams))),
         places.events,
@@ -121,8 +121,11 @@ def lay_out(
 
 
 @dataclass(frozen=True, slots=True)
-class _Slots:
-    """The kernels' argument slots. first[t]: the offset of task t's; the rest as in `Layout` and `words.records`."""
+class _ArgumentSlots:
+    """The kernels' argument slots.
+
+    first[t]: the offset of task t's; the rest as in `PlanLayout` and `words.records`.
+    """
 
     template: list[int]
     patches: list[int]
@@ -131,10 +134,10 @@ class _Slots:
     uses_arena: bool
 
 
-def _slots(plan: Plan) -> _Slots:
+def _argument_slots(plan: Plan) -> _ArgumentSlots:
     pointed = {a.buffer for t in plan.tasks for a in t.arguments if isinstance(a, Pointer)}
     order = tuple(sorted(b for b in pointed if plan.offsets[b] is None))
-    slots = _Slots([], [], [], order, any(plan.offsets[b] is not None for b in pointed))
+    slots = _ArgumentSlots([], [], [], order, any(plan.offsets[b] is not None for b in pointed))
     column = {b: i for i, b in enumerate(order)}
     arena_column = len(order)
     scalar_column = arena_column + slots.uses_arena
@@ -156,8 +159,11 @@ def _slots(plan: Plan) -> _Slots:
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
-    """Offsets in a run. gated: see `_gates`; gates[t]: task t's gate; nbytes: of it all; the rest as in `Layout`."""
+class _RunOffsets:
+    """Offsets in a run.
+
+    gated: see `_buffers_gated_by_task`; gates[t]: task t's gate; nbytes: of it all; the rest as in `PlanLayout`.
+    """
 
     streams: tuple[int, ...]
     events: tuple[int, ...]
@@ -169,11 +175,11 @@ class _Places:
     nbytes: int
 
 
-def _places(plan: Plan, argument_bytes: int, timed: bool) -> _Places:
+def _run_offsets(plan: Plan, argument_bytes: int, timed: bool) -> _RunOffsets:
     streams = tuple(sorted({s.stream for s in plan.steps}))
     events_at = e.RUN_BYTES + e.STREAM_BYTES * len(streams)
     gates_at = events_at + e.EVENT_BYTES * plan.events
-    gated = _gates(plan)
+    gated = _buffers_gated_by_task(plan)
     gates = {task: gates_at + 8 * i for i, task in enumerate(gated)}
     poison_at = gates_at + 8 * len(gated)
     poison = tuple(range(poison_at, poison_at + 8 * (len(plan.program.buffers) + len(plan.tasks)), 8))
@@ -183,41 +189,41 @@ def _places(plan: Plan, argument_bytes: int, timed: bool) -> _Places:
     stamps_at = arguments_at + argument_bytes
     stamped = [i for i, s in enumerate(plan.steps) if timed and not isinstance(s, Record)]
     stamps = {i: stamps_at + 16 * n for n, i in enumerate(stamped)}
-    return _Places(streams, events, gated, gates, poison, arguments_at, stamps, stamps_at + 16 * len(stamps))
+    return _RunOffsets(streams, events, gated, gates, poison, arguments_at, stamps, stamps_at + 16 * len(stamps))
 
 
-def _steps(
-    plan: Plan, places: _Places, step_of: Callable[[Launch | Record | Wait], list[int]]
+def _encode_steps(
+    plan: Plan, places: _RunOffsets, step_of: Callable[[Launch | Record | Wait], list[int]]
 ) -> tuple[list[int], list[int], dict[tuple[int, int], int]]:
     """The steps' words, stream after stream; the offset of each stream's first; and that of the last one of
     (stream, its steps so far)."""
     words: list[int] = []
     first: list[int] = []
     last: dict[tuple[int, int], int] = {}
-    last_launch = _last_launches(plan)
+    last_launch = _last_launch_of_streams(plan)
     for stream in places.streams:
         first.append(8 * len(words))
         mine = [(i, s) for i, s in enumerate(plan.steps) if s.stream == stream]
         for count, (number, step) in enumerate(mine):
             if isinstance(step, Launch) and step.task in places.gates:
-                words += _step(e.GATE, places.gates[step.task])
+                words += _step_words(e.GATE, places.gates[step.task])
             if number in places.stamps:
-                words += _step(e.STAMP, places.stamps[number])
+                words += _step_words(e.STAMP, places.stamps[number])
             words += step_of(step)
             if number in places.stamps:
-                words += _step(e.STAMP, places.stamps[number] + 8)
+                words += _step_words(e.STAMP, places.stamps[number] + 8)
             last[stream, count + 1] = 8 * len(words) - e.STEP_BYTES
             if last_launch.get(stream) is step:
-                words += _step(e.CEASE)
-        words += _step(e.END)
+                words += _step_words(e.CEASE)
+        words += _step_words(e.END)
     return words, first, last
 
 
-def _last_launches(plan: Plan) -> dict[int, Launch]:
+def _last_launch_of_streams(plan: Plan) -> dict[int, Launch]:
     return {s.stream: s for s in plan.steps if isinstance(s, Launch)}
 
 
-def _record(slots: _Slots, launches: Sequence[int], engine: int) -> tuple[tuple[Any, ...], int]:
+def _encode_plan_record(slots: _ArgumentSlots, launches: Sequence[int], engine: int) -> tuple[tuple[Any, ...], int]:
     """What owns the plan's record and the lists that it points to, and its address."""
     keep_launches, launches_address = place_words(launches)
     keep_template, template_address = place_words(slots.template)
@@ -229,11 +235,11 @@ def _record(slots: _Slots, launches: Sequence[int], engine: int) -> tuple[tuple[
     return (keep_launches, keep_template, keep_patches, keep), address
 
 
-def _image(plan: Plan, places: _Places, first_steps: Sequence[int]) -> tuple[int, ...]:
+def _encode_run_image(plan: Plan, places: _RunOffsets, first_steps: Sequence[int]) -> tuple[int, ...]:
     """first_steps: the addresses of the streams' first steps."""
     image = [0] * (places.nbytes // 8)
     image[e.STREAM_COUNT // 8] = len(places.streams)
-    image[e.LAUNCHING // 8] = len(_last_launches(plan))
+    image[e.LAUNCHING // 8] = len(_last_launch_of_streams(plan))
     for i, stream in enumerate(places.streams):
         at = (e.RUN_BYTES + i * e.STREAM_BYTES) // 8
         image[at + e.FIRST_STEP // 8] = first_steps[i]
@@ -241,7 +247,7 @@ def _image(plan: Plan, places: _Places, first_steps: Sequence[int]) -> tuple[int
     return tuple(image)
 
 
-def _gates(plan: Plan) -> dict[int, list[int]]:
+def _buffers_gated_by_task(plan: Plan) -> dict[int, list[int]]:
     """For each task that is the first of its stream to touch some buffers: those buffers."""
     seen: set[tuple[int, int]] = set()
     found: dict[int, list[int]] = {}
@@ -273,7 +279,7 @@ def _encode_error_sources(plan: Plan, poison: Sequence[int]) -> tuple[Any, list[
     return owner, [address + place for place in tasks], {event: address + place for event, place in events.items()}
 
 
-def _clocks(plan: Plan, streams: Sequence[int]) -> dict[int, list[int]]:
+def _completion_clocks(plan: Plan, streams: Sequence[int]) -> dict[int, list[int]]:
     """For each completion event that is recorded: how many steps of each stream come before it."""
     clocks = {s: [0] * len(streams) for s in streams}
     at = {s: i for i, s in enumerate(streams)}
@@ -288,12 +294,12 @@ def _clocks(plan: Plan, streams: Sequence[int]) -> dict[int, list[int]]:
     return {event: recorded[event] for event in plan.completion if event in recorded}
 
 
-def _step(operation: int, *operands: int) -> list[int]:
+def _step_words(operation: int, *operands: int) -> list[int]:
     return [operation, *operands] + [0] * (e.STEP_BYTES // 8 - 1 - len(operands))
 
 
 def place_words(values: Sequence[int]) -> tuple[Any, int]:
-    owner, address, view = words(max(1, len(values)))
+    owner, address, view = aligned_words(max(1, len(values)))
     for i, value in enumerate(values):
         view[i] = value & (1 << 64) - 1
     return owner, address

@@ -1,9 +1,9 @@
 """The engine: streams of native steps run by native threads that never take the interpreter lock.
 
-`engine()` gives the process' one engine, compiled at first use (a warm start loads it from the disk cache) and None
-where it cannot be built; callers then run plans serially. Its threads start with the first plan that needs them: one a
-core less the caller's, at least one; one in reserve, that works while a caller sleeps; and a Python thread a core for
-the steps that need Python, most of which release the interpreter lock while they compute. They leave at exit, when
+`process_engine()` gives the process' one engine, compiled at first use (a warm start loads it from the disk cache) and
+None where it cannot be built; callers then run plans serially. Its threads start with the first plan that needs them:
+one a core less the caller's, at least one; one in reserve, that works while a caller sleeps; and a Python thread a core
+for the steps that need Python, most of which release the interpreter lock while they compute. They leave at exit, when
 nothing is in flight, or after a second the step in hand is done; after a fork the child makes an engine of its own.
 
 Linux on x86-64 is what is tested. Nothing here is specific to it but for the calls of POSIX threads and clocks.
@@ -28,7 +28,7 @@ from ..core.disk_cache import sha256_digest
 from ..core.errors import CompileError
 from ..core.settings import settings
 from . import unread_errors  # noqa: F401  # tells at exit, after the engine has stopped
-from .deferred_interrupt import SIGNALS_AT, uninterrupted
+from .deferred_interrupt import SIGNALS_AT, call_uninterrupted
 from .words import calls as native_calls
 from .words import errors as native_poison
 from .words import loops as native_loops
@@ -75,13 +75,13 @@ class StartedRun(Protocol):
     def wait(self, goal: int, needs: int) -> None: ...
 
 
-def cores() -> int:
+def thread_count() -> int:
     """The threads that work on plans, the caller's included: the setting, or one for each core that we may use."""
-    return settings.threads or _cores_we_may_use()
+    return settings.threads or _cores_allowed_to_process()
 
 
 @cache
-def _cores_we_may_use() -> int:
+def _cores_allowed_to_process() -> int:
     """By this process' affinity and its container's quota (Linux, control groups version 2)."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):
@@ -91,7 +91,7 @@ def _cores_we_may_use() -> int:
     return count
 
 
-def words(count: int) -> tuple[Any, int, memoryview]:
+def aligned_words(count: int) -> tuple[Any, int, memoryview]:
     """Zeroed memory, aligned to 64 bytes: its owner, its address, and it as 64-bit words."""
     owner = (ctypes.c_char * (8 * count + 64))()
     skip = -ctypes.addressof(owner) % 64
@@ -99,7 +99,7 @@ def words(count: int) -> tuple[Any, int, memoryview]:
     return owner, ctypes.addressof(owner) + skip, view
 
 
-class Native:
+class EngineFunctions:
     """The engine's functions, as ctypes calls. `inline` keeps the interpreter lock: it is over in microseconds."""
 
     def __init__(self) -> None:
@@ -126,11 +126,11 @@ class Native:
 
 
 class Engine:
-    """Native threads and what they share. Made by `engine()`."""
+    """Native threads and what they share. Made by `process_engine()`."""
 
-    def __init__(self, native: Native) -> None:
+    def __init__(self, native: EngineFunctions) -> None:
         self.native = native
-        self._owner, self.address, self._words = words(ENGINE_BYTES // 8)
+        self._owner, self.address, self._words = aligned_words(ENGINE_BYTES // 8)
         self._words[SIGNALS // 8] = SIGNALS_AT
         native.setup(self.address)
         self.numbers = itertools.count(1)
@@ -169,10 +169,10 @@ class Engine:
         if not self._threads and not self.stopped:
             with self._starting:
                 if not self._threads and not self.stopped:
-                    wanted = max(1, cores() - 1)
+                    wanted = max(1, thread_count() - 1)
                     started = (self._start_thread(self.native.worker) for _ in range(wanted))
                     self._threads = list(itertools.takewhile(bool, started))
-                    if cores() > 1:
+                    if thread_count() > 1:
                         self._reserve = self._start_thread(self.native.reserve)
                     self.stopped = not self._threads
         return not self.stopped
@@ -182,7 +182,9 @@ class Engine:
         if not self._python:
             with self._starting:
                 if not self._python:
-                    threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(cores())]
+                    threads = [
+                        threading.Thread(target=self._serve_python_steps, daemon=True) for _ in range(thread_count())
+                    ]
                     for number, thread in enumerate(threads):
                         thread.name = f"kernelgraph {number}"
                         thread.start()
@@ -206,7 +208,7 @@ class Engine:
 
     def do_python_step(self, run: int = 0, needs: int = 0) -> bool:
         """Do one step of Python's that `run` needs; for 0 wait for any. False: there is none, or none any more."""
-        return uninterrupted(lambda: self._do_python_step(run, needs))  # a step that is taken is done
+        return call_uninterrupted(lambda: self._do_python_step(run, needs))  # a step that is taken is done
 
     def _do_python_step(self, run: int, needs: int) -> bool:
         answer = (_WORD * 2)()
@@ -221,7 +223,7 @@ class Engine:
         if self._words[HOST // 8]:
             self.native.nudge(self.address)
 
-    def _serve(self) -> None:
+    def _serve_python_steps(self) -> None:
         while self.do_python_step():
             pass
 
@@ -249,37 +251,37 @@ class Engine:
 
 
 _engine: Engine | None = None
-_native: Native | None = None
+_native: EngineFunctions | None = None
 _failed: str | None = None
 _making = threading.Lock()
 
 
-def native() -> Native | None:
-    """The native functions, or None where they cannot be built; `why_not` says why."""
+def native_engine() -> EngineFunctions | None:
+    """The native functions, or None where they cannot be built; `why_no_native_engine` says why."""
     global _native, _failed
     if _native is None and _failed is None:
         with _making:
             if _native is None and _failed is None:
                 try:
-                    _native = Native()
+                    _native = EngineFunctions()
                 except (CompileError, OSError, ImportError, SyntaxError, KeyError) as error:
                     _failed = f"{type(error).__name__}: {error}"
     return _native
 
 
-def engine() -> Engine | None:
+def process_engine() -> Engine | None:
     """The process' engine, or None."""
     global _engine
-    if _engine is None and (found := native()) is not None:
+    if _engine is None and (found := native_engine()) is not None:
         with _making:
             if _engine is None:
                 _engine = Engine(found)
     return _engine
 
 
-def why_not() -> str | None:
+def why_no_native_engine() -> str | None:
     """Why there is no native engine, or None if there is."""
-    native()
+    native_engine()
     return _failed
 
 

@@ -18,7 +18,7 @@ from ..codegen.native_callable import read_word
 Words = Sequence[tuple[int, int]]  # addresses, and what is there
 
 
-def words_of(aspect: str, holder: Any, value: Any) -> Words | None:
+def words_of_aspect(aspect: str, holder: Any, value: Any) -> Words | None:
     """Words that are there for as long as an aspect of an object is this value. None: there are no such words.
 
     aspect: a key of `ASPECTS`. What the addresses point to lives as long as the holder and the value."""
@@ -26,65 +26,65 @@ def words_of(aspect: str, holder: Any, value: Any) -> Words | None:
     return found if found and all(read_word(address) == word for address, word in found) else None
 
 
-def _code(holder: Any, value: Any) -> Words | None:
-    at = _code_at() if type(holder) is FunctionType else None
+def _code_words(holder: Any, value: Any) -> Words | None:
+    at = _code_offset() if type(holder) is FunctionType else None
     return None if at is None else [(id(holder) + at, id(value))]
 
 
-def _defaults(holder: Any, value: Any) -> Words | None:
-    at = _defaults_at() if type(holder) is FunctionType else None
+def _defaults_words(holder: Any, value: Any) -> Words | None:
+    at = _defaults_offset() if type(holder) is FunctionType else None
     return None if at is None else [(id(holder) + at, 0 if value is None else id(value))]
 
 
-def _keyword_defaults(holder: Any, value: Any) -> Words | None:
+def _keyword_defaults_words(holder: Any, value: Any) -> Words | None:
     """Where there are none: a dict may change."""
-    at = _keyword_defaults_at() if type(holder) is FunctionType and value is None else None
+    at = _keyword_defaults_offset() if type(holder) is FunctionType and value is None else None
     return None if at is None else [(id(holder) + at, 0)]
 
 
-def _type(holder: Any, value: Any) -> Words | None:
-    there = _answers(holder, "__class__", object) and _type_is_there()
+def _type_words(holder: Any, value: Any) -> Words | None:
+    there = _attribute_word_words(holder, "__class__", object) and _type_word_is_present()
     return [(id(holder) + TYPE_AT, id(value))] if there else None
 
 
-def _classes(holder: Any, value: Any) -> Words | None:
-    at = _classes_at() if _answers(holder, "__mro__", type) else None
+def _class_version_words(holder: Any, value: Any) -> Words | None:
+    at = _class_version_offset() if _attribute_word_words(holder, "__mro__", type) else None
     return None if at is None else [(id(holder) + at, id(value))]
 
 
-def _size(holder: Any, value: Any) -> Words | None:
+def _dict_size_words(holder: Any, value: Any) -> Words | None:
     """Of a dict, or of the one behind a class's `__dict__`."""
-    place, at, behind = id(holder), _size_at(), _mapping_at()
+    place, at, behind = id(holder), _dict_size_offset(), _class_dict_offset()
     if type(holder) is MappingProxyType and behind is not None:
         place = read_word(place + behind)
     return None if at is None or read_word(place + TYPE_AT) != id(dict) else [(place + at, value)]
 
 
-def _no_attributes(holder: Any, value: Any) -> Words | None:
+def _empty_function_dict_words(holder: Any, value: Any) -> Words | None:
     """Of a function: the dict is there, and empty."""
-    at, size = (_attributes_at(), _size_at()) if type(holder) is FunctionType else (None, None)
+    at, size = (_function_dict_offset(), _dict_size_offset()) if type(holder) is FunctionType else (None, None)
     if at is None or size is None:
         return None
     return [(id(holder) + at, id(holder.__dict__)), (id(holder.__dict__) + size, 0)]
 
 
 ASPECTS: dict[str, Callable[[Any, Any], Words | None]] = {
-    "code": _code,
-    "defaults": _defaults,
-    "keyword defaults": _keyword_defaults,
-    "type": _type,
-    "classes": _classes,
-    "size": _size,
-    "bare": _no_attributes,
+    "code": _code_words,
+    "defaults": _defaults_words,
+    "keyword defaults": _keyword_defaults_words,
+    "type": _type_words,
+    "classes": _class_version_words,
+    "size": _dict_size_words,
+    "bare": _empty_function_dict_words,
 }
 
 
-def _answers(holder: Any, name: str, kind: type) -> bool:
+def _attribute_word_words(holder: Any, name: str, kind: type) -> bool:
     """Whether an attribute is what `kind` says: no other class of the object's has one of this name."""
     return not any(name in vars(base) for base in type(holder).__mro__ if base is not kind)
 
 
-def _place_of(holder: Any, read: Callable[[], int], change: Callable[[], object]) -> int | None:
+def _find_word_offset(holder: Any, read: Callable[[], int], change: Callable[[], object]) -> int | None:
     """The only place, after its head, where an object has the word that `read` gives, before and after a change."""
     before = read()
     places = [i for i in range(HEAD, type(holder).__basicsize__, 8) if read_word(id(holder) + i) == before]
@@ -94,42 +94,44 @@ def _place_of(holder: Any, read: Callable[[], int], change: Callable[[], object]
 
 
 @cache
-def _code_at() -> int | None:
+def _code_offset() -> int | None:
     def sample() -> int:
         return 0
 
     def other() -> int:
         return 1
 
-    return _place_of(sample, lambda: id(sample.__code__), lambda: setattr(sample, "__code__", other.__code__))
+    return _find_word_offset(sample, lambda: id(sample.__code__), lambda: setattr(sample, "__code__", other.__code__))
 
 
 @cache
-def _defaults_at() -> int | None:
+def _defaults_offset() -> int | None:
     def sample(n: int = 1) -> int:
         return n
 
-    return _place_of(sample, lambda: id(sample.__defaults__), lambda: setattr(sample, "__defaults__", (2, 3)))
+    return _find_word_offset(sample, lambda: id(sample.__defaults__), lambda: setattr(sample, "__defaults__", (2, 3)))
 
 
 @cache
-def _keyword_defaults_at() -> int | None:
+def _keyword_defaults_offset() -> int | None:
     def sample(*, n: int = 1) -> int:
         return n
 
-    return _place_of(sample, lambda: id(sample.__kwdefaults__), lambda: setattr(sample, "__kwdefaults__", {"n": 2}))
+    return _find_word_offset(
+        sample, lambda: id(sample.__kwdefaults__), lambda: setattr(sample, "__kwdefaults__", {"n": 2})
+    )
 
 
 @cache
-def _attributes_at() -> int | None:
+def _function_dict_offset() -> int | None:
     def sample() -> int:
         return 0
 
-    return _place_of(sample, lambda: id(sample.__dict__), lambda: setattr(sample, "__dict__", {"a": 1}))
+    return _find_word_offset(sample, lambda: id(sample.__dict__), lambda: setattr(sample, "__dict__", {"a": 1}))
 
 
 @cache
-def _type_is_there() -> bool:
+def _type_word_is_present() -> bool:
     first, second = (type(name, (), {}) for name in ("First", "Second"))
     sample = first()
     before = read_word(id(sample) + TYPE_AT)
@@ -138,20 +140,20 @@ def _type_is_there() -> bool:
 
 
 @cache
-def _classes_at() -> int | None:
+def _class_version_offset() -> int | None:
     first, second = (type(name, (), {}) for name in ("First", "Second"))
     sample = type("Sample", (first,), {})
-    return _place_of(sample, lambda: id(sample.__mro__), lambda: setattr(sample, "__bases__", (second,)))
+    return _find_word_offset(sample, lambda: id(sample.__mro__), lambda: setattr(sample, "__bases__", (second,)))
 
 
 @cache
-def _size_at() -> int | None:
+def _dict_size_offset() -> int | None:
     sample = dict.fromkeys(range(1057))
-    return _place_of(sample, lambda: len(sample), lambda: sample.update(dict.fromkeys(range(2057))))
+    return _find_word_offset(sample, lambda: len(sample), lambda: sample.update(dict.fromkeys(range(2057))))
 
 
 @cache
-def _mapping_at() -> int | None:
+def _class_dict_offset() -> int | None:
     mapping: dict[str, int] = {}
     sample = MappingProxyType(mapping)
     places = [i for i in range(HEAD, type(sample).__basicsize__, 8) if read_word(id(sample) + i) == id(mapping)]

@@ -1,7 +1,8 @@
 """One call of a plan in flight on the native engine: what keeps it alive, its events, and the errors that poison them.
 
-A `Record` is the native memory of one call; the numbers of calls grow, so a record is used again without being reset.
-A `Run` holds a record for as long as anybody holds an event of it, and the runs that it waits for as long as they last.
+A `RunRecord` is the native memory of one call; the numbers of calls grow, so a record is used again without being
+reset. A `NativeRun` holds a record for as long as anybody holds an event of it, and the runs that it waits for as long
+as they last.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any, Protocol
 from ..core.errors import KernelGraphError
 from ..program.device import error_of_event
 from . import unread_errors
-from .deferred_interrupt import throw
-from .encode_plan import Layout
-from .engine import BROKEN_OFF, HAPPENED, PYTHON_STEP, Engine, words
+from .deferred_interrupt import raise_deferred_error
+from .encode_plan import PlanLayout
+from .engine import BROKEN_OFF, HAPPENED, PYTHON_STEP, Engine, aligned_words
 from .words import records as e
 
 _ENDED_EARLY = "Ctrl-C, or a signal handler that raised, ended a loop of this work: it has no result"
@@ -29,7 +30,7 @@ class Owner(Protocol):
         ...
 
 
-class Failure:
+class FailedEvent:
     """An exception that is raised again at every wait, each time from where it was raised first.
 
     number: that of an error that is printed at exit, if nobody has seen it by then."""
@@ -44,20 +45,20 @@ class Failure:
 
     def not_seen(self) -> None:
         """Whoever it was thrown to keeps it to itself."""
-        unread_errors.put_back(self.number, self._text)
+        unread_errors.put_back_unread_error(self.number, self._text)
 
-    def throw(self) -> None:
-        self._text = unread_errors.forget(self.number)
+    def raise_error(self) -> None:
+        self._text = unread_errors.forget_read_error(self.number)
         raise self.error.with_traceback(self.traceback)
 
 
-class Done:
+class DoneEvent:
     """An event that has happened: well, or badly."""
 
     __slots__ = ("failure",)
 
     def __init__(self, error: BaseException | None = None) -> None:
-        self.failure = None if error is None else Failure(error)
+        self.failure = None if error is None else FailedEvent(error)
 
     def query(self) -> bool:
         return True
@@ -67,19 +68,19 @@ class Done:
 
     def wait(self) -> None:
         if self.failure is not None:
-            self.failure.throw()
+            self.failure.raise_error()
 
 
-DONE = Done()
+DONE = DoneEvent()
 
 
-class Record:
+class RunRecord:
     """The native words of one call of a plan."""
 
     __slots__ = ("_owner", "address", "gated", "words")
 
-    def __init__(self, layout: Layout) -> None:
-        self._owner, self.address, self.words = words(len(layout.image))
+    def __init__(self, layout: PlanLayout) -> None:
+        self._owner, self.address, self.words = aligned_words(len(layout.image))
         self.gated = False
         for i, value in enumerate(layout.image):
             self.words[i] = value
@@ -88,20 +89,20 @@ class Record:
             self.words[(stream + e.STEP) // 8] = layout.image[(stream + e.FIRST_STEP) // 8]
 
 
-class Run:
+class NativeRun:
     """One call. `after` are the events that it waits for; they are let go when it is over."""
 
     __slots__ = (
         "_free", "_gates", "addresses", "after", "engine", "failures", "lost", "number", "owner", "record", "scalars"
     )  # fmt: skip
 
-    def __init__(self, engine: Engine, record: Record, free: list[Record], owner: Owner) -> None:
+    def __init__(self, engine: Engine, record: RunRecord, free: list[RunRecord], owner: Owner) -> None:
         self.engine = engine
         self.record = record
         self.owner = owner
         self.number = next(engine.numbers)
         self.after: tuple[RunEvent, ...] = ()
-        self.failures: dict[int, Failure] = {}
+        self.failures: dict[int, FailedEvent] = {}
         self.addresses: Sequence[int] = ()
         self.scalars: Sequence[Any] = ()
         self.lost = False
@@ -117,19 +118,19 @@ class Run:
         """Whether the engine has touched the record for the last time."""
         return self.record.words[e.RELEASED // 8] >= self.number
 
-    def start(self, layout: Layout, table: bytes, after: Iterable[tuple[int, Any]]) -> None:
+    def start(self, layout: PlanLayout, table: bytes, after: Iterable[tuple[int, Any]]) -> None:
         """Hand the run to the engine. after: (buffer, event) gated; events of other devices are waited for here."""
         engine, words = self.engine, self.record.words
         if words[e.RUN_FAILED // 8]:  # the last time
             for place in layout.poison:
                 words[place // 8] = 0
         self._close_gates(layout, after)
-        _reap(engine)
+        _settle_finished_runs(engine)
         engine.runs[self.number] = self
         address = self.record.address
         engine.native.submit(engine.address, layout.plan, address, address + layout.arguments, table, self.number)
 
-    def _close_gates(self, layout: Layout, after: Iterable[tuple[int, Any]]) -> None:
+    def _close_gates(self, layout: PlanLayout, after: Iterable[tuple[int, Any]]) -> None:
         """Write what each gate waits for (event, number, the place of the buffer's poison); a bad past event becomes a
         poisoned one."""
         gated: dict[int, list[int]] = {}
@@ -143,7 +144,7 @@ class Run:
                 waited.append(event)
                 entry = [event.address, event.run.number, layout.poison[buffer]]
             else:
-                failure = _failure_of(event)
+                failure = _failure_of_event(event)
                 if failure is None:
                     continue
                 cause = next(self.engine.causes)
@@ -160,7 +161,7 @@ class Run:
         if gated:
             self.after = tuple(waited)
             total = len(poisons) + sum(len(p) + 1 for p in gated.values())
-            owner, base, memory = words(total)
+            owner, base, memory = aligned_words(total)
             self._gates = owner
             for i, value in enumerate(poisons):
                 memory[i] = value
@@ -181,14 +182,14 @@ class Run:
             return e.ENDED_EARLY
         except BaseException as error:
             cause = next(self.engine.causes)
-            self.failures[cause] = Failure(error, unread_errors.keep(error))
+            self.failures[cause] = FailedEvent(error, unread_errors.keep_unread_error(error))
             return cause
         return 0
 
-    def failure(self, cause: int) -> Failure:
+    def failure(self, cause: int) -> FailedEvent:
         """The error with a number, of this run or of one that it waited for."""
         if cause == e.ENDED_EARLY:
-            return Failure(KernelGraphError(_ENDED_EARLY))
+            return FailedEvent(KernelGraphError(_ENDED_EARLY))
         seen, left = set(), [self]
         while left:
             run = left.pop()
@@ -196,7 +197,7 @@ class Run:
                 return run.failures[cause]
             seen.add(run.number)
             left += [event.run for event in run.after if event.run.number not in seen]
-        return Failure(KernelGraphError("the work before this failed"))
+        return FailedEvent(KernelGraphError("the work before this failed"))
 
     def settle(self) -> None:
         """The run is over: take over the errors that came from others, and let those go."""
@@ -217,31 +218,31 @@ class Run:
 
     def _wait(self, goal: int, needs: int) -> None:
         native, engine = self.engine.native, self.engine
-        for event in self._pending():
+        for event in self._pending_events():
             while not event.query() and self.record.words[(goal - self.record.address) // 8] < self.number:
-                self._check_alive()
+                self._require_live_process()
                 run, at = event.run, event.run.record.address
                 want = (event.address, run.number, goal, self.number)
-                self._react(native.wait(engine.address, at, event.needs, *want, e.SLICE_NS), at, event.needs)
+                self._react_to_wait(native.wait(engine.address, at, event.needs, *want, e.SLICE_NS), at, event.needs)
         at, want = self.record.address, (goal, self.number, goal, self.number)
         while (found := native.wait(engine.address, at, needs, *want, e.SLICE_NS)) != HAPPENED:
-            self._check_alive()
-            self._react(found, at, needs)
+            self._require_live_process()
+            self._react_to_wait(found, at, needs)
 
-    def _react(self, found: int, run: int, needs: int) -> None:
+    def _react_to_wait(self, found: int, run: int, needs: int) -> None:
         """To what a native wait has answered."""
         if found == PYTHON_STEP:
             self.engine.do_python_step(run, needs)
         elif found == BROKEN_OFF:
-            throw()
+            raise_deferred_error()
 
-    def _check_alive(self) -> None:
+    def _require_live_process(self) -> None:
         if self.lost:
             raise KernelGraphError("this work was in flight when the process forked: its result is in the parent alone")
         if self.engine.stopped:
             raise KernelGraphError("the engine has stopped: the interpreter is exiting")
 
-    def _pending(self) -> list[RunEvent]:
+    def _pending_events(self) -> list[RunEvent]:
         """The events that this run still waits for, and those that they wait for: oldest first."""
         found: dict[tuple[int, int], RunEvent] = {}
         left = list(self.after)
@@ -259,7 +260,7 @@ class RunEvent:
 
     __slots__ = ("needs", "place", "run")
 
-    def __init__(self, run: Run, place: int, needs: int) -> None:
+    def __init__(self, run: NativeRun, place: int, needs: int) -> None:
         self.run = run
         self.place = place
         self.needs = needs
@@ -272,7 +273,7 @@ class RunEvent:
         return self.run.record.words[self.place // 8] >= self.run.number
 
     @property
-    def failure(self) -> Failure | None:
+    def failure(self) -> FailedEvent | None:
         """What poisons the event, once it has happened."""
         cause = self.run.record.words[(self.place + e.POISON) // 8]
         return self.run.failure(cause) if cause else None
@@ -280,16 +281,16 @@ class RunEvent:
     def wait(self) -> None:
         """Block until it has happened, helping with the work. Raises, each time, what the work raised."""
         if not self.query():
-            self.run._check_alive()
+            self.run._require_live_process()
             self.run.wait(self.address, self.needs)
         failure = self.failure
         if failure is not None:
-            failure.throw()
+            failure.raise_error()
 
     def finish(self) -> None:
         """Block until all of its run is over, well or badly, helping with all of it."""
         if not self.run.released:
-            self.run._check_alive()
+            self.run._require_live_process()
             self.run.wait(self.run.record.address + e.RUN_EVENT, 0)
 
 
@@ -298,7 +299,7 @@ class RunTiming:
 
     __slots__ = ("run", "start")
 
-    def __init__(self, run: Run, start: int) -> None:
+    def __init__(self, run: NativeRun, start: int) -> None:
         self.run = run
         self.start = start
 
@@ -327,13 +328,13 @@ class DoneTiming:
         return self.microseconds
 
 
-def _failure_of(event: Any) -> Failure | None:
+def _failure_of_event(event: Any) -> FailedEvent | None:
     error = error_of_event(event)
     number = getattr(getattr(event, "failure", None), "number", 0)
-    return None if error is None else Failure(error, number)
+    return None if error is None else FailedEvent(error, number)
 
 
-def _reap(engine: Engine) -> None:
+def _settle_finished_runs(engine: Engine) -> None:
     """Let go of the runs that are over, oldest first (a run settles after those that it waited for)."""
     runs = engine.runs
     while runs:
@@ -347,9 +348,9 @@ def _reap(engine: Engine) -> None:
         runs.pop(number, None)
 
 
-def wait_for_all(engine: Engine) -> None:
+def wait_for_all_runs(engine: Engine) -> None:
     """Until every run that has started is over, well or badly."""
     for run in list(engine.runs.values()):
         if not run.released and not run.lost:
             run.wait(run.record.address + e.RUN_EVENT, 0)
-    _reap(engine)
+    _settle_finished_runs(engine)

@@ -12,7 +12,7 @@ import numpy as np
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
 from kernelgraph.compiler.kernel.primitives import evaluate_phases
-from kernelgraph.compiler.targets.cuda.kernel import launch, print_cuda
+from kernelgraph.compiler.targets.cuda.kernel import grid_and_block, print_cuda_kernel
 from kernelgraph.runtime.program.gpu_properties import H200
 
 from .cuda_emulator import Pointer, run
@@ -92,10 +92,10 @@ def arguments(nest: LoopNest, arrays: Sequence[Array], sizes: Sequence[int], sca
 
 def emulate(nest: LoopNest, arrays: Sequence[Array], sizes: Sequence[int], scalars: Sequence[Any] = ()) -> list[Any]:
     """Run the text in place; the pointers, which have counted their accesses."""
-    grid, block = launch(nest, sizes, H200)
+    grid, block = grid_and_block(nest, sizes, H200)
     given = arguments(nest, arrays, sizes, scalars)
     if math.prod(grid):
-        run(print_cuda(nest), nest.name, grid, block, given, np.random.default_rng(0))
+        run(print_cuda_kernel(nest), nest.name, grid, block, given, np.random.default_rng(0))
     return given[: len(arrays)]
 
 

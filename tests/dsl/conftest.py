@@ -20,7 +20,7 @@ def gpu(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from kernelgraph.runtime.devices.cuda import device as cuda
     from tests.dsl.gpu_in_memory import SharedContext, device_on
 
-    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
     monkeypatch.setattr(eager, "_COMPILED", {})
     made = device_on(SharedContext())
     made.context.driver.pace = request.param

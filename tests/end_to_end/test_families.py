@@ -47,9 +47,9 @@ def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     with override(**changes):
         assert vector_register_bytes() == width
         assert library or widest_vector_libm() is None
-        target._cpu_text.cache_clear()
+        target._print_cpu_kernel.cache_clear()
         yield request.param
-    target._cpu_text.cache_clear()
+    target._print_cpu_kernel.cache_clear()
 
 
 @pytest.mark.parametrize("family", FAMILIES)

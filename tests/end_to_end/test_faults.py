@@ -44,8 +44,8 @@ SMALL = [(assigned, False), (assigned, True), (chosen, False)]  # the emulator i
 @pytest.mark.parametrize(("program", "replay"), SMALL)
 def test_on_a_gpu_in_memory(program: Any, replay: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """All twenty run on a GPU: see tests/gpu/test_faults.py."""
-    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
-    monkeypatch.setattr(cuda, "worth_replay", lambda plan, runners: replay)
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(cuda, "is_replay_worthwhile", lambda plan, runners: replay)
 
     def make(faults: Any) -> Any:
         context = FakeContext()

@@ -164,7 +164,7 @@ def test_nvtx_gets_the_users_names_and_lines(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_on_a_gpu_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps and copies have the GPU's times and its streams."""
-    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
     context = FakeContext()
     device: Any = cuda.CUDADevice(0, context)
     device.blas = FakeBlas(context, device.pool.allocate)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LoopNest, Operand
 from kernelgraph.compiler.kernel.primitives import PRIMITIVES
-from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel, row_width
+from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel, tile_row_width
 from tests.compiler.cuda_nests import F32, I64, Builder, array
 from tests.compiler.targets.cuda.test_cuda_text import SEEDS, elementwise, layout_changes, reductions, softmax
 from tests.gpu.gpu_runs import check_nest, run_nest
@@ -43,7 +43,7 @@ LENGTHS = [1, 3, 31, 128, 600, 1200, 4096, 16384, 16385, 100_000]
 
 
 def _softmax_rows(length: int, aligned: bool) -> LoopNest:
-    return softmax("s1", row_width(length, 4)[0], aligned=aligned)
+    return softmax("s1", tile_row_width(length, 4)[0], aligned=aligned)
 
 
 @pytest.mark.parametrize("length", LENGTHS)

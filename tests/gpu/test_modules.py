@@ -49,7 +49,7 @@ def test_hundreds_of_functions_come_and_go(monkeypatch: pytest.MonkeyPatch) -> N
     assert loaded + cuda_modules.RECENT <= most <= loaded + cuda_modules.RECENT + 8
     assert emptied() == loaded
     assert "PYTEST_XDIST_WORKER" in os.environ or free(device) >= before  # others may take memory meanwhile
-    compiler = "kernelgraph.runtime.devices.cuda.compile.compile.compile_cuda"
+    compiler = "kernelgraph.runtime.devices.cuda.compile.compile.compile_cubin"
     monkeypatch.setattr(compiler, lambda *a: pytest.fail("compiled"))
     again = kg.kernel_graph(numbered(MANY), device="cuda")(x)
     np.testing.assert_allclose(again, numbered(MANY)(host), rtol=1e-12)

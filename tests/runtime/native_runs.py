@@ -33,7 +33,7 @@ def at_rest(engine):
 
 
 def check_rest():
-    engine = native.engine()
+    engine = native.process_engine()
     limit = time.monotonic() + 60
     while engine is not None and not at_rest(engine):
         assert time.monotonic() < limit, "the engine does not come to rest"
@@ -128,7 +128,7 @@ def start_blocked(device, units=1):
 @contextlib.contextmanager
 def busy_workers(device):
     """Every native worker is in a chunk of BLOCKED for as long as the block lasts."""
-    engine = native.engine()
+    engine = native.process_engine()
     assert engine.start()
     arrays, (event,) = start_blocked(device, engine.workers)
     yield

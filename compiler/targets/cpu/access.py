@@ -81,13 +81,13 @@ class VectorAccess:
     def _load_parts(self, operand: int, lanes: Lanes) -> tuple[LlvmValue, ...]:
         dtype = self.frame.nest.operands[operand].dtype
         place, elem = self.place(operand, lanes.i), memory_type(real_dtype(dtype))
-        self._prefetch(operand, place, lanes, write=False)
+        self._prefetch_operand(operand, place, lanes, write=False)
         count = lanes.count if self.walks(operand) else 1
         parts = 2 if dtype.kind == "c" else 1
         if lanes.mask is None or count == 1:
             raw = place.load(elem, parts * count)
         else:
-            raw = masked_load(place, elem, parts * count, _spread(lanes.mask, parts))
+            raw = masked_load(place, elem, parts * count, _repeat_mask_lanes(lanes.mask, parts))
         if parts == 2:
             return tuple(raw.shuffle(list(range(p, 2 * count, 2))) for p in range(2))
         return (raw.ne(0) if dtype == BOOL else raw,)
@@ -105,13 +105,13 @@ class VectorAccess:
             halves[part] = value
             if len(halves) < 2:
                 return
-            value = _interleave(halves[0], halves[1])
+            value = _interleave_pair(halves[0], halves[1])
         if operand in self.zipped:
-            self._zip(operand, value, lanes)
+            self._store_interleaved_outputs(operand, value, lanes)
         else:
-            self._write(operand, value, lanes)
+            self._write_operand(operand, value, lanes)
 
-    def _zip(self, operand: int, value: LlvmValue, lanes: Lanes) -> None:
+    def _store_interleaved_outputs(self, operand: int, value: LlvmValue, lanes: Lanes) -> None:
         """Outputs that lie in turn are stored when all are there."""
         zipped = self.zipped[operand]
         turns = lanes.halves.setdefault(zipped[0], {})
@@ -125,20 +125,20 @@ class VectorAccess:
         if lanes.mask is None:
             place.store(value)
         else:
-            masked_store(place, value, _spread(lanes.mask, count))
+            masked_store(place, value, _repeat_mask_lanes(lanes.mask, count))
 
-    def _write(self, operand: int, value: LlvmValue, lanes: Lanes) -> None:
+    def _write_operand(self, operand: int, value: LlvmValue, lanes: Lanes) -> None:
         place, streaming = self.place(operand, lanes.i), self.streaming.get(operand)
-        self._prefetch(operand, place, lanes, write=True)
+        self._prefetch_operand(operand, place, lanes, write=True)
         if streaming is not None:
             align = min(LINE, value.lanes * real_dtype(self.frame.nest.operands[operand].dtype).itemsize)
             self.frame.f.fork(streaming, lambda: place.store(value, align, NONTEMPORAL), lambda: place.store(value))
         elif lanes.mask is None or not self.walks(operand):
             place.store(value)
         else:
-            masked_store(place, value, _spread(lanes.mask, value.lanes // lanes.count))
+            masked_store(place, value, _repeat_mask_lanes(lanes.mask, value.lanes // lanes.count))
 
-    def _prefetch(self, operand: int, place: LlvmValue, lanes: Lanes, write: bool) -> None:
+    def _prefetch_operand(self, operand: int, place: LlvmValue, lanes: Lanes, write: bool) -> None:
         first = self._fetched.get(operand)
         if first is None or lanes.mask is not None or lanes.i is None:
             return
@@ -149,7 +149,7 @@ class VectorAccess:
         emit_prefetch(self.frame, operand, place, lanes.count, self.step_axis, self.step_rows, write)
 
 
-def _spread(mask: LlvmValue, times: int) -> LlvmValue:
+def _repeat_mask_lanes(mask: LlvmValue, times: int) -> LlvmValue:
     """Each lane of the mask, `times` times in a row."""
     return mask if times == 1 else mask.shuffle([i for i in range(mask.lanes) for _ in range(times)])
 
@@ -163,7 +163,7 @@ def interleave_lanes(values: Sequence[LlvmValue]) -> LlvmValue:
     return joined.shuffle([turn * wide + i for i in range(wide) for turn in range(len(values))])
 
 
-def _interleave(re: LlvmValue, im: LlvmValue) -> LlvmValue:
+def _interleave_pair(re: LlvmValue, im: LlvmValue) -> LlvmValue:
     """Pairs of the lanes of two vectors, or of two scalars."""
     if re.lanes > 1:
         return re.shuffle([p for i in range(re.lanes) for p in (i, i + re.lanes)], im)

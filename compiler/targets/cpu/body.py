@@ -61,7 +61,7 @@ class VectorLoopBody:
         once = Lanes(None, 1)
         for at, instr in enumerate(phase.instrs, phase.first):
             if not self.varies(at):
-                self._write(at, instr, once)
+                self._write_instruction(at, instr, once)
 
     def run(
         self, phase: Phase, start: LlvmValue, stop: LlvmValue, step: Step, copies: int = 1, fold: Fold | None = None
@@ -71,25 +71,25 @@ class VectorLoopBody:
         `step` is called at the end of each copy, `fold` after every FOLD turns of the loop.
         """
         self.prepare(phase)
-        instrs = [i for at, i in self._live(phase) if at not in self.take]
+        instrs = [i for at, i in self._live_instructions(phase) if at not in self.take]
         packed = strided_operands(self.access, instrs)
         if not packed and copies % SECTIONS == 0:
-            start, copies = self._side_by_side(phase, start, stop, step, copies, fold), 1
+            start, copies = self._unrolled_loop(phase, start, stop, step, copies, fold), 1
         if not packed and fold is None:
-            self._loop(phase, start, stop, step, copies)
+            self._phase_loop(phase, start, stop, step, copies)
             return
         f = self.frame.f
         block = PACK if packed else FOLD * copies * self.lanes
         with f.loop(start, stop, block) as low:
             high = f.intrinsic("umin", "i64", low + block, stop)
             with pack_operands(self.access, self._scratch, packed, instrs, low, high):
-                self._loop(phase, low, high, step, copies)
+                self._phase_loop(phase, low, high, step, copies)
             if fold is not None:
                 fold()
 
     def packs(self, phase: Phase) -> bool:
         """Whether operands are copied to the stack before the phase's loops."""
-        return bool(strided_operands(self.access, [i for _, i in self._live(phase)]))
+        return bool(strided_operands(self.access, [i for _, i in self._live_instructions(phase)]))
 
     def run_rows(
         self,
@@ -118,7 +118,7 @@ class VectorLoopBody:
             for place in places:
                 frame.index[axis], access.places, frame.values = place
                 lanes = Lanes(i, wide, mask)
-                self._group(phase, lanes, lambda lanes: None)
+                self._write_vector_group(phase, lanes, lambda lanes: None)
                 yield lanes
 
         whole = start + ((stop - start) & -wide)
@@ -127,7 +127,7 @@ class VectorLoopBody:
         with f.when(whole < stop):
             step(whole, every(whole, mask_below(f, stop - whole, wide)))
 
-    def _side_by_side(
+    def _unrolled_loop(
         self, phase: Phase, start: LlvmValue, stop: LlvmValue, step: Step, copies: int, fold: Fold | None
     ) -> LlvmValue:
         """The loop of all copies, which are in several parts of a long stretch; where the rest of it begins."""
@@ -136,7 +136,7 @@ class VectorLoopBody:
         def turns(low: LlvmValue, high: LlvmValue) -> None:
             with f.loop(low, high, parts.advance) as i:
                 for copy, offset in enumerate(parts.offsets):
-                    self._group(phase, Lanes(i + offset, self.lanes, None, copy), step)
+                    self._write_vector_group(phase, Lanes(i + offset, self.lanes, None, copy), step)
 
         if fold is None:
             turns(start, parts.end)
@@ -147,23 +147,25 @@ class VectorLoopBody:
             fold()
         return parts.rest
 
-    def _loop(self, phase: Phase, start: LlvmValue, stop: LlvmValue, step: Step, most: int) -> None:
+    def _phase_loop(self, phase: Phase, start: LlvmValue, stop: LlvmValue, step: Step, most: int) -> None:
         f, wide = self.frame.f, self.lanes
         streams = streamable_outputs(self.frame.nest, phase, self.axis, wide)
         if streams:
-            self._stream_loop(phase, streams, start, stop, step)
+            self._streaming_store_loop(phase, streams, start, stop, step)
             return
         position = start
         for copies in sorted({most, 1}, reverse=True):
             whole = position + ((stop - position) & -(wide * copies))
             with f.loop(position, whole, wide * copies) as i:
                 for copy in range(copies):
-                    self._group(phase, Lanes(i + wide * copy if copy else i, wide, None, copy), step)
+                    self._write_vector_group(phase, Lanes(i + wide * copy if copy else i, wide, None, copy), step)
             position = whole
         with f.when(position < stop):
-            self._group(phase, Lanes(position, wide, mask_below(f, stop - position, wide)), step)
+            self._write_vector_group(phase, Lanes(position, wide, mask_below(f, stop - position, wide)), step)
 
-    def _stream_loop(self, phase: Phase, streams: list[int], start: LlvmValue, stop: LlvmValue, step: Step) -> None:
+    def _streaming_store_loop(
+        self, phase: Phase, streams: list[int], start: LlvmValue, stop: LlvmValue, step: Step
+    ) -> None:
         """The loop with streaming stores where they pay.
 
         What is before the first whole line, and after the last whole vector, is done first, under masks.
@@ -175,15 +177,15 @@ class VectorLoopBody:
         with f.loop(f.const(0, "i64"), f.const(2, "i64")) as end:
             position, count = end.eq(0).pick(start, whole), end.eq(0).pick(before, stop - whole)
             with f.when(count.ne(0)):
-                self._group(phase, Lanes(position, wide, mask_below(f, count, wide)), step)
+                self._write_vector_group(phase, Lanes(position, wide, mask_below(f, count, wide)), step)
         access.streaming = dict.fromkeys(streams, streaming)
         with f.loop(first, whole, wide) as i:
-            self._group(phase, Lanes(i, wide), step)
+            self._write_vector_group(phase, Lanes(i, wide), step)
         access.streaming = {}
 
     # instructions
 
-    def _live(self, phase: Phase) -> list[tuple[int, Instr]]:
+    def _live_instructions(self, phase: Phase) -> list[tuple[int, Instr]]:
         """The varying instructions of the phase that anything needs."""
         needed, live = {*(v for r in phase.reductions for v in r.values), *self.keep, *self.crossing}, []
         for at, instr in reversed(list(enumerate(phase.instrs, phase.first))):
@@ -192,12 +194,12 @@ class VectorLoopBody:
                 needed.update(() if at in self.take else instr.args)
         return live[::-1]
 
-    def _group(self, phase: Phase, lanes: Lanes, step: Step) -> None:
-        for at, instr in self._live(phase):
+    def _write_vector_group(self, phase: Phase, lanes: Lanes, step: Step) -> None:
+        for at, instr in self._live_instructions(phase):
             if at in self.take and lanes.i is not None:
                 lanes.values[at] = load_from_row_buffer(self.take[at], instr.dtype, lanes.i, lanes.count)
             else:
-                self._write(at, instr, lanes)
+                self._write_instruction(at, instr, lanes)
             if at in self.keep and lanes.i is not None:
                 store_in_row_buffer(self.keep[at], instr.dtype, lanes.i, lanes.values[at])
         step(lanes)
@@ -212,7 +214,7 @@ class VectorLoopBody:
         lanes.values[number] = self.recall(number, lanes)
         return lanes.values[number]
 
-    def _write(self, at: int, instr: Instr, lanes: Lanes) -> None:
+    def _write_instruction(self, at: int, instr: Instr, lanes: Lanes) -> None:
         if instr.op == "store":
             self.access.store(instr, self.value(instr.args[0], lanes), lanes)
             return
@@ -229,14 +231,14 @@ class VectorLoopBody:
         (lanes.values if self.varies(at) else self.frame.values)[at] = found
 
 
-def _index(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
+def _index_value(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
     if instr.attr != body.axis:
         return body.frame.index[instr.attr]
     assert lanes.i is not None
     return lanes.i + body.frame.f.vector(list(range(lanes.count)), "i64")
 
 
-def _result(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
+def _reduction_result(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
     known = body.frame.results.get(instr.attr)
     if known is not None:
         return known
@@ -244,7 +246,7 @@ def _result(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
     return body.recall(instr, lanes)
 
 
-def _call(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
+def _user_call_result(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
     """A result of a user's function; all are computed by the first that asks for one."""
     function, part = instr.attr
     call: tuple[UserFunction, tuple[int, ...]] = (function, instr.args)
@@ -263,7 +265,7 @@ SOURCES: dict[str, Callable[[VectorLoopBody, Instr, Lanes], LlvmValue]] = {
     ),
     "scalar": lambda body, instr, lanes: body.frame.scalars[instr.attr],
     "size": lambda body, instr, lanes: body.frame.lengths[instr.attr],
-    "index": _index,
-    "call": _call,
-    "result": _result,
+    "index": _index_value,
+    "call": _user_call_result,
+    "result": _reduction_result,
 }

@@ -39,7 +39,7 @@ def polynomial(x: LlvmValue, coefficients: Sequence[float]) -> LlvmValue:
     return result
 
 
-def _split(value: float, rest: float) -> tuple[float, float]:
+def _split_float64_sum(value: float, rest: float) -> tuple[float, float]:
     """value + rest as a float32 and the float32 nearest to what it leaves."""
     high = float(np.float32(value))
     return high, float(np.float32(value - high + rest))
@@ -57,7 +57,7 @@ def scale_by_power_of_two(y: LlvmValue, n: LlvmValue, magic: LlvmValue) -> LlvmV
     """y * 2**n, rounded once (y about 1); n is a whole number, `magic` the sum of TWICE that it was rounded by."""
     if _has_scalef(y):
         return _scalef(y, n)
-    first, second = _powers(magic)
+    first, second = _two_powers_of_two(magic)
     return y * first * second
 
 
@@ -65,11 +65,11 @@ def scale_one_plus(t: LlvmValue, n: LlvmValue, magic: LlvmValue) -> LlvmValue:
     """(1 + t) * 2**n, rounded as `scale` of the rounded sum."""
     if _has_scalef(t):
         return _scalef(t + 1.0, n)
-    first, second = _powers(magic)
+    first, second = _two_powers_of_two(magic)
     return t.fma(first, first) * second
 
 
-def _powers(magic: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
+def _two_powers_of_two(magic: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     """Two powers of two whose product is 2**n, and which are normal numbers where that is not."""
     whole, digits = magic.as_int(), MANTISSA[magic.elem]
     half = whole.binary("lshr", 1)
@@ -107,7 +107,10 @@ def clamp_above(x: LlvmValue, high: float) -> LlvmValue:
 
 # exponentials
 
-LN2_32, LN2_64 = _split(LN2, 2.3190468138462996e-17), (6.93147180369123816490e-01, 1.90821492927058770002e-10)
+LN2_32, LN2_64 = (
+    _split_float64_sum(LN2, 2.3190468138462996e-17),
+    (6.93147180369123816490e-01, 1.90821492927058770002e-10),
+)
 # (e^r - 1 - r) / r^2 on |r| <= ln2 / 2: 2^-27.6 of e^r, 2^-28.7 of e^r - 1, 2^-56.8 of e^r
 EXP_32 = (0.5, 0.166665122, 0.0416661873, 0.00836959854, 0.00139517151)
 EXPM1_32 = (0.5, 0.166666657, 0.0416663475, 0.00833339151, 0.00139416556, 0.000198460169)
@@ -217,14 +220,14 @@ def log_32(x: LlvmValue) -> LlvmValue:
 def log2_32(x: LlvmValue) -> LlvmValue:
     m, e = reduce_log(x)
     r = m - 1.0
-    high, low = _split(LOG2E, 0.0)
+    high, low = _split_float64_sum(LOG2E, 0.0)
     return special_log(x, e + r.fma(high, log_tail_32(r).fma(high, r * low)))
 
 
 def log10_32(x: LlvmValue) -> LlvmValue:
     m, e = reduce_log(x)
     r = m - 1.0
-    (high, low), (two_high, two_low) = _split(1 / math.log(10), 0.0), _split(math.log10(2), 0.0)
+    (high, low), (two_high, two_low) = _split_float64_sum(1 / math.log(10), 0.0), _split_float64_sum(math.log10(2), 0.0)
     tail = log_tail_32(r).fma(high, r.fma(low, e * two_low))
     return special_log(x, e.fma(two_high, r.fma(high, tail)))
 
@@ -359,7 +362,7 @@ def pow_32(x: LlvmValue, y: LlvmValue) -> LlvmValue:
     return (x.eq(1.0) | y.eq(0.0) | minus_one).pick(1.0, z)
 
 
-def _inlined(write: Callable[..., LlvmValue], name: str) -> Callable[..., LlvmValue]:
+def _call_math_helper(write: Callable[..., LlvmValue], name: str) -> Callable[..., LlvmValue]:
     """A call of the helper function that holds the formula, at the lanes of its arguments."""
 
     def call(*args: LlvmValue) -> LlvmValue:
@@ -371,7 +374,7 @@ def _inlined(write: Callable[..., LlvmValue], name: str) -> Callable[..., LlvmVa
     return call
 
 
-def _sine(shift: float, name: str) -> Callable[[LlvmValue], LlvmValue]:
+def _sine_helper(shift: float, name: str) -> Callable[[LlvmValue], LlvmValue]:
     return lambda x: sine_by_half_turns(x, shift, name)
 
 
@@ -385,12 +388,12 @@ FORMULAS: list[tuple[str, str, Callable[..., LlvmValue]]] = [
     ("log2", "float", log2_32),
     ("log10", "float", log10_32),
     ("log1p", "float", log1p_32),
-    ("sin", "float", _sine(0.0, "sin")),
-    ("sin", "double", _sine(0.0, "sin")),
-    ("cos", "float", _sine(0.5, "cos")),
-    ("cos", "double", _sine(0.5, "cos")),
+    ("sin", "float", _sine_helper(0.0, "sin")),
+    ("sin", "double", _sine_helper(0.0, "sin")),
+    ("cos", "float", _sine_helper(0.5, "cos")),
+    ("cos", "double", _sine_helper(0.5, "cos")),
     ("tanh", "float", tanh_32),
     ("erf", "float", erf_32),
     ("pow", "float", pow_32),
 ]
-FLOAT_MATH = {(name, elem): _inlined(write, name) for name, elem, write in FORMULAS}
+FLOAT_MATH = {(name, elem): _call_math_helper(write, name) for name, elem, write in FORMULAS}

@@ -22,7 +22,7 @@ CONSTANTS = FLOAT_MATH.keys() - {("pow", "float")}
 _FREE = frozenset({"const", "load", "scalar", "size"})
 
 
-def side_by_side(nest: LoopNest, varying: dict[int, Instr], few: bool) -> int:
+def independent_vector_count(nest: LoopNest, varying: dict[int, Instr], few: bool) -> int:
     """Vectors. varying: the kernel's instructions whose values vary along the vectors, by number. few: there are 16
     vector registers."""
     ops = [i.op for i in varying.values()]
@@ -32,13 +32,13 @@ def side_by_side(nest: LoopNest, varying: dict[int, Instr], few: bool) -> int:
         return 2
     if len(nest.phases) > 1 or nest.phases[0].kind != POINT or sum(op in MATH for op in ops) * RARE > len(ops):
         return 1
-    count, depth, alive = 1, _depth(varying), _alive(varying)
+    count, depth, alive = 1, _longest_chain_length(varying), _max_live_values(varying)
     while count < MOST and depth >= LONG * 2 * count and alive * 2 * count <= REGISTERS:
         count *= 2
     return count
 
 
-def _depth(varying: dict[int, Instr]) -> int:
+def _longest_chain_length(varying: dict[int, Instr]) -> int:
     """The instructions of the longest chain."""
     found: dict[int, int] = {}
     for at, instr in varying.items():
@@ -47,7 +47,7 @@ def _depth(varying: dict[int, Instr]) -> int:
     return max(found.values(), default=0)
 
 
-def _alive(varying: dict[int, Instr]) -> int:
+def _max_live_values(varying: dict[int, Instr]) -> int:
     """The most values that are still needed at one time."""
     last = {a: at for at, instr in varying.items() for a in instr.args}
     alive, most = set[int](), 0

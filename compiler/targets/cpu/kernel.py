@@ -15,12 +15,12 @@ from ...core.types import real_dtype
 from ...kernel.loop_nest import LOOP, LoopNest, calls_looping_function
 from .body import VectorLoopBody
 from .frame import CpuKernelFrame, axis_dependences, numbered_instructions
-from .interleave import side_by_side
+from .interleave import independent_vector_count
 from .llvm_ir import LlvmFunction, LlvmValue
 from .llvm_module import METADATA, LlvmModule
 from .loops import column_block_length, vector_axis, write_columns, write_rows
 from .nontemporal_stores import is_large_operand, streamable_outputs
-from .transpose import tiling_of, write_tiles
+from .transpose import transpose_tiling_of, write_tiles
 
 WORK = 16384  # elements that a chunk has at least
 CHUNKS = 64  # chunks that a launch has at most
@@ -42,7 +42,7 @@ def print_llvm_kernel(nest: LoopNest, vector_library: str | None = None, vector_
     streams = [number for phase in nest.phases for number in streamable_outputs(nest, phase, axis, body.lanes)]
     body.large = {number: is_large_operand(frame, number) for number in streams}
     begin, end = LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")
-    tiling = tiling_of(nest)
+    tiling = transpose_tiling_of(nest)
     if axis is None or axis >= nest.parallel:
         write_rows(frame, body, begin, end)
     elif tiling is not None:
@@ -63,12 +63,12 @@ def vector_lanes(nest: LoopNest, depends: dict[int, frozenset[int]], axis: int |
         return 1
     varying = {at: i for at, i in numbered_instructions(nest).items() if axis in depends[at]}
     widest = max((real_dtype(i.dtype).itemsize for i in varying.values() if i.op != "index"), default=4)
-    return max(2, vector_bytes // widest) * side_by_side(nest, varying, vector_bytes < 64)
+    return max(2, vector_bytes // widest) * independent_vector_count(nest, varying, vector_bytes < 64)
 
 
 def launch_units(nest: LoopNest, sizes: Sequence[int]) -> tuple[int, int]:
     """The units of a launch over axes of these lengths, and those of a chunk."""
-    axis, tiling = vector_axis(nest), tiling_of(nest)
+    axis, tiling = vector_axis(nest), transpose_tiling_of(nest)
     if 0 in sizes[: nest.parallel]:
         return 0, 1
     if axis is None or axis >= nest.parallel:

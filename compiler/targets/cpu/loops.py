@@ -19,14 +19,14 @@ from .body import VectorLoopBody
 from .frame import CpuKernelFrame, emit_flat_loop, emit_loop_nest
 from .llvm_ir import LlvmValue, type_bits
 from .primitives import MATH, memory_type, register_type
-from .reduce import Combine, Parts, fold_accumulators, merge_accumulators, merge_lanes, reduction_combine
+from .reduce import Parts, ReductionCombine, fold_accumulators, merge_accumulators, merge_lanes, reduction_combine
 from .row_buffer import BYTES, row_buffer_capacity, values_to_buffer
 
 BLOCK = 2048  # elements of a unit along the vector axis, elementwise
 COLUMNS = 512  # the same with values of several phases on the stack
 LOOPED = 128  # the same where points differ in what they cost
 
-Combines: TypeAlias = list[tuple[Combine, tuple[int, ...]]]
+Combines: TypeAlias = list[tuple[ReductionCombine, tuple[int, ...]]]
 
 
 def reduces_by_columns(nest: LoopNest) -> bool:
@@ -84,10 +84,10 @@ def write_rows(frame: CpuKernelFrame, body: VectorLoopBody, begin: LlvmValue, en
                 body.prepare(phase)
             else:
                 again = {at: b for at, b in take.items() if phase.first <= at < phase.first + len(phase.instrs)}
-                _row_loop(frame, body, number, phase, again)
+                _reduction_row_loop(frame, body, number, phase, again)
 
 
-def _row_loop(
+def _reduction_row_loop(
     frame: CpuKernelFrame, body: VectorLoopBody, number: int, phase: Phase, take: dict[int, LlvmValue]
 ) -> None:
     """A LOOP phase over a row; `take`: its values that are in buffers, if the row is short enough."""
@@ -100,7 +100,7 @@ def _row_loop(
             for place, value in zip(places, combine.start(f, body.lanes), strict=True):
                 place.store(value, 64)
 
-    def get(combine: Combine, places: list[LlvmValue]) -> Parts:
+    def get(combine: ReductionCombine, places: list[LlvmValue]) -> Parts:
         return tuple(p.load(register_type(k), body.lanes, 64) for p, k in zip(places, combine.kinds, strict=True))
 
     def step(lanes: Lanes) -> None:
@@ -155,7 +155,7 @@ class ColumnAccumulators:
         self.frame, self.body = frame, body
         self.low = frame.f.const(0, "i64")
         self.values = {n: self.array(body.instrs[n].dtype) for n in sorted(body.crossing) if body.varies(n)}
-        self.combines: dict[tuple[int, int], tuple[Combine, tuple[int, ...], list[LlvmValue]]] = {}
+        self.combines: dict[tuple[int, int], tuple[ReductionCombine, tuple[int, ...], list[LlvmValue]]] = {}
         for number, phase in enumerate(frame.nest.phases):
             for r, (combine, sources) in enumerate(combine_rows(frame.nest, body, phase)):
                 arrays = [self.array(kind) for kind in combine.kinds]
@@ -181,7 +181,7 @@ class ColumnAccumulators:
         combine, _, arrays = self.combines[number, reduction]
         return combine.finish(self.parts(combine, arrays, lanes.i))[part]
 
-    def parts(self, combine: Combine, arrays: Sequence[LlvmValue], i: LlvmValue) -> Parts:
+    def parts(self, combine: ReductionCombine, arrays: Sequence[LlvmValue], i: LlvmValue) -> Parts:
         return tuple(self.get(a, k, i) for a, k in zip(arrays, combine.kinds, strict=True))
 
     def start(self, number: int, phase: Phase, high: LlvmValue) -> None:
@@ -231,10 +231,10 @@ def write_columns(frame: CpuKernelFrame, body: VectorLoopBody, begin: LlvmValue,
                 body.run(phase, low, high, partial(columns.save, phase))
                 continue
             columns.start(number, phase, high)
-            _column_loop(frame, body, columns, number, low, high)
+            _reduction_column_loop(frame, body, columns, number, low, high)
 
 
-def _column_loop(
+def _reduction_column_loop(
     frame: CpuKernelFrame,
     body: VectorLoopBody,
     columns: ColumnAccumulators,

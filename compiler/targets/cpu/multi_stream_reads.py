@@ -20,7 +20,7 @@ SKEW = 320  # these
 
 
 @dataclass(frozen=True)
-class Sections:
+class ReadSections:
     """The loop is for position in range(start, end, advance), its copies at position + offsets[copy]; rest: where what
     no copy does begins."""
 
@@ -30,7 +30,7 @@ class Sections:
     rest: LlvmValue
 
 
-def split_into_sections(start: LlvmValue, stop: LlvmValue, wide: int, copies: int) -> Sections:
+def split_into_sections(start: LlvmValue, stop: LlvmValue, wide: int, copies: int) -> ReadSections:
     """For [start, stop) in vectors of `wide` lanes; copies: a multiple of SECTIONS."""
     f, per = start.f, copies // SECTIONS
     unit = wide * per
@@ -40,7 +40,7 @@ def split_into_sections(start: LlvmValue, stop: LlvmValue, wide: int, copies: in
     size = ((length.binary("lshr", SECTIONS.bit_length() - 1) - skew) & -max(PAGE, unit)) + skew
     whole = length & -(wide * copies)
     apart = long.pick(size, unit)
-    return Sections(
+    return ReadSections(
         end=start + long.pick(size, whole),
         advance=long.pick(unit, f.const(wide * copies, "i64")),
         offsets=[apart * (copy // per) + wide * (copy % per) for copy in range(copies)],

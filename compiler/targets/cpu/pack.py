@@ -40,16 +40,16 @@ def pack_operands(
         if operand not in scratch:
             scratch[operand] = f.slot(llvm_element_type(known[operand]), PACK)
         if operand in ops["load"]:
-            _copy(access, operand, before[operand][0], scratch[operand], low, high, pack=True)
+            _pack_operand_copy(access, operand, before[operand][0], scratch[operand], low, high, pack=True)
         access.places[operand] = (scratch[operand], low)
     yield
     for operand in operands:
         if operand in ops["store"]:
-            _copy(access, operand, before[operand][0], scratch[operand], low, high, pack=False)
+            _pack_operand_copy(access, operand, before[operand][0], scratch[operand], low, high, pack=False)
         access.places[operand] = before[operand]
 
 
-def _copy(
+def _pack_operand_copy(
     access: VectorAccess, number: int, base: LlvmValue, near: LlvmValue, low: LlvmValue, high: LlvmValue, pack: bool
 ) -> None:
     f, operand, axis = access.frame.f, access.frame.nest.operands[number], access.axis

@@ -74,7 +74,7 @@ def emit_cast(source: DType, target: DType, x: LlvmValue) -> LlvmValue:
     if source.kind == "f" and target.kind == "f":
         return x.to("fpext" if type_bits(elem) > type_bits(x.elem) else "fptrunc", elem)
     if source.kind == "f":
-        return _float_to_int(x, target)
+        return _convert_float_to_int(x, target)
     if target.kind == "f":
         return x.to("uitofp" if unsigned else "sitofp", elem)
     if type_bits(elem) == type_bits(x.elem):
@@ -82,7 +82,7 @@ def emit_cast(source: DType, target: DType, x: LlvmValue) -> LlvmValue:
     return x.to("trunc" if type_bits(elem) < type_bits(x.elem) else "zext" if unsigned else "sext", elem)
 
 
-def _float_to_int(x: LlvmValue, target: DType) -> LlvmValue:
+def _convert_float_to_int(x: LlvmValue, target: DType) -> LlvmValue:
     """Narrow integers go through int32, uint32 through int64, as in C; `freeze` makes overflow harmless."""
     elem = register_type(target)
     if target == np.uint64:
@@ -151,7 +151,7 @@ def _divide_floats(a: LlvmValue, b: LlvmValue) -> LlvmValue:
 # integers
 
 
-def _divide(a: LlvmValue, b: LlvmValue, dtype: DType, op: str) -> LlvmValue:
+def _divide_truncating(a: LlvmValue, b: LlvmValue, dtype: DType, op: str) -> LlvmValue:
     """Truncating division; 0 for a divisor of 0, and the least integer divided by -1 wraps. Never traps.
 
     Up to 32 bits the quotient of two floats of twice the digits truncates to the right integer, and vectorises.
@@ -176,7 +176,7 @@ def _divide(a: LlvmValue, b: LlvmValue, dtype: DType, op: str) -> LlvmValue:
     return (zero | minus).pick(0, a.binary("srem", safe))
 
 
-def _shift(source: DType, dtype: DType, args: list[LlvmValue], left: bool) -> LlvmValue:
+def _numpy_shift(source: DType, dtype: DType, args: list[LlvmValue], left: bool) -> LlvmValue:
     """NumPy's shifts: a count outside the width shifts all bits out; a signed number keeps its sign to the right."""
     a, count = args
     width = type_bits(a.elem)
@@ -188,7 +188,7 @@ def _shift(source: DType, dtype: DType, args: list[LlvmValue], left: bool) -> Ll
     return inside.pick(a.binary("lshr", inside.pick(count, 0)), 0)
 
 
-def _gcd(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
+def _greatest_common_divisor(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
     f, elem = args[0].f, args[0].elem
     scalar = f"@gcd.{elem}"
 
@@ -206,18 +206,18 @@ def _gcd(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
     return apply_by_lane(scalar, [a.splat(lanes) for a in args]) if lanes > 1 else f.call(scalar, elem, *args)
 
 
-def _mulhi(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
+def _multiply_high(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
     width = type_bits(args[0].elem)
     wide = [a.to("zext", f"i{2 * width}") for a in args]
     return (wide[0] * wide[1]).binary("lshr", width).to("trunc", args[0].elem)
 
 
-def _popcount(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
+def _population_count(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
     count = args[0].apply("ctpop")
     return count if count.elem == "i8" else count.to("trunc", "i8")
 
 
-def _extreme(source: DType, dtype: DType, args: list[LlvmValue], greatest: bool) -> LlvmValue:
+def _nan_propagating_extreme(source: DType, dtype: DType, args: list[LlvmValue], greatest: bool) -> LlvmValue:
     """NumPy's maximum and minimum: a NaN wins (the first of two), and of equal values the second is given."""
     a, b = args
     if dtype.kind != "f":
@@ -226,7 +226,7 @@ def _extreme(source: DType, dtype: DType, args: list[LlvmValue], greatest: bool)
     return a.is_nan().pick(a, (a > b if greatest else a < b).pick(a, b))
 
 
-def _select(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
+def _select_value(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
     """LLVM 22 takes `x < 0 ? 0 : wide(x)` for a maximum, which gives 0 for -0; it does not look past a fence."""
     condition, *arms = args
     if dtype.kind == "f" and any(arm.text == llvm_constant(0.0, arm.elem) for arm in arms):
@@ -243,11 +243,11 @@ MATH = frozenset(
 )
 
 
-def _operator(write: Callable[..., LlvmValue]) -> Row:
+def _binary_operator(write: Callable[..., LlvmValue]) -> Row:
     return lambda source, dtype, args: write(*args)
 
 
-def _compare(float_predicate: str, int_predicate: str) -> Row:
+def _comparison(float_predicate: str, int_predicate: str) -> Row:
     def write(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
         if source.kind == "f":
             return args[0].compare(float_predicate, args[1])
@@ -257,11 +257,11 @@ def _compare(float_predicate: str, int_predicate: str) -> Row:
     return write
 
 
-def _intrinsic(name: str) -> Row:
+def _llvm_intrinsic(name: str) -> Row:
     return lambda source, dtype, args: args[0].apply(name, *args[1:])
 
 
-def _math(name: str) -> Row:
+def _math_function(name: str) -> Row:
     """An inlined function of `inline_math` where there is one for this type, else the C library's."""
 
     def write(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
@@ -272,40 +272,40 @@ def _math(name: str) -> Row:
 
 
 PRIMITIVES: dict[str, Row] = {
-    "add": _operator(lambda a, b: a + b),
-    "sub": _operator(lambda a, b: a - b),
-    "mul": _operator(lambda a, b: a * b),
-    "div": _operator(_divide_floats),
-    "neg": _operator(lambda a: -a),
-    "quot": lambda source, dtype, args: _divide(args[0], args[1], dtype, "quot"),
-    "rem": lambda source, dtype, args: _divide(args[0], args[1], dtype, "rem"),
-    "and": _operator(lambda a, b: a & b),
-    "or": _operator(lambda a, b: a | b),
-    "xor": _operator(lambda a, b: a ^ b),
-    "not": _operator(lambda a: ~a),
-    "shl": lambda source, dtype, args: _shift(source, dtype, args, left=True),
-    "shr": lambda source, dtype, args: _shift(source, dtype, args, left=False),
-    "lt": _compare("olt", "lt"),
-    "le": _compare("ole", "le"),
-    "gt": _compare("ogt", "gt"),
-    "ge": _compare("oge", "ge"),
-    "eq": _compare("oeq", "eq"),
-    "ne": _compare("une", "ne"),
-    "select": _select,
+    "add": _binary_operator(lambda a, b: a + b),
+    "sub": _binary_operator(lambda a, b: a - b),
+    "mul": _binary_operator(lambda a, b: a * b),
+    "div": _binary_operator(_divide_floats),
+    "neg": _binary_operator(lambda a: -a),
+    "quot": lambda source, dtype, args: _divide_truncating(args[0], args[1], dtype, "quot"),
+    "rem": lambda source, dtype, args: _divide_truncating(args[0], args[1], dtype, "rem"),
+    "and": _binary_operator(lambda a, b: a & b),
+    "or": _binary_operator(lambda a, b: a | b),
+    "xor": _binary_operator(lambda a, b: a ^ b),
+    "not": _binary_operator(lambda a: ~a),
+    "shl": lambda source, dtype, args: _numpy_shift(source, dtype, args, left=True),
+    "shr": lambda source, dtype, args: _numpy_shift(source, dtype, args, left=False),
+    "lt": _comparison("olt", "lt"),
+    "le": _comparison("ole", "le"),
+    "gt": _comparison("ogt", "gt"),
+    "ge": _comparison("oge", "ge"),
+    "eq": _comparison("oeq", "eq"),
+    "ne": _comparison("une", "ne"),
+    "select": _select_value,
     "cast": lambda source, dtype, args: emit_cast(source, dtype, args[0]),
     "bitcast": lambda source, dtype, args: emit_bitcast(source, dtype, args[0]),
-    "abs": _intrinsic("fabs"),
-    "sqrt": _intrinsic("sqrt"),
-    "floor": _intrinsic("floor"),
-    "ceil": _intrinsic("ceil"),
-    "trunc": _intrinsic("trunc"),
-    "rint": _intrinsic("rint"),
-    "copysign": _intrinsic("copysign"),
-    "fma": _intrinsic("fma"),
-    "maximum": lambda source, dtype, args: _extreme(source, dtype, args, greatest=True),
-    "minimum": lambda source, dtype, args: _extreme(source, dtype, args, greatest=False),
-    "popcount": _popcount,
-    "gcd": _gcd,
-    "mulhi": _mulhi,
-    **{name: _math(name) for name in sorted(MATH)},
+    "abs": _llvm_intrinsic("fabs"),
+    "sqrt": _llvm_intrinsic("sqrt"),
+    "floor": _llvm_intrinsic("floor"),
+    "ceil": _llvm_intrinsic("ceil"),
+    "trunc": _llvm_intrinsic("trunc"),
+    "rint": _llvm_intrinsic("rint"),
+    "copysign": _llvm_intrinsic("copysign"),
+    "fma": _llvm_intrinsic("fma"),
+    "maximum": lambda source, dtype, args: _nan_propagating_extreme(source, dtype, args, greatest=True),
+    "minimum": lambda source, dtype, args: _nan_propagating_extreme(source, dtype, args, greatest=False),
+    "popcount": _population_count,
+    "gcd": _greatest_common_divisor,
+    "mulhi": _multiply_high,
+    **{name: _math_function(name) for name in sorted(MATH)},
 }

@@ -24,7 +24,7 @@ FOLD = 16
 
 
 @dataclass(frozen=True)
-class Combine:
+class ReductionCombine:
     """kinds: dtypes of the accumulator's parts. identity: their start. step: accumulator and values to accumulator.
     merge: two accumulators to one. finish: to the parts of the result. fold: done every FOLD steps
     or more often."""
@@ -40,14 +40,14 @@ class Combine:
         return tuple(f.const(n, register_type(k), lanes) for n, k in zip(self.identity, self.kinds, strict=True))
 
 
-def reduction_combine(reduction: Reduction, sources: tuple[DType, ...]) -> Combine:
+def reduction_combine(reduction: Reduction, sources: tuple[DType, ...]) -> ReductionCombine:
     """The row for a reduction whose values have the dtypes `sources`."""
     row = reduction.combiner
-    combine = _arg if row.carries_index else _COMBINES[row.primitive]
+    combine = _arg_extreme_combine if row.carries_index else _COMBINES[row.primitive]
     return combine(reduction.dtype, sources, row.primitive)
 
 
-def merge_lanes(combine: Combine, parts: Parts) -> Parts:
+def merge_lanes(combine: ReductionCombine, parts: Parts) -> Parts:
     """Merge the lanes of a vector accumulator, by halves."""
     while parts[0].lanes > 1:
         half = parts[0].lanes // 2
@@ -57,41 +57,41 @@ def merge_lanes(combine: Combine, parts: Parts) -> Parts:
     return parts
 
 
-def merge_accumulators(combine: Combine, copies: Sequence[Parts]) -> Parts:
+def merge_accumulators(combine: ReductionCombine, copies: Sequence[Parts]) -> Parts:
     """One accumulator of several; of those that are folded, only the first has more than a running part."""
     if combine.fold is None:
-        return _tree(combine.merge, copies)
-    return _tree(lambda a, b: (a[0] + b[0],), [(parts[0],) for parts in copies])[0], *copies[0][1:]
+        return _merge_as_tree(combine.merge, copies)
+    return _merge_as_tree(lambda a, b: (a[0] + b[0],), [(parts[0],) for parts in copies])[0], *copies[0][1:]
 
 
-def fold_accumulators(combine: Combine, copies: Sequence[Parts]) -> list[Parts]:
+def fold_accumulators(combine: ReductionCombine, copies: Sequence[Parts]) -> list[Parts]:
     """Accumulators side by side after FOLD steps: what they added up since is folded into the first."""
     assert combine.fold is not None
     first = combine.fold(merge_accumulators(combine, copies))
     return [first, *((first[0], *parts[1:]) for parts in copies[1:])]  # a running part begins again
 
 
-def _tree(merge: Callable[[Parts, Parts], Parts], every: Sequence[Parts]) -> Parts:
+def _merge_as_tree(merge: Callable[[Parts, Parts], Parts], every: Sequence[Parts]) -> Parts:
     while len(every) > 1:
         every = [merge(a, b) for a, b in zip(every[::2], every[1::2], strict=True)]
     return every[0]
 
 
-def _sum(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
+def _sum_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> ReductionCombine:
     if dtype_kind(dtype) == "f" and sources[0] == FLOAT64:
-        return _compensated(dtype)
+        return _compensated_sum(dtype)
     wide = FLOAT64 if dtype_kind(dtype) == "f" else dtype
     # -0.0 is the identity of addition: a sum of nothing but -0.0 is -0.0, and NumPy's (from 0.0) is 0.0.
-    return _simple(wide, dtype, sources, 0, lambda a, b: a + b)
+    return _simple_combine(wide, dtype, sources, 0, lambda a, b: a + b)
 
 
-def _prod(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
+def _product_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> ReductionCombine:
     if dtype_kind(dtype) == "f" and sources[0] == FLOAT64:
         return _compensated_product(dtype)
-    return _simple(FLOAT64 if dtype_kind(dtype) == "f" else dtype, dtype, sources, 1, lambda a, b: a * b)
+    return _simple_combine(FLOAT64 if dtype_kind(dtype) == "f" else dtype, dtype, sources, 1, lambda a, b: a * b)
 
 
-def _compensated_product(dtype: DType) -> Combine:
+def _compensated_product(dtype: DType) -> ReductionCombine:
     """Parts: a product, and the sum of its rounding errors, each scaled by the factors after it (Graillat 2009). Lanes
     that multiply like numbers round alike, so that their errors would add up when they are merged."""
 
@@ -109,17 +109,17 @@ def _compensated_product(dtype: DType) -> Combine:
         within = (product.abs() < np.inf) & (product.abs() > np.finfo(np.float64).tiny) & (error.abs() < np.inf)
         return (emit_cast(FLOAT64, dtype, within.pick(product + error, product)),)
 
-    return Combine((FLOAT64,) * 2, (1.0, 0.0), step, merge, finish)
+    return ReductionCombine((FLOAT64,) * 2, (1.0, 0.0), step, merge, finish)
 
 
-def _simple(
+def _simple_combine(
     wide: DType,
     dtype: DType,
     sources: tuple[DType, ...],
     identity: float,
     apply: Callable[[LlvmValue, LlvmValue], LlvmValue],
-) -> Combine:
-    return Combine(
+) -> ReductionCombine:
+    return ReductionCombine(
         (wide,),
         (identity,),
         lambda acc, values: (apply(acc[0], emit_cast(sources[0], wide, values[0])),),
@@ -135,7 +135,7 @@ def two_sum(a: LlvmValue, b: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     return s, (a - (s - back)) + (b - back)
 
 
-def _compensated(dtype: DType) -> Combine:
+def _compensated_sum(dtype: DType) -> ReductionCombine:
     """Parts: the sum of few values, the sum of such sums, and the sum of the latter's rounding errors. Few: FOLD, or a
     tree of so many of each lane and copy, so that its error does not grow with the length either."""
 
@@ -154,17 +154,19 @@ def _compensated(dtype: DType) -> Combine:
         _, high, low = fold(acc)  # an infinite sum has no error term, but NaN in its place
         return (emit_cast(FLOAT64, dtype, (high.abs() < np.inf).pick(high + low, high)),)
 
-    return Combine((FLOAT64,) * 3, (0.0,) * 3, step, merge, finish, fold)
+    return ReductionCombine((FLOAT64,) * 3, (0.0,) * 3, step, merge, finish, fold)
 
 
-def _any_all(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
+def _any_all_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> ReductionCombine:
     either = name == "or"
     apply: Callable[[LlvmValue, LlvmValue], LlvmValue] = (lambda a, b: a | b) if either else (lambda a, b: a & b)
-    truth = _simple(BOOL, BOOL, sources, 0 if either else 1, apply)
-    return Combine(truth.kinds, truth.identity, truth.step, truth.merge, lambda acc: (emit_cast(BOOL, dtype, acc[0]),))
+    truth = _simple_combine(BOOL, BOOL, sources, 0 if either else 1, apply)
+    return ReductionCombine(
+        truth.kinds, truth.identity, truth.step, truth.merge, lambda acc: (emit_cast(BOOL, dtype, acc[0]),)
+    )
 
 
-def _less(a: LlvmValue, b: LlvmValue, dtype: DType, greatest: bool) -> LlvmValue:
+def _is_better_extreme(a: LlvmValue, b: LlvmValue, dtype: DType, greatest: bool) -> LlvmValue:
     """Whether a is before b: below it, or above it where the greatest is wanted; false for NaN."""
     if dtype_kind(dtype) == "f":
         return a > b if greatest else a < b
@@ -172,7 +174,7 @@ def _less(a: LlvmValue, b: LlvmValue, dtype: DType, greatest: bool) -> LlvmValue
     return a.compare(f"{sign}{'gt' if greatest else 'lt'}", b)
 
 
-def _extreme(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
+def _extreme_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> ReductionCombine:
     """Floats keep the number and, apart from it, ones where a NaN was met: compare-and-select alone is one instruction.
 
     The ones fill an integer as wide as the number: a vector of i1 has no registers before AVX-512."""
@@ -180,10 +182,10 @@ def _extreme(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
     first = reduction_identity(name, dtype)
 
     def better(a: LlvmValue, b: LlvmValue) -> LlvmValue:
-        return _less(b, a, dtype, greatest).pick(b, a)
+        return _is_better_extreme(b, a, dtype, greatest).pick(b, a)
 
     if dtype_kind(dtype) != "f":
-        return _simple(dtype, dtype, sources, first, better)
+        return _simple_combine(dtype, dtype, sources, first, better)
 
     def step(acc: Parts, values: Parts) -> Parts:
         return better(acc[0], values[0]), values[0].is_nan().pick(-1, acc[1])
@@ -194,17 +196,17 @@ def _extreme(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
     def finish(acc: Parts) -> Parts:
         return (acc[1].ne(0).pick(np.nan, acc[0]),)
 
-    return Combine((dtype, integer_dtype(dtype)), (first, 0), step, merge, finish)
+    return ReductionCombine((dtype, integer_dtype(dtype)), (first, 0), step, merge, finish)
 
 
-def _arg(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
+def _arg_extreme_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> ReductionCombine:
     """The best value and the least index that has it; NaN is better than every number."""
     greatest = name == "maximum"
     first = reduction_identity(name, dtype)
 
     def merge(acc: Parts, values: Parts) -> Parts:
         (best, at), (x, i) = acc, values
-        wins, same = _less(x, best, dtype, greatest), x.eq(best)
+        wins, same = _is_better_extreme(x, best, dtype, greatest), x.eq(best)
         if dtype_kind(dtype) == "f":
             new, old = x.is_nan(), best.is_nan()
             wins, same = (wins | new) & ~old, same | (new & old)
@@ -214,14 +216,14 @@ def _arg(dtype: DType, sources: tuple[DType, ...], name: str) -> Combine:
     def step(acc: Parts, values: Parts) -> Parts:
         return merge(acc, (emit_cast(sources[0], dtype, values[0]), values[1]))
 
-    return Combine((dtype, INT64), (first, int(np.iinfo(np.int64).max)), step, merge, lambda acc: acc)
+    return ReductionCombine((dtype, INT64), (first, int(np.iinfo(np.int64).max)), step, merge, lambda acc: acc)
 
 
-_COMBINES: dict[str, Callable[[DType, tuple[DType, ...], str], Combine]] = {
-    "add": _sum,
-    "mul": _prod,
-    "minimum": _extreme,
-    "maximum": _extreme,
-    "or": _any_all,
-    "and": _any_all,
+_COMBINES: dict[str, Callable[[DType, tuple[DType, ...], str], ReductionCombine]] = {
+    "add": _sum_combine,
+    "mul": _product_combine,
+    "minimum": _extreme_combine,
+    "maximum": _extreme_combine,
+    "or": _any_all_combine,
+    "and": _any_all_combine,
 }

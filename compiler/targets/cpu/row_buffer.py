@@ -17,17 +17,17 @@ BUFFERS = 2
 
 
 @dataclass(frozen=True)
-class Reuse:
+class RowBufferReuse:
     """keep: values to store, by number; take: values to load instead, each with the number of the kept one."""
 
     keep: tuple[int, ...] = ()
     take: dict[int, int] = field(default_factory=dict)
 
 
-def values_to_buffer(nest: LoopNest) -> Reuse:
+def values_to_buffer(nest: LoopNest) -> RowBufferReuse:
     """The costly values that loops of one reduced axis have in common."""
     if nest.reduced != 1:
-        return Reuse()
+        return RowBufferReuse()
     keys: dict[int, int] = {}  # each value's: the first value that equals it at every point
     known: dict[object, int] = {}
     costly: set[int] = set()
@@ -51,7 +51,7 @@ def values_to_buffer(nest: LoopNest) -> Reuse:
         for key, at in here.items():
             first.setdefault(key, at)
     keep = tuple(dict.fromkeys(take.values()))[:BUFFERS]
-    return Reuse(keep, {at: kept for at, kept in take.items() if kept in keep})
+    return RowBufferReuse(keep, {at: kept for at, kept in take.items() if kept in keep})
 
 
 def row_buffer_capacity(nest: LoopNest) -> int:
@@ -60,7 +60,7 @@ def row_buffer_capacity(nest: LoopNest) -> int:
     return BYTES // max((type_bits(memory_type(d)) // 8 for d in dtypes), default=8)
 
 
-def _place(buffer: LlvmValue, dtype: DType, i: LlvmValue) -> LlvmValue:
+def _row_buffer_address(buffer: LlvmValue, dtype: DType, i: LlvmValue) -> LlvmValue:
     """Where index i of a row lies; rows that are too long run round."""
     elem = memory_type(dtype)
     return buffer.at(i & (8 * BYTES // type_bits(elem) - 1), elem)
@@ -68,9 +68,9 @@ def _place(buffer: LlvmValue, dtype: DType, i: LlvmValue) -> LlvmValue:
 
 def store_in_row_buffer(buffer: LlvmValue, dtype: DType, i: LlvmValue, value: LlvmValue) -> None:
     """Store a vector of the row, whole: buffers have room for it."""
-    _place(buffer, dtype, i).store(value.to("zext", "i8") if dtype == BOOL else value)
+    _row_buffer_address(buffer, dtype, i).store(value.to("zext", "i8") if dtype == BOOL else value)
 
 
 def load_from_row_buffer(buffer: LlvmValue, dtype: DType, i: LlvmValue, lanes: int) -> LlvmValue:
-    raw = _place(buffer, dtype, i).load(memory_type(dtype), lanes)
+    raw = _row_buffer_address(buffer, dtype, i).load(memory_type(dtype), lanes)
     return raw.ne(0) if dtype == BOOL else raw

@@ -21,7 +21,7 @@ SIGNATURE = ("ptr", "ptr", *("i64",) * 5)
 CHUNK = 4096  # elements worth a hand-over
 
 
-def running_task(model: CostModel, function: str, source: Array, target: Array, axis: int, line: str) -> Task:
+def running_total_task(model: CostModel, function: str, source: Array, target: Array, axis: int, line: str) -> Task:
     """The task of a running sum or product along an axis. At most one other axis has more than one element."""
     others = [i for i, n in enumerate(source.shape) if n != 1 and i != axis]
     length, rows = source.shape[axis], source.shape[others[0]] if others else 1
@@ -30,13 +30,13 @@ def running_task(model: CostModel, function: str, source: Array, target: Array, 
     cost = round(
         model.time(rows * length * (source.dtype.itemsize + target.dtype.itemsize), 0) + rows * length * STEP, 3
     )
-    kernel, grain = running_kernel(function, source.dtype, target.dtype), max(1, CHUNK // length)
+    kernel, grain = running_total_kernel(function, source.dtype, target.dtype), max(1, CHUNK // length)
     regions = (source.region,), (target.region,)
     return Task(function, kernel, arguments, *regions, units=rows, grain=grain, cost=cost, line=line)
 
 
 @cache
-def running_kernel(function: str, source: DType, target: DType) -> Kernel:
+def running_total_kernel(function: str, source: DType, target: DType) -> Kernel:
     """Units are rows. Slots: where the rows and their results begin, the length, and of both the steps in bytes from
     row to row and from element to element."""
     module = LlvmModule()

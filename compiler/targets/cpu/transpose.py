@@ -20,7 +20,7 @@ AHEAD = 32  # columns that the prefetch into the second-level cache runs ahead
 
 
 @dataclass(frozen=True)
-class Tiling:
+class TransposeTiling:
     """axis: the tile axis; rows, columns: a tile's size; operands: those that are copied."""
 
     axis: int
@@ -29,7 +29,7 @@ class Tiling:
     operands: tuple[int, ...]
 
 
-def tiling_of(nest: LoopNest) -> Tiling | None:
+def transpose_tiling_of(nest: LoopNest) -> TransposeTiling | None:
     """The tiling of an elementwise kernel that reads across an outer axis; None where there is no such operand."""
     inner = nest.parallel - 1
     if inner < 1 or any(p.kind != POINT for p in nest.phases) or len(nest.phases) > 1:
@@ -43,11 +43,16 @@ def tiling_of(nest: LoopNest) -> Tiling | None:
         return None
     sizes = [nest.operands[i].dtype.itemsize for i in chosen]
     rows = max(4, 2 * LINE // min(sizes))
-    return Tiling(axis, rows, max(16, TILE_BYTES // (rows * max(sizes))), chosen)
+    return TransposeTiling(axis, rows, max(16, TILE_BYTES // (rows * max(sizes))), chosen)
 
 
 def write_tiles(
-    frame: CpuKernelFrame, body: VectorLoopBody, tiling: Tiling, begin: LlvmValue, end: LlvmValue, vector_bytes: int
+    frame: CpuKernelFrame,
+    body: VectorLoopBody,
+    tiling: TransposeTiling,
+    begin: LlvmValue,
+    end: LlvmValue,
+    vector_bytes: int,
 ) -> None:
     f, nest = frame.f, frame.nest
     inner, axis = nest.parallel - 1, tiling.axis
@@ -85,7 +90,7 @@ def split_into_blocks(length: LlvmValue, block: int) -> LlvmValue:
 def fill_tile(
     frame: CpuKernelFrame,
     operand: int,
-    tiling: Tiling,
+    tiling: TransposeTiling,
     tile: LlvmValue,
     rows: tuple[LlvmValue, LlvmValue],
     columns: tuple[LlvmValue, LlvmValue],
@@ -121,7 +126,7 @@ def fill_tile(
 def _transpose_block(
     frame: CpuKernelFrame,
     operand: int,
-    tiling: Tiling,
+    tiling: TransposeTiling,
     source: tuple[LlvmValue, LlvmValue],
     tile: LlvmValue,
     column: LlvmValue,
@@ -160,7 +165,7 @@ def transpose_vectors(rows: list[LlvmValue]) -> list[LlvmValue]:
     return result
 
 
-def _zip(a: LlvmValue, b: LlvmValue, part: int, width: int, high: int) -> LlvmValue:
+def _zip_lane_groups(a: LlvmValue, b: LlvmValue, part: int, width: int, high: int) -> LlvmValue:
     """In every group of `part` elements: its low (or high) halves of a and b, `width` elements in turn."""
     order = []
     for group in range(0, a.lanes, part):
@@ -172,9 +177,9 @@ def _zip(a: LlvmValue, b: LlvmValue, part: int, width: int, high: int) -> LlvmVa
 def _transpose_within(rows: list[LlvmValue], part: int) -> list[LlvmValue]:
     """Every `part` x `part` square of `part` rows, transposed."""
     if part == 2:
-        return [_zip(rows[0], rows[1], part, 1, high) for high in (0, 1)]
-    first = [_zip(rows[i], rows[i + 1], part, 1, high) for i in (0, 2) for high in (0, 1)]
-    return [_zip(first[i], first[i + 2], part, 2, high) for i in (0, 1) for high in (0, 1)]
+        return [_zip_lane_groups(rows[0], rows[1], part, 1, high) for high in (0, 1)]
+    first = [_zip_lane_groups(rows[i], rows[i + 1], part, 1, high) for i in (0, 2) for high in (0, 1)]
+    return [_zip_lane_groups(first[i], first[i + 2], part, 2, high) for i in (0, 1) for high in (0, 1)]
 
 
 def _transpose_groups(rows: list[LlvmValue], part: int) -> list[LlvmValue]:

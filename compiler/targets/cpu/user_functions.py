@@ -36,47 +36,47 @@ def emit_user_call(
     kinds = [*(memory_type(d) for d in given), *("ptr" for _ in results)]
     f.module.declare(symbol, f"void {symbol}({', '.join(kinds)})")
     values = [a.to("zext", "i8") if d == BOOL else a for a, d in zip(args, given, strict=True)]
-    outputs = [f.slot(_kind(d, lanes)) for d in results]
+    outputs = [f.slot(_llvm_parameter_type(d, lanes)) for d in results]
     if lanes == 1 and mask is not None:
         with f.when(mask):
-            _call(f, symbol, values, outputs)
+            _call_symbol(f, symbol, values, outputs)
     elif lanes == 1:
-        _call(f, symbol, values, outputs)
+        _call_symbol(f, symbol, values, outputs)
     else:
-        places = {i: _spilled(f, v) for i, v in enumerate(values) if v.lanes > 1}
-        exists = None if mask is None else _spilled(f, mask.to("zext", "i8"))
-        note = PLAIN if function.loops or exists is not None else _vectorized(f)
+        places = {i: _spill_to_stack(f, v) for i, v in enumerate(values) if v.lanes > 1}
+        exists = None if mask is None else _spill_to_stack(f, mask.to("zext", "i8"))
+        note = PLAIN if function.loops or exists is not None else _vectorization_note(f)
         with f.loop(f.const(0, "i64"), f.const(lanes, "i64"), note=note) as lane:
             one = [places[i].at(lane, v.elem).load(v.elem) if i in places else v for i, v in enumerate(values)]
             here = [o.at(lane, memory_type(d)) for o, d in zip(outputs, results, strict=True)]
             if exists is None:
-                _call(f, symbol, one, here)
+                _call_symbol(f, symbol, one, here)
             else:
                 with f.when(exists.at(lane, "i8").load("i8").ne(0)):
-                    _call(f, symbol, one, here)
-    return [_loaded(o, d, lanes) for o, d in zip(outputs, results, strict=True)]
+                    _call_symbol(f, symbol, one, here)
+    return [_load_lanes(o, d, lanes) for o, d in zip(outputs, results, strict=True)]
 
 
-def _vectorized(f: LlvmFunction) -> int:
+def _vectorization_note(f: LlvmFunction) -> int:
     """The note of a loop whose branches LLVM may turn into vectors of its own."""
     f.module.parts.setdefault("!7", "!7 = distinct !{!7, !3}")
     return 7
 
 
-def _kind(dtype: DType, lanes: int) -> str:
+def _llvm_parameter_type(dtype: DType, lanes: int) -> str:
     return memory_type(dtype) if lanes == 1 else f"<{lanes} x {memory_type(dtype)}>"
 
 
-def _spilled(f: LlvmFunction, value: LlvmValue) -> LlvmValue:
+def _spill_to_stack(f: LlvmFunction, value: LlvmValue) -> LlvmValue:
     place = f.slot(value.kind)
     place.store(value, 64)
     return place
 
 
-def _call(f: LlvmFunction, symbol: str, args: Sequence[LlvmValue], outputs: Sequence[LlvmValue]) -> None:
+def _call_symbol(f: LlvmFunction, symbol: str, args: Sequence[LlvmValue], outputs: Sequence[LlvmValue]) -> None:
     f.do(f"call void {symbol}({', '.join(v.typed for v in (*args, *outputs))})")
 
 
-def _loaded(place: LlvmValue, dtype: DType, lanes: int) -> LlvmValue:
+def _load_lanes(place: LlvmValue, dtype: DType, lanes: int) -> LlvmValue:
     value = place.load(memory_type(dtype), lanes, 64)
     return value.ne(0) if dtype == BOOL else LlvmValue(value.f, value.text, register_type(dtype), lanes)

@@ -6,30 +6,30 @@ from collections.abc import Callable
 
 from ....runtime.program.program import Kernel
 from ...kernel.loop_nest import LoopNest, user_functions_of
-from .elementwise import print_elementwise
-from .launch_shape import Shape, launch, row_width, shape_of
-from .reduce import print_column, print_row
-from .stencil import print_window
-from .transpose import print_tile
+from .elementwise import print_elementwise_kernel
+from .launch_shape import CudaShape, choose_launch_shape, grid_and_block, tile_row_width
+from .reduce import print_column_reduction, print_row_reduction
+from .stencil import print_stencil_kernel
+from .transpose import print_transpose_kernel
 
-__all__ = ["cuda_kernel", "launch", "print_cuda", "row_width"]
+__all__ = ["cuda_kernel", "grid_and_block", "print_cuda_kernel", "tile_row_width"]
 
-_PRINTERS: dict[str, Callable[[LoopNest, Shape], str]] = {
-    "elementwise": print_elementwise,
-    "window": print_window,
-    "row": print_row,
-    "column": print_column,
-    "tile": print_tile,
+_PRINTERS: dict[str, Callable[[LoopNest, CudaShape], str]] = {
+    "elementwise": print_elementwise_kernel,
+    "window": print_stencil_kernel,
+    "row": print_row_reduction,
+    "column": print_column_reduction,
+    "tile": print_transpose_kernel,
 }
 
 
-def print_cuda(nest: LoopNest) -> str:
+def print_cuda_kernel(nest: LoopNest) -> str:
     """The nest as a Python function over the vocabulary of `runtime/devices/cuda/compile/vocabulary.py`.
 
     Its parameters are the nest's: addresses, axis lengths and strides (int64), scalars. THREADS is the largest
     block, or a pair of that and the blocks that a multiprocessor should hold at once.
     """
-    shape = shape_of(nest)
+    shape = choose_launch_shape(nest)
     bounds = shape.threads if shape.blocks == 1 else (shape.threads, shape.blocks)
     return f"THREADS = {bounds}\n" + _PRINTERS[shape.strategy](nest, shape)
 
@@ -37,4 +37,4 @@ def print_cuda(nest: LoopNest) -> str:
 def cuda_kernel(nest: LoopNest) -> Kernel:
     """The nest as the runtime's kernel for target `cuda`."""
     options = (("fastmath", nest.fastmath),)
-    return Kernel(nest.name, "cuda", print_cuda(nest), nest.signature, options, user_functions_of(nest), nest)
+    return Kernel(nest.name, "cuda", print_cuda_kernel(nest), nest.signature, options, user_functions_of(nest), nest)

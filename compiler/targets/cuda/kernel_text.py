@@ -14,13 +14,13 @@ import numpy as np
 from ....runtime.core.frozen import dataclass
 from ...core.types import HALVES, SHORT_NAMES
 from ...kernel.loop_nest import Instr, LoopNest, Phase, Reduction
-from .launch_shape import Shape, part_dtypes
+from .launch_shape import CudaShape, reduction_part_dtypes
 
 _KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LanePlace:
     """Where an operand's lanes lie: element `first + g*group + j*lane`. vector: lane is 1 and aligned."""
 
     first: str
@@ -32,7 +32,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class BodyContext:
     """What a body is printed for.
 
     place: where an operand's lanes lie. index: the lanes of an axis' index. mask: lanes that exist (None: all).
@@ -40,7 +40,7 @@ class Context:
     memory.
     """
 
-    place: Callable[[int], Place]
+    place: Callable[[int], LanePlace]
     index: Callable[[int], str]
     mask: str | None = None
     guard: str | None = None
@@ -48,10 +48,10 @@ class Context:
     staged: Callable[[int, int], str | None] = lambda operand, part: None
 
 
-class Text:
+class KernelText:
     """Lines of kernel text under construction. `ix` is the index type, `names` the names of finished values."""
 
-    def __init__(self, nest: LoopNest, shape: Shape) -> None:
+    def __init__(self, nest: LoopNest, shape: CudaShape) -> None:
         self.nest, self.shape = nest, shape
         self.ix = f"i{nest.index_bits}"
         self.lines: list[str] = []
@@ -60,7 +60,7 @@ class Text:
         self.results: dict[tuple[int, int, int], str] = {}
         self.known: dict[Any, str] | None = None  # straight-line text: equal values are computed once
         self.called: dict[str, str] = {}  # calls of users' functions in the phase being printed: text -> its name
-        self.strides = _stride_names(nest)
+        self.strides = _run_time_stride_names(nest)
 
     def add(self, *lines: str) -> None:
         self.lines += ["    " * self.depth + line for line in lines]
@@ -133,7 +133,7 @@ class Text:
 
     # values
 
-    def phase(self, phase: Phase, context: Context, keep: bool, late: Sequence[int] = ()) -> dict[int, str]:
+    def phase(self, phase: Phase, context: BodyContext, keep: bool, late: Sequence[int] = ()) -> dict[int, str]:
         """Print the instructions. The names of all values seen; kept for later phases where `keep`.
 
         late: operands that are loaded where the value is used, so that they fill no registers until then.
@@ -142,21 +142,21 @@ class Text:
         self.called = {}
         waiting: dict[int, dict[int, str]] = {}
         numbered = enumerate(phase.instrs, phase.first)
-        for number, instr in _late_loads(numbered, late):
+        for number, instr in _sink_late_loads(numbered, late):
             if instr.op == "store":
-                self._store(instr, names[instr.args[0]], context, waiting)
+                self._print_store(instr, names[instr.args[0]], context, waiting)
             elif instr.op == "report":
-                self._report(instr, names, context)
+                self._print_report(instr, names, context)
             else:
-                names[number] = self._value(f"{context.prefix}{number}", instr, names, context)
+                names[number] = self._print_value(f"{context.prefix}{number}", instr, names, context)
         if waiting:
             raise ValueError(f"{self.nest.name}: a complex store lacks a part: operands {sorted(waiting)}")
         if keep:
             self.names = names
         return names
 
-    def _value(self, name: str, instr: Instr, names: dict[int, str], context: Context) -> str:
-        expression = self._expression(instr, names, context)
+    def _print_value(self, name: str, instr: Instr, names: dict[int, str], context: BodyContext) -> str:
+        expression = self._instruction_expression(instr, names, context)
         if not expression.endswith(")"):  # already a name
             return expression
         if self.known is not None:
@@ -166,15 +166,15 @@ class Text:
         self.add(f"{name} = {expression}")
         return name
 
-    def _expression(self, instr: Instr, names: dict[int, str], context: Context) -> str:
+    def _instruction_expression(self, instr: Instr, names: dict[int, str], context: BodyContext) -> str:
         if instr.op == "call":
-            return self._call(instr, names, context)
+            return self._user_call_expression(instr, names, context)
         special = _SPECIAL.get(instr.op)
         if special is not None:
             return special(self, instr, names, context)
         return f"{_KEYWORDS.get(instr.op, instr.op)}({', '.join(names[a] for a in instr.args)})"
 
-    def _call(self, instr: Instr, names: dict[int, str], context: Context) -> str:
+    def _user_call_expression(self, instr: Instr, names: dict[int, str], context: BodyContext) -> str:
         """A result of a user's function: a part of what it gives. Lanes that do not exist are not computed."""
         function, part = instr.attr
         args = [names[a] for a in instr.args]
@@ -194,21 +194,21 @@ class Text:
                 return phase.instrs[value - phase.first].dtype
         raise ValueError(f"{self.nest.name}: no value v{value}")
 
-    def load(self, operand: int, part: int, context: Context) -> str:
+    def load(self, operand: int, part: int, context: BodyContext) -> str:
         staged = context.staged(operand, part)
         if staged is not None:
             return staged
-        place, cell = context.place(operand), cell_name(self.nest.operands[operand].dtype, part)
+        place, cell = context.place(operand), cell_type_name(self.nest.operands[operand].dtype, part)
         masked = context.mask if place.lane != "zero" else None
-        return _access("load", cell, place, f"a{operand}", [], masked)
+        return _access_expression("load", cell, place, f"a{operand}", [], masked)
 
-    def gather(self, instr: Instr, offset: str, context: Context) -> str:
+    def gather(self, instr: Instr, offset: str, context: BodyContext) -> str:
         """The elements `offset` beyond those of a load."""
         operand, part = instr.attr
-        place, cell = context.place(operand), cell_name(self.nest.operands[operand].dtype, part)
-        return _access("gather", cell, place, f"a{operand}", [offset], context.mask)
+        place, cell = context.place(operand), cell_type_name(self.nest.operands[operand].dtype, part)
+        return _access_expression("gather", cell, place, f"a{operand}", [offset], context.mask)
 
-    def _report(self, instr: Instr, names: dict[int, str], context: Context) -> None:
+    def _print_report(self, instr: Instr, names: dict[int, str], context: BodyContext) -> None:
         value, condition = (names[a] for a in instr.args)
         bad = f"and_({condition}, {context.mask})" if context.mask else condition
         line = f"report(a{instr.attr[0]}, {value}, {bad})"
@@ -218,7 +218,7 @@ class Text:
         else:
             self.add(line)
 
-    def _store(self, instr: Instr, value: str, context: Context, waiting: dict[int, dict[int, str]]) -> None:
+    def _print_store(self, instr: Instr, value: str, context: BodyContext, waiting: dict[int, dict[int, str]]) -> None:
         operand, part = instr.attr
         dtype = self.nest.operands[operand].dtype
         parts = waiting.setdefault(operand, {})
@@ -229,7 +229,7 @@ class Text:
         values = [parts[k] for k in sorted(parts)]
         place = context.place(operand)
         masked = context.mask if place.lane != "zero" else None
-        line = _access("store", SHORT_NAMES[dtype], place, f"a{operand}", values, masked)
+        line = _access_expression("store", SHORT_NAMES[dtype], place, f"a{operand}", values, masked)
         if self.known is not None:  # what was loaded from there is out of date
             self.known = {key: name for key, name in self.known.items() if f"(a{operand}, " not in key}
         if context.guard:
@@ -241,7 +241,7 @@ class Text:
             self.add(line)
 
 
-def _late_loads(numbered: Iterable[tuple[int, Instr]], late: Sequence[int]) -> Iterator[tuple[int, Instr]]:
+def _sink_late_loads(numbered: Iterable[tuple[int, Instr]], late: Sequence[int]) -> Iterator[tuple[int, Instr]]:
     """Each load of the operands `late` comes just before the first instruction that takes it, or at the end."""
     waiting: dict[int, Instr] = {}
     for number, instr in numbered:
@@ -253,22 +253,24 @@ def _late_loads(numbered: Iterable[tuple[int, Instr]], late: Sequence[int]) -> I
     yield from waiting.items()
 
 
-def _access(verb: str, cell: str, place: Place, pointer: str, values: list[str], mask: str | None) -> str:
+def _access_expression(
+    verb: str, cell: str, place: LanePlace, pointer: str, values: list[str], mask: str | None
+) -> str:
     name = f"{verb}{'v' if place.vector else ''}_{cell}_{place.length}x{place.groups}{'_if' if mask else ''}"
     where = [pointer, place.first, place.group] + ([] if place.vector else [place.lane])
     return f"{name}({', '.join(where + values + ([mask] if mask else []))})"
 
 
-def cell_name(dtype: np.dtype[Any], part: int) -> str:
+def cell_type_name(dtype: np.dtype[Any], part: int) -> str:
     """What a load of the part is called."""
     return SHORT_NAMES[dtype] + (("re", "im")[part] if dtype.kind == "c" else "")
 
 
-def _const(text: Text, instr: Instr, names: dict[int, str], context: Context) -> str:
-    return constant(instr.dtype, np.frombuffer(instr.attr, instr.dtype)[0])
+def _constant_expression(text: KernelText, instr: Instr, names: dict[int, str], context: BodyContext) -> str:
+    return constant_text(instr.dtype, np.frombuffer(instr.attr, instr.dtype)[0])
 
 
-def _cast(text: Text, instr: Instr, names: dict[int, str], context: Context) -> str:
+def _cast_expression(text: KernelText, instr: Instr, names: dict[int, str], context: BodyContext) -> str:
     source = text.dtype_of(instr.args[0])
     if source == instr.dtype:
         return names[instr.args[0]]
@@ -276,20 +278,20 @@ def _cast(text: Text, instr: Instr, names: dict[int, str], context: Context) -> 
     return f"{SHORT_NAMES[instr.dtype]}_{verb}_{SHORT_NAMES[source]}({names[instr.args[0]]})"
 
 
-_SPECIAL: dict[str, Callable[[Text, Instr, dict[int, str], Context], str]] = {
-    "const": _const,
+_SPECIAL: dict[str, Callable[[KernelText, Instr, dict[int, str], BodyContext], str]] = {
+    "const": _constant_expression,
     "load": lambda text, instr, names, context: text.load(instr.attr[0], instr.attr[1], context),
     "gather": lambda text, instr, names, context: text.gather(instr, names[instr.args[0]], context),
     "scalar": lambda text, instr, names, context: f"x{instr.attr}",
     "index": lambda text, instr, names, context: context.index(instr.attr),
     "size": lambda text, instr, names, context: f"n{instr.attr}",
     "result": lambda text, instr, names, context: text.results[instr.attr],
-    "cast": _cast,
-    "bitcast": _cast,
+    "cast": _cast_expression,
+    "bitcast": _cast_expression,
 }
 
 
-def constant(dtype: np.dtype[Any], value: Any) -> str:
+def constant_text(dtype: np.dtype[Any], value: Any) -> str:
     """A number as text that gives the same bits (any NaN gives the quiet one)."""
     if dtype in HALVES:
         return f"{SHORT_NAMES[dtype]}({int(np.asarray(value, dtype).view(np.uint16))})"
@@ -301,25 +303,27 @@ def constant(dtype: np.dtype[Any], value: Any) -> str:
 # Reductions: each is a list of parts (value, and index for argmin and argmax) under names.
 
 
-def identities(reduction: Reduction) -> list[str]:
+def reduction_identities(reduction: Reduction) -> list[str]:
     """What changes nothing, for each part."""
     row, last = reduction.combiner, np.iinfo(np.int64).max
-    found = [constant(reduction.dtype, row.identity(reduction.dtype))]
-    return [*found, constant(np.dtype(np.int64), last)] if row.carries_index else found
+    found = [constant_text(reduction.dtype, row.identity(reduction.dtype))]
+    return [*found, constant_text(np.dtype(np.int64), last)] if row.carries_index else found
 
 
 _PREFERENCES = {"maximum": "prefer_argmax", "minimum": "prefer_argmin"}
 
 
-def _joins(reduction: Reduction) -> str | None:
+def _join_function_name(reduction: Reduction) -> str | None:
     """The function of the vocabulary that joins two values; None where an index comes along."""
     row = reduction.combiner
     return None if row.carries_index else _KEYWORDS.get(row.primitive, row.primitive)
 
 
-def combine(text: Text, reduction: Reduction, target: Sequence[str], a: Sequence[str], b: Sequence[str]) -> None:
+def print_combine(
+    text: KernelText, reduction: Reduction, target: Sequence[str], a: Sequence[str], b: Sequence[str]
+) -> None:
     """target = combine(a, b), part by part."""
-    joins = _joins(reduction)
+    joins = _join_function_name(reduction)
     if joins is None:
         preference = _PREFERENCES[reduction.combiner.primitive]
         text.add(f"other = {preference}({a[0]}, {a[1]}, {b[0]}, {b[1]})")
@@ -329,47 +333,61 @@ def combine(text: Text, reduction: Reduction, target: Sequence[str], a: Sequence
         text.add(f"{target[0]} = {joins}({a[0]}, {b[0]})")
 
 
-def fold(text: Text, reduction: Reduction, names: Sequence[str], lanes: int, until: int = 1) -> list[str]:
+def print_lane_fold(
+    text: KernelText, reduction: Reduction, names: Sequence[str], lanes: int, until: int = 1
+) -> list[str]:
     """Combine the halves of the lanes until only `until` are left; the names of what is left."""
     if lanes == until:
         return list(names)
-    if joins := _joins(reduction):
+    if joins := _join_function_name(reduction):
         text.add(f"{names[0]}_{until} = fold_{joins}_{until}({names[0]})")
         return [f"{names[0]}_{until}"]
     current = list(names)
     while lanes > until:
         lanes //= 2
         following = [f"{name}_{lanes}" for name in names]
-        combine(text, reduction, following, [f"lo({x})" for x in current], [f"hi({x})" for x in current])
+        print_combine(text, reduction, following, [f"lo({x})" for x in current], [f"hi({x})" for x in current])
         current = following
     return current
 
 
-def butterfly(text: Text, reduction: Reduction, names: Sequence[str], among: str) -> None:
+def print_warp_butterfly(text: KernelText, reduction: Reduction, names: Sequence[str], among: str) -> None:
     """Combine over each `among` neighbouring threads of a warp (a power of two; what is more counts as 32)."""
-    if joins := _joins(reduction):
+    if joins := _join_function_name(reduction):
         text.add(f"{names[0]} = warp_{joins}({names[0]}, {among})")
         return
     for offset in (16, 8, 4, 2, 1):
         with text.block(f"if {among} > {offset}:"):
-            combine(text, reduction, names, names, [f"shuffle_xor({name}, {offset})" for name in names])
+            print_combine(text, reduction, names, names, [f"shuffle_xor({name}, {offset})" for name in names])
 
 
-def masked(text: Text, reduction: Reduction, values: Sequence[str], mask: str | None, tag: str) -> list[str]:
+def print_masked_values(
+    text: KernelText, reduction: Reduction, values: Sequence[str], mask: str | None, tag: str
+) -> list[str]:
     """The values, with the identity in lanes that do not exist."""
     if mask is None:
         return list(values)
     names = []
-    for part, (value, identity) in enumerate(zip(values, identities(reduction), strict=True)):
+    for part, (value, identity) in enumerate(zip(values, reduction_identities(reduction), strict=True)):
         names.append(f"{tag}_{part}")
         text.add(f"{names[-1]} = select({mask}, {value}, {identity})")
     return names
 
 
-def _stride_names(nest: LoopNest) -> dict[tuple[int, int], str]:
+def _run_time_stride_names(nest: LoopNest) -> dict[tuple[int, int], str]:
     """s0, s1, ... for the run-time strides, in parameter order."""
     found = [(o, axis) for o, op in enumerate(nest.operands) for axis, c in enumerate(op.layout) if c == "s"]
     return {key: f"s{k}" for k, key in enumerate(found)}
 
 
-__all__ = ["Context", "Place", "Text", "butterfly", "combine", "fold", "identities", "masked", "part_dtypes"]
+__all__ = [
+    "BodyContext",
+    "KernelText",
+    "LanePlace",
+    "print_combine",
+    "print_lane_fold",
+    "print_masked_values",
+    "print_warp_butterfly",
+    "reduction_identities",
+    "reduction_part_dtypes",
+]

@@ -34,7 +34,7 @@ _DEEP_THREADS = 128  # of a block, where windows reach along a third axis: less 
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class CudaShape:
     """The strategy (`elementwise`, `window`, `tile`, `row`, `column`), and the lanes of a value: `groups` of `length`
     elements.
 
@@ -56,16 +56,16 @@ class Shape:
         return self.length * self.groups
 
 
-def moves(nest: LoopNest, operand: int, axis: int) -> bool:
+def operand_moves_along(nest: LoopNest, operand: int, axis: int) -> bool:
     return nest.operands[operand].layout[axis] != "0"
 
 
-def is_vector(nest: LoopNest, operand: int, axis: int) -> bool:
+def is_vector_access(nest: LoopNest, operand: int, axis: int) -> bool:
     """Whether consecutive elements along the axis can be read 16 bytes at a time."""
     return bool(nest.operands[operand].aligned) and nest.operands[operand].layout[axis] == "1"
 
 
-def touched(nest: LoopNest, kind: str | None = None) -> frozenset[int]:
+def touched_operands(nest: LoopNest, kind: str | None = None) -> frozenset[int]:
     """The operands loaded or stored in phases of the kind (all phases if None)."""
     return frozenset(
         instr.attr[0]
@@ -76,170 +76,178 @@ def touched(nest: LoopNest, kind: str | None = None) -> frozenset[int]:
     )
 
 
-def shape_of(nest: LoopNest) -> Shape:
+def choose_launch_shape(nest: LoopNest) -> CudaShape:
     """The shape of a nest; a pure function of layouts, dtypes and size class."""
     if nest.reduced:
-        return _column(nest) if _reduces_columns(nest) else _row(nest)
-    across = _transposed_axis(nest)
+        return _column_reduction_shape(nest) if _reduces_along_columns(nest) else _row_reduction_shape(nest)
+    across = _axis_to_transpose(nest)
     if across is not None:
-        staged = sum(nest.operands[o].dtype.itemsize for o in transposed(nest, across))
+        staged = sum(nest.operands[o].dtype.itemsize for o in transposed_operands(nest, across))
         for groups in (8, 4):
             if (TILE_ROWS * groups) * (TILE + 1) * staged <= SHARED_BYTES:
-                return Shape("tile", 1, groups, across=across)
+                return CudaShape("tile", 1, groups, across=across)
     if calls_looping_function(nest):
-        return Shape("elementwise", 1, 1)  # threads wait for the longest loop of their warp: one element each
-    if nest.windows and (window := _window(nest)):
+        return CudaShape("elementwise", 1, 1)  # threads wait for the longest loop of their warp: one element each
+    if nest.windows and (window := _stencil_shape(nest)):
         return window
     width = max(1, nest.width)
-    length, largest = _length(nest, touched(nest), nest.parallel - 1, mixed=True)
+    length, largest = _vector_length(nest, touched_operands(nest), nest.parallel - 1, mixed=True)
     if length > 1:
-        return Shape("elementwise", length, width, blocks=_resident(nest, length * width))
+        return CudaShape("elementwise", length, width, blocks=_row_fits_registers(nest, length * width))
     scattered = any(o.layout[nest.parallel - 1] == "1" for o in nest.operands)  # single elements: twice as many
-    return Shape("elementwise", 1, width * max(1, VECTOR_BYTES // largest) * (1 + scattered))
+    return CudaShape("elementwise", 1, width * max(1, VECTOR_BYTES // largest) * (1 + scattered))
 
 
-def _window(nest: LoopNest) -> Shape | None:
+def _stencil_shape(nest: LoopNest) -> CudaShape | None:
     """Columns and rows for a thread of a stencil: the more, the less is read twice, as far as its registers go."""
     if nest.looked_up or user_functions_of(nest):  # lanes without columns of their own compute too
         return None
     outer = range(nest.parallel - 1)
-    across = max([axis for axis in outer if _reach(nest, axis)] or outer, default=-1)
-    deep = _deep(nest, across)
+    across = max([axis for axis in outer if _window_reach(nest, axis)] or outer, default=-1)
+    deep = _reuses_rows(nest, across)
     most = _WINDOW_LANES * (2 if nest.many and not deep else 1)
     length = min(nest.vector, _WIDEST_WINDOW if across >= 0 else most)
     while length:
         for groups in (8, 4, 2, 1) if across >= 0 else (1,):
             threads = _DEEP_THREADS if deep else ELEMENTWISE_THREADS
-            shape = Shape("window", length, groups, across=across, threads=threads)
-            if shape.lanes <= most and idle_lanes(nest, length) <= WARP // 4 and _held(nest, shape):
+            shape = CudaShape("window", length, groups, across=across, threads=threads)
+            if (
+                shape.lanes <= most
+                and count_idle_lanes(nest, length) <= WARP // 4
+                and _values_held_by_thread(nest, shape)
+            ):
                 return shape
         length //= 2
     return None
 
 
-def _reach(nest: LoopNest, axis: int) -> int:
+def _window_reach(nest: LoopNest, axis: int) -> int:
     """The largest shift along an axis."""
     return max(window.span(axis) for window in nest.windows)
 
 
-def _deep(nest: LoopNest, across: int) -> bool:
+def _reuses_rows(nest: LoopNest, across: int) -> bool:
     """Whether operands are shifted along an axis other than the innermost and that of a thread's rows."""
-    return any(_reach(nest, axis) for axis in range(nest.parallel - 1) if axis != across)
+    return any(_window_reach(nest, axis) for axis in range(nest.parallel - 1) if axis != across)
 
 
-def _held(nest: LoopNest, shape: Shape) -> bool:
+def _values_held_by_thread(nest: LoopNest, shape: CudaShape) -> bool:
     """Whether the registers of a thread hold what it reads of a plane, or of two windows' planes."""
     words = 0
     for window in nest.windows:
         planes: Counter[tuple[int, ...]] = Counter()
-        for row, columns in window_rows(window, shape).items():
-            planes[plane_of(row, shape)] += shape.length + columns
+        for row, columns in rows_of_window(window, shape).items():
+            planes[plane_of_row(row, shape)] += shape.length + columns
         words += max(planes.values()) * max(1, nest.operands[window.operands[0]].dtype.itemsize // 4)
     return words <= _WINDOW_REGISTERS
 
 
-def idle_lanes(nest: LoopNest, length: int) -> int:
+def count_idle_lanes(nest: LoopNest, length: int) -> int:
     """The last lanes of a warp, whose columns are in windows of the others only."""
-    return -(-_reach(nest, nest.parallel - 1) // length)
+    return -(-_window_reach(nest, nest.parallel - 1) // length)
 
 
-def row_at(shift: tuple[int, ...], shape: Shape, group: int) -> tuple[int, ...]:
+def window_row_of_group(shift: tuple[int, ...], shape: CudaShape, group: int) -> tuple[int, ...]:
     """Where, along the outer axes, a thread's row lies for an operand with this shift."""
     return tuple(n + group * (axis == shape.across) for axis, n in enumerate(shift[:-1]))
 
 
-def plane_of(row: tuple[int, ...], shape: Shape) -> tuple[int, ...]:
+def plane_of_row(row: tuple[int, ...], shape: CudaShape) -> tuple[int, ...]:
     """A place along the outer axes but that of a thread's rows."""
     return tuple(n for axis, n in enumerate(row) if axis != shape.across)
 
 
-def window_rows(window: Window, shape: Shape) -> dict[tuple[int, ...], int]:
+def rows_of_window(window: Window, shape: CudaShape) -> dict[tuple[int, ...], int]:
     """The rows of a window that a thread needs, and the columns beyond its own."""
     rows: dict[tuple[int, ...], int] = {}
     for shift in window.shifts:
         for group in range(shape.groups):
-            row = row_at(shift, shape, group)
+            row = window_row_of_group(shift, shape, group)
             rows[row] = max(rows.get(row, 0), shift[-1])
     return dict(sorted(rows.items()))
 
 
-def _resident(nest: LoopNest, lanes: int) -> int:
+def _row_fits_registers(nest: LoopNest, lanes: int) -> int:
     """Blocks of an elementwise kernel that should be resident at once; 1 leaves the registers to the compiler."""
-    operands = [nest.operands[o] for o in touched(nest)]
+    operands = [nest.operands[o] for o in touched_operands(nest)]
     if any(instr.dtype.kind in "fc" and instr.dtype.itemsize > 4 for phase in nest.phases for instr in phase.instrs):
         return 1  # a float64 function takes as many registers as the values of other kernels
     held = lanes * sum(o.role != "out" for o in operands)
     return next((blocks for most, blocks in _RESIDENT if held <= most), 1)
 
 
-def _length(nest: LoopNest, operands: frozenset[int], axis: int, mixed: bool) -> tuple[int, int]:
+def _vector_length(nest: LoopNest, operands: frozenset[int], axis: int, mixed: bool) -> tuple[int, int]:
     """Elements of a vector along the axis (1 if no operand can use more), and the largest item.
 
     mixed: where item sizes differ, up to 4 elements, so that the smaller items come in wider accesses too.
     Where unaligned operands would be read or written with gaps between the threads of a warp, single elements are best.
     """
-    moving = [o for o in operands if moves(nest, o, axis)]
-    sizes = [nest.operands[o].dtype.itemsize for o in moving if is_vector(nest, o, axis)]
+    moving = [o for o in operands if operand_moves_along(nest, o, axis)]
+    sizes = [nest.operands[o].dtype.itemsize for o in moving if is_vector_access(nest, o, axis)]
     largest = max([nest.operands[o].dtype.itemsize for o in moving] or [VECTOR_BYTES])
-    gaps = [nest.operands[o] for o in moving if nest.operands[o].layout[axis] == "1" and not is_vector(nest, o, axis)]
+    gaps = [
+        nest.operands[o] for o in moving if nest.operands[o].layout[axis] == "1" and not is_vector_access(nest, o, axis)
+    ]
     if len(gaps) >= len(sizes) or any(o.role != "in" for o in gaps):
         return 1, largest
     length = VECTOR_BYTES // max(sizes)
     return (max(length, min(4, VECTOR_BYTES // min(sizes))) if mixed else length), largest
 
 
-def _reduces_columns(nest: LoopNest) -> bool:
+def _reduces_along_columns(nest: LoopNest) -> bool:
     """Whether the data of the loops is contiguous along the innermost parallel axis rather than the reduced one, or
     along both, as in windows that overlap."""
     loads = [
         instr.attr[0] for phase in nest.phases if phase.kind == LOOP for instr in phase.instrs if instr.op == "load"
     ]
     rows = sum(nest.operands[o].layout[-1] == "1" for o in loads)
-    columns = sum(nest.operands[o].layout[nest.parallel - 1] == "1" and moves_reduced(nest, o) for o in loads)
+    columns = sum(
+        nest.operands[o].layout[nest.parallel - 1] == "1" and moves_along_reduced_axis(nest, o) for o in loads
+    )
     overlap = any(nest.operands[o].layout[-1] == nest.operands[o].layout[nest.parallel - 1] == "1" for o in loads)
     return bool(columns > rows or (overlap and columns == rows))
 
 
-def moves_reduced(nest: LoopNest, operand: int) -> bool:
-    return any(moves(nest, operand, axis) for axis in range(nest.parallel, nest.axes))
+def moves_along_reduced_axis(nest: LoopNest, operand: int) -> bool:
+    return any(operand_moves_along(nest, operand, axis) for axis in range(nest.parallel, nest.axes))
 
 
-def _row(nest: LoopNest) -> Shape:
-    length, largest = _length(nest, touched(nest, LOOP), nest.axes - 1, mixed=False)
+def _row_reduction_shape(nest: LoopNest) -> CudaShape:
+    length, largest = _vector_length(nest, touched_operands(nest, LOOP), nest.axes - 1, mixed=False)
     loop = nest.width == 0 or nest.reduced > 1
     width = 4 if loop else nest.width
     groups = width if length > 1 else width * max(1, VECTOR_BYTES // largest)
     while length * groups > _MAX_LANES:
         groups //= 2
-    return Shape("row", length, groups, loop, threads=MAX_THREADS)
+    return CudaShape("row", length, groups, loop, threads=MAX_THREADS)
 
 
-def _column(nest: LoopNest) -> Shape:
-    length, _ = _length(nest, touched(nest, LOOP), nest.parallel - 1, mixed=False)
+def _column_reduction_shape(nest: LoopNest) -> CudaShape:
+    length, _ = _vector_length(nest, touched_operands(nest, LOOP), nest.parallel - 1, mixed=False)
     groups = 4 if nest.reduced == 1 else 1
     while length * groups > _MAX_LANES:
         groups //= 2
-    each = length * sum(d.itemsize for p in nest.phases for r in p.reductions for d in part_dtypes(r))
+    each = length * sum(d.itemsize for p in nest.phases for r in p.reductions for d in reduction_part_dtypes(r))
     threads = MAX_THREADS  # each leaves its columns' results in shared memory
     while threads > WARP and threads * each > SHARED_BYTES:
         threads //= 2
-    return Shape("column", length, groups, loop=True, threads=threads)
+    return CudaShape("column", length, groups, loop=True, threads=threads)
 
 
-def part_dtypes(reduction: Reduction) -> list[np.dtype[Any]]:
+def reduction_part_dtypes(reduction: Reduction) -> list[np.dtype[Any]]:
     """What a reduction carries: its value, and an index for argmin and argmax."""
     return [reduction.dtype] + ([np.dtype(np.int64)] if reduction.combiner.carries_index else [])
 
 
-def _transposed_axis(nest: LoopNest) -> int | None:
+def _axis_to_transpose(nest: LoopNest) -> int | None:
     """The axis along which an input is contiguous while others are along the innermost one."""
     inner = nest.parallel - 1
-    found = [axis for axis in range(inner) if transposed(nest, axis)]
+    found = [axis for axis in range(inner) if transposed_operands(nest, axis)]
     contiguous = any(o.layout[inner] == "1" for o in nest.operands)
-    return max(found, key=lambda axis: len(transposed(nest, axis))) if found and contiguous else None
+    return max(found, key=lambda axis: len(transposed_operands(nest, axis))) if found and contiguous else None
 
 
-def transposed(nest: LoopNest, across: int) -> list[int]:
+def transposed_operands(nest: LoopNest, across: int) -> list[int]:
     """The inputs that are contiguous along `across` and not along the innermost axis."""
     inner = nest.parallel - 1
     return [
@@ -249,7 +257,7 @@ def transposed(nest: LoopNest, across: int) -> list[int]:
     ]
 
 
-def row_width(length: int, itemsize: int) -> tuple[int, int]:
+def tile_row_width(length: int, itemsize: int) -> tuple[int, int]:
     """(16-byte groups that a thread holds, threads) for a row kept in registers; (0, threads) for a row too long.
 
     length: elements of the row; itemsize: bytes of the largest item that moves along it. The first number is the
@@ -259,23 +267,23 @@ def row_width(length: int, itemsize: int) -> tuple[int, int]:
     for width, most in _ROW_WIDTHS:
         if width * per_group > _MAX_LANES:
             break
-        threads = _whole_warps(-(-length // (width * per_group)))
+        threads = _round_up_to_warps(-(-length // (width * per_group)))
         if threads <= most:
             return width, threads
     return 0, ELEMENTWISE_THREADS
 
 
-def _whole_warps(threads: int) -> int:
+def _round_up_to_warps(threads: int) -> int:
     """The threads of a row: a part of a warp that is a power of two, or whole warps."""
-    return _power_of_two(threads) if threads <= WARP else -(-threads // WARP) * WARP
+    return _next_power_of_two(threads) if threads <= WARP else -(-threads // WARP) * WARP
 
 
-def _power_of_two(n: int) -> int:
+def _next_power_of_two(n: int) -> int:
     """The least power of two that is n or more."""
     return 1 << max(0, n - 1).bit_length()
 
 
-def launch(
+def grid_and_block(
     nest: LoopNest, sizes: Sequence[int], properties: GpuProperties
 ) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """(grid, block) for the axis lengths `sizes`; a grid of 0 blocks where there is nothing to do.
@@ -284,27 +292,27 @@ def launch(
     """
     if nest.index_bits == 32 and any(n > LIMIT_32 for n in sizes):
         raise ValueError(f"{nest.name}: an axis longer than {LIMIT_32} needs index_bits=64, got sizes {tuple(sizes)}")
-    shape = shape_of(nest)
+    shape = choose_launch_shape(nest)
     return _LAUNCH[shape.strategy](nest, shape, sizes, properties)
 
 
 Launch = tuple[tuple[int, int, int], tuple[int, int, int]]
 
 
-def _launch_elementwise(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
+def _launch_elementwise(nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
     inner = sizes[-1]
     rows = math.prod(sizes[:-1])
     threads = -(-inner // shape.lanes)
     widest = ELEMENTWISE_THREADS if shape.length > 1 else WARP  # shifted operands: rows share what they read
-    x = min(widest, _power_of_two(threads)) if rows > 1 else ELEMENTWISE_THREADS
+    x = min(widest, _next_power_of_two(threads)) if rows > 1 else ELEMENTWISE_THREADS
     y = max(1, ELEMENTWISE_THREADS // x) if rows > 1 else 1
     return (-(-threads // x) * -(-rows // y), 1, 1), (x, y, 1)
 
 
-def _launch_window(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
+def _launch_window(nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
     """Warps side by side; where windows reach along a third axis, along that axis. Smaller blocks if they are few."""
     inner, across = nest.parallel - 1, shape.across
-    columns = (WARP - idle_lanes(nest, shape.length)) * shape.length
+    columns = (WARP - count_idle_lanes(nest, shape.length)) * shape.length
     rows = -(-sizes[across] // shape.groups) if across >= 0 else 1
     rest = math.prod(n for axis, n in enumerate(sizes[:inner]) if axis != across)
     down, stacked = (rest, rows) if inner > 1 else (rows, 1)  # what warps of a block differ in, and others
@@ -313,22 +321,22 @@ def _launch_window(nest: LoopNest, shape: Shape, sizes: Sequence[int], propertie
         return -(-sizes[inner] // (columns * x)) * -(-down // y) * stacked
 
     warps = shape.threads // WARP
-    x = 1 if _deep(nest, across) else min(warps, _power_of_two(-(-sizes[inner] // columns)))
-    y = min(warps // x, _power_of_two(down))
+    x = 1 if _reuses_rows(nest, across) else min(warps, _next_power_of_two(-(-sizes[inner] // columns)))
+    y = min(warps // x, _next_power_of_two(down))
     while x * y > 1 and blocks(x, y) < 2 * properties.multiprocessors:
         x, y = (x, y // 2) if y > 1 else (x // 2, y)
     return (blocks(x, y), 1, 1), (WARP * x, y, 1)
 
 
-def _launch_tile(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
+def _launch_tile(nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
     tiles = -(-sizes[-1] // TILE) * -(-sizes[shape.across] // (TILE_ROWS * shape.groups))
     rest = math.prod(n for axis, n in enumerate(sizes[:-1]) if axis != shape.across)
     return (tiles * rest, 1, 1), (TILE, TILE_ROWS, 1)
 
 
-def _launch_row(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
+def _launch_row(nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
     rows, length = math.prod(sizes[: nest.parallel]), sizes[-1]
-    threads = _whole_warps(-(-length // shape.lanes))
+    threads = _round_up_to_warps(-(-length // shape.lanes))
     if shape.loop:
         threads = min(ELEMENTWISE_THREADS, threads)
     elif threads > MAX_THREADS:
@@ -337,13 +345,13 @@ def _launch_row(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: 
     return (-(-rows // together), 1, 1), (threads, together, 1)
 
 
-def _launch_column(nest: LoopNest, shape: Shape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
+def _launch_column(nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
     columns, rest = sizes[nest.parallel - 1], math.prod(sizes[: nest.parallel - 1])
     reduced = math.prod(sizes[nest.parallel :])
-    x = min(WARP, _power_of_two(-(-columns // shape.length)))
+    x = min(WARP, _next_power_of_two(-(-columns // shape.length)))
     blocks = -(-columns // (x * shape.length)) * rest
     threads = MAX_THREADS if blocks < 4 * properties.multiprocessors else ELEMENTWISE_THREADS
-    return (blocks, 1, 1), (x, min(min(threads, shape.threads) // x, _power_of_two(reduced)), 1)
+    return (blocks, 1, 1), (x, min(min(threads, shape.threads) // x, _next_power_of_two(reduced)), 1)
 
 
 _LAUNCH = {

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from ...core.types import SHORT_NAMES
 from ...kernel.loop_nest import LoopNest
-from .kernel_text import Context, Place, Text, cell_name
-from .launch_shape import TILE, TILE_ROWS, Shape, transposed
+from .kernel_text import BodyContext, KernelText, LanePlace, cell_type_name
+from .launch_shape import TILE, TILE_ROWS, CudaShape, transposed_operands
 
 PITCH = TILE + 1  # of a tile's rows in shared memory: neither rows nor columns meet in one bank
 
 
-def print_tile(nest: LoopNest, shape: Shape) -> str:
+def print_transpose_kernel(nest: LoopNest, shape: CudaShape) -> str:
     """A block of 32 x 8 threads has a tile: 32 along the innermost axis, 8 x `groups` along the other one."""
-    text = Text(nest, shape)
+    text = KernelText(nest, shape)
     text.prologue()
     inner, across = nest.parallel - 1, shape.across
     height = TILE_ROWS * shape.groups
@@ -28,7 +28,7 @@ def print_tile(nest: LoopNest, shape: Shape) -> str:
     indices = text.split("left", rest, "p") if rest else []
     for operand in range(len(nest.operands)):
         text.set(f"base{operand}", text.offset(operand, indices))
-    tiles = {load: _stage(text, load, height) for load in _loads(nest, across)}
+    tiles = {load: _print_shared_staging(text, load, height) for load in _transposed_loads(nest, across)}
     text.add("barrier()")
     text.set("i", "i0 + x")
     text.set("q", "q0 + y")
@@ -36,12 +36,12 @@ def print_tile(nest: LoopNest, shape: Shape) -> str:
     text.add(f"mask = and_(below_1x{shape.groups}(q, eight, zero, m{across}), i < m{inner})")
     outer = dict(indices)
 
-    def place(operand: int) -> Place:
+    def place(operand: int) -> LanePlace:
         across_stride, inner_stride = text.stride(operand, across), text.stride(operand, inner)
         first = f"{text.ix}({text.offset(operand, [(across, 'q'), (inner, 'i')], f'base{operand}')})"
         if across_stride == inner_stride == "zero":
-            return Place(f"base{operand}")
-        return Place(first, f"eight * {across_stride}", "one", 1, shape.groups)
+            return LanePlace(f"base{operand}")
+        return LanePlace(first, f"eight * {across_stride}", "one", 1, shape.groups)
 
     def index(axis: int) -> str:
         if axis == across:
@@ -51,20 +51,20 @@ def print_tile(nest: LoopNest, shape: Shape) -> str:
     def staged(operand: int, part: int) -> str | None:
         return tiles.get((operand, part))
 
-    context = Context(place, index, "mask", staged=staged)
+    context = BodyContext(place, index, "mask", staged=staged)
     for phase in nest.phases:
         text.phase(phase, context, keep=True)
     return text.print()
 
 
-def _loads(nest: LoopNest, across: int) -> list[tuple[int, int]]:
+def _transposed_loads(nest: LoopNest, across: int) -> list[tuple[int, int]]:
     """(operand, part) of what is loaded through a tile, each once."""
-    operands = transposed(nest, across)
+    operands = transposed_operands(nest, across)
     loads = [i.attr for phase in nest.phases for i in phase.instrs if i.op == "load" and i.attr[0] in operands]
     return list(dict.fromkeys(loads))
 
 
-def _stage(text: Text, load: tuple[int, int], height: int) -> str:
+def _print_shared_staging(text: KernelText, load: tuple[int, int], height: int) -> str:
     """Read the tile along the axis where it is contiguous, and write it to shared memory transposed.
 
     The expression that reads a thread's elements back."""
@@ -77,7 +77,7 @@ def _stage(text: Text, load: tuple[int, int], height: int) -> str:
     stride = text.stride(operand, inner)
     first = text.offset(operand, [(inner, "(i0 + y)"), (shape.across, "(q0 + x)")], f"base{operand}")
     flags = f"and_(below_{name}(i0 + y, 8, 0, m{inner}), below_{name}(q0 + x, 0, {TILE}, m{shape.across}))"
-    access = f"load_{cell_name(dtype, part)}_{name}_if"
+    access = f"load_{cell_type_name(dtype, part)}_{name}_if"
     text.add(f"{memory} = shared_{stored}_{height * PITCH}()")
     text.add(f"t{operand}_{part} = {access}(a{operand}, {text.ix}({first}), 8 * {stride}, {TILE}, {flags})")
     text.add(f"sput_{stored}_{name}({memory}, x * {PITCH} + y, 8, {TILE * PITCH}, t{operand}_{part})")

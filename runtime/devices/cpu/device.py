@@ -23,20 +23,20 @@ from ...core import profile
 from ...core.errors import CompileError, PlanError
 from ...core.host_pool import HostPool, numpy_view_of_block
 from ...core.settings import settings
-from ...engine.direct_call import Direct, Taken, direct, packers
-from ...engine.encode_control_flow import is_native, lay_out_nested
-from ...engine.encode_plan import Layout
-from ...engine.engine import Engine, cores, engine, native
-from ...engine.host_steps import control_call
-from ...engine.run import DONE, Done, DoneTiming, Record, Run, RunEvent, RunTiming, wait_for_all
+from ...engine.direct_call import Direct, DirectArgument, make_direct_call, table_packers
+from ...engine.encode_control_flow import encode_nested_plan, is_native_plan
+from ...engine.encode_plan import PlanLayout
+from ...engine.engine import Engine, native_engine, process_engine, thread_count
+from ...engine.host_steps import make_control_call
+from ...engine.run import DONE, DoneEvent, DoneTiming, NativeRun, RunEvent, RunRecord, RunTiming, wait_for_all_runs
 from ...interpret.serial import Call, error_with_task_location, run_serially, task_calls
 from ...program.control_flow import Branch, Loop, all_kernels_of_plan
 from ...program.device import Device, Executable, Timing, error_of_event
 from ...program.plan import Launch, Plan, Wait
 from ...program.plan import Record as RecordStep
 from ...program.program import Buffer, Kernel, Library, Program, Region, Task, packed_members
-from .profile import spans_of, timed_calls
-from .streams import QueueEvent, QueueStream, milliseconds
+from .profile import spans_of_native_run, time_serial_calls
+from .streams import QueuedEvent, QueueStream, elapsed_milliseconds
 
 WAKE_US = 40.0  # what it costs to hand a plan to a worker, and to wait for it
 COPY_BYTES_PER_US = 1e4  # of one core
@@ -50,58 +50,63 @@ class CPUExecutable(Executable):
     """A plan with its kernels loaded. `run` starts it once: see the protocol in `runtime/program/device.py`."""
 
     def __init__(self, device: CPUDevice, plan: Plan) -> None:
-        _check(plan)
+        _require_native_plan(plan)
         self.plan = plan
         self._device = device
         tasks = plan.tasks
         kernels = all_kernels_of_plan(plan)
         self._code = dict(zip(kernels, device.load(kernels), strict=True))  # the device may let go of it
-        self._calls = [self._control(t, call) for t, call in zip(tasks, task_calls(plan, self._address), strict=True)]
+        self._calls = [
+            self._native_control_call(t, call)
+            for t, call in zip(tasks, task_calls(plan, self._kernel_address), strict=True)
+        ]
         self.cost = sum(t.cost for t in tasks)
-        self.needs_python = not is_native(plan)
+        self.needs_python = not is_native_plan(plan)
         self._engine: Engine | None = None
-        self._timed: tuple[Layout, list[Record], list[tuple[int, int]]] | None = None
-        self._layout: Layout | None = None
-        self._free: list[Record] = []
+        self._timed: tuple[PlanLayout, list[RunRecord], list[tuple[int, int]]] | None = None
+        self._layout: PlanLayout | None = None
+        self._free: list[RunRecord] = []
         self._inline: Any = None
         self._place = 0
         self._pick: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(0, 0)
         self._completion: list[tuple[int, int]] = []
-        self._pack = self._convert = packers(0, ())[1]
+        self._pack = self._convert = table_packers(0, ())[1]
         self._done = (DONE,) * len(plan.completion)
-        self._is_small = self.cost * (1 - 1 / max(2, cores())) < WAKE_US  # all cores together save less than that
-        self._runs_inline = native() is not None and self._is_small and not self.needs_python
-        self._attach()
+        self._is_small = (
+            self.cost * (1 - 1 / max(2, thread_count())) < WAKE_US
+        )  # all cores together save less than that
+        self._runs_inline = native_engine() is not None and self._is_small and not self.needs_python
+        self._attach_to_engine()
 
-    def _control(self, task: Task, call: Call) -> Call:
+    def _native_control_call(self, task: Task, call: Call) -> Call:
         """What does a task, loops and branches natively."""
         looped = isinstance(task.kernel, (Loop, Branch))
-        return control_call(task, self._address, self.plan.program.name, call) if looped else call
+        return make_control_call(task, self._kernel_address, self.plan.program.name, call) if looped else call
 
-    def direct(self, taken: Sequence[Taken], watched: Sequence[tuple[int, int]] = ()) -> Direct | None:
+    def direct(self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = ()) -> Direct | None:
         """A function of what is taken that runs the plan in the caller: see `direct_call`. None where it cannot."""
         if not self._runs_inline or self._layout is None:
             return None
-        return direct(self._layout, taken, (self, self._engine), watched, self.plan.program.scalars)
+        return make_direct_call(self._layout, taken, (self, self._engine), watched, self.plan.program.scalars)
 
-    def _address(self, kernel: Kernel) -> int:
+    def _kernel_address(self, kernel: Kernel) -> int:
         return self._code[kernel].functions[kernel.name]
 
-    def _attach(self) -> Engine | None:
+    def _attach_to_engine(self) -> Engine | None:
         """The process' engine (another one after a fork), for which the plan is laid out; None where there is none."""
-        found = engine()
+        found = process_engine()
         if found is not None and self._engine is not found:
-            layout = lay_out_nested(self.plan, self._address, found)
+            layout = encode_nested_plan(self.plan, self._kernel_address, found)
             self._engine, self._layout, self._free = found, layout, []
             self._inline, self._place = found.native.inline, layout.plan
-            self._completion = self._ends(layout)
+            self._completion = self._output_events(layout)
             columns = (*layout.order, -1) if layout.uses_arena else layout.order  # the arena stands behind the buffers
             self._pick = itemgetter(*columns) if len(columns) > 1 else lambda given: [given[i] for i in columns]
-            self._pack, self._convert = packers(len(columns), self.plan.program.scalars)
+            self._pack, self._convert = table_packers(len(columns), self.plan.program.scalars)
             self._timed = None
         return found
 
-    def _ends(self, layout: Layout) -> list[tuple[int, int]]:
+    def _output_events(self, layout: PlanLayout) -> list[tuple[int, int]]:
         """For each output its event's place in a run, and what that needs."""
         places = [layout.events[e] for e in self.plan.completion]
         return [(place, layout.needs.get(place, 0)) for place in places]
@@ -111,14 +116,14 @@ class CPUExecutable(Executable):
     ) -> Events:
         """In the caller's thread, by one native call where that does it, or by the engine's threads."""
         if self._runs_inline and not after and settings.engine == "async":
-            self._inline(self._place, self._table(memories, arena, scalars))  # after a fork as before
+            self._inline(self._place, self._call_table(memories, arena, scalars))  # after a fork as before
             return self._done
         if (recorder := profile.active) is not None:
             with recorder.host_span("launch", self.plan.program.name):
-                return self._run(memories, arena, scalars, after, recorder)
-        return self._run(memories, arena, scalars, after, None)
+                return self._run_profiled_or_plain(memories, arena, scalars, after, recorder)
+        return self._run_profiled_or_plain(memories, arena, scalars, after, None)
 
-    def _run(
+    def _run_profiled_or_plain(
         self,
         memories: Sequence[Any],
         arena: Any,
@@ -127,14 +132,14 @@ class CPUExecutable(Executable):
         recorder: profile.Recorder | None,
     ) -> Events:
         mode = settings.engine
-        native_engine = None if mode == "sync" else self._attach()
+        native_engine = None if mode == "sync" else self._attach_to_engine()
         if mode != "chaos" and self._is_small and all([event.query() for _, event in after]):
             if self._runs_inline and mode == "async" and all([event is DONE for _, event in after]):
                 return self.run(memories, arena, scalars, ())
             native_engine = None
         if native_engine is None or not self.plan.steps or not native_engine.start():
             return self._run_serially(memories, arena, scalars, after, recorder)
-        return self._submit(native_engine, memories, arena, scalars, after, recorder, mode == "chaos")
+        return self._submit_to_engine(native_engine, memories, arena, scalars, after, recorder, mode == "chaos")
 
     def _run_serially(
         self,
@@ -145,10 +150,10 @@ class CPUExecutable(Executable):
         recorder: profile.Recorder | None,
     ) -> Events:
         """In the caller's thread, step by step: where a step needs Python, or somebody looks on."""
-        calls = self._calls if recorder is None else timed_calls(recorder, self.plan, self._calls)
+        calls = self._calls if recorder is None else time_serial_calls(recorder, self.plan, self._calls)
         poisoned = {buffer: error for buffer, event in after if (error := error_of_event(event)) is not None}
-        errors = run_serially(self.plan, calls, self._addresses(memories, arena), scalars, poisoned)
-        return tuple(DONE if error is None else Done(error) for error in errors)
+        errors = run_serially(self.plan, calls, self._buffer_addresses(memories, arena), scalars, poisoned)
+        return tuple(DONE if error is None else DoneEvent(error) for error in errors)
 
     def run_timed(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
@@ -166,7 +171,7 @@ class CPUExecutable(Executable):
         failed = any(event.failure is not None for event in events)
         return events, DoneTiming(took if alone and not waits and not failed else math.nan)
 
-    def _submit(
+    def _submit_to_engine(
         self,
         native_engine: Engine,
         memories: Sequence[Any],
@@ -181,21 +186,21 @@ class CPUExecutable(Executable):
         layout, free, ends = self._layout, self._free, self._completion
         if recorder is not None:
             if self._timed is None:
-                timed = lay_out_nested(self.plan, self._address, native_engine, timed=True)
-                self._timed = timed, [], self._ends(timed)
+                timed = encode_nested_plan(self.plan, self._kernel_address, native_engine, timed=True)
+                self._timed = timed, [], self._output_events(timed)
             layout, free, ends = self._timed
         native_engine.set_chaos(chaos)
         try:
             record = free.pop()
         except IndexError:
-            record = Record(layout)
-        run = Run(native_engine, record, free, self)
+            record = RunRecord(layout)
+        run = NativeRun(native_engine, record, free, self)
         if self.needs_python:
             native_engine.start_python()
-            run.addresses, run.scalars = self._addresses(memories, arena), scalars
-        run.start(layout, self._table(memories, arena, scalars), after)
+            run.addresses, run.scalars = self._buffer_addresses(memories, arena), scalars
+        run.start(layout, self._call_table(memories, arena, scalars), after)
         if recorder is not None:
-            recorder.read_at_end(partial(spans_of, recorder, self.plan, layout, run, recorder.next_run()))
+            recorder.read_at_end(partial(spans_of_native_run, recorder, self.plan, layout, run, recorder.next_run()))
         return tuple(RunEvent(run, place, needs) for place, needs in ends)
 
     def host_step(self, task: int, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
@@ -205,10 +210,10 @@ class CPUExecutable(Executable):
         except BaseException as raised:
             raise error_with_task_location(raised, self.plan.tasks[task], self.plan.program.name) from None
 
-    def _addresses(self, memories: Sequence[Any], arena: Any) -> list[int]:
+    def _buffer_addresses(self, memories: Sequence[Any], arena: Any) -> list[int]:
         return [(m if o is None else (arena or 0) + o) or 0 for m, o in zip(memories, self.plan.offsets, strict=True)]
 
-    def _table(self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any]) -> bytes:
+    def _call_table(self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any]) -> bytes:
         """The call's table: see `encode_plan`."""
         try:
             return self._pack(*self._pick((*memories, arena)), *scalars)
@@ -224,7 +229,7 @@ def copy_plan(nbytes: int) -> Plan:
     return Plan(program, (Launch(0, 0), RecordStep(0, 0)), 1, 1, (None, None), 0, (0,))
 
 
-def _check(plan: Plan) -> None:
+def _require_native_plan(plan: Plan) -> None:
     """Every wait must follow its record, or it would never end; kernels here do one task each. Raises PlanError."""
     recorded = set()
     for step in plan.steps:
@@ -274,9 +279,9 @@ class CPUDevice(Device):
     @property
     def identity(self) -> str:
         """What tells this machine, its libraries and the settings from others."""
-        return f"cpu {llvm_jit.llvm_cache_key('')} {cores()} threads"
+        return f"cpu {llvm_jit.llvm_cache_key('')} {thread_count()} threads"
 
-    def upload(self, host: np.ndarray[Any, Any], memory: Any) -> Done:
+    def upload(self, host: np.ndarray[Any, Any], memory: Any) -> DoneEvent:
         """Copy a C-contiguous host array into the start of `memory`."""
         numpy_view_of_block(memory, host.dtype, host.shape)[...] = host
         return DONE
@@ -324,16 +329,16 @@ class CPUDevice(Device):
 
     def synchronize(self) -> None:
         """Wait until all work that has started is over; what failed raises where its arrays are read."""
-        found = engine()
+        found = process_engine()
         if found is not None:
-            wait_for_all(found)
+            wait_for_all_runs(found)
 
     def stream(self, priority: int = 0) -> QueueStream:
         """A stream for a caller; the priority changes nothing, since every core takes what comes first."""
         return QueueStream(priority)
 
-    def elapsed(self, start: QueueEvent, end: QueueEvent) -> float:
-        return milliseconds(start, end)
+    def elapsed(self, start: QueuedEvent, end: QueuedEvent) -> float:
+        return elapsed_milliseconds(start, end)
 
     @property
     def vector_bytes(self) -> int:

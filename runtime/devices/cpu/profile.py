@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...core.profile import Recorder, Span
-from ...engine.encode_plan import Layout
-from ...engine.run import Run
+from ...engine.encode_plan import PlanLayout
+from ...engine.run import NativeRun
 from ...engine.words import records as e
 from ...program.plan import Launch, Plan, Wait
 from ...program.program import Kernel, Task
@@ -15,7 +15,9 @@ from ...program.program import Kernel, Task
 SHORT_US = 1.0  # a stream's wait below this was none
 
 
-def spans_of(recorder: Recorder, plan: Plan, layout: Layout, run: Run, number: int) -> Iterator[Span]:
+def spans_of_native_run(
+    recorder: Recorder, plan: Plan, layout: PlanLayout, run: NativeRun, number: int
+) -> Iterator[Span]:
     """A span for each launch and each wait of a run on the engine, the profile's `number`th; waits until it is over."""
     if not run.released and not run.lost:
         run.wait(run.record.address + e.RUN_EVENT, 0)
@@ -26,20 +28,33 @@ def spans_of(recorder: Recorder, plan: Plan, layout: Layout, run: Run, number: i
         if isinstance(step, Launch):
             task = plan.tasks[step.task]
             yield Span(
-                kind_of(task), task.name, start, end, "cpu", track, task.line, program, run=number, task=step.task
+                span_kind_of_task(task),
+                task.name,
+                start,
+                end,
+                "cpu",
+                track,
+                task.line,
+                program,
+                run=number,
+                task=step.task,
             )
         elif isinstance(step, Wait) and end - start >= SHORT_US:
             name = f"for event {step.event}"
             yield Span("wait", name, start, end, "cpu", track, "", program, run=number, event=step.event)
 
 
-def timed_calls(recorder: Recorder, plan: Plan, calls: Sequence[Callable[..., None]]) -> list[Callable[..., None]]:
+def time_serial_calls(
+    recorder: Recorder, plan: Plan, calls: Sequence[Callable[..., None]]
+) -> list[Callable[..., None]]:
     """The same calls for one run of the plan, each a span of the thread that makes it."""
     number = recorder.next_run()
 
     def timed(place: int, task: Task, call: Callable[..., None]) -> Callable[..., None]:
         def run(*args: Any) -> None:
-            with recorder.host_span(kind_of(task), task.name, task.line, plan.program.name, run=number, task=place):
+            with recorder.host_span(
+                span_kind_of_task(task), task.name, task.line, plan.program.name, run=number, task=place
+            ):
                 call(*args)
 
         return run
@@ -47,5 +62,5 @@ def timed_calls(recorder: Recorder, plan: Plan, calls: Sequence[Callable[..., No
     return [timed(i, task, call) for i, (task, call) in enumerate(zip(plan.tasks, calls, strict=True))]
 
 
-def kind_of(task: Task) -> str:
+def span_kind_of_task(task: Task) -> str:
     return "kernel" if isinstance(task.kernel, Kernel) else "library"

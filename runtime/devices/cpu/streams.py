@@ -17,7 +17,7 @@ from ...program.device import error_of_event
 Events = tuple[Any, ...]
 
 
-class QueueEvent:
+class QueuedEvent:
     """The moment when all that was on a stream is done."""
 
     __slots__ = ("_at", "_events")
@@ -40,10 +40,10 @@ class QueueEvent:
     def nanoseconds(self) -> int:
         """When it happened, by the monotonic clock: what it waits for is over."""
         self.wait()
-        return max((self._at, *map(_end, self._events)))
+        return max((self._at, *map(_completion_nanoseconds, self._events)))
 
 
-def _end(event: Any) -> int:
+def _completion_nanoseconds(event: Any) -> int:
     if not isinstance(event, RunEvent):
         return 0
     with suppress(Exception):
@@ -62,33 +62,33 @@ class QueueStream:
         self._tail: Events = ()
 
     def fork(self, after: list[tuple[int, Any]], buffers: int) -> Events:
-        pending = self._pending()
+        pending = self._pending_events()
         after += [(buffer, event) for event in pending for buffer in range(buffers)]
         return pending
 
     def join(self, events: Sequence[Any], forked: Events, kept: Sequence[Any]) -> None:
         own = tuple(event for event in dict.fromkeys(events) if not event.query())
         if own:
-            self._tail = (*(event for event in self._pending() if event not in forked), *own)
+            self._tail = (*(event for event in self._pending_events() if event not in forked), *own)
 
-    def record(self) -> QueueEvent:
-        return QueueEvent(self._pending())
+    def record(self) -> QueuedEvent:
+        return QueuedEvent(self._pending_events())
 
     def wait(self, event: Any) -> None:
-        new = event.events if isinstance(event, QueueEvent) else (event,)
-        self._tail = (*self._pending(), *(each for each in new if not each.query()))
+        new = event.events if isinstance(event, QueuedEvent) else (event,)
+        self._tail = (*self._pending_events(), *(each for each in new if not each.query()))
 
     def query(self) -> bool:
-        return not self._pending()
+        return not self._pending_events()
 
     def synchronize(self) -> None:
-        QueueEvent(self._pending()).wait()
+        QueuedEvent(self._pending_events()).wait()
 
-    def _pending(self) -> Events:
+    def _pending_events(self) -> Events:
         self._tail = tuple(event for event in self._tail if not event.query())
         return self._tail
 
 
-def milliseconds(start: QueueEvent, end: QueueEvent) -> float:
+def elapsed_milliseconds(start: QueuedEvent, end: QueuedEvent) -> float:
     """From one event to another; waits for both."""
     return (end.nanoseconds() - start.nanoseconds()) / 1e6

@@ -19,23 +19,23 @@ from ...program.device import Device
 from ...program.gpu_properties import GpuProperties
 from ...program.plan import Plan
 from ...program.program import Kernel, Task, control_flow_bodies
-from .compile.compile import cubins, versions
-from .driver.context import Context, DeviceNotFound
+from .compile.compile import compile_cubins, versions
+from .driver.context import DeviceNotFound, GpuContext
 from .driver.driver import CAPTURE_RELAXED, SUCCESS
-from .driver.events import CudaEvent, EventPool, is_lost
-from .driver.streams import LEGACY, Captures, CudaStream
+from .driver.events import CudaEvent, EventPool, is_context_lost
+from .driver.streams import LEGACY, CaptureResources, CudaStream
 from .executable import CUDAExecutable
-from .graphs.instances import Graphs
-from .graphs.replay import Replay, replayable, worth_replay
-from .libraries.handles import Blas
-from .libraries.steps import native_step
-from .memory.pinned import Pinned
+from .graphs.instances import ReplayGraphs
+from .graphs.replay import PlanReplay, is_replay_worthwhile, is_replayable
+from .libraries.handles import BlasHandles
+from .libraries.steps import make_library_step
+from .memory.pinned import PinnedPool
 from .memory.pool import DevicePool
-from .memory.transfer import Transfers
-from .modules.launch import KernelStep, in_one_block
-from .modules.modules import Loaded, Modules
-from .profile import Marks
-from .timing import Clock
+from .memory.transfer import CopyEngine
+from .modules.launch import KernelStep, pack_member_arguments
+from .modules.modules import LoadedKernel, LoadedModules
+from .profile import ProfileMarks
+from .timing import TimedRunClock
 
 STREAMS_WAY, REPLAY_WAY = "streams", "replay"
 RECENT, SHOWN = 16, 8  # calls that a lost device can name, and steps that it does
@@ -56,24 +56,24 @@ class CUDADevice(Device):
 
     def __init__(self, index: int = 0, context: Any = None) -> None:
         self.index = index
-        self.context = context or Context(index)
+        self.context = context or GpuContext(index)
         self.properties: GpuProperties = self.context.properties
         self.events = EventPool(self.context, self.failure)
         # of each of the last calls the event at its end, and the labels of its steps
         self.recent_launches: deque[tuple[CudaEvent, tuple[str, ...]]] = deque(maxlen=RECENT)
-        self.pool = DevicePool(self._memory, self.context.release, self.context.synchronize)
+        self.pool = DevicePool(self._allocate_from_driver, self.context.release, self.context.synchronize)
         self.allocate = self.pool.allocate  # type: ignore[method-assign]
         self.statistics = self.pool.statistics  # type: ignore[method-assign]
-        self.blas = Blas(
+        self.blas = BlasHandles(
             self.pool.allocate, self.properties.memory_bytes, self.context.driver, lambda: self.new_stream(False)
         )
         self.is_capturing = self.context.driver.is_capturing  # type: ignore[method-assign, assignment]
-        self.graphs = Graphs(self)
-        self.captures = Captures(self)
+        self.graphs = ReplayGraphs(self)
+        self.captures = CaptureResources(self)
         self.timed_events = EventPool(self.context, self.failure, timed=True)
         self.lost: DeviceLost | None = None
-        self.marks: Marks | None = None  # while a profile is on
-        self.modules = Modules(self.context, self._compiled, self._launched)
+        self.marks: ProfileMarks | None = None  # while a profile is on
+        self.modules = LoadedModules(self.context, self._compile_kernels, self._events_after_all_launches)
         self._lock = threading.RLock()
         self._streams: dict[bool, list[int]] = {False: [], True: []}  # by priority
         self._urgent: set[int] = set()  # streams of callers of a high priority: what is under them has it too
@@ -84,11 +84,11 @@ class CUDADevice(Device):
         self._turn = 0
         self._peers: set[Any] = set()  # GPUs that reach the memory of this one
         _devices.add(self)
-        self._grow(STREAMS)
-        self.clock = Clock(self.context, self.failure, self.new_stream(False), self._working)
+        self._create_common_streams(STREAMS)
+        self.clock = TimedRunClock(self.context, self.failure, self.new_stream(False), self._launch_streams)
         lanes = (self.new_stream(False), self.new_stream(False), self.new_stream(False))
-        self._transfers = Transfers(self.context, self.events, lanes, self.failure)
-        self.pinned = Pinned(self.context)
+        self._transfers = CopyEngine(self.context, self.events, lanes, self.failure)
+        self.pinned = PinnedPool(self.context)
 
     @property
     def identity(self) -> str:
@@ -122,7 +122,7 @@ class CUDADevice(Device):
     def read(self, memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """Device memory, already written, as a new host array."""
         self.context.enter()
-        pinned = self.pinned.for_result(shape, dtype)
+        pinned = self.pinned.empty_for_result(shape, dtype)
         host = np.empty(shape, dtype) if pinned is None else pinned
         self._transfers.download(memory.address, host, pinned is not None)
         return host
@@ -158,13 +158,13 @@ class CUDADevice(Device):
             self.modules.trim()
         return self.pool.trim()
 
-    def _memory(self, nbytes: int) -> Any:
+    def _allocate_from_driver(self, nbytes: int) -> Any:
         """Memory of the driver's. Raises OutOfMemory, DeviceLost."""
         self.context.enter()
         try:
             return self.context.allocate(nbytes)
         except OutOfMemory:
-            self._check("allocating")
+            self._raise_if_lost("allocating")
             raise
 
     # kernels and plans
@@ -174,22 +174,22 @@ class CUDADevice(Device):
         """How many are loaded."""
         return self.modules.count
 
-    def load(self, kernels: Sequence[Kernel]) -> list[Loaded]:
+    def load(self, kernels: Sequence[Kernel]) -> list[LoadedKernel]:
         """Compile or fetch from a cache what is not loaded; a kernel is as long as somebody holds it. Raises
         CompileError."""
         self.context.enter()
         try:
             return self.modules.load(kernels)
         except CompileError:
-            self._check("loading a kernel")
+            self._raise_if_lost("loading a kernel")
             raise
 
-    def _compiled(self, kernels: Sequence[Kernel]) -> list[bytes]:
-        return cubins(kernels, self.properties.compute_capability)
+    def _compile_kernels(self, kernels: Sequence[Kernel]) -> list[bytes]:
+        return compile_cubins(kernels, self.properties.compute_capability)
 
-    def _launched(self) -> tuple[CudaEvent, ...]:
+    def _events_after_all_launches(self) -> tuple[CudaEvent, ...]:
         """Events after all that was launched so far."""
-        return tuple(self.events.record(stream) for stream in self._working())
+        return tuple(self.events.record(stream) for stream in self._launch_streams())
 
     def step(self, task: Task) -> KernelStep:
         """The launch of a task whose kernel may not be loaded yet."""
@@ -207,29 +207,29 @@ class CUDADevice(Device):
             return (STREAMS_WAY,)
         runners = [self.runner(task) for task in plan.tasks]
         del loaded
-        if sum(not r.empty for r in runners if r is not None) < 2 or not replayable(runners, plan):
+        if sum(not r.empty for r in runners if r is not None) < 2 or not is_replayable(runners, plan):
             return (STREAMS_WAY,)  # one launch is a graph of its own, see `one_launch`
-        return (REPLAY_WAY, STREAMS_WAY) if worth_replay(plan, runners) else (STREAMS_WAY, REPLAY_WAY)
+        return (REPLAY_WAY, STREAMS_WAY) if is_replay_worthwhile(plan, runners) else (STREAMS_WAY, REPLAY_WAY)
 
     def runner(self, task: Task) -> Any:
         """What does a task; None where only the host can."""
         if isinstance(task.kernel, Kernel):
-            return self.step(in_one_block(task))
-        return native_step(self.context.driver, self.blas, task, self.step)
+            return self.step(pack_member_arguments(task))
+        return make_library_step(self.context.driver, self.blas, task, self.step)
 
-    def replay_of(self, executable: CUDAExecutable, way: str) -> Replay | None:
+    def replay_of(self, executable: CUDAExecutable, way: str) -> PlanReplay | None:
         """The graph form of a plan, where that is the way or, without one, pays."""
         plan, runners = executable.plan, executable.runners
-        if way == STREAMS_WAY or not replayable(runners, plan):
+        if way == STREAMS_WAY or not is_replayable(runners, plan):
             return None
-        return Replay(self, executable) if way == REPLAY_WAY or worth_replay(plan, runners) else None
+        return PlanReplay(self, executable) if way == REPLAY_WAY or is_replay_worthwhile(plan, runners) else None
 
     def synchronize(self) -> None:
         """Wait for all work launched on the device; what failed raises where its arrays are read."""
         try:
             self.context.synchronize()
         except Exception as error:
-            raise self._lose(str(error)) from None
+            raise self._mark_lost(str(error)) from None
         self._transfers.let_go()
 
     # streams
@@ -240,7 +240,7 @@ class CUDADevice(Device):
         low, top = self._streams[False], self._streams[True]
         urgent = bool(self._urgent) and any(getattr(event, "stream", 0) in self._urgent for _, event in after)
         if len(low) < len(high):
-            self._grow(len(high))
+            self._create_common_streams(len(high))
         count, base = len(low), self._turn
         follows = [n for _, event in after if (n := self._numbers.get(getattr(event, "stream", 0))) is not None]
         if follows:
@@ -251,14 +251,14 @@ class CUDADevice(Device):
             return [low[base % count]]
         return [(top if is_high or urgent else low)[(base + s) % count] for s, is_high in enumerate(high)]
 
-    def some_streams(self, count: int) -> list[int]:
+    def take_common_streams(self, count: int) -> list[int]:
         """At most so many streams for calls that wait for nothing; others for the next who asks."""
         low = self._streams[False]
         first, count = self._turn, min(count, len(low))
         self._turn = (first + count) % len(low)
         return [low[(first + i) % len(low)] for i in range(count)]
 
-    def is_common(self, stream: int) -> bool:
+    def is_common_stream(self, stream: int) -> bool:
         """Whether it is one of those that calls take turns on."""
         return stream in self._numbers
 
@@ -277,11 +277,11 @@ class CUDADevice(Device):
             self._urgent.add(handle)
         return CudaStream(self, handle, priority, own=True)
 
-    def give_stream(self, handle: int, priority: int) -> None:
+    def return_stream(self, handle: int, priority: int) -> None:
         self._spare[priority < 0].append(handle)
 
     @property
-    def handshake(self) -> CudaStream:
+    def handshake_stream(self) -> CudaStream:
         """A stream that other libraries make wait for what they hand over, and wait for."""
         if self._handshake is None:
             self._handshake = CudaStream(self, self.new_stream(False))
@@ -294,7 +294,7 @@ class CUDADevice(Device):
 
     def relaxed(self) -> AbstractContextManager[None]:
         """Within it this thread may do what a capture of somebody else's forbids."""
-        return _relaxed(self.context)
+        return _relaxed_capture_mode(self.context)
 
     def elapsed(self, start: CudaEvent, end: CudaEvent) -> float:
         """Milliseconds between two events of `CudaStream.record`; waits for them."""
@@ -306,11 +306,11 @@ class CUDADevice(Device):
             raise self.failure(code, "reading the time")
         return found / 1e3
 
-    def _working(self) -> list[int]:
+    def _launch_streams(self) -> list[int]:
         """The streams that work is launched on."""
         return [*self._streams[False], *self._streams[True], *self.graphs.streams()]
 
-    def _grow(self, count: int) -> None:
+    def _create_common_streams(self, count: int) -> None:
         with self._lock:
             for high, streams in self._streams.items():
                 while len(streams) < count:
@@ -321,8 +321,8 @@ class CUDADevice(Device):
         """Measure steps and copies from now on; what attributes were before, to be put back."""
         self.context.enter()
         before = [(self, "marks", None)]
-        self.marks = Marks(recorder, self)
-        return [*before, *self.marks.copies()]
+        self.marks = ProfileMarks(recorder, self)
+        return [*before, *self.marks.measure_copies()]
 
     def waits(self) -> list[tuple[Any, str]]:
         """What the host waits for the GPU with."""
@@ -345,17 +345,17 @@ class CUDADevice(Device):
     def failure(self, code: int, what: str) -> BaseException:
         """The exception for a driver's result code other than success."""
         words = self.context.driver.describe(code)
-        if is_lost(code) or self.lost is not None:
-            return self._lose(f"{what}: {words}")
+        if is_context_lost(code) or self.lost is not None:
+            return self._mark_lost(f"{what}: {words}")
         return LaunchError(f"{what} failed: {words}")
 
-    def _check(self, what: str) -> None:
+    def _raise_if_lost(self, what: str) -> None:
         """Raises DeviceLost where that is why something else failed."""
         code = self.context.driver.query_stream(self._streams[False][0]) if self._streams[False] else SUCCESS
-        if self.lost is not None or is_lost(code):
+        if self.lost is not None or is_context_lost(code):
             raise self.failure(code, what).with_traceback(None)
 
-    def _lose(self, why: str) -> DeviceLost:
+    def _mark_lost(self, why: str) -> DeviceLost:
         if self.lost is None:
             steps = [step for end, steps in self.recent_launches if not end.is_known for step in steps]
             more = f" and {len(steps) - SHOWN} more" if len(steps) > SHOWN else ""
@@ -368,7 +368,7 @@ class CUDADevice(Device):
 
 
 @contextmanager
-def _relaxed(context: Any) -> Iterator[None]:
+def _relaxed_capture_mode(context: Any) -> Iterator[None]:
     context.enter()
     before = context.driver.exchange_capture_mode(CAPTURE_RELAXED)
     try:

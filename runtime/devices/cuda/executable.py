@@ -13,7 +13,7 @@ from ...core import profile
 from ...core.errors import LaunchError
 from ...core.settings import settings
 from ...engine import unread_errors
-from ...engine.direct_call import Taken
+from ...engine.direct_call import DirectArgument
 from ...interpret.error_propagation import PoisonTracker, poisoned_buffers
 from ...interpret.serial import error_with_task_location, library_task_call
 from ...program.control_flow import all_kernels_of_plan
@@ -23,17 +23,17 @@ from ...program.plan_queries import ENTRY, plan_boundary
 from ...program.program import control_flow_bodies, packed_members
 from .driver.driver import SUCCESS
 from .driver.events import CudaEvent
-from .driver.streams import CapturedEvent, captured_event
+from .driver.streams import CapturedEvent, record_captured_event
 from .graphs.host_control_flow import ControlStep
-from .graphs.one_launch import Start, direct
+from .graphs.one_launch import Start, make_one_launch_call
 from .modules.launch import HostStep, KernelStep
-from .profile import Marks
+from .profile import ProfileMarks
 from .timing import CudaTiming
 
 LAUNCH, RECORD, WAIT = range(3)
 
 
-class Runner(Protocol):
+class TaskRunner(Protocol):
     """What a step is: called with the buffers' addresses, the scalars and a stream, it gives a result code."""
 
     empty: bool
@@ -50,7 +50,7 @@ class CUDAExecutable(Executable):
         self._device = device
         self._lock = threading.Lock()
         loaded = device.load(all_kernels_of_plan(plan))  # at once; the runners hold them then
-        self.runners: list[Runner] = [self._runner(task) for task in plan.tasks]
+        self.runners: list[TaskRunner] = [self._make_runner(task) for task in plan.tasks]
         del loaded
         self._offsets = tuple(plan.offsets)
         self._uses_arena = any(o is not None for o in plan.offsets)
@@ -75,10 +75,10 @@ class CUDAExecutable(Executable):
         self._launch_labels = tuple(f"{t.name} of {name}" + (f", {t.line}" if t.line else "") for t in tasks)
         self._roots = plan_boundary(plan).roots
 
-    def _runner(self, task: Any) -> Runner:
+    def _make_runner(self, task: Any) -> TaskRunner:
         if control_flow_bodies(task):
-            return ControlStep(self._device, task, self._runner, self.notes)
-        found: Runner | None = self._device.runner(task)
+            return ControlStep(self._device, task, self._make_runner, self.notes)
+        found: TaskRunner | None = self._device.runner(task)
         if found is None:
             self.notes.append(f"{task.name}: {task.kernel.name} of these arrays runs on the host")
             return HostStep(
@@ -100,31 +100,31 @@ class CUDAExecutable(Executable):
         device.clock.runs += 1
         if after and any([type(event) is CapturedEvent for _, event in after]):
             with self._lock:
-                return self._captured(memories, arena, scalars, after)
+                return self._run_captured(memories, arena, scalars, after)
         if device.clock.end is not None:
-            after = self._following(after, device.clock.pending())
+            after = self._make_streams_follow(after, device.clock.pending())
         with self._lock:
             if (recorder := profile.active) is not None:
                 with recorder.host_span("launch", self.plan.program.name):
-                    walked = self._walk(self.addresses(memories, arena), scalars, after, marks=device.marks)
+                    walked = self._issue_steps(self.addresses(memories, arena), scalars, after, marks=device.marks)
                 return self._remember_launch(walked)
             if self._replay is not None and settings.engine == "async":
                 replayed = self._replay.run(memories, scalars, after)
                 if replayed is not None:
                     return self._remember_launch(tuple(replayed))
-            return self._remember_launch(self._walk(self.addresses(memories, arena), scalars, after))
+            return self._remember_launch(self._issue_steps(self.addresses(memories, arena), scalars, after))
 
     def _remember_launch(self, events: tuple[Any, ...]) -> tuple[Any, ...]:
         """The device can name these steps, should it be lost before they end; what has failed is told if nobody reads
         it."""
         for event in events:
             if event.error is not None:
-                unread_errors.carry(event.error)
+                unread_errors.carry_unread_error(event.error)
         if events:
             self._device.recent_launches.append((events[-1], self._launch_labels))
         return events
 
-    def _captured(
+    def _run_captured(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
     ) -> tuple[Any, ...]:
         """The steps as nodes of somebody's graph. What they need from outside of it is waited for on the host."""
@@ -137,10 +137,10 @@ class CUDAExecutable(Executable):
             raise LaunchError(f"a graph cannot hold what runs on the host: {', '.join(hosts)}; call it outside")
         streams = self._device.captures.streams(inside[0][1].graph, self._high)
         self._device.captures.keep(inside[0][1].graph, [self])
-        return self._walk(self.addresses(memories, arena), scalars, inside, streams)
+        return self._issue_steps(self.addresses(memories, arena), scalars, inside, streams)
 
-    def direct(self, taken: Sequence[Taken], watched: Sequence[tuple[int, int]] = ()) -> Start | None:
-        """See `one_launch.direct`: for plans of one launch that needs no memory but what is taken."""
+    def direct(self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = ()) -> Start | None:
+        """See `one_launch.make_one_launch_call`: for plans of one launch that needs no memory but what is taken."""
         plan, order = self.plan, [t.buffer for t in taken]
         launches = sum(isinstance(s, Launch) for s in plan.steps)
         step = self.runners[0] if self._replay is None and launches == len(self.runners) == 1 else None
@@ -148,7 +148,7 @@ class CUDAExecutable(Executable):
             return None
         if not step.buffers <= set(order):
             return None
-        return direct(self._device, step, order, plan.tasks[0].cost, self._lock, self._launch_labels)
+        return make_one_launch_call(self._device, step, order, plan.tasks[0].cost, self._lock, self._launch_labels)
 
     def run_timed(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
@@ -157,37 +157,37 @@ class CUDAExecutable(Executable):
         device = self._device
         device.context.enter()
         with device.clock.lock:
-            start, idle = device.clock.start(self._following(after, device.clock.pending()))
+            start, idle = device.clock.start(self._make_streams_follow(after, device.clock.pending()))
             device.clock.end = None
             runs = device.clock.runs
-            events = self.run(memories, arena, scalars, after if idle else self._following(after, start))
+            events = self.run(memories, arena, scalars, after if idle else self._make_streams_follow(after, start))
             counts = device.clock.runs == runs + 1 and (self._replay is None or self._replay.settled)
             return events, device.clock.stop(start, events, counts)
 
-    def _following(self, after: Sequence[tuple[int, Any]], event: Any) -> Sequence[tuple[int, Any]]:
+    def _make_streams_follow(self, after: Sequence[tuple[int, Any]], event: Any) -> Sequence[tuple[int, Any]]:
         """Everything also waits for an event."""
         return after if event is None else [*after, *((buffer, event) for buffer in self._first_users)]
 
-    def _walk(
+    def _issue_steps(
         self,
         addresses: Sequence[int],
         scalars: Sequence[Any],
         after: Sequence[tuple[int, Any]],
         capturing: list[int] | None = None,
-        marks: Marks | None = None,
+        marks: ProfileMarks | None = None,
     ) -> tuple[Any, ...]:
         """Issue every step that is not poisoned (`error_propagation`). A stream that cannot wait for another stops."""
         device, plan = self._device, self.plan
         driver, record = device.context.driver, device.events.record
         poison = PoisonTracker(plan, poisoned_buffers(plan, after) if after else None)
-        entry = self._entry(after) if after else None
+        entry = self._entry_waits(after) if after else None
         checked = settings.engine in ("sync", "chaos") and capturing is None
         steps = self.steps if marks is None else marks.steps(self)
-        wait = self._wait if marks is None else partial(marks.waited, self._wait)
+        wait = self._issue_wait if marks is None else partial(marks.waited, self._issue_wait)
         if capturing is None:
             streams = device.streams_for(self._high, after)
         else:
-            streams, record = capturing, partial(captured_event, device)
+            streams, record = capturing, partial(record_captured_event, device)
         events: list[Any] = [None] * plan.events
         stopped: dict[int, BaseException] = {}  # by stream of the plan
         for kind, s, what, number in steps:
@@ -204,7 +204,7 @@ class CUDAExecutable(Executable):
                 try:
                     code, doing = what(addresses, scalars, stream), "launching"
                     if checked and code == SUCCESS:
-                        code, doing = self._check(driver, stream), "running"
+                        code, doing = self._debug_after_step(driver, stream), "running"
                 except Exception as raised:  # of a library
                     poison.fail(self._tasks[number], self._with_location(raised, number))
                     continue
@@ -222,7 +222,7 @@ class CUDAExecutable(Executable):
                 event.error = event.error or error
         return results
 
-    def _entry(self, after: Sequence[tuple[int, Any]]) -> dict[int, list[Any]]:
+    def _entry_waits(self, after: Sequence[tuple[int, Any]]) -> dict[int, list[Any]]:
         """The events to wait for before a step."""
         found: dict[int, list[Any]] = {}
         for buffer, event in after:
@@ -234,7 +234,7 @@ class CUDAExecutable(Executable):
                     waiting.append(event)
         return found
 
-    def _wait(self, driver: Any, stopped: dict[int, BaseException], s: int, stream: int, event: Any) -> None:
+    def _issue_wait(self, driver: Any, stopped: dict[int, BaseException], s: int, stream: int, event: Any) -> None:
         if event.error is not None:
             stopped.setdefault(s, event.error)
         elif isinstance(event, CudaEvent):
@@ -245,7 +245,7 @@ class CUDAExecutable(Executable):
         else:
             event.wait()  # of another kind of device
 
-    def _check(self, driver: Any, stream: int) -> int:
+    def _debug_after_step(self, driver: Any, stream: int) -> int:
         """One step at a time (`sync`), or with random delays (`chaos`)."""
         if settings.engine == "chaos":
             time.sleep(random.random() * 1e-3)

@@ -16,7 +16,7 @@ from .driver.events import CudaEvent, EventPool
 COPIES = {"to_device": "to device", "to_host": "to host", "on_device": "on device"}
 
 
-class Marks:
+class ProfileMarks:
     """Events on one GPU's streams, read when the profile ends. Times count from `base`, which the host saw happen."""
 
     def __init__(self, recorder: Recorder, device: Any) -> None:
@@ -42,7 +42,7 @@ class Marks:
                 start = self._pool.record(stream)
                 code = what(addresses, scalars, stream)
                 own = (task.line, plan.program.name, 0, run_number, step.task)
-                self.until_now(start, kind, task.name, stream, *own)
+                self.add_span_until_now(start, kind, task.name, stream, *own)
                 return int(code)
 
             return run
@@ -57,22 +57,22 @@ class Marks:
         start = self._pool.record(stream)
         wait(driver, bad, s, stream, event)
         if getattr(event, "stream", stream) != stream:
-            self.until_now(start, "wait", f"for {self._name(event.stream)}", stream)
+            self.add_span_until_now(start, "wait", f"for {self._stream_name(event.stream)}", stream)
 
-    def copies(self) -> Iterator[tuple[Any, str, Any]]:
+    def measure_copies(self) -> Iterator[tuple[Any, str, Any]]:
         """Measure the driver's copies from now on; what was there before, to be put back."""
         for name, words in COPIES.items():
             plain = getattr(self._driver, name)
             yield self._driver, name, plain
-            setattr(self._driver, name, functools.partial(self._copy, plain, words))
+            setattr(self._driver, name, functools.partial(self._timed_copy, plain, words))
 
-    def _copy(self, plain: Any, words: str, target: Any, source: Any, nbytes: int, stream: int) -> int:
+    def _timed_copy(self, plain: Any, words: str, target: Any, source: Any, nbytes: int, stream: int) -> int:
         start = self._pool.record(stream)
         code = plain(target, source, nbytes, stream)
-        self.until_now(start, "copy", words, stream, nbytes=nbytes)
+        self.add_span_until_now(start, "copy", words, stream, nbytes=nbytes)
         return int(code)
 
-    def until_now(
+    def add_span_until_now(
         self,
         start: CudaEvent,
         kind: str,
@@ -85,7 +85,7 @@ class Marks:
         task: int = -1,
     ) -> None:
         """A span from an event to what was put on the stream by now."""
-        end, track = self._pool.record(stream), self._name(stream)
+        end, track = self._pool.record(stream), self._stream_name(stream)
 
         def read() -> list[Span]:
             try:
@@ -101,5 +101,5 @@ class Marks:
 
         self._recorder.read_at_end(read)
 
-    def _name(self, stream: int) -> str:
+    def _stream_name(self, stream: int) -> str:
         return self._names.setdefault(stream, f"stream {len(self._names)}")

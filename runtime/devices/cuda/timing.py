@@ -30,7 +30,7 @@ class CudaTiming:
         return found if code == SUCCESS else math.nan
 
 
-class Clock:
+class TimedRunClock:
     """Starts timed runs when all that was launched before is done; what is launched after them waits for their end."""
 
     def __init__(self, context: Any, failure: Any, stream: int, streams: Callable[[], Sequence[int]]) -> None:
@@ -48,13 +48,13 @@ class Clock:
         idle = True
         for stream in self._streams():
             if self._driver.query_stream(stream) == NOT_READY:
-                self._follow(self._marks.record(stream))
+                self._make_launches_follow(self._marks.record(stream))
                 idle = False
         for _, event in after:
             if not isinstance(event, CudaEvent):
                 idle = False
             elif event.error is None and not event.query():
-                self._follow(event)
+                self._make_launches_follow(event)
                 idle = False
         return self._events.record(self._stream), idle
 
@@ -62,7 +62,7 @@ class Clock:
         """The time from `start` until the events have happened."""
         for event in set(events):
             counts = counts and event.error is None
-            self._follow(event)
+            self._make_launches_follow(event)
         self.end = self._events.record(self._stream)
         return CudaTiming(self._driver, start, self.end, counts)
 
@@ -72,5 +72,5 @@ class Clock:
             self.end = None
         return self.end
 
-    def _follow(self, event: CudaEvent) -> None:
+    def _make_launches_follow(self, event: CudaEvent) -> None:
         self._driver.wait(self._stream, event.handle, 0)

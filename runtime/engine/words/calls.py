@@ -19,7 +19,15 @@ from ...codegen.word_language import (
     store,
     store_shared,
 )
-from .queues import chunk, claim, give_slot, publish, push, take_slot, wake
+from .queues import (
+    claim_chunk,
+    free_launch_slot,
+    publish_launch,
+    push_stream,
+    run_claimed_chunk,
+    take_launch_slot,
+    wake_threads,
+)
 from .records import (
     ARRAY_TYPE,
     AWAKE,
@@ -71,10 +79,10 @@ from .records import (
     C,
     E,
 )
-from .signals import broken, raise_kept
+from .signals import handler_raised, raise_kept_exception
 
 
-def fill(plan: int, arguments: int, table: int) -> None:
+def fill_argument_slots(plan: int, arguments: int, table: int) -> None:
     """Lay out the argument slots of a call: the template, then what the call's table decides."""
     copy(arguments, load(plan + TEMPLATE), load(plan + TEMPLATE_BYTES))
     patch = load(plan + PATCHES)
@@ -86,7 +94,7 @@ def fill(plan: int, arguments: int, table: int) -> None:
 
 def submit(engine: int, plan: int, run: int, arguments: int, table: int, number: int) -> None:
     """Start a run: its streams become ready."""
-    fill(plan, arguments, table)
+    fill_argument_slots(plan, arguments, table)
     streams = load(run + STREAM_COUNT)
     store(run + NUMBER, number)
     store(run + RUN_FAILED, 0)
@@ -98,59 +106,59 @@ def submit(engine: int, plan: int, run: int, arguments: int, table: int, number:
     last = stream + streams * STREAM_BYTES
     while stream != last:
         store(stream + STEP, load(stream + FIRST_STEP))
-        push(engine + READY, stream)
+        push_stream(engine + READY, stream)
         stream += STREAM_BYTES
     mutex_unlock(engine + LOCK)
-    wake(engine, streams)
+    wake_threads(engine, streams)
 
 
-def inline(plan: int, table: int) -> int:
+def run_plan_inline(plan: int, table: int) -> int:
     """Run a small plan here and now, in issue order; spinning workers help with launches of several chunks. Whether it
     was ended early: see `signals`."""
     arguments = stack(load(plan + TEMPLATE_BYTES))
-    fill(plan, arguments, table)
+    fill_argument_slots(plan, arguments, table)
     step = load(plan + LAUNCHES)
     last = step + load(plan + LAUNCH_COUNT) * STEP_BYTES
     while step != last:
-        if load(step + E) <= 1 or join(load(plan + PLAN_ENGINE), arguments, step) == 0:
+        if load(step + E) <= 1 or fork_launch_and_join(load(plan + PLAN_ENGINE), arguments, step) == 0:
             launch(load(step + A), arguments + load(step + B), 0, load(step + C))
-        if load(step + LONG) and broken(load(plan + PLAN_ENGINE)):
+        if load(step + LONG) and handler_raised(load(plan + PLAN_ENGINE)):
             return 1
         step += STEP_BYTES
     return 0
 
 
 def call_inline(plan: int, table: int) -> None:
-    """`inline` for Python, whose lock the caller has: it raises what ended it."""
-    if inline(plan, table):
-        raise_kept(load(plan + PLAN_ENGINE))
+    """`run_plan_inline` for Python, whose lock the caller has: it raises what ended it."""
+    if run_plan_inline(plan, table):
+        raise_kept_exception(load(plan + PLAN_ENGINE))
 
 
-def join(engine: int, arguments: int, step: int) -> int:
+def fork_launch_and_join(engine: int, arguments: int, step: int) -> int:
     """Fork a launch, help, and wait for all of it; 0, and nothing done, if nobody is there to help."""
     if engine == 0 or load_shared(engine + AWAKE) == 0:
         return 0
-    slot = take_slot(engine)
+    slot = take_launch_slot(engine)
     if slot == 0:
         return 0
-    generation = publish(engine, slot, load(step + A), arguments + load(step + B), step, 0)
-    left = claim(engine, slot, 0, 0, generation)
+    generation = publish_launch(engine, slot, load(step + A), arguments + load(step + B), step, 0)
+    left = claim_chunk(engine, slot, 0, 0, generation)
     while left:
-        chunk(engine, slot, left)
-        left = claim(engine, slot, 0, 0, generation)
+        run_claimed_chunk(engine, slot, left)
+        left = claim_chunk(engine, slot, 0, 0, generation)
     turns = 0
     while load_shared(slot + PENDING):
         relax()
         turns += 1
         if turns % 4096 == 0:
             sched_yield()
-    give_slot(engine, slot)
+    free_launch_slot(engine, slot)
     return 1
 
 
 def direct(this: int, given: int, count: int) -> int:
     """A function for Python (METH_FASTCALL, `this` is bytes): if every watched word is as it was and every argument as
-    its row says, `inline`, and True; else nothing, and False. It raises what ended it early."""
+    its row says, `run_plan_inline`, and True; else nothing, and False. It raises what ended it early."""
     head = this + BYTES_AT
     table = stack(load(head + TABLE_BYTES))
     fits = 0
@@ -166,24 +174,24 @@ def direct(this: int, given: int, count: int) -> int:
     while fits and given != last:
         argument = load(given)
         if load(row + ROW_DTYPE) == PACKED:
-            fits = unpack(argument, row, table)
+            fits = unpack_scalars(argument, row, table)
         elif load(row + ROW_DTYPE):
-            fits = is_like(argument, load(head + ARRAY_TYPE), row)
+            fits = is_array_like_row(argument, load(head + ARRAY_TYPE), row)
         if fits and load(row + ROW_DTYPE) != PACKED:
             store(table + load(row + ROW_PLACE), load(argument + DATA_AT) + load(row + ROW_ADD))
         row += ROW_BYTES + 16 * load(row + ROW_NDIM)
         given += 8
     answer = load(head + NO)
     if fits:
-        if inline(load(head + DIRECT_PLAN), table):
-            raise_kept(load(load(head + DIRECT_PLAN) + PLAN_ENGINE))
+        if run_plan_inline(load(head + DIRECT_PLAN), table):
+            raise_kept_exception(load(load(head + DIRECT_PLAN) + PLAN_ENGINE))
             return 0
         answer = load(head + YES)
     store(answer, load(answer) + load(head + REFERENCE))
     return answer
 
 
-def unpack(argument: int, row: int, table: int) -> int:
+def unpack_scalars(argument: int, row: int, table: int) -> int:
     """Scalars, in `bytes`, go to the table; 0, and nothing is done, for any other argument."""
     if load(argument + TYPE_AT) != load(row + ROW_TYPE) or load(argument + LENGTH_AT) != load(row + ROW_LENGTH):
         return 0
@@ -191,7 +199,7 @@ def unpack(argument: int, row: int, table: int) -> int:
     return 1
 
 
-def is_like(argument: int, kind: int, row: int) -> int:
+def is_array_like_row(argument: int, kind: int, row: int) -> int:
     """Whether an argument is a NumPy array of the row's dtype, shape, strides, and address modulo 16."""
     if load(argument + TYPE_AT) != kind or load(argument + DTYPE_AT) != load(row + ROW_DTYPE):
         return 0

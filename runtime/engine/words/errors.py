@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from ...codegen.word_language import fetch_add, load, load_shared, store, store_shared, swapped
-from .queues import now, record
+from .queues import clock_ns, record_event
 from .records import ACTIVE, BEGAN, BEGUN, ENDED, NUMBER, ORDINAL, OTHERS, RELEASED, RUN_EVENT, RUN_FAILED, STREAMS_LEFT
 
 
@@ -34,21 +34,21 @@ def propagate_poison(run: int, sources: int) -> int:
     return error
 
 
-def begin(engine: int, run: int) -> None:
-    if swapped(run + BEGAN, 0, now()):
+def begin_run(engine: int, run: int) -> None:
+    if swapped(run + BEGAN, 0, clock_ns()):
         store(run + OTHERS, fetch_add(engine + ACTIVE, 1))
         store(run + ORDINAL, fetch_add(engine + BEGUN, 1) + 1)
 
 
 def finish_launches(engine: int, run: int) -> None:
-    store(run + ENDED, now())
+    store(run + ENDED, clock_ns())
     if load_shared(engine + BEGUN) != load(run + ORDINAL):
         store(run + OTHERS, 1)
     fetch_add(engine + ACTIVE, -1)
 
 
-def end(engine: int, stream: int, run: int) -> None:
+def end_run_stream(engine: int, stream: int, run: int) -> None:
     number = load(run + NUMBER)
     if fetch_add(run + STREAMS_LEFT, -1) == 1:
-        record(engine, run + RUN_EVENT, number, load_shared(run + RUN_FAILED))
+        record_event(engine, run + RUN_EVENT, number, load_shared(run + RUN_FAILED))
         store_shared(run + RELEASED, number)

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from ...codegen.word_language import copy, load, load_shared, stack, store
-from .calls import inline
-from .queues import wake
+from .calls import run_plan_inline
+from .queues import wake_threads
 from .records import (
     BODY,
     BODY_BYTES,
@@ -32,17 +32,17 @@ from .records import (
     LOOP_STRIDE,
     STOP,
 )
-from .signals import broken, look
+from .signals import check_signals_in_loop, handler_raised
 
 BY_NUMBER, BY_ADDRESS, BY_FLAG = 0, 1, 2
 
 
-def is_true(address: int) -> int:
+def is_byte_true(address: int) -> int:
     """A byte of memory, by the aligned word that it is in."""
     return (load(address & ~7) >> ((address & 7) * 8)) & 255
 
 
-def run_body(body: int, row: int, places: int, iteration: int, numbers: int) -> None:
+def run_loop_body(body: int, row: int, places: int, iteration: int, numbers: int) -> None:
     """One iteration: the body's table from the places that its row names, moved on, then the iteration's and other
     numbers."""
     columns = load(body + BODY_COLUMNS)
@@ -59,11 +59,11 @@ def run_body(body: int, row: int, places: int, iteration: int, numbers: int) -> 
         move += 8
     copy(target, numbers, 8 * count)
     if load(body + BODY_HELPERS):
-        wake(load(body + BODY_ENGINE), load(body + BODY_HELPERS))
-    inline(load(body + BODY), table)
+        wake_threads(load(body + BODY_ENGINE), load(body + BODY_HELPERS))
+    run_plan_inline(load(body + BODY), table)
 
 
-def state(record: int, iteration: int) -> int:
+def loop_state_of_iteration(record: int, iteration: int) -> int:
     rows = load(record + LOOP_ROW_COUNT)
     if iteration < rows:
         return iteration
@@ -91,7 +91,7 @@ def run_loop(slots: int, begin: int, end: int) -> None:
     copy(places, arguments, 8 * carried)
     name = load(record + LOOP_NAMES)
     if kind != BY_FLAG:
-        name += 8 * pool * state(record, count)
+        name += 8 * pool * loop_state_of_iteration(record, count)
     place = places + 8 * carried
     last = place + 8 * pool
     while place != last:
@@ -107,16 +107,16 @@ def run_loop(slots: int, begin: int, end: int) -> None:
     iteration = 0
     row = 0
     while iteration != count:
-        if kind == BY_FLAG and is_true(load(places + load(load(record + LOOP_FINAL) + 8 * carried * row))) == 0:
+        if kind == BY_FLAG and is_byte_true(load(places + load(load(record + LOOP_FINAL) + 8 * carried * row))) == 0:
             break
-        if load_shared(engine + STOP) or broken(engine):
+        if load_shared(engine + STOP) or handler_raised(engine):
             break
         store(numbers, iteration)
-        run_body(body, row, places, iteration, numbers)
+        run_loop_body(body, row, places, iteration, numbers)
         iteration += 1
         row += 1
         if iteration == look_at:
-            look_at = iteration + look(engine, record)
+            look_at = iteration + check_signals_in_loop(engine, record)
         if row == rows:
             row = load(record + LOOP_LEAD)
     final = load(record + LOOP_FINAL) + 8 * carried * row
@@ -137,6 +137,6 @@ def run_branch(slots: int, begin: int, end: int) -> None:
     body = load(slots)
     arguments = slots + 8
     numbers = arguments + load(body + 2 * BODY_BYTES)
-    if is_true(load(arguments)) == 0:
+    if is_byte_true(load(arguments)) == 0:
         body += BODY_BYTES
-    run_body(body, 0, arguments, 0, numbers)
+    run_loop_body(body, 0, arguments, 0, numbers)

@@ -23,23 +23,23 @@ from ...codegen.word_language import (
     store,
     store_shared,
 )
-from .errors import begin, end, finish_launches, first_poison, propagate_poison, set_poison
+from .errors import begin_run, end_run_stream, finish_launches, first_poison, propagate_poison, set_poison
 from .queues import (
-    await_event,
-    chunk,
-    claim,
-    dawdle,
-    find,
-    give_slot,
-    needed,
-    now,
-    pop,
-    publish,
-    push,
-    ready_again,
-    record,
-    take_slot,
-    wake,
+    await_event_on_stream,
+    claim_chunk,
+    clock_ns,
+    delay_at_random,
+    find_ready_stream,
+    free_launch_slot,
+    is_step_needed,
+    pop_ready_stream,
+    publish_launch,
+    push_stream,
+    record_event,
+    requeue_stream,
+    run_claimed_chunk,
+    take_launch_slot,
+    wake_threads,
 )
 from .records import (
     AWAKE,
@@ -89,7 +89,7 @@ from .records import (
     C,
     E,
 )
-from .signals import broken
+from .signals import handler_raised
 
 
 def launch_shared(engine: int, stream: int, run: int, step: int) -> int:
@@ -98,24 +98,24 @@ def launch_shared(engine: int, stream: int, run: int, step: int) -> int:
     arguments = run + load(step + B)
     slot = 0
     if load(step + E) > 1:
-        slot = take_slot(engine)
+        slot = take_launch_slot(engine)
     if slot == 0:
         if load(step + C):
             launch(function, arguments, 0, load(step + C))
         return 1
     chunks = load(step + E)
-    generation = publish(engine, slot, function, arguments, step, stream)
-    wake(engine, chunks - 1)
-    left = claim(engine, slot, 0, 0, generation)
+    generation = publish_launch(engine, slot, function, arguments, step, stream)
+    wake_threads(engine, chunks - 1)
+    left = claim_chunk(engine, slot, 0, 0, generation)
     while left:
-        if chunk(engine, slot, left):
-            give_slot(engine, slot)
+        if run_claimed_chunk(engine, slot, left):
+            free_launch_slot(engine, slot)
             return 1
-        left = claim(engine, slot, 0, 0, generation)
+        left = claim_chunk(engine, slot, 0, 0, generation)
     return 0
 
 
-def advance(engine: int, stream: int, helped: int, needs: int) -> None:
+def advance_stream(engine: int, stream: int, helped: int, needs: int) -> None:
     """Go on with a stream until it ends, waits, or another thread has it; a helper launches only what it needs."""
     run = load(stream + RUN)
     until = 0
@@ -124,41 +124,41 @@ def advance(engine: int, stream: int, helped: int, needs: int) -> None:
         if load_shared(engine + STOP):
             return
         if load(engine + CHAOS):
-            dawdle(engine)
+            delay_at_random(engine)
         step = load(stream + STEP)
         operation = load(step + OPERATION)
         if operation == LAUNCH:
-            if needed(helped, needs, stream, step) == 0:
-                ready_again(engine, stream)
+            if is_step_needed(helped, needs, stream, step) == 0:
+                requeue_stream(engine, stream)
                 return
             store(stream + STEP, step + STEP_BYTES)
             if load_shared(run + RUN_FAILED) == 0 or propagate_poison(run, load(step + ERROR_SOURCES)) == 0:
                 if load_shared(run + BEGAN) == 0:
-                    begin(engine, run)
+                    begin_run(engine, run)
                 held = launch_shared(engine, stream, run, step)
                 if held and load(step + LONG):
-                    if broken(engine):
+                    if handler_raised(engine):
                         set_poison(run, load(load(step + ERROR_SOURCES)), ENDED_EARLY)
                         until = 1
                     elif helped and until == 0:
-                        until = now() + SLICE_NS
-                    if until and now() > until:  # a helper sees to its signals
-                        ready_again(engine, stream)
+                        until = clock_ns() + SLICE_NS
+                    if until and clock_ns() > until:  # a helper sees to its signals
+                        requeue_stream(engine, stream)
                         return
         elif operation == RECORD:
             store(stream + STEP, step + STEP_BYTES)
             poison = 0
             if load(step + B):
                 poison = first_poison(run, load(step + B))
-            record(engine, run + load(step + A), load(run + NUMBER), poison)
+            record_event(engine, run + load(step + A), load(run + NUMBER), poison)
         elif operation == WAIT:
-            held = await_event(engine, stream, run + load(step + A), load(run + NUMBER))
+            held = await_event_on_stream(engine, stream, run + load(step + A), load(run + NUMBER))
             if held:
                 store(stream + STEP, step + STEP_BYTES)
         elif operation == GATE:
             gated = load(run + load(step + A))
             while held and gated and load(gated):
-                held = await_event(engine, stream, load(gated), load(gated + 8))
+                held = await_event_on_stream(engine, stream, load(gated), load(gated + 8))
                 if held and load(load(gated) + POISON):
                     set_poison(run, load(gated + 16), load(load(gated) + POISON))
                 gated += GATED_BYTES
@@ -169,28 +169,28 @@ def advance(engine: int, stream: int, helped: int, needs: int) -> None:
                 store(stream + STEP, step + STEP_BYTES)
             else:
                 if load_shared(run + BEGAN) == 0:
-                    begin(engine, run)
-                to_python(engine, stream, helped and needed(helped, needs, stream, step))
+                    begin_run(engine, run)
+                hand_step_to_python(engine, stream, helped and is_step_needed(helped, needs, stream, step))
                 held = 0
         elif operation == STAMP:
             store(stream + STEP, step + STEP_BYTES)
-            store(run + load(step + A), now())
+            store(run + load(step + A), clock_ns())
         elif operation == CEASE:
             store(stream + STEP, step + STEP_BYTES)
             if fetch_add(run + LAUNCHING_LEFT, -1) == 1 and load_shared(run + BEGAN):
                 finish_launches(engine, run)
         else:
-            end(engine, stream, run)
+            end_run_stream(engine, stream, run)
             held = 0
 
 
 # Steps that need Python.
 
 
-def to_python(engine: int, stream: int, helped: int) -> None:
+def hand_step_to_python(engine: int, stream: int, helped: int) -> None:
     """Leave a stream to Python: to the helper itself, if there is one, or to the Python thread or who waits for it."""
     mutex_lock(engine + LOCK)
-    push(engine + HOST, stream)
+    push_stream(engine + HOST, stream)
     if helped == 0:
         cond_signal(engine + HOST_WORK)
         if load(engine + WAITING):
@@ -214,7 +214,7 @@ def next_for_python(engine: int, answer: int, run: int, needs: int) -> int:
         cond_wait(engine + HOST_WORK, engine + LOCK)
     stream = 0
     if load_shared(engine + STOP) == 0:
-        stream = pop(engine, engine + HOST, run, needs)
+        stream = pop_ready_stream(engine, engine + HOST, run, needs)
     if stream:
         store(answer, load(load(stream + RUN) + NUMBER))
         store(answer + 8, load(load(stream + STEP) + A))
@@ -230,31 +230,31 @@ def done_by_python(engine: int, stream: int, failed: int) -> None:
     if failed:
         set_poison(load(stream + RUN), load(load(step + ERROR_SOURCES)), failed)
     store(stream + STEP, step + STEP_BYTES)
-    ready_again(engine, stream)
+    requeue_stream(engine, stream)
 
 
 # Threads.
 
 
-def work(engine: int, run: int, needs: int) -> int:
+def do_one_piece_of_work(engine: int, run: int, needs: int) -> int:
     """Find one piece of work (that `run` needs, if not 0) and do it; whether there was any."""
     live = load_shared(engine + LIVE)
     while live:
         slot = engine + SLOTS + lowest_bit(live) * SLOT_BYTES
-        left = claim(engine, slot, run, needs, 0)
+        left = claim_chunk(engine, slot, run, needs, 0)
         if left:
             stream = load(slot + SLOT_STREAM)
-            if chunk(engine, slot, left) and stream:
-                give_slot(engine, slot)
-                advance(engine, stream, run, needs)
+            if run_claimed_chunk(engine, slot, left) and stream:
+                free_launch_slot(engine, slot)
+                advance_stream(engine, stream, run, needs)
             return 1
         live = live & (live - 1)
     if load_shared(engine + READY):
         mutex_lock(engine + LOCK)
-        stream = pop(engine, engine + READY, run, needs)
+        stream = pop_ready_stream(engine, engine + READY, run, needs)
         mutex_unlock(engine + LOCK)
         if stream:
-            advance(engine, stream, run, needs)
+            advance_stream(engine, stream, run, needs)
             return 1
     return 0
 
@@ -262,10 +262,10 @@ def work(engine: int, run: int, needs: int) -> int:
 def worker(engine: int) -> int:
     """A thread's life: work, spin a while, park."""
     fetch_add(engine + AWAKE, 1)
-    until = now() + SPIN_NS
+    until = clock_ns() + SPIN_NS
     turns = 0
     while load_shared(engine + STOP) == 0:
-        if work(engine, 0, 0):
+        if do_one_piece_of_work(engine, 0, 0):
             turns = 0
             until = 0
         else:
@@ -273,17 +273,17 @@ def worker(engine: int) -> int:
             turns += 1
             if turns % SPINS_PER_CHECK == 0:
                 if until == 0:
-                    until = now() + SPIN_NS
-                elif now() > until:
-                    park(engine)
+                    until = clock_ns() + SPIN_NS
+                elif clock_ns() > until:
+                    park_worker(engine)
                     until = 0
     fetch_add(engine + AWAKE, -1)
     return 0
 
 
-def park(engine: int) -> None:
+def park_worker(engine: int) -> None:
     if load(engine + CHAOS):
-        dawdle(engine)
+        delay_at_random(engine)
     mutex_lock(engine + LOCK)
     fetch_add(engine + AWAKE, -1)
     fetch_add(engine + PARKED, 1)
@@ -300,7 +300,7 @@ def reserve(engine: int) -> int:
     while load_shared(engine + STOP) == 0:
         if load_shared(engine + WAITING) and (load_shared(engine + READY) or load_shared(engine + LIVE)):
             mutex_unlock(engine + LOCK)
-            work(engine, 0, 0)
+            do_one_piece_of_work(engine, 0, 0)
             mutex_lock(engine + LOCK)
         else:
             cond_wait(engine + RESERVE, engine + LOCK)
@@ -308,50 +308,54 @@ def reserve(engine: int) -> int:
     return 0
 
 
-def happened(event: int, number: int, goal: int, goal_number: int) -> int:
+def has_event_happened(event: int, number: int, goal: int, goal_number: int) -> int:
     return load_shared(event + HAPPENED) >= number or load_shared(goal + HAPPENED) >= goal_number
 
 
 def wait(engine: int, run: int, needs: int, event: int, number: int, goal: int, goal_number: int, limit_ns: int) -> int:
     """Help with what `run` needs until one of two events has happened (1), or the time is over (0), or the run needs
     a step of Python's (2), or a loop was ended early, which Python is to hear of (3)."""
-    if happened(event, number, goal, goal_number):
+    if has_event_happened(event, number, goal, goal_number):
         return 1
-    start = now()
+    start = clock_ns()
     turns = 0
-    while happened(event, number, goal, goal_number) == 0:
+    while has_event_happened(event, number, goal, goal_number) == 0:
         if load_shared(engine + STOP):
             return 0
-        if work(engine, run, needs):
+        if do_one_piece_of_work(engine, run, needs):
             turns = 0
-            if broken(engine):
+            if handler_raised(engine):
                 return 3
         elif turns % SPINS_PER_CHECK == 0 and load_shared(engine + HOST) and needs_python(engine, run, needs):
             return 2
         else:
             relax()
             turns += 1
-            if turns % SPINS_PER_CHECK == 0 and now() - start > SPIN_NS:
-                sleep(engine, run, needs, event, number, goal, goal_number, limit_ns)
-        if turns % SPINS_PER_CHECK == 0 and now() - start > limit_ns:
-            return happened(event, number, goal, goal_number)
+            if turns % SPINS_PER_CHECK == 0 and clock_ns() - start > SPIN_NS:
+                sleep_until_event(engine, run, needs, event, number, goal, goal_number, limit_ns)
+        if turns % SPINS_PER_CHECK == 0 and clock_ns() - start > limit_ns:
+            return has_event_happened(event, number, goal, goal_number)
     return 1
 
 
 def needs_python(engine: int, run: int, needs: int) -> int:
     mutex_lock(engine + LOCK)
-    stream = find(engine + HOST, run, needs)
+    stream = find_ready_stream(engine + HOST, run, needs)
     mutex_unlock(engine + LOCK)
     return stream != 0
 
 
-def sleep(
+def sleep_until_event(
     engine: int, run: int, needs: int, event: int, number: int, goal: int, goal_number: int, limit_ns: int
 ) -> None:
     time = stack(16)
     mutex_lock(engine + LOCK)
     fetch_add(engine + WAITING, 1)
-    stay = happened(event, number, goal, goal_number) or load_shared(engine + STOP) or has_work(engine, run, needs)
+    stay = (
+        has_event_happened(event, number, goal, goal_number)
+        or load_shared(engine + STOP)
+        or has_work_for_run(engine, run, needs)
+    )
     if stay == 0:
         if load_shared(engine + READY) or load_shared(engine + LIVE):
             cond_signal(engine + RESERVE)
@@ -364,15 +368,15 @@ def sleep(
     mutex_unlock(engine + LOCK)
 
 
-def has_work(engine: int, run: int, needs: int) -> int:
+def has_work_for_run(engine: int, run: int, needs: int) -> int:
     """Whether there is work that `run` needs; the caller holds the lock."""
     live = load_shared(engine + LIVE)
     while live:
         slot = engine + SLOTS + lowest_bit(live) * SLOT_BYTES
-        if needed(run, needs, load_shared(slot + SLOT_STREAM), load_shared(slot + SLOT_STEP)):
+        if is_step_needed(run, needs, load_shared(slot + SLOT_STREAM), load_shared(slot + SLOT_STEP)):
             return 1
         live = live & (live - 1)
-    return find(engine + READY, run, needs) or find(engine + HOST, run, needs)
+    return find_ready_stream(engine + READY, run, needs) or find_ready_stream(engine + HOST, run, needs)
 
 
 def stop(engine: int) -> None:

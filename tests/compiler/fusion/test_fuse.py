@@ -142,7 +142,7 @@ def test_what_comes_after_a_group_is_what_paths_lead_to(data: st.DataObject) -> 
         if data.draw(st.booleans()):
             cover.order(a, b)
         else:
-            cover._merge(cover.groups[a], cover.groups[b])
+            cover._merge_groups(cover.groups[a], cover.groups[b])
             alive.remove(b)
     for start in alive:
         todo, seen = [start], {start}

@@ -60,13 +60,13 @@ def test_rows_compile_without_a_gpu(group: Group) -> None:
     """For one element a thread: vectors repeat the same."""
     pytest.importorskip("numba.cuda")
     pytest.importorskip("cuda.core")
-    from kernelgraph.runtime.devices.cuda.compile.compile import compile_cuda
+    from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubin
 
     (task,) = pipeline.build_program(group.graph(LENGTH), "cuda").tasks
     assert isinstance(task.kernel, Kernel)
     nest = task.kernel.form
     single = replace(nest, width=1, operands=tuple(replace(o, layout="0") for o in nest.operands))
-    assert compile_cuda(cuda_kernel(single), (9, 0)).startswith(b"\x7fELF")
+    assert compile_cubin(cuda_kernel(single), (9, 0)).startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("dtype", ["c8", "c16"])

@@ -90,7 +90,7 @@ def test_compiles_without_a_gpu(function: Any, form: str) -> None:
     """Inlined: no call is left, and no local memory."""
     pytest.importorskip("numba.cuda")
     pytest.importorskip("cuda.core")
-    from kernelgraph.runtime.devices.cuda.compile.compile import compile_ptx, link_cubin
+    from kernelgraph.runtime.devices.cuda.compile.compile import compile_ptx, link_ptx_to_cubin
 
     known = made(function, "i8", "c16") if function is halves else made(function, "f4", "f4")
     for task in pipeline.build_program(graph_of(known, (30, 64), form), "cuda").tasks:
@@ -98,7 +98,7 @@ def test_compiles_without_a_gpu(function: Any, form: str) -> None:
         ptx = compile_ptx(task.kernel, (9, 0))
         assert "call" not in ptx and ".local" not in ptx
         assert "fma" not in ptx or function is light  # exp has its own
-        assert link_cubin(ptx, (9, 0)).startswith(b"\x7fELF")
+        assert link_ptx_to_cubin(ptx, (9, 0)).startswith(b"\x7fELF")
 
 
 def test_kernels_of_functions_that_differ_in_a_constant_differ() -> None:

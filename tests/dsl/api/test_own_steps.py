@@ -198,7 +198,7 @@ def on_cuda(f: kg.KernelGraph, *args: Any) -> Program:
 
 def test_on_a_gpu_it_is_one_launch_among_the_others():
     pytest.importorskip("cuda.core")
-    from kernelgraph.runtime.devices.cuda.compile.compile import compile_cuda
+    from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubin
 
     program = on_cuda(KERNELS, np.ones(10), 2.0)
     find_plan_violations(plan_by_cost_model(program, "auto", "balanced", MACHINES["cuda"]))
@@ -206,7 +206,7 @@ def test_on_a_gpu_it_is_one_launch_among_the_others():
     assert isinstance(launch.kernel, Kernel) and launch.kernel.name == "scale"
     assert (launch.grid, launch.block) == ((4, 1, 1), (64, 1, 1))
     assert launch.reads == first.writes and launch.writes[0].buffer == last.reads[0].buffer
-    assert compile_cuda(launch.kernel, (9, 0)).startswith(b"\x7fELF")
+    assert compile_cubin(launch.kernel, (9, 0)).startswith(b"\x7fELF")
 
 
 def test_an_array_that_a_kernel_changes_is_copied_first():
@@ -239,7 +239,7 @@ def test_a_part_of_an_assembly_is_copied_since_kernels_take_no_gaps():
 def test_what_numba_cannot_compile_for_a_gpu_is_named_with_its_line():
     cuda = pytest.importorskip("numba.cuda")
     pytest.importorskip("cuda.core")
-    from kernelgraph.runtime.devices.cuda.compile.compile import compile_cuda
+    from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubin
 
     @cuda.jit
     def wrong(x, out):
@@ -252,7 +252,7 @@ def test_what_numba_cannot_compile_for_a_gpu_is_named_with_its_line():
     with pytest.raises(
         kg.CompileError, match=rf"test_own_steps.py:{line}: wrong cannot be compiled for sm_90.*nothing"
     ):
-        compile_cuda(launch.kernel, (9, 0))
+        compile_cubin(launch.kernel, (9, 0))
 
 
 def test_numba_kernels_compile_without_a_gpu():

@@ -22,7 +22,7 @@ BIG = np.arange(1 << 20, dtype=np.float32)  # 4 MiB
 @pytest.fixture(params=["cpu", "cuda"])
 def device(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The CPU, and a GPU in memory that copies as late as it may."""
-    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
     monkeypatch.setattr(eager, "_COMPILED", {})
     made = device_on(SharedContext())
     monkeypatch.setitem(devices._open, ("cuda", 0), made)

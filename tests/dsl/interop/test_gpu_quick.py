@@ -316,7 +316,7 @@ def test_a_function_that_is_dropped_leaves_no_launch_behind(gpu: cuda.CUDADevice
     assert not found[-1].is_ready()
     del f
     gc.collect()
-    gpu.modules.forget()
+    gpu.modules.forget_unheld_kernels()
     own = kg.asarray(X, device="cuda").wait()
     for body in (lambda x: x - 5, lambda x: x * x + 5, np.sin):  # to load kernels unloads those that may go
         function(body)(own).wait()

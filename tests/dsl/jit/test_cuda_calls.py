@@ -21,7 +21,7 @@ from tests.runtime.cuda_fake import FakeBlas, FakeContext
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The device that `cuda` is."""
-    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
     monkeypatch.setattr(one_launch, "PLAIN", 2)
     made = cuda.CUDADevice(0, FakeContext(7))
     made.blas = FakeBlas(made.context, made.pool.allocate)  # type: ignore[assignment]
@@ -112,13 +112,13 @@ def read(y: Any) -> None:
     ],
 )
 def test_an_error_that_nobody_has_seen_is_told_at_the_end(gpu: Any, capsys: Any, use: Any, told: int) -> None:
-    unread_errors.clear()
+    unread_errors.clear_unread_errors()
     f, x = settled()
     for turn in (1, 2):
         gpu.context.driver.refuse.update(launch_graph=1, launch=1)
         use(f, f(x))
         f(x).wait()
-        unread_errors.tell()  # as the interpreter does
+        unread_errors.print_unread_errors()  # as the interpreter does
         found = capsys.readouterr().err.splitlines()
         assert len(found) == told, (turn, found)
         assert all(
@@ -128,12 +128,12 @@ def test_an_error_that_nobody_has_seen_is_told_at_the_end(gpu: Any, capsys: Any,
 
 
 def test_work_that_fails_later_is_told_too(gpu: Any, capsys: Any) -> None:
-    unread_errors.clear()
+    unread_errors.clear_unread_errors()
     f, x = settled()
     y = f(x)
     gpu.context.driver.refuse.update(synchronize_event=1, query=1)
     kg.waitall()
-    unread_errors.tell()
+    unread_errors.print_unread_errors()
     assert "LaunchError" in capsys.readouterr().err
     read(y)
 

@@ -352,4 +352,4 @@ def test_the_vector_library_follows_the_features(device):
 
 
 def test_here_the_native_engine_is_there():
-    assert native.why_not() is None
+    assert native.why_no_native_engine() is None

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from kernelgraph.runtime.core.host_pool import numpy_view_of_block
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
-from kernelgraph.runtime.engine.direct_call import ARENA, Taken, packers, works
-from kernelgraph.runtime.engine.engine import native
+from kernelgraph.runtime.engine.direct_call import ARENA, DirectArgument, direct_call_self_test, table_packers
+from kernelgraph.runtime.engine.engine import native_engine
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import Buffer, Program
 from tests.runtime.cpu_plans import ADD, DOUBLE, SCALE, in_order, kernel_task
 
-pytestmark = pytest.mark.skipif(native() is None, reason="the engine cannot be built here")
+pytestmark = pytest.mark.skipif(native_engine() is None, reason="the engine cannot be built here")
 
 DEVICE = CPUDevice()
 NOTHING = Plan(Program((Buffer(8, "input"), Buffer(8, "input")), (), (0, 1), ()), (), 1, 0, (None, None), 0)
@@ -49,12 +49,12 @@ def alike(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="objects of CPython")
 def test_objects_lie_as_expected() -> None:
-    assert works()
+    assert direct_call_self_test()
 
 
 @given(views(), views())
 def test_only_what_is_alike_fits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> None:
-    function = DEVICE.prepare(NOTHING).direct([Taken(0, a), Taken(1, b)])
+    function = DEVICE.prepare(NOTHING).direct([DirectArgument(0, a), DirectArgument(1, b)])
     assert function is not None
     assert function(a, b) is True
     assert function(b, a) is alike(a, b)
@@ -70,7 +70,9 @@ def test_it_does_what_run_does(n: int, reverse: bool) -> None:
     tasks = [kernel_task(ADD, (0, 1), 2, n), kernel_task(DOUBLE, (2,), 3, n)]
     plan = in_order([Buffer(4 * n, kind) for kind in kinds], tasks, (0, 1), (3,))
     low = min(0, 4 * step * (n - 1))
-    function = DEVICE.prepare(plan).direct([Taken(0, x, low), Taken(1, y, low), Taken(3), Taken(ARENA)])
+    function = DEVICE.prepare(plan).direct(
+        [DirectArgument(0, x, low), DirectArgument(1, y, low), DirectArgument(3), DirectArgument(ARENA)]
+    )
     assert function is not None
     out, arena = DEVICE.allocate(4 * n), DEVICE.allocate(max(1, plan.arena_bytes))
     before = numpy_view_of_block(out, np.float32, (n,))
@@ -83,7 +85,7 @@ def test_it_does_what_run_does(n: int, reverse: bool) -> None:
 
 def test_answers_count_their_references() -> None:
     x = np.zeros(3)
-    function = DEVICE.prepare(NOTHING).direct([Taken(0, x), Taken(1, x)])
+    function = DEVICE.prepare(NOTHING).direct([DirectArgument(0, x), DirectArgument(1, x)])
     assert function is not None
     before = sys.getrefcount(True), sys.getrefcount(False)
     kept = [function(x, x) for _ in range(1000)] + [function(x) for _ in range(1000)]
@@ -97,7 +99,7 @@ def test_answers_count_their_references() -> None:
 def test_a_word_that_has_changed_stops_it() -> None:
     x, words = np.zeros(3), np.arange(4, dtype=np.uint64)
     watched = [(words.ctypes.data + 8 * i, i) for i in (1, 3)]
-    function = DEVICE.prepare(NOTHING).direct([Taken(0, x)], watched)
+    function = DEVICE.prepare(NOTHING).direct([DirectArgument(0, x)], watched)
     assert function is not None
     for i, stops in ((0, False), (1, True), (2, False), (3, True)):
         assert function(x) is True
@@ -111,9 +113,9 @@ def test_scalars_come_packed(n: int, factor: float) -> None:
     x, out = np.arange(n, dtype=np.float32), DEVICE.allocate(4 * n)
     task = kernel_task(SCALE, (0,), 1, n, scalars=(0,))
     plan = in_order([Buffer(4 * n, kind) for kind in ("input", "output")], [task], (0,), (1,), ("float32",))
-    function = DEVICE.prepare(plan).direct([Taken(0, x), Taken(1)])
+    function = DEVICE.prepare(plan).direct([DirectArgument(0, x), DirectArgument(1)])
     assert function is not None
-    pack, convert = packers(0, ("float32",))
+    pack, convert = table_packers(0, ("float32",))
     assert pack(factor) == convert(factor)
     found = numpy_view_of_block(out, np.float32, (n,))
     found[...] = -1

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....core.types import SHORT_NAMES, DType
 from ....layout.operands import Array
-from .launches import Calls
+from .launches import LaunchBuilder
 
 THREADS = 512
 MANY = 8192  # counters of a block, all copies together
@@ -17,22 +17,24 @@ EACH = 8  # elements a thread takes at a time
 BLOCKS = 4  # of a multiprocessor
 
 
-def bincount(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
+def lower_bincount(calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
     """np.bincount without weights. A number that has no bin is not counted."""
     source, bins, wanted = calls.contiguous(reads[0]), target.shape[0], target
     target = calls.result(wanted)
     length = math.prod(source.shape)
     copies = min(THREADS // 32, MANY // bins) if bins <= MANY else 0
-    text = count_text(source.dtype, copies)
+    text = bincount_kernel_text(source.dtype, copies)
     step = THREADS * EACH
     stretch = -(-length // (BLOCKS * calls.gpu.multiprocessors * step)) * step
-    calls.fill(target, 0)
+    calls.add_fill(target, 0)
     blocks = -(-length // stretch)
-    calls.run("bincount", text, [source, target], [target], [source, target], [length, stretch, bins], blocks, THREADS)
-    calls.deliver(target, wanted)
+    calls.add_launch(
+        "bincount", text, [source, target], [target], [source, target], [length, stretch, bins], blocks, THREADS
+    )
+    calls.deliver_result(target, wanted)
 
 
-def count_text(dtype: DType, copies: int) -> str:
+def bincount_kernel_text(dtype: DType, copies: int) -> str:
     """a0: numbers, a1: int64 counts, 0 before. n0: how many numbers, n1: of a block's stretch, n2: bins. copies: of the
     counters in a block, 0 for none."""
     t = SHORT_NAMES[dtype]

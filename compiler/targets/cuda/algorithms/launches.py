@@ -19,13 +19,13 @@ from ....kernel.loop_nest import POINT, LoopNest, Operand
 from ....layout.index_maps import contiguous_strides
 from ....layout.operands import Array, stays_aligned
 from ..kernel import cuda_kernel
-from ..launch_shape import launch
+from ..launch_shape import grid_and_block
 
 THREADS = 256
 
 
 @dataclass(slots=True)
-class Calls:
+class LaunchBuilder:
     """The tasks of one call under construction, and the buffers that they need. gpu: what is to run them."""
 
     gpu: GpuProperties
@@ -33,7 +33,7 @@ class Calls:
     line: str
     tasks: list[Task]
 
-    def temp(self, shape: Sequence[int], dtype: Any) -> Array:
+    def temporary(self, shape: Sequence[int], dtype: Any) -> Array:
         """A contiguous array of its own, of no particular contents."""
         kind = np.dtype(dtype)
         self.buffers.append(Buffer(math.prod(shape) * kind.itemsize, "temp"))
@@ -41,7 +41,7 @@ class Calls:
         region = Region(len(self.buffers) - 1, 0, tuple(shape), strides, kind.itemsize, kind.name)
         return Array(region, True)
 
-    def run(
+    def add_launch(
         self, name: str, text: str, reads: Sequence[Array], writes: Sequence[Array], pointers: Sequence[Array],
         numbers: Sequence[int], blocks: int, threads: int = THREADS, passes: float = 1.0,
     ) -> None:  # fmt: skip
@@ -71,32 +71,32 @@ class Calls:
         """The array, or a copy of it that is contiguous."""
         if source.contiguous:
             return source
-        own = self.temp(source.shape, source.dtype)
-        self.copy(source, own)
+        own = self.temporary(source.shape, source.dtype)
+        self.add_copy(source, own)
         return own
 
     def result(self, target: Array) -> Array:
-        """Where to write what `target` is to hold: itself, or contiguous memory to `deliver` from."""
-        return target if target.contiguous else self.temp(target.shape, target.dtype)
+        """Where to write what `target` is to hold: itself, or contiguous memory to `deliver_result` from."""
+        return target if target.contiguous else self.temporary(target.shape, target.dtype)
 
-    def deliver(self, result: Array, target: Array) -> None:
+    def deliver_result(self, result: Array, target: Array) -> None:
         """Copy what was written by `result` to where it belongs."""
         if result is not target:
-            self.copy(result, target)
+            self.add_copy(result, target)
 
-    def copy(self, source: Array, target: Array, name: str = "copy") -> None:
+    def add_copy(self, source: Array, target: Array, name: str = "copy") -> None:
         """target[...] = source, of one dtype and shape."""
-        self._nest(name, source, target, source.dtype, lambda body: body.load(0, source.dtype))
+        self._add_elementwise_launch(name, source, target, source.dtype, lambda body: body.load(0, source.dtype))
 
-    def fill(self, target: Array, value: Any) -> None:
+    def add_fill(self, target: Array, value: Any) -> None:
         """target[...] = value"""
-        self._nest("fill", None, target, target.dtype, lambda body: body.const(value, target.dtype))
+        self._add_elementwise_launch("fill", None, target, target.dtype, lambda body: body.const(value, target.dtype))
 
-    def _nest(
+    def _add_elementwise_launch(
         self, name: str, source: Array | None, target: Array, dtype: DType, make: Callable[[KernelBody], Any]
     ) -> None:
         operands, arrays = [], [a for a in (source, target) if a is not None]
-        axes = _joined([a.region for a in arrays])
+        axes = _join_parallel_axes([a.region for a in arrays])
         sizes = [n for n, _ in axes] or [1]
         numbers = list(sizes)
         wide = math.prod(sizes) >= 2**31
@@ -117,7 +117,7 @@ class Calls:
         form = LoopNest("", len(sizes), 0, tuple(operands), (), body.finish(), 64 if wide else 32)
         digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
         form = LoopNest(f"k_{digest}", *(getattr(form, f) for f in _REST))
-        grid, block = launch(form, sizes, self.gpu)
+        grid, block = grid_and_block(form, sizes, self.gpu)
         reads = (source.region,) if source is not None else ()
         arguments: tuple[Argument, ...] = (*(a.pointer for a in arrays), *map(Int, numbers))
         cost = round(gpu_cost_model(self.gpu).time(math.prod(sizes) * dtype.itemsize * len(arrays), 0), 3)
@@ -136,7 +136,7 @@ class Calls:
         )
 
 
-def converted(source: DType, target: DType) -> Callable[[str], str]:
+def convert_text(source: DType, target: DType) -> Callable[[str], str]:
     """What makes of the text of a value of one dtype that of another."""
     name = f"{SHORT_NAMES[target]}_from_{SHORT_NAMES[source]}"
     return (lambda x: x) if source == target else (lambda x: f"{name}({x})")
@@ -145,7 +145,7 @@ def converted(source: DType, target: DType) -> Callable[[str], str]:
 _REST = ("parallel", "reduced", "operands", "scalars", "phases", "index_bits")
 
 
-def _joined(regions: Sequence[Region]) -> list[tuple[int, tuple[int, ...]]]:
+def _join_parallel_axes(regions: Sequence[Region]) -> list[tuple[int, tuple[int, ...]]]:
     """(length, strides) of the axes of regions of one shape; axes that all walk as one are one."""
     found: list[tuple[int, tuple[int, ...]]] = []
     for axis, n in enumerate(regions[0].shape):

@@ -18,8 +18,8 @@ import numpy as np
 from ....core.combiners import reduction_identity
 from ....core.types import FLOAT32, HALVES, SHORT_NAMES, DType
 from ....layout.operands import Array
-from ..kernel_text import constant
-from .launches import Calls, converted
+from ..kernel_text import constant_text
+from .launches import LaunchBuilder, convert_text
 
 LENGTH = 4  # neighbours of a thread; it has 4 times as many, or 2 times if they are large
 RESIDENT = 1024  # threads that a multiprocessor should hold at once
@@ -31,13 +31,17 @@ SHORT = 64  # rows up to this length are the work of one thread each
 COLUMNS = 1 << 13  # columns that fill the device with one thread each
 
 
-def accumulate(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
-    """`ufunc.accumulate` of the ufuncs below."""
+def lower_ufunc_accumulate(
+    calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
+) -> None:
+    """`ufunc.lower_ufunc_accumulate` of the ufuncs below."""
     op = {"add": "add", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}[options["ufunc"]]
-    scan(calls, reads, target, options, op)
+    lower_cumulative_scan(calls, reads, target, options, op)
 
 
-def scan(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any], op: str) -> None:
+def lower_cumulative_scan(
+    calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any], op: str
+) -> None:
     """np.cumsum, np.cumprod and their like along an axis. Of complex numbers sums alone, of each part."""
     (source,) = reads
     axis = (options.get("axis") or 0) % len(source.shape)
@@ -47,33 +51,35 @@ def scan(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[s
     outer, inner = math.prod(source.shape[:axis]), math.prod(source.shape[axis + 1 :])
     by_columns = length <= SHORT or (inner > 1 and outer * inner >= COLUMNS)
     if by_columns and source.contiguous and target.contiguous:
-        columns(calls, source, target, op, outer, length, inner)
+        scan_columns(calls, source, target, op, outer, length, inner)
         return
     given, wanted = calls.contiguous(source.moved(axis)), target.moved(axis)
     result = calls.result(wanted)
-    rows(calls, given, result, op)
-    calls.deliver(result, wanted)
+    scan_rows(calls, given, result, op)
+    calls.deliver_result(result, wanted)
 
 
-def running(dtype: DType) -> DType:
+def accumulator_dtype(dtype: DType) -> DType:
     """What results of a dtype are accumulated in: 16-bit floats in float32, small integers in 32 bits."""
     if dtype in HALVES:
         return FLOAT32
     return np.dtype(f"{dtype.kind}4") if dtype.itemsize < 4 else dtype
 
 
-def columns(calls: Calls, source: Array, target: Array, op: str, outer: int, length: int, inner: int) -> None:
+def scan_columns(
+    calls: LaunchBuilder, source: Array, target: Array, op: str, outer: int, length: int, inner: int
+) -> None:
     """One thread for each column of (outer, length, inner)."""
-    text = column_text(source.dtype, target.dtype, op)
+    text = column_scan_text(source.dtype, target.dtype, op)
     total = outer * inner
-    calls.run(
+    calls.add_launch(
         f"scan_{op}", text, [source], [target], [source, target], [total, length, inner], -(-total // 256), 256
     )  # fmt: skip
 
 
-def column_text(source: DType, target: DType, op: str) -> str:
-    run = running(target)
-    first, last = converted(source, run), converted(run, target)
+def column_scan_text(source: DType, target: DType, op: str) -> str:
+    run = accumulator_dtype(target)
+    first, last = convert_text(source, run), convert_text(run, target)
     t, o = SHORT_NAMES[source], SHORT_NAMES[target]
     head = [
         "THREADS = 256",
@@ -81,7 +87,7 @@ def column_text(source: DType, target: DType, op: str) -> str:
         "    c = i64(bid_x()) * i64(256) + i64(tid_x())",
         "    if c < n0:",
         "        p = udiv(c, n2) * n1 * n2 + urem(c, n2)",
-        f"        r = {_identity(run, op)}",
+        f"        r = {_scan_identity(run, op)}",
         "        k = i64(0)",
         "        while k + 8 <= n1:",
         f"            v = load_{t}_8x1(a0, p + k * n2, i32(0), n2)",
@@ -106,52 +112,52 @@ def column_text(source: DType, target: DType, op: str) -> str:
     return "\n".join(head)
 
 
-def rows(calls: Calls, source: Array, target: Array, op: str) -> None:
+def scan_rows(calls: LaunchBuilder, source: Array, target: Array, op: str) -> None:
     """Along the last axis of contiguous arrays."""
     length = source.shape[-1]
-    each = LENGTH * stretches(running(target.dtype))
+    each = LENGTH * runs_of_thread(accumulator_dtype(target.dtype))
     count = math.prod(source.shape[:-1])
     threads = next((t for t in TILES if t * each >= length), TILES[-1])
     tile = threads * each
     tiles = -(-length // tile)
-    run = running(target.dtype)
+    run = accumulator_dtype(target.dtype)
     words = max(1, run.itemsize // 4)
     groups = -(-tiles // TOGETHER)
     used = (count * (tiles + groups) + 32 * AHEAD) * words  # what is looked at may lie beyond
-    state = calls.temp((used,), np.uint64)
+    state = calls.temporary((used,), np.uint64)
     if tiles > 1:
-        calls.fill(state, 0)
+        calls.add_fill(state, 0)
     vector = (count == 1 or all(length * a.region.itemsize % 16 == 0 for a in (source, target))) and (
         source.aligned and target.aligned
     )
-    text = row_text(source.dtype, target.dtype, op, threads, vector)
+    text = lookback_scan_text(source.dtype, target.dtype, op, threads, vector)
     numbers = [length, tiles, groups, count * tiles * words]
-    calls.run(
+    calls.add_launch(
         f"scan_{op}", text, [source, state], [target, state], [source, target, state], numbers, count * tiles, threads
     )  # fmt: skip
 
 
-def stretches(run: DType) -> int:
+def runs_of_thread(run: DType) -> int:
     """How many runs of LENGTH neighbours a thread has."""
     return 4 if run.itemsize <= 4 else 2
 
 
-def _identity(dtype: DType, op: str) -> str:
-    return constant(dtype, reduction_identity(op, dtype))
+def _scan_identity(dtype: DType, op: str) -> str:
+    return constant_text(dtype, reduction_identity(op, dtype))
 
 
-def row_text(source: DType, target: DType, op: str, threads: int, vector: bool) -> str:
+def lookback_scan_text(source: DType, target: DType, op: str, threads: int, vector: bool) -> str:
     """a0: source, a1: target, a2: words, all 0: the tiles' totals, the groups'. n0: length of
     a row, n1: tiles of a row, n2: groups of a row, n3: where the groups' words begin."""
-    run = running(target)
+    run = accumulator_dtype(target)
     t, o, a = SHORT_NAMES[source], SHORT_NAMES[target], SHORT_NAMES[run]
-    first, last = converted(source, run), converted(run, target)
-    groups = stretches(run)
+    first, last = convert_text(source, run), convert_text(run, target)
+    groups = runs_of_thread(run)
     tile, warps = threads * LENGTH * groups, threads // 32
     slots = groups * warps
     per = max(1, slots // 32)  # of a lane of the first warp
     end = min(31, slots // per - 1)
-    nothing = _identity(run, op)
+    nothing = _scan_identity(run, op)
     v, ones = ("v", "") if vector else ("", ", i32(1)")
     shape = f"{LENGTH}x{groups}"
     out = [
@@ -182,7 +188,7 @@ def row_text(source: DType, target: DType, op: str, threads: int, vector: bool) 
         out.append(f"    s{g}_0 = w[{LENGTH * g}]")
         out += [f"    s{g}_{j} = {op}(s{g}_{j - 1}, w[{LENGTH * g + j}])" for j in range(1, LENGTH)]
         out.append(f"    c{g} = s{g}_{LENGTH - 1}")
-        out += _warp_scan(f"c{g}", op, "    ")
+        out += _warp_scan_text(f"c{g}", op, "    ")
         out += [
             f"    p{g} = shuffle_up(c{g}, 1)",
             f"    p{g} = select(lane > 0, p{g}, {nothing})",
@@ -194,7 +200,7 @@ def row_text(source: DType, target: DType, op: str, threads: int, vector: bool) 
     for k in range(1, per):
         out.append(f"        q{k} = {op}(q{k - 1}, sload_{a}_1(sums, slot + {k}))")
     out.append(f"        c = q{per - 1}")
-    out += _warp_scan("c", op, "        ")
+    out += _warp_scan_text("c", op, "        ")
     out += [
         "        e = shuffle_up(c, 1)",
         f"        last = i32({end})",
@@ -202,14 +208,14 @@ def row_text(source: DType, target: DType, op: str, threads: int, vector: bool) 
         f"        e = select(lane > 0, e, {nothing})",
         f"        pre = {nothing}",
         *(["        if n1 > 1:"] if warps > 1 else []),
-        *("            " + line for line in (_look_back(run, op, nothing) if warps > 1 else [])),
+        *("            " + line for line in (_look_back_text(run, op, nothing) if warps > 1 else [])),
         f"        if lane <= {end}:",
         f"            e = {op}(pre, e)",
         f"            sstore_{a}_1(before, slot, e)",
     ]
     out += [f"            sstore_{a}_1(before, slot + {k}, {op}(e, q{k - 1}))" for k in range(1, per)]
     if warps > 1:  # else a row is one tile
-        out += ["    if warp == 1:", *("        " + line for line in _groups_before(run, op, nothing))]
+        out += ["    if warp == 1:", *("        " + line for line in _previous_groups_text(run, op, nothing))]
     out.append("    barrier()")
     if warps > 1:
         out.append(f"    groups = sload_{a}_1(earlier, i32(0))")
@@ -229,7 +235,7 @@ def row_text(source: DType, target: DType, op: str, threads: int, vector: bool) 
     return "\n".join(out)
 
 
-def _warp_scan(name: str, op: str, indent: str) -> list[str]:
+def _warp_scan_text(name: str, op: str, indent: str) -> list[str]:
     """name = the running total over the lanes of a warp."""
     lines = []
     for offset in (1, 2, 4, 8, 16):
@@ -238,24 +244,24 @@ def _warp_scan(name: str, op: str, indent: str) -> list[str]:
     return lines
 
 
-def _look_back(run: DType, op: str, nothing: str) -> list[str]:
+def _look_back_text(run: DType, op: str, nothing: str) -> list[str]:
     """pre = the tiles before this one in its group, posted words in; its own total posted, the group's by its last."""
     words = max(1, run.itemsize // 4)
     return [
         f"mine = number * i64({words})",
         "if lane == 0:",
-        *("    " + line for line in _posted("mine", "total", run)),
+        *("    " + line for line in _post_value_text("mine", "total", run)),
         f"first_ = mine - within * i64({words})",
         "near = i64(lane)",
-        *_summed(run, op, nothing, "within"),
+        *_sum_posted_text(run, op, nothing, "within"),
         "pre = sum",
         f"if within == {TOGETHER - 1} and lane == 0:",
         f"    through = {op}(pre, total)",
-        *("    " + line for line in _posted(f"n3 + (row * n2 + group) * i64({words})", "through", run)),
+        *("    " + line for line in _post_value_text(f"n3 + (row * n2 + group) * i64({words})", "through", run)),
     ]
 
 
-def _groups_before(run: DType, op: str, nothing: str) -> list[str]:
+def _previous_groups_text(run: DType, op: str, nothing: str) -> list[str]:
     """groups = all before this tile's group, left in shared memory. The second warp does it."""
     words = max(1, run.itemsize // 4)
     a = SHORT_NAMES[run]
@@ -265,7 +271,7 @@ def _groups_before(run: DType, op: str, nothing: str) -> list[str]:
         "while done < group:",
         f"    first_ = n3 + row * n2 * i64({words})",
         "    near = done + i64(lane)",
-        *("    " + line for line in _summed(run, op, nothing, "group")),
+        *("    " + line for line in _sum_posted_text(run, op, nothing, "group")),
         f"    groups = {op}(groups, sum)",
         f"    done += {32 * AHEAD}",
         "if lane == 0:",
@@ -273,7 +279,7 @@ def _groups_before(run: DType, op: str, nothing: str) -> list[str]:
     ]
 
 
-def _summed(run: DType, op: str, nothing: str, below: str) -> list[str]:
+def _sum_posted_text(run: DType, op: str, nothing: str, below: str) -> list[str]:
     """sum = the posted values number `near`, near + 32, ... of each lane, of those that are `below`."""
     words = max(1, run.itemsize // 4)
     known = f"u64({FLAG})"
@@ -287,12 +293,12 @@ def _summed(run: DType, op: str, nothing: str, below: str) -> list[str]:
         flags = f"and_({flags}, {name})"
     lines.append(f"    ready = and_({flags}, {known})")
     for k in range(AHEAD):
-        lines.append(f"f{k} = select(near + {32 * k} < {below}, {_value(f'z{k}', run)}, {nothing})")
+        lines.append(f"f{k} = select(near + {32 * k} < {below}, {_read_posted_text(f'z{k}', run)}, {nothing})")
         lines.append(f"sum{k} = {op}(sum{k - 1}, f{k})" if k else "sum0 = f0")
     return [*lines, f"sum = sum{AHEAD - 1}", f"sum = warp_{op}(sum, 32)"]
 
 
-def _posted(place: str, name: str, run: DType) -> list[str]:
+def _post_value_text(place: str, name: str, run: DType) -> list[str]:
     """Post a value as words of 32 bits, each with a flag above."""
     a = SHORT_NAMES[run]
     if run.itemsize == 4:
@@ -306,7 +312,7 @@ def _posted(place: str, name: str, run: DType) -> list[str]:
     ]
 
 
-def _value(place: str, run: DType) -> str:
+def _read_posted_text(place: str, run: DType) -> str:
     a = SHORT_NAMES[run]
     low = f"and_({place}_0, u64({2**32 - 1}))"
     if run.itemsize == 4:

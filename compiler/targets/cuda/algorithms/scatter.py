@@ -9,8 +9,8 @@ from typing import Any
 
 from ....core.types import INT64, SHORT_NAMES, DType
 from ....layout.operands import Array
-from .launches import Calls, converted
-from .privatized_scatter import combine_few, part_of
+from .launches import LaunchBuilder, convert_text
+from .privatized_scatter import combine_before_place, scatter_into_few_places
 from .sort import sort_rows
 
 THREADS = 256
@@ -19,15 +19,17 @@ EVERY = 16  # values to a place from which on a thread takes a chunk
 COMBINE = {"add": "add", "subtract": "sub", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}
 
 
-def last_places(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
+def lower_last_occurrences(
+    calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
+) -> None:
     """Where each number comes last among the indices, -1 where it does not. The numbers are those below the length of
     the result."""
     indices, result = calls.contiguous(reads[0]), calls.result(target)
-    calls.fill(result, -1)
+    calls.add_fill(result, -1)
     length, both = math.prod(indices.shape), [indices, result]
     numbers = [length, result.shape[0]]
-    calls.run("last_places", LAST_TEXT, both, [result], both, numbers, -(-length // THREADS))
-    calls.deliver(result, target)
+    calls.add_launch("last_places", LAST_TEXT, both, [result], both, numbers, -(-length // THREADS))
+    calls.deliver_result(result, target)
 
 
 # a0: int64 indices, a1: int64 places. n0: how many indices, n1: how many places.
@@ -41,7 +43,7 @@ def NAME(a0, a1, n0, n1):
 """
 
 
-def combine_at(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
+def lower_ufunc_at(calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
     """`a` after `ufunc.at(a, indices, values)`, all flat; values may be of another kind than `a`.
 
     Many values for few places are combined in shared memory, integers in any order. Else the indices are sorted by the
@@ -49,59 +51,63 @@ def combine_at(calls: Calls, reads: Sequence[Array], target: Array, options: Map
     more the parts between multiples of CHUNK in the order, by a thread each, and these parts in the same way."""
     base, indices, values = reads[0], *map(calls.contiguous, reads[1:])
     op, result = COMBINE[options["ufunc"]], calls.result(target)
-    calls.copy(base, result)
-    _combine(calls, indices, values, result, op)
-    calls.deliver(result, target)
+    calls.add_copy(base, result)
+    _combine_by_sorting(calls, indices, values, result, op)
+    calls.deliver_result(result, target)
 
 
-def _combine(calls: Calls, indices: Array, values: Array, target: Array, op: str) -> None:
-    if combine_few(calls, indices, values, target, op) or combine_whole(calls, indices, values, target, op):
+def _combine_by_sorting(calls: LaunchBuilder, indices: Array, values: Array, target: Array, op: str) -> None:
+    if scatter_into_few_places(calls, indices, values, target, op) or combine_integers_atomically(
+        calls, indices, values, target, op
+    ):
         return
     length, places = math.prod(indices.shape), target.shape[0]
-    numbers, keys = (calls.temp(indices.shape, "u4") for _ in range(2))
-    order = calls.temp(indices.shape, "i8")
+    numbers, keys = (calls.temporary(indices.shape, "u4") for _ in range(2))
+    order = calls.temporary(indices.shape, "i8")
     blocks = -(-length // THREADS)
-    text = numbers_text(indices.dtype)
-    calls.run("numbers", text, [indices], [numbers], [indices, numbers], [length, places], blocks, THREADS)
+    text = index_to_u32_text(indices.dtype)
+    calls.add_launch("numbers", text, [indices], [numbers], [indices, numbers], [length, places], blocks, THREADS)
     sort_rows(calls, numbers, keys, order, passes=-(-places.bit_length() // 8))
     each = CHUNK if length >= EVERY * places else 1
     known: Array | None = order
     while length:
         chunks = -(-length // CHUNK) if length > CHUNK else 0
-        after = calls.temp((max(chunks, 1),), "u4"), calls.temp((max(chunks, 1),), target.dtype)
-        text = combine_text(target.dtype, values.dtype, op, each, known is not None, chunks > 0)
+        after = calls.temporary((max(chunks, 1),), "u4"), calls.temporary((max(chunks, 1),), target.dtype)
+        text = combine_sorted_text(target.dtype, values.dtype, op, each, known is not None, chunks > 0)
         reads = [keys, *([known] if known is not None else []), values, target]
         touched = [target, *(after if chunks else ())]
         pointers = [keys, known or keys, values, target, *after]
         threads = -(-length // each)
-        calls.run("combine_at", text, reads, touched, pointers, [length, places], -(-threads // THREADS), THREADS)
+        calls.add_launch(
+            "combine_at", text, reads, touched, pointers, [length, places], -(-threads // THREADS), THREADS
+        )
         (keys, values), known, length, each = after, None, chunks, CHUNK
 
 
-def combine_whole(calls: Calls, indices: Array, values: Array, target: Array, op: str) -> bool:
+def combine_integers_atomically(calls: LaunchBuilder, indices: Array, values: Array, target: Array, op: str) -> bool:
     """Integers, which are the same in every order; False for others."""
     t = SHORT_NAMES[target.dtype]
     if target.dtype.kind not in "iu" or target.dtype.itemsize < 4 or op not in ("add", "sub", "maximum"):
         return False
     length, places = indices.shape[0], target.shape[0]
-    value = converted(values.dtype, target.dtype)("v")
+    value = convert_text(values.dtype, target.dtype)("v")
     atomic, given = "max" if op == "maximum" else "add", f"neg({value})" if op == "sub" else value
     lines = [
         f"j = i64(bid_x()) * {THREADS} + i64(tid_x())",
         "if j < n0:",
         f"    given = load_{SHORT_NAMES[indices.dtype]}_1x1(a0, j, i32(0), i32(0))",
-        f"    k = {converted(indices.dtype, INT64)('given')}",
+        f"    k = {convert_text(indices.dtype, INT64)('given')}",
         f"    v = load_{SHORT_NAMES[values.dtype]}_1x1(a1, j, i32(0), i32(0))",
         "    if k >= 0 and k < n1:",
         f"        g{atomic}_{t}(a2, k, {given})",
     ]
     text = "\n".join([f"THREADS = {THREADS}", "def NAME(a0, a1, a2, n0, n1):", *("    " + x for x in lines), ""])
     pointers = [indices, values, target]
-    calls.run("combine_at", text, pointers, [target], pointers, [length, places], -(-length // THREADS), THREADS)
+    calls.add_launch("combine_at", text, pointers, [target], pointers, [length, places], -(-length // THREADS), THREADS)
     return True
 
 
-def numbers_text(dtype: DType) -> str:
+def index_to_u32_text(dtype: DType) -> str:
     """a0: indices, a1: u32 the same; n1 for those that are out of range. n0: how many indices, n1: how many places."""
     t = SHORT_NAMES[dtype]
     return f"""THREADS = {THREADS}
@@ -109,13 +115,13 @@ def NAME(a0, a1, n0, n1):
     j = i64(bid_x()) * {THREADS} + i64(tid_x())
     if j < n0:
         given = load_{t}_1x1(a0, j, i32(0), i32(0))
-        k = {converted(dtype, INT64)("given")}
+        k = {convert_text(dtype, INT64)("given")}
         k = k if k >= 0 and k < n1 else n1
         store_u32_1x1(a1, j, i32(0), i32(0), u32_from_i64(k))
 """
 
 
-def combine_text(dtype: DType, values: DType, op: str, each: int, ordered: bool, more: bool) -> str:
+def combine_sorted_text(dtype: DType, values: DType, op: str, each: int, ordered: bool, more: bool) -> str:
     """a0: sorted u32 indices, those of n1 and above count for nothing, a1: where their values are (ordered; else in
     their own order), a2: values, a3: what they are combined with, a4, a5: of each chunk the index that it goes on with
     and what it has for it (more). n0: how many indices, n1: how many places. each: indices of a thread."""
@@ -123,7 +129,7 @@ def combine_text(dtype: DType, values: DType, op: str, each: int, ordered: bool,
     half = t in ("f16", "bf16")
     wide = (lambda x: f"f32_from_{t}({x})") if half else (lambda x: x)
     narrow = (lambda x: f"{t}_from_f32({x})") if half else (lambda x: x)
-    own = converted(values, dtype)
+    own = convert_text(values, dtype)
 
     def combined(op: str, into: str, value: str) -> str:
         return f"{into} = " + narrow(f"{op}({wide(into)}, {wide(value)})")
@@ -137,7 +143,7 @@ def combine_text(dtype: DType, values: DType, op: str, each: int, ordered: bool,
         several = own(f"gather_{given}_8x1(a2, i64(0), i32(0), i32(0), load_i64_8x1(a1, j, i32(0), i32(1)))")
     else:
         several = own(f"load_{given}_8x1(a2, j, i32(0), i32(1))")
-    part = part_of(op)
+    part = combine_before_place(op)
     lines = [
         f"at = (i64(bid_x()) * {THREADS} + i64(tid_x())) * {each}",
         "if at < n0:",

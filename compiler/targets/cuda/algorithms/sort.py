@@ -16,85 +16,98 @@ import numpy as np
 
 from ....core.types import DType
 from ....layout.operands import Array
-from .launches import Calls
-from .radix_sort_text import DIGITS, EACH, START_TEXT, THREADS, block_text, count_text, key_of, pass_text
+from .launches import LaunchBuilder
+from .radix_sort_text import (
+    DIGITS,
+    EACH,
+    START_TEXT,
+    THREADS,
+    block_sort_text,
+    digit_histogram_text,
+    key_dtype,
+    radix_pass_text,
+)
 
 BLOCKS = 8  # of a multiprocessor, that count digits
 
 
-def sort(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
+def lower_sort(calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
     """np.sort along an axis; np.partition is one too."""
-    _sorted(calls, reads[0], target, options, places=False)
+    _lower_sort_call(calls, reads[0], target, options, places=False)
 
 
-def argsort(calls: Calls, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
+def lower_argsort(calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
     """np.argsort along an axis, always stable; np.argpartition is one too."""
-    _sorted(calls, reads[0], target, options, places=True)
+    _lower_sort_call(calls, reads[0], target, options, places=True)
 
 
-def _sorted(calls: Calls, source: Array, target: Array, options: Mapping[str, Any], places: bool) -> None:
+def _lower_sort_call(
+    calls: LaunchBuilder, source: Array, target: Array, options: Mapping[str, Any], places: bool
+) -> None:
     axis = options.get("axis", -1)
     axis += len(source.shape) if axis < 0 else 0
     given, wanted = calls.contiguous(source.moved(axis)), target.moved(axis)
     result = calls.result(wanted)
     sort_rows(calls, given, None if places else result, result if places else None)
-    calls.deliver(result, wanted)
+    calls.deliver_result(result, wanted)
 
 
-def fitting(length: int, dtype: DType) -> int:
+def block_sort_keys(length: int, dtype: DType) -> int:
     """Keys of each thread of a block that sorts a row on its own; 0 if rows are too long for that."""
-    most = EACH[key_of(dtype).itemsize]
+    most = EACH[key_dtype(dtype).itemsize]
     return next((e for e in (1, 2, 4, 8, 16) if e * THREADS >= length and e <= most), 0)
 
 
 def sort_rows(
-    calls: Calls, source: Array, values: Array | None, places: Array | None, down: bool = False, passes: int = 0
+    calls: LaunchBuilder, source: Array, values: Array | None, places: Array | None, down: bool = False, passes: int = 0
 ) -> None:
     """Sort each row of a contiguous array: its values to one array, where they come from (int64) to another.
 
     down: the places from the greatest value on; where `places` has shorter rows, the first of each. passes: bytes
     of a key that differ, where those above are known to be equal."""
     length, count = source.shape[-1], math.prod(source.shape[:-1])
-    each, passes = fitting(length, source.dtype), passes or key_of(source.dtype).itemsize
+    each, passes = block_sort_keys(length, source.dtype), passes or key_dtype(source.dtype).itemsize
     written = [a for a in (values, places) if a is not None]
     if each:
-        text = block_text(source.dtype, each, values is not None, places is not None, down, passes)
+        text = block_sort_text(source.dtype, each, values is not None, places is not None, down, passes)
         pointers = [source, values or source, places or source]
-        calls.run("sort_rows", text, [source], written, pointers, [length, written[0].shape[-1]], count, THREADS)
+        calls.add_launch("sort_rows", text, [source], written, pointers, [length, written[0].shape[-1]], count, THREADS)
         return
-    _long(calls, source, values, places, length, count, down, passes)
+    _sort_long_rows(calls, source, values, places, length, count, down, passes)
 
 
-def _long(
-    calls: Calls, source: Array, values: Array | None, places: Array | None, length: int, count: int, down: bool,
-    passes: int,
+def _sort_long_rows(
+    calls: LaunchBuilder, source: Array, values: Array | None, places: Array | None, length: int, count: int, down:
+    bool, passes: int,
 ) -> None:  # fmt: skip
-    key = key_of(source.dtype)
+    key = key_dtype(source.dtype)
     tile = THREADS * EACH[key.itemsize]
     tiles = -(-length // tile)
-    counts = calls.temp((count, passes, DIGITS), np.uint64)
-    calls.fill(counts, 0)
+    counts = calls.temporary((count, passes, DIGITS), np.uint64)
+    calls.add_fill(counts, 0)
     stretch = max(tile, -(-length // (BLOCKS * calls.gpu.multiprocessors)))
     stretches = -(-length // stretch)
-    text = count_text(source.dtype, places is not None, down, passes)
+    text = digit_histogram_text(source.dtype, places is not None, down, passes)
     numbers = [length, stretch, stretches]
-    calls.run("sort_count", text, [source, counts], [counts], [source, counts], numbers, count * stretches)
-    calls.run("sort_starts", START_TEXT, [counts], [counts], [counts], [], count * passes)
+    calls.add_launch("sort_count", text, [source, counts], [counts], [source, counts], numbers, count * stretches)
+    calls.add_launch("sort_starts", START_TEXT, [counts], [counts], [counts], [], count * passes)
     keys, own = source, None
     with_places = places is not None
-    spare = [calls.temp((count, length), key) for _ in range(min(2, passes - 1))]
-    spare_places = [calls.temp((count, length), np.uint32) for _ in range(min(2, passes - 1) if with_places else 0)]
+    spare = [calls.temporary((count, length), key) for _ in range(min(2, passes - 1))]
+    spare_places = [
+        calls.temporary((count, length), np.uint32) for _ in range(min(2, passes - 1) if with_places else 0)
+    ]
     for number in range(passes):
-        state = calls.temp((1 + count * tiles * DIGITS,), np.uint64)
-        calls.fill(state, 0)
+        state = calls.temporary((1 + count * tiles * DIGITS,), np.uint64)
+        calls.add_fill(state, 0)
         first, last = number == 0, number == passes - 1
         to = values if last else spare[number % 2]
         to_places = None if not with_places else places if last else spare_places[number % 2]
-        text = pass_text(source.dtype, first, last, with_places, to is not None, down)
+        text = radix_pass_text(source.dtype, first, last, with_places, to is not None, down)
         reads = [keys, counts, state, *([own] if own is not None else [])]
         writes = [state, *(a for a in (to, to_places) if a is not None)]
         pointers = [keys, own or keys, to or keys, to_places or keys, counts, state]
-        calls.run("sort_pass", text, reads, writes, pointers, [length, tiles, number, passes], count * tiles)
+        calls.add_launch("sort_pass", text, reads, writes, pointers, [length, tiles, number, passes], count * tiles)
         if to is not None:
             keys = to
         own = to_places

@@ -13,32 +13,32 @@ from typing import Any
 from .....runtime.program.gpu_properties import GpuProperties
 from .....runtime.program.program import Buffer, Task
 from ....layout.operands import Array
-from .bincount import bincount
-from .launches import Calls
-from .radix_select import kth, topk
-from .scan import accumulate, scan
-from .scatter import combine_at, last_places
-from .sort import argsort, sort
+from .bincount import lower_bincount
+from .launches import LaunchBuilder
+from .radix_select import lower_kth_values, lower_topk
+from .scan import lower_cumulative_scan, lower_ufunc_accumulate
+from .scatter import lower_last_occurrences, lower_ufunc_at
+from .sort import lower_argsort, lower_sort
 
-Row = Callable[[Calls, Sequence[Array], Array, Mapping[str, Any]], None]
+Row = Callable[[LaunchBuilder, Sequence[Array], Array, Mapping[str, Any]], None]
 
 ROWS: dict[str, Row] = {
-    "cumsum": partial(scan, op="add"),
-    "cumprod": partial(scan, op="mul"),
-    "accumulate": accumulate,
-    "bincount": bincount,
-    "last_places": last_places,
-    "combine_at": combine_at,
-    "sort": sort,
-    "partition": sort,
-    "argsort": argsort,
-    "argpartition": argsort,
-    "kth": kth,
-    "topk": topk,
+    "cumsum": partial(lower_cumulative_scan, op="add"),
+    "cumprod": partial(lower_cumulative_scan, op="mul"),
+    "accumulate": lower_ufunc_accumulate,
+    "bincount": lower_bincount,
+    "last_places": lower_last_occurrences,
+    "combine_at": lower_ufunc_at,
+    "sort": lower_sort,
+    "partition": lower_sort,
+    "argsort": lower_argsort,
+    "argpartition": lower_argsort,
+    "kth": lower_kth_values,
+    "topk": lower_topk,
 }
 
 
-def device_calls(
+def lower_device_call(
     gpu: GpuProperties,
     function: str,
     reads: Sequence[Array],
@@ -48,6 +48,6 @@ def device_calls(
     line: str,
 ) -> list[Task]:
     """The tasks of a host call on a GPU, which may add buffers. target: where its result goes."""
-    calls = Calls(gpu, buffers, line, [])
+    calls = LaunchBuilder(gpu, buffers, line, [])
     ROWS[function](calls, reads, target, options)
     return calls.tasks

@@ -28,7 +28,7 @@ from ....core.frozen import replace
 from ....core.gc_pause import paused_gc
 from ....core.progress import progress_counter
 from ....program.program import Kernel
-from ..modules.predicated_kernels import guarded_ptx
+from ..modules.predicated_kernels import add_guard_to_ptx
 
 FORMAT = 5  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
 MANY = 16  # kernels that are worth a process beside this one: it takes longer to start than to compile them
@@ -49,32 +49,38 @@ _recent_lock = threading.Lock()
 def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
     """PTX for compute capability `cc`, e.g. (9, 0); its entry point has the kernel's name."""
     with paused_gc():
-        compiler = _numba().compiler
+        compiler = _import_numba_cuda().compiler
         with compiler.global_compiler_lock:
-            library = _library(compiler, kernel, cc)
+            library = _compile_numba_library(compiler, kernel, cc)
     (ptx,) = library.get_asm_strs(cc=cc)
-    return _renamed(str(ptx), kernel.name)
+    return _rename_ptx_entry(str(ptx), kernel.name)
 
 
-def _library(compiler: Any, kernel: Kernel, cc: tuple[int, int]) -> Any:
+def _compile_numba_library(compiler: Any, kernel: Kernel, cc: tuple[int, int]) -> Any:
     """What numba.cuda makes of a kernel's text."""
     modules = ("vocabulary", "lanes", "user_functions")
     intrinsics, lanes, user = (import_module(f".{m}", __package__) for m in modules)
     namespace: dict[str, Any] = {}
     exec(compile(kernel.source, f"<kernel {kernel.name}>", "exec"), namespace)
     function = namespace[kernel.name]
-    fast = _fastmath(kernel)
-    own = user.calls_of(kernel.functions, cc)
-    namespace.update({n: own[n] if n in own else intrinsics.resolve(n, fast) for n in function.__code__.co_names})
+    fast = _fastmath_of_kernel(kernel)
+    own = user.user_function_intrinsics(kernel.functions, cc)
+    namespace.update(
+        {n: own[n] if n in own else intrinsics.resolve_kernel_name(n, fast) for n in function.__code__.co_names}
+    )
     parameters = tuple(lanes.NUMBA[_PARAMETERS[name]] for name in kernel.signature)
     bounds = namespace["THREADS"]
     if not kernel.functions:
         with suppress(ImportError, AttributeError, TypeError):  # another release of numba-cuda's, with other insides
-            return import_module(".numba_front_end", __package__).library_of(function, parameters, cc, bounds, fast)
-    return _whole(compiler, function, parameters, cc, bounds, fast)
+            return import_module(".numba_front_end", __package__).compile_library(
+                function, parameters, cc, bounds, fast
+            )
+    return _compile_user_library(compiler, function, parameters, cc, bounds, fast)
 
 
-def _whole(compiler: Any, function: Any, parameters: Any, cc: tuple[int, int], bounds: Any, fastmath: bool) -> Any:
+def _compile_user_library(
+    compiler: Any, function: Any, parameters: Any, cc: tuple[int, int], bounds: Any, fastmath: bool
+) -> Any:
     """A kernel as numba.cuda's own `compile_ptx` has it, which does not pass NVVM's option fma on."""
     library, _ = compiler._compile_pyfunc_with_fixup(
         function,
@@ -90,27 +96,29 @@ def _whole(compiler: Any, function: Any, parameters: Any, cc: tuple[int, int], b
     return library
 
 
-def _numba() -> Any:
+def _import_numba_cuda() -> Any:
     """numba.cuda. Raises CompileError where it cannot be imported, saying what to install."""
     try:
         return import_module("numba.cuda")
     except ImportError as error:
         numpy = version("numpy")
         if tuple(int(n) for n in numpy.split(".")[:2]) >= (2, 5):
-            why = f"numba-cuda {_version('numba-cuda')} does not work with NumPy {numpy}; pip install 'numpy<2.5'"
+            why = (
+                f"numba-cuda {_package_version('numba-cuda')} does not work with NumPy {numpy}; pip install 'numpy<2.5'"
+            )
         else:
             why = f'numba-cuda cannot be imported ({error}); run pip install "kernelgraph[cuda]"'
         raise CompileError(f"CUDA kernels cannot be compiled: {why}") from error
 
 
-def _renamed(ptx: str, name: str) -> str:
+def _rename_ptx_entry(ptx: str, name: str) -> str:
     """Numba's mangled name, which counts compilations, replaced by the kernel's; its environment dropped."""
     (mangled,) = re.findall(r"\.visible \.entry (\w+)\(", ptx)
     lines = [line for line in ptx.splitlines() if "NumbaEnv" not in line]
     return "\n".join(lines).replace(mangled, name) + "\n"
 
 
-def _fastmath(kernel: Kernel) -> bool:
+def _fastmath_of_kernel(kernel: Kernel) -> bool:
     return bool(dict(kernel.options).get("fastmath"))
 
 
@@ -132,7 +140,7 @@ _ROW = """
 """
 
 
-def packed_ptx(ptx: str, kernel: Kernel, members: int) -> str:
+def pack_ptx_members(ptx: str, kernel: Kernel, members: int) -> str:
     """A kernel's text for `members` of it in one launch: each has an equal run of blocks along x, and its row of the
     arguments: all lie in one block of parameters, first the pointers of each member, then the numbers of each."""
     pointers = sum(kind == "ptr" for kind in kernel.signature)
@@ -156,7 +164,7 @@ def packed_ptx(ptx: str, kernel: Kernel, members: int) -> str:
     return f"{head}.visible .entry {kernel.name}(\n{block}){bounds}{{{row}{body}"
 
 
-def link_cubin(ptx: str, cc: tuple[int, int], fastmath: bool = False) -> bytes:
+def link_ptx_to_cubin(ptx: str, cc: tuple[int, int], fastmath: bool = False) -> bytes:
     """The machine code of PTX. A product and a sum are contracted into one rounding only under `fastmath`.
 
     nvJitLink heeds `fma=False` for link-time optimisation alone; for PTX, ptxas has to be told too.
@@ -171,7 +179,7 @@ def link_cubin(ptx: str, cc: tuple[int, int], fastmath: bool = False) -> bytes:
         linker.close()
 
 
-def compile_text(text: str, cc: tuple[int, int]) -> bytes:
+def compile_cuda_source(text: str, cc: tuple[int, int]) -> bytes:
     """The machine code of CUDA C++."""
     core: Any = import_module("cuda.core")
     options = core.ProgramOptions(arch=f"sm_{cc[0]}{cc[1]}", fma=False)
@@ -179,27 +187,27 @@ def compile_text(text: str, cc: tuple[int, int]) -> bytes:
 
 
 @lru_cache(64)
-def _ptx_of(kernel: Kernel, cc: tuple[int, int]) -> str:
+def _cached_ptx_of_kernel(kernel: Kernel, cc: tuple[int, int]) -> str:
     """A kernel's PTX; kept, since its guarded form is likely to be asked for next."""
     options = dict(kernel.options)
     if "ptx" in options:
         return kernel.source
     ptx = compile_ptx(kernel, cc)
-    return packed_ptx(ptx, kernel, options["packed"]) if "packed" in options else ptx
+    return pack_ptx_members(ptx, kernel, options["packed"]) if "packed" in options else ptx
 
 
-def compile_cuda(kernel: Kernel, cc: tuple[int, int]) -> bytes:
+def compile_cubin(kernel: Kernel, cc: tuple[int, int]) -> bytes:
     """A cubin for compute capability `cc`. Raises CompileError."""
     options = dict(kernel.options)
     try:
         if options.get("own") == "c++":
-            return compile_text(kernel.source, cc)
-        ptx = _ptx_of(
+            return compile_cuda_source(kernel.source, cc)
+        ptx = _cached_ptx_of_kernel(
             replace(kernel, options=tuple(o for o in kernel.options if o[0] not in ("guarded", "turned"))), cc
         )
         if "guarded" in options:
-            ptx = guarded_ptx(ptx, kernel)
-        return link_cubin(ptx, cc, _fastmath(kernel))
+            ptx = add_guard_to_ptx(ptx, kernel)
+        return link_ptx_to_cubin(ptx, cc, _fastmath_of_kernel(kernel))
     except CompileError:
         raise
     except Exception as error:
@@ -219,7 +227,7 @@ def compile_cuda(kernel: Kernel, cc: tuple[int, int]) -> bytes:
 
 
 @cache
-def _version(package: str) -> str:
+def _package_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
@@ -228,10 +236,10 @@ def _version(package: str) -> str:
 
 def versions(*more: str) -> str:
     """Those of the packages that code depends on, and of others."""
-    return ", ".join(f"{p} {_version(p)}" for p in (*_PACKAGES, *more))
+    return ", ".join(f"{p} {_package_version(p)}" for p in (*_PACKAGES, *more))
 
 
-def key_of(kernel: Kernel, cc: tuple[int, int]) -> str:
+def cubin_cache_key(kernel: Kernel, cc: tuple[int, int]) -> str:
     """What a cubin depends on, as the disk cache's key."""
     functions = [(f.source.digest, f.arguments, f.results) for f in kernel.functions]
     return sha256_digest(
@@ -239,20 +247,20 @@ def key_of(kernel: Kernel, cc: tuple[int, int]) -> str:
     )
 
 
-def cubins(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
+def compile_cubins(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
     """The kernels' machine code, from memory or the disk cache where they have it; a warm start imports no numba."""
-    keys = [key_of(k, cc) for k in kernels]
+    keys = [cubin_cache_key(k, cc) for k in kernels]
     found = [_recent.get(key) or _cache.get(key) for key in keys]
     missing = [i for i, code in enumerate(found) if code is None]
-    for i, code in zip(missing, _compile_all([kernels[i] for i in missing], cc), strict=True):
+    for i, code in zip(missing, _compile_cubins_in_parallel([kernels[i] for i in missing], cc), strict=True):
         found[i] = code
         _cache.put(keys[i], code, {"kernel": kernels[i].name, "capability": list(cc)})
     codes = [code for code in found if code is not None]
-    _remember(dict(zip(keys, codes, strict=True)))
+    _remember_cubins(dict(zip(keys, codes, strict=True)))
     return codes
 
 
-def _remember(codes: dict[str, bytes]) -> None:
+def _remember_cubins(codes: dict[str, bytes]) -> None:
     """Keep machine code in memory, in place of what was used longest ago."""
     with _recent_lock:
         for key, code in codes.items():
@@ -262,7 +270,7 @@ def _remember(codes: dict[str, bytes]) -> None:
             _recent.popitem(last=False)
 
 
-def _compile_all(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
+def _compile_cubins_in_parallel(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
     """In a few threads: numba has one lock, but what comes after it (NVVM, ptxas) has none. Many kernels go to other
     processes too, which take a second to start."""
     codes: dict[int, bytes] = {}
@@ -270,22 +278,24 @@ def _compile_all(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
         waiting: SimpleQueue[int] = SimpleQueue()
         for i in sorted(range(len(kernels)), key=lambda i: -len(kernels[i].source)):  # the longest first
             waiting.put(i)
-        here = min(_cores(), len(kernels), THREADS)
-        others = min(_cores(), max(0, len(kernels) // MANY - 1))
+        here = min(_usable_cores(), len(kernels), THREADS)
+        others = min(_usable_cores(), max(0, len(kernels) // MANY - 1))
         if here > 1:
             with ThreadPoolExecutor(here + others) as pool:
-                work = [pool.submit(_elsewhere, kernels, cc, waiting, codes, done) for _ in range(others)]
-                work += [pool.submit(_here, kernels, cc, waiting, codes, done) for _ in range(here)]
+                work = [
+                    pool.submit(_compile_in_helper_process, kernels, cc, waiting, codes, done) for _ in range(others)
+                ]
+                work += [pool.submit(_compile_in_this_process, kernels, cc, waiting, codes, done) for _ in range(here)]
                 for one in work:
                     one.result()
         for i in range(len(kernels)):  # where a process ended
             if i not in codes:
                 waiting.put(i)
-        _here(kernels, cc, waiting, codes, done)
+        _compile_in_this_process(kernels, cc, waiting, codes, done)
     return [codes[i] for i in range(len(kernels))]
 
 
-def _here(
+def _compile_in_this_process(
     kernels: Sequence[Kernel],
     cc: tuple[int, int],
     waiting: SimpleQueue[int],
@@ -297,7 +307,7 @@ def _here(
         while True:
             i = waiting.get_nowait()
             try:
-                codes[i] = compile_cuda(kernels[i], cc)
+                codes[i] = compile_cubin(kernels[i], cc)
             except BaseException:
                 while not waiting.empty():  # nobody starts another
                     with suppress(Empty):
@@ -306,12 +316,12 @@ def _here(
             done()
 
 
-def _cores() -> int:
+def _usable_cores() -> int:
     """Those that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _elsewhere(
+def _compile_in_helper_process(
     kernels: Sequence[Kernel],
     cc: tuple[int, int],
     waiting: SimpleQueue[int],
@@ -341,7 +351,7 @@ def main() -> None:
     with suppress(EOFError):
         while True:
             kernel, cc = pickle.load(sys.stdin.buffer)
-            pickle.dump(compile_cuda(kernel, cc), sys.stdout.buffer)
+            pickle.dump(compile_cubin(kernel, cc), sys.stdout.buffer)
             sys.stdout.buffer.flush()
 
 

@@ -37,12 +37,12 @@ Codegen = Callable[..., Sequence[Value]]  # (builder, *lanes of each argument) -
 Rule = Callable[..., tuple[Any, Codegen]]  # (*argument types) -> result type, code generator
 
 
-def element_of(t: Any) -> Any:
+def element_type(t: Any) -> Any:
     """The numba type of a lane."""
     return types.unliteral(t.dtype if isinstance(t, types.UniTuple) else t)
 
 
-def count_of(t: Any) -> int:
+def lane_count(t: Any) -> int:
     """The number of lanes."""
     return int(t.count) if isinstance(t, types.UniTuple) else 1
 
@@ -52,11 +52,11 @@ def lanes_type(element: Any, count: int) -> Any:
     return element if count == 1 else types.UniTuple(element, count)
 
 
-def _unpack(b: ir.IRBuilder, value: Value, t: Any) -> list[Value]:
+def _unpack_lanes(b: ir.IRBuilder, value: Value, t: Any) -> list[Value]:
     return [b.extract_value(value, k) for k in range(t.count)] if isinstance(t, types.BaseTuple) else [value]
 
 
-def _pack(b: ir.IRBuilder, lanes: Sequence[Value]) -> Value:
+def _pack_lanes(b: ir.IRBuilder, lanes: Sequence[Value]) -> Value:
     if len(lanes) == 1:
         return lanes[0]
     kinds = [lane.type for lane in lanes]
@@ -68,7 +68,7 @@ def _pack(b: ir.IRBuilder, lanes: Sequence[Value]) -> Value:
     return result
 
 
-def intrinsic_of(name: str, arity: int, rule: Rule, in_context: bool = False) -> Any:
+def lane_intrinsic(name: str, arity: int, rule: Rule, in_context: bool = False) -> Any:
     """A numba.cuda intrinsic of `arity` arguments from its rule.
 
     in_context: the code generator is given numba's context before the builder."""
@@ -79,8 +79,8 @@ def intrinsic_of(name: str, arity: int, rule: Rule, in_context: bool = False) ->
 
         def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[Value]) -> Value:
             first = (context, builder) if in_context else (builder,)
-            lanes = generate(*first, *(_unpack(builder, a, t) for a, t in zip(args, argtypes, strict=True)))
-            return context.get_dummy_value() if result == types.void else _pack(builder, lanes)
+            lanes = generate(*first, *(_unpack_lanes(builder, a, t) for a, t in zip(args, argtypes, strict=True)))
+            return context.get_dummy_value() if result == types.void else _pack_lanes(builder, lanes)
 
         return signature(result, *argtypes), codegen
 
@@ -92,16 +92,16 @@ def intrinsic_of(name: str, arity: int, rule: Rule, in_context: bool = False) ->
     return intrinsic(define)
 
 
-def same_width(b: ir.IRBuilder, *integers: Value) -> list[Value]:
+def widen_integers(b: ir.IRBuilder, *integers: Value) -> list[Value]:
     """The integers in the widest of their types."""
     if all(i.type == integers[0].type for i in integers):
         return list(integers)
     return [i if i.type == I64 else b.sext(i, I64) for i in integers]
 
 
-def numbers(b: ir.IRBuilder, first: Value, gs: Value, ls: Value, length: int, groups: int) -> list[list[Value]]:
+def element_numbers(b: ir.IRBuilder, first: Value, gs: Value, ls: Value, length: int, groups: int) -> list[list[Value]]:
     """The element numbers `first + g*gs + j*ls`, group by group."""
-    first, gs, ls = same_width(b, first, gs, ls)
+    first, gs, ls = widen_integers(b, first, gs, ls)
     rows = []
     for g in range(groups):
         start = b.add(first, b.mul(gs, ir.Constant(gs.type, g))) if g else first
@@ -109,7 +109,7 @@ def numbers(b: ir.IRBuilder, first: Value, gs: Value, ls: Value, length: int, gr
     return rows
 
 
-def either(
+def emit_branch(
     b: ir.IRBuilder,
     condition: Value,
     yes: Callable[[], Sequence[Value]],
@@ -134,7 +134,7 @@ def either(
     return results
 
 
-def every(b: ir.IRBuilder, flags: Sequence[Value]) -> Value:
+def all_flags_hold(b: ir.IRBuilder, flags: Sequence[Value]) -> Value:
     """Whether all flags hold."""
     result = flags[0]
     for flag in flags[1:]:

@@ -7,14 +7,25 @@ from typing import Any
 
 from llvmlite import ir
 
-from .lanes import NUMBA, Codegen, count_of, either, every, intrinsic_of, lanes_type, numbers, same_width, types
+from .lanes import (
+    NUMBA,
+    Codegen,
+    all_flags_hold,
+    element_numbers,
+    emit_branch,
+    lane_count,
+    lane_intrinsic,
+    lanes_type,
+    types,
+    widen_integers,
+)
 from .primitives import BITS, I8, I32, I64, LLVM, Value
 
 GLOBAL, SHARED = 1, 3  # LLVM address spaces
 VECTOR_BYTES = 16  # the widest access of one thread
 
 
-class Cell:
+class ElementCell:
     """How an array element lies in memory: `parts` scalars of `dtype` (2 for complex), bools as bytes."""
 
     def __init__(self, name: str, space: int = GLOBAL) -> None:
@@ -30,12 +41,12 @@ class Cell:
     def zero(self) -> Value:
         return ir.Constant(LLVM[self.dtype], 0.0 if self.dtype in ("f32", "f64") else 0)
 
-    def _pointer(self, b: ir.IRBuilder, base: Value, scalar: Value, storage: Any) -> Value:
-        (wide, _) = same_width(b, scalar, ir.Constant(I64, 0))
+    def _element_pointer(self, b: ir.IRBuilder, base: Value, scalar: Value, storage: Any) -> Value:
+        (wide, _) = widen_integers(b, scalar, ir.Constant(I64, 0))
         address = b.add(base, b.mul(wide, ir.Constant(I64, self.bytes)))
         return b.inttoptr(address, storage.as_pointer(self.space))
 
-    def _storage(self, length: int) -> tuple[Any, int]:
+    def _access_type(self, length: int) -> tuple[Any, int]:
         """(LLVM type of one access to `length` scalars, scalars in each of its elements).
 
         Scalars smaller than 4 bytes travel as 4-byte words: an access has at most 4 elements.
@@ -47,7 +58,7 @@ class Cell:
             return ir.VectorType(self.storage, length), 1
         return (I32 if nbytes == 4 else ir.VectorType(I32, nbytes // 4)), 4 // self.bytes
 
-    def _chunks(self, b: ir.IRBuilder, element: Value, scalars: int) -> list[tuple[int, int, Value]]:
+    def _access_chunks(self, b: ir.IRBuilder, element: Value, scalars: int) -> list[tuple[int, int, Value]]:
         """(first scalar, scalars, number of the first) of each access."""
         first = b.mul(element, ir.Constant(element.type, self.parts)) if self.parts > 1 else element
         length = min(scalars, VECTOR_BYTES // self.bytes)
@@ -58,14 +69,14 @@ class Cell:
     def load(self, b: ir.IRBuilder, base: Value, element: Value, length: int) -> list[Value]:
         """This part of `length` consecutive elements, which start at a multiple of the access."""
         scalars: list[Value] = []
-        for _, width, number in self._chunks(b, element, length * self.parts):
-            storage, per_word = self._storage(width)
-            found = b.load(self._pointer(b, base, number, storage))
+        for _, width, number in self._access_chunks(b, element, length * self.parts):
+            storage, per_word = self._access_type(width)
+            found = b.load(self._element_pointer(b, base, number, storage))
             found.align = width * self.bytes
             words = [found]
             if isinstance(storage, ir.VectorType):
                 words = [b.extract_element(found, ir.Constant(I32, j)) for j in range(storage.count)]
-            scalars += words if per_word == 1 else [x for word in words for x in self._split(b, word, per_word)]
+            scalars += words if per_word == 1 else [x for word in words for x in self._split_word(b, word, per_word)]
         lanes = scalars[self.part :: self.parts]
         return [b.icmp_unsigned("!=", x, ir.Constant(I8, 0)) for x in lanes] if self.dtype == "b1" else lanes
 
@@ -73,45 +84,45 @@ class Cell:
         """Consecutive elements; real and imaginary parts come side by side."""
         if self.dtype == "b1":
             scalars = [b.zext(x, I8) for x in scalars]
-        for k, width, number in self._chunks(b, element, len(scalars)):
-            storage, per_word = self._storage(width)
+        for k, width, number in self._access_chunks(b, element, len(scalars)):
+            storage, per_word = self._access_type(width)
             words = list(scalars[k : k + width])
             if per_word > 1:
-                words = [self._join(b, words[j : j + per_word]) for j in range(0, width, per_word)]
+                words = [self._join_scalars(b, words[j : j + per_word]) for j in range(0, width, per_word)]
             value = words[0]
             if isinstance(storage, ir.VectorType):
                 value = ir.Constant(storage, ir.Undefined)
                 for j, word in enumerate(words):
                     value = b.insert_element(value, word, ir.Constant(I32, j))
-            b.store(value, self._pointer(b, base, number, storage), align=width * self.bytes)
+            b.store(value, self._element_pointer(b, base, number, storage), align=width * self.bytes)
 
-    def _split(self, b: ir.IRBuilder, word: Value, count: int) -> list[Value]:
+    def _split_word(self, b: ir.IRBuilder, word: Value, count: int) -> list[Value]:
         """The scalars in a word, lowest bits first."""
         bits = 8 * self.bytes
         return [b.trunc(b.lshr(word, ir.Constant(I32, bits * j)) if j else word, self.storage) for j in range(count)]
 
-    def _join(self, b: ir.IRBuilder, scalars: Sequence[Value]) -> Value:
+    def _join_scalars(self, b: ir.IRBuilder, scalars: Sequence[Value]) -> Value:
         word = b.zext(scalars[0], I32)
         for j, scalar in enumerate(scalars[1:], 1):
             word = b.or_(word, b.shl(b.zext(scalar, I32), ir.Constant(I32, 8 * self.bytes * j)))
         return word
 
 
-def load(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
+def load_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
     """load(pointer, first, group stride[, lane stride][, mask])"""
-    cell, length, repeats = Cell(dtype), int(lanes), int(groups)
+    cell, length, repeats = ElementCell(dtype), int(lanes), int(groups)
 
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
             stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
-            rows = numbers(b, first[0], gs[0], stride, length, repeats)
+            rows = element_numbers(b, first[0], gs[0], stride, length, repeats)
             flags = rest[-1] if masked else None
 
             def single(number: Value, flag: Value | None) -> list[Value]:
                 def found() -> list[Value]:
                     return cell.load(b, base[0], number, 1)
 
-                return found() if flag is None else either(b, flag, found, lambda: [cell.zero])
+                return found() if flag is None else emit_branch(b, flag, found, lambda: [cell.zero])
 
             def group(row: Sequence[Value], flags: Sequence[Value | None]) -> list[Value]:
                 return [x for number, flag in zip(row, flags, strict=True) for x in single(number, flag)]
@@ -126,62 +137,64 @@ def load(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: st
                 result = []
                 for g, row in enumerate(rows):
                     mine = flags[g * length : (g + 1) * length]
-                    result += either(b, every(b, mine), lambda: whole(row), lambda: group(row, mine))  # noqa: B023
+                    result += emit_branch(b, all_flags_hold(b, mine), lambda: whole(row), lambda: group(row, mine))  # noqa: B023
                 return result
 
             if flags is None:
                 return everything()
-            flags = _spread(flags, length * repeats)
-            return either(b, every(b, flags), everything, lambda: piecewise(flags))
+            flags = _spread_mask(flags, length * repeats)
+            return emit_branch(b, all_flags_hold(b, flags), everything, lambda: piecewise(flags))
 
         return lanes_type(NUMBA[cell.dtype], length * repeats), generate
 
-    return intrinsic_of(name, 3 + (not vector) + bool(masked), rule)
+    return lane_intrinsic(name, 3 + (not vector) + bool(masked), rule)
 
 
-def _spread(lanes: Sequence[Value], total: int) -> list[Value]:
+def _spread_mask(lanes: Sequence[Value], total: int) -> list[Value]:
     return [lanes[k % len(lanes)] for k in range(total)]
 
 
-def gather(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
-    """gather(pointer, first, group stride[, lane stride], offset[, mask]): `load` at `first + offset`; an offset of
-    several lanes has one for each."""
-    cell, length, repeats = Cell(dtype), int(lanes), int(groups)
+def gather_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
+    """gather(pointer, first, group stride[, lane stride], offset[, mask]): `load_intrinsic` at `first + offset`; an
+    offset of several lanes has one for each."""
+    cell, length, repeats = ElementCell(dtype), int(lanes), int(groups)
 
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        own = count_of(argtypes[-2 if masked else -1])
+        own = lane_count(argtypes[-2 if masked else -1])
         count = max(length * repeats, own)
 
         def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
             stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
             offsets = rest[-2 if masked else -1]
-            flags = _spread(rest[-1], count) if masked and count > 1 else None
-            rows = numbers(b, first[0], gs[0], stride, length, repeats)
+            flags = _spread_mask(rest[-1], count) if masked and count > 1 else None
+            rows = element_numbers(b, first[0], gs[0], stride, length, repeats)
             flat = [number for row in rows for number in row]
 
             def one(k: int) -> list[Value]:
-                return cell.load(b, base[0], b.add(*same_width(b, flat[k % len(flat)], offsets[k % own])), 1)
+                return cell.load(b, base[0], b.add(*widen_integers(b, flat[k % len(flat)], offsets[k % own])), 1)
 
             def whole() -> list[Value]:
                 if vector and own == 1:
-                    wide = [b.add(*same_width(b, row[0], offsets[0])) for row in rows]
+                    wide = [b.add(*widen_integers(b, row[0], offsets[0])) for row in rows]
                     return [x for number in wide for x in cell.load(b, base[0], number, length)]
                 return [x for k in range(count) for x in one(k)]
 
             def piecewise(flags: Sequence[Value]) -> list[Value]:
-                found = [either(b, flags[k], lambda: one(k), lambda: [cell.zero]) for k in range(count)]  # noqa: B023
+                found = [emit_branch(b, flags[k], lambda: one(k), lambda: [cell.zero]) for k in range(count)]  # noqa: B023
                 return [x for lane in found for x in lane]
 
-            return whole() if flags is None else either(b, every(b, flags), whole, lambda: piecewise(flags))
+            return (
+                whole() if flags is None else emit_branch(b, all_flags_hold(b, flags), whole, lambda: piecewise(flags))
+            )
 
         return lanes_type(NUMBA[cell.dtype], count), generate
 
-    return intrinsic_of(name, 4 + (not vector) + bool(masked), rule)
+    return lane_intrinsic(name, 4 + (not vector) + bool(masked), rule)
 
 
-def report(name: str) -> Any:
+def report_intrinsic(name: str) -> Any:
     """report(pointer, value, condition): one of the int64 values for which the condition holds is stored, if any."""
-    cell = Cell("i64")
+    cell = ElementCell("i64")
 
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, base: Any, values: Sequence[Value], bad: Sequence[Value]) -> list[Value]:
@@ -194,24 +207,24 @@ def report(name: str) -> Any:
                 cell.store(b, base[0], ir.Constant(I64, 0), [value])
                 return []
 
-            either(b, some, put, list)
+            emit_branch(b, some, put, list)
             return []
 
         return types.void, generate
 
-    return intrinsic_of(name, 3, rule)
+    return lane_intrinsic(name, 3, rule)
 
 
-def store(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
+def store_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
     """store(pointer, first, group stride[, lane stride], value[, imaginary value][, mask])"""
-    cell, length, repeats = Cell(dtype), int(lanes), int(groups)
+    cell, length, repeats = ElementCell(dtype), int(lanes), int(groups)
 
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
             stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
             values = rest[0 if vector else 1 :][: cell.parts]
-            rows = numbers(b, first[0], gs[0], stride, length, repeats)
-            parts = [_spread(v, length * repeats) for v in values]
+            rows = element_numbers(b, first[0], gs[0], stride, length, repeats)
+            parts = [_spread_mask(v, length * repeats) for v in values]
             scalars = list(zip(*parts, strict=True))  # (re, im) or (x,) of each lane
 
             def put(number: Value, lanes: Sequence[tuple[Value, ...]]) -> list[Value]:
@@ -229,26 +242,26 @@ def store(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: s
             def lane_by_lane(g: int, flags: Sequence[Value]) -> list[Value]:
                 for j, number in enumerate(rows[g]):
                     lane = scalars[g * length + j]
-                    either(b, flags[j], lambda: put(number, [lane]), list)  # noqa: B023
+                    emit_branch(b, flags[j], lambda: put(number, [lane]), list)  # noqa: B023
                 return []
 
-            flags = _spread(rest[-1], length * repeats) if masked else None
+            flags = _spread_mask(rest[-1], length * repeats) if masked else None
             for g in range(repeats):
                 if flags is None:
                     whole(g)
                 else:
                     mine = flags[g * length : (g + 1) * length]
-                    either(b, every(b, mine), lambda: whole(g), lambda: lane_by_lane(g, mine))  # noqa: B023
+                    emit_branch(b, all_flags_hold(b, mine), lambda: whole(g), lambda: lane_by_lane(g, mine))  # noqa: B023
             return []
 
         return types.void, generate
 
-    return intrinsic_of(name, 3 + (not vector) + cell.parts + bool(masked), rule)
+    return lane_intrinsic(name, 3 + (not vector) + cell.parts + bool(masked), rule)
 
 
-def shared(name: str, dtype: str, elements: str) -> Any:
+def shared_memory_intrinsic(name: str, dtype: str, elements: str) -> Any:
     """The address of shared memory of `elements`, as an integer."""
-    cell = Cell(dtype, SHARED)
+    cell = ElementCell(dtype, SHARED)
 
     def rule() -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder) -> list[Value]:
@@ -261,12 +274,12 @@ def shared(name: str, dtype: str, elements: str) -> Any:
 
         return types.int64, generate
 
-    return intrinsic_of(name, 0, rule)
+    return lane_intrinsic(name, 0, rule)
 
 
-def shared_load(name: str, dtype: str, lanes: str) -> Any:
+def shared_load_intrinsic(name: str, dtype: str, lanes: str) -> Any:
     """sload(memory, first)"""
-    cell = Cell(dtype, SHARED)
+    cell = ElementCell(dtype, SHARED)
 
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, base: Any, first: Any) -> list[Value]:
@@ -274,49 +287,49 @@ def shared_load(name: str, dtype: str, lanes: str) -> Any:
 
         return lanes_type(NUMBA[dtype], int(lanes)), generate
 
-    return intrinsic_of(name, 2, rule)
+    return lane_intrinsic(name, 2, rule)
 
 
-def shared_store(name: str, dtype: str, lanes: str) -> Any:
+def shared_store_intrinsic(name: str, dtype: str, lanes: str) -> Any:
     """sstore(memory, first, value)"""
-    cell = Cell(dtype, SHARED)
+    cell = ElementCell(dtype, SHARED)
 
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, base: Any, first: Any, value: Sequence[Value]) -> list[Value]:
-            cell.store(b, base[0], first[0], _spread(value, int(lanes)))
+            cell.store(b, base[0], first[0], _spread_mask(value, int(lanes)))
             return []
 
         return types.void, generate
 
-    return intrinsic_of(name, 3, rule)
+    return lane_intrinsic(name, 3, rule)
 
 
-def shared_get(name: str, dtype: str, lanes: str, groups: str) -> Any:
+def shared_gather_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> Any:
     """sget(memory, first, group stride, lane stride)"""
-    cell = Cell(dtype, SHARED)
+    cell = ElementCell(dtype, SHARED)
 
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any) -> list[Value]:
-            rows = numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
+            rows = element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
             return [x for row in rows for number in row for x in cell.load(b, base[0], number, 1)]
 
         return lanes_type(NUMBA[dtype], int(lanes) * int(groups)), generate
 
-    return intrinsic_of(name, 4, rule)
+    return lane_intrinsic(name, 4, rule)
 
 
-def shared_put(name: str, dtype: str, lanes: str, groups: str) -> Any:
+def shared_scatter_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> Any:
     """sput(memory, first, group stride, lane stride, value)"""
-    cell = Cell(dtype, SHARED)
+    cell = ElementCell(dtype, SHARED)
 
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any, value: Any) -> list[Value]:
-            rows = numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
+            rows = element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
             places = [number for row in rows for number in row]
-            for number, x in zip(places, _spread(value, len(places)), strict=True):
+            for number, x in zip(places, _spread_mask(value, len(places)), strict=True):
                 cell.store(b, base[0], number, [x])
             return []
 
         return types.void, generate
 
-    return intrinsic_of(name, 5, rule)
+    return lane_intrinsic(name, 5, rule)

@@ -26,20 +26,22 @@ NEEDLESS |= {"InlineInlinables", "InlineOverloads", "FindLiterallyCalls", "Liter
 NEEDLESS |= {"LiteralPropagationSubPipelinePass", "AnnotateTypes"}
 
 
-def library_of(function: Any, parameters: tuple[Any, ...], cc: tuple[int, int], bounds: Any, fastmath: bool) -> Any:
+def compile_library(
+    function: Any, parameters: tuple[Any, ...], cc: tuple[int, int], bounds: Any, fastmath: bool
+) -> Any:
     """The library of a kernel without functions of the user's, as `numba.cuda.compile_ptx` would make it, but that a
     product and a sum are contracted only under `fastmath`. The caller holds numba's lock."""
     with target("cuda"):
-        typing, lowering = _contexts()
+        typing, lowering = _typing_and_lowering_contexts()
         made = compiler.compile_extra(
             typing,
             lowering,
             function,
             parameters,
             types.void,
-            _flags(cc, fastmath),
+            _compiler_flags(cc, fastmath),
             {},
-            pipeline_class=_Pipeline,
+            pipeline_class=_NumbaPipeline,
             call_conv=compiler.CUDACallConv(lowering),
             abi_info={},
         )
@@ -51,7 +53,7 @@ def library_of(function: Any, parameters: tuple[Any, ...], cc: tuple[int, int], 
         return made.library
 
 
-def _flags(cc: tuple[int, int], fastmath: bool) -> Any:
+def _compiler_flags(cc: tuple[int, int], fastmath: bool) -> Any:
     flags = compiler.CUDAFlags()
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     flags.no_rewrites = True
@@ -62,7 +64,7 @@ def _flags(cc: tuple[int, int], fastmath: bool) -> Any:
     return flags
 
 
-class _Pipeline(compiler.CUDACompiler):  # type: ignore[misc]
+class _NumbaPipeline(compiler.CUDACompiler):  # type: ignore[misc]
     def define_pipelines(self) -> list[Any]:
         (whole,) = super().define_pipelines()
         passes = PassManager("kernel")
@@ -71,7 +73,7 @@ class _Pipeline(compiler.CUDACompiler):  # type: ignore[misc]
         return [passes]
 
 
-class _Remembered(types.Function):  # type: ignore[misc]
+class _RememberedOperator(types.Function):  # type: ignore[misc]
     """An operator, which is resolved again when it is lowered."""
 
     def __init__(self, operator: Any) -> None:
@@ -85,7 +87,7 @@ class _Remembered(types.Function):  # type: ignore[misc]
         return self._found[key]
 
 
-class _Types(TypingContext):  # type: ignore[misc]
+class _SharedTypingContext(TypingContext):  # type: ignore[misc]
     """numba.cuda's own typing context, all of whose registrations it shares, that remembers what it resolved."""
 
     def __init__(self, whole: Any) -> None:
@@ -103,15 +105,15 @@ class _Types(TypingContext):  # type: ignore[misc]
         if value not in OPERATORS:
             return super().resolve_value_type(value)
         if value not in self._operators:
-            self._operators[value] = _Remembered(super().resolve_value_type(value))
+            self._operators[value] = _RememberedOperator(super().resolve_value_type(value))
         return self._operators[value]
 
 
 @cache
-def _contexts() -> tuple[Any, Any]:
+def _typing_and_lowering_contexts() -> tuple[Any, Any]:
     """For types and for lowering."""
     whole = import_module("numba.cuda.descriptor").cuda_target
     whole.target_context.refresh()
-    typing, lowering = _Types(whole.typing_context), copy.copy(whole.target_context)
+    typing, lowering = _SharedTypingContext(whole.typing_context), copy.copy(whole.target_context)
     lowering.typing_context = typing
     return typing, lowering

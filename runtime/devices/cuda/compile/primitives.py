@@ -35,13 +35,13 @@ Value = Any
 Emit = Callable[..., Value]  # (builder, dtype of the last argument, *values) -> value
 
 
-def kind(dtype: str) -> str:
+def kind_letter(dtype: str) -> str:
     """`f`, `i` (signed), `u` (unsigned) or `b`; float16 and bfloat16 have none."""
     return {"f32": "f", "f64": "f", "f16": "h", "bf16": "h"}.get(dtype, dtype[0])
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PrimitiveRow:
     """emit(builder, dtype, *lanes) -> lane, where dtype is that of the last argument; result: its dtype if another."""
 
     arity: int
@@ -49,7 +49,7 @@ class Row:
     result: str | None = None
 
 
-def call(b: ir.IRBuilder, name: str, result: Any, *args: Value) -> Value:
+def call_external(b: ir.IRBuilder, name: str, result: Any, *args: Value) -> Value:
     """Call an external function, declared on first use."""
     function = b.module.globals.get(name)
     if function is None:
@@ -57,51 +57,51 @@ def call(b: ir.IRBuilder, name: str, result: Any, *args: Value) -> Value:
     return b.call(function, args)
 
 
-def _libdevice(stem: str) -> Emit:
+def _libdevice_function(stem: str) -> Emit:
     def emit(b: ir.IRBuilder, dtype: str, *args: Value) -> Value:
-        return call(b, f"__nv_{stem}" + ("f" if dtype == "f32" else ""), LLVM[dtype], *args)
+        return call_external(b, f"__nv_{stem}" + ("f" if dtype == "f32" else ""), LLVM[dtype], *args)
 
     return emit
 
 
-def _by_kind(**methods: str) -> Emit:
+def _by_dtype_kind(**methods: str) -> Emit:
     """One IRBuilder method for each kind: f, i, u, b."""
 
     def emit(b: ir.IRBuilder, dtype: str, *args: Value) -> Value:
-        return getattr(b, methods[kind(dtype)])(*args)
+        return getattr(b, methods[kind_letter(dtype)])(*args)
 
     return emit
 
 
-def _compare(symbol: str) -> Emit:
+def _comparison(symbol: str) -> Emit:
     def emit(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
-        if kind(dtype) == "f":
+        if kind_letter(dtype) == "f":
             return b.fcmp_unordered(symbol, x, y) if symbol == "!=" else b.fcmp_ordered(symbol, x, y)
-        return b.icmp_signed(symbol, x, y) if kind(dtype) == "i" else b.icmp_unsigned(symbol, x, y)
+        return b.icmp_signed(symbol, x, y) if kind_letter(dtype) == "i" else b.icmp_unsigned(symbol, x, y)
 
     return emit
 
 
-def _extreme(symbol: str) -> Emit:
+def _nan_propagating_extreme(symbol: str) -> Emit:
     """Minimum or maximum; a NaN wins."""
-    better = _compare(symbol)
+    better = _comparison(symbol)
 
     def emit(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
         take = better(b, dtype, x, y)
-        if kind(dtype) == "f":
+        if kind_letter(dtype) == "f":
             take = b.or_(take, b.fcmp_unordered("uno", x, x))
         return b.select(take, x, y)
 
     return emit
 
 
-def _prefer(symbol: str) -> Emit:
+def _arg_extreme_preference(symbol: str) -> Emit:
     """Whether candidate (y, j) replaces (x, i) in an argmin or argmax: NaN first, then value, then the lower index."""
-    better = _compare(symbol)
+    better = _comparison(symbol)
 
     def emit(b: ir.IRBuilder, dtype: str, x: Value, i: Value, y: Value, j: Value) -> Value:
         lower = b.icmp_signed("<", j, i)
-        if kind(dtype) != "f":
+        if kind_letter(dtype) != "f":
             same = b.icmp_signed("==", x, y)
             return b.or_(better(b, dtype, y, x), b.and_(same, lower))
         x_nan, y_nan = b.fcmp_unordered("uno", x, x), b.fcmp_unordered("uno", y, y)
@@ -112,21 +112,21 @@ def _prefer(symbol: str) -> Emit:
     return emit
 
 
-def _neg(b: ir.IRBuilder, dtype: str, x: Value) -> Value:
-    if kind(dtype) != "f":
+def _negate(b: ir.IRBuilder, dtype: str, x: Value) -> Value:
+    if kind_letter(dtype) != "f":
         return b.neg(x)
     integer = ir.IntType(BITS[dtype])  # flip the sign bit, also of zero and NaN
     sign = ir.Constant(integer, 1 << (BITS[dtype] - 1))
     return b.bitcast(b.xor(b.bitcast(x, integer), sign), x.type)
 
 
-def _shift(method: str) -> Emit:
+def _numpy_shift(method: str) -> Emit:
     """NumPy's shifts: a count of the width or more gives 0, or the sign for an arithmetic shift right."""
 
     def emit(b: ir.IRBuilder, dtype: str, x: Value, count: Value) -> Value:
         bits = BITS[dtype]
         inside = b.icmp_unsigned("<", count, ir.Constant(x.type, bits))
-        if method == "shr" and kind(dtype) == "i":
+        if method == "shr" and kind_letter(dtype) == "i":
             return b.ashr(x, b.select(inside, count, ir.Constant(x.type, bits - 1)))
         shifted = (b.shl if method == "shl" else b.lshr)(x, b.select(inside, count, ir.Constant(x.type, 0)))
         return b.select(inside, shifted, ir.Constant(x.type, 0))
@@ -136,12 +136,12 @@ def _shift(method: str) -> Emit:
 
 def _popcount(b: ir.IRBuilder, dtype: str, x: Value) -> Value:
     if BITS[dtype] == 64:
-        return b.trunc(call(b, "__nv_popcll", I32, x), I8)
-    return b.trunc(call(b, "__nv_popc", I32, x if BITS[dtype] == 32 else b.zext(x, I32)), I8)
+        return b.trunc(call_external(b, "__nv_popcll", I32, x), I8)
+    return b.trunc(call_external(b, "__nv_popc", I32, x if BITS[dtype] == 32 else b.zext(x, I32)), I8)
 
 
-def _mulhi(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
-    return call(b, {"u32": "__nv_umulhi", "u64": "__nv_umul64hi"}[dtype], LLVM[dtype], x, y)
+def _multiply_high(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
+    return call_external(b, {"u32": "__nv_umulhi", "u64": "__nv_umul64hi"}[dtype], LLVM[dtype], x, y)
 
 
 def _gcd(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
@@ -163,7 +163,7 @@ def _gcd(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     return p
 
 
-def _select(b: ir.IRBuilder, dtype: str, condition: Value, x: Value, y: Value) -> Value:
+def _select_value(b: ir.IRBuilder, dtype: str, condition: Value, x: Value, y: Value) -> Value:
     return b.select(condition, x, y)
 
 
@@ -171,25 +171,25 @@ def _hypot(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     """For float64 scaled by a power of two, and corrected (Borges, "An improved algorithm for hypot(a, b)", 2019):
     libdevice's is an ulp too large near the largest number, which is infinity."""
     if dtype == "f32":
-        return _libdevice("hypot")(b, dtype, x, y)
+        return _libdevice_function("hypot")(b, dtype, x, y)
 
     def c(number: float) -> Value:
         return ir.Constant(F64, number)
 
     def fma(x: Value, y: Value, z: Value) -> Value:
-        return call(b, "__nv_fma", F64, x, y, z)
+        return call_external(b, "__nv_fma", F64, x, y, z)
 
     def neg(x: Value) -> Value:
         return b.fsub(c(-0.0), x)
 
-    x, y = (call(b, "__nv_fabs", F64, v) for v in (x, y))
+    x, y = (call_external(b, "__nv_fabs", F64, v) for v in (x, y))
     infinite = b.or_(*(b.fcmp_ordered("==", v, c(float("inf"))) for v in (x, y)))
     wide = b.fcmp_ordered(">", x, y)
     x, y = b.select(wide, x, y), b.select(wide, y, x)
     large, small = b.fcmp_ordered(">", x, c(2.0**500)), b.fcmp_ordered("<", x, c(2.0**-400))
     scale, back = (b.select(large, c(1 / f), b.select(small, c(f), c(1.0))) for f in (2.0**600, 2.0**-600))
     x, y = b.fmul(x, scale), b.fmul(y, scale)
-    h = call(b, "__nv_sqrt", F64, fma(x, x, b.fmul(y, y)))
+    h = call_external(b, "__nv_sqrt", F64, fma(x, x, b.fmul(y, y)))
     hh, xx = b.fmul(h, h), b.fmul(x, x)
     low = b.fsub(fma(h, h, neg(hh)), fma(x, x, neg(xx)))
     error = b.fadd(fma(neg(y), y, b.fsub(hh, xx)), low)
@@ -206,66 +206,66 @@ _SAME_NAME = (
 _LIBDEVICE = {"abs": "fabs", **{name: name for name in _SAME_NAME}}
 _ARITY = {"copysign": 2, "pow": 2, "atan2": 2, "fmod": 2, "fma": 3}
 
-ROWS: dict[str, Row] = {
-    "add": Row(2, _by_kind(f="fadd", i="add", u="add")),
-    "sub": Row(2, _by_kind(f="fsub", i="sub", u="sub")),
-    "mul": Row(2, _by_kind(f="fmul", i="mul", u="mul")),
-    "div": Row(2, _by_kind(f="fdiv")),
-    "neg": Row(1, _neg),
-    "quot": Row(2, _by_kind(i="sdiv", u="udiv")),
-    "rem": Row(2, _by_kind(i="srem", u="urem")),
-    "and_": Row(2, _by_kind(i="and_", u="and_", b="and_")),
-    "or_": Row(2, _by_kind(i="or_", u="or_", b="or_")),
-    "xor": Row(2, _by_kind(i="xor", u="xor", b="xor")),
-    "not_": Row(1, _by_kind(i="not_", u="not_", b="not_")),
-    "shl": Row(2, _shift("shl")),
-    "shr": Row(2, _shift("shr")),
-    "lt": Row(2, _compare("<"), "b1"),
-    "le": Row(2, _compare("<="), "b1"),
-    "gt": Row(2, _compare(">"), "b1"),
-    "ge": Row(2, _compare(">="), "b1"),
-    "eq": Row(2, _compare("=="), "b1"),
-    "ne": Row(2, _compare("!="), "b1"),
-    "select": Row(3, _select),
-    "maximum": Row(2, _extreme(">")),
-    "minimum": Row(2, _extreme("<")),
-    "popcount": Row(1, _popcount, "u8"),
-    "gcd": Row(2, _gcd),
-    "mulhi": Row(2, _mulhi),
-    "hypot": Row(2, _hypot),
-    **{op: Row(_ARITY.get(op, 1), _libdevice(stem)) for op, stem in _LIBDEVICE.items()},
+ROWS: dict[str, PrimitiveRow] = {
+    "add": PrimitiveRow(2, _by_dtype_kind(f="fadd", i="add", u="add")),
+    "sub": PrimitiveRow(2, _by_dtype_kind(f="fsub", i="sub", u="sub")),
+    "mul": PrimitiveRow(2, _by_dtype_kind(f="fmul", i="mul", u="mul")),
+    "div": PrimitiveRow(2, _by_dtype_kind(f="fdiv")),
+    "neg": PrimitiveRow(1, _negate),
+    "quot": PrimitiveRow(2, _by_dtype_kind(i="sdiv", u="udiv")),
+    "rem": PrimitiveRow(2, _by_dtype_kind(i="srem", u="urem")),
+    "and_": PrimitiveRow(2, _by_dtype_kind(i="and_", u="and_", b="and_")),
+    "or_": PrimitiveRow(2, _by_dtype_kind(i="or_", u="or_", b="or_")),
+    "xor": PrimitiveRow(2, _by_dtype_kind(i="xor", u="xor", b="xor")),
+    "not_": PrimitiveRow(1, _by_dtype_kind(i="not_", u="not_", b="not_")),
+    "shl": PrimitiveRow(2, _numpy_shift("shl")),
+    "shr": PrimitiveRow(2, _numpy_shift("shr")),
+    "lt": PrimitiveRow(2, _comparison("<"), "b1"),
+    "le": PrimitiveRow(2, _comparison("<="), "b1"),
+    "gt": PrimitiveRow(2, _comparison(">"), "b1"),
+    "ge": PrimitiveRow(2, _comparison(">="), "b1"),
+    "eq": PrimitiveRow(2, _comparison("=="), "b1"),
+    "ne": PrimitiveRow(2, _comparison("!="), "b1"),
+    "select": PrimitiveRow(3, _select_value),
+    "maximum": PrimitiveRow(2, _nan_propagating_extreme(">")),
+    "minimum": PrimitiveRow(2, _nan_propagating_extreme("<")),
+    "popcount": PrimitiveRow(1, _popcount, "u8"),
+    "gcd": PrimitiveRow(2, _gcd),
+    "mulhi": PrimitiveRow(2, _multiply_high),
+    "hypot": PrimitiveRow(2, _hypot),
+    **{op: PrimitiveRow(_ARITY.get(op, 1), _libdevice_function(stem)) for op, stem in _LIBDEVICE.items()},
 }
-PREFER = {"prefer_argmax": _prefer(">"), "prefer_argmin": _prefer("<")}
+PREFER = {"prefer_argmax": _arg_extreme_preference(">"), "prefer_argmin": _arg_extreme_preference("<")}
 
 
-def convert(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
+def convert_dtype(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
     """C's conversion from one dtype to another, and != 0 to bool. Float to integer beyond the range is unspecified."""
     if source == target:
         return x
     if source in _WIDEN:
-        return convert(b, _WIDEN[source](b, x), "f32", target)
+        return convert_dtype(b, _WIDEN[source](b, x), "f32", target)
     if target in _NARROW:
         if source == "f64":
             return _NARROW[target](b, x, True)
-        return _NARROW[target](b, convert(b, x, source, "f32"), False)
-    return _CONVERT[kind(source), kind(target)](b, x, source, target)
+        return _NARROW[target](b, convert_dtype(b, x, source, "f32"), False)
+    return _CONVERT[kind_letter(source), kind_letter(target)](b, x, source, target)
 
 
-def instruction(text: str, result: Any, given: Any, constraints: str) -> Emit:
+def ptx_instruction(text: str, result: Any, given: Any, constraints: str) -> Emit:
     """One PTX instruction. Between floats not LLVM's conversions: it takes `x < 0 ? 0 : wide(x)` for a maximum of x
     and 0, which loses the sign of a zero."""
     asm = ir.InlineAsm(ir.FunctionType(result, [given]), f"{text} $0, $1;", constraints)
     return lambda b, x, *rest: b.call(asm, [x])
 
 
-_half_to_float = instruction("cvt.f32.f16", F32, I16, "=f,h")
+_half_to_float = ptx_instruction("cvt.f32.f16", F32, I16, "=f,h")
 _TO_HALF = {
-    False: instruction("cvt.rn.f16.f32", I16, F32, "=h,f"),
-    True: instruction("cvt.rn.f16.f64", I16, F64, "=h,d"),
+    False: ptx_instruction("cvt.rn.f16.f32", I16, F32, "=h,f"),
+    True: ptx_instruction("cvt.rn.f16.f64", I16, F64, "=h,d"),
 }
 _TO_FLOAT = {
-    "f32": instruction("cvt.rn.f32.f64", F32, F64, "=f,d"),
-    "f64": instruction("cvt.f64.f32", F64, F32, "=d,f"),
+    "f32": ptx_instruction("cvt.rn.f32.f64", F32, F64, "=f,d"),
+    "f64": ptx_instruction("cvt.f64.f32", F64, F32, "=d,f"),
 }
 
 
@@ -280,21 +280,21 @@ def _bfloat_to_float(b: ir.IRBuilder, x: Value) -> Value:
 def _float_to_bfloat(b: ir.IRBuilder, x: Value, double: bool) -> Value:
     """Round to nearest even; from float64 by way of a float32 rounded to odd, so that only one rounding counts."""
     if double:
-        near = call(b, "__nv_double2float_rz", F32, x)
+        near = call_external(b, "__nv_double2float_rz", F32, x)
         inexact = b.fcmp_ordered("!=", b.fpext(near, F64), x)
         bits = b.or_(b.bitcast(near, I32), b.zext(inexact, I32))
         x = b.bitcast(bits, F32)
-    return instruction("cvt.rn.bf16.f32", I16, F32, "=h,f")(b, x)
+    return ptx_instruction("cvt.rn.bf16.f32", I16, F32, "=h,f")(b, x)
 
 
 _WIDEN: dict[str, Emit] = {"f16": _half_to_float, "bf16": _bfloat_to_float}
 _NARROW: dict[str, Emit] = {"f16": _float_to_half, "bf16": _float_to_bfloat}
 
 
-def _resize(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
+def _resize_integer(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
     if BITS[target] <= BITS[source]:
         return x if BITS[target] == BITS[source] else b.trunc(x, LLVM[target])
-    return (b.sext if kind(source) == "i" else b.zext)(x, LLVM[target])
+    return (b.sext if kind_letter(source) == "i" else b.zext)(x, LLVM[target])
 
 
 def _float_to_int(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
@@ -303,12 +303,12 @@ def _float_to_int(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
         low = b.fptosi(x, I64)
         return b.select(b.fcmp_ordered("<", x, ir.Constant(x.type, 0.0)), low, b.fptoui(x, I64))
     through = "i64" if BITS[target] >= 32 and target != "i32" else "i32"
-    return _resize(b, b.fptosi(x, LLVM[through]), through, target)
+    return _resize_integer(b, b.fptosi(x, LLVM[through]), through, target)
 
 
-def _nonzero(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
-    zero = ir.Constant(x.type, 0.0 if kind(source) == "f" else 0)
-    return b.fcmp_unordered("!=", x, zero) if kind(source) == "f" else b.icmp_unsigned("!=", x, zero)
+def _is_nonzero(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
+    zero = ir.Constant(x.type, 0.0 if kind_letter(source) == "f" else 0)
+    return b.fcmp_unordered("!=", x, zero) if kind_letter(source) == "f" else b.icmp_unsigned("!=", x, zero)
 
 
 def _float_to_float(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
@@ -320,6 +320,6 @@ _CONVERT: dict[tuple[str, str], Emit] = {
     ("i", "f"): lambda b, x, source, target: b.sitofp(x, LLVM[target]),
     **{(k, "f"): lambda b, x, source, target: b.uitofp(x, LLVM[target]) for k in "ub"},
     **{("f", k): _float_to_int for k in "iu"},
-    **{(s, k): _resize for s in "iub" for k in "iu"},
-    **{(k, "b"): _nonzero for k in "fiu"},
+    **{(s, k): _resize_integer for s in "iub" for k in "iu"},
+    **{(k, "b"): _is_nonzero for k in "fiu"},
 }

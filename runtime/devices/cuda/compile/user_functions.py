@@ -15,25 +15,25 @@ import numpy as np
 from llvmlite import ir
 
 from ....program.user_function import UserFunction, float_constant_dtype, rebuild_python_function
-from .lanes import NUMBA, count_of, either, intrinsic_of, signature, types
+from .lanes import NUMBA, emit_branch, lane_count, lane_intrinsic, signature, types
 from .primitives import LLVM, Value
 
 
-def calls_of(functions: Sequence[UserFunction], cc: tuple[int, int]) -> dict[str, Any]:
+def user_function_intrinsics(functions: Sequence[UserFunction], cc: tuple[int, int]) -> dict[str, Any]:
     """The names that a kernel's text may use for these functions, and the intrinsics that they stand for."""
     found = {}
     for function in functions:
         if not function.results:  # a kernel of the user's: see `compiler/targets/cuda/algorithms/custom_kernel.py`
-            found[function.symbol] = _helper(
-                cc, rebuild_python_function(function.source, np.float64, partial(_helper, cc))
+            found[function.symbol] = _compile_called_function(
+                cc, rebuild_python_function(function.source, np.float64, partial(_compile_called_function, cc))
             )
             continue
-        found[function.symbol] = _intrinsic(function, False, cc)
-        found[f"{function.symbol}_if"] = _intrinsic(function, True, cc)
+        found[function.symbol] = _user_function_intrinsic(function, False, cc)
+        found[f"{function.symbol}_if"] = _user_function_intrinsic(function, True, cc)
     return found
 
 
-def _parts(dtype: str) -> list[str]:
+def _scalar_part_names(dtype: str) -> list[str]:
     """The short names of the reals that make up a value."""
     d = np.dtype(dtype)
     if d.kind == "c":
@@ -41,53 +41,60 @@ def _parts(dtype: str) -> list[str]:
     return ["b1" if d.kind == "b" else f"{d.kind}{d.itemsize * 8}"]
 
 
-def _numba_type(dtype: str) -> Any:
+def _numba_type_of_dtype(dtype: str) -> Any:
     d = np.dtype(dtype)
-    return NUMBA[_parts(dtype)[0]] if d.kind != "c" else {8: types.complex64, 16: types.complex128}[d.itemsize]
+    return (
+        NUMBA[_scalar_part_names(dtype)[0]] if d.kind != "c" else {8: types.complex64, 16: types.complex128}[d.itemsize]
+    )
 
 
-def _intrinsic(function: UserFunction, masked: bool, cc: tuple[int, int]) -> Any:
+def _user_function_intrinsic(function: UserFunction, masked: bool, cc: tuple[int, int]) -> Any:
     """The function on lanes; masked: the last argument says for which."""
-    arguments, outputs = ([_parts(d) for d in dtypes] for dtypes in (function.arguments, function.results))
+    arguments, outputs = ([_scalar_part_names(d) for d in dtypes] for dtypes in (function.arguments, function.results))
     flat = [part for parts in outputs for part in parts]
-    several = types.Tuple([_numba_type(r) for r in function.results])
-    sig = signature(several if function.several else several[0], *map(_numba_type, function.arguments))
+    several = types.Tuple([_numba_type_of_dtype(r) for r in function.results])
+    sig = signature(several if function.several else several[0], *map(_numba_type_of_dtype, function.arguments))
 
     def rule(*argtypes: Any) -> tuple[Any, Any]:
         given = argtypes[:-1] if masked else argtypes
-        count = max(map(count_of, given))
+        count = max(map(lane_count, given))
 
         def generate(context: Any, b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
             plain = rebuild_python_function(
-                function.source, float_constant_dtype(function.arguments), partial(_helper, cc)
+                function.source, float_constant_dtype(function.arguments), partial(_compile_called_function, cc)
             )
             made = context.compile_subroutine(b, plain, sig, caching=False)
 
             def one(k: int) -> list[Value]:
                 reals = [v[k % len(v)] for v in lanes[: len(given)]]
                 values = [
-                    _value(context, b, d, parts, reals) for d, parts in zip(function.arguments, arguments, strict=True)
+                    _take_argument_value(context, b, d, parts, reals)
+                    for d, parts in zip(function.arguments, arguments, strict=True)
                 ]
                 status, result = context.call_internal_no_propagate(b, made.fndesc, sig, values)
                 results = [b.extract_value(result, i) for i in range(len(outputs))] if function.several else [result]
                 found = []
                 for value, parts in zip(results, outputs, strict=True):
                     found += [b.extract_value(value, i) for i in (0, 1)] if len(parts) == 2 else [value]
-                return [b.select(status.is_ok, v, nothing) for v, nothing in zip(found, _nothing(flat), strict=True)]
+                return [
+                    b.select(status.is_ok, v, nothing) for v, nothing in zip(found, _error_result(flat), strict=True)
+                ]
 
             rows = []
             for k in range(count):
-                exists = _exists(b, lanes[-1], k, count) if masked else None
-                rows.append(one(k) if exists is None else either(b, exists, partial(one, k), partial(_nothing, flat)))
+                exists = _lane_exists(b, lanes[-1], k, count) if masked else None
+                rows.append(
+                    one(k) if exists is None else emit_branch(b, exists, partial(one, k), partial(_error_result, flat))
+                )
             return [row[part] for part in range(len(flat)) for row in rows]
 
         items = [NUMBA[part] for part in flat for _ in range(count)]
         return items[0] if len(items) == 1 else types.Tuple(items), generate
 
-    return intrinsic_of(function.symbol, sum(map(len, arguments)) + masked, rule, in_context=True)
+    return lane_intrinsic(function.symbol, sum(map(len, arguments)) + masked, rule, in_context=True)
 
 
-def _helper(cc: tuple[int, int], function: Any) -> Any:
+def _compile_called_function(cc: tuple[int, int], function: Any) -> Any:
     """A function that a user's function calls, compiled for `cc`; numba itself would ask for a GPU."""
     made: Any = import_module("numba.cuda").jit(device=True)(function)
     compile_cuda: Any = import_module("numba.cuda.compiler").compile_cuda
@@ -103,7 +110,7 @@ def _helper(cc: tuple[int, int], function: Any) -> Any:
     return made
 
 
-def _exists(b: ir.IRBuilder, mask: Sequence[Value], k: int, count: int) -> Value:
+def _lane_exists(b: ir.IRBuilder, mask: Sequence[Value], k: int, count: int) -> Value:
     """Whether lane k of a mask does; a value that all lanes share is needed where any does."""
     if count > 1:
         return mask[k % len(mask)]
@@ -113,16 +120,16 @@ def _exists(b: ir.IRBuilder, mask: Sequence[Value], k: int, count: int) -> Value
     return found
 
 
-def _nothing(flat: Sequence[str]) -> list[Value]:
+def _error_result(flat: Sequence[str]) -> list[Value]:
     """What an error gives: nan, or 0 for whole numbers."""
     return [ir.Constant(LLVM[part], float("nan") if part[0] == "f" else 0) for part in flat]
 
 
-def _value(context: Any, b: ir.IRBuilder, dtype: str, parts: Sequence[str], reals: list[Value]) -> Value:
+def _take_argument_value(context: Any, b: ir.IRBuilder, dtype: str, parts: Sequence[str], reals: list[Value]) -> Value:
     """The next argument, taken off the front of the reals."""
     first = reals.pop(0)
     if len(parts) == 1:
         return first
-    value = context.make_complex(b, _numba_type(dtype), None)
+    value = context.make_complex(b, _numba_type_of_dtype(dtype), None)
     value.real, value.imag = first, reals.pop(0)
     return value._getvalue()

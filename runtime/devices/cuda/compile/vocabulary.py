@@ -52,94 +52,113 @@ from .lanes import (
     SHORT,
     Codegen,
     call_register,
-    count_of,
-    element_of,
-    intrinsic_of,
+    element_numbers,
+    element_type,
+    lane_count,
+    lane_intrinsic,
     lanes_type,
-    numbers,
-    same_width,
     types,
+    widen_integers,
 )
-from .loads_and_stores import gather, load, report, shared, shared_get, shared_load, shared_put, shared_store, store
-from .primitives import I32, LLVM, PREFER, ROWS, Row, Value, call, convert
+from .loads_and_stores import (
+    gather_intrinsic,
+    load_intrinsic,
+    report_intrinsic,
+    shared_gather_intrinsic,
+    shared_load_intrinsic,
+    shared_memory_intrinsic,
+    shared_scatter_intrinsic,
+    shared_store_intrinsic,
+    store_intrinsic,
+)
+from .primitives import I32, LLVM, PREFER, ROWS, PrimitiveRow, Value, call_external, convert_dtype
 from .rounded_division import LANES
-from .warp_and_atomics import atomic, ballot, exchange, match, peek, post, shuffle, sync_warp
+from .warp_and_atomics import (
+    atomic_intrinsic,
+    atomic_read_intrinsic,
+    atomic_write_intrinsic,
+    ballot_intrinsic,
+    match_intrinsic,
+    shuffle_intrinsic,
+    sync_warp_intrinsic,
+    warp_exchange,
+)
 
 
-def _spread(count: int, lanes: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
+def _spread_lanes(count: int, lanes: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
     return (tuple(v[k % len(v)] for v in lanes) for k in range(count))
 
 
-def _primitive(name: str, row: Row, fastmath: bool) -> Any:
+def _primitive_intrinsic(name: str, row: PrimitiveRow, fastmath: bool) -> Any:
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        count, element = max(map(count_of, argtypes)), element_of(argtypes[-1])
+        count, element = max(map(lane_count, argtypes)), element_type(argtypes[-1])
         dtype = SHORT[element]
         together = None if fastmath or count == 1 else LANES.get((name, dtype))
 
         def generate(b: ir.IRBuilder, *lanes: Sequence[Value]) -> Sequence[Value]:
-            rows = list(_spread(count, lanes))
+            rows = list(_spread_lanes(count, lanes))
             return [row.emit(b, dtype, *args) for args in rows] if together is None else together(b, rows)
 
         return lanes_type(NUMBA[row.result] if row.result else element, count), generate
 
-    return intrinsic_of(name, row.arity, rule)
+    return lane_intrinsic(name, row.arity, rule)
 
 
-def _preference(name: str) -> Any:
+def _preference_intrinsic(name: str) -> Any:
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        count, dtype = max(map(count_of, argtypes)), SHORT[element_of(argtypes[0])]
+        count, dtype = max(map(lane_count, argtypes)), SHORT[element_type(argtypes[0])]
 
         def generate(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
-            return [PREFER[name](b, dtype, *args) for args in _spread(count, lanes)]
+            return [PREFER[name](b, dtype, *args) for args in _spread_lanes(count, lanes)]
 
         return lanes_type(types.boolean, count), generate
 
-    return intrinsic_of(name, 4, rule)
+    return lane_intrinsic(name, 4, rule)
 
 
-def _conversion(name: str, target: str, source: str) -> Any:
+def _conversion_intrinsic(name: str, target: str, source: str) -> Any:
     def rule(t: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
-            return [convert(b, x, source, target) for x in lanes]
+            return [convert_dtype(b, x, source, target) for x in lanes]
 
-        return lanes_type(NUMBA[target], count_of(t)), generate
+        return lanes_type(NUMBA[target], lane_count(t)), generate
 
-    return intrinsic_of(name, 1, rule)
+    return lane_intrinsic(name, 1, rule)
 
 
-def _bitcast(name: str, target: str, source: str) -> Any:
+def _bitcast_intrinsic(name: str, target: str, source: str) -> Any:
     def rule(t: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
             return [b.bitcast(x, LLVM[target]) for x in lanes]
 
-        return lanes_type(NUMBA[target], count_of(t)), generate
+        return lanes_type(NUMBA[target], lane_count(t)), generate
 
-    return intrinsic_of(name, 1, rule)
+    return lane_intrinsic(name, 1, rule)
 
 
-def _half(name: str) -> Any:
+def _half_conversion_intrinsic(name: str) -> Any:
     def rule(t: Any) -> tuple[Any, Codegen]:
-        half = count_of(t) // 2
+        half = lane_count(t) // 2
 
         def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
             return lanes[:half] if name == "lo" else lanes[half:]
 
-        return lanes_type(element_of(t), half), generate
+        return lanes_type(element_type(t), half), generate
 
-    return intrinsic_of(name, 1, rule)
+    return lane_intrinsic(name, 1, rule)
 
 
-def _repeat(name: str, count: str) -> Any:
+def _repeat_intrinsic(name: str, count: str) -> Any:
     def rule(t: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
             return [lanes[k % len(lanes)] for k in range(int(count))]
 
-        return lanes_type(element_of(t), int(count)), generate
+        return lanes_type(element_type(t), int(count)), generate
 
-    return intrinsic_of(name, 1, rule)
+    return lane_intrinsic(name, 1, rule)
 
 
-def _window(name: str, length: str, groups: str, first: str) -> Any:
+def _window_intrinsic(name: str, length: str, groups: str, first: str) -> Any:
     """Groups of consecutive elements: each begins in one value, and ends in the next if not at its element 0."""
     size, skip = int(length), int(first)
     values = 1 + (skip > 0)
@@ -149,38 +168,38 @@ def _window(name: str, length: str, groups: str, first: str) -> Any:
             joined = [[x for part in lanes[k : k + values] for x in part] for k in range(0, len(lanes), values)]
             return [x for row in joined for x in row[skip : skip + size]]
 
-        return lanes_type(element_of(argtypes[0]), size * int(groups)), generate
+        return lanes_type(element_type(argtypes[0]), size * int(groups)), generate
 
-    return intrinsic_of(name, int(groups) * values, rule)
+    return lane_intrinsic(name, int(groups) * values, rule)
 
 
-def _lane_numbers(name: str, length: str, groups: str) -> Any:
+def _lane_numbers_intrinsic(name: str, length: str, groups: str) -> Any:
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, first: Any, gs: Any, ls: Any) -> list[Value]:
-            rows = numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
-            return [same_width(b, i, ir.Constant(LLVM["i64"], 0))[0] for row in rows for i in row]
+            rows = element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
+            return [widen_integers(b, i, ir.Constant(LLVM["i64"], 0))[0] for row in rows for i in row]
 
         return lanes_type(types.int64, int(length) * int(groups)), generate
 
-    return intrinsic_of(name, 3, rule)
+    return lane_intrinsic(name, 3, rule)
 
 
-def _below(name: str, length: str, groups: str) -> Any:
+def _below_length_intrinsic(name: str, length: str, groups: str) -> Any:
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, first: Any, gs: Any, ls: Any, n: Any) -> list[Value]:
-            rows = numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
-            return [b.icmp_signed("<", *same_width(b, i, n[0])) for row in rows for i in row]
+            rows = element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
+            return [b.icmp_signed("<", *widen_integers(b, i, n[0])) for row in rows for i in row]
 
         return lanes_type(types.boolean, int(length) * int(groups)), generate
 
-    return intrinsic_of(name, 4, rule)
+    return lane_intrinsic(name, 4, rule)
 
 
-def _fold(name: str, op: str, until: str) -> Any:
+def _lane_fold_intrinsic(name: str, op: str, until: str) -> Any:
     """Combine the halves of the lanes until `until` are left."""
 
     def rule(t: Any) -> tuple[Any, Codegen]:
-        dtype = SHORT[element_of(t)]
+        dtype = SHORT[element_type(t)]
 
         def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
             while len(lanes) > int(until):
@@ -188,48 +207,48 @@ def _fold(name: str, op: str, until: str) -> Any:
                 lanes = [ROWS[op].emit(b, dtype, x, y) for x, y in zip(lanes[:half], lanes[half:], strict=True)]
             return lanes
 
-        return lanes_type(element_of(t), min(int(until), count_of(t))), generate
+        return lanes_type(element_type(t), min(int(until), lane_count(t))), generate
 
-    return intrinsic_of(name, 1, rule)
+    return lane_intrinsic(name, 1, rule)
 
 
-def _warp(name: str, op: str) -> Any:
+def _warp_butterfly_intrinsic(name: str, op: str) -> Any:
     """Butterflies over the first `among` lanes (a power of two) of each aligned run of as many lanes."""
 
     def rule(t: Any, among: Any) -> tuple[Any, Codegen]:
-        dtype = SHORT[element_of(t)]
+        dtype = SHORT[element_type(t)]
 
         def generate(b: ir.IRBuilder, lanes: Sequence[Value], among: Sequence[Value]) -> list[Value]:
             (x,) = lanes
             for offset in (16, 8, 4, 2, 1):
-                joined = ROWS[op].emit(b, dtype, x, exchange(b, "bfly", x, ir.Constant(I32, offset)))
+                joined = ROWS[op].emit(b, dtype, x, warp_exchange(b, "bfly", x, ir.Constant(I32, offset)))
                 x = b.select(b.icmp_signed(">", among[0], ir.Constant(among[0].type, offset)), joined, x)
             return [x]
 
-        return element_of(t), generate
+        return element_type(t), generate
 
-    return intrinsic_of(name, 2, rule)
+    return lane_intrinsic(name, 2, rule)
 
 
-def _register(name: str, special: str) -> Any:
+def _special_register_intrinsic(name: str, special: str) -> Any:
     def rule() -> tuple[Any, Codegen]:
         return types.int32, lambda b: [call_register(b, special)]
 
-    return intrinsic_of(name, 0, rule)
+    return lane_intrinsic(name, 0, rule)
 
 
-def _barrier(name: str) -> Any:
+def _barrier_intrinsic(name: str) -> Any:
     def rule() -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder) -> list[Value]:
-            call(b, "llvm.nvvm.barrier0", ir.VoidType())
+            call_external(b, "llvm.nvvm.barrier0", ir.VoidType())
             return []
 
         return types.void, generate
 
-    return intrinsic_of(name, 0, rule)
+    return lane_intrinsic(name, 0, rule)
 
 
-def _part(name: str, number: str, among: str) -> Any:
+def _lane_part_intrinsic(name: str, number: str, among: str) -> Any:
     def rule(t: Any) -> tuple[Any, Codegen]:
         kinds = list(t) if isinstance(t, types.BaseTuple) else [t]
         count = len(kinds) // int(among)
@@ -240,10 +259,10 @@ def _part(name: str, number: str, among: str) -> Any:
 
         return lanes_type(kinds[first], count), generate
 
-    return intrinsic_of(name, 1, rule)
+    return lane_intrinsic(name, 1, rule)
 
 
-def _array(name: str, dtype: str, ndim: str) -> Any:
+def _array_view_intrinsic(name: str, dtype: str, ndim: str) -> Any:
     """A C-contiguous array of numba.cuda's from an address and its lengths."""
     halves = {"f16": types.float16, "c64": types.complex64, "c128": types.complex128}
     kind = types.Array(halves.get(dtype) or NUMBA[dtype], int(ndim), "C")
@@ -260,7 +279,7 @@ def _array(name: str, dtype: str, ndim: str) -> Any:
             for (n,) in lengths:
                 count = b.mul(count, n)
             for field, values in items.items():
-                setattr(array, field, _packed(b, values))
+                setattr(array, field, _pack_values(b, values))
             array.data = b.inttoptr(address[0], array.data.type)
             array.itemsize, array.nitems = ir.Constant(LLVM["i64"], itemsize), count
             array.meminfo = ir.Constant(array.meminfo.type, None)
@@ -269,17 +288,17 @@ def _array(name: str, dtype: str, ndim: str) -> Any:
 
         return kind, generate
 
-    return intrinsic_of(name, 1 + int(ndim), rule, in_context=True)
+    return lane_intrinsic(name, 1 + int(ndim), rule, in_context=True)
 
 
-def _packed(b: ir.IRBuilder, values: Sequence[Value]) -> Value:
+def _pack_values(b: ir.IRBuilder, values: Sequence[Value]) -> Value:
     result = ir.Constant(ir.ArrayType(LLVM["i64"], len(values)), ir.Undefined)
     for k, value in enumerate(values):
         result = b.insert_value(result, value, k)
     return result
 
 
-def _index_op(name: str) -> Any:
+def _index_arithmetic_intrinsic(name: str) -> Any:
     methods = {
         "udiv": lambda b, x, y: b.udiv(x, y),
         "urem": lambda b, x, y: b.urem(x, y),
@@ -288,12 +307,12 @@ def _index_op(name: str) -> Any:
 
     def rule(x: Any, y: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, x: Sequence[Value], y: Sequence[Value]) -> list[Value]:
-            return [methods[name](b, *same_width(b, x[0], y[0]))]
+            return [methods[name](b, *widen_integers(b, x[0], y[0]))]
 
-        wide = types.int64 in (element_of(x), element_of(y))
+        wide = types.int64 in (element_type(x), element_type(y))
         return types.int64 if wide else types.int32, generate
 
-    return intrinsic_of(name, 2, rule)
+    return lane_intrinsic(name, 2, rule)
 
 
 _DTYPE = "(b1|[iu](?:8|16|32|64)|f(?:16|32|64)|bf16)"
@@ -301,36 +320,36 @@ _CELL = "(b1|[iu](?:8|16|32|64)|f(?:16|32|64)|bf16|c(?:64|128)(?:re|im)?)"
 _PATTERNS = tuple(
     (re.compile(pattern), make)
     for pattern, make in (
-        (f"{_DTYPE}_from_{_DTYPE}", _conversion),
-        (f"{_DTYPE}_bits_{_DTYPE}", _bitcast),
-        (r"window_(\d+)x(\d+)_(\d+)", _window),
-        (r"lanes_(\d+)x(\d+)", _lane_numbers),
-        (r"below_(\d+)x(\d+)", _below),
-        (rf"load(v?)_{_CELL}_(\d+)x(\d+)(_if)?", load),
-        (rf"gather(v?)_{_CELL}_(\d+)x(\d+)(_if)?", gather),
-        ("report", report),
-        (rf"store(v?)_{_CELL}_(\d+)x(\d+)(_if)?", store),
-        (rf"shared_{_DTYPE}_(\d+)", shared),
-        (rf"sload_{_DTYPE}_(\d+)", shared_load),
-        (rf"sstore_{_DTYPE}_(\d+)", shared_store),
-        (rf"sget_{_DTYPE}_(\d+)x(\d+)", shared_get),
-        (rf"sput_{_DTYPE}_(\d+)x(\d+)", shared_put),
-        (r"part_(\d+)_(\d+)", _part),
-        (rf"array_{_CELL}_(\d+)", _array),
-        ("lo|hi", _half),
-        (r"repeat_(\d+)", _repeat),
-        (r"fold_(\w+?)_(\d+)", _fold),
-        (r"warp_(\w+)", _warp),
-        ("shuffle_(xor|up|idx)", shuffle),
-        (r"match_(\d+)", match),
-        ("ballot", ballot),
-        ("sync_warp", sync_warp),
-        ("(s|g)(add|max)_([iu](?:32|64))", atomic),
-        ("peek_u64", peek),
-        ("post_u64", post),
-        ("barrier", _barrier),
-        ("udiv|urem|least", _index_op),
-        ("prefer_(?:argmax|argmin)", _preference),
+        (f"{_DTYPE}_from_{_DTYPE}", _conversion_intrinsic),
+        (f"{_DTYPE}_bits_{_DTYPE}", _bitcast_intrinsic),
+        (r"window_(\d+)x(\d+)_(\d+)", _window_intrinsic),
+        (r"lanes_(\d+)x(\d+)", _lane_numbers_intrinsic),
+        (r"below_(\d+)x(\d+)", _below_length_intrinsic),
+        (rf"load(v?)_{_CELL}_(\d+)x(\d+)(_if)?", load_intrinsic),
+        (rf"gather(v?)_{_CELL}_(\d+)x(\d+)(_if)?", gather_intrinsic),
+        ("report", report_intrinsic),
+        (rf"store(v?)_{_CELL}_(\d+)x(\d+)(_if)?", store_intrinsic),
+        (rf"shared_{_DTYPE}_(\d+)", shared_memory_intrinsic),
+        (rf"sload_{_DTYPE}_(\d+)", shared_load_intrinsic),
+        (rf"sstore_{_DTYPE}_(\d+)", shared_store_intrinsic),
+        (rf"sget_{_DTYPE}_(\d+)x(\d+)", shared_gather_intrinsic),
+        (rf"sput_{_DTYPE}_(\d+)x(\d+)", shared_scatter_intrinsic),
+        (r"part_(\d+)_(\d+)", _lane_part_intrinsic),
+        (rf"array_{_CELL}_(\d+)", _array_view_intrinsic),
+        ("lo|hi", _half_conversion_intrinsic),
+        (r"repeat_(\d+)", _repeat_intrinsic),
+        (r"fold_(\w+?)_(\d+)", _lane_fold_intrinsic),
+        (r"warp_(\w+)", _warp_butterfly_intrinsic),
+        ("shuffle_(xor|up|idx)", shuffle_intrinsic),
+        (r"match_(\d+)", match_intrinsic),
+        ("ballot", ballot_intrinsic),
+        ("sync_warp", sync_warp_intrinsic),
+        ("(s|g)(add|max)_([iu](?:32|64))", atomic_intrinsic),
+        ("peek_u64", atomic_read_intrinsic),
+        ("post_u64", atomic_write_intrinsic),
+        ("barrier", _barrier_intrinsic),
+        ("udiv|urem|least", _index_arithmetic_intrinsic),
+        ("prefer_(?:argmax|argmin)", _preference_intrinsic),
     )
 )
 _REGISTERS = {
@@ -342,18 +361,18 @@ _CONSTANTS = {"inf": float("inf"), "nan": float("nan")}
 
 
 @cache
-def resolve(name: str, fastmath: bool = False) -> Any:
+def resolve_kernel_name(name: str, fastmath: bool = False) -> Any:
     """What `name` stands for in kernel text. Raises KeyError for a name outside the vocabulary.
 
     fastmath: leave all roundings to the compiler."""
     if name in ROWS:
-        return _primitive(name, ROWS[name], fastmath)
+        return _primitive_intrinsic(name, ROWS[name], fastmath)
     if name in NUMBA:
         return NUMBA[name]
     if name in _CONSTANTS:
         return _CONSTANTS[name]
     if name in _REGISTERS:
-        return _register(name, _REGISTERS[name])
+        return _special_register_intrinsic(name, _REGISTERS[name])
     for pattern, make in _PATTERNS:
         if match := pattern.fullmatch(name):
             return make(name, *match.groups())

@@ -11,22 +11,22 @@ from typing import Any
 
 from llvmlite import ir
 
-from .lanes import NUMBA, Codegen, count_of, element_of, intrinsic_of, lanes_type, types
-from .loads_and_stores import Cell
-from .primitives import I1, I32, I64, Value, call
+from .lanes import NUMBA, Codegen, element_type, lane_count, lane_intrinsic, lanes_type, types
+from .loads_and_stores import ElementCell
+from .primitives import I1, I32, I64, Value, call_external
 
 GLOBAL, SHARED = 1, 3  # LLVM address spaces
 FULL, CLAMP = ir.Constant(I32, -1), ir.Constant(I32, 31)
 
 
-def exchange(b: ir.IRBuilder, kind: str, x: Value, which: Value, clamp: Value = CLAMP) -> Value:
+def warp_exchange(b: ir.IRBuilder, kind: str, x: Value, which: Value, clamp: Value = CLAMP) -> Value:
     """x of another lane of the warp, by `shfl.sync` of a kind (bfly, up, idx); 64-bit values go in two halves."""
     bits = {ir.FloatType(): 32, ir.DoubleType(): 64}.get(x.type) or x.type.width
 
     def word(x: Value) -> Value:
         pair = ir.LiteralStructType([I32, I1])
         mode = ir.Constant(I32, {"up": 1, "bfly": 3, "idx": 0}[kind])
-        return b.extract_value(call(b, "llvm.nvvm.shfl.sync.i32", pair, FULL, mode, x, which, clamp), 0)
+        return b.extract_value(call_external(b, "llvm.nvvm.shfl.sync.i32", pair, FULL, mode, x, which, clamp), 0)
 
     whole = b.bitcast(x, ir.IntType(bits))
     if bits == 64:
@@ -37,94 +37,95 @@ def exchange(b: ir.IRBuilder, kind: str, x: Value, which: Value, clamp: Value = 
     return b.bitcast(moved, x.type)
 
 
-def _narrow(b: ir.IRBuilder, x: Value) -> Value:
+def _narrow_to_32_bits(b: ir.IRBuilder, x: Value) -> Value:
     return x if x.type == I32 else b.trunc(x, I32)
 
 
-def shuffle(name: str, kind: str) -> Any:
+def shuffle_intrinsic(name: str, kind: str) -> Any:
     """shuffle_xor(x, o), shuffle_up(x, o), shuffle_idx(x, lane): of each lane of the value."""
     clamp = ir.Constant(I32, 0) if kind == "up" else CLAMP
     shfl = {"xor": "bfly"}.get(kind, kind)
 
     def rule(t: Any, which: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, lanes: Sequence[Value], which: Sequence[Value]) -> list[Value]:
-            by = _narrow(b, which[0])
-            return [exchange(b, shfl, x, by, clamp) for x in lanes]
+            by = _narrow_to_32_bits(b, which[0])
+            return [warp_exchange(b, shfl, x, by, clamp) for x in lanes]
 
-        return lanes_type(element_of(t), count_of(t)), generate
+        return lanes_type(element_type(t), lane_count(t)), generate
 
-    return intrinsic_of(name, 2, rule)
+    return lane_intrinsic(name, 2, rule)
 
 
-def match(name: str, bits: str) -> Any:
+def match_intrinsic(name: str, bits: str) -> Any:
     """match_8(x): the lanes of the warp whose u32 has the same lowest 8 bits, as the bits of a u32. One ballot for each
-    bit: on an H200 that is faster than the instruction `match` (a sort of 2^26 keys takes 2.5 ms instead of 2.9)."""
+    bit: on an H200 that is faster than the instruction `match_intrinsic` (a sort of 2^26 keys takes 2.5 ms instead of
+    2.9)."""
 
     def rule(t: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, x: Sequence[Value]) -> list[Value]:
             peers: Value = FULL
             for k in range(int(bits)):
                 bit = b.trunc(b.lshr(x[0], ir.Constant(I32, k)), I1)
-                votes = call(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, bit)
+                votes = call_external(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, bit)
                 peers = b.and_(peers, b.select(bit, votes, b.not_(votes)))
             return [peers]
 
         return types.uint32, generate
 
-    return intrinsic_of(name, 1, rule)
+    return lane_intrinsic(name, 1, rule)
 
 
-def ballot(name: str) -> Any:
+def ballot_intrinsic(name: str) -> Any:
     """ballot(c): for which lanes of the warp c holds, as the bits of a u32."""
 
     def rule(t: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, c: Sequence[Value]) -> list[Value]:
-            return [call(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, c[0])]
+            return [call_external(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, c[0])]
 
         return types.uint32, generate
 
-    return intrinsic_of(name, 1, rule)
+    return lane_intrinsic(name, 1, rule)
 
 
-def sync_warp(name: str) -> Any:
+def sync_warp_intrinsic(name: str) -> Any:
     """sync_warp(): what the warp's lanes have written to shared memory is seen by all of them."""
 
     def rule() -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder) -> list[Value]:
-            call(b, "llvm.nvvm.bar.warp.sync", ir.VoidType(), FULL)
+            call_external(b, "llvm.nvvm.bar.warp.sync", ir.VoidType(), FULL)
             return []
 
         return types.void, generate
 
-    return intrinsic_of(name, 0, rule)
+    return lane_intrinsic(name, 0, rule)
 
 
-def _address(b: ir.IRBuilder, cell: Cell, base: Value, number: Value) -> Value:
-    return cell._pointer(b, base, number, cell.storage)
+def _element_address(b: ir.IRBuilder, cell: ElementCell, base: Value, number: Value) -> Value:
+    return cell._element_pointer(b, base, number, cell.storage)
 
 
-def atomic(name: str, where: str, op: str, dtype: str) -> Any:
+def atomic_intrinsic(name: str, where: str, op: str, dtype: str) -> Any:
     """sadd_u32(s, i, x), gadd_u64(p, i, x), gmax_i64(p, i, x): what was at element i before x was added (or the greater
     of the two was kept), in one step."""
-    cell = Cell(dtype, SHARED if where == "s" else GLOBAL)
+    cell = ElementCell(dtype, SHARED if where == "s" else GLOBAL)
     op = "umax" if op == "max" and dtype[0] == "u" else op
 
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:
-            return [b.atomic_rmw(op, _address(b, cell, base[0], number[0]), x[0], "monotonic")]
+            return [b.atomic_rmw(op, _element_address(b, cell, base[0], number[0]), x[0], "monotonic")]
 
         return NUMBA[dtype], generate
 
-    return intrinsic_of(name, 3, rule)
+    return lane_intrinsic(name, 3, rule)
 
 
-def peek(name: str) -> Any:
+def atomic_read_intrinsic(name: str) -> Any:
     """peek_u64(p, i): the word as it is now."""
-    cell = Cell("u64", GLOBAL)
+    cell = ElementCell("u64", GLOBAL)
 
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, base: Any, number: Any) -> list[Value]:
-            pointer = b.ptrtoint(_address(b, cell, base[0], number[0]), I64)
+            pointer = b.ptrtoint(_element_address(b, cell, base[0], number[0]), I64)
             asm = ir.InlineAsm(
                 ir.FunctionType(I64, [I64]), "ld.relaxed.gpu.global.u64 $0, [$1];", "=l,l", side_effect=True
             )
@@ -132,16 +133,16 @@ def peek(name: str) -> Any:
 
         return NUMBA["u64"], generate
 
-    return intrinsic_of(name, 2, rule)
+    return lane_intrinsic(name, 2, rule)
 
 
-def post(name: str) -> Any:
+def atomic_write_intrinsic(name: str) -> Any:
     """post_u64(p, i, x): the word is x from now on."""
-    cell = Cell("u64", GLOBAL)
+    cell = ElementCell("u64", GLOBAL)
 
     def rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:
-            pointer = b.ptrtoint(_address(b, cell, base[0], number[0]), I64)
+            pointer = b.ptrtoint(_element_address(b, cell, base[0], number[0]), I64)
             asm = ir.InlineAsm(
                 ir.FunctionType(ir.VoidType(), [I64, I64]),
                 "st.relaxed.gpu.global.u64 [$0], $1;",
@@ -153,4 +154,4 @@ def post(name: str) -> Any:
 
         return types.void, generate
 
-    return intrinsic_of(name, 3, rule)
+    return lane_intrinsic(name, 3, rule)

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from ....core.errors import CompileError, KernelGraphError, OutOfMemory
-from ....engine.engine import cores
+from ....engine.engine import thread_count
 from .driver import Driver
-from .early_start import begin, gpu_properties
+from .early_start import query_gpu_properties, start_context
 
 INSTALL = 'pip install "kernelgraph[cuda]"'
 OLDEST_DRIVER = (12, 0)
@@ -28,13 +28,13 @@ class DeviceNotFound(KernelGraphError, RuntimeError):
 class Current(threading.local):
     """Which GPU is current in this thread: one fact for all of them, as it is one for the driver."""
 
-    context: Context | None = None
+    context: GpuContext | None = None
 
 
 _current = Current()
 
 
-class Context:
+class GpuContext:
     """GPU number `index`. Raises DeviceNotFound, saying what is missing."""
 
     def __init__(self, index: int) -> None:
@@ -47,7 +47,7 @@ class Context:
         if self.driver.version() < OLDEST_DRIVER:
             had, need = (".".join(map(str, v)) for v in (self.driver.version(), OLDEST_DRIVER))
             raise DeviceNotFound(f"the NVIDIA driver is for CUDA {had}; kernelgraph needs one for {need} or newer")
-        starting = begin(index)
+        starting = start_context(index)
         try:
             self.core: Any = import_module("cuda.core")
         except ImportError as error:
@@ -62,7 +62,7 @@ class Context:
         self.index, self.handle = index, self.driver.current_context()
         self._memory = self._device.memory_resource
         self._side = self.stream(False)  # where memory is allocated
-        found = gpu_properties(index)
+        found = query_gpu_properties(index)
         if found is None:
             raise DeviceNotFound(f"GPU {index} cannot be used: the driver does not know it")
         self.properties = found
@@ -118,7 +118,7 @@ class Context:
             raise OutOfMemory(f"no {nbytes} bytes on {self.properties.name}: {error}") from None
         return buffer
 
-    def open_to(self, other: Context) -> None:
+    def open_to(self, other: GpuContext) -> None:
         """Let another GPU reach this one's memory directly, where the machine can; else copies go through the host.
 
         The driver maps the whole pool, which can take seconds: once for each pair of GPUs."""
@@ -135,7 +135,7 @@ class Context:
     @property
     def copy_threads(self) -> int:
         """How many threads help with large copies."""
-        return min(12, cores() - 1)
+        return min(12, thread_count() - 1)
 
     def pinned(self, nbytes: int) -> Any:
         """Page-locked host memory; `int(memory.handle)` is its address."""

@@ -13,7 +13,7 @@ import sys
 from ctypes import addressof, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
-from .native_calls import native
+from .native_calls import native_calls
 
 SUCCESS, OUT_OF_MEMORY, NOT_READY = 0, 2, 600
 CAPTURING = 1
@@ -73,7 +73,7 @@ class Driver:
             found = function(name, *parameters)
             return found if calls is None else calls.function(found, long)
 
-        calls = native()
+        calls = native_calls()
         self.launch = quick("cuLaunchKernelEx", c_void_p, c_void_p, c_void_p, c_void_p)  # config, kernel, parameters
         self.record = quick("cuEventRecord", c_void_p, c_void_p, long=False)  # event, stream
         self.wait = quick("cuStreamWaitEvent", c_void_p, c_void_p, c_uint)  # stream, event, 0

@@ -19,17 +19,19 @@ _lock = threading.Lock()
 _started: dict[int, threading.Thread] = {}
 
 
-def begin(index: int) -> threading.Thread:
+def start_context(index: int) -> threading.Thread:
     """A thread that makes the context of GPU `index`, which lives as long as the process. What fails is left for
     whoever opens the GPU to find out."""
     with _lock:
         if index not in _started:
-            _started[index] = threading.Thread(target=_start, args=(index,), name="kernelgraph-driver", daemon=True)
+            _started[index] = threading.Thread(
+                target=_make_context, args=(index,), name="kernelgraph-driver", daemon=True
+            )
             _started[index].start()
         return _started[index]
 
 
-def _driver() -> Any:
+def _load_started_driver() -> Any:
     """The library, started; None where there is none."""
     try:
         driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
@@ -38,9 +40,9 @@ def _driver() -> Any:
     return driver if driver.cuInit(0) == 0 else None
 
 
-def gpu_properties(index: int) -> GpuProperties | None:
+def query_gpu_properties(index: int) -> GpuProperties | None:
     """Of GPU `index`; None where there is no such."""
-    driver, device = _driver(), ctypes.c_int()
+    driver, device = _load_started_driver(), ctypes.c_int()
     if driver is None or driver.cuDeviceGet(ctypes.byref(device), index):
         return None
 
@@ -68,7 +70,7 @@ def gpu_properties(index: int) -> GpuProperties | None:
     )
 
 
-def _start(index: int) -> None:
-    driver, device, context = _driver(), ctypes.c_int(), ctypes.c_void_p()
+def _make_context(index: int) -> None:
+    driver, device, context = _load_started_driver(), ctypes.c_int(), ctypes.c_void_p()
     if driver is not None and driver.cuDeviceGet(ctypes.byref(device), index) == 0:
         driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)

@@ -30,24 +30,24 @@ class CudaEvent:
             code = self._pool.query(self.handle)
             if code == NOT_READY:
                 return False
-            self._over(code)
+            self._finish_with_code(code)
         return True
 
     def wait(self) -> None:
         if not self.done and self.error is None:
-            self._over(self._pool.wait(self.handle))
+            self._finish_with_code(self._pool.wait(self.handle))
         if self.error is not None:
-            unread_errors.see(self.error)
+            unread_errors.mark_error_read(self.error)
             raise self.error.with_traceback(None)  # else it grows with each wait
 
     def not_seen(self) -> None:
         """Whoever waited keeps the error to itself."""
-        unread_errors.unsee(self.error)
+        unread_errors.mark_error_unread(self.error)
 
-    def _over(self, code: int) -> None:
+    def _finish_with_code(self, code: int) -> None:
         if code != SUCCESS and self.error is None:
             self.error = self._pool.failure(code, "work that was launched earlier")
-            unread_errors.carry(self.error)
+            unread_errors.carry_unread_error(self.error)
         self.done = True
 
     def __del__(self) -> None:
@@ -92,6 +92,6 @@ class EventPool:
         return event
 
 
-def is_lost(code: int) -> bool:
+def is_context_lost(code: int) -> bool:
     """Whether a result code means that the context cannot be used any more."""
     return code in LOST

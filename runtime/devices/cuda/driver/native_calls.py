@@ -17,7 +17,7 @@ ENTRIES = ("call", "call_status", "launch_one_node", "prepare")
 _PYTHON = ("PyLong_AsUnsignedLongLong", "PyLong_FromLong", "PyEval_SaveThread", "PyEval_RestoreThread")
 
 
-class Native:
+class NativeDriverCalls:
     """The functions of `driver.words`. Raises CompileError where they cannot be built."""
 
     def __init__(self) -> None:
@@ -29,20 +29,20 @@ class Native:
             lambda: word_language.translate_words_to_llvm([w], ENTRIES, platform.machine()),
             "cuda_calls",
         )
-        self._python = [_address(getattr(ctypes.pythonapi, name)) for name in _PYTHON]
+        self._python = [_python_function_address(getattr(ctypes.pythonapi, name)) for name in _PYTHON]
         self._prepare = self._code.function("prepare", ctypes.c_int64, ctypes.c_uint64)
 
     def function(self, found: Any, takes_long: bool) -> Callable[..., int]:
         """A ctypes function of at most four integers (a pointer is one) that gives a result code, as a quick one.
 
         takes_long: the interpreter lock is given back during the call."""
-        words = [*self._python, _address(found), int(takes_long)]
+        words = [*self._python, _python_function_address(found), int(takes_long)]
         return native_callable.make_builtin_function(self._code.functions["call"], words, (self._code, found))
 
     def status_function(self, found: Any) -> Callable[[int], int]:
         """A ctypes function of an integer and of where a 32-bit answer goes, as a quick one that gives the result code
         or, where that is 0, the answer."""
-        words = [*self._python, _address(found)]
+        words = [*self._python, _python_function_address(found)]
         return native_callable.make_builtin_function(self._code.functions["call_status"], words, (self._code, found))
 
     def launch_one_node(
@@ -64,14 +64,14 @@ class Native:
         )
 
 
-def _address(function: Any) -> int:
+def _python_function_address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 @cache
-def native() -> Native | None:
+def native_calls() -> NativeDriverCalls | None:
     """The process' functions, or None where they cannot be built: then ctypes serves."""
     try:
-        return Native()
+        return NativeDriverCalls()
     except (CompileError, OSError, ImportError, SyntaxError, KeyError):
         return None

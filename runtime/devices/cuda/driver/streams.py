@@ -33,7 +33,7 @@ class CapturedEvent(CudaEvent):
             raise self.error
 
 
-def captured_event(device: Any, stream: int) -> CapturedEvent:
+def record_captured_event(device: Any, stream: int) -> CapturedEvent:
     """An event that is recorded on a stream that somebody captures."""
     event: CapturedEvent = device.events.take(stream, CapturedEvent)
     if code := device.context.driver.record(event.handle, stream):
@@ -50,25 +50,25 @@ class CudaStream:
 
     def __del__(self) -> None:
         if getattr(self, "_own", False):
-            self._device.give_stream(self.handle, self.priority)
+            self._device.return_stream(self.handle, self.priority)
 
     @property
     def capturing(self) -> bool:
         """Whether what is put on it now becomes part of somebody's graph."""
         self._device.context.enter()
-        return self._graph() != 0
+        return self._captured_graph() != 0
 
-    def _graph(self) -> int:
+    def _captured_graph(self) -> int:
         if self.handle == LEGACY or not self._driver.is_capturing(self.handle):
             return 0
         return int(self._driver.captures(self.handle)[1])
 
     def fork(self, after: list[tuple[int, Any]], buffers: int) -> tuple[Any, ...]:
-        graph = self._graph()
+        graph = self._captured_graph()
         if not graph:
             after.append((ENTRY, self._device.events.record(self.handle)))
             return ()
-        event = captured_event(self._device, self.handle)
+        event = record_captured_event(self._device, self.handle)
         event.graph = graph
         after.append((ENTRY, event))
         return (event,)
@@ -88,13 +88,13 @@ class CudaStream:
         if not isinstance(event, CudaEvent):
             event.wait()  # of another kind of device
         elif event.stream != self.handle or event.stream in (LEGACY, PER_THREAD):
-            self._do(self._driver.wait(self.handle, event.handle, 0), "waiting for an event")
+            self._check_code(self._driver.wait(self.handle, event.handle, 0), "waiting for an event")
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         """Copy device memory, in its turn."""
         if nbytes:
             self._device.context.enter()
-            self._do(self._driver.on_device(target, source, nbytes, self.handle), "copying")
+            self._check_code(self._driver.on_device(target, source, nbytes, self.handle), "copying")
 
     def query(self) -> bool:
         self._device.context.enter()
@@ -105,14 +105,14 @@ class CudaStream:
 
     def synchronize(self) -> None:
         self._device.context.enter()
-        self._do(self._driver.synchronize_stream(self.handle), "work on a stream")
+        self._check_code(self._driver.synchronize_stream(self.handle), "work on a stream")
 
-    def _do(self, code: int, what: str) -> None:
+    def _check_code(self, code: int, what: str) -> None:
         if code != SUCCESS:
             raise self._device.failure(code, what)
 
 
-class Captures:
+class CaptureResources:
     """What captured calls need, kept until the graphs are gone: memory, and streams of which each graph has its own,
     since libraries keep memory for each stream.
 
@@ -120,12 +120,12 @@ class Captures:
 
     def __init__(self, device: Any) -> None:
         self._device, self._driver = device, device.context.driver
-        self._held: dict[int, Held] = {}  # by graph
+        self._held: dict[int, GraphResources] = {}  # by graph
         self._free: list[dict[tuple[bool, int], int]] = []
 
     def streams(self, graph: int, high: Sequence[bool]) -> list[int]:
         """Streams for a plan's, that nothing but calls captured into the graph uses."""
-        streams = self._of(graph).streams
+        streams = self._resources_of_graph(graph).streams
         for key in ((is_high, i) for i, is_high in enumerate(high)):
             if key not in streams:
                 streams[key] = self._device.new_stream(key[0])
@@ -133,18 +133,18 @@ class Captures:
 
     def keep(self, graph: int, things: Sequence[Any]) -> None:
         """Keep things alive until the graph, and whatever executes it, is destroyed."""
-        self._of(graph).things += things
+        self._resources_of_graph(graph).things += things
 
     def __len__(self) -> int:
         """How many graphs there are."""
         self.let_go()
         return len(self._held)
 
-    def _of(self, graph: int) -> Held:
+    def _resources_of_graph(self, graph: int) -> GraphResources:
         self.let_go()
         found = self._held.get(graph)
         if found is None:
-            found = self._held[graph] = Held(self._free.pop() if self._free else {})
+            found = self._held[graph] = GraphResources(self._free.pop() if self._free else {})
             if found.flag.setter:
                 self._driver.on_graph_destroyed(graph, found.flag.address, found.flag.setter)
         return found
@@ -157,14 +157,14 @@ class Captures:
                 self._free.append(held.streams)
 
 
-class Held:
+class GraphResources:
     """What one graph keeps."""
 
     def __init__(self, streams: dict[tuple[bool, int], int]) -> None:
-        self.flag, self.streams, self.things = Flag(), streams, list[Any]()
+        self.flag, self.streams, self.things = NativeSemaphoreFlag(), streams, list[Any]()
 
 
-class Flag:
+class NativeSemaphoreFlag:
     """A semaphore that C code sets. Where the C library has none, it is never set, and what waits for it stays."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ LOCK, EXECUTABLE, NODE, PARAMETERS, STREAM, UPDATE, LAUNCH, RECORD, BLOCK, COUNT
 ROWS = 200
 
 
-def take(head: int, words: int, given: int, count: int) -> int:
+def take_word_arguments(head: int, words: int, given: int, count: int) -> int:
     """Python's ints as words. 0: one is none, and Python has been told."""
     last = given + 8 * count
     while given != last:
@@ -47,7 +47,7 @@ def call(this: int, given: int, count: int) -> int:
     words = stack(32)
     if count > 4:
         count = 4
-    if not take(head, words, given, count):
+    if not take_word_arguments(head, words, given, count):
         return 0
     if load(head + LONG):
         state = unlock_python(load(head + UNLOCK))
@@ -65,7 +65,7 @@ def call_status(this: int, given: int, count: int) -> int:
     words = stack(32)
     if count > 1:
         count = 1
-    if not take(head, words, given, count):
+    if not take_word_arguments(head, words, given, count):
         return 0
     store(words + 8, 0)
     code = driver(load(head + FUNCTION), load(words), words + 8, 0, 0)
@@ -78,18 +78,18 @@ def launch_one_node(this: int, given: int, count: int) -> int:
     """A function for Python: an event, then the addresses of a call's buffers, to the driver's result code."""
     head = this + BYTES_AT
     words = stack(8 * count)
-    if not take(head, words, given, count):
+    if not take_word_arguments(head, words, given, count):
         return 0
     graph = load(head + GRAPH)
     state = unlock_python(load(head + UNLOCK))
     mutex_lock(graph + LOCK)
-    code = issue(graph, words)
+    code = issue_graph_launch(graph, words)
     mutex_unlock(graph + LOCK)
     lock_python(load(head + RELOCK), state)
     return as_int(load(head + AS_INT), code)
 
 
-def issue(graph: int, words: int) -> int:
+def issue_graph_launch(graph: int, words: int) -> int:
     """New addresses into the node where there are any, a launch, and the event after it."""
     row = graph + ROWS
     last = row + 16 * load(graph + COUNT)

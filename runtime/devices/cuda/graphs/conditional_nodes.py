@@ -26,42 +26,44 @@ from ....program.control_flow import FRESH, Branch, Loop, Rotation, control_flow
 from ....program.plan import Launch, Plan
 from ....program.program import Kernel, Pointer, Scalar, Task, control_flow_bodies
 from ..driver.driver import IF, WHILE
-from ..libraries.steps import BatchStep, CopyStep, ManyStep, MatmulStep
+from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
 from ..modules.launch import HostStep, KernelStep
 from ..modules.predicated_kernels import (  # fmt: skip
     FLAGS,
     LEAVES,
-    Guard,
-    advance_task,
-    always,
-    begin_task,
-    can_look,
-    count_task,
-    first_is,
-    guarded_task,
+    LaunchGuard,
+    begin_flags_task,
+    guard_always,
+    guard_first_flag,
+    guard_flags_up_to,
     has_advancing_form,
-    leave_task,
-    true_up_to,
+    has_guarded_form,
+    make_advance_task,
+    make_count_task,
+    make_guarded_task,
+    selected_copies_task,
 )
-from ..modules.ptx_kernels import copy_task
-from .nodes import Nodes
+from ..modules.ptx_kernels import make_copy_task
+from .nodes import NodeSequence
 
 ROUND = 16  # launches of a body of several iterations, at most
 MOST_LOOK = 16  # launches: of more, a conditional node around them is cheaper, should they not run
 UNROLLED = 64  # launches of iterations of a known number: more become a node that counts
-LIBRARY = (MatmulStep, ManyStep, BatchStep)
+LIBRARY = (MatmulStep, MatmulSequenceStep, BatchedMatmulStep)
 
 
-class Part:
+class GraphBody:
     """A body's steps in the order of its one stream, and how they become nodes."""
 
     def __init__(self, device: Any, plan: Plan, runners: Sequence[Any]) -> None:
-        """runners: what does each task; `whole` of one that does a loop or branch is its `Whole`."""
+        """runners: what does each task; `whole` of one that does a loop or branch is its `ControlFlowGraph`."""
         order = [s.task for s in plan.steps if isinstance(s, Launch) and not runners[s.task].empty]
         self.steps = [(plan.tasks[i], runners[i]) for i in order]
-        self.wholes: list[Whole] = [runner.whole for task, runner in self.steps if control_flow_bodies(task)]
+        self.wholes: list[ControlFlowGraph] = [runner.whole for task, runner in self.steps if control_flow_bodies(task)]
         self.library = any(isinstance(r, LIBRARY) for _, r in self.steps) or any(w.library for w in self.wholes)
-        self.looks = len(self.steps) <= MOST_LOOK and all(_looks(task, runner) for task, runner in self.steps)
+        self.looks = len(self.steps) <= MOST_LOOK and all(
+            _reads_iteration_numbers(task, runner) for task, runner in self.steps
+        )
         self._device, self._numbers = device, len(plan.program.scalars)
         self._looking: list[Any] = []
         self._turned: list[tuple[int, ...]] = [()] * len(self.steps)
@@ -85,9 +87,9 @@ class Part:
         """Have the kernels compiled that look. moved: of a loop that counts, what buffers move on by at an iteration.
         Raises CompileError."""
         if moved is not None:
-            self._turned = [_changes(task, moved) for task, _ in self.steps]
+            self._turned = [_argument_strides(task, moved) for task, _ in self.steps]
         if self.looks:
-            tasks = [self._look(i, task, runner) for i, (task, runner) in enumerate(self.steps)]
+            tasks = [self._plan_task_node(i, task, runner) for i, (task, runner) in enumerate(self.steps)]
             self._device.load([task.kernel for task in tasks if task is not None])  # at once
             self._looking = [self._device.step(task) if task is not None else None for task in tasks]
 
@@ -96,14 +98,19 @@ class Part:
         """Whether some kernel adds up what changes by an iteration."""
         return any(any(moves) for moves in self._turned)
 
-    def _look(self, number: int, task: Task, runner: Any) -> Task | None:
+    def _plan_task_node(self, number: int, task: Task, runner: Any) -> Task | None:
         if control_flow_bodies(task):
             return None
-        own = copy_task([runner.row], self._device.properties) if isinstance(runner, CopyStep) else task
-        return guarded_task(own, self._numbers, self._turned[number])
+        own = make_copy_task([runner.row], self._device.properties) if isinstance(runner, CopyStep) else task
+        return make_guarded_task(own, self._numbers, self._turned[number])
 
     def add(
-        self, nodes: Nodes, addresses: Sequence[int], numbers: Sequence[Any], guard: Guard | None, flags: int = 0
+        self,
+        nodes: NodeSequence,
+        addresses: Sequence[int],
+        numbers: Sequence[Any],
+        guard: LaunchGuard | None,
+        flags: int = 0,
     ) -> None:
         """guard: what has to hold for it to run, if that is not known. flags: the block of a loop that counts."""
         if guard is not None and not self.looks:
@@ -111,7 +118,7 @@ class Part:
                 self.add(nodes, addresses, numbers, None, flags)
             return
         for i, (task, runner) in enumerate(self.steps):
-            looks = guard or (always(flags) if flags and any(self._turned[i]) else None)
+            looks = guard or (guard_always(flags) if flags and any(self._turned[i]) else None)
             if control_flow_bodies(task):
                 runner.whole.add(nodes, addresses, numbers, guard)
             elif looks is None:
@@ -120,13 +127,13 @@ class Part:
                 nodes.run(self._looking[i], addresses, [*numbers, *looks.words])
 
 
-def _looks(task: Task, runner: Any) -> bool:
+def _reads_iteration_numbers(task: Task, runner: Any) -> bool:
     if control_flow_bodies(task):
         return not runner.whole.counted or all(part.looks for part in runner.whole.parts)
-    return isinstance(runner, CopyStep) or (isinstance(task.kernel, Kernel) and can_look(task.kernel))
+    return isinstance(runner, CopyStep) or (isinstance(task.kernel, Kernel) and has_guarded_form(task.kernel))
 
 
-def _changes(task: Task, moved: dict[int, int]) -> tuple[int, ...]:
+def _argument_strides(task: Task, moved: dict[int, int]) -> tuple[int, ...]:
     """What each argument changes by at an iteration."""
     return tuple(
         moved.get(a.buffer, 0) if isinstance(a, Pointer) else int(isinstance(a, Scalar) and a.index == 0)
@@ -134,19 +141,21 @@ def _changes(task: Task, moved: dict[int, int]) -> tuple[int, ...]:
     )
 
 
-class Whole:
+class ControlFlowGraph:
     """A loop or branch with all that is in it."""
 
     def __init__(self, device: Any, task: Task, runners: Sequence[Sequence[Any]]) -> None:
         """runners: of each body, what does its tasks."""
         self._device, self._task = device, task
-        self.parts = [Part(device, body, each) for body, each in zip(control_flow_bodies(task), runners, strict=True)]
+        self.parts = [
+            GraphBody(device, body, each) for body, each in zip(control_flow_bodies(task), runners, strict=True)
+        ]
         self.library: bool = any(part.library for part in self.parts)
         self.counted = isinstance(task.kernel, Loop) and not task.kernel.flag
         self.depth: int = 2 + max((whole.depth for part in self.parts for whole in part.wholes), default=0)  # at most
-        self._moved = _moved(task.kernel) if isinstance(task.kernel, Loop) and self.counted else None
-        self.alone: str | None = self._alone() if isinstance(task.kernel, Loop) else None
-        self.refusal = self._refusal()
+        self._moved = _moving_buffers(task.kernel) if isinstance(task.kernel, Loop) and self.counted else None
+        self.alone: str | None = self._why_host_must_continue() if isinstance(task.kernel, Loop) else None
+        self.refusal = self._why_not_in_graph()
         if self.refusal is None:
             try:
                 for part in self.parts:
@@ -154,7 +163,7 @@ class Whole:
             except CompileError as error:
                 self.refusal = self.alone = str(error)
 
-    def _refusal(self) -> str | None:
+    def _why_not_in_graph(self) -> str | None:
         """Why it cannot be done in a graph."""
         if not self._device.context.driver.conditionals:
             return "the driver is older than CUDA 12.4"
@@ -164,7 +173,7 @@ class Whole:
         known = self.counted and not isinstance(control_flow_arguments(self._task).count, Pointer)
         return None if known else self.alone  # iterations of a known number can be nodes one after another
 
-    def _alone(self) -> str | None:
+    def _why_host_must_continue(self) -> str | None:
         """Why the GPU cannot go on with iterations of its own accord."""
         loop, part = self._task.kernel, self.parts[0]
         assert isinstance(loop, Loop)
@@ -178,12 +187,16 @@ class Whole:
             for task, runner in part.steps:
                 touched = {r.buffer for r in (*task.reads, *task.writes)} & self._moved.keys()
                 able = part.looks and isinstance(runner, KernelStep) and has_advancing_form(task.kernel)  # type: ignore[arg-type]
-                if not able and (touched or any(_changes(task, self._moved))):
+                if not able and (touched or any(_argument_strides(task, self._moved))):
                     return f"{task.name} uses the number of the turn"
         rotation = loop.rotation
         round_, start = len(rotation.held) - rotation.lead, rotation.held[rotation.lead]
         own = all(place >= len(start) or place == i for i, place in enumerate(start))
-        if round_ >= FLAGS or (len(rotation.held) >= FLAGS and not own) or (self.counted and _crossed(rotation)):
+        if (
+            round_ >= FLAGS
+            or (len(rotation.held) >= FLAGS and not own)
+            or (self.counted and _results_overlap_places(rotation))
+        ):
             return "its carried values change places in too many ways"
         return None
 
@@ -193,22 +206,26 @@ class Whole:
         places = [addresses[a.buffer] for a in given if isinstance(a, Pointer)]
         return (*places, *(scalars[a.index] for a in given if isinstance(a, Scalar)))
 
-    def add(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None = None) -> None:
+    def add(
+        self, nodes: NodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchGuard | None = None
+    ) -> None:
         if isinstance(self._task.kernel, Branch):
-            self._branch(nodes, addresses, scalars, guard)
-        elif self.counted and self._unrolls(self.iterations(addresses, scalars), guard):
-            self._unrolled(nodes, addresses, scalars, guard)
+            self._add_branch_nodes(nodes, addresses, scalars, guard)
+        elif self.counted and self._unrolls_iterations(self.iterations(addresses, scalars), guard):
+            self._add_unrolled_iterations(nodes, addresses, scalars, guard)
         elif self.counted:
-            self._count(nodes, addresses, scalars, guard)
+            self._add_counted_loop(nodes, addresses, scalars, guard)
         else:
-            self._while(nodes, addresses, scalars, guard)
+            self._add_while_loop(nodes, addresses, scalars, guard)
 
-    def _branch(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
+    def _add_branch_nodes(
+        self, nodes: NodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchGuard | None
+    ) -> None:
         flag, *bodies = branch_bodies(self._task, addresses, scalars)
         flags = nodes.flags()
-        nodes.launch(begin_task(flags, flag, guard))
+        nodes.launch(begin_flags_task(flags, flag, guard))
         for part, (places, numbers), value in zip(self.parts, bodies, (True, False), strict=True):
-            part.add(nodes, places, numbers, first_is(flags, value))
+            part.add(nodes, places, numbers, guard_first_flag(flags, value))
 
     def iterations(self, addresses: Sequence[int], scalars: Sequence[Any]) -> int | None:
         """The number of iterations; None where it is in memory."""
@@ -216,66 +233,76 @@ class Whole:
         assert count is not None
         return None if isinstance(count, Pointer) else max(0, int(argument_value(count, addresses, scalars)))
 
-    def _unrolls(self, iterations: int | None, guard: Guard | None) -> bool:
+    def _unrolls_iterations(self, iterations: int | None, guard: LaunchGuard | None) -> bool:
         """Whether iterations become nodes one after another. What adds up by a guard's block needs a block of its
         own."""
         if iterations is None or self.alone is not None:
             return iterations is not None
         return iterations * len(self.parts[0].steps) <= UNROLLED and (guard is None or not self.parts[0].turned)
 
-    def _unrolled(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
+    def _add_unrolled_iterations(
+        self, nodes: NodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchGuard | None
+    ) -> None:
         """One iteration after another: there is nothing to decide."""
-        places = bind_loop_addresses(self._task, addresses, scalars, _unread)
+        places = bind_loop_addresses(self._task, addresses, scalars, _refuse_memory_read)
         for number in range(places.count):
             self.parts[0].add(nodes, places.buffers_of_iteration(number), [number, *places.numbers], guard)
-        self._copy(nodes, places.result_copies(places.count), guard)
+        self._add_copies(nodes, places.result_copies(places.count), guard)
 
-    def _count(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
+    def _add_counted_loop(
+        self, nodes: NodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchGuard | None
+    ) -> None:
         """Whole rounds without a look, then the iterations that are left."""
         part, places = self.parts[0], bind_loop_addresses(self._task, addresses, scalars)
-        first, end = self._iterations(places.loop)
+        first, end = self._add_iterations(places.loop)
         lead, flags, number = places.loop.rotation.lead, nodes.flags(), self.iterations(addresses, scalars)
         count = control_flow_arguments(self._task).count
         source = argument_value(count, addresses, scalars) if count is not None and number is None else 0
-        nodes.launch(count_task(flags, source, number or 0, guard))
+        nodes.launch(make_count_task(flags, source, number or 0, guard))
         if first:
-            self._copy(nodes, places.initial_copies(first), guard)
+            self._add_copies(nodes, places.initial_copies(first), guard)
 
         def iteration(number: int, looks: bool) -> None:
-            holds = true_up_to(flags, number - first) if looks else None
+            holds = guard_flags_up_to(flags, number - first) if looks else None
             part.add(
                 nodes, places.buffers_of_iteration(number, 0, first), [number - first, *places.numbers], holds, flags
             )
 
         for number in range(first, lead):
             iteration(number, True)
-        with nodes.only(WHILE, true_up_to(flags, end - 1 - first)):
+        with nodes.only(WHILE, guard_flags_up_to(flags, end - 1 - first)):
             for number in range(lead, end):
                 iteration(number, False)
-            nodes.launch(advance_task(flags, end - lead))
+            nodes.launch(make_advance_task(flags, end - lead))
         for number in range(lead, end - 1):
             iteration(number, True)
-        self._leave(nodes, flags, [places.result_copies(number) for number in range(first, end)])
+        self._add_result_copies(nodes, flags, [places.result_copies(number) for number in range(first, end)])
 
-    def _while(self, nodes: Nodes, addresses: Sequence[int], scalars: Sequence[Any], guard: Guard | None) -> None:
+    def _add_while_loop(
+        self, nodes: NodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchGuard | None
+    ) -> None:
         part, places = self.parts[0], bind_loop_addresses(self._task, addresses, scalars)
-        first, end = self._iterations(places.loop)
+        first, end = self._add_iterations(places.loop)
         lead, flags = places.loop.rotation.lead, nodes.flags()
-        nodes.launch(begin_task(flags, places.flag_address(0), guard))
+        nodes.launch(begin_flags_task(flags, places.flag_address(0), guard))
         if first:
-            self._copy(nodes, places.initial_copies(first), guard)
+            self._add_copies(nodes, places.initial_copies(first), guard)
 
-        def iteration(number: int, guard: Guard | None) -> None:
+        def iteration(number: int, guard: LaunchGuard | None) -> None:
             part.add(nodes, places.buffers_of_iteration(number, flags, first), [number, *places.numbers], guard)
 
         for number in range(first, lead):
-            iteration(number, true_up_to(flags, number - first))
-        with nodes.only(WHILE, true_up_to(flags, end - first)):
+            iteration(number, guard_flags_up_to(flags, number - first))
+        with nodes.only(WHILE, guard_flags_up_to(flags, end - first)):
             for number in range(lead, end):
-                iteration(number, None if number == lead else true_up_to(flags, number - first))
-        self._leave(nodes, flags, [places.result_copies(number, flags + FLAGS) for number in range(first, end + 1)])
+                iteration(number, None if number == lead else guard_flags_up_to(flags, number - first))
+        self._add_result_copies(
+            nodes, flags, [places.result_copies(number, flags + FLAGS) for number in range(first, end + 1)]
+        )
 
-    def _leave(self, nodes: Nodes, flags: int, copies: Sequence[Sequence[tuple[int, int, int]]]) -> None:
+    def _add_result_copies(
+        self, nodes: NodeSequence, flags: int, copies: Sequence[Sequence[tuple[int, int, int]]]
+    ) -> None:
         """copies: of (target, source, bytes), by the flag that is the first that is not true."""
         ends: dict[tuple[int, int, int], int] = {}
         for number, rows in enumerate(copies):
@@ -283,9 +310,9 @@ class Whole:
                 ends[row] = ends.get(row, 0) | 1 << number
         masked = [(*row, mask) for row, mask in ends.items()]
         for i in range(0, len(masked), LEAVES):
-            nodes.launch(leave_task(flags, masked[i : i + LEAVES], self._device.properties))
+            nodes.launch(selected_copies_task(flags, masked[i : i + LEAVES], self._device.properties))
 
-    def _iterations(self, loop: Loop) -> tuple[int, int]:
+    def _add_iterations(self, loop: Loop) -> tuple[int, int]:
         """The first iteration of the rotation that there is, which may be one whose buffers the initial values are
         copied to, and the one that the node's body ends before."""
         lead, part = loop.rotation.lead, self.parts[0]
@@ -296,25 +323,25 @@ class Whole:
         most = min(FLAGS - 1 - lead + first, ROUND // max(1, len(part.steps)))
         return first, lead + period * max(1, most // period)
 
-    def _copy(self, nodes: Nodes, rows: Sequence[tuple[int, int, int]], guard: Guard | None) -> None:
+    def _add_copies(self, nodes: NodeSequence, rows: Sequence[tuple[int, int, int]], guard: LaunchGuard | None) -> None:
         """Copies of (target, source, bytes)."""
         rows = [row for row in rows if row[2]]
         for i in range(0, len(rows), LEAVES):
             some = rows[i : i + LEAVES]
             places = [(Pointer(2 * k), Pointer(2 * k + 1), n) for k, (_, _, n) in enumerate(some)]
-            task = copy_task(places, self._device.properties)
-            step = self._device.step(task if guard is None else guarded_task(task, 0))
+            task = make_copy_task(places, self._device.properties)
+            step = self._device.step(task if guard is None else make_guarded_task(task, 0))
             nodes.run(step, [a for row in some for a in row[:2]], guard.words if guard else ())
 
 
-def _moved(loop: Loop) -> dict[int, int]:
+def _moving_buffers(loop: Loop) -> dict[int, int]:
     """The buffers of a body that move on at each iteration, and the bytes."""
     program, carried = loop.body.program, len(loop.follows)
     buffers = (*program.inputs[carried:], *program.outputs[loop.follows.count(FRESH) :])
     return {buffer: move for buffer, move in zip(buffers, loop.moves, strict=True) if move}
 
 
-def _crossed(rotation: Rotation) -> bool:
+def _results_overlap_places(rotation: Rotation) -> bool:
     """Whether the results of some iteration lie in each other's places, so that they cannot be copied at once."""
     for held in rotation.held:
         carried = len(held)
@@ -329,5 +356,5 @@ def uses_iteration_number(body: Plan) -> bool:
     return any(isinstance(a, Scalar) and a.index == 0 for t in body.tasks for a in t.arguments)
 
 
-def _unread(address: int) -> int:
+def _refuse_memory_read(address: int) -> int:
     raise AssertionError(f"the number of turns is in memory, at {address:#x}")

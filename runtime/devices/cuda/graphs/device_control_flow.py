@@ -9,13 +9,13 @@ from typing import Any
 
 from ..driver.driver import CAPTURE_RELAXED
 from ..driver.events import CudaEvent
-from .conditional_nodes import Whole
-from .nodes import DEPTH, Nodes, capture, require_success
+from .conditional_nodes import ControlFlowGraph
+from .nodes import DEPTH, NodeSequence, capture_nodes, require_success
 
 GRAPHS = 16  # of one loop or branch: calls in flight bring different addresses
 
 
-class Executable:
+class GraphExecutable:
     """A graph with what it needs: memory, and steps whose kernels it has. stream: where it has to be launched, if its
     libraries' memory is that stream's."""
 
@@ -41,24 +41,24 @@ class Executable:
         self._driver.destroy_executable(self.handle)
 
 
-class Decided:
+class DeviceControlFlow:
     """The graphs of one loop or branch. Called under its executable's lock."""
 
-    def __init__(self, device: Any, whole: Whole) -> None:
+    def __init__(self, device: Any, whole: ControlFlowGraph) -> None:
         self._device, self._driver, self._whole = device, device.context.driver, whole
-        self._made: OrderedDict[tuple[Any, ...], Executable] = OrderedDict()
+        self._made: OrderedDict[tuple[Any, ...], GraphExecutable] = OrderedDict()
 
     def run(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> None:
         """Launch it, or add it to the graph that the stream is captured into. Raises Refused, TooMuch, and what
         libraries raise."""
         graph = self._driver.captures(stream)[1]
         if graph:
-            self._join(graph, addresses, scalars, stream)
+            self._join_captured_graph(graph, addresses, scalars, stream)
             return
         key = self._whole.key(addresses, scalars)
         found = self._made.get(key)
         if found is None:  # to make it takes as long as some six iterations of the host
-            found = self._make(addresses, scalars)
+            found = self._instantiate_graph(addresses, scalars)
             while len(self._made) >= GRAPHS:
                 self._made.popitem(last=False)
             self._made[key] = found
@@ -66,36 +66,36 @@ class Decided:
             self._made.move_to_end(key)
         found.launch(self._device, stream)
 
-    def _nodes(self, addresses: Sequence[int], scalars: Sequence[Any]) -> Nodes:
-        nodes = Nodes(self._device)
+    def _capture_nodes(self, addresses: Sequence[int], scalars: Sequence[Any]) -> NodeSequence:
+        nodes = NodeSequence(self._device)
         self._whole.add(nodes, addresses, scalars)
         return nodes
 
-    def _join(self, graph: int, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> None:
+    def _join_captured_graph(self, graph: int, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> None:
         graphs = self._device.graphs
-        nodes = self._nodes(addresses, scalars)
+        nodes = self._capture_nodes(addresses, scalars)
         self._device.captures.keep(graph, nodes.kept)
         with graphs.lock:
-            capture(self._device, nodes.nodes, [stream, *graphs.bodies.capturing((False,) * DEPTH)])
+            capture_nodes(self._device, nodes.nodes, [stream, *graphs.bodies.capturing((False,) * DEPTH)])
 
-    def _make(self, addresses: Sequence[int], scalars: Sequence[Any]) -> Executable:
-        nodes, driver, graphs = self._nodes(addresses, scalars), self._driver, self._device.graphs
+    def _instantiate_graph(self, addresses: Sequence[int], scalars: Sequence[Any]) -> GraphExecutable:
+        nodes, driver, graphs = self._capture_nodes(addresses, scalars), self._driver, self._device.graphs
         with graphs.lock:
             lane = graphs.lane() if self._whole.library else graphs.bodies
             streams = lane.capturing((False,) * (DEPTH + 1))
             for stream in streams[: 1 + self._whole.depth] if self._whole.library else ():
                 self._device.blas.handle(stream)
-            graph = self._captured(nodes, streams)
+            graph = self._capture_into_graph(nodes, streams)
             code, handle = driver.instantiate(graph)
             driver.destroy_graph(graph)
         require_success(code)
-        return Executable(driver, handle, nodes.kept, lane.stream if self._whole.library else 0)
+        return GraphExecutable(driver, handle, nodes.kept, lane.stream if self._whole.library else 0)
 
-    def _captured(self, nodes: Nodes, streams: Sequence[int]) -> int:
+    def _capture_into_graph(self, nodes: NodeSequence, streams: Sequence[int]) -> int:
         driver = self._driver
         require_success(driver.begin_capture(streams[0], CAPTURE_RELAXED))
         try:
-            capture(self._device, nodes.nodes, streams)
+            capture_nodes(self._device, nodes.nodes, streams)
         except BaseException:
             code, graph = driver.end_capture(streams[0])
             if graph:

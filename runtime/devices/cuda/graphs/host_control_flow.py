@@ -20,9 +20,9 @@ from ....program.plan import Launch, Plan
 from ....program.program import Pointer, Task, control_flow_bodies
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS
 from ..modules.launch import HostStep
-from .conditional_nodes import Whole, uses_iteration_number
-from .device_control_flow import Decided, Executable
-from .nodes import Refused, require_success
+from .conditional_nodes import ControlFlowGraph, uses_iteration_number
+from .device_control_flow import DeviceControlFlow, GraphExecutable
+from .nodes import DriverRefusal, require_success
 
 GRAPH_NODES, LEAST_NODES = 256, 4  # of a graph of iterations
 GRAPHS = 6  # of iterations, of one loop
@@ -41,14 +41,14 @@ class ControlStep:
         self._device, self._driver, self._task, self._notes = device, device.context.driver, task, notes
         runners = [[runner(t) for t in body.tasks] for body in control_flow_bodies(task)]
         self._bodies = [_Body(body, each) for body, each in zip(control_flow_bodies(task), runners, strict=True)]
-        self.whole = Whole(device, task, runners)
+        self.whole = ControlFlowGraph(device, task, runners)
         loop = task.kernel
         counted = isinstance(loop, Loop) and not loop.flag
         known = counted and not isinstance(control_flow_arguments(task).count, Pointer)
         even = isinstance(loop, Loop) and counted and not (any(loop.moves) or uses_iteration_number(loop.body))
         whole, waits = self.whole, any(body.waits for body in self._bodies)
         able = whole.refusal is None and not (known and (even or whole.alone))
-        self._decided = Decided(device, whole) if able else None
+        self._decided = DeviceControlFlow(device, whole) if able else None
         if able:
             self._notes.append(f"{task.name}: the GPU {'counts' if counted else 'decides'}, in a CUDA graph")
         elif not known:
@@ -57,7 +57,7 @@ class ControlStep:
         gpu = able and not whole.library
         self.waits = waits or not (known or gpu)  # no graph of somebody else's can hold it
         self._even = even and not waits
-        self._graphs: OrderedDict[Any, Executable] = OrderedDict()  # of iterations, by what they were made of
+        self._graphs: OrderedDict[Any, GraphExecutable] = OrderedDict()  # of iterations, by what they were made of
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
         hands = _LoopDevice(self, stream)
@@ -65,29 +65,31 @@ class ControlStep:
             decided = self._decided
             if decided is not None and self._least and (self.whole.iterations(addresses, scalars) or 0) < self._least:
                 decided = None
-            if decided is not None and self._decide(decided, addresses, scalars, stream):
+            if decided is not None and self._try_on_device(decided, addresses, scalars, stream):
                 return SUCCESS
             iterations = [body.iteration(stream) for body in self._bodies]
             run_control_flow(self._task, iterations, hands, addresses, scalars)
-        except Refused as refused:
+        except DriverRefusal as refused:
             return refused.code
         return SUCCESS
 
-    def _decide(self, decided: Decided, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> bool:
+    def _try_on_device(
+        self, decided: DeviceControlFlow, addresses: Sequence[int], scalars: Sequence[Any], stream: int
+    ) -> bool:
         """Whether the GPU does it. Raises Refused where nothing else can: somebody else's graph is half made."""
         try:
             decided.run(addresses, scalars, stream)
         except Exception as error:  # a graph is an optimisation: say so, and go on without
             if self._driver.captures(stream)[1]:
                 raise
-            why = self._why(error)
+            why = self._explain_refusal(error)
             self._notes.append(f"{self._task.name}: the host reads what decides, since there is no graph: {why}")
             self._decided = None
             return False
         return True
 
-    def _why(self, error: Exception) -> BaseException:
-        return self._device.failure(error.code, "making it") if isinstance(error, Refused) else error
+    def _explain_refusal(self, error: Exception) -> BaseException:
+        return self._device.failure(error.code, "making it") if isinstance(error, DriverRefusal) else error
 
     def repeat(self, rows: Rows, numbers: Sequence[Any], times: int, stream: int) -> int:
         """Iterations with these addresses, over and over: how often they were launched as graphs, of `times`."""
@@ -98,7 +100,7 @@ class ControlStep:
         done, copies = 0, max(1, min(times, GRAPH_NODES // max(1, launches)))
         while done < times and copies * launches >= LEAST_NODES:  # what is left over has a smaller graph
             if times - done >= copies:
-                graph = self._graph_of(rows, numbers, copies)
+                graph = self._repeat_graph(rows, numbers, copies)
                 if graph is None:
                     break
                 for _ in range((times - done) // copies):
@@ -106,14 +108,14 @@ class ControlStep:
             done, copies = times - (times - done) % copies, copies // 4
         return done
 
-    def _graph_of(self, rows: Rows, numbers: Sequence[Any], copies: int) -> Executable | None:
+    def _repeat_graph(self, rows: Rows, numbers: Sequence[Any], copies: int) -> GraphExecutable | None:
         key = (tuple(map(tuple, rows)), tuple(numbers), copies)
         found = self._graphs.pop(key, None)
         if found is None:
             try:
-                found = self._captured(rows, numbers, copies)
+                found = self._capture_repeat_graph(rows, numbers, copies)
             except Exception as error:  # a graph is an optimisation: say so, and go on without
-                self._notes.append(f"{self._task.name}: no graph of turns: {self._why(error)}")
+                self._notes.append(f"{self._task.name}: no graph of turns: {self._explain_refusal(error)}")
                 self._even = False
                 return None
         self._graphs[key] = found
@@ -121,7 +123,7 @@ class ControlStep:
             self._graphs.popitem(last=False)
         return found
 
-    def _captured(self, rows: Rows, numbers: Sequence[Any], copies: int) -> Executable:
+    def _capture_repeat_graph(self, rows: Rows, numbers: Sequence[Any], copies: int) -> GraphExecutable:
         driver, graphs = self._driver, self._device.graphs
         with graphs.lock:
             lane = graphs.lane() if self.whole.library else None
@@ -140,7 +142,7 @@ class ControlStep:
         code, executable = driver.instantiate(graph)
         driver.destroy_graph(graph)
         require_success(code)
-        return Executable(driver, executable, self._bodies, 0 if lane is None else lane.stream)
+        return GraphExecutable(driver, executable, self._bodies, 0 if lane is None else lane.stream)
 
 
 class _Body:
@@ -157,7 +159,7 @@ class _Body:
             for runner in order:
                 code = runner(addresses, numbers, stream)
                 if code != SUCCESS:
-                    raise Refused(code)
+                    raise DriverRefusal(code)
 
         return iteration
 

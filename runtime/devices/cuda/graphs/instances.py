@@ -11,20 +11,20 @@ from typing import Any, Protocol
 from weakref import ref
 
 from ..driver.events import CudaEvent
-from ..modules.launch import Node
+from ..modules.launch import KernelNodeArguments
 
 IN_FLIGHT = 16  # launches of an instance before the events of those that are over are let go
 LANES = 4  # streams that graphs are launched on
 BYTES = 16  # one part in so many of the device's memory is for what graphs keep
 
 
-class Holder(Protocol):
+class InstanceHolder(Protocol):
     """What has instances, and can be asked to let them go: a Replay."""
 
-    instances: list[Instance]
+    instances: list[GraphInstance]
 
 
-class Lane:
+class ReplayLane:
     """A stream that graphs are launched on, and those that they are captured on: what one holds, only one runs."""
 
     def __init__(self, device: Any) -> None:
@@ -40,14 +40,14 @@ class Lane:
         return [self._captures[is_high, i] for i, is_high in enumerate(high)]
 
 
-class Graphs:
+class ReplayGraphs:
     """The replays of a device: they share lanes and a bound on the bytes that instances keep."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self._lanes: list[Lane] = []
+        self._lanes: list[ReplayLane] = []
         self._turn = self._capture = 0
-        self._bodies: Lane | None = None
+        self._bodies: ReplayLane | None = None
         self.lock = threading.RLock()  # of captures, and of what is kept
         self._kept: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # weak references and bytes
         self.limit = device.properties.memory_bytes // BYTES
@@ -63,16 +63,16 @@ class Graphs:
         return self._capture
 
     @property
-    def bodies(self) -> Lane:
+    def bodies(self) -> ReplayLane:
         """For captures of what needs no library's memory: it may be launched on any stream."""
         if self._bodies is None:
-            self._bodies = Lane(self._device)
+            self._bodies = ReplayLane(self._device)
         return self._bodies
 
-    def lane(self) -> Lane:
+    def lane(self) -> ReplayLane:
         """They take turns."""
         if len(self._lanes) < LANES:
-            self._lanes.append(Lane(self._device))
+            self._lanes.append(ReplayLane(self._device))
         self._turn += 1
         return self._lanes[(self._turn - 1) % LANES]
 
@@ -81,12 +81,12 @@ class Graphs:
         with self.lock:
             return sum(n for found, n in self._kept.values() if (replay := found()) is not None and replay.instances)
 
-    def keep(self, replay: Holder, nbytes: int) -> None:
+    def keep(self, replay: InstanceHolder, nbytes: int) -> None:
         """A replay has made an instance of so many bytes; those that made theirs longest ago give them back."""
         with self.lock:
-            self._keep(replay, nbytes)
+            self._register_instance(replay, nbytes)
 
-    def _keep(self, replay: Holder, nbytes: int) -> None:
+    def _register_instance(self, replay: InstanceHolder, nbytes: int) -> None:
         alive = [(key, entry) for key, entry in self._kept.items() if entry[0]() is not None and entry[0]().instances]
         self._kept = OrderedDict(alive)
         _, before = self._kept.pop(id(replay), (None, 0))
@@ -97,14 +97,14 @@ class Graphs:
                 found.instances = []
 
 
-class Instance:
+class GraphInstance:
     """An executable graph with its memory; the nodes that change."""
 
-    def __init__(self, driver: Any, lane: Lane, graph: int, steps: Sequence[Any]) -> None:
+    def __init__(self, driver: Any, lane: ReplayLane, graph: int, steps: Sequence[Any]) -> None:
         """steps: whose kernels it has."""
         self._driver, self.lane, self.graph, self._steps = driver, lane, graph, steps
         self.executable = 0
-        self.nodes: list[Node] = []
+        self.nodes: list[KernelNodeArguments] = []
         self.fixed: list[int] = []  # addresses that nodes pick from, beside those that a call brings
         self.kept: list[Any] = []
         self.last: CudaEvent | None = None

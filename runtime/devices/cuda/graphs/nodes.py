@@ -9,13 +9,13 @@ from typing import Any
 from ....core.frozen import dataclass, field
 from ....program.program import Task
 from ..driver.driver import SUCCESS, WHILE
-from ..modules.predicated_kernels import FLAGS_BYTES, Guard, decide_task
+from ..modules.predicated_kernels import FLAGS_BYTES, LaunchGuard, make_decide_task
 
 DEPTH = 8  # conditional nodes within each other
 MOST_LAUNCHES = 4096  # of one graph
 
 
-class Refused(Exception):
+class DriverRefusal(Exception):
     """The driver's answer to what was asked of it."""
 
     def __init__(self, code: int) -> None:
@@ -23,17 +23,17 @@ class Refused(Exception):
         self.code = code
 
 
-class TooMuch(Exception):
+class GraphTooLarge(Exception):
     """A graph would have too many nodes, or too many within each other; the message says which."""
 
 
 def require_success(code: int) -> None:
     if code != SUCCESS:
-        raise Refused(code)
+        raise DriverRefusal(code)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LaunchNode:
     """A launch, or what a library launches."""
 
     runner: Any
@@ -42,20 +42,20 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Only:
+class ConditionalNode:
     """Nodes that run if the guard holds (IF), or again and again as long as it does (WHILE)."""
 
     kind: int
-    guard: Guard
-    nodes: list[Run | Only] = field(default_factory=list)
+    guard: LaunchGuard
+    nodes: list[LaunchNode | ConditionalNode] = field(default_factory=list)
 
 
-class Nodes:
+class NodeSequence:
     """One after another. What kernels they need is loaded as they are added, before any capture."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self.nodes: list[Run | Only] = []
+        self.nodes: list[LaunchNode | ConditionalNode] = []
         self.kept: list[Any] = []  # memory and steps, until nothing of the graph is left
         self._within = [self.nodes]
         self._launches = 0
@@ -68,8 +68,8 @@ class Nodes:
     def run(self, runner: Any, addresses: Sequence[int] = (), numbers: Sequence[Any] = ()) -> None:
         self._launches += 1
         if self._launches > MOST_LAUNCHES:
-            raise TooMuch(f"a graph would have more than {MOST_LAUNCHES} launches")
-        self._within[-1].append(Run(runner, addresses, numbers))
+            raise GraphTooLarge(f"a graph would have more than {MOST_LAUNCHES} launches")
+        self._within[-1].append(LaunchNode(runner, addresses, numbers))
         self.kept.append(runner)
 
     def launch(self, task: Task) -> None:
@@ -77,35 +77,35 @@ class Nodes:
         self.run(self._device.step(task))
 
     @contextmanager
-    def only(self, kind: int, guard: Guard) -> Iterator[None]:
-        """What is added within is for an `Only`."""
+    def only(self, kind: int, guard: LaunchGuard) -> Iterator[None]:
+        """What is added within is for an `ConditionalNode`."""
         if len(self._within) > DEPTH:
-            raise TooMuch(f"more than {DEPTH} loops and branches within each other")
-        self.kept.append(self._device.step(decide_task(guard, 0)))  # whose kernel `capture` needs
-        made = Only(kind, guard)
+            raise GraphTooLarge(f"more than {DEPTH} loops and branches within each other")
+        self.kept.append(self._device.step(make_decide_task(guard, 0)))  # whose kernel `capture_nodes` needs
+        made = ConditionalNode(kind, guard)
         self._within[-1].append(made)
         self._within.append(made.nodes)
         yield
         self._within.pop()
 
 
-def capture(device: Any, nodes: Sequence[Run | Only], streams: Sequence[int]) -> None:
+def capture_nodes(device: Any, nodes: Sequence[LaunchNode | ConditionalNode], streams: Sequence[int]) -> None:
     """Add nodes to the graph that the first stream is captured into. The others are for what is within. Raises
     Refused, and what libraries raise."""
     driver, stream = device.context.driver, streams[0]
     for node in nodes:
-        if isinstance(node, Run):
+        if isinstance(node, LaunchNode):
             require_success(node.runner(node.addresses, node.numbers, stream))
             continue
         code, handle = driver.conditional_handle(stream)
         require_success(code)
-        decide = device.step(decide_task(node.guard, handle))
+        decide = device.step(make_decide_task(node.guard, handle))
         require_success(decide((), (), stream))
         code, body = driver.add_conditional(stream, handle, node.kind)
         require_success(code)
         require_success(driver.capture_into(streams[1], body))
         try:
-            capture(device, node.nodes, streams[1:])
+            capture_nodes(device, node.nodes, streams[1:])
             if node.kind == WHILE:
                 require_success(decide((), (), streams[1]))
         finally:

@@ -18,7 +18,7 @@ from typing import Any
 from ..driver import words as w
 from ..driver.driver import CAPTURE_RELAXED
 from ..driver.events import CudaEvent
-from ..driver.native_calls import native
+from ..driver.native_calls import native_calls
 from ..driver.streams import LEGACY
 from ..modules.launch import KernelStep
 
@@ -31,7 +31,7 @@ UNKNOWN = 0  # in place of a stream's handle: nothing may rely on being on the s
 Start = Callable[..., CudaEvent | None]
 
 
-class OneNode:
+class OneNodeGraph:
     """The graph of a launch on one stream. Raises the device's error where it cannot be made.
 
     known: the stream as events tell it. Somebody's may end, and another one get its handle. ends: of the latest
@@ -42,30 +42,30 @@ class OneNode:
     ) -> None:
         """order: the buffers whose addresses a call gives. addresses: of every buffer, for the capture."""
         self._driver, self._step, self.stream = device.context.driver, step, stream  # whose kernel it has
-        self.known = stream if stream == LEGACY or device.is_common(stream) else UNKNOWN
+        self.known = stream if stream == LEGACY or device.is_common_stream(stream) else UNKNOWN
         self.ends: deque[CudaEvent] = deque(maxlen=THREADS)
         self._graph, self._executable = 0, 0
         driver, graphs = self._driver, device.graphs
         with graphs.lock:
             capture = graphs.capturing()
-            self._do(device, driver.begin_capture(capture, CAPTURE_RELAXED))
+            self._check_code(device, driver.begin_capture(capture, CAPTURE_RELAXED))
             launched = step(addresses, (), capture)
             found, handle = driver.captured_node(capture)
             ended, self._graph = driver.end_capture(capture)
         code, self._executable = driver.instantiate(self._graph) if not ended else (ended, 0)
         for each in (launched, found, code):
-            self._do(device, each)
+            self._check_code(device, each)
         node = step.node(handle, addresses, {b: i for i, b in enumerate(order)})
         handles = {
             w.EXECUTABLE: self._executable, w.NODE: handle, w.PARAMETERS: node.address, w.STREAM: stream,
             w.UPDATE: driver.address("cuGraphExecKernelNodeSetParams_v2"), w.LAUNCH: driver.address("cuGraphLaunch"),
             w.RECORD: driver.address("cuEventRecord"), w.BLOCK: node.block,
         }  # fmt: skip
-        calls = native()
+        calls = native_calls()
         assert calls is not None
         self.launch = calls.launch_one_node(handles, node.rows, node)
 
-    def _do(self, device: Any, code: int) -> None:
+    def _check_code(self, device: Any, code: int) -> None:
         if code:
             raise device.failure(code, "making a graph of a launch")
 
@@ -80,7 +80,7 @@ class OneNode:
             self._driver.destroy_graph(self._graph)
 
 
-def direct(
+def make_one_launch_call(
     device: Any, step: KernelStep, order: Sequence[int], cost: float, lock: Any, labels: tuple[str, ...]
 ) -> Start | None:
     """f(after, caller, *addresses): launches the plan where that takes nothing but a launch, and gives the event of its
@@ -88,14 +88,14 @@ def direct(
     the handle of somebody's stream to launch on, which is not being captured; 0 for one of the device's.
     order: whose addresses, all that the plan has. cost: of the launch, in us. lock: of `step`. labels: the names of its
     steps, for errors."""
-    if native() is None or step.empty or step.numbers:
+    if native_calls() is None or step.empty or step.numbers:
         return None
     clock, events, free = device.clock, device.events, device.events.free
-    streams = device.some_streams(2 + int(cost / CALL_US))
+    streams = device.take_common_streams(2 + int(cost / CALL_US))
     remember_launch, wait = device.recent_launches.append, device.context.driver.wait
-    nodes: dict[int, OneNode] = {}  # by stream
-    callers: dict[int, OneNode] = {}  # by somebody's stream
-    turns: Iterator[OneNode | None] = repeat(None)
+    nodes: dict[int, OneNodeGraph] = {}  # by stream
+    callers: dict[int, OneNodeGraph] = {}  # by somebody's stream
+    turns: Iterator[OneNodeGraph | None] = repeat(None)
     plain = PLAIN
 
     def start(after: Sequence[CudaEvent], caller: int, *addresses: int) -> CudaEvent | None:
@@ -122,9 +122,9 @@ def direct(
         remember_launch((event, labels))
         return event
 
-    def following(after: Sequence[CudaEvent]) -> OneNode | None:
+    def following(after: Sequence[CudaEvent]) -> OneNodeGraph | None:
         """That of a stream of the device's that is to be followed: the events of it cost nothing."""
-        common = [event.stream for event in after if device.is_common(event.stream)]
+        common = [event.stream for event in after if device.is_common_stream(event.stream)]
         return nodes.get(common[-1]) if common else next(turns)
 
     def more(after: Sequence[CudaEvent], caller: int, addresses: Sequence[int]) -> None:
@@ -133,7 +133,7 @@ def direct(
         plain -= 1
         if plain >= 0:
             return
-        wanted = streams if not nodes else [e.stream for e in after if device.is_common(e.stream)][-1:]
+        wanted = streams if not nodes else [e.stream for e in after if device.is_common_stream(e.stream)][-1:]
         made = nodes
         if caller:
             wanted, made = [caller] if len(callers) < CALLERS else [], callers
@@ -145,7 +145,7 @@ def direct(
         with lock:
             try:
                 for stream in wanted:
-                    made[stream] = OneNode(device, step, order, places, stream)
+                    made[stream] = OneNodeGraph(device, step, order, places, stream)
             except Exception:  # they are an optimisation: launches do as well
                 plain = sys.maxsize
         if nodes and not isinstance(turns, cycle):

@@ -20,57 +20,59 @@ from ....program.plan import Launch, Plan, Record, Wait
 from ....program.program import Pointer
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS
 from ..driver.events import CudaEvent
-from ..libraries.steps import BatchStep, CopyStep, ManyStep, MatmulStep
+from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
 from ..modules.launch import KernelStep
-from ..modules.ptx_kernels import COPIES, WORDS, copy_task, table_task
-from .instances import Instance
+from ..modules.ptx_kernels import COPIES, WORDS, make_copy_task, pointer_table_task
+from .instances import GraphInstance
 
 # Host time in microseconds (measured on an H200's host): of a launch, of launching a graph, of updating one node.
 LAUNCH_US, GRAPH_US, UPDATE_US = 4.5, 7.0, 1.5
 INSTANCES = 2  # of one plan
 WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a capture
-FIXED = (MatmulStep, ManyStep)  # their pointers cannot be changed in a graph
+FIXED = (MatmulStep, MatmulSequenceStep)  # their pointers cannot be changed in a graph
 
 
-def replayable(runners: Sequence[Any], plan: Plan) -> bool:
+def is_replayable(runners: Sequence[Any], plan: Plan) -> bool:
     """Whether a graph can do the plan; what only the host can do (None) it cannot."""
     known = None not in runners and all(
-        isinstance(r, (KernelStep, BatchStep, CopyStep, *FIXED)) for r in runners if not r.empty
+        isinstance(r, (KernelStep, BatchedMatmulStep, CopyStep, *FIXED)) for r in runners if not r.empty
     )
     written = {w.buffer for task in plan.tasks for w in task.writes}
     return known and written.isdisjoint(b for b in plan.program.inputs if b not in plan.program.outputs)
 
 
-def worth_replay(plan: Plan, runners: Sequence[Any]) -> bool:
+def is_replay_worthwhile(plan: Plan, runners: Sequence[Any]) -> bool:
     """Whether a graph costs the host less than the launches, if all pointers to inputs and outputs are new."""
     busy = [r for r in runners if not r.empty]
-    outer = outer_buffers(plan)
+    outer = caller_buffers(plan)
     updates = sum(isinstance(r, KernelStep) and bool(r.buffers & outer or r.numbers) for r in busy)
     return LAUNCH_US * len(busy) > GRAPH_US + UPDATE_US * updates
 
 
-def outer_buffers(plan: Plan) -> frozenset[int]:
+def caller_buffers(plan: Plan) -> frozenset[int]:
     """The buffers that a call brings: inputs and outputs."""
     return frozenset(b for b, offset in enumerate(plan.offsets) if offset is None)
 
 
-class Replay:
+class PlanReplay:
     """The graphs of one executable."""
 
     def __init__(self, device: Any, executable: Any) -> None:
         self._device, self._plan, self._notes = device, executable.plan, executable.notes
         self._driver = device.context.driver
         self._high = tuple(s in self._plan.high_priority for s in range(self._plan.streams))
-        outer = outer_buffers(self._plan)
+        outer = caller_buffers(self._plan)
         outputs = frozenset(self._plan.program.outputs)
         fixed = frozenset[int]().union(*(r.buffers for r in executable.runners if isinstance(r, FIXED))) & outer
         self._slots = sorted(fixed & outputs)  # outer buffers whose place in the graph is a slot
         self._pointers = sorted(fixed - outputs)  # those that are captured as they are
         self._outer = sorted(outer)
         self._inputs, self._outputs = frozenset(self._plan.program.inputs), outputs
-        self._runners = [self._copy([r.row]) if type(r) is CopyStep and not r.empty else r for r in executable.runners]
-        self._batches = [r for r in self._runners if isinstance(r, BatchStep)]
-        self.instances: list[Instance] = []
+        self._runners = [
+            self._copy_runner([r.row]) if type(r) is CopyStep and not r.empty else r for r in executable.runners
+        ]
+        self._batches = [r for r in self._runners if isinstance(r, BatchedMatmulStep)]
+        self.instances: list[GraphInstance] = []
         self._calls = 0
         self._bound: tuple[int, ...] = ()  # where the captured pointers were at the last call
         self.broken = False
@@ -84,7 +86,7 @@ class Replay:
         self.settled = self.broken
         bound = tuple([memories[b] for b in self._pointers])
         if bound != self._bound:
-            self._moved(bound)
+            self._note_moved_pointers(bound)
         if self.broken or self._calls <= WARM_CALLS:
             return None
         for _, event in after:
@@ -92,30 +94,30 @@ class Replay:
                 return None
         try:
             known = len(self.instances)
-            instance = self._instance(memories, scalars, after)
+            instance = self._idle_or_new_instance(memories, scalars, after)
             self.settled = known == len(self.instances)
-            self._update(instance, memories, scalars)
+            self._update_changed_nodes(instance, memories, scalars)
             stream, driver = instance.lane.stream, self._driver
             for event in {event.handle: event for _, event in after}.values():
                 if event.stream != stream and driver.wait(stream, event.handle, 0):
                     return None
-            marked = self._marked(instance)
-            self._do(driver.launch_graph(instance.executable, stream), "launching a graph")
+            marked = self._new_completion_events(instance)
+            self._check_code(driver.launch_graph(instance.executable, stream), "launching a graph")
         except Exception as error:  # graphs are an optimisation: say so, and go on without
-            self._give_up(error)
+            self._give_up_replay(error)
             return None
         done = self._device.events.record(stream)
         results = [marked.get(number, done) for number in self._plan.completion]
         instance.note(done, results)
         return results
 
-    def _give_up(self, error: BaseException) -> None:
+    def _give_up_replay(self, error: BaseException) -> None:
         self.broken = True
         self.instances = []
         self._notes.append(f"no replay as a graph: {type(error).__name__}: {error}")
         warn_at_user_line(f"{self._plan.program.name}: {self._notes[-1]}; it runs on streams")
 
-    def _moved(self, bound: tuple[int, ...]) -> None:
+    def _note_moved_pointers(self, bound: tuple[int, ...]) -> None:
         """Captured pointers that are others now: those buffers get slots."""
         if self._bound:
             changed = {b for b, old, new in zip(self._pointers, self._bound, bound, strict=True) if old != new}
@@ -125,7 +127,9 @@ class Replay:
             self.instances = []
         self._bound = bound
 
-    def _instance(self, memories: Sequence[Any], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]) -> Instance:
+    def _idle_or_new_instance(
+        self, memories: Sequence[Any], scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+    ) -> GraphInstance:
         """One that is idle, or that this call follows anyway; else another, up to INSTANCES."""
         streams = {event.stream for _, event in after}
         for instance in self.instances:
@@ -133,14 +137,14 @@ class Replay:
                 return instance
         if len(self.instances) < INSTANCES:
             with self._device.graphs.lock:
-                made = self._made(memories, scalars)
+                made = self._capture_instance(memories, scalars)
             self.instances.append(made)
             self._device.graphs.keep(self, sum(memory.nbytes for memory in made.kept))
         else:
             self.instances.append(self.instances.pop(0))
         return self.instances[-1]
 
-    def _made(self, memories: Sequence[Any], scalars: Sequence[Any]) -> Instance:
+    def _capture_instance(self, memories: Sequence[Any], scalars: Sequence[Any]) -> GraphInstance:
         """Capture the plan with memory of its own: temporaries, slots and tables."""
         plan, driver, pool = self._plan, self._driver, self._device.pool
         lane = self._device.graphs.lane()
@@ -154,38 +158,38 @@ class Replay:
         for b, slot in zip(self._slots, slots, strict=True):
             base[b] = slot.address
         tables = [
-            self._device.step(table_task(Pointer(count + len(slots) + i), words[start : start + WORDS]))
+            self._device.step(pointer_table_task(Pointer(count + len(slots) + i), words[start : start + WORDS]))
             for i, start in enumerate(range(0, len(words), WORDS))
         ]
-        addresses = self._addresses(base, memories)
+        addresses = self._graph_buffer_addresses(base, memories)
         streams = lane.capturing(self._high)
         for stream in streams:
             if self._batches or any(isinstance(r, FIXED) for r in self._runners):
                 self._device.blas.handle(stream)
-        before, behind = [*self._copies(False), *tables], self._copies(True)
-        self._do(driver.begin_capture(streams[0], CAPTURE_RELAXED), "beginning a capture")
+        before, behind = [*self._slot_copies(False), *tables], self._slot_copies(True)
+        self._check_code(driver.begin_capture(streams[0], CAPTURE_RELAXED), "beginning a capture")
         try:
-            nodes, moments = self._captured(streams, before, behind, table.address, addresses, scalars)
+            nodes, moments = self._capture_plan(streams, before, behind, table.address, addresses, scalars)
         finally:
             code, graph = driver.end_capture(streams[0])
-        self._do(code, "ending a capture")
-        made = Instance(driver, lane, graph, [*self._runners, *before, *behind])
+        self._check_code(code, "ending a capture")
+        made = GraphInstance(driver, lane, graph, [*self._runners, *before, *behind])
         made.kept = [arena, *slots, table]
         moved = {b: b for b in self._outer if b not in self._slots and b not in self._pointers}
         moved |= {count + i: b for i, b in enumerate(self._slots)}
         for number, follows in moments.items():  # each launch gives them an event of its own
             code, made.moments[number] = driver.add_event(graph, follows, self._device.events.take(0).handle)
-            self._do(code, "adding an event to a graph")
+            self._check_code(code, "adding an event to a graph")
         for step, handle in nodes:
             made.nodes.append(step.node(handle, addresses, moved))
             made.nodes[-1].places(count, made.fixed)
         for node in made.nodes:
-            node.fill([*memories, *made.fixed], scalars)
+            node.fill_arguments([*memories, *made.fixed], scalars)
         code, made.executable = driver.instantiate(graph)
-        self._do(code, "instantiating a graph")
+        self._check_code(code, "instantiating a graph")
         return made
 
-    def _addresses(self, base: list[int], memories: Sequence[Any]) -> list[int]:
+    def _graph_buffer_addresses(self, base: list[int], memories: Sequence[Any]) -> list[int]:
         """The address of every buffer in the graph, then of what slots stand for, then of tables."""
         found = list(base)
         count = len(memories)
@@ -196,7 +200,7 @@ class Replay:
             found[count + i] = memories[b]
         return found
 
-    def _captured(
+    def _capture_plan(
         self,
         streams: list[int],
         before: Sequence[KernelStep],
@@ -212,27 +216,27 @@ class Replay:
         outer.update(range(len(self._plan.program.buffers), len(addresses)))
         nodes: list[tuple[KernelStep, int]] = []
         first, others = streams[0], streams[1:]
-        early, moments = self._early(), dict[int, int]()
+        early, moments = self._early_output_events(), dict[int, int]()
         recorded: list[CudaEvent] = []
 
         def launch(step: Any, stream: int) -> None:
-            self._do(step(addresses, scalars, stream), "capturing")
+            self._check_code(step(addresses, scalars, stream), "capturing")
             if isinstance(step, KernelStep) and (step.buffers & outer or step.numbers):
                 code, node = driver.captured_node(stream)
-                self._do(code, "finding a captured kernel")
+                self._check_code(code, "finding a captured kernel")
                 nodes.append((step, node))
 
         def record(stream: int) -> CudaEvent:
             event = events.take(stream)
             recorded.append(event)  # until the capture is over
-            self._do(driver.record(event.handle, stream), "capturing an event")
+            self._check_code(driver.record(event.handle, stream), "capturing an event")
             return event  # type: ignore[no-any-return]
 
         for step in before:
             launch(step, first)
         begun = record(first)
         for stream in others:
-            self._do(driver.wait(stream, begun.handle, 0), "forking a capture")
+            self._check_code(driver.wait(stream, begun.handle, 0), "forking a capture")
         starts = {}
         for batch in self._batches:
             starts[id(batch)] = table
@@ -241,7 +245,7 @@ class Replay:
         for step in self._plan.steps:
             stream = streams[step.stream]
             if isinstance(step, Wait):
-                self._do(driver.wait(stream, marks[step.event].handle, 0), "capturing a wait")
+                self._check_code(driver.wait(stream, marks[step.event].handle, 0), "capturing a wait")
             elif isinstance(step, Record):
                 marks[step.event] = record(stream)
                 if step.event in early:
@@ -250,17 +254,17 @@ class Replay:
                         moments[step.event] = node
             elif isinstance(step, Launch) and not self._runners[step.task].empty:
                 runner = self._runners[step.task]
-                if isinstance(runner, BatchStep):
+                if isinstance(runner, BatchedMatmulStep):
                     runner.enqueue(starts[id(runner)], stream)
                 else:
                     launch(runner, stream)
         for stream in others:
-            self._do(driver.wait(first, record(stream).handle, 0), "joining a capture")
+            self._check_code(driver.wait(first, record(stream).handle, 0), "joining a capture")
         for step in behind:
             launch(step, first)
         return nodes, moments
 
-    def _early(self) -> set[int]:
+    def _early_output_events(self) -> set[int]:
         """The completion events of outputs that may be done before others; copies out of slots come last."""
         completion = self._plan.completion
         if len(set(completion)) < 2:
@@ -268,33 +272,35 @@ class Replay:
         late = {e for e, b in zip(completion, self._plan.program.outputs, strict=True) if b in self._slots}
         return set(completion) - late
 
-    def _copies(self, out: bool) -> list[KernelStep]:
+    def _slot_copies(self, out: bool) -> list[KernelStep]:
         """Copies of inputs into their slots, or of outputs out of them."""
         rows, buffers = [], self._plan.program.buffers
         for i, b in enumerate(self._slots):
             nbytes, place, slot = buffers[b].nbytes, Pointer(len(buffers) + i), Pointer(b)
             if nbytes and b in (self._outputs if out else self._inputs):
                 rows.append((place, slot, nbytes) if out else (slot, place, nbytes))
-        return [self._copy(rows[i : i + COPIES]) for i in range(0, len(rows), COPIES)]
+        return [self._copy_runner(rows[i : i + COPIES]) for i in range(0, len(rows), COPIES)]
 
-    def _copy(self, rows: Sequence[tuple[Pointer, Pointer, int]]) -> KernelStep:
-        return self._device.step(copy_task(rows, self._device.properties))  # type: ignore[no-any-return]
+    def _copy_runner(self, rows: Sequence[tuple[Pointer, Pointer, int]]) -> KernelStep:
+        return self._device.step(make_copy_task(rows, self._device.properties))  # type: ignore[no-any-return]
 
-    def _marked(self, instance: Instance) -> dict[int, CudaEvent]:
+    def _new_completion_events(self, instance: GraphInstance) -> dict[int, CudaEvent]:
         """New events for the instance's moments, by completion event of the plan."""
         found = {}
         for number, node in instance.moments.items():
             found[number] = event = self._device.events.take(instance.lane.stream)
-            self._do(self._driver.update_event(instance.executable, node, event.handle), "updating a graph")
+            self._check_code(self._driver.update_event(instance.executable, node, event.handle), "updating a graph")
         return found
 
-    def _update(self, instance: Instance, memories: Sequence[Any], scalars: Sequence[Any]) -> None:
+    def _update_changed_nodes(self, instance: GraphInstance, memories: Sequence[Any], scalars: Sequence[Any]) -> None:
         """Write the pointers and numbers that are not those of the last launch."""
         places = [*memories, *instance.fixed]
         for node in instance.nodes:
-            if node.fill(places, scalars):
-                self._do(self._driver.update_kernel(instance.executable, node.handle, node.address), "updating a graph")
+            if node.fill_arguments(places, scalars):
+                self._check_code(
+                    self._driver.update_kernel(instance.executable, node.handle, node.address), "updating a graph"
+                )
 
-    def _do(self, code: int, what: str) -> None:
+    def _check_code(self, code: int, what: str) -> None:
         if code != SUCCESS:
             raise self._device.failure(code, what)

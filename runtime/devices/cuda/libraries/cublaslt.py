@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ....core.frozen import dataclass, replace
-from .cublaslt_nan_probe import small
-from .gemm import Gemm
+from .cublaslt_nan_probe import shrink_gemm_call
+from .gemm import GemmCall
 
 FORMS = 512  # that are kept
 CHOICES = 8  # that are asked for
@@ -36,7 +36,7 @@ Enqueue = Callable[[tuple[int, ...], Any, int], None]  # at addresses, with a wo
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class LtMatmulForm:
     """The library's descriptors of the product and of B, A and C, and its algorithm; scales: alpha and beta; bias: the
     address that the product's descriptor has; whole: whether the epilogue is done, or all but its relu."""
 
@@ -48,40 +48,43 @@ class Form:
     whole: bool
 
 
-class Lt:
+class CublasLt:
     """workspace: bytes that each stream has. keeps_nan: whether a call's relu keeps NaN, by a trial: a call, and what
     enqueues it at addresses, given a workspace and a stream."""
 
-    def __init__(self, workspace: int, keeps_nan: Callable[[Gemm, Enqueue], bool]) -> None:
+    def __init__(self, workspace: int, keeps_nan: Callable[[GemmCall, Enqueue], bool]) -> None:
         self._workspace, self._keeps_nan = workspace, keeps_nan
         self._lib: Any = None
         self._handle = 0
-        self._forms: OrderedDict[tuple[Gemm, tuple[int, ...]], Form | None] = OrderedDict()
+        self._forms: OrderedDict[tuple[GemmCall, tuple[int, ...]], LtMatmulForm | None] = OrderedDict()
         self._verdicts: dict[tuple[Any, ...], bool] = {}  # of algorithms: whether they keep NaN
         self._lock = threading.RLock()
 
-    def can(self, call: Gemm) -> bool:
+    def can(self, call: GemmCall) -> bool:
         """Whether the library does it, however its arrays are aligned. Algorithms for arrays that are aligned but for
         their offsets are put to the trial."""
-        usual = tuple(_aligned(offset) for offset in call.offsets)
+        usual = tuple(_alignment_of_address(offset) for offset in call.offsets)
         with self._lock:
-            return None not in (self._form(call, usual, True), self._form(call, (call.itemsize,) * len(usual)))
+            return None not in (
+                self._form_of_call(call, usual, True),
+                self._form_of_call(call, (call.itemsize,) * len(usual)),
+            )
 
-    def run(self, call: Gemm, addresses: Sequence[int], workspace: Any, stream: int) -> bool:
+    def run(self, call: GemmCall, addresses: Sequence[int], workspace: Any, stream: int) -> bool:
         """Enqueue it; addresses of B, A, C and the bias. False where its relu is still to be done. Raises what the
         bindings raise."""
         with self._lock:
-            form = self._form(call, tuple(map(_aligned, addresses)))
+            form = self._form_of_call(call, tuple(map(_alignment_of_address, addresses)))
             assert form is not None, "less than `can` has asked for"
-            self._enqueue(form, addresses, workspace, stream)
+            self._enqueue_matmul(form, addresses, workspace, stream)
         return form.whole
 
-    def _enqueue(self, form: Form, addresses: Sequence[int], workspace: Any, stream: int) -> None:
+    def _enqueue_matmul(self, form: LtMatmulForm, addresses: Sequence[int], workspace: Any, stream: int) -> None:
         """A descriptor has the bias until the call has read it: one at a time."""
         b, a, c, *bias = addresses
         if bias and bias[0] != form.bias.value:
             form.bias.value = bias[0]
-            _set(self._lib.matmul_desc_set_attribute, form.product, BIAS, form.bias)
+            _set_attribute(self._lib.matmul_desc_set_attribute, form.product, BIAS, form.bias)
         matrix_b, matrix_a, matrix_c = form.matrices
         alpha = ctypes.addressof(form.scales)
         self._lib.matmul(
@@ -89,7 +92,7 @@ class Lt:
             form.algorithm.ctypes.data, workspace.address, workspace.nbytes, stream,
         )  # fmt: skip
 
-    def _form(self, call: Gemm, alignments: tuple[int, ...], trial: bool = False) -> Form | None:
+    def _form_of_call(self, call: GemmCall, alignments: tuple[int, ...], trial: bool = False) -> LtMatmulForm | None:
         key = (call, alignments)
         if key in self._forms:
             self._forms.move_to_end(key)
@@ -97,75 +100,79 @@ class Lt:
         if self._lib is None:
             self._lib = import_module("nvmath.bindings.cublasLt")
             self._handle = self._lib.create()
-        made = self._made(call, alignments, trial)
+        made = self._make_form(call, alignments, trial)
         if made is None and "relu" in call.epilogue:
             rest = tuple(part for part in call.epilogue if part != "relu")
-            plain = self._made(replace(call, epilogue=rest), alignments)
+            plain = self._make_form(replace(call, epilogue=rest), alignments)
             made = plain and replace(plain, whole=False)
         self._forms[key] = made
         if len(self._forms) > FORMS:
             _, oldest = self._forms.popitem(last=False)
             if oldest is not None:
-                self._destroy(oldest.product, oldest.matrices)
+                self._destroy_descriptors(oldest.product, oldest.matrices)
         return made
 
-    def _is_right(self, call: Gemm, algorithm: Any, trial: bool) -> bool:
+    def _algorithm_keeps_nan(self, call: GemmCall, algorithm: Any, trial: bool) -> bool:
         """Whether an algorithm means what the call says. What the trial has not seen counts as wrong."""
         if "relu" not in call.epilogue:
             return True
         key = (algorithm["algo"].tobytes(), call.dtype, call.operations, call.epilogue, call.tf32)
         if key not in self._verdicts and trial:
             try:
-                self._verdicts[key] = self._keeps_nan(*self._tried(small(call), algorithm))
+                self._verdicts[key] = self._keeps_nan(*self._try_algorithm(shrink_gemm_call(call), algorithm))
             except self._lib.cuBLASLtError:  # it is not for small products
                 self._verdicts[key] = False
         return self._verdicts.get(key, False)
 
-    def _tried(self, call: Gemm, algorithm: Any) -> tuple[Gemm, Enqueue]:
+    def _try_algorithm(self, call: GemmCall, algorithm: Any) -> tuple[GemmCall, Enqueue]:
         def enqueue(addresses: tuple[int, ...], workspace: Any, stream: int) -> None:
-            product, matrices = self._descriptors(call, tuple(map(_aligned, addresses)))
-            form = Form(product, matrices, algorithm, (ctypes.c_float * 2)(1, 0), UINT64(0), True)
+            product, matrices = self._make_descriptors(call, tuple(map(_alignment_of_address, addresses)))
+            form = LtMatmulForm(product, matrices, algorithm, (ctypes.c_float * 2)(1, 0), UINT64(0), True)
             try:
-                self._enqueue(form, addresses, workspace, stream)
+                self._enqueue_matmul(form, addresses, workspace, stream)
             finally:
-                self._destroy(product, matrices)
+                self._destroy_descriptors(product, matrices)
 
         return call, enqueue
 
-    def _made(self, call: Gemm, alignments: tuple[int, ...], trial: bool = False) -> Form | None:
+    def _make_form(self, call: GemmCall, alignments: tuple[int, ...], trial: bool = False) -> LtMatmulForm | None:
         """With the first of the library's choices that is right; None where there is none."""
-        product, matrices = self._descriptors(call, alignments)
-        for algorithm in self._algorithms(product, matrices, alignments)[: 1 if call.shape[2] >= DEEP else CHOICES]:
-            if self._is_right(call, algorithm, trial):
-                return Form(product, matrices, algorithm, (ctypes.c_float * 2)(1, 0), UINT64(0), True)
-        self._destroy(product, matrices)
+        product, matrices = self._make_descriptors(call, alignments)
+        for algorithm in self._heuristic_algorithms(product, matrices, alignments)[
+            : 1 if call.shape[2] >= DEEP else CHOICES
+        ]:
+            if self._algorithm_keeps_nan(call, algorithm, trial):
+                return LtMatmulForm(product, matrices, algorithm, (ctypes.c_float * 2)(1, 0), UINT64(0), True)
+        self._destroy_descriptors(product, matrices)
         return None
 
-    def _descriptors(self, call: Gemm, alignments: tuple[int, ...]) -> tuple[int, tuple[int, int, int]]:
+    def _make_descriptors(self, call: GemmCall, alignments: tuple[int, ...]) -> tuple[int, tuple[int, int, int]]:
         lib, (kind, compute, _) = self._lib, call.types
         product = lib.matmul_desc_create(compute, FLOAT32)
         for name, operation in zip((TRANSPOSE_A, TRANSPOSE_B), call.operations, strict=True):
-            _set(lib.matmul_desc_set_attribute, product, name, INT32(operation))
+            _set_attribute(lib.matmul_desc_set_attribute, product, name, INT32(operation))
         parts = sum(EPILOGUES[part] for part in call.epilogue)
-        _set(lib.matmul_desc_set_attribute, product, EPILOGUE, INT32(parts or NO_EPILOGUE))
+        _set_attribute(lib.matmul_desc_set_attribute, product, EPILOGUE, INT32(parts or NO_EPILOGUE))
         for aligned in alignments[3:] if "bias" in call.epilogue else ():  # any address tells how a bias is aligned
-            _set(lib.matmul_desc_set_attribute, product, BIAS, UINT64(aligned))
+            _set_attribute(lib.matmul_desc_set_attribute, product, BIAS, UINT64(aligned))
         matrices = []
-        for (rows, columns), leading, stride in zip(call.stored, call.leading, call.strides, strict=True):
+        for (rows, columns), leading, stride in zip(call.stored_shapes, call.leading, call.strides, strict=True):
             matrix = lib.matrix_layout_create(kind, rows, columns, leading)
-            _set(lib.matrix_layout_set_attribute, matrix, BATCH, INT32(call.batch))
-            _set(lib.matrix_layout_set_attribute, matrix, STRIDE, INT64(stride))
+            _set_attribute(lib.matrix_layout_set_attribute, matrix, BATCH, INT32(call.batch))
+            _set_attribute(lib.matrix_layout_set_attribute, matrix, STRIDE, INT64(stride))
             matrices.append(matrix)
         return product, (matrices[0], matrices[1], matrices[2])
 
-    def _algorithms(self, product: int, matrices: tuple[int, int, int], alignments: tuple[int, ...]) -> list[Any]:
+    def _heuristic_algorithms(
+        self, product: int, matrices: tuple[int, int, int], alignments: tuple[int, ...]
+    ) -> list[Any]:
         """The library's choices, what it holds to be the fastest first."""
         lib, (b, a, c) = self._lib, matrices
         wanted = lib.matmul_preference_create()
-        _set(lib.matmul_preference_set_attribute, wanted, WORKSPACE, UINT64(self._workspace))
-        _set(lib.matmul_preference_set_attribute, wanted, REDUCTIONS, UINT32(SUMS_IN_FLOAT32))
+        _set_attribute(lib.matmul_preference_set_attribute, wanted, WORKSPACE, UINT64(self._workspace))
+        _set_attribute(lib.matmul_preference_set_attribute, wanted, REDUCTIONS, UINT32(SUMS_IN_FLOAT32))
         for name, nbytes in zip(ALIGNMENTS, (*alignments[:3], alignments[2]), strict=True):
-            _set(lib.matmul_preference_set_attribute, wanted, name, UINT32(nbytes))
+            _set_attribute(lib.matmul_preference_set_attribute, wanted, name, UINT32(nbytes))
         found, count = np.zeros(CHOICES, lib.matmul_heuristic_result_dtype), ctypes.c_int(0)
         try:
             lib.matmul_algo_get_heuristic(
@@ -177,15 +184,15 @@ class Lt:
             lib.matmul_preference_destroy(wanted)
         return [found[i : i + 1] for i in range(count.value)]
 
-    def _destroy(self, product: int, matrices: Sequence[int]) -> None:
+    def _destroy_descriptors(self, product: int, matrices: Sequence[int]) -> None:
         self._lib.matmul_desc_destroy(product)
         for matrix in matrices:
             self._lib.matrix_layout_destroy(matrix)
 
 
-def _aligned(address: int) -> int:
+def _alignment_of_address(address: int) -> int:
     return min(ALIGNED, address & -address or ALIGNED)
 
 
-def _set(setter: Any, descriptor: int, name: int, value: Any) -> None:
+def _set_attribute(setter: Any, descriptor: int, name: int, value: Any) -> None:
     setter(descriptor, name, ctypes.addressof(value), ctypes.sizeof(value))

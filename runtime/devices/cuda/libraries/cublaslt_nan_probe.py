@@ -13,32 +13,32 @@ import numpy as np
 from ....core.frozen import replace
 from ..driver.driver import Driver
 from ..modules.ptx_kernels import INFINITY
-from .gemm import Gemm
+from .gemm import GemmCall
 
 SMALL = 64  # of each length, and what is left over from its multiples, for the sake of alignments
 Launch = Callable[[tuple[int, ...]], None]  # enqueues the product of arrays at addresses
 
 
-def small(call: Gemm) -> Gemm:
+def shrink_gemm_call(call: GemmCall) -> GemmCall:
     """The call with shorter axes, at most two matrices, and its arrays without offsets."""
     n, m, k = (length if length <= SMALL else SMALL + length % SMALL for length in call.shape)
     made = replace(call, shape=(n, m, k), batch=min(call.batch, 2), offsets=(0,) * len(call.offsets))
-    gaps = [(ld - rows) % SMALL for ld, (rows, _) in zip(call.leading, call.stored, strict=True)]
-    b, a, c = (rows + gap for gap, (rows, _) in zip(gaps, made.stored, strict=True))
+    gaps = [(ld - rows) % SMALL for ld, (rows, _) in zip(call.leading, call.stored_shapes, strict=True)]
+    b, a, c = (rows + gap for gap, (rows, _) in zip(gaps, made.stored_shapes, strict=True))
     made = replace(made, leading=(b, a, c))
-    b, a, c = (n * bool(stride) for n, stride in zip(_lengths(made), call.strides, strict=True))
+    b, a, c = (n * bool(stride) for n, stride in zip(_matrix_lengths(made), call.strides, strict=True))
     return replace(made, strides=(b, a, c))
 
 
-def _lengths(call: Gemm) -> list[int]:
+def _matrix_lengths(call: GemmCall) -> list[int]:
     """Elements of a matrix of B, of A and of C, with its gaps."""
-    return [ld * columns for ld, (_, columns) in zip(call.leading, call.stored, strict=True)]
+    return [ld * columns for ld, (_, columns) in zip(call.leading, call.stored_shapes, strict=True)]
 
 
-def keeps_nan(driver: Driver, allocate: Callable[[int], Any], stream: int, call: Gemm, launch: Launch) -> bool:
+def relu_keeps_nan(driver: Driver, allocate: Callable[[int], Any], stream: int, call: GemmCall, launch: Launch) -> bool:
     """Whether a product of NaN is NaN everywhere. call: a small one. Waits for the stream."""
     n, m, _ = call.shape
-    b, a, c = (call.itemsize * call.batch * length for length in _lengths(call))
+    b, a, c = (call.itemsize * call.batch * length for length in _matrix_lengths(call))
     host = [np.zeros(b, np.uint8), np.full(a, 0xFF, np.uint8), np.zeros(c, np.uint8)]
     host += [np.zeros(call.itemsize * n, np.uint8)] * (len(call.offsets) - 3)  # a bias
     memories = [allocate(array.nbytes) for array in host]

@@ -14,7 +14,7 @@ from typing import Any
 from ....core.frozen import dataclass
 from ....program.program import Region, Task
 from ..driver.driver import SUCCESS, Driver
-from .handles import Blas
+from .handles import BlasHandles
 
 FORWARD, INVERSE = -1, 1
 MOST_AXES = 3
@@ -36,7 +36,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Transform:
+class FftTransform:
     """lengths: of the transformed axes, of the real side where there is one. scale: of the result."""
 
     kind: tuple[str, str]
@@ -46,7 +46,7 @@ class Transform:
     scale: float
 
 
-def transform_of(name: str, options: Mapping[str, Any], source: Region, target: Region) -> Transform | None:
+def fft_transform_of_call(name: str, options: Mapping[str, Any], source: Region, target: Region) -> FftTransform | None:
     """The transform that a call of `np.fft.NAME` is; None where cuFFT cannot do it as it is."""
     kind = (source.dtype, target.dtype)
     if name not in _NAMES or kind not in _KINDS or 0 in (*source.shape, *target.shape):
@@ -73,7 +73,7 @@ def transform_of(name: str, options: Mapping[str, Any], source: Region, target: 
     norm = options.get("norm") or "backward"
     scaled = {"backward": direction == INVERSE, "forward": direction == FORWARD}.get(norm, False)
     scale = points**-0.5 if norm == "ortho" else 1 / points if scaled else 1.0
-    return Transform(kind, direction, lengths, math.prod(source.shape[: rank - len(axes)]), scale)
+    return FftTransform(kind, direction, lengths, math.prod(source.shape[: rank - len(axes)]), scale)
 
 
 class FftStep:
@@ -81,7 +81,9 @@ class FftStep:
 
     numbers = empty = False
 
-    def __init__(self, driver: Driver, blas: Blas, transform: Transform, source: Region, target: Region) -> None:
+    def __init__(
+        self, driver: Driver, blas: BlasHandles, transform: FftTransform, source: Region, target: Region
+    ) -> None:
         self._driver, self._blas, self._transform = driver, blas, transform
         self._source, self._target = source, target
         self.buffers = frozenset((source.buffer, target.buffer))
@@ -96,35 +98,35 @@ class FftStep:
             cufft.make_plan_many(plan, len(lengths), lengths, 0, 1, 0, 0, 1, 0, kind, transform.batch)
             cufft.set_stream(plan, stream)
             overwrites = transform.kind[0].startswith("c") and transform.kind[1].startswith("f")
-            held = self._blas.allocate(self._bytes(self._source)) if overwrites else None
+            held = self._blas.allocate(self._region_bytes(self._source)) if overwrites else None
             self._plans[stream] = (plan, held)
         plan, held = self._plans[stream]
         source = addresses[self._source.buffer] + self._source.offset
         target = addresses[self._target.buffer] + self._target.offset
         if held is not None:
-            if code := int(self._driver.on_device(held.address, source, self._bytes(self._source), stream)):
+            if code := int(self._driver.on_device(held.address, source, self._region_bytes(self._source), stream)):
                 return code
             source = held.address
         both_complex = transform.kind[0] == transform.kind[1]
         getattr(cufft, run)(plan, source, target, *((transform.direction,) if both_complex else ()))
         if transform.scale != 1:
             factor = _SCALARS[scal](transform.scale)
-            count = self._bytes(self._target) // ctypes.sizeof(factor)
+            count = self._region_bytes(self._target) // ctypes.sizeof(factor)
             cublas: Any = import_module("nvmath.bindings.cublas")
             getattr(cublas, scal)(self._blas.handle(stream), count, ctypes.addressof(factor), target, 1)
         return SUCCESS
 
     @staticmethod
-    def _bytes(region: Region) -> int:
+    def _region_bytes(region: Region) -> int:
         return math.prod(region.shape) * region.itemsize
 
 
-def fft_step(name: str, options: Mapping[str, Any]) -> Callable[[Driver, Blas, Task], FftStep | None]:
+def make_fft_step(name: str, options: Mapping[str, Any]) -> Callable[[Driver, BlasHandles, Task], FftStep | None]:
     """What makes the step of a call of `np.fft.NAME` with these options."""
 
-    def make(driver: Driver, blas: Blas, task: Task) -> FftStep | None:
+    def make(driver: Driver, blas: BlasHandles, task: Task) -> FftStep | None:
         (source,), (target,) = task.reads, task.writes
-        transform = transform_of(name, options, source, target)
+        transform = fft_transform_of_call(name, options, source, target)
         too_many = 2 * math.prod(target.shape) >= 1 << 31 or max(transform.lengths if transform else (0,)) >= 1 << 31
         return None if transform is None or too_many else FftStep(driver, blas, transform, source, target)
 

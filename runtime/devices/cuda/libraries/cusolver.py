@@ -15,7 +15,7 @@ import numpy as np
 
 from ....program.program import Region
 from ..driver.driver import Driver
-from .handles import Blas
+from .handles import BlasHandles
 
 # dtype: (cudaDataType, that of its real part, cuBLAS's letter, what alpha is)
 TYPES: dict[str, tuple[int, int, str, Any]] = {
@@ -29,10 +29,10 @@ PLAIN, TRANSPOSED, ADJOINT = 0, 1, 2
 LEFT, NON_UNIT = 0, 0
 
 
-class Work:
+class SolverWorkspace:
     """What one call needs: the libraries on a stream, and memory of its own, which is kept for the next."""
 
-    def __init__(self, driver: Driver, blas: Blas, dtype: str, stream: int) -> None:
+    def __init__(self, driver: Driver, blas: BlasHandles, dtype: str, stream: int) -> None:
         self.driver, self.blas, self.dtype, self.stream = driver, blas, dtype, stream
         self.kind, self.real, self.letter, self._scalar = TYPES[dtype]
         self.itemsize = np.dtype(dtype).itemsize
@@ -48,7 +48,7 @@ class Work:
             found = self._held[name] = self.blas.allocate(max(16, nbytes))
         return int(found.address)
 
-    def matrix(self, name: str, count: int) -> int:
+    def matrix_memory(self, name: str, count: int) -> int:
         return self.memory(name, count * self.itemsize)
 
     def copy(self, target: int, source: int, count: int) -> None:
@@ -69,7 +69,7 @@ class Work:
     def turned(self, target: int, source: int, rows: int, columns: int, how: int = TRANSPOSED, lead: int = 0) -> None:
         """target, rows x columns by columns, becomes the transpose of source, which has `lead` rows: at least as many
         as there are columns, the default."""
-        one, zero = self._number(1), self._number(0)
+        one, zero = self._scalar_argument(1), self._scalar_argument(0)
         getattr(self.cublas, f"{self.letter}geam")(
             self.blas.handle(self.stream), how, how, rows, columns, ctypes.addressof(one), source, lead or columns,
             ctypes.addressof(zero), source, lead or columns, target, rows,
@@ -85,15 +85,15 @@ class Work:
             self.memory("workspace", sizes[0]), sizes[0], ctypes.addressof(self._on_host), sizes[1], self.info,
         )  # fmt: skip
 
-    def triangle(self, target: int, source: int, n: int, which: int) -> None:
+    def extract_triangle(self, target: int, source: int, n: int, which: int) -> None:
         """The triangle of a matrix, with zeros in the other: its product with the identity, which reads no more."""
-        one, ones = self._number(1), self.blas.solver.identity(self.driver, self.dtype, n, self.stream)
+        one, ones = self._scalar_argument(1), self.blas.solver.identity(self.driver, self.dtype, n, self.stream)
         getattr(self.cublas, f"{self.letter}trmm")(
             self.blas.handle(self.stream), LEFT, which, PLAIN, NON_UNIT, n, n, ctypes.addressof(one), source, n,
             ones, n, target, n,
         )  # fmt: skip
 
-    def _number(self, value: float) -> Any:
+    def _scalar_argument(self, value: float) -> Any:
         return self._scalar(value) if self.letter in "sd" else self._scalar(value, 0)
 
     def failed(self) -> int:
@@ -106,12 +106,14 @@ class Work:
         return found.value
 
 
-Do = Callable[[Work, Sequence[Region], Sequence[Region], Sequence[int], Sequence[int], Mapping[str, Any]], None]
+Do = Callable[
+    [SolverWorkspace, Sequence[Region], Sequence[Region], Sequence[int], Sequence[int], Mapping[str, Any]], None
+]
 
 
-def _factored(work: Work, n: int, source: int) -> tuple[int, int]:
+def _factor_transpose(work: SolverWorkspace, n: int, source: int) -> tuple[int, int]:
     """(LU factors of the transpose, pivots)."""
-    factors, pivots = work.matrix("factors", n * n), work.memory("pivots", 8 * n)
+    factors, pivots = work.matrix_memory("factors", n * n), work.memory("pivots", 8 * n)
     work.copy(factors, source, n * n)
     work.factor(n, factors, pivots)
     if work.failed():
@@ -119,12 +121,17 @@ def _factored(work: Work, n: int, source: int) -> tuple[int, int]:
     return factors, pivots
 
 
-def _solve(
-    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+def _solve_on_gpu(
+    work: SolverWorkspace,
+    reads: Sequence[Region],
+    writes: Sequence[Region],
+    a: Sequence[int],
+    out: Sequence[int],
+    _: Any,
 ) -> None:
     n, k = reads[0].shape[0], math.prod(reads[1].shape[1:])
-    factors, pivots = _factored(work, n, a[0])
-    columns = out[0] if k == 1 else work.matrix("columns", n * k)
+    factors, pivots = _factor_transpose(work, n, a[0])
+    columns = out[0] if k == 1 else work.matrix_memory("columns", n * k)
     if k == 1:
         work.copy(columns, a[1], n)
     else:
@@ -137,11 +144,16 @@ def _solve(
         work.turned(out[0], columns, k, n)
 
 
-def _inv(
-    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+def _inverse_on_gpu(
+    work: SolverWorkspace,
+    reads: Sequence[Region],
+    writes: Sequence[Region],
+    a: Sequence[int],
+    out: Sequence[int],
+    _: Any,
 ) -> None:
     n = reads[0].shape[0]
-    factors, pivots = _factored(work, n, a[0])
+    factors, pivots = _factor_transpose(work, n, a[0])
     work.copy(out[0], work.blas.solver.identity(work.driver, work.dtype, n, work.stream), n * n)
     handle, parameters = work.blas.solver.handle(work.stream)
     work.cusolver.xgetrs(
@@ -149,23 +161,33 @@ def _inv(
     )
 
 
-def _cholesky(
-    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+def _cholesky_on_gpu(
+    work: SolverWorkspace,
+    reads: Sequence[Region],
+    writes: Sequence[Region],
+    a: Sequence[int],
+    out: Sequence[int],
+    _: Any,
 ) -> None:
     n = reads[0].shape[0]
-    factor = work.matrix("factors", n * n)
+    factor = work.matrix_memory("factors", n * n)
     work.copy(factor, a[0], n * n)
     work.do("xpotrf", UPPER, n, work.kind, factor, n)
     if work.failed():
         raise np.linalg.LinAlgError("Matrix is not positive definite")
-    work.triangle(out[0], factor, n, UPPER)
+    work.extract_triangle(out[0], factor, n, UPPER)
 
 
-def _eigh(
-    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], options: Any
+def _eigh_on_gpu(
+    work: SolverWorkspace,
+    reads: Sequence[Region],
+    writes: Sequence[Region],
+    a: Sequence[int],
+    out: Sequence[int],
+    options: Any,
 ) -> None:
     n, which = reads[0].shape[0], LOWER if options.get("UPLO", "L") == "U" else UPPER
-    vectors, wanted = work.matrix("vectors", n * n), int(len(out) > 1)
+    vectors, wanted = work.matrix_memory("vectors", n * n), int(len(out) > 1)
     work.copy(vectors, a[0], n * n)
     work.do("xsyevd", wanted, which, n, work.kind, vectors, n, work.real, out[0])
     if work.failed():
@@ -174,14 +196,19 @@ def _eigh(
         work.turned(out[1], vectors, n, n, ADJOINT if work.kind != work.real else TRANSPOSED)
 
 
-def _svd(
-    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], options: Any
+def _svd_on_gpu(
+    work: SolverWorkspace,
+    reads: Sequence[Region],
+    writes: Sequence[Region],
+    a: Sequence[int],
+    out: Sequence[int],
+    options: Any,
 ) -> None:
     (m, n), wanted = reads[0].shape, len(out) > 1
     full = bool(options.get("full_matrices", True))
     k, wide = min(m, n), n >= m
     rows, columns = (n, m) if wide else (m, n)  # of what cuSOLVER sees: the transpose of a wide matrix
-    given = work.matrix("given", m * n)
+    given = work.matrix_memory("given", m * n)
     if wide:
         work.copy(given, a[0], m * n)
     else:
@@ -191,8 +218,8 @@ def _svd(
     s = out[1] if wanted else out[0]
     left, right = s, s
     if wanted:  # a wide matrix's vectors come out as NumPy lays them
-        left = out[2] if wide else work.matrix("left", rows * left_columns)
-        right = out[0] if wide else work.matrix("right", columns * columns)
+        left = out[2] if wide else work.matrix_memory("left", rows * left_columns)
+        right = out[0] if wide else work.matrix_memory("right", columns * columns)
     arguments = (job, job, rows, columns, work.kind, given, rows, work.real, s, work.kind, left, rows, work.kind)
     work.do("xgesvd", *arguments, right, columns)
     if work.failed():
@@ -203,11 +230,11 @@ def _svd(
 
 
 SINGLE: dict[str, Do] = {
-    "solve": _solve,
-    "inv": _inv,
-    "cholesky": _cholesky,
-    "eigh": _eigh,
-    "eigvalsh": _eigh,
-    "svd": _svd,
-    "svdvals": _svd,
+    "solve": _solve_on_gpu,
+    "inv": _inverse_on_gpu,
+    "cholesky": _cholesky_on_gpu,
+    "eigh": _eigh_on_gpu,
+    "eigvalsh": _eigh_on_gpu,
+    "svd": _svd_on_gpu,
+    "svdvals": _svd_on_gpu,
 }

@@ -12,9 +12,9 @@ from typing import Any
 
 from ....program.program import Region, Task
 from ..driver.driver import SUCCESS, Driver
-from .cusolver import SINGLE, TYPES, Do, Work
+from .cusolver import SINGLE, TYPES, Do, SolverWorkspace
 from .factorizations import FACTORS, MANY
-from .handles import Blas
+from .handles import BlasHandles
 
 LEAST = 64  # rows; below, the host is done before the GPU has begun
 _UNKNOWN = {"upper": (None, False), "hermitian": (None, False)}  # options that have to be so
@@ -26,20 +26,20 @@ class SolverStep:
     numbers = empty = False
 
     def __init__(
-        self, driver: Driver, blas: Blas, task: Task, do: Do, options: Mapping[str, Any], stack: int, count: int
+        self, driver: Driver, blas: BlasHandles, task: Task, do: Do, options: Mapping[str, Any], stack: int, count: int
     ) -> None:
         """stack: axes that number the matrices."""
         self._driver, self._blas, self._do, self._options, self._count = driver, blas, do, options, count
         self._all = *task.reads, *task.writes
-        self._reads = [_one(r, stack) for r in task.reads]
-        self._writes = [_one(r, stack) for r in task.writes]
+        self._reads = [_region_of_one_matrix(r, stack) for r in task.reads]
+        self._writes = [_region_of_one_matrix(r, stack) for r in task.writes]
         self._steps = [math.prod(r.shape) * r.itemsize for r in (*self._reads, *self._writes)]
         self.buffers = frozenset(r.buffer for r in self._all)
-        self._work: dict[int, Work] = {}
+        self._work: dict[int, SolverWorkspace] = {}
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
         if stream not in self._work:
-            self._work[stream] = Work(self._driver, self._blas, self._reads[0].dtype, stream)
+            self._work[stream] = SolverWorkspace(self._driver, self._blas, self._reads[0].dtype, stream)
         work, split = self._work[stream], len(self._reads)
         places = [addresses[r.buffer] + r.offset for r in self._all]
         for number in range(self._count):
@@ -48,15 +48,15 @@ class SolverStep:
         return SUCCESS
 
 
-def _one(region: Region, stack: int) -> Region:
+def _region_of_one_matrix(region: Region, stack: int) -> Region:
     r = region
     return Region(r.buffer, r.offset, r.shape[stack:], r.strides[stack:], r.itemsize, r.dtype)
 
 
-def solver_step(name: str, options: Mapping[str, Any]) -> Callable[[Driver, Blas, Task], SolverStep | None]:
+def make_solver_step(name: str, options: Mapping[str, Any]) -> Callable[[Driver, BlasHandles, Task], SolverStep | None]:
     """What makes the step of a call of `np.linalg.NAME` with these options."""
 
-    def make(driver: Driver, blas: Blas, task: Task) -> SolverStep | None:
+    def make(driver: Driver, blas: BlasHandles, task: Task) -> SolverStep | None:
         reads, every = task.reads, (*task.reads, *task.writes)
         shape, stack = reads[0].shape, len(reads[0].shape) - 2
         results = {"svd": 3 if options.get("compute_uv", True) else 1}.get(name, len(task.writes))

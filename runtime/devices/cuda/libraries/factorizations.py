@@ -14,13 +14,18 @@ from typing import Any
 import numpy as np
 
 from ....program.program import Region
-from .cusolver import LOWER, SINGLE, TRANSPOSED, UPPER, Do, Work
+from .cusolver import LOWER, SINGLE, TRANSPOSED, UPPER, Do, SolverWorkspace
 
 PART_BYTES = 128 << 20  # of workspace; cuSOLVER wants half a megabyte for each small matrix
 
 
-def lu(
-    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+def lu_on_gpu(
+    work: SolverWorkspace,
+    reads: Sequence[Region],
+    writes: Sequence[Region],
+    a: Sequence[int],
+    out: Sequence[int],
+    _: Any,
 ) -> None:
     """Factors of the transpose, and pivots (int64) if they are wanted; a singular matrix has them too."""
     n = reads[0].shape[0]
@@ -29,49 +34,64 @@ def lu(
     work.failed()
 
 
-def qr(
-    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], options: Any
+def qr_on_gpu(
+    work: SolverWorkspace,
+    reads: Sequence[Region],
+    writes: Sequence[Region],
+    a: Sequence[int],
+    out: Sequence[int],
+    options: Any,
 ) -> None:
     """(Q, R), or Q alone."""
     (m, n), columns = reads[0].shape, writes[0].shape[1]
     k = min(m, n)
-    given, tau = _reflected(work, m, n, a[0], m * max(n, columns))
+    given, tau = _householder_qr(work, m, n, a[0], m * max(n, columns))
     if len(out) > 1:
         work.turned(out[1], given, n, columns, lead=m)
     kind = "ungqr" if work.kind != work.real else "orgqr"
     name, (handle, _) = work.letter + kind, work.blas.solver.handle(work.stream)
     size = getattr(work.cusolver, f"{name}_buffer_size")(handle, m, columns, k, given, m, tau)
-    place = work.matrix("reflections", size)
+    place = work.matrix_memory("reflections", size)
     getattr(work.cusolver, name)(handle, m, columns, k, given, m, tau, place, size, work.info)
     work.turned(out[0], given, columns, m)
     work.failed()
 
 
-def qr_upper(
-    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+def qr_upper_on_gpu(
+    work: SolverWorkspace,
+    reads: Sequence[Region],
+    writes: Sequence[Region],
+    a: Sequence[int],
+    out: Sequence[int],
+    _: Any,
 ) -> None:
     """R alone."""
     m, n = reads[0].shape
-    given, _tau = _reflected(work, m, n, a[0], m * n)
+    given, _tau = _householder_qr(work, m, n, a[0], m * n)
     work.turned(out[0], given, n, min(m, n), lead=m)
     work.failed()
 
 
-def _reflected(work: Work, m: int, n: int, source: int, count: int) -> tuple[int, int]:
+def _householder_qr(work: SolverWorkspace, m: int, n: int, source: int, count: int) -> tuple[int, int]:
     """(R above, reflections below; their factors), columns first, in memory of `count` elements."""
-    given, tau = work.matrix("given", count), work.matrix("tau", min(m, n))
+    given, tau = work.matrix_memory("given", count), work.matrix_memory("tau", min(m, n))
     work.turned(given, source, m, n)
     work.do("xgeqrf", m, n, work.kind, given, m, work.kind, tau)
     return given, tau
 
 
-FACTORS: dict[str, Do] = {"lu": lu, "qr_factors": qr, "qr_upper": qr_upper, "cholesky_factor": SINGLE["cholesky"]}
+FACTORS: dict[str, Do] = {
+    "lu": lu_on_gpu,
+    "qr_factors": qr_on_gpu,
+    "qr_upper": qr_upper_on_gpu,
+    "cholesky_factor": SINGLE["cholesky"],
+}
 
 
 # many matrices
 
 
-def _pointers(work: Work, name: str, first: int, count: int, step: int) -> int:
+def _pointer_table(work: SolverWorkspace, name: str, first: int, count: int, step: int) -> int:
     """The address of a table of addresses."""
     table = first + step * np.arange(count, dtype=np.uint64)
     address = work.memory(name, table.nbytes)
@@ -80,23 +100,25 @@ def _pointers(work: Work, name: str, first: int, count: int, step: int) -> int:
     return address
 
 
-def _counted(reads: Sequence[Region]) -> tuple[int, int, int]:
+def _matrix_counts(reads: Sequence[Region]) -> tuple[int, int, int]:
     """The rows of a matrix, how many matrices there are, and the elements of all."""
     n, size = reads[0].shape[-1], math.prod(reads[0].shape)
     return n, size // (n * reads[0].shape[-2]), size
 
 
-def _factored(work: Work, reads: Sequence[Region], factors: int, source: int, pivots: int) -> tuple[int, int]:
+def _batched_lu_factors(
+    work: SolverWorkspace, reads: Sequence[Region], factors: int, source: int, pivots: int
+) -> tuple[int, int]:
     """LU factors of the transposes: (the table of them, what is said of each)."""
-    n, count, size = _counted(reads)
+    n, count, size = _matrix_counts(reads)
     work.copy(factors, source, size)
-    table, infos = _pointers(work, "a", factors, count, n * n * work.itemsize), work.memory("infos", 4 * count)
+    table, infos = _pointer_table(work, "a", factors, count, n * n * work.itemsize), work.memory("infos", 4 * count)
     handle = work.blas.handle(work.stream)
     getattr(work.cublas, f"{work.letter}getrf_batched")(handle, n, table, n, pivots, infos, count)
     return table, infos
 
 
-def _checked(work: Work, infos: int, count: int, words: str) -> None:
+def _check_batched_infos(work: SolverWorkspace, infos: int, count: int, words: str) -> None:
     found = np.empty(count, np.int32)
     code = int(work.driver.to_host(found.ctypes.data, infos, found.nbytes, work.stream))
     if code := code or int(work.driver.synchronize_stream(work.stream)):
@@ -105,65 +127,90 @@ def _checked(work: Work, infos: int, count: int, words: str) -> None:
         raise np.linalg.LinAlgError(words)
 
 
-def lu_of_many(
-    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+def batched_lu_on_gpu(
+    work: SolverWorkspace,
+    reads: Sequence[Region],
+    writes: Sequence[Region],
+    a: Sequence[int],
+    out: Sequence[int],
+    _: Any,
 ) -> None:
     pivots = out[1] if len(out) > 1 else work.memory("pivots", 4 * math.prod(reads[0].shape[:-1]))
-    _factored(work, reads, out[0], a[0], pivots)
+    _batched_lu_factors(work, reads, out[0], a[0], pivots)
     work.failed()
 
 
-def _regular(work: Work, reads: Sequence[Region], source: int) -> tuple[int, int, int]:
+def _require_nonsingular_lu(work: SolverWorkspace, reads: Sequence[Region], source: int) -> tuple[int, int, int]:
     """(Table of LU factors, pivots, what is said of each) of matrices none of which is singular."""
-    n, count, size = _counted(reads)
+    n, count, size = _matrix_counts(reads)
     pivots = work.memory("pivots", 4 * n * count)
-    table, infos = _factored(work, reads, work.matrix("factors", size), source, pivots)
-    _checked(work, infos, count, "Singular matrix")
+    table, infos = _batched_lu_factors(work, reads, work.matrix_memory("factors", size), source, pivots)
+    _check_batched_infos(work, infos, count, "Singular matrix")
     return table, pivots, infos
 
 
-def inv_of_many(
-    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+def batched_inverse_on_gpu(
+    work: SolverWorkspace,
+    reads: Sequence[Region],
+    writes: Sequence[Region],
+    a: Sequence[int],
+    out: Sequence[int],
+    _: Any,
 ) -> None:
-    (n, count, _size), (table, pivots, infos) = _counted(reads), _regular(work, reads, a[0])
-    results = _pointers(work, "b", out[0], count, n * n * work.itemsize)
+    (n, count, _size), (table, pivots, infos) = _matrix_counts(reads), _require_nonsingular_lu(work, reads, a[0])
+    results = _pointer_table(work, "b", out[0], count, n * n * work.itemsize)
     handle = work.blas.handle(work.stream)
     getattr(work.cublas, f"{work.letter}getri_batched")(handle, n, table, n, pivots, results, n, infos, count)
     work.failed()
 
 
-def solve_of_many(
-    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+def batched_solve_on_gpu(
+    work: SolverWorkspace,
+    reads: Sequence[Region],
+    writes: Sequence[Region],
+    a: Sequence[int],
+    out: Sequence[int],
+    _: Any,
 ) -> None:
     """With one column for each matrix."""
-    (n, count, _size), (table, pivots, _infos) = _counted(reads), _regular(work, reads, a[0])
+    (n, count, _size), (table, pivots, _infos) = _matrix_counts(reads), _require_nonsingular_lu(work, reads, a[0])
     work.copy(out[0], a[1], n * count)
-    results, wrong = _pointers(work, "b", out[0], count, n * work.itemsize), ctypes.c_int(0)
+    results, wrong = _pointer_table(work, "b", out[0], count, n * work.itemsize), ctypes.c_int(0)
     getattr(work.cublas, f"{work.letter}getrs_batched")(
         work.blas.handle(work.stream), TRANSPOSED, n, 1, table, n, pivots, results, n, ctypes.addressof(wrong), count
     )
     work.failed()
 
 
-def cholesky_of_many(
-    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+def batched_cholesky_on_gpu(
+    work: SolverWorkspace,
+    reads: Sequence[Region],
+    writes: Sequence[Region],
+    a: Sequence[int],
+    out: Sequence[int],
+    _: Any,
 ) -> None:
     """The other triangles keep what they had."""
-    n, count, size = _counted(reads)
+    n, count, size = _matrix_counts(reads)
     work.copy(out[0], a[0], size)
-    table, infos = _pointers(work, "a", out[0], count, n * n * work.itemsize), work.memory("infos", 4 * count)
+    table, infos = _pointer_table(work, "a", out[0], count, n * n * work.itemsize), work.memory("infos", 4 * count)
     handle, _parameters = work.blas.solver.handle(work.stream)
     getattr(work.cusolver, f"{work.letter}potrf_batched")(handle, UPPER, n, table, n, infos, count)
-    _checked(work, infos, count, "Matrix is not positive definite")
+    _check_batched_infos(work, infos, count, "Matrix is not positive definite")
 
 
-def eigh_of_many(
-    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], options: Any
+def batched_eigh_on_gpu(
+    work: SolverWorkspace,
+    reads: Sequence[Region],
+    writes: Sequence[Region],
+    a: Sequence[int],
+    out: Sequence[int],
+    options: Any,
 ) -> None:
     """Eigenvalues, and conjugated eigenvectors as rows if they are wanted."""
-    n, count, size = _counted(reads)
+    n, count, size = _matrix_counts(reads)
     wanted, which = int(len(out) > 1), LOWER if options.get("UPLO", "L") == "U" else UPPER
-    vectors, infos = out[1] if wanted else work.matrix("vectors", size), work.memory("infos", 4 * count)
+    vectors, infos = out[1] if wanted else work.matrix_memory("vectors", size), work.memory("infos", 4 * count)
     work.copy(vectors, a[0], size)
     handle, parameters = work.blas.solver.handle(work.stream)
     sizes, run = work.cusolver.xsyev_batched_buffer_size, work.cusolver.xsyev_batched
@@ -178,38 +225,47 @@ def eigh_of_many(
         host = work.tables[f"workspace {start}"] = ctypes.create_string_buffer(max(16, on_host))
         memory = work.memory("workspace", on_device)
         run(*given, memory, on_device, ctypes.addressof(host), on_host, infos + 4 * start, number)
-    _checked(work, infos, count, "Eigenvalues did not converge")
+    _check_batched_infos(work, infos, count, "Eigenvalues did not converge")
 
 
-def svd_of_many(
-    work: Work, reads: Sequence[Region], writes: Sequence[Region], a: Sequence[int], out: Sequence[int], _: Any
+def batched_svd_on_gpu(
+    work: SolverWorkspace,
+    reads: Sequence[Region],
+    writes: Sequence[Region],
+    a: Sequence[int],
+    out: Sequence[int],
+    _: Any,
 ) -> None:
     """Singular values; or conjugated left singular vectors as rows, these, and right ones, all that there are. Vectors
     that nobody wants need memory too: cuSOLVER writes there."""
-    n, count, size = _counted(reads)
+    n, count, size = _matrix_counts(reads)
     m = reads[0].shape[-2]
-    given, infos = work.matrix("given", size), work.memory("infos", 4 * count)
+    given, infos = work.matrix_memory("given", size), work.memory("infos", 4 * count)
     work.copy(given, a[0], size)
     if len(out) > 1:
         left, values, right = out
     else:
-        left, values, right = work.matrix("left", count * m * m), out[0], work.matrix("right", count * n * n)
+        left, values, right = (
+            work.matrix_memory("left", count * m * m),
+            out[0],
+            work.matrix_memory("right", count * n * n),
+        )
     name, (handle, _parameters) = f"{work.letter}gesvdj_batched", work.blas.solver.handle(work.stream)
     jacobi = work.blas.solver.jacobi()
     first = (handle, 1, n, m, given, n, values, right, n, left, m)  # of the transposes: the other way round
     words = getattr(work.cusolver, f"{name}_buffer_size")(*first, jacobi, count)
-    getattr(work.cusolver, name)(*first, work.matrix("workspace", words), words, infos, jacobi, count)
-    _checked(work, infos, count, "SVD did not converge")
+    getattr(work.cusolver, name)(*first, work.matrix_memory("workspace", words), words, infos, jacobi, count)
+    _check_batched_infos(work, infos, count, "SVD did not converge")
 
 
 # by name: the function, how many matrices are worth it, and the longest axis that it does
 MANY: dict[str, tuple[Callable[..., None], int, int]] = {
-    "lu": (lu_of_many, 128, 1 << 15),
-    "inv": (inv_of_many, 128, 1 << 15),
-    "solve": (solve_of_many, 128, 1 << 15),
-    "cholesky_factor": (cholesky_of_many, 128, 1 << 15),
-    "eigvalsh": (eigh_of_many, 32, 1 << 15),
-    "eigh_rows": (eigh_of_many, 32, 1 << 15),
-    "svdvals": (svd_of_many, 32, 32),
-    "svd_whole": (svd_of_many, 32, 32),
+    "lu": (batched_lu_on_gpu, 128, 1 << 15),
+    "inv": (batched_inverse_on_gpu, 128, 1 << 15),
+    "solve": (batched_solve_on_gpu, 128, 1 << 15),
+    "cholesky_factor": (batched_cholesky_on_gpu, 128, 1 << 15),
+    "eigvalsh": (batched_eigh_on_gpu, 32, 1 << 15),
+    "eigh_rows": (batched_eigh_on_gpu, 32, 1 << 15),
+    "svdvals": (batched_svd_on_gpu, 32, 32),
+    "svd_whole": (batched_svd_on_gpu, 32, 32),
 }

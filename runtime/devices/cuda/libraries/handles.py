@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from ..driver.driver import Driver
-from .cublaslt import Enqueue, Lt
-from .cublaslt_nan_probe import keeps_nan
-from .gemm import Gemm
+from .cublaslt import CublasLt, Enqueue
+from .cublaslt_nan_probe import relu_keeps_nan
+from .gemm import GemmCall
 
 WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
 
 NO_REDUCED_PRECISION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION on the default mode, which has no TF32
 
 
-class Solver:
+class SolverHandles:
     """One cuSOLVER handle for each stream, and identity matrices."""
 
     def __init__(self, allocate: Callable[[int], Any]) -> None:
@@ -56,7 +56,7 @@ class Solver:
         return int(self._ones[key].address)
 
 
-class Blas:
+class BlasHandles:
     """One cuBLAS handle and workspace for each stream, made at first use. allocate: device memory by size; new_stream:
     for trials."""
 
@@ -64,10 +64,10 @@ class Blas:
         self, allocate: Callable[[int], Any], memory_bytes: int, driver: Driver, new_stream: Callable[[], int]
     ) -> None:
         self.allocate = allocate
-        self.solver = Solver(allocate)
+        self.solver = SolverHandles(allocate)
         self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))
         self._driver, self._new_stream, self._trials = driver, new_stream, 0
-        self._lt = Lt(self._workspace, self._keeps_nan)
+        self._lt = CublasLt(self._workspace, self._relu_keeps_nan)
         self._handles: dict[int, tuple[int, Any]] = {}
         self._cublas: Any = None
 
@@ -84,7 +84,7 @@ class Blas:
             found = self._handles[stream] = (handle, workspace)
         return found[0]
 
-    def run_batch(self, call: Gemm, table: int, count: int, stream: int) -> None:
+    def run_batch(self, call: GemmCall, table: int, count: int, stream: int) -> None:
         """Enqueue `count` products of one form; `table` in device memory holds the addresses of B, of A, and of C."""
         handle = self.handle(stream)
         kind, compute, scale = call.types
@@ -97,17 +97,17 @@ class Blas:
             count, compute, -1,
         )  # fmt: skip
 
-    def can(self, call: Gemm) -> bool:
+    def can(self, call: GemmCall) -> bool:
         """Whether there is a call that does it, wherever its arrays lie."""
         return not call.epilogue or self._lt.can(call)
 
-    def _keeps_nan(self, call: Gemm, enqueue: Enqueue) -> bool:
+    def _relu_keeps_nan(self, call: GemmCall, enqueue: Enqueue) -> bool:
         self._trials = self._trials or self._new_stream()
         self.handle(self._trials)
         workspace, stream = self._handles[self._trials][1], self._trials
-        return keeps_nan(self._driver, self.allocate, stream, call, lambda at: enqueue(at, workspace, stream))
+        return relu_keeps_nan(self._driver, self.allocate, stream, call, lambda at: enqueue(at, workspace, stream))
 
-    def run(self, call: Gemm, addresses: tuple[int, ...], stream: int) -> bool:
+    def run(self, call: GemmCall, addresses: tuple[int, ...], stream: int) -> bool:
         """Enqueue one product; addresses of the buffers of B, A, C and a bias. False where it is a relu short of its
         epilogue. Raises what the bindings raise."""
         handle = self.handle(stream)

@@ -12,11 +12,11 @@ from typing import Any
 
 from ....program.program import Library, Pointer, Region, Task, packed_members
 from ..driver.driver import SUCCESS, Driver
-from ..modules.ptx_kernels import WORDS, relu_task, table_task
-from .cufft import fft_step
-from .cusolver_steps import solver_step
-from .gemm import Gemm, gemms
-from .handles import Blas
+from ..modules.ptx_kernels import WORDS, make_relu_task, pointer_table_task
+from .cufft import make_fft_step
+from .cusolver_steps import make_solver_step
+from .gemm import GemmCall, gemm_calls_of_task
+from .handles import BlasHandles
 
 Load = Callable[[Task], Any]
 
@@ -26,10 +26,12 @@ class MatmulStep:
 
     numbers = False
 
-    def __init__(self, blas: Blas, task: Task, calls: Sequence[Gemm], loaded: Load) -> None:
+    def __init__(self, blas: BlasHandles, task: Task, calls: Sequence[GemmCall], loaded: Load) -> None:
         (a, b, *bias), (c,) = task.reads, task.writes
         self._blas, self._calls = blas, tuple(calls)
-        self._relus: list[Any] = [loaded(_relu(c.buffer, call)) if "relu" in call.epilogue else None for call in calls]
+        self._relus: list[Any] = [
+            loaded(_relu_after_gemm(c.buffer, call)) if "relu" in call.epilogue else None for call in calls
+        ]
         self._places = (b.buffer, a.buffer, c.buffer, *(r.buffer for r in bias))
         self.buffers = frozenset(self._places)
         self.empty = not self._calls
@@ -42,19 +44,19 @@ class MatmulStep:
         return SUCCESS
 
 
-def _relu(buffer: int, call: Gemm) -> Task:
+def _relu_after_gemm(buffer: int, call: GemmCall) -> Task:
     """What is left to do of an epilogue."""
     n, m, _ = call.shape
     strides = (call.strides[2] * call.itemsize, call.leading[2] * call.itemsize)
-    return relu_task(call.dtype, Pointer(buffer, call.offsets[2]), (call.batch, m, n), strides)
+    return make_relu_task(call.dtype, Pointer(buffer, call.offsets[2]), (call.batch, m, n), strides)
 
 
-class BatchStep:
+class BatchedMatmulStep:
     """Products of one form as one call. The addresses of their operands are written into a table before."""
 
     empty = numbers = False
 
-    def __init__(self, driver: Driver, blas: Blas, calls: Sequence[tuple[Gemm, Task]], loaded: Load) -> None:
+    def __init__(self, driver: Driver, blas: BlasHandles, calls: Sequence[tuple[GemmCall, Task]], loaded: Load) -> None:
         """calls: each product with its task."""
         self._driver, self._blas, self._call, self._count = driver, blas, calls[0][0], len(calls)
         self._loaded, self._tables = loaded, dict[int, Any]()  # by stream, which orders those who use it
@@ -68,7 +70,7 @@ class BatchStep:
         if stream not in self._tables:
             self._tables[stream] = self._blas.allocate(8 * len(self.pointers))
         if self._writer is None:
-            self._writer = self._loaded(table_task(Pointer(self.last), self.pointers))
+            self._writer = self._loaded(pointer_table_task(Pointer(self.last), self.pointers))
         table = self._tables[stream].address
         if code := int(self._writer([*addresses[: self.last], table], (), stream)):
             return code
@@ -80,7 +82,7 @@ class BatchStep:
         self._blas.run_batch(self._call, table, self._count, stream)
 
 
-class ManyStep:
+class MatmulSequenceStep:
     """Products that no one call does, one after another."""
 
     numbers = False
@@ -115,7 +117,7 @@ class CopyStep:
         return SUCCESS if self.empty else int(self._copy(addresses[t] + to, addresses[s] + from_, self._nbytes, stream))
 
 
-def _contiguous(region: Region) -> bool:
+def _is_contiguous_region(region: Region) -> bool:
     expected = region.itemsize
     for n, stride in reversed(list(zip(region.shape, region.strides, strict=True))):
         if n > 1 and stride != expected:
@@ -124,33 +126,35 @@ def _contiguous(region: Region) -> bool:
     return True
 
 
-def native_step(driver: Driver, blas: Blas, task: Task, loaded: Load) -> Any:
+def make_library_step(driver: Driver, blas: BlasHandles, task: Task, loaded: Load) -> Any:
     """The step that does a library task on the GPU; None where the host has to. loaded: the step of a kernel task."""
     assert isinstance(task.kernel, Library)
     maker = _NATIVE.get(task.kernel.name)
     return maker(driver, blas, task, loaded) if maker else None
 
 
-def _matmul(driver: Driver, blas: Blas, task: Task, loaded: Load) -> MatmulStep | BatchStep | ManyStep | None:
+def _make_matmul_step(
+    driver: Driver, blas: BlasHandles, task: Task, loaded: Load
+) -> MatmulStep | BatchedMatmulStep | MatmulSequenceStep | None:
     parts = packed_members(task)
-    found = [gemms(part) for part in parts]
+    found = [gemm_calls_of_task(part) for part in parts]
     if any(calls is None or not all(map(blas.can, calls)) for calls in found):
         return None
     steps = [(calls or (), part) for calls, part in zip(found, parts, strict=True)]
     if len(parts) == 1:
         return MatmulStep(blas, task, steps[0][0], loaded)
     if len(parts) <= WORDS // 3 and all(len(calls) == 1 and calls[0].batch == 1 for calls, _ in steps):
-        return BatchStep(driver, blas, [(calls[0], part) for calls, part in steps], loaded)
-    return ManyStep([MatmulStep(blas, part, calls, loaded) for calls, part in steps])
+        return BatchedMatmulStep(driver, blas, [(calls[0], part) for calls, part in steps], loaded)
+    return MatmulSequenceStep([MatmulStep(blas, part, calls, loaded) for calls, part in steps])
 
 
-def _copy(driver: Driver, blas: Blas, task: Task, loaded: Load) -> CopyStep | None:
+def _make_copy_step(driver: Driver, blas: BlasHandles, task: Task, loaded: Load) -> CopyStep | None:
     (source,), (target,) = task.reads, task.writes
     same = source.dtype == target.dtype and source.shape == target.shape
-    return CopyStep(driver, task) if same and _contiguous(source) and _contiguous(target) else None
+    return CopyStep(driver, task) if same and _is_contiguous_region(source) and _is_contiguous_region(target) else None
 
 
-def _host(driver: Driver, blas: Blas, task: Task, loaded: Load) -> Any:
+def _make_numpy_step(driver: Driver, blas: BlasHandles, task: Task, loaded: Load) -> Any:
     """A function of NumPy's that a library of the GPU has, all of its results wanted (or values without their vectors)
     and its arrays contiguous."""
     assert isinstance(task.kernel, Library)
@@ -160,13 +164,18 @@ def _host(driver: Driver, blas: Blas, task: Task, loaded: Load) -> Any:
     parts = attrs.get("parts")
     if (name, parts) in _VALUES:
         name, parts = _VALUES[name, parts], (0,)
-    if maker is None or len(packed_members(task)) > 1 or parts != tuple(range(len(task.writes))) or not _regular(task):
+    if (
+        maker is None
+        or len(packed_members(task)) > 1
+        or parts != tuple(range(len(task.writes)))
+        or not _is_regular_batch(task)
+    ):
         return None
     return maker(name, dict(attrs["options"]))(driver, blas, task)
 
 
-def _regular(task: Task) -> bool:
-    return all(_contiguous(region) for region in (*task.reads, *task.writes))
+def _is_regular_batch(task: Task) -> bool:
+    return all(_is_contiguous_region(region) for region in (*task.reads, *task.writes))
 
 
 # by the function and the one result that is wanted of it: that which gives no other
@@ -176,5 +185,9 @@ _VALUES: dict[tuple[str, Any], str] = {
     ("svd", (1,)): "svdvals",
     ("svd_whole", (1,)): "svdvals",
 }
-_MODULES: dict[str, Any] = {"fft": fft_step, "linalg": solver_step}
-_NATIVE: dict[str, Callable[[Driver, Blas, Task, Load], Any]] = {"matmul": _matmul, "copy": _copy, "host": _host}
+_MODULES: dict[str, Any] = {"fft": make_fft_step, "linalg": make_solver_step}
+_NATIVE: dict[str, Callable[[Driver, BlasHandles, Task, Load], Any]] = {
+    "matmul": _make_matmul_step,
+    "copy": _make_copy_step,
+    "host": _make_numpy_step,
+}

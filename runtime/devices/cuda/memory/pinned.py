@@ -18,7 +18,7 @@ LEAST = 1 << 20  # smaller results are copied by the driver, which costs less th
 MOST = 16 << 30  # bytes of page-locked memory for results, and not more than a quarter of the machine's memory
 
 
-class Chunk:
+class PinnedChunk:
     """Page-locked memory. event: when what was put on a stream with it is done."""
 
     __slots__ = ("address", "event", "owner")
@@ -28,17 +28,17 @@ class Chunk:
         self.event: Any = None
 
 
-class Staging:
+class StagingChunks:
     """Chunks that take turns; `most` at once, made when they are needed."""
 
     def __init__(self, make: Callable[[int], Any], nbytes: int, most: int) -> None:
         self._make, self._nbytes, self._left = make, nbytes, most
-        self._free: SimpleQueue[Chunk] = SimpleQueue()
+        self._free: SimpleQueue[PinnedChunk] = SimpleQueue()
 
     @contextmanager
-    def chunk(self) -> Iterator[Chunk]:
+    def chunk(self) -> Iterator[PinnedChunk]:
         """One that is free; it is again when the block is left and its event has happened."""
-        chunk = self._take()
+        chunk = self._take_free_chunk()
         try:
             if chunk.event is not None:
                 chunk.event.wait()
@@ -46,31 +46,31 @@ class Staging:
         finally:
             self._free.put(chunk)
 
-    def _take(self) -> Chunk:
+    def _take_free_chunk(self) -> PinnedChunk:
         try:
             return self._free.get_nowait()
         except Empty:
             pass
         if self._left > 0:  # threads may make a few more
             self._left -= 1
-            return Chunk(self._make(self._nbytes))
+            return PinnedChunk(self._make(self._nbytes))
         return self._free.get()
 
 
-class Pinned:
+class PinnedPool:
     """Memory that NumPy arrays are made over, recycled."""
 
     def __init__(self, context: Any) -> None:
-        self.pool = DevicePool(context.pinned, _close, lambda: None)
-        self._most = min(MOST, _memory_of_machine() // 4)
+        self.pool = DevicePool(context.pinned, _free_pinned_buffer, lambda: None)
+        self._most = min(MOST, _physical_memory_bytes() // 4)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """An uninitialised array in page-locked memory. Raises OutOfMemory."""
         nbytes = math.prod(shape) * dtype.itemsize
         block = self.pool.allocate(max(1, nbytes))
-        return np.asarray(_Holder(block, nbytes)).view(dtype).reshape(shape)
+        return np.asarray(_ArrayInterfaceHolder(block, nbytes)).view(dtype).reshape(shape)
 
-    def for_result(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+    def empty_for_result(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
         """`empty`, where that pays and there is room."""
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes < LEAST or self.pool.statistics()["in_use"] + nbytes > self._most:
@@ -81,7 +81,7 @@ class Pinned:
             return None
 
 
-class _Holder:
+class _ArrayInterfaceHolder:
     """A block as NumPy sees it."""
 
     def __init__(self, block: Any, nbytes: int) -> None:
@@ -89,13 +89,13 @@ class _Holder:
         self.__array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "data": (block.address, False), "version": 3}
 
 
-def _close(buffer: Any) -> None:
+def _free_pinned_buffer(buffer: Any) -> None:
     close = getattr(buffer, "close", None)
     if close is not None:
         close()
 
 
-def _memory_of_machine() -> int:
+def _physical_memory_bytes() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

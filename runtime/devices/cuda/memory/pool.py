@@ -19,7 +19,7 @@ SLAB, LARGEST_SLAB = 4 << 20, 64 << 20  # they grow with what is in use: the dri
 LARGE = 1 << 20
 
 
-class Block:
+class DeviceBlock:
     """`nbytes` of device memory at `address`."""
 
     __slots__ = ("_free", "address", "nbytes")
@@ -48,15 +48,15 @@ class DevicePool:
         self.limit = MemoryLimit()
         self._lock = threading.RLock()
 
-    def allocate(self, nbytes: int) -> Block:
+    def allocate(self, nbytes: int) -> DeviceBlock:
         """Uninitialised memory, aligned to 256 bytes. Raises OutOfMemory."""
-        size = self._sizes.get(nbytes) or self._class_of(nbytes)
+        size = self._sizes.get(nbytes) or self._size_class_of(nbytes)
         free = self._free[size]
         try:
             address = free.pop()
         except IndexError:
-            address = self._fresh(size)
-        return Block(address, nbytes, free.append)
+            address = self._allocate_fresh_block(size)
+        return DeviceBlock(address, nbytes, free.append)
 
     def trim(self) -> int:
         """Give the free large blocks back to the driver; the bytes given back."""
@@ -84,7 +84,7 @@ class DevicePool:
                 "peak": self._peak,
             }
 
-    def _class_of(self, nbytes: int) -> int:
+    def _size_class_of(self, nbytes: int) -> int:
         if not 0 <= nbytes < 1 << 62:
             raise OutOfMemory(f"{nbytes} bytes are no size")
         size = class_size(max(nbytes, ALIGNMENT))
@@ -96,36 +96,36 @@ class DevicePool:
             self._sizes[nbytes] = size
         return size
 
-    def _fresh(self, size: int) -> int:
+    def _allocate_fresh_block(self, size: int) -> int:
         with self._lock:
             if self.limit.is_exceeded_by(self._reserved, size):
                 self.trim()
                 if self.limit.is_exceeded_by(self._reserved, size):
                     raise self.limit.limit_error(self._reserved, size)
             if size < LARGE:
-                address = self._cut(size)
+                address = self._carve_from_slab(size)
             else:
-                memory = self._more(size)
+                memory = self._allocate_from_driver(size)
                 address = int(memory.handle)
                 self._large[address] = memory
             self._reserved += size
             self._peak = max(self._peak, self._reserved)
             return address
 
-    def _cut(self, size: int) -> int:
+    def _carve_from_slab(self, size: int) -> int:
         if self._slab + size > self._slab_end:
             nbytes = max(SLAB, min(LARGEST_SLAB, self._reserved // 4))
             try:
                 memory = self._source(nbytes)
             except OutOfMemory:
-                memory, nbytes = self._more(SLAB), SLAB
+                memory, nbytes = self._allocate_from_driver(SLAB), SLAB
             self._slabs.append(memory)
             self._slab = int(memory.handle)
             self._slab_end = self._slab + nbytes
         self._slab += size
         return self._slab - size
 
-    def _more(self, size: int) -> Any:
+    def _allocate_from_driver(self, size: int) -> Any:
         """Memory of the driver; when it has none, after what is cached went back, and at last after running work."""
         try:
             return self._source(size)

@@ -17,19 +17,19 @@ import numpy as np
 
 from ..driver.driver import SUCCESS
 from ..driver.events import CudaEvent, EventPool
-from .pinned import Staging
+from .pinned import StagingChunks
 
 CHUNK = 4 << 20  # bytes
 CHUNKS = 16  # at most, for each direction
 SMALL = 256 << 10
 
 
-class Lane:
+class TransferLane:
     """One direction: a stream, chunks, and what may still be under way on it."""
 
     def __init__(self, stream: int, make: Callable[[int], Any]) -> None:
         self.stream = stream
-        self.staging = Staging(make, CHUNK, CHUNKS)
+        self.staging = StagingChunks(make, CHUNK, CHUNKS)
         self.lock = threading.Lock()
         self.coming: deque[tuple[CudaEvent, Any]] = deque()  # memory that is still being copied to or from
 
@@ -42,7 +42,7 @@ class Lane:
             self.coming.popleft()
 
 
-class Transfers:
+class CopyEngine:
     """failure(code, what) gives the exception for a result code. streams: one for each direction."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Transfers:
         failure: Callable[[int, str], BaseException],
     ) -> None:
         self._context, self._driver, self._events, self._failure = context, context.driver, events, failure
-        self._up, self._down, self._across = (Lane(stream, context.pinned) for stream in streams)
+        self._up, self._down, self._across = (TransferLane(stream, context.pinned) for stream in streams)
         self._threads = getattr(context, "copy_threads", 0)
         self._workers: ThreadPoolExecutor | None = None
 
@@ -64,12 +64,16 @@ class Transfers:
         with lane.lock:
             if nbytes <= SMALL:
                 if nbytes:  # from pageable memory the driver copies before it returns
-                    self._do(self._driver.to_device(memory.address, host.ctypes.data, nbytes, lane.stream), "upload")
+                    self._check_code(
+                        self._driver.to_device(memory.address, host.ctypes.data, nbytes, lane.stream), "upload"
+                    )
                 pinned = bool(nbytes) and self._driver.is_pinned(host.ctypes.data)
             elif pinned := self._driver.is_pinned(host.ctypes.data):
-                self._do(self._driver.to_device(memory.address, host.ctypes.data, nbytes, lane.stream), "upload")
+                self._check_code(
+                    self._driver.to_device(memory.address, host.ctypes.data, nbytes, lane.stream), "upload"
+                )
             else:
-                self._in_chunks(self._upload_chunk, host.ctypes.data, memory.address, nbytes)
+                self._copy_in_chunks(self._upload_chunk, host.ctypes.data, memory.address, nbytes)
             event = self._events.record(lane.stream)
             if not pinned or later:
                 lane.keep(event, (memory, host) if pinned else memory)
@@ -90,23 +94,25 @@ class Transfers:
         if nbytes <= SMALL or pinned or self._driver.is_pinned(host.ctypes.data):
             with lane.lock:
                 if nbytes:
-                    self._do(self._driver.to_host(host.ctypes.data, address, nbytes, lane.stream), "download")
+                    self._check_code(self._driver.to_host(host.ctypes.data, address, nbytes, lane.stream), "download")
                 done = self._events.record(lane.stream)
             done.wait()
         else:
             with lane.lock:
-                self._in_chunks(self._download_chunk, address, host.ctypes.data, nbytes)
+                self._copy_in_chunks(self._download_chunk, address, host.ctypes.data, nbytes)
 
     def download_later(self, memory: Any, host: np.ndarray[Any, Any], after: Any) -> CudaEvent:
         """Copy device memory, once the event `after` has happened, into page-locked memory; done with the event."""
         lane = self._down
         with lane.lock:
             if isinstance(after, CudaEvent):
-                self._do(self._driver.wait(lane.stream, after.handle, 0), "download")
+                self._check_code(self._driver.wait(lane.stream, after.handle, 0), "download")
             elif after is not None:
                 after.wait()
             if host.nbytes:
-                self._do(self._driver.to_host(host.ctypes.data, memory.address, host.nbytes, lane.stream), "download")
+                self._check_code(
+                    self._driver.to_host(host.ctypes.data, memory.address, host.nbytes, lane.stream), "download"
+                )
             event = self._events.record(lane.stream)
             event.error = getattr(after, "error", None)
             lane.keep(event, (memory, host))
@@ -118,19 +124,19 @@ class Transfers:
         lane = self._across
         with lane.lock:
             if isinstance(after, CudaEvent):
-                self._do(self._driver.wait(lane.stream, after.handle, 0), "copy to another GPU")
+                self._check_code(self._driver.wait(lane.stream, after.handle, 0), "copy to another GPU")
             elif after is not None:
                 after.wait()
             if nbytes:
                 here = self._context.handle
                 code = self._driver.to_peer(target.address, peer, memory.address, here, nbytes, lane.stream)
-                self._do(code, "copy to another GPU")
+                self._check_code(code, "copy to another GPU")
             event = self._events.record(lane.stream)
             event.error = event.error or getattr(after, "error", None)
             lane.keep(event, (memory, target))
         return event
 
-    def _in_chunks(self, copy: Callable[[int, int, int], None], source: int, target: int, nbytes: int) -> None:
+    def _copy_in_chunks(self, copy: Callable[[int, int, int], None], source: int, target: int, nbytes: int) -> None:
         """copy(source, target, bytes) for every chunk, by several threads."""
         starts = range(0, nbytes, CHUNK)
         jobs = [(source + start, target + start, min(CHUNK, nbytes - start)) for start in starts]
@@ -148,15 +154,15 @@ class Transfers:
     def _upload_chunk(self, source: int, target: int, nbytes: int) -> None:
         with self._up.staging.chunk() as chunk:
             ctypes.memmove(chunk.address, source, nbytes)
-            self._do(self._driver.to_device(target, chunk.address, nbytes, self._up.stream), "upload")
+            self._check_code(self._driver.to_device(target, chunk.address, nbytes, self._up.stream), "upload")
             chunk.event = self._events.record(self._up.stream)
 
     def _download_chunk(self, source: int, target: int, nbytes: int) -> None:
         with self._down.staging.chunk() as chunk:
-            self._do(self._driver.to_host(chunk.address, source, nbytes, self._down.stream), "download")
+            self._check_code(self._driver.to_host(chunk.address, source, nbytes, self._down.stream), "download")
             self._events.record(self._down.stream).wait()
             ctypes.memmove(target, chunk.address, nbytes)
 
-    def _do(self, code: int, what: str) -> None:
+    def _check_code(self, code: int, what: str) -> None:
         if code != SUCCESS:
             raise self._failure(code, what)

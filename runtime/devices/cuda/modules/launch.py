@@ -15,7 +15,7 @@ from ....core.errors import CompileError
 from ....core.frozen import replace
 from ....program.program import Constant, Int, Pointer, Scalar, Task, packed_members
 from ..driver.driver import SUCCESS, Driver, KernelNode, LaunchConfig
-from .modules import Loaded
+from .modules import LoadedKernel
 
 _FORMATS = {
     "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I",
@@ -36,17 +36,17 @@ class KernelStep:
         *("address", "buffers", "call", "empty", "numbers", "parameters"),
     )
 
-    def __init__(self, driver: Driver, task: Task, loaded: Loaded) -> None:
+    def __init__(self, driver: Driver, task: Task, loaded: LoadedKernel) -> None:
         count = len(task.arguments)
         self._block = ctypes.create_string_buffer(SLOT * max(1, count))
         start = ctypes.addressof(self._block)
-        self._slots = _slots(start, count)
+        self._slots = _argument_slots(start, count)
         pointers = [a for a in task.arguments if isinstance(a, Pointer)]
         if list(task.arguments[: len(pointers)]) != pointers:
             raise CompileError(f"task {task.name}: pointers must come before numbers")
         self._picks = tuple((p.buffer, p.offset) for p in pointers)
         self._pack = Struct(f"={len(pointers)}Q").pack_into
-        self._pick = _picker(self._picks)
+        self._pick = _address_picker(self._picks)
         self._scalars: list[tuple[int, int, str]] = []
         for i, argument in enumerate(task.arguments):
             if isinstance(argument, Int | Constant):
@@ -73,16 +73,16 @@ class KernelStep:
         code: int = self.call(self.address, self._handle, self.parameters, 0)
         return code
 
-    def node(self, handle: int, kept: Sequence[int], moved: dict[int, int]) -> Node:
+    def node(self, handle: int, kept: Sequence[int], moved: dict[int, int]) -> KernelNodeArguments:
         """The launch in a graph. kept: addresses; moved: the buffers that come with a call, and their places there."""
         block = ctypes.create_string_buffer(self._block.raw, len(self._block))
-        slots = _slots(ctypes.addressof(block), len(self._slots))
+        slots = _argument_slots(ctypes.addressof(block), len(self._slots))
         parameters = KernelNode(self._handle, *self._grid, 0, ctypes.addressof(slots), 0, 0, 0)
         picks = [(moved.get(b), o if b in moved else kept[b] + o) for b, o in self._picks]
-        return Node(handle, block, parameters, slots, self._pack, picks, self._scalars)
+        return KernelNodeArguments(handle, block, parameters, slots, self._pack, picks, self._scalars)
 
 
-class Node:
+class KernelNodeArguments:
     """A kernel node of a graph and its own block of arguments."""
 
     def __init__(
@@ -104,11 +104,11 @@ class Node:
                 if place is None:
                     extra.append(address)
                 numbers.append(count + len(extra) - 1 if place is None else place)
-            self._pick = _picker([(n, 0) for n in numbers])
+            self._pick = _address_picker([(n, 0) for n in numbers])
         else:
             self._pick = lambda m: [o if place is None else m[place] + o for place, o in self._picks]
 
-    def fill(self, memories: Sequence[Any], scalars: Sequence[Any]) -> bool:
+    def fill_arguments(self, memories: Sequence[Any], scalars: Sequence[Any]) -> bool:
         """Write a call's addresses and numbers; whether they differ from those of the last call."""
         values = (self._pick(memories), scalars) if self._scalars else self._pick(memories)
         if values == self._known:
@@ -120,19 +120,19 @@ class Node:
         return True
 
 
-def _slots(start: int, count: int) -> Any:
+def _argument_slots(start: int, count: int) -> Any:
     """The addresses of a block's arguments."""
     return (ctypes.c_void_p * max(1, count))(*(start + SLOT * i for i in range(count)))
 
 
-def _picker(picks: Sequence[tuple[int, int]]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def _address_picker(picks: Sequence[tuple[int, int]]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """A function from the buffers' addresses to those at (buffer, offset)."""
     if len(picks) > 1 and not any(offset for _, offset in picks):
         return itemgetter(*(buffer for buffer, _ in picks))
     return lambda addresses: [addresses[b] + o for b, o in picks]
 
 
-def in_one_block(task: Task) -> Task:
+def pack_member_arguments(task: Task) -> Task:
     """A packed task with the pointers of all members before their numbers, as `packed_ptx` reads them."""
     parts = packed_members(task)
     if len(parts) == 1:
@@ -181,11 +181,11 @@ class HostStep:
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
         hosts: dict[int, Any] = {}
-        refused = self._steps(addresses, hosts, stream)
+        refused = self._copy_and_call_steps(addresses, hosts, stream)
         ended = int(self._driver.synchronize_stream(stream))  # until then, copies use `hosts`
         return ended or refused
 
-    def _steps(self, addresses: Sequence[int], hosts: dict[int, Any], stream: int) -> int:
+    def _copy_and_call_steps(self, addresses: Sequence[int], hosts: dict[int, Any], stream: int) -> int:
         driver = self._driver
         places = [0] * len(addresses)
         for buffer, (low, high) in self._spans.items():

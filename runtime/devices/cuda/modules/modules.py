@@ -1,5 +1,5 @@
-"""Kernels loaded on a GPU: machine code in, `Loaded` objects out; code is unloaded when nobody holds its object, and
-nothing that was launched before the last one let go of it is still running.
+"""Kernels loaded on a GPU: machine code in, `LoadedKernel` objects out; code is unloaded when nobody holds its object,
+and nothing that was launched before the last one let go of it is still running.
 
 The driver waits for all that runs on the GPU before it loads code, and before it unloads any; threads that launch wait
 too (measured on an H200; with nothing running, 40 and 10 us). So code is unloaded just before other code is loaded,
@@ -22,7 +22,7 @@ RECENT = 256  # kernels that stay loaded although nobody holds them
 Compile = Callable[[Sequence[Kernel]], Sequence[bytes]]
 
 
-class Loaded:
+class LoadedKernel:
     """A kernel that stays loaded as long as this object lives. function: the driver's handle, to launch it by."""
 
     __slots__ = ("__weakref__", "_dropped", "_library", "function")
@@ -35,30 +35,30 @@ class Loaded:
         self._dropped.append(self._library)  # no more: any thread may be here, at any time
 
 
-class Modules:
+class LoadedModules:
     """The kernels of one device. All methods may be called from any thread whose GPU it is."""
 
     def __init__(self, context: Any, compiled: Compile, launched: Callable[[], tuple[Any, ...]]) -> None:
         """compiled: machine code, where it is not loaded yet. launched: events after all work launched so far."""
         self._context, self._compiled, self._launched = context, compiled, launched
-        self._alive: WeakValueDictionary[Kernel, Loaded] = WeakValueDictionary()
-        self._recent: OrderedDict[Kernel, Loaded] = OrderedDict()  # used longest ago first
+        self._alive: WeakValueDictionary[Kernel, LoadedKernel] = WeakValueDictionary()
+        self._recent: OrderedDict[Kernel, LoadedKernel] = OrderedDict()  # used longest ago first
         self._dropped: deque[int] = deque()  # libraries that nobody holds
         self._leaving: deque[tuple[tuple[Any, ...], list[int]]] = deque()  # and those that may go after some events
         self._lock = threading.RLock()
         self.count = 0  # loaded
 
-    def load(self, kernels: Sequence[Kernel]) -> list[Loaded]:
+    def load(self, kernels: Sequence[Kernel]) -> list[LoadedKernel]:
         """Each kernel, compiled or fetched from a cache where it is not loaded. Raises CompileError."""
         with self._lock:
             found = {kernel: self._alive.get(kernel) for kernel in kernels}
             missing = [kernel for kernel, loaded in found.items() if loaded is None]
             if missing:
-                self._retire()
+                self._retire_unheld_libraries()
                 codes = self._compiled(missing)
-                self._unload()
+                self._unload_retired()
                 for kernel, code in zip(missing, codes, strict=True):
-                    found[kernel] = self._loaded(kernel, code)
+                    found[kernel] = self._load_module(kernel, code)
             every = {kernel: loaded for kernel, loaded in found.items() if loaded is not None}
             for kernel, loaded in every.items():
                 self._recent[kernel] = loaded
@@ -70,32 +70,32 @@ class Modules:
     def trim(self) -> None:
         """Unload all that nobody holds, once what runs is over."""
         with self._lock:
-            self.forget()
-            self._retire()
+            self.forget_unheld_kernels()
+            self._retire_unheld_libraries()
             for events, _ in self._leaving:
                 for event in events:
                     with suppress(Exception):  # it stays with the arrays that it concerns
                         event.wait()
-            self._unload()
+            self._unload_retired()
 
-    def forget(self) -> None:
+    def forget_unheld_kernels(self) -> None:
         """Hold no kernels that nobody else does."""
         with self._lock:
             self._recent.clear()
 
-    def _loaded(self, kernel: Kernel, code: bytes) -> Loaded:
+    def _load_module(self, kernel: Kernel, code: bytes) -> LoadedKernel:
         library, function = self._context.kernel(code, kernel.name)
         self.count += 1
-        loaded = self._alive[kernel] = Loaded(library, function, self._dropped)
+        loaded = self._alive[kernel] = LoadedKernel(library, function, self._dropped)
         return loaded
 
-    def _retire(self) -> None:
+    def _retire_unheld_libraries(self) -> None:
         """Note after which events the libraries that nobody holds any more may go."""
         libraries = [self._dropped.popleft() for _ in range(len(self._dropped))]
         if libraries:
             self._leaving.append((self._launched(), libraries))
 
-    def _unload(self) -> None:
+    def _unload_retired(self) -> None:
         """Unload what nothing uses any more."""
         while self._leaving:
             events, libraries = self._leaving[0]

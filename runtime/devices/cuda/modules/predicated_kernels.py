@@ -16,17 +16,17 @@ from ....core.errors import CompileError
 from ....core.frozen import dataclass, replace
 from ....program.gpu_properties import GpuProperties
 from ....program.program import Int, Kernel, Scalar, Task
-from .launch import in_one_block
-from .ptx_kernels import COPY, HEAD, THREADS, copy_blocks
+from .launch import pack_member_arguments
+from .ptx_kernels import COPY, HEAD, THREADS, blocks_of_copy
 
 FLAGS, FLAGS_BYTES = 8, 24  # of a block
-LEAVES = 100  # rows of `leave_task`: 4 KiB of parameters are the least that every GPU takes
+LEAVES = 100  # rows of `selected_copies_task`: 4 KiB of parameters are the least that every GPU takes
 _ONES = 0x0101010101010101
 _WORD = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class LaunchGuard:
     """Something runs if (word at `address` & mask) == want."""
 
     address: int
@@ -38,18 +38,18 @@ class Guard:
         return self.address, self.mask, self.want
 
 
-def true_up_to(flags: int, number: int) -> Guard:
+def guard_flags_up_to(flags: int, number: int) -> LaunchGuard:
     """The flags 0 to `number` of a block are all true."""
     mask = _WORD >> 8 * (FLAGS - 1 - number)
-    return Guard(flags, mask, _ONES & mask)
+    return LaunchGuard(flags, mask, _ONES & mask)
 
 
-def always(flags: int) -> Guard:
-    return Guard(flags, 0, 0)
+def guard_always(flags: int) -> LaunchGuard:
+    return LaunchGuard(flags, 0, 0)
 
 
-def first_is(flags: int, value: bool) -> Guard:
-    return Guard(flags, 0xFF, int(value))
+def guard_first_flag(flags: int, value: bool) -> LaunchGuard:
+    return LaunchGuard(flags, 0xFF, int(value))
 
 
 # Guards of kernels
@@ -77,7 +77,7 @@ _LOAD = re.compile(r"ld\.param\.\w+\s+(%\w+), \[\w+_param_(\d+)\];")
 _BITS = {"%rd": 64, "%r": 32, "%rs": 16}
 
 
-def guarded_ptx(ptx: str, kernel: Kernel) -> str:
+def add_guard_to_ptx(ptx: str, kernel: Kernel) -> str:
     """A kernel's text with three more parameters: the words of a guard."""
     head, entry, rest = ptx.partition(f".visible .entry {kernel.name}(")
     parameters, _, rest = rest.partition(")")
@@ -91,11 +91,11 @@ def guarded_ptx(ptx: str, kernel: Kernel) -> str:
         parameters = parameters.rstrip() + "".join(f",\n\t.param .u64 {name}" for name in names) + "\n"
     look = _GUARD.format(address=names[0], mask=names[1], want=names[2])
     if moves := dict(kernel.options).get("turned"):
-        look, body = look + _TURN, _turned(body, moves, kernel.name)
+        look, body = look + _TURN, _advance_parameters(body, moves, kernel.name)
     return f"{head}{entry}{parameters}){bounds}{{{look}{body}"
 
 
-def _turned(body: str, moves: Sequence[int], name: str) -> str:
+def _advance_parameters(body: str, moves: Sequence[int], name: str) -> str:
     """moves: what each parameter changes by at an iteration."""
 
     def load(match: re.Match[str]) -> str:
@@ -107,33 +107,33 @@ def _turned(body: str, moves: Sequence[int], name: str) -> str:
         return f"{match[0]}\n\tmad.lo.s{bits} {match[1]}, %turn{bits}, {move}, {match[1]};"
 
     changed = _LOAD.sub(load, body)
-    if any(m and len(re.findall(rf"_param_{k}\b", body)) != _loads(body, k) for k, m in enumerate(moves)):
+    if any(m and len(re.findall(rf"_param_{k}\b", body)) != _parameter_loads(body, k) for k, m in enumerate(moves)):
         raise CompileError(f"kernel {name} reads its parameters in a way that cannot be turned", name)
     return changed
 
 
-def _loads(body: str, number: int) -> int:
+def _parameter_loads(body: str, number: int) -> int:
     return sum(int(found[1]) == number for found in _LOAD.findall(body))
 
 
 def has_advancing_form(kernel: Kernel) -> bool:
     """Whether there is a turned form: of one member alone."""
     options = dict(kernel.options)
-    return can_look(kernel) and "packed" not in options and "ptx" not in options
+    return has_guarded_form(kernel) and "packed" not in options and "ptx" not in options
 
 
-def can_look(kernel: Kernel) -> bool:
+def has_guarded_form(kernel: Kernel) -> bool:
     """Whether there is a guarded form: not of C++."""
     return dict(kernel.options).get("own") != "c++"
 
 
-def guarded_task(task: Task, numbers: int, moves: tuple[int, ...] = ()) -> Task:
+def make_guarded_task(task: Task, numbers: int, moves: tuple[int, ...] = ()) -> Task:
     """A kernel's task that does nothing where a guard fails; its words come with each call, after `numbers` others.
 
     moves: what each argument changes by at an iteration, where the guard's word is of a block of flags."""
     assert isinstance(task.kernel, Kernel)
     words = (Scalar(numbers + i, "uint64") for i in range(3))
-    whole = in_one_block(task)
+    whole = pack_member_arguments(task)
     more = (("guarded", True), *((("turned", moves),) if any(moves) else ()))
     kernel = replace(task.kernel, options=(*task.kernel.options, *more))
     return replace(whole, kernel=kernel, arguments=(*whole.arguments, *words))
@@ -247,45 +247,46 @@ setp.eq.u64 %p, %rd10, 0;
 
 
 @cache
-def _kernel(name: str, text: str, words: int) -> Kernel:
+def _ptx_kernel(name: str, text: str, words: int) -> Kernel:
     head = HEAD.replace(".visible", _DECLARED + ".visible") if name == "decide" else HEAD
     text = (head + text).format(name=name, nbytes=8 * words)
     return Kernel(name, "cuda", text, ("i64",) * words, (("ptx", name),))
 
 
-def begin_task(flags: int, byte: int, guard: Guard | None) -> Task:
+def begin_flags_task(flags: int, byte: int, guard: LaunchGuard | None) -> Task:
     """The first flag becomes whether the byte is not 0, or neither if the guard fails; all others become true."""
-    words = (flags, byte, *(guard or always(flags)).words)
-    return Task("begin", _kernel("begin", _BEGIN, 5), tuple(map(Int, words)), (), ())
+    words = (flags, byte, *(guard or guard_always(flags)).words)
+    return Task("begin", _ptx_kernel("begin", _BEGIN, 5), tuple(map(Int, words)), (), ())
 
 
-def count_task(flags: int, source: int, number: int, guard: Guard | None) -> Task:
+def make_count_task(flags: int, source: int, number: int, guard: LaunchGuard | None) -> Task:
     """A loop of the number of iterations that is at `source`, or without one of `number`; none if the guard fails."""
-    words = (flags, source, number, *(guard or always(flags)).words)
-    return Task("count", _kernel("count", _COUNT + _LEFT, 6), tuple(map(Int, words)), (), ())
+    words = (flags, source, number, *(guard or guard_always(flags)).words)
+    return Task("count", _ptx_kernel("count", _COUNT + _LEFT, 6), tuple(map(Int, words)), (), ())
 
 
-def advance_task(flags: int, iterations: int) -> Task:
-    return Task("advance", _kernel("advance", _ADVANCE + _LEFT, 2), (Int(flags), Int(iterations)), (), ())
+def make_advance_task(flags: int, iterations: int) -> Task:
+    return Task("advance", _ptx_kernel("advance", _ADVANCE + _LEFT, 2), (Int(flags), Int(iterations)), (), ())
 
 
-def decide_task(guard: Guard, handle: int) -> Task:
-    return Task("decide", _kernel("decide", _DECIDE, 4), tuple(map(Int, (*guard.words, handle))), (), ())
+def make_decide_task(guard: LaunchGuard, handle: int) -> Task:
+    return Task("decide", _ptx_kernel("decide", _DECIDE, 4), tuple(map(Int, (*guard.words, handle))), (), ())
 
 
 @cache
-def _leave_kernel(rows: int) -> Kernel:
+def _selected_copies_kernel(rows: int) -> Kernel:
     name, sizes = f"leave_{rows}", 8 + 16 * rows
     text = HEAD + COPY.replace("{check}", _EXIT)
     text = text.format(name=name, nbytes=8 + 32 * rows, first=8, sizes=sizes, masks=sizes + 8 * rows)
     return Kernel(name, "cuda", text, ("i64",) * (1 + 4 * rows), (("ptx", "leave"),))
 
 
-def leave_task(flags: int, rows: Sequence[tuple[int, int, int, int]], gpu: GpuProperties) -> Task:
+def selected_copies_task(flags: int, rows: Sequence[tuple[int, int, int, int]], gpu: GpuProperties) -> Task:
     """Copies of (target, source, bytes, mask), where bit i of the mask says whether to copy if flag i is the first that
     is not true."""
     places = (Int(address) for target, source, _, _ in rows for address in (target, source))
     numbers = (*(Int(n) for _, _, n, _ in rows), *(Int(mask) for *_, mask in rows))
-    blocks = copy_blocks(max(n for _, _, n, _ in rows), gpu)
-    return Task("leave", _leave_kernel(len(rows)), (Int(flags), *places, *numbers), (), (), grid=(blocks, len(rows), 1),
-                block=(THREADS, 1, 1))  # fmt: skip
+    blocks = blocks_of_copy(max(n for _, _, n, _ in rows), gpu)
+    arguments = (Int(flags), *places, *numbers)
+    kernel, grid = _selected_copies_kernel(len(rows)), (blocks, len(rows), 1)
+    return Task("leave", kernel, arguments, (), (), grid=grid, block=(THREADS, 1, 1))

@@ -150,7 +150,7 @@ INFINITY = {"float32": 0x7F800000, "float16": 0x7C00, "bfloat16": 0x7F80}
 
 
 @cache
-def relu_kernel(dtype: str) -> Kernel:
+def ptx_relu_kernel(dtype: str) -> Kernel:
     """See `_RELU`; a float dtype of 16 or 32 bits."""
     bits = 32 if dtype == "float32" else 16
     name = f"relu_{dtype}"
@@ -159,17 +159,17 @@ def relu_kernel(dtype: str) -> Kernel:
     return Kernel(name, "cuda", text, ("ptr", *("i64",) * 5), (("ptx", name),))
 
 
-def relu_task(dtype: str, matrix: Pointer, sizes: tuple[int, int, int], strides: tuple[int, int]) -> Task:
+def make_relu_task(dtype: str, matrix: Pointer, sizes: tuple[int, int, int], strides: tuple[int, int]) -> Task:
     """max(x, 0) in place, of `sizes` matrices, rows and columns, `strides` bytes from one to the next of the first two.
     NaN stays NaN."""
     matrices, rows, columns = sizes
     numbers = (Int(n) for n in (columns, rows, strides[1], matrices, strides[0]))
     grid = (-(-columns // THREADS), min(rows, 1 << 13), min(matrices, 64))
-    return Task("relu", relu_kernel(dtype), (matrix, *numbers), (), (), grid=grid, block=(THREADS, 1, 1))
+    return Task("relu", ptx_relu_kernel(dtype), (matrix, *numbers), (), (), grid=grid, block=(THREADS, 1, 1))
 
 
 @cache
-def copy_kernel(rows: int) -> Kernel:
+def ptx_copy_kernel(rows: int) -> Kernel:
     """(target, source) for each row, then the bytes of each."""
     name = f"copy_{rows}"
     text = (HEAD + COPY).format(name=name, nbytes=24 * rows, first=0, sizes=16 * rows, check="")
@@ -177,28 +177,28 @@ def copy_kernel(rows: int) -> Kernel:
 
 
 @cache
-def table_kernel(words: int) -> Kernel:
+def ptx_pointer_table_kernel(words: int) -> Kernel:
     """The table, then its words."""
     name = f"table_{words}"
     text = (HEAD + _TABLE).format(name=name, nbytes=8 * (words + 1), words=words)
     return Kernel(name, "cuda", text, ("ptr",) * (words + 1), (("ptx", "table"),))
 
 
-def copy_blocks(nbytes: int, gpu: GpuProperties) -> int:
+def blocks_of_copy(nbytes: int, gpu: GpuProperties) -> int:
     """Blocks of one copy."""
     return min(BLOCKS * gpu.multiprocessors, max(1, -(-nbytes // (16 * THREADS))))
 
 
-def copy_task(rows: Sequence[tuple[Pointer, Pointer, int]], gpu: GpuProperties) -> Task:
+def make_copy_task(rows: Sequence[tuple[Pointer, Pointer, int]], gpu: GpuProperties) -> Task:
     """Copies of (target, source, bytes), at most COPIES, none of which overlaps another."""
     pointers = tuple(p for target, source, _ in rows for p in (target, source))
     sizes = tuple(Int(n) for _, _, n in rows)
-    blocks = copy_blocks(max(n for _, _, n in rows), gpu)
-    return Task("copies", copy_kernel(len(rows)), (*pointers, *sizes), (), (), grid=(blocks, len(rows), 1),
+    blocks = blocks_of_copy(max(n for _, _, n in rows), gpu)
+    return Task("copies", ptx_copy_kernel(len(rows)), (*pointers, *sizes), (), (), grid=(blocks, len(rows), 1),
                 block=(THREADS, 1, 1))  # fmt: skip
 
 
-def table_task(table: Pointer, words: Sequence[Pointer]) -> Task:
+def pointer_table_task(table: Pointer, words: Sequence[Pointer]) -> Task:
     """The addresses, at most WORDS, one after another into the table."""
-    kernel = table_kernel(len(words))
+    kernel = ptx_pointer_table_kernel(len(words))
     return Task("pointers", kernel, (table, *words), (), (), block=(THREADS, 1, 1))

@@ -113,4 +113,4 @@ def test_they_compile(dtype: str) -> None:
     x = np.zeros((3, 9000), dtype)
     for axis in (0, 1):
         for task in build_program(graph_of(lambda x, a=axis: np.cumsum(x, a), x), "cuda").tasks:
-            assert compile_module.compile_cuda(task.kernel, (9, 0))
+            assert compile_module.compile_cubin(task.kernel, (9, 0))

@@ -135,8 +135,10 @@ def test_warps_with_places_of_their_own(monkeypatch: Any) -> None:
         return y
 
     agrees(greatest, RNG.integers(-9, 9, 40).astype("i2"), i % 7, v.astype("i2"))
-    text = privatized_scatter.few_text
-    monkeypatch.setattr(privatized_scatter, "few_text", lambda *args: text(*args).replace("sync_warp()", ""))
+    text = privatized_scatter.private_scatter_text
+    monkeypatch.setattr(
+        privatized_scatter, "private_scatter_text", lambda *args: text(*args).replace("sync_warp()", "")
+    )
     with pytest.raises(AssertionError, match="without a barrier"):
         agrees(together, x, i % 7, v)
 
@@ -178,4 +180,4 @@ def test_they_compile(dtype: str) -> None:
     for n in (9, 5000):
         program = build_program(graph_of(function, np.zeros(50, dtype), np.zeros(n, "i8"), np.zeros(n, dtype)), "cuda")
         for kernel in dict.fromkeys(t.kernel for t in program.tasks if n == 9 or t.name.startswith("combine")):
-            assert compile_module.compile_cuda(kernel, (9, 0))
+            assert compile_module.compile_cubin(kernel, (9, 0))

@@ -26,7 +26,7 @@ def small(monkeypatch: Any) -> None:
         monkeypatch.setattr(module, "BINS", 256)
         monkeypatch.setattr(module, "EACH", 2)
     monkeypatch.setattr(radix_select_text, "BITS", 4)
-    monkeypatch.setattr(radix_select, "fitting", lambda length, dtype: 0)
+    monkeypatch.setattr(radix_select, "block_sort_keys", lambda length, dtype: 0)
 
 
 @pytest.mark.parametrize("rows", [0, 1000], ids=["a block for a row", "blocks for stretches"])
@@ -78,4 +78,4 @@ def test_they_compile(dtype: str, shape: tuple[int, int]) -> None:
     tasks = build_program(graph_of(lambda x: kg.topk(x, 9), np.zeros(shape, dtype)), "cuda").tasks
     assert not any(isinstance(t.kernel, Library) for t in tasks)
     for kernel in dict.fromkeys(t.kernel for t in tasks if t.name.startswith(("select", "collect"))):
-        assert compile_module.compile_cuda(kernel, (9, 0))
+        assert compile_module.compile_cubin(kernel, (9, 0))

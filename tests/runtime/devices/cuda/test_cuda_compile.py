@@ -22,10 +22,10 @@ from hypothesis import HealthCheck, given, settings
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LoopNest, Operand
 from kernelgraph.compiler.kernel.primitives import PRIMITIVES
-from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel, row_width
+from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel, tile_row_width
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda.compile import compile as cuda_compile
-from kernelgraph.runtime.devices.cuda.compile.compile import compile_cuda, compile_ptx, link_cubin
+from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubin, compile_ptx, link_ptx_to_cubin
 from kernelgraph.runtime.program.program import Kernel
 from tests.compiler.cuda_nests import F32, F64, Builder
 from tests.compiler.stencils import five_point
@@ -122,7 +122,7 @@ def test_a_stencil_reads_its_rows_once(cc: tuple[int, int], tmp_path: Path) -> N
 
 
 def test_a_row_is_read_once() -> None:
-    width, _ = row_width(4096, 4)
+    width, _ = tile_row_width(4096, 4)
     ptx = ptx_of(softmax("s1", width))
     assert width == 4 and ".local" not in ptx
     assert ptx.count("st.global.v4.f32") == 2 * width  # with and without a mask
@@ -131,7 +131,7 @@ def test_a_row_is_read_once() -> None:
 
 @pytest.mark.parametrize("cc", [(8, 0), (10, 0)])
 def test_other_architectures(cc: tuple[int, int]) -> None:
-    assert link_cubin(ptx_of(softmax("s1", 1), cc), cc).startswith(b"\x7fELF")
+    assert link_ptx_to_cubin(ptx_of(softmax("s1", 1), cc), cc).startswith(b"\x7fELF")
 
 
 def test_many_reductions_fit_shared_memory() -> None:
@@ -146,7 +146,7 @@ def test_many_reductions_fit_shared_memory() -> None:
     for where in found:
         b.store(len(operands), b.result(where, F64))
         operands.append(Operand(F64, "out", "10"))
-    compile_cuda(cuda_kernel(b.nest("k", 1, 1, operands)), CC)
+    compile_cubin(cuda_kernel(b.nest("k", 1, 1, operands)), CC)
 
 
 def test_names_are_stable() -> None:
@@ -207,7 +207,7 @@ def sass(nest: LoopNest, tmp_path: Path, cc: tuple[int, int] = CC) -> str:
     if tool is None:
         pytest.skip("nvdisasm is not installed")
     path = tmp_path / "k.cubin"
-    path.write_bytes(compile_cuda(cuda_kernel(nest), cc))
+    path.write_bytes(compile_cubin(cuda_kernel(nest), cc))
     return subprocess.run([tool, str(path)], capture_output=True, text=True, check=True).stdout
 
 
@@ -222,7 +222,7 @@ def test_products_are_not_contracted(tmp_path: Path) -> None:
 @pytest.fixture
 def _from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing stays in memory."""
-    monkeypatch.setattr(cuda_compile, "_remember", lambda codes: None)
+    monkeypatch.setattr(cuda_compile, "_remember_cubins", lambda codes: None)
     monkeypatch.setattr(cuda_compile, "_recent", {})
 
 
@@ -230,24 +230,25 @@ def _from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_disk_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = cuda_kernel(one("add", F32, F32))
     with override(cache_dir=str(tmp_path)):
-        (first,) = cuda_compile.cubins([kernel], CC)
-        monkeypatch.setattr(cuda_compile, "compile_cuda", lambda *a: pytest.fail("compiled again"))
-        assert cuda_compile.cubins([kernel], CC) == [first]
-        assert cuda_compile.key_of(kernel, (8, 0)) != cuda_compile.key_of(kernel, CC)
+        (first,) = cuda_compile.compile_cubins([kernel], CC)
+        monkeypatch.setattr(cuda_compile, "compile_cubin", lambda *a: pytest.fail("compiled again"))
+        assert cuda_compile.compile_cubins([kernel], CC) == [first]
+        assert cuda_compile.cubin_cache_key(kernel, (8, 0)) != cuda_compile.cubin_cache_key(kernel, CC)
 
 
 @pytest.mark.usefixtures("_from_disk")
 def test_a_warm_start_imports_no_numba(tmp_path: Path) -> None:
     kernel = cuda_kernel(one("add", F32, F32))
     with override(cache_dir=str(tmp_path)):
-        cuda_compile.cubins([kernel], CC)
+        cuda_compile.compile_cubins([kernel], CC)
     program = f"""
 import sys
-from kernelgraph.runtime.devices.cuda.compile.compile import cubins
+from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubins
 from kernelgraph.runtime.program.program import Kernel
 from kernelgraph.runtime.core.settings import override
 with override(cache_dir={str(tmp_path)!r}):
-    assert cubins([Kernel({kernel.name!r}, 'cuda', {kernel.source!r}, {kernel.signature!r}, {kernel.options!r})], {CC})
+    assert compile_cubins([Kernel({kernel.name!r}, 'cuda', {kernel.source!r}, {kernel.signature!r},
+    {kernel.options!r})], {CC})
 assert not any(m.split('.')[0] in ('numba', 'llvmlite') for m in sys.modules), sorted(sys.modules)
 """
     path = {"PYTHONPATH": str(Path(cuda_compile.__file__).parents[5])}
@@ -257,7 +258,7 @@ assert not any(m.split('.')[0] in ('numba', 'llvmlite') for m in sys.modules), s
 def test_what_does_not_compile_says_so() -> None:
     kernel = Kernel("k", "cuda", "THREADS = 1\ndef k(a0):\n    add(a0)\n", ("ptr",))
     with pytest.raises(cuda_compile.CompileError, match="kernel k does not compile"):
-        compile_cuda(kernel, CC)
+        compile_cubin(kernel, CC)
 
 
 def test_elsewhere_gives_the_same() -> None:
@@ -269,22 +270,22 @@ def test_elsewhere_gives_the_same() -> None:
     codes: dict[int, bytes] = {}
     counted: list[int] = []
     wrong = replace(kernels[0], source="no kernel")
-    cuda_compile._elsewhere([*kernels, wrong], CC, waiting, codes, lambda: counted.append(len(codes)))
+    cuda_compile._compile_in_helper_process([*kernels, wrong], CC, waiting, codes, lambda: counted.append(len(codes)))
     assert counted == [1, 2]
-    assert codes == dict(enumerate(compile_cuda(k, CC) for k in kernels)) and waiting.empty()
+    assert codes == dict(enumerate(compile_cubin(k, CC) for k in kernels)) and waiting.empty()
 
 
 def test_many_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """In threads and processes, as one by one; the first that is wrong is told, and no other is begun."""
-    monkeypatch.setattr(cuda_compile, "_cores", lambda: 3)
+    monkeypatch.setattr(cuda_compile, "_usable_cores", lambda: 3)
     monkeypatch.setattr(cuda_compile, "MANY", 2)
     kernels = [cuda_kernel(one(op, F32, F32)) for op in ("add", "mul", "sub", "minimum")]
-    assert cuda_compile._compile_all(kernels, CC) == [compile_cuda(k, CC) for k in kernels]
+    assert cuda_compile._compile_cubins_in_parallel(kernels, CC) == [compile_cubin(k, CC) for k in kernels]
     wrong, begun = replace(kernels[0], source="THREADS = 1\ndef k(a0):\n    add(a0)\n" + "# the longest" * 1000), []
-    monkeypatch.setattr(cuda_compile, "_cores", lambda: 1)
-    monkeypatch.setattr(cuda_compile, "compile_cuda", lambda k, cc: begun.append(k) or compile_cuda(k, cc))
+    monkeypatch.setattr(cuda_compile, "_usable_cores", lambda: 1)
+    monkeypatch.setattr(cuda_compile, "compile_cubin", lambda k, cc: begun.append(k) or compile_cubin(k, cc))
     with pytest.raises(cuda_compile.CompileError, match="kernel k does not compile"):
-        cuda_compile._compile_all([*kernels, wrong], CC)
+        cuda_compile._compile_cubins_in_parallel([*kernels, wrong], CC)
     assert begun == [wrong]
 
 
@@ -293,10 +294,10 @@ def test_many_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_the_short_way_through_numba_gives_the_same(nest: LoopNest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left out changes no letter, and it is left out: numba's own way would be as right, and twice as slow."""
-    kernel, whole = cuda_kernel(nest), cuda_compile._whole
-    monkeypatch.setattr(cuda_compile, "_whole", lambda *a: pytest.fail("numba's own way"))
+    kernel, whole = cuda_kernel(nest), cuda_compile._compile_user_library
+    monkeypatch.setattr(cuda_compile, "_compile_user_library", lambda *a: pytest.fail("numba's own way"))
     short = compile_ptx(kernel, CC)
-    monkeypatch.setattr(cuda_compile, "_whole", whole)
+    monkeypatch.setattr(cuda_compile, "_compile_user_library", whole)
     monkeypatch.setitem(sys.modules, "kernelgraph.runtime.devices.cuda.compile.numba_front_end", None)
     assert compile_ptx(kernel, CC) == short
 

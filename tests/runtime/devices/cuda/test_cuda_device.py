@@ -27,7 +27,7 @@ relaxed = settings(max_examples=examples(150), deadline=None, suppress_health_ch
 @pytest.fixture(autouse=True)
 def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake GPU runs text: nothing is compiled."""
-    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
 
 
 @relaxed

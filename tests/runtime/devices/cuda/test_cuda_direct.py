@@ -13,7 +13,7 @@ import pytest
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.driver.streams import CapturedEvent
 from kernelgraph.runtime.devices.cuda.graphs import one_launch
-from kernelgraph.runtime.engine.direct_call import Taken
+from kernelgraph.runtime.engine.direct_call import DirectArgument
 from tests.runtime.cuda_calls import call, chain, counted, device_on, ready, start
 from tests.runtime.cuda_fake import FakeContext
 
@@ -21,14 +21,14 @@ from tests.runtime.cuda_fake import FakeContext
 @pytest.fixture(autouse=True)
 def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake GPU runs text: nothing is compiled."""
-    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
 
 
 def directly(device: Any, executable: Any) -> Any:
     """f(after, x): a call of a plan of one launch by its direct way, else by the ordinary one; the event, and what must
     stay alive."""
     program = executable.plan.program
-    go = executable.direct([Taken(b) for b in (*program.inputs, *program.outputs)])
+    go = executable.direct([DirectArgument(b) for b in (*program.inputs, *program.outputs)])
 
     def run(after: Any, source: Any) -> Any:
         target = device.allocate(160)
@@ -85,7 +85,7 @@ def test_a_direct_call_leaves_to_others_what_it_cannot_do(monkeypatch: pytest.Mo
     device = device_on(FakeContext())
     executable, inputs = start(device, chain())
     program = executable.plan.program
-    go = executable.direct([Taken(b) for b in (*program.inputs, *program.outputs)])
+    go = executable.direct([DirectArgument(b) for b in (*program.inputs, *program.outputs)])
     (source, upload), target = inputs[0], device.allocate(160)
     assert go((), 0, source.address, target.address) is None  # makes the graphs
     assert go((), 0, source.address, target.address) is not None
@@ -97,7 +97,7 @@ def test_a_direct_call_leaves_to_others_what_it_cannot_do(monkeypatch: pytest.Mo
     with pytest.raises(TypeError):
         go((), 0, source.address, None)
     two, _ = start(device, chain(4))
-    assert two.direct([Taken(b) for b in (*two.plan.program.inputs, *two.plan.program.outputs)]) is None
+    assert two.direct([DirectArgument(b) for b in (*two.plan.program.inputs, *two.plan.program.outputs)]) is None
 
 
 def test_a_direct_call_waits_for_streams_that_no_plan_is_launched_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_a_direct_call_waits_for_streams_that_no_plan_is_launched_on(monkeypatch
     device = device_on(FakeContext())
     executable, inputs = start(device, chain())
     program = executable.plan.program
-    go = executable.direct([Taken(b) for b in (*program.inputs, *program.outputs)])
+    go = executable.direct([DirectArgument(b) for b in (*program.inputs, *program.outputs)])
     (source, upload), targets = inputs[0], [device.allocate(160) for _ in range(3)]
     upload.wait()
     go((), 0, source.address, targets[0].address)
@@ -127,7 +127,7 @@ def test_a_direct_call_on_somebodys_stream(monkeypatch: pytest.MonkeyPatch) -> N
     device = device_on(FakeContext())
     executable, inputs = start(device, chain())
     program, driver = executable.plan.program, device.context.driver
-    go = executable.direct([Taken(b) for b in (*program.inputs, *program.outputs)])
+    go = executable.direct([DirectArgument(b) for b in (*program.inputs, *program.outputs)])
     (source, upload), target = inputs[0], device.allocate(160)
     streams = [device.context.stream(False).handle for _ in range(3)]
     for stream in streams:

@@ -16,8 +16,8 @@ from kernelgraph.compiler.graph.graph import Value
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.runtime.devices.cuda import device as cuda
-from kernelgraph.runtime.devices.cuda.libraries.cublaslt_nan_probe import SMALL, small
-from kernelgraph.runtime.devices.cuda.libraries.gemm import gemms
+from kernelgraph.runtime.devices.cuda.libraries.cublaslt_nan_probe import SMALL, shrink_gemm_call
+from kernelgraph.runtime.devices.cuda.libraries.gemm import gemm_calls_of_task
 from kernelgraph.runtime.program.program import Library, Region, Task
 from tests.counts import examples
 from tests.runtime.cuda_calls import call, device_on, ready
@@ -56,7 +56,7 @@ def products(draw: st.DrawFn) -> Any:
 @pytest.fixture(autouse=True)
 def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake GPU runs text: nothing is compiled."""
-    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
@@ -85,14 +85,14 @@ def test_products_are_numpys(graph: Any, whole: bool) -> None:
 def test_a_small_product_is_as_the_large_one(graph: Any, dtype: str) -> None:
     """The same transposes, the same alignments, and leading dimensions that hold its columns."""
     for task in build_program(graph, "cuda").tasks:
-        for product in (gemms(task) or ()) if task.name.startswith("matmul") else ():
+        for product in (gemm_calls_of_task(task) or ()) if task.name.startswith("matmul") else ():
             large = replace(
                 product, dtype=dtype, shape=(1000, 77, 3000), leading=tuple(ld + 3000 for ld in product.leading)
             )
-            tiny = small(large)
+            tiny = shrink_gemm_call(large)
             assert tiny.operations == large.operations and max(tiny.shape) < 2 * SMALL and tiny.batch <= 2
             assert all((a - b) % SMALL == 0 for a, b in zip(tiny.shape, large.shape, strict=True))
-            for ld, (rows, columns), stride in zip(tiny.leading, tiny.stored, tiny.strides, strict=True):
+            for ld, (rows, columns), stride in zip(tiny.leading, tiny.stored_shapes, tiny.strides, strict=True):
                 assert ld >= rows and stride in (0, ld * columns)
 
 
@@ -103,5 +103,5 @@ def region(buffer: int, *shape: int) -> Region:
 
 def test_stacks_times_one_matrix_are_one_tall_product() -> None:
     task = Task("matmul", Library("matmul"), (), (region(0, 8, 9, 5), region(1, 5, 6)), (region(2, 8, 9, 6),))
-    (call,) = gemms(task) or ()
+    (call,) = gemm_calls_of_task(task) or ()
     assert call.shape == (6, 72, 5) and call.batch == 1

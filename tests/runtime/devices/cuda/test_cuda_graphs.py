@@ -31,13 +31,13 @@ relaxed = settings(max_examples=examples(150), deadline=None, suppress_health_ch
 @pytest.fixture(autouse=True)
 def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake GPU runs text: nothing is compiled."""
-    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
 
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever can be replayed is."""
-    monkeypatch.setattr(cuda, "worth_replay", lambda plan, runners: True)
+    monkeypatch.setattr(cuda, "is_replay_worthwhile", lambda plan, runners: True)
 
 
 @settings(relaxed, max_examples=40)

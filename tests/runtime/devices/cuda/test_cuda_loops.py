@@ -18,7 +18,7 @@ from tests.runtime.cuda_fake import FakeContext
 @pytest.fixture(autouse=True)
 def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake GPU runs text: nothing is compiled."""
-    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
 
 
 @pytest.mark.parametrize("turns", [0, 1, 7, 30])

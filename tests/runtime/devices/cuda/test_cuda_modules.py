@@ -20,7 +20,7 @@ from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.compile import compile as cuda_compile
 from kernelgraph.runtime.devices.cuda.modules import modules as cuda_modules
-from kernelgraph.runtime.devices.cuda.modules.modules import Modules
+from kernelgraph.runtime.devices.cuda.modules.modules import LoadedModules
 from kernelgraph.runtime.program.program import Kernel
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
@@ -32,7 +32,7 @@ from tests.runtime.cuda_fake import FakeContext
 @pytest.fixture(autouse=True)
 def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake GPU runs text: nothing is compiled."""
-    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_what_nothing_needs_is_unloaded_after_it_has_run(
     forgetful: None, monkeypatch: pytest.MonkeyPatch, replay: bool, seed: int
 ) -> None:
     """The GPU in memory refuses to unload what a launch that is to come, or a graph, has."""
-    monkeypatch.setattr(cuda, "worth_replay", lambda plan, runners: True)
+    monkeypatch.setattr(cuda, "is_replay_worthwhile", lambda plan, runners: True)
     device = device_on(FakeContext(seed), replay=replay)
     most, rng = 0, random.Random(seed)
     running: list[Any] = []
@@ -108,7 +108,7 @@ def test_nothing_is_unloaded_while_its_work_runs(forgetful: None) -> None:
 
 def test_recent_kernels_stay_until_memory_is_asked_back(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: Counter[Kernel] = Counter()
-    monkeypatch.setattr(cuda, "cubins", lambda kernels, cc: asked.update(kernels) or list(kernels))
+    monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: asked.update(kernels) or list(kernels))
     device = device_on(FakeContext())
     for _ in range(3):
         finish(begin(device, 0))
@@ -140,7 +140,7 @@ def whole(device: Any) -> bool:
 @pytest.mark.parametrize("form", range(4))
 def test_a_replay_keeps_the_kernels_of_its_graphs(forgetful: None, monkeypatch: pytest.MonkeyPatch, form: int) -> None:
     """Those that copy, and that write tables of addresses, too."""
-    monkeypatch.setattr(cuda, "worth_replay", lambda plan, runners: True)
+    monkeypatch.setattr(cuda, "is_replay_worthwhile", lambda plan, runners: True)
     device = device_on(FakeContext(), replay=True)
     program = forms(pipeline.build_program(branches(3, 3), "cuda"))[form]
     executable = device.prepare(schedule(program, "max", machine=MACHINES["cuda"]))
@@ -195,7 +195,7 @@ def test_a_kernel_that_cannot_be_loaded_leaves_the_others(forgetful: None) -> No
 def test_threads_load_and_let_go() -> None:
     """Each finds its kernel loaded for as long as it holds it; each library is unloaded once."""
     context = FakeContext()
-    modules = Modules(context, list, tuple)
+    modules = LoadedModules(context, list, tuple)
     kernels = [Kernel(f"k{i}", "cuda", f"text {i}", ()) for i in range(12)]
     wrong: list[Any] = []
 
@@ -224,12 +224,12 @@ def test_machine_code_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is loaded again is not compiled again, without a disk cache too; not more than so many bytes stay."""
     compiled: list[str] = []
     monkeypatch.setattr(cuda_compile, "_recent", type(cuda_compile._recent)())
-    monkeypatch.setattr(cuda_compile, "compile_cuda", lambda k, cc: compiled.append(k.name) or k.name.encode() * 10)
+    monkeypatch.setattr(cuda_compile, "compile_cubin", lambda k, cc: compiled.append(k.name) or k.name.encode() * 10)
     kernels = [Kernel(f"k{i}", "cuda", f"text {i}", ()) for i in range(4)]
     with override(cache_dir=""):
         for _ in range(3):
-            assert cuda_compile.cubins(kernels[:2], (9, 0)) == [b"k0" * 10, b"k1" * 10]
+            assert cuda_compile.compile_cubins(kernels[:2], (9, 0)) == [b"k0" * 10, b"k1" * 10]
         assert sorted(compiled) == ["k0", "k1"]
         monkeypatch.setattr(cuda_compile, "RECENT_BYTES", 45)
-        cuda_compile.cubins(kernels[1:3], (9, 0))
+        cuda_compile.compile_cubins(kernels[1:3], (9, 0))
         assert sorted(cuda_compile._recent.values()) == [b"k1" * 10, b"k2" * 10]

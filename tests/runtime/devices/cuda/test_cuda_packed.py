@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel
-from kernelgraph.runtime.devices.cuda.compile.compile import compile_cuda, compile_ptx, packed_ptx
+from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubin, compile_ptx, pack_ptx_members
 from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import (
     COPIES,
     INFINITY,
     WORDS,
-    copy_kernel,
-    relu_kernel,
-    table_kernel,
+    ptx_copy_kernel,
+    ptx_pointer_table_kernel,
+    ptx_relu_kernel,
 )
 from kernelgraph.runtime.program.program import Kernel
 from tests.compiler.targets.cuda.test_cuda_text import elementwise, reductions
@@ -37,16 +37,23 @@ def test_packed_kernels_compile(members: int, data: Any) -> None:
     nest = data.draw(st.one_of(elementwise(), reductions()))[0]
     kernel = cuda_kernel(nest)
     packed = replace(kernel, options=(*kernel.options, ("packed", members)))
-    text = packed_ptx(compile_ptx(kernel, CC), packed, members)
-    assert f"arguments[{8 * members * len(kernel.signature)}]" in text and len(compile_cuda(packed, CC)) > 0
+    text = pack_ptx_members(compile_ptx(kernel, CC), packed, members)
+    assert f"arguments[{8 * members * len(kernel.signature)}]" in text and len(compile_cubin(packed, CC)) > 0
     assert text.count("%ctaid.x") == text.count("%nctaid.x") == 1  # only to find the row
 
 
 @pytest.mark.parametrize("cc", [(8, 0), (9, 0), (12, 0)])
 @pytest.mark.parametrize(
-    "kernel", [copy_kernel(1), copy_kernel(COPIES), table_kernel(1), table_kernel(WORDS), *map(relu_kernel, INFINITY)]
+    "kernel",
+    [
+        ptx_copy_kernel(1),
+        ptx_copy_kernel(COPIES),
+        ptx_pointer_table_kernel(1),
+        ptx_pointer_table_kernel(WORDS),
+        *map(ptx_relu_kernel, INFINITY),
+    ],
 )
 def test_the_devices_own_kernels_link(kernel: Kernel, cc: tuple[int, int]) -> None:
-    assert compile_cuda(kernel, cc)
+    assert compile_cubin(kernel, cc)
     (nbytes,) = re.findall(r"arguments\[(\d+)\]", kernel.source)
     assert int(nbytes) == 8 * len(kernel.signature) <= 4096

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgraph.runtime.devices.cuda.driver.context import Context
+from kernelgraph.runtime.devices.cuda.driver.context import GpuContext
 from tests.runtime.cuda_calls import counted, device_on
 from tests.runtime.cuda_fake import FakeContext
 
@@ -33,10 +33,10 @@ class Gpu:
         assert self.current.index == self.index
 
 
-def contexts() -> list[Context]:
+def contexts() -> list[GpuContext]:
     made = []
     for index in range(2):
-        context = Context.__new__(Context)
+        context = GpuContext.__new__(GpuContext)
         context._device, context.index = Gpu(index), index
         context.core = type("Core", (), {"StreamOptions": lambda priority: priority})
         made.append(context)
