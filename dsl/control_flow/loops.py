@@ -17,7 +17,7 @@ from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.control_flow import ITERATION, Loop, add_control_flow_node, cut_bodies
 from ...compiler.graph.graph import Value
 from ...runtime.core.errors import KernelGraphError
-from ..core.errors import DTypeError, ShapeError, TraceError
+from ..core.errors import TraceError, UnsupportedError
 from ..core.pytree import Tree, flatten, unflatten
 from ..trace.aliasing import root_of
 from ..trace.operands import operand
@@ -137,14 +137,14 @@ class _Leaf:
         weak: Any = new.weak if isinstance(new, Value) else type(new) if type(new) in WEAK_DTYPES else None
         node = trace.builder.value(new)
         if node.shape != self.start.shape:
-            raise ShapeError(
+            raise UnsupportedError(
                 f"{self.name} begins with shape {self.start.shape} in a loop that a traced value ends, and a turn "
                 f"gives {node.shape}; begin with what it gives"
             )
         kept = node.dtype if weak is None else np.result_type(self.start.dtype, weak(0))
         if kept != self.start.dtype:
             if self.weak is None:
-                raise DTypeError(
+                raise UnsupportedError(
                     f"{self.name} begins as {self.start.dtype} in a loop that a traced value ends, and a turn gives "
                     f"{kept}; begin with np.{kept}"
                 )

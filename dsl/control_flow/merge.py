@@ -13,7 +13,7 @@ import numpy as np
 from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
-from ..core.errors import ArgumentsError, DTypeError, ShapeError, TraceError
+from ..core.errors import TraceError, UnsupportedError
 from ..core.exact import exact
 from ..core.object_state import PLAIN
 from ..core.pytree import flatten, unflatten
@@ -75,7 +75,7 @@ class Merge:
         for own, side in zip(inside, self._sides, strict=True):
             self._check_alone({x: holder for x, holder in own.items() if x not in common}, side, name, returned)
         if trees[0] != trees[1]:
-            raise ArgumentsError(f"{_either(name, a, b)}; give it the same structure on both sides")
+            raise UnsupportedError(f"{_either(name, a, b)}; give it the same structure on both sides")
         parts = [self._leaf(x, y, name, not returned) for x, y in zip(*leaves, strict=True)]
         return lambda: unflatten(trees[0], [part() for part in parts])
 
@@ -133,9 +133,9 @@ class Merge:
         made = [builder.cast(builder.value(x, dtype), dtype) for x in nodes]
         strong = {x.dtype for x, w in zip(nodes, weak, strict=True) if not w}
         if strong - {dtype} or len(strong) > 1:
-            raise DTypeError(f"{_either(name, a, b)}; convert one with x.astype(...)")
+            raise UnsupportedError(f"{_either(name, a, b)}; convert one with x.astype(...)")
         if made[0].shape != made[1].shape:
-            raise ShapeError(
+            raise UnsupportedError(
                 f"{name} has shape {made[0].shape} or {made[1].shape}, as a traced value decides; give it one shape"
             )
         plain = [Value(x.number, x.type) for x in made]

@@ -16,7 +16,7 @@ from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ...runtime.interpret.numpy_calls import ARRAY
-from ..core.errors import IndexingError, ShapeError, TraceError, UnsupportedError
+from ..core.errors import IndexingError, ShapeError, TraceError, UnsupportedError, user_line
 from ..trace.aliasing import Part, as_dtype, assign, store, view
 from ..trace.concrete_values import concrete_value, constant_value
 from ..trace.dispatch import METHODS
@@ -159,6 +159,8 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
             indices.append(value)
             axes.append(axis)
             checked = checked or not known
+            if 0 in shape and 0 not in shape[at : at + together] and not known:
+                _check_range(entry, part.shape[axis], axis)
         elif entry is None or isinstance(entry, slice):
             if entry is not None:
                 rest.append(made if made < at else made + together)
@@ -166,6 +168,31 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
     if numbers and (shape or Ellipsis in [k for k in keys if not _is_array(k)]) and x._owner != SCALAR:
         return view(part, Lookup(tuple(indices), tuple(axes), tuple(rest), shape))
     return fresh(looked_up(part, indices, axes, rest, shape, checked), x)
+
+
+def _check_range(index: Any, length: int, axis: int) -> None:
+    """The call raises where an index is out of range though nothing is selected, and so nothing loaded."""
+    trace = index._trace
+    if trace.depth or trace.loops:  # whose turns raise nothing
+        return
+    outside = METHODS["any"]((index < -length) | (index >= length))
+    flag = outside._value
+    for decided in trace.path:
+        flag = trace.builder.map("logical_and", flag, decided)
+    trace.watched.append(((flag,), OutOfRange(user_line(), axis, length)))
+
+
+@dataclass(frozen=True)
+class OutOfRange:
+    """Raises IndexingError where a flag is set."""
+
+    line: str
+    axis: int
+    length: int
+
+    def __call__(self, arrays: Sequence[Any]) -> None:
+        if bool(arrays[0]):
+            raise IndexingError(f"an index is out of bounds for axis {self.axis} with size {self.length}", self.line)
 
 
 @dataclass(frozen=True, slots=True)
