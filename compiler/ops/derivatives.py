@@ -227,7 +227,14 @@ TANH = bounded(lambda t, x, r: t * (1 - r) * (1 + r))
 ARCSINH = partials(lambda t, x, r: t / sqrt(x * x + 1))
 ARCCOSH = partials(lambda t, x, r: t / (sqrt(x - 1) * sqrt(x + 1)))
 ARCTANH = partials(lambda t, x, r: t / (1 - x * x))
-HYPOT = partials(lambda t, x, y, r: t * (x / r), lambda t, x, y, r: t * (y / r))
+
+
+def _part_of_length(t: Term, x: Term, r: Term) -> Term:
+    """x / r, and 0 where both are 0, as of `absolute`."""
+    return t * (x / where(equal(r, 0), 1.0, r))
+
+
+HYPOT = partials(lambda t, x, y, r: _part_of_length(t, x, r), lambda t, x, y, r: _part_of_length(t, y, r))
 DEGREES, RADIANS = bounded(lambda t, x, r: t.map("rad2deg")), bounded(lambda t, x, r: t.map("deg2rad"))
 ERF = bounded(lambda t, x, r: t * (exp(-x * x) * (2 / math.sqrt(math.pi))))
 ERFC = bounded(lambda t, x, r: -t * (exp(-x * x) * (2 / math.sqrt(math.pi))))

@@ -77,7 +77,8 @@ def _again(call: Call, args: Sequence[Value]) -> Value:
 
 
 def _uncombine(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
-    return [cts[0], None, take(call.builder, cts[0], call.args[1]) if call.active[2] else None]
+    seen = take(call.builder, cts[0], call.args[1]) if call.active[2] else None
+    return [cts[0], None, None if seen is None else call.builder.cast(seen, call.args[2].dtype)]
 
 
 def _assign(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
@@ -109,8 +110,27 @@ def _unassign(call: Call, cts: dict[int, Value], places: Value, shape: tuple[int
 
 
 def _unset(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    if call.args[1].dtype.kind == "b":
+        return _unmask(call, cts)
     places, shape = flat_places(call.builder, call.node.type.shape, call.options["key"], call.args[1:-1])
     return _unassign(call, cts, places, shape)
+
+
+def _unmask(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    """x[mask] = values: the k-th value gets the cotangent where the mask holds for the k-th time."""
+    builder, (_, mask, value), ct = call.builder, call.args, cts[0]
+    n, rest = mask.type.size, ct.shape[len(mask.shape) :]
+    m = value.shape[-len(rest) - 1]
+    chosen = builder.cast(builder.reshape(mask, (n,)), INT64)
+    (count,) = builder.host("cumsum", [chosen], [chosen.type], axis=0)
+    wanted = builder.map("add", builder.index((m,), 0), np.int64(1))
+    (place,) = builder.host("searchsorted", [count, wanted], [wanted.type], side="left")
+    place = builder.reshape(builder.map("minimum", place, np.int64(n - 1)), (m, *(1 for _ in rest)))
+    rows = builder.reshape(ct, (n, *rest))
+    seen = builder.gather(rows, [place], [0], list(range(1, len(rest) + 1)), (m, *rest), checked=False)
+    base = _again(call, [ct, mask, zeros(builder, value)]) if call.active[0] else None
+    shaped = builder.reshape(value, value.shape[-len(rest) - 1 :])
+    return [base, None, builder.reshape(fitted(builder, seen, shaped), value.shape) if call.active[2] else None]
 
 
 def _unput_along_axis(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
@@ -149,22 +169,94 @@ def _unat(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     return [ct if call.active[0] else None, *[None] * len(keys), found]
 
 
-_AT = Linear(_assign, _unat)
+def _shares_at(call: Call) -> tuple[Value, Value, Value, Value]:
+    """Of the greatest or least of an element and the values at its place: for each element and each value its share,
+    equal ones where several are that; and the places, and the values laid out as these."""
+    builder, (a, *keys, value), ct = call.builder, call.args, call.result
+    places, shape = flat_places(builder, a.shape, call.options["key"], keys)
+    wide = builder.reshape(builder.broadcast(value, shape), (-1,))
+    best = take(builder, ct, places)
+    mine = builder.cast(builder.map("equal", a, ct), a.dtype)
+    given = builder.cast(builder.map("equal", builder.cast(wide, a.dtype), best), a.dtype)
+    count = add_at(builder, mine, places, given)
+    return builder.map("divide", mine, count), builder.map("divide", given, take(builder, count, places)), places, wide
+
+
+def _extreme(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    builder, (ta, *_, tv) = call.builder, filled(call, tangents)
+    mine, given, places, wide = _shares_at(call)
+    _, shape = flat_places(builder, ta.shape, call.options["key"], call.args[1:-1])
+    moved = builder.reshape(builder.broadcast(builder.cast(tv, ta.dtype), shape), wide.shape)
+    return {0: add_at(builder, builder.map("multiply", mine, ta), places, builder.map("multiply", given, moved))}
+
+
+def _unextreme(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    builder, ct, value = call.builder, cts[0], call.args[-1]
+    mine, given, places, _ = _shares_at(call)
+    _, shape = flat_places(builder, ct.shape, call.options["key"], call.args[1:-1])
+    seen = builder.reshape(builder.map("multiply", given, take(builder, ct, places)), shape)
+    return [builder.map("multiply", mine, ct), *[None] * (len(call.args) - 2), fitted(builder, seen, value)]
+
+
+_ATS: dict[str, Rule] = {
+    **dict.fromkeys(("add", "subtract"), Linear(_assign, _unat)),
+    **dict.fromkeys(("maximum", "minimum"), Linear(_extreme, _unextreme)),
+}
 
 
 def _at_of(call: Call) -> Rule:
     ufunc = call.options["ufunc"]
-    if ufunc in ("add", "subtract"):
-        return _AT
-    return Refused(f"np.{ufunc}.at has no derivative; np.add.at has one, and kg.custom_vjp gives one")
+    if any(a.dtype.kind == "b" for a in call.args[1:-1]):
+        return Refused("a mask among its indices has none; write an assignment, x[mask] += values")
+    return _ATS.get(ufunc, Refused(f"np.{ufunc}.at has none; np.add.at has one, and kg.custom_vjp gives one"))
 
 
+def _unput(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    """np.put repeats values that are too few, and leaves out those that are too many."""
+    builder, (a, indices, values), mode = call.builder, call.args, call.options["mode"]
+    n, count, given = a.type.size, indices.type.size, values.type.size
+    at = builder.cast(builder.reshape(indices, (count,)), INT64)
+    if mode == "wrap":
+        at = builder.map("remainder", at, np.int64(n))
+    elif mode == "clip":
+        at = builder.map("minimum", builder.map("maximum", at, np.int64(0)), np.int64(n - 1))
+    else:
+        at = builder.map("where", builder.map("less", at, np.int64(0)), builder.map("add", at, np.int64(n)), at)
+    kept = last_ones(builder, at, n)
+    zero = builder.const(0, a.dtype)
+    base = _again(call, [cts[0], indices, zeros(builder, values)]) if call.active[0] else None
+    seen = builder.map("where", kept, take(builder, cts[0], at), zero)
+    numbers = builder.map("remainder", builder.index((count,), 0), np.int64(given))
+    found = add_at(builder, builder.broadcast(zero, (given,)), numbers, seen)
+    return [base, None, builder.cast(builder.reshape(found, values.shape), values.dtype)]
+
+
+def _unplace(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    """np.place repeats values that are too few."""
+    builder, (a, mask, values), ct = call.builder, call.args, cts[0]
+    n, given, zero = a.type.size, values.type.size, builder.const(0, a.dtype)
+    chosen = builder.reshape(builder.map("not_equal", mask, builder.const(0, mask.dtype)), (n,))
+    (count,) = builder.host("cumsum", [builder.cast(chosen, INT64)], [ArrayType((n,), INT64)], axis=0)
+    number = builder.map("subtract", builder.map("maximum", count, np.int64(1)), np.int64(1))
+    flat = builder.reshape(ct, (n,))
+    base = builder.reshape(builder.map("where", chosen, zero, flat), a.shape)
+    seen = builder.map("where", chosen, flat, zero)
+    found = add_at(builder, builder.broadcast(zero, (given,)), builder.map("remainder", number, np.int64(given)), seen)
+    return [base, None, builder.cast(builder.reshape(found, values.shape), values.dtype)]
+
+
+def _linear_if_any(call: Call, rule: Rule) -> Rule:
+    """Nothing is assigned where there are no values or no elements."""
+    return rule if all(a.type.size for a in call.args) else NOTHING
+
+
+NOTHING = Linear(lambda call, t: {0: t[0]}, lambda call, cts: [cts[0], None, None], lambda call, place: place == 0)
 GATHER: dict[str, Rule] = {"gather": Linear(_gather, _ungather, lambda call, place: place == 0)}
 ASSIGNMENTS: dict[str, Rule] = {
     "combine_at": Linear(_combine, _uncombine),
     "setitem": Linear(_assign, _unset),
     "put_along_axis": Linear(_assign, _unput_along_axis),
     "at": Choice(_at_of),
-    "put": Refused("np.put has no derivative; write x[indices] = values"),
-    "place": Refused("np.place has no derivative; write np.where(mask, values, x)"),
+    "put": Choice(lambda call: _linear_if_any(call, Linear(_assign, _unput))),
+    "place": Choice(lambda call: _linear_if_any(call, Linear(_assign, _unplace))),
 }

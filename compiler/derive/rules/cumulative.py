@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 
+import numpy as np
+
+from ...core.types import INT64, ArrayType
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
 from ..core.call import Call
@@ -34,25 +39,121 @@ def _unsum(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     return [builder.cast(flipped(builder, summed, axis), call.args[0].dtype)]
 
 
-def _products(call: Call) -> dict[int, Value]:
-    """Running products in log2(n) steps, each of twice as many factors (Hillis and Steele, 1986): their derivatives,
-    to any order, divide by nothing."""
+def _running(call: Call, ufunc: str) -> dict[int, Value]:
+    """Running results in log2(n) steps, each of twice as many elements (Hillis and Steele, 1986): derivatives of
+    products, to any order, divide by nothing. ufunc: an associative one."""
     builder, (x,), axis = call.builder, call.args, call.options.get("axis", 0)
-    value, n, step, ones = x, x.shape[axis], 1, (1,) * len(x.shape)
+    value = builder.cast(x, call.node.type.dtype)
+    n, step, ones = x.shape[axis], 1, (1,) * len(x.shape)
 
     def part(source: Value, start: int, length: int) -> Value:
         starts = [start if i == axis else 0 for i in range(len(ones))]
         return builder.slice(source, starts, ones, [length if i == axis else m for i, m in enumerate(source.shape)])
 
     while step < n:
-        both = builder.map("multiply", part(value, step, n - step), part(value, 0, n - step))
+        both = builder.map(ufunc, part(value, 0, n - step), part(value, step, n - step))
         value = builder.concat([part(value, 0, step), both], axis)
         step *= 2
-    value = builder.cast(value, call.node.type.dtype)
     if value.shape != call.node.type.shape:  # with the initial one
         first = builder.broadcast(builder.const(1, value.dtype), [1 if i == axis else m for i, m in enumerate(x.shape)])
         value = builder.concat([first, value], axis)
     return {0: value}
+
+
+def _products(call: Call) -> dict[int, Value]:
+    return _running(call, "multiply")
+
+
+def _undone(call: Call, ufunc: str, inverse: str) -> dict[int, Value]:
+    """x[0] - x[1] - x[2], ...: the first less the running sum of the others; quotients as these."""
+    builder, (x,), axis = call.builder, call.args, call.options.get("axis", 0)
+    ones, first = (1,) * len(x.shape), [1 if i == axis else n for i, n in enumerate(x.shape)]
+    start = builder.slice(x, (0,) * len(ones), ones, first)
+    unit = builder.broadcast(builder.const(0 if ufunc == "add" else 1, x.dtype), first)
+    rest = builder.slice(
+        x, [int(i == axis) for i in range(len(ones))], ones, [n - (i == axis) for i, n in enumerate(x.shape)]
+    )
+    padded = builder.concat([unit, rest], axis)
+    (total,) = builder.host("accumulate", [padded], [call.node.type], **{**call.options, "ufunc": ufunc})
+    return {0: builder.cast(builder.map(inverse, start, total), call.node.type.dtype)}
+
+
+# what a masked element counts as
+UNITS = {"add": 0.0, "multiply": 1.0, "logaddexp": -math.inf, "logaddexp2": -math.inf, "hypot": 0.0}
+UNITS |= {"maximum": -math.inf, "minimum": math.inf, "fmax": math.nan, "fmin": math.nan}
+
+
+def _reduced(call: Call) -> dict[int, Value]:
+    """A reduction as a tree of halves."""
+    builder, (x, *mask), options, rank = call.builder, call.args, call.options, len(call.args[0].shape)
+    ufunc, axis = options["ufunc"], options["axis"]
+    axes = [i % rank for i in (axis if isinstance(axis, tuple) else (axis,))]
+    kept = [i for i in range(rank) if i not in axes]
+    x = builder.cast(x, options.get("dtype", call.node.type.dtype))
+    if mask:
+        x = builder.map("where", builder.broadcast(mask[0], x.shape), x, builder.const(UNITS[ufunc], x.dtype))
+    rest = builder.reshape(builder.permute(x, [*kept, *axes]), (*(x.shape[i] for i in kept), -1))
+    lead = (0,) * len(kept)
+    if "initial" in options:
+        one = builder.broadcast(builder.const(options["initial"], x.dtype), (*rest.shape[:-1], 1))
+        rest = builder.concat([one, rest], len(kept))
+    while (n := rest.shape[-1]) > 1:
+        ones, half = (1,) * len(rest.shape), n // 2
+        low, high = (builder.slice(rest, (*lead, i), ones, (*rest.shape[:-1], half)) for i in (0, half))
+        both = builder.map(ufunc, low, high)
+        odd = builder.slice(rest, (*lead, n - 1), ones, (*rest.shape[:-1], 1))
+        rest = builder.concat([both, odd], len(kept)) if n % 2 else both
+    return {0: builder.cast(builder.reshape(rest, call.node.type.shape), call.node.type.dtype)}
+
+
+def _sums_of_parts(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    t = tangents[0]
+    args = (0 if t is None else t.number, call.args[1].number)
+    return {0: None if t is None else call.builder.add("host", args, call.node.type, call.node.attrs)}
+
+
+def _unsum_of_parts(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    """Each element gets what its part gets; an element alone, whose index is not less than the next one, that too. NaN
+    where indices fall, so that parts overlap."""
+    builder, (x, indices), ct, axis = call.builder, call.args, cts[0], call.options.get("axis", 0)
+    (m,), n = indices.shape, x.shape[axis]
+    at = builder.cast(indices, INT64)
+    at = builder.map("where", builder.map("less", at, np.int64(0)), builder.map("add", at, np.int64(n)), at)
+    every = builder.index((n,), 0)
+    (place,) = builder.host("searchsorted", [at, every], [ArrayType((n,), INT64)], side="right")
+    place = builder.map("subtract", place, np.int64(1))
+    rank = len(x.shape)
+    wide = [n if i == axis else 1 for i in range(rank)]
+    known = builder.reshape(builder.map("maximum", place, np.int64(0)), wide)
+    others = [i for i in range(rank) if i != axis]
+    found = builder.gather(ct, [known], [axis], others, x.shape, checked=False)
+    zero = builder.const(0, ct.dtype)
+    found = builder.map("where", builder.reshape(builder.map("less", place, np.int64(0)), wide), zero, found)
+    if m > 1:
+        before, after = (builder.slice(at, (i,), (1,), (m - 1,)) for i in (0, 1))
+        falls = builder.reduce("any", builder.map("greater", before, after), (0,))
+        alone = builder.reshape(builder.map("equal", before, after), [m - 1 if i == axis else 1 for i in range(rank)])
+        lone = builder.slice(ct, (0,) * rank, (1,) * rank, [s - (i == axis) for i, s in enumerate(ct.shape)])
+        lone = builder.map("where", alone, lone, zero)
+        order = [axis, *others]
+        rows = builder.reshape(builder.permute(lone, order), (m - 1, -1))
+        columns = rows.shape[1]
+        places = builder.map(
+            "add",
+            builder.map("multiply", builder.reshape(before, (m - 1, 1)), np.int64(columns)),
+            builder.index((m - 1, columns), 1),
+        )
+        base = builder.permute(found, order)
+        flat = builder.reshape(base, (base.type.size,))
+        arrays = [flat, builder.reshape(places, (-1,)), builder.reshape(rows, (-1,))]
+        (added,) = builder.host("combine_at", arrays, [flat.type], ufunc="add")
+        found = builder.permute(builder.reshape(added, base.shape), [order.index(i) for i in range(rank)])
+        found = builder.map("where", falls, builder.const(math.nan, ct.dtype), found)
+    return [builder.cast(found, x.dtype), None]
+
+
+def _first_alone(call: Call, place: int) -> bool:
+    return place == 0
 
 
 def _by_ufunc(rules: dict[str, Rule], what: str) -> Choice:
@@ -64,14 +165,22 @@ def _by_ufunc(rules: dict[str, Rule], what: str) -> Choice:
 
 
 _SUM, _PRODUCT = Linear(_sum, _unsum), Written(_products)
+_ASSOCIATIVE = ("maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2", "hypot")
+_ACCUMULATED: dict[str, Rule] = {
+    "add": _SUM,
+    "multiply": _PRODUCT,
+    "subtract": Written(partial(_undone, ufunc="add", inverse="subtract")),
+    "divide": Written(partial(_undone, ufunc="multiply", inverse="divide")),
+    **{ufunc: Written(partial(_running, ufunc=ufunc)) for ufunc in _ASSOCIATIVE},
+}
 CUMULATIVE: dict[str, Rule] = {
     "cumsum": _SUM,
     "cumulative_sum": _SUM,
     "cumprod": _PRODUCT,
     "cumulative_prod": _PRODUCT,
-    "accumulate": _by_ufunc({"add": _SUM, "multiply": _PRODUCT}, "accumulate"),
-    "reduceat": _by_ufunc({}, "reduceat"),
-    "ufunc_reduce": _by_ufunc({}, "reduce"),
-    "nonempty": Linear(lambda call, t: {0: t[0]}, lambda call, cts: [cts[0], None], lambda call, place: place == 0),
+    "accumulate": _by_ufunc(_ACCUMULATED, "accumulate"),
+    "reduceat": _by_ufunc({"add": Linear(_sums_of_parts, _unsum_of_parts, _first_alone)}, "reduceat"),
+    "ufunc_reduce": _by_ufunc(dict.fromkeys(UNITS, Written(_reduced)), "reduce"),
+    "nonempty": Linear(lambda call, t: {0: t[0]}, lambda call, cts: [cts[0], None], _first_alone),
     "view": Refused("a view of other bits has no derivative; write x.astype(dtype), or kg.custom_vjp"),
 }

@@ -1,13 +1,140 @@
-"""Rules of Fourier transforms."""
+"""Rules of Fourier transforms, all linear: the tangent's transform, and the adjoint for cotangents.
+
+The adjoint of a transform is the one in the other direction, scaled the other way round (`backward` for `forward`), cut
+or extended by zeros as the argument was not. Of a real transform half of the frequencies are left out, which the others
+stand for, so that they count twice, or by half.
+"""
 
 from __future__ import annotations
 
-from ..core.kinds import Refused, Rule
+from collections.abc import Sequence
 
-_NOT_YET = Refused("it has no derivative yet; give it one with kg.custom_vjp")
-_WITHOUT = """
-    fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2 fft.fftn
-    fft.ifftn fft.rfftn fft.irfftn
-"""
+import numpy as np
 
-FOURIER: dict[str, Rule] = {**dict.fromkeys(_WITHOUT.split(), _NOT_YET)}
+from ...core.types import ArrayType, complex_dtype, real_dtype
+from ...graph.builder import GraphBuilder
+from ...graph.graph import Value
+from ..core.call import Call, conjugated, fitted
+from ..core.kinds import Choice, Linear, Maybe, Rule, Written
+
+# a transform -> the one in the other direction
+_ONE = {"fft": "ifft", "ifft": "fft", "rfft": "irfft", "irfft": "rfft"}
+OTHER = {f"{name}{n}": f"{other}{n}" for name, other in _ONE.items() for n in ("", "2", "n")}
+_TURNED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+
+def _name(call: Call) -> str:
+    return str(call.attr("function")).removeprefix("fft.")
+
+
+def _norm(call: Call) -> str:
+    return _TURNED[call.options.get("norm", "backward")]
+
+
+def _axes(call: Call) -> tuple[int, ...]:
+    """The axes that are transformed, the real one last."""
+    options = call.options
+    return (options["axis"],) if "axis" in options else tuple(options["axes"])
+
+
+def _points(call: Call) -> list[int]:
+    """How many points are transformed along each axis."""
+    axes, options, shape = _axes(call), call.options, call.args[0].shape
+    if "n" in options:
+        return [options["n"]]
+    found = [shape[axis] if n == -1 else n for axis, n in zip(axes, options.get("s", [-1] * len(axes)), strict=True)]
+    if _name(call).startswith("irfft") and "s" not in options:
+        found[-1] = 2 * (shape[axes[-1]] - 1)
+    return found
+
+
+def _again(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    (t,) = tangents
+    return {0: None if t is None else call.builder.add("host", (t.number,), call.node.type, call.node.attrs)}
+
+
+def _adjoint(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    builder, ct, name, (a,) = call.builder, cts[0], _name(call), call.args
+    axes, points = _axes(call), _points(call)
+    shape = list(ct.shape)
+    dtype = complex_dtype(ct.dtype)
+    if name.startswith("rfft"):
+        ct = _weighted(builder, ct, axes[-1], points[-1], 0.5)
+        shape[axes[-1]], dtype = points[-1], real_dtype(ct.dtype)
+    if name.startswith("irfft"):
+        shape[axes[-1]] = points[-1] // 2 + 1
+    options = {"n": points[0], "axis": axes[0]} if "axis" in call.options else {"s": tuple(points), "axes": axes}
+    type_ = ArrayType(tuple(shape), dtype)
+    (found,) = builder.host(f"fft.{OTHER[name]}", [ct], [type_], norm=_norm(call), **options)
+    if name.startswith("irfft"):
+        found = _weighted(builder, found, axes[-1], points[-1], 2.0)
+    return [fitted(builder, _resized(builder, found, a), a)]
+
+
+def _weighted(builder: GraphBuilder, ct: Value, axis: int, n: int, factor: float) -> Value:
+    """Times a factor, but for the frequencies that stand for themselves alone: 0, and the half of an even n."""
+    index = builder.index(ct.shape, axis)
+    alone = builder.map("equal", index, np.int64(0))
+    if n % 2 == 0:
+        alone = builder.map("logical_or", alone, builder.map("equal", index, np.int64(n // 2)))
+    kind = real_dtype(ct.dtype)
+    return builder.map("multiply", ct, builder.map("where", alone, kind.type(1), kind.type(factor)))
+
+
+def _resized(builder: GraphBuilder, value: Value, like: Value) -> Value:
+    """Cut or extended by zeros to another shape."""
+    ones, start = (1,) * len(like.shape), (0,) * len(like.shape)
+    both = tuple(min(m, n) for m, n in zip(value.shape, like.shape, strict=True))
+    value = builder.slice(value, start, ones, both)
+    if both == like.shape:
+        return value
+    return builder.update(builder.broadcast(builder.const(0, value.dtype), like.shape), value, start, ones)
+
+
+def _one_by_one(call: Call) -> dict[int, Value]:
+    """A transform along an axis that comes twice, as NumPy does it: one axis after the other."""
+    name, axes, options, builder = _name(call), _axes(call), call.options, call.builder
+    kind, points = name.rstrip("2n"), [*options.get("s", [-1] * len(_axes(call)))]
+    places = list(range(len(axes)))
+    order = places if kind == "irfft" else places[::-1]
+    value = call.args[0]
+    for i in order:
+        real, last = i == len(axes) - 1 and kind in ("rfft", "irfft"), value.shape[axes[i]]
+        step = kind if real else kind.replace("r", "")
+        n = (
+            2 * (last - 1)
+            if real and kind == "irfft" and "s" not in options
+            else last
+            if points[i] == -1
+            else points[i]
+        )
+        shape = list(value.shape)
+        shape[axes[i]] = n // 2 + 1 if step == "rfft" else n
+        dtype = real_dtype(value.dtype) if step == "irfft" else complex_dtype(value.dtype)
+        given = {"norm": options["norm"]} if "norm" in options else {}
+        (value,) = builder.host(f"fft.{step}", [value], [ArrayType(tuple(shape), dtype)], n=n, axis=axes[i], **given)
+    return {0: value}
+
+
+def _hermitian(call: Call) -> dict[int, Value]:
+    """hfft(a, norm) -> irfft(conj(a), the other norm); ihfft(a, norm) -> conj(rfft(a, the other norm))"""
+    builder, (a,), options = call.builder, call.args, call.options
+    given = {"n": options["n"], "axis": options["axis"], "norm": _norm(call)}
+    if _name(call) == "hfft":
+        return {0: builder.host("fft.irfft", [conjugated(builder, a)], [call.node.type], **given)[0]}
+    return {0: conjugated(builder, builder.host("fft.rfft", [a], [call.node.type], **given)[0])}
+
+
+_TRANSFORM = Linear(_again, _adjoint)
+
+
+def _transform(call: Call) -> Rule:
+    axes = _axes(call)
+    return _TRANSFORM if len(set(axes)) == len(axes) else Written(_one_by_one)
+
+
+FOURIER: dict[str, Rule] = {
+    **{f"fft.{name}": Choice(_transform) for name in OTHER},
+    "fft.hfft": Written(_hermitian),
+    "fft.ihfft": Written(_hermitian),
+}

@@ -52,11 +52,13 @@ def check_graph(
     order: int = 2,
     seed: int = 0,
     near: float = 2e-6,
+    still: Sequence[int] = (),
 ) -> None:
     """J u in forward mode is the difference quotient along u; <v, J u> is <J^T v, u> in reverse mode; and so for the
-    graph of the cotangents, up to `order`. arrays: float64 or complex128 where differences are asked for."""
+    graph of the cotangents, up to `order`. arrays: float64 or complex128 where differences are asked for. still: those
+    that are constants."""
     rng = np.random.default_rng(seed)
-    moving = [i for i, a in enumerate(arrays) if is_float(a.dtype)]
+    moving = [i for i, a in enumerate(arrays) if is_float(a.dtype) and i not in still]
     results = interpret_graph(graph, arrays)
     wanted = [i for i, r in enumerate(results) if is_float(r.dtype)]
     u = [like(arrays[i], rng) for i in moving]
@@ -77,7 +79,10 @@ def check_graph(
             scale = 1 + float(np.max(np.abs(expected), initial=0))
             np.testing.assert_allclose(found, expected, rtol=0, atol=near * scale)
     if order > 1:
-        check_graph(reverse, [*arrays, *v], differences=differences, order=order - 1, seed=seed + 1, near=10 * near)
+        given = [*arrays, *v]
+        check_graph(
+            reverse, given, differences=differences, order=order - 1, seed=seed + 1, near=10 * near, still=still
+        )
 
 
 def _moved(arrays: Sequence[Array], moving: Sequence[int], u: Sequence[Array], step: float) -> list[Array]:
@@ -92,6 +97,8 @@ def check(build: Build, *arrays: Any, **options: Any) -> None:
 
 
 def check_function(function: Callable[..., Any], *arrays: Any, **options: Any) -> None:
-    """`check_graph` of what a function is traced to."""
+    """`check_graph` of what a function is traced to; arrays that it has of its own stay as they are."""
     given = [np.asarray(a) for a in arrays]
-    check_graph(kg.kernel_graph(function, device="cpu").graph(*given), given, **options)
+    traced, _, _ = kg.kernel_graph(function, device="cpu")._looked_at(tuple(given), {})
+    every = [*given, *traced.arrays]
+    check_graph(traced.graph, every, still=range(len(given), len(every)), **options)
