@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from types import MemberDescriptorType
+from types import BuiltinFunctionType, MemberDescriptorType
 from typing import Any
 
 from .exact import exact
@@ -137,10 +137,7 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 def _is_made_by_object(kind: type) -> bool:
     """Whether its objects hold nothing but attributes."""
-    return next(b for b in kind.__mro__ if not b.__flags__ & _HEAP) is object
-
-
-_HEAP = 1 << 9  # the flag of classes that are written in Python
+    return next(b for b in kind.__mro__ if type(_VARS(b).get("__new__")) is BuiltinFunctionType) is object
 
 
 def _container(value: Any, kind: type, each: Callable[[Any], tuple[Tree, ...]]) -> Tree:

@@ -344,6 +344,16 @@ class World:
                         del real.__dict__[name]
             raise
 
+    def check_missing(self, found: Any, name: str, line: str) -> None:
+        """Raises TraceError where a stand-in lacks what the user's object has, which was read past its class."""
+        real = self.real(found)
+        if name in getattr(real, "__dict__", ()) or any(name in vars(base) for base in type(real).__mro__):
+            raise TraceError(
+                f"the attribute {name!r} of an object of {type(real).__name__} is read past its class; read it with "
+                f"getattr(o, {name!r})",
+                line,
+            )
+
     def close(self) -> None:
         """The trace is over."""
         for act in self.closing:

@@ -15,6 +15,8 @@ from ..trace.trace import Trace
 from ..trace.tracer import TracedNumber, Tracer
 from .traced_globals import Scope
 
+_VARS = type.__dict__["__dict__"].__get__  # past a metaclass's own way
+
 
 def returned_object(trace: Trace, leaf: Any) -> tuple[str, Any]:
     """A returned leaf that is no array: ("static", value), or ("fresh", value), of which each call gets a copy.
@@ -32,7 +34,7 @@ def returned_object(trace: Trace, leaf: Any) -> tuple[str, Any]:
         return "fresh", real.copy()
     if real is not leaf or kind in PLAIN:
         return "static", real
-    if ORIGINAL in vars(kind):
+    if ORIGINAL in _VARS(kind):
         raise TraceError(
             f"the function returns an object of the class {kind.__name__} that it has made, which is more than its "
             "attributes; return these and its value, and make the object of what the call gives"
@@ -108,7 +110,7 @@ def _parts(leaf: Any) -> Iterator[Any]:
         if isinstance(value, (Tracer, TracedNumber, np.ndarray, FunctionType)):
             continue
         if isinstance(value, type):
-            held = type.__dict__["__dict__"].__get__(value)
+            held = _VARS(value)
             todo += () if ORIGINAL in held else [f for f in held.values() if type(f) is FunctionType]
             continue
         todo.append(kind)

@@ -119,6 +119,8 @@ def trace_function(
                 "a traced function cannot change an array that is no argument, since later calls would not do it again",
                 line_of(error.__traceback__),
             ) from None
+        if isinstance(error, AttributeError) and world is not None and world.real(error.obj) is not None:
+            world.check_missing(error.obj, error.name, line_of(error.__traceback__))
         unbound = {*str(error).split("'")} & trace.half_bound if isinstance(error, NameError) else None
         if unbound:
             raise TraceError(

@@ -91,3 +91,11 @@ def test_what_a_cached_function_wraps_is_traced() -> None:
     assert rate == 2.0
     with pytest.raises(kg.TraceError, match="from call to call"):
         cpu(lambda x: x * held.cache_info().hits)(X)
+
+
+def test_an_attribute_that_is_read_past_its_class_is_refused() -> None:
+    FIRST.rate = 2.0  # type: ignore[attr-defined]
+    with pytest.raises(kg.TraceError, match=r"test_identities.py:\d+: .*getattr\(o, 'rate'\)"):
+        cpu(lambda x: x * object.__getattribute__(FIRST, "rate"))(X)
+    with pytest.raises(AttributeError, match="no attribute 'other'"):
+        cpu(lambda x: x * object.__getattribute__(FIRST, "other"))(X)

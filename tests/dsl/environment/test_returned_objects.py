@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import functools
 from typing import Any
@@ -128,7 +129,13 @@ def test_what_would_run_after_the_trace_is_refused(function: Any) -> None:
         kg.kernel_graph(function, device="cpu")(X)
 
 
-PLAIN = Plain()
+PLAIN, HELD = Plain(), np.array([array.array("d", [2.0]), bytearray(b"a"), {1}], object)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_containers_from_outside_are_what_they_are(number: int) -> None:
+    found = kg.kernel_graph(lambda x: (x, HELD[number]), device="cpu")(X)[1]
+    assert type(found) is type(HELD[number]) and found == HELD[number]
 
 
 def test_methods_of_the_users_objects_are_the_users() -> None:
