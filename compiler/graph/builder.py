@@ -45,6 +45,7 @@ class GraphBuilder:
         self.lines: list[str] = []
         self.inputs: list[int] = []
         self.numbers: list[int] = []
+        self.place: tuple[str, int] | None = None  # the device that operations are to run on, where the user says so
         self._known: dict[tuple[Any, ...], int] = {}  # what a node is made of: that is hashed faster than the node
 
     # sources
@@ -262,6 +263,8 @@ class GraphBuilder:
 
     def add(self, op: str, args: tuple[int, ...], type: ArrayType, attrs: Attrs = ()) -> Value:
         """The node's number; an equal node is made once."""
+        if self.place is not None and args and OPS[op].kind != "device":
+            args = tuple(self.placed(self.at(a), self.place).number for a in args)
         key = (op, args, type.shape, type.dtype, exact_attrs(op, attrs))
         number = self._known.get(key)
         if number is None:
@@ -271,6 +274,13 @@ class GraphBuilder:
             self.nodes.append(Node(op, args, type, attrs))
             self.lines.append(self.where())
         return Value(number, type)
+
+    def placed(self, a: Value, device: tuple[str, int]) -> Value:
+        """The same array on a device, a kind and a number; what is made of no array is everywhere."""
+        node = self.nodes[a.number]
+        if node.op in ("const", "number", "index") or (node.op == "place" and node.attr("device") == device):
+            return a
+        return self.add("place", (a.number,), a.type, (("device", device),))
 
     def at(self, number: int) -> Value:
         return Value(number, self.nodes[number].type)

@@ -54,6 +54,10 @@ def same(x: Any) -> Array:
     return np.asarray(x)
 
 
+def placed(x: Any, device: tuple[str, int]) -> Array:
+    return np.asarray(x)
+
+
 def relu(x: Any) -> Array:
     x = np.asarray(x)
     return np.asarray(np.where(x < 0, x.dtype.type(0), x))

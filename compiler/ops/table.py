@@ -27,8 +27,9 @@ Formula: TypeAlias = Callable[..., KernelValue]
 class Op:
     """One row.
 
-    kind: `map` (elementwise), `reduce`, `view`, `assembly` (parts stored in place), `source`, `library`, or `gather`:
-    elementwise in all arguments but the first, whose elements are read where the others say.
+    kind: `map` (elementwise), `reduce`, `view`, `assembly` (parts stored in place), `source`, `library`, `device` (what
+    passes between devices), or `gather`: elementwise in all arguments but the first, whose elements are read where the
+    others say.
     arity: number of arguments, -1 for any. numpy: the reference, attributes as keywords; None where the graph's
     evaluator has its own. types: the dtype rule; use `resolve`. formulas: kind of the first argument (`b i u f c`) ->
     the expansion on values of the loop's dtypes. cost: flop-equivalents an element (an add is 1).
@@ -409,6 +410,7 @@ _STRUCTURE = (
     Op("loop", "library", -1, cost=0),
     Op("branch", "library", -1, cost=0),
     Op("kernel", "library", -1, cost=20, contiguous=True),
+    Op("place", "device", 1, ref.placed, rules.common_dtype_rule(), cost=0),
     Op("custom", "library", -1, cost=0),  # its first results, whose derivatives the user has given
 )
 

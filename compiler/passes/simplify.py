@@ -223,6 +223,11 @@ def without_stop(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Va
     return args[0]
 
 
+def without_place(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    """place(x) -> x: on one device all is there"""
+    return args[0]
+
+
 def without_rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """custom(results, ...) -> the result: derivatives have been made"""
     part: int = node.attr("part")
@@ -342,6 +347,7 @@ ANYWHERE: tuple[Rule, ...] = (fold_constants, parity)
 RULES: dict[str, tuple[Rule, ...]] = {
     "stop_gradient": (without_stop,),
     "custom": (without_rule,),
+    "place": (without_place,),
     "multiply": (multiply_one, sign_outside),
     "divide": (divide_one, divide_power_of_two, sign_outside),
     "add": (add_negative,),

@@ -30,8 +30,9 @@ TRIES = (-2, -1, 0, 1)  # periods from the first that repeats in full
 
 
 def reroll_graph(graph: Graph) -> Rerolled:
-    """The graph with loops in place of stretches that repeat. Arrays for new inputs stand behind the others."""
-    if not settings.roll or len(graph.nodes) < LEAST_NODES:
+    """The graph with loops in place of stretches that repeat, unless it runs on several devices. Arrays for new inputs
+    stand behind the others."""
+    if not settings.roll or len(graph.nodes) < LEAST_NODES or any(OPS[n.op].kind == "device" for n in graph.nodes):
         return Rerolled(graph, [])
     found = Rerolled(graph, [])
     while (

@@ -62,9 +62,19 @@ def device_named(name: str | None) -> Device:
 @contextmanager
 def device(name: str) -> Iterator[str]:
     """`with kg.device("cuda:1"):` makes a device this thread's default one: that of new arrays, and of calls of
-    functions that name none. None: the process' default. Raises OptionError."""
+    functions that name none. None: the process' default. In a traced function the operations within run there.
+    Raises OptionError."""
+    place = parse(name)
+    if context.trace is not None:
+        builder = context.trace.builder
+        before, builder.place = builder.place, place
+        try:
+            yield name
+        finally:
+            builder.place = before
+        return
     before = context.device
-    context.put(context.stream, parse(name))
+    context.put(context.stream, place)
     try:
         yield name
     finally:

@@ -51,6 +51,12 @@ def status() -> tuple[int, int]:
     return len(_flights), _held[0]
 
 
+def is_idle() -> bool:
+    """Whether no call is in flight."""
+    _collect()
+    return not _flights
+
+
 def uses(memory: Any) -> list[Event]:
     """The events of calls in flight that use some memory."""
     return [event for events, things, _ in _flights.copy() if any(t is memory for t in things) for event in events]

@@ -15,6 +15,7 @@ from ...compiler.graph.graph import Graph
 from ...compiler.pipeline import compile_stages
 from ...runtime.core.errors import KernelGraphError, add_note_once
 from ...runtime.core.settings import settings
+from ...runtime.program.multi_device import MultiDevicePlan
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ..array.array import Array
@@ -49,7 +50,7 @@ from .signature import (
     take_apart,
     to_leaf,
 )
-from .specializations import Specializations, values_of
+from .specializations import SEVERAL, Specializations, values_of
 from .trace_function import Unfinished
 from .traced_function import Argument, TracedFunction
 
@@ -362,6 +363,12 @@ class KernelGraph(Portable):
     def plan(self, *args: Any, **options: Any) -> Plan:
         """The tasks of a call on streams, the waits between them, and where their buffers lie."""
         return self._compiled_for(args, options).plan
+
+    def device_plan(self, *args: Any, **options: Any) -> MultiDevicePlan:
+        """The plans of a call's parts on its devices, and the copies between them."""
+        captured, _, leaves = self._looked_at(args, options)
+        found: MultiDevicePlan = import_module(SEVERAL, __package__).device_plan(self._versions, captured, leaves)
+        return found
 
     def source(self, *args: Any, **options: Any) -> str:
         """The text of every kernel of a call, each below the tasks that launch it and the user's lines."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from ...runtime.core.frozen import dataclass
 from ...runtime.schedule.schedule import MODES, check_streams_option
@@ -15,16 +15,21 @@ UNTRACEABLE = ("refuse", "split")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """place: the device's kind and number; None where it was left open. static: parameters taken by value.
+    """devices: kind and number of each; none where that was left open. static: parameters taken by value.
     splits: whether programs that decide on array values are run in parts."""
 
-    place: tuple[str, int] | None
+    devices: tuple[tuple[str, int], ...]
     streams: str | int
     memory: str
     static: tuple[str, ...]
     fastmath: bool
     tf32: bool
     splits: bool
+
+    @property
+    def place(self) -> tuple[str, int] | None:
+        """The first device, where results go; None where it was left open."""
+        return self.devices[0] if self.devices else None
 
     @property
     def compiling(self) -> dict[str, bool]:
@@ -35,7 +40,7 @@ class Options:
 class Given(TypedDict, total=False):
     """The keywords of `kernel_graph`."""
 
-    device: str | None
+    device: str | tuple[str, ...] | list[str] | None
     streams: str | int
     memory: str
     static_argnames: str | Sequence[str]
@@ -49,7 +54,7 @@ def checked(**given: Unpack[Given]) -> Options:
     for name in given:
         if name not in Given.__annotations__:
             raise OptionError(f"kernel_graph has no option {name!r}; there are {', '.join(Given.__annotations__)}")
-    place = parse(given.get("device"))
+    devices = _devices(given.get("device"))
     memory, untraceable = given.get("memory", "balanced"), given.get("untraceable", "refuse")
     static_argnames = given.get("static_argnames", ())
     try:
@@ -64,7 +69,20 @@ def checked(**given: Unpack[Given]) -> Options:
     if not isinstance(static, Collection) or not all(isinstance(name, str) for name in static):
         raise OptionError(f"static_argnames={static!r}: write a name, or a tuple of names")
     fastmath, tf32 = _flag("fastmath", given.get("fastmath", False)), _flag("tf32", given.get("tf32", False))
-    return Options(place, streams, memory, tuple(static), fastmath, tf32, untraceable == "split")
+    return Options(devices, streams, memory, tuple(static), fastmath, tf32, untraceable == "split")
+
+
+def _devices(given: Any) -> tuple[tuple[str, int], ...]:
+    """One device, several of one kind, or none."""
+    names = given if isinstance(given, (tuple, list)) else (given,)
+    places = tuple(place for name in names if (place := parse(name)) is not None)
+    if isinstance(given, (tuple, list)) and (len(places) < len(names) or not places):
+        raise OptionError(f"device={given!r}: write the name of each device, as in device=('cuda:0', 'cuda:1')")
+    if len({*places}) < len(places):
+        raise OptionError(f"device={given!r} names a device twice")
+    if len({kind for kind, _ in places}) > 1:
+        raise OptionError(f"device={given!r}: devices of one program are of one kind")
+    return places
 
 
 def _flag(name: str, value: object) -> bool:

@@ -8,11 +8,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from importlib import import_module
 from typing import Any
 
 from ...compiler.graph.graph import Graph, GraphError
 from ...compiler.passes.materialize import MemoryLayout
 from ...compiler.pipeline import build_program
+from ...compiler.placement.places import has_places
 from ...runtime.devices.registry import DEVICES
 from ...runtime.program.device import Device
 from ...runtime.schedule.cost_model import machine_of_device
@@ -35,6 +37,7 @@ MAX_SPECIALIZATIONS = 512  # what a function keeps of traces, plans and entries;
 MANY_VALUES = 8
 MANY_CHANGES = 16  # of what one guard watches
 LOG = 1000  # events that `why` can tell
+SEVERAL = "..devices.device_calls"  # what runs calls on several devices; it stands above
 
 
 class Specializations:
@@ -94,11 +97,18 @@ class Specializations:
 
     def _made(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
         """What runs a trace, or a part of one, for leaves like these."""
+        if len(self.options.devices) > 1 or has_places(captured.graph):
+            several: Launcher = import_module(SEVERAL, __package__).launcher(self, captured, leaves)
+            return several
+        return self.on_one_device(captured, leaves)
+
+    def on_one_device(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
+        """What runs a trace on the first device."""
         return self.ready(captured, leaves).entry(captured, self.device, leaves, captured.feeds)
 
     def _segmented(self, tree: Tree, arguments: Sequence[Argument], first: TracedFunction) -> Launcher:
         """What runs calls of these arguments in parts."""
-        self._note(Event("split", f"split at {first.line}, and wherever else array values decide"))
+        self.note(Event("split", f"split at {first.line}, and wherever else array values decide"))
         trace = functools.partial(trace_function, self.function, self.name, tree, arguments)
         finish = functools.partial(finished_part, self.function)
         return SegmentedCall(self.name, self._made, trace, finish, self.lock, first.guards, self._trees)
@@ -117,7 +127,7 @@ class Specializations:
             key = (tree, tuple(a.key for a in arguments))
             found = self.traces.get(key)
             if isinstance(found, TracedFunction) and (changed := found.guards.failed()) is not None:
-                self._note(Event("traced again", f"traced again: {changed} has changed"))
+                self.note(Event("traced again", f"traced again: {changed} has changed"))
                 self._count_changes(changed)
                 found = None
             if found is None:
@@ -130,7 +140,7 @@ class Specializations:
                 remember(self.traces, key, found)
                 if isinstance(found, TracedFunction):
                     shown, took = tuple(map(show, arguments)), (time.perf_counter_ns() - began) / 1e3
-                    self._note(Event("traced", f"traced for ({', '.join(shown)})", user_line(), shown, took))
+                    self.note(Event("traced", f"traced for ({', '.join(shown)})", user_line(), shown, took))
                     self._count_values(known, leaves)
             if isinstance(found, TracedFunction):
                 return found, arguments, known
@@ -164,7 +174,7 @@ class Specializations:
             again = self._captured(tree, arguments)
             check_same(self.name, captured, again)
 
-    def _note(self, event: Event) -> None:
+    def note(self, event: Event) -> None:
         """Write it down; a program that has imported `logging` can read it there, from the logger `kernelgraph`."""
         self.log.append(event)
         logging = sys.modules.get("logging")
@@ -217,7 +227,7 @@ class Specializations:
             remember(self.plans, key, found)
             shown = ", ".join(str(captured.graph.nodes[i].type) for i in captured.graph.inputs)
             took = (time.perf_counter_ns() - began) / 1e3
-            self._note(Event("compiled", f"compiled {len(program.tasks)} tasks for ({shown})", microseconds=took))
+            self.note(Event("compiled", f"compiled {len(program.tasks)} tasks for ({shown})", microseconds=took))
         return found
 
     def ready(self, captured: TracedFunction, leaves: Sequence[Any]) -> Compiled:

@@ -32,8 +32,10 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a function's versions. kind: `traced`, `traced again`, `compiled` or `split`; line:
-    who called; shown: of a trace the arguments as people read them; microseconds: what it took."""
+    """Something that happened to a function's versions.
+
+    kind: `traced`, `traced again`, `compiled`, `placed` or `split`; line: who called; shown: of a trace the arguments
+    as people read them; microseconds: what it took."""
 
     kind: str
     text: str

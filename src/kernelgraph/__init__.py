@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         UserError,
     )
+    from .dsl.devices.places import place
     from .dsl.gradients.custom_rules import custom_jvp, custom_vjp, stop_gradient
     from .dsl.gradients.gradients import grad, jvp, value_and_grad, vjp
     from .dsl.jit.kernel_graph import KernelGraph, kernel_graph
@@ -79,6 +80,7 @@ _HOMES = {
     "dsl.array.in_flight": ("waitall",),
     "dsl.gradients.custom_rules": ("custom_jvp", "custom_vjp", "stop_gradient"),
     "dsl.gradients.gradients": ("grad", "jvp", "value_and_grad", "vjp"),
+    "dsl.devices.places": ("place",),
     "dsl.jit.kernel_graph": ("KernelGraph", "kernel_graph"),
     "dsl.array.memory": ("empty_cache", "memory_limit", "memory_stats"),
     "dsl.api.custom_calls": ("host", "kernel"),
@@ -178,6 +180,7 @@ __all__ = [
     "memory_stats",
     "override",
     "pinned_empty",
+    "place",
     "prefetch",
     "profile",
     "settings",

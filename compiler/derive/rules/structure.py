@@ -131,6 +131,7 @@ STRUCTURE: dict[str, Rule] = {
     "reshape": of_view(_again, lambda call, ct: call.builder.reshape(ct, call.args[0].shape)),
     "windows": of_view(_again, _unwindow),
     "concat": Linear(_concat, _parts_of_concat),
+    "place": of_view(_again, lambda call, ct: ct),
     "update": Linear(_update, _parts_of_update),
     "cast": of_view(_cast, lambda call, ct: fitted(call.builder, ct, call.args[0])),
     "matmul": Linear(_matmul, _parts_of_matmul),

@@ -72,6 +72,7 @@ CASES: dict[str, list[Make]] = {
         lambda b, x: b.update(b.update(b.concat([x, x], 0), b.map("negative", x), (1,), (2,)), x, (0,), (2,)),
     ],
     "without_stop": [lambda b, x: b.map("stop_gradient", x)],
+    "without_place": [lambda b, x: b.placed(x, ("cpu", 1))],
     "without_rule": [lambda b, x: b.add("custom", (x.number, x.number), x.type, (("control", RULE), ("part", 0)))],
     "power_small": [],  # rounds elsewhere than pow: tested below
 }

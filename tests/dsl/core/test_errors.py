@@ -302,7 +302,7 @@ def test_arrays_with_a_meaning_of_their_own() -> None:
     f = graph(lambda x: x)
     refused(lambda: f(np.ma.masked_array([1, 2], [0, 1])), TypeError, "MaskedArray", "np.asarray")
     with pytest.warns(PendingDeprecationWarning):
-        matrix = np.matrix_memory([[1, 2]])
+        matrix = np.matrix([[1, 2]])
     refused(lambda: f(matrix), TypeError, "matrix", "np.asarray")
     for other in (np.ma.masked_array([1, 2], [0, 1]), matrix):  # not an argument, but met in the function
         g = graph(lambda x, other=other: x * other)

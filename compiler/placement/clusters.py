@@ -1,0 +1,148 @@
+"""Which device computes what, where the user leaves it open: nodes in clusters, clusters on devices.
+
+A cluster is a node and the chain of those that follow it alone: nothing is gained by moving what passes along a chain.
+Clusters are placed by HEFT (Topcuoglu, Hariri and Wu, 2002): by the longest way to the exit first, each where it ends
+earliest, the arrival of what it reads included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...runtime.core.frozen import dataclass
+from ..core.cost import CostModel
+from ..graph.graph import Graph
+from ..ops.table import OPS
+from .places import Places
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What a copy from one device to another takes: microseconds before its first byte, bytes per microsecond."""
+
+    latency: float
+    bandwidth: float
+
+    def time(self, nbytes: int) -> float:
+        return self.latency + nbytes / self.bandwidth
+
+
+# Of a peer copy between two H200s over NVLink, and of one between two CPU devices; measured.
+LINKS = {"cuda": Link(12.0, 3.5e5), "fake": Link(12.0, 3.5e5), "cpu": Link(30.0, 1e4)}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Open nodes that stay together. after: the clusters that it reads from, with the bytes that it reads of each."""
+
+    nodes: tuple[int, ...]
+    cost: float
+    after: tuple[tuple[int, int], ...]
+    fixed: int | None = None  # its device, where the user says so
+    inputs: int = 0  # bytes of the call's arrays that it reads
+
+
+def clusters_of(graph: Graph, places: Places, costs: CostModel) -> tuple[Cluster, ...]:
+    """In an order in which each comes after those that it reads from."""
+    home: dict[int, int] = {}  # node -> its cluster
+    members: list[list[int]] = []
+    calls: dict[Any, int] = {}
+    for number, node in enumerate(graph.nodes):
+        if places.slots[number] is None:
+            continue
+        call = node.op, node.args, tuple(a for a in node.attrs if a[0] != "part")
+        if OPS[node.op].kind == "library" and call in calls:  # another result of the same call
+            home[number] = home[calls[call]]
+            members[home[number]].append(number)
+            continue
+        calls[call] = number
+        before = list(dict.fromkeys(a for a in node.args if a in home))
+        alone = len(before) == 1 and len(graph.users[before[0]]) == 1 and before[0] not in graph.outputs
+        together = number in places.open and all(b in places.open for b in before)
+        if alone and together:
+            home[number] = home[before[0]]
+            members[home[number]].append(number)
+        else:
+            home[number] = len(members)
+            members.append([number])
+    found = []
+    for nodes in members:
+        reads: dict[int, int] = {}
+        for a in dict.fromkeys(a for n in nodes for a in graph.nodes[n].args):
+            if a in home and home[a] != home[nodes[0]]:
+                reads[home[a]] = reads.get(home[a], 0) + graph.nodes[a].type.nbytes
+        given = {a for n in nodes for a in graph.nodes[n].args if graph.nodes[a].op == "input"}
+        fixed = None if nodes[0] in places.open else places.slots[nodes[0]]
+        cost = sum(node_cost(graph, n, costs) for n in nodes)
+        size = sum(graph.nodes[a].type.nbytes for a in given)
+        found.append(Cluster(tuple(nodes), cost, tuple(reads.items()), fixed, size))
+    return tuple(found)
+
+
+def node_cost(graph: Graph, number: int, costs: CostModel) -> float:
+    """Microseconds that a node takes on a whole device, roughly; what is fused into others counts little more than its
+    arithmetic."""
+    node = graph.nodes[number]
+    row = OPS[node.op]
+    read = sum(graph.nodes[a].type.nbytes for a in node.args)
+    if row.kind in ("view", "source", "device"):
+        return 0.0
+    if node.op == "matmul":
+        inner = graph.nodes[node.args[0]].type.shape[-1]
+        return costs.time(read + node.type.nbytes, 2.0 * node.type.size * inner)
+    if row.kind == "library":
+        longest = max((n for a in node.args for n in graph.nodes[a].type.shape), default=1)
+        return costs.time(read + node.type.nbytes, float(node.type.size) * longest * max(1.0, row.cost))
+    return max(node.type.nbytes / costs.bandwidth, row.cost * node.type.size / costs.flops)
+
+
+def place_clusters(clusters: Sequence[Cluster], count: int, link: Link) -> list[int]:
+    """The device of each cluster, of `count` devices. The call's arrays are on the first."""
+    users: list[list[tuple[int, int]]] = [[] for _ in clusters]
+    for number, cluster in enumerate(clusters):
+        for before, nbytes in cluster.after:
+            users[before].append((number, nbytes))
+    rank = [0.0] * len(clusters)
+    for number in reversed(range(len(clusters))):
+        rank[number] = clusters[number].cost + max(
+            (link.time(nbytes) + rank[user] for user, nbytes in users[number]), default=0.0
+        )
+    ready = [0.0] * count
+    ends = [0.0] * len(clusters)
+    slots = [0] * len(clusters)
+    left = [len(cluster.after) for cluster in clusters]
+    open_ = [number for number, n in enumerate(left) if not n]
+    while open_:
+        number = max(open_, key=lambda n: (rank[n], -n))
+        open_.remove(number)
+        cluster = clusters[number]
+        ends[number], slots[number] = min(
+            (_end(cluster, slot, ready, ends, slots, link), slot)
+            for slot in (range(count) if cluster.fixed is None else (cluster.fixed,))
+        )
+        ready[slots[number]] = ends[number]
+        for user, _ in users[number]:
+            left[user] -= 1
+            if not left[user]:
+                open_.append(user)
+    return slots
+
+
+def _end(
+    cluster: Cluster, slot: int, ready: Sequence[float], ends: Sequence[float], slots: Sequence[int], link: Link
+) -> float:
+    """When a cluster would end on a device."""
+    arrivals = [ends[b] + (link.time(nbytes) if slots[b] != slot else 0.0) for b, nbytes in cluster.after]
+    given = link.time(cluster.inputs) if slot and cluster.inputs else 0.0
+    return max([ready[slot], given, *arrivals]) + cluster.cost
+
+
+def chosen_slots(graph: Graph, places: Places, costs: CostModel, link: Link) -> list[int | None]:
+    """`places.slots` with a device chosen for each open node."""
+    clusters = clusters_of(graph, places, costs)
+    slots = list(places.slots)
+    for cluster, slot in zip(clusters, place_clusters(clusters, len(places.devices), link), strict=True):
+        for number in cluster.nodes:
+            slots[number] = slot
+    return slots

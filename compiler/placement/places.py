@@ -1,0 +1,88 @@
+"""Where each node of a graph is computed: what the user's places say, and what may be chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...runtime.core.frozen import dataclass
+from ..graph.graph import Graph, GraphError, Node
+from ..ops.table import OPS
+
+Place = tuple[str, int]  # a device's kind and number
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """slots[n]: the device that computes node n, a place in `devices`; None for what each device has or makes itself:
+    inputs, numbers and what follows from constants alone. open: nodes whose device may be chosen."""
+
+    devices: tuple[Place, ...]
+    slots: tuple[int | None, ...]
+    open: frozenset[int]
+
+
+def has_places(graph: Graph) -> bool:
+    """Whether a graph, or the body of a loop or branch in it, says of some node where it is."""
+    return any(node.op == "place" or any(map(has_places, bodies_of(node))) for node in graph.nodes)
+
+
+def bodies_of(node: Node) -> tuple[Graph, ...]:
+    """Of a loop or branch."""
+    return next((value.bodies for _, value in node.attrs if hasattr(value, "bodies")), ())
+
+
+def devices_of(graph: Graph, devices: Sequence[Place]) -> tuple[Place, ...]:
+    """The devices that a program runs on: those given, then those that the graph names, in order."""
+    named = [node.attr("device") for node in graph.nodes if node.op == "place"]
+    return tuple(dict.fromkeys([*devices, *named]))
+
+
+def made_anywhere(graph: Graph) -> list[bool]:
+    """For each node whether it follows from constants, numbers and indices alone, in operations that cost little."""
+    found: list[bool] = []
+    for node in graph.nodes:
+        row = OPS[node.op]
+        cheap = row.kind in ("map", "view") and all(found[a] for a in node.args)
+        found.append(node.op in ("const", "number", "index") or (bool(node.args) and cheap))
+    return found
+
+
+def follow_places(graph: Graph, devices: Sequence[Place]) -> Places:
+    """Computation follows data: a node runs where its placed arguments are, of several where most of their bytes are.
+
+    What follows no place runs on the first device, and is open to choice. Raises GraphError for a place in the body of
+    a loop or branch."""
+    anywhere = made_anywhere(graph)
+    slots: list[int | None] = []
+    open_: set[int] = set()
+    for number, node in enumerate(graph.nodes):
+        if any(map(has_places, bodies_of(node))):
+            line = graph.lines[number] if graph.lines else ""
+            raise GraphError("the body of a loop or branch runs on one device; place its arguments", line=line)
+        if node.op == "place":
+            slots.append(devices.index(node.attr("device")))
+        elif anywhere[number] or node.op == "input":
+            slots.append(None)
+        else:
+            fixed = [a for a in node.args if slots[a] is not None and a not in open_]
+            if fixed:
+                slots.append(_largest(graph, slots, fixed))
+            else:
+                slots.append(0)
+                open_.add(number)
+    return Places(tuple(devices), tuple(slots), frozenset(open_))
+
+
+def _largest(graph: Graph, slots: Sequence[int | None], args: Sequence[int]) -> int:
+    """The slot with most bytes of some arguments, of several the first."""
+    held: dict[int, int] = {}
+    for a in dict.fromkeys(args):
+        slot = slots[a]
+        assert slot is not None
+        held[slot] = held.get(slot, 0) + graph.nodes[a].type.nbytes
+    return min(held, key=lambda slot: (-held[slot], slot))
+
+
+def is_alias(node: Node) -> bool:
+    """Whether a node is its argument, on another device perhaps."""
+    return node.op == "place"

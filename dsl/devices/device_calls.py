@@ -1,0 +1,249 @@
+"""What runs a call on several devices: arguments brought to where they are read, a run, results where they are."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from ...compiler.placement.places import has_places
+from ...runtime.core.errors import OutOfMemory
+from ...runtime.core.settings import settings
+from ...runtime.devices.registry import DEVICES
+from ...runtime.engine.multi_device import MultiDeviceExecutable
+from ...runtime.program.device import Device, error_of_event
+from ...runtime.program.multi_device import MultiDevicePlan
+from ...runtime.tune.trial import prepare_verified_plan
+from ...runtime.tune.tuner import Tuner
+from ...runtime.verify.multi_device import require_safe_devices
+from ..array.array import Array, asarray, from_numpy
+from ..array.devices import name_of, open_device
+from ..array.in_flight import is_idle, make_room, track_memory
+from ..array.spec import Spec, spec_of
+from ..array.streams import join
+from ..core.errors import ArgumentsError
+from ..core.host_scalars import Respecialise
+from ..core.pytree import flatten, unflatten
+from ..core.readable import readable
+from ..jit.launcher import Launcher
+from ..jit.specializations import Specializations
+from ..jit.traced_function import Event, TracedFunction
+from ..jit.write_back import assign, may_assign
+from .device_plans import PlanMaker, placed_plan
+
+
+def make_ready(plan: MultiDevicePlan) -> tuple[list[Device], MultiDeviceExecutable]:
+    """The plan's devices, open, and what runs it there. Raises PlanError, CompileError, DeviceUnavailableError."""
+    if settings.verify:
+        require_safe_devices(plan)
+    devices = [open_device(place) for place in plan.devices]
+    return devices, MultiDeviceExecutable(devices, plan, prepare_verified_plan)
+
+
+def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
+    """What runs a trace that names several devices, for leaves like these."""
+    places = versions.options.devices or (versions.place,)
+    placement = placed_plan(captured.graph, places, PlanMaker(versions.options))
+    explicit = has_places(captured.graph)
+    alone = not explicit and kind_is_shared(places)
+    if not explicit and not placement.chosen:
+        return versions.on_one_device(captured, leaves)
+    devices, executable = make_ready(placement.plan)
+    text = f"compiled {len(placement.plan.parts)} parts for {', '.join(map(name_of, devices))}"
+    versions.note(Event("compiled", text))
+    run = DeviceCall(captured, placement.plan, devices, executable, whole)
+    assigned = tuple(leaf for leaf, _ in captured.assigned)
+    made = Launcher(run, str(placement.plan), captured.guards, assigned)
+    if explicit:
+        return made
+    if not settings.tune:
+        return versions.on_one_device(captured, leaves) if alone else made
+    return ChosenCall(versions, [versions.on_one_device(captured, leaves), made], 0 if alone else 1)
+
+
+def kind_is_shared(places: Sequence[tuple[str, int]]) -> bool:
+    """Whether the devices are one machine's cores, which gain nothing from being several."""
+    return DEVICES[places[0][0]].host_memory
+
+
+class ChosenCall(Launcher):
+    """Calls on one device and on several take turns until the clock has told which is faster: see `Tuner`.
+
+    A call that is timed is waited for. The winner then takes this entry's place."""
+
+    __slots__ = ("_candidates", "_lock", "_versions", "tuner")
+
+    def __init__(self, versions: Specializations, candidates: Sequence[Launcher], start: int) -> None:
+        super().__init__(self._run, candidates[-1].text, candidates[0].guards, candidates[0].assigned)
+        self._versions, self._candidates, self._lock = versions, candidates, threading.Lock()
+        self.tuner = Tuner(("one device", "several devices"), start)
+
+    def _run(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
+        tuner = self.tuner
+        with self._lock:
+            number = None if caller or settings.engine != "async" else tuner.next_candidate()
+            winner = tuner.winner
+        if number is None:
+            return self._candidates[tuner.start if winner is None else winner].run(leaves, places, caller)
+        busy = not is_idle() or any(type(x) is Array and not x.is_ready() for x in leaves)
+        start = time.perf_counter()
+        result = self._candidates[number].run(leaves, places)
+        failed = _wait_for(result)
+        took = (time.perf_counter() - start) * 1e6
+        with self._lock:
+            tuner.add_sample(number, math.nan if busy or failed else took)
+            if tuner.winner is not None:
+                self._settle(self._candidates[tuner.winner])
+        return result
+
+    def _settle(self, winner: Launcher) -> None:
+        entries = self._versions.entries
+        for key, entry in list(entries.items()):
+            if entry is self:
+                entries[key] = winner
+        for line in self.tuner.lines():
+            self._versions.note(Event("placed", line.strip()))
+
+
+def _wait_for(result: Any) -> bool:
+    """Wait for the arrays of a result; whether any of them failed."""
+    leaves: list[Any] = []
+    flatten(result, leaves, results=True)
+    events = [x._event for x in leaves if type(x) is Array and x._event is not None]
+    return any([error_of_event(event) is not None for event in events])
+
+
+def device_plan(versions: Specializations, captured: TracedFunction, leaves: Sequence[Any]) -> MultiDevicePlan:
+    """The plan of a trace over its devices."""
+    places = versions.options.devices or (versions.place,)
+    return placed_plan(captured.graph, places, PlanMaker(versions.options)).plan
+
+
+Fetch = Callable[[Any, Device], Array]
+
+
+def whole(given: Any, device: Device) -> Array:
+    """An argument on a device: where it lies, or a copy on its way."""
+    if isinstance(given, Array):
+        return given if given._device is device else asarray(given, device=f"{device.kind}:{device.index}")
+    return from_numpy(np.asarray(given), device)
+
+
+class DeviceCall:
+    """Runs a plan over several devices. fetch(given, device): an argument, or an array of the trace, on a device."""
+
+    def __init__(
+        self,
+        captured: TracedFunction,
+        plan: MultiDevicePlan,
+        devices: Sequence[Device],
+        executable: MultiDeviceExecutable,
+        fetch: Fetch,
+    ) -> None:
+        self._captured, self._plan, self._devices, self._executable = captured, plan, devices, executable
+        self._fetch = fetch
+        self._specs = [spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs]
+
+    def __call__(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
+        captured = self._captured
+        arrays = [*(leaves[i] for i in captured.feeds), *captured.arrays]
+        for leaf, _ in captured.assigned:
+            may_assign(leaves[leaf], [a for a in arrays if a is not leaves[leaf]])
+        try:
+            numbers = captured.host(leaves)
+        except Exception:
+            raise Respecialise from None
+        results = run_plan(
+            self._plan, self._devices, self._executable, self._given(arrays), numbers, self._specs, caller
+        )
+        for leaf, output in captured.assigned:
+            new, at = results[output], leaves[leaf]
+            if type(at) is Array and at._device is not new._device:
+                new = new.to_device(name_of(at._device))
+            assign(at, new)
+        for which, watcher in captured.watched:
+            watcher([results[i] for i in which])
+        found = [self._result(kind, x, results, leaves, numbers) for kind, x in captured.results]
+        return unflatten(captured.tree, found)
+
+    def _given(self, arrays: Sequence[Any]) -> Callable[[int, Device], Array]:
+        own = len(self._captured.feeds)
+
+        def given(source: int, device: Device) -> Array:
+            array = arrays[source]
+            return self._fetch(array if source < own else readable(array), device)
+
+        return given
+
+    @staticmethod
+    def _result(kind: str, x: Any, arrays: Sequence[Array], leaves: Sequence[Any], numbers: Sequence[Any]) -> Any:
+        if kind == "array":
+            return arrays[x]
+        if kind == "number":
+            return numbers[x]
+        return leaves[x] if kind == "argument" else deepcopy(x) if kind == "fresh" else x
+
+
+def run_plan(
+    plan: MultiDevicePlan,
+    devices: Sequence[Device],
+    executable: MultiDeviceExecutable,
+    given: Callable[[int, Device], Array],
+    numbers: Sequence[Any],
+    specs: Sequence[Spec],
+    caller: Sequence[Any] = (),
+) -> list[Array]:
+    """One run. given(source, device): an argument there. specs: of the outputs. The results, on their devices."""
+    if any(stream.capturing for stream in caller):
+        raise ArgumentsError("a call on several devices cannot be captured into a graph")
+    for stream in caller:  # no part knows it: the host waits for what is on it
+        stream.synchronize()
+    while True:
+        try:
+            return _run(plan, devices, executable, given, numbers, specs, caller)
+        except OutOfMemory:
+            if not make_room():
+                raise
+
+
+def _run(
+    plan: MultiDevicePlan,
+    devices: Sequence[Device],
+    executable: MultiDeviceExecutable,
+    given: Callable[[int, Device], Array],
+    numbers: Sequence[Any],
+    specs: Sequence[Spec],
+    caller: Sequence[Any],
+) -> list[Array]:
+    memories: list[Any] = []
+    events: list[Any] = []
+    for value in plan.values:
+        if value.source < 0:
+            memories.append(devices[value.device].allocate(value.nbytes))
+            events.append(None)
+        else:
+            array = given(value.source, devices[value.device])
+            memories.append(array._memory)
+            events.append(array._event)
+    ends, arenas = executable.run(memories, numbers, events)
+    pending = tuple(dict.fromkeys(e for e in ends if e is not None and not e.query()))
+    if pending:
+        track_memory(pending, (*memories, *arenas))
+    made: list[Array] = []
+    shared: set[int] = set()
+    for v, spec in zip(plan.outputs, specs, strict=True):
+        event = ends[v]
+        if event is not None and event.query() and error_of_event(event) is None:
+            event = None
+        result = Array(memories[v], spec, devices[plan.values[v].device], event)
+        made.append(asarray(result, copy=True) if v in shared else result)
+        shared.add(v)
+    if caller:
+        last = [e for e in (ends[v] for v in plan.outputs) if e is not None]
+        join(caller, [()] * len(caller), last, range(len(last)), memories)
+    return made

@@ -1,0 +1,110 @@
+"""A traced function and its devices in, the plans over them that may run it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...compiler.core.types import ArrayType
+from ...compiler.graph.graph import Graph, GraphError
+from ...compiler.pipeline import build_program
+from ...compiler.placement.clusters import LINKS, chosen_slots
+from ...compiler.placement.partition import Move, Partition, partition_graph
+from ...compiler.placement.places import Places, devices_of, follow_places
+from ...compiler.targets.target import target_of
+from ...runtime.core.frozen import dataclass
+from ...runtime.program.multi_device import CopyValue, DeviceStep, DeviceValue, MultiDevicePlan, RunPart
+from ...runtime.program.plan import Plan
+from ...runtime.schedule.cost_model import machine_of_device
+from ...runtime.schedule.plan_candidates import batch_matmuls_where_faster, plan_by_cost_model
+from ..array.devices import gpu_at, target
+from ..core.errors import located
+from ..jit.options import Options
+
+Place = tuple[str, int]
+
+
+def places_of(graph: Graph, devices: Sequence[Place]) -> Places:
+    """Where the nodes of a graph run: see `follow_places`. Raises UserError at the user's line."""
+    try:
+        found = follow_places(graph, devices_of(graph, devices))
+        for number, node in enumerate(graph.nodes):
+            if node.op == "place" and node.attr("device")[0] != devices[0][0]:
+                kinds = f"{node.attr('device')[0]}:{node.attr('device')[1]} and {devices[0][0]}:{devices[0][1]}"
+                line = graph.lines[number] if graph.lines else ""
+                raise GraphError(f"devices of one program are of one kind; {kinds} are not", line=line)
+    except GraphError as error:
+        raise located(error) from None
+    return found
+
+
+class PlanMaker:
+    """Plans of partitions of one function, with its options; equal parts are compiled once."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._plans: dict[tuple[Graph, Place], Plan] = {}
+
+    def plan(self, partition: Partition, devices: Sequence[Place], name: str) -> MultiDevicePlan:
+        parts: dict[int, int] = {}  # by identity of the plan
+        plans: list[Plan] = []
+        steps: list[DeviceStep] = []
+        for step in partition.steps:
+            if isinstance(step, Move):
+                steps.append(CopyValue(step.source, step.target))
+                continue
+            plan = self._part(step.graph, devices[step.slot])
+            if id(plan) not in parts:
+                parts[id(plan)] = len(plans)
+                plans.append(plan)
+            steps.append(RunPart(parts[id(plan)], step.slot, step.reads, step.writes, step.numbers))
+        values = tuple(DeviceValue(bytes_of(v.type), v.slot, v.source) for v in partition.values)
+        return MultiDevicePlan(tuple(devices), values, tuple(plans), tuple(steps), partition.outputs, name)
+
+    def _part(self, graph: Graph, device: Place) -> Plan:
+        kind = device[0]
+        gpu = gpu_at(device)
+        found = self._plans.get((graph, device))
+        if found is None:  # the devices of a kind are alike, as far as kernels know
+            found = next((p for (g, (k, i)), p in self._plans.items() if g == graph and gpu_at((k, i)) == gpu), None)
+        if found is None:
+            machine, streams = machine_of_device(kind, gpu), self._options.streams
+            program = build_program(graph, target(kind), None, **self._options.compiling, gpu=gpu)
+            program = batch_matmuls_where_faster(program, streams, machine)
+            found = plan_by_cost_model(program, streams, self._options.memory, machine)
+        self._plans[graph, device] = found
+        return found
+
+
+def bytes_of(type: ArrayType) -> int:
+    """Of the memory of a value, which is never empty."""
+    return max(1, type.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A plan over several devices. chosen: whether some of it is on another device than the first by choice alone."""
+
+    plan: MultiDevicePlan
+    chosen: bool
+
+
+def placed_plan(graph: Graph, devices: Sequence[Place], maker: PlanMaker) -> Placement:
+    """The plan that does what the graph's places say; what they leave open is placed where it ends earliest.
+
+    Results that are placed by choice go to the first device; others stay where they are computed."""
+    places = places_of(graph, devices)
+    slots: Sequence[int | None] = places.slots
+    if len(devices) > 1:
+        kind = devices[0][0]
+        costs = target_of(target(kind), gpu_at(devices[0])).model
+        slots = chosen_slots(graph, places, costs, LINKS[kind])
+    free = [o in places.open or places.slots[o] is None for o in graph.outputs]
+    try:
+        partition = partition_graph(graph, slots, [0 if is_free else None for is_free in free])
+        plan = maker.plan(partition, places.devices, graph.name)
+    except GraphError as error:
+        raise located(error) from None
+    return Placement(plan, any(slots[n] for n in places.open))
+
+
+__all__ = ["Placement", "PlanMaker", "bytes_of", "placed_plan", "places_of"]

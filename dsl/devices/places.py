@@ -1,0 +1,41 @@
+"""`kg.place`: an array on a device, within a traced function or outside of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...runtime.core.settings import settings
+from ..array.array import Array, asarray
+from ..array.devices import parse
+from ..core.errors import OptionError
+from ..core.pytree import flatten, unflatten
+from ..trace.dispatch import Traced
+from ..trace.operands import array_of, fresh
+from ..trace.trace import current
+
+
+def place(x: Any, device: str) -> Any:
+    """The same values on a device; what is there already is not copied. x: an array, or any structure of arrays.
+
+    In a traced function what follows from the result is computed there, and the plan copies what other devices have.
+    Raises OptionError.
+
+        y = f(kg.place(x, "cuda:1"))
+    """
+    where = parse(device)
+    if where is None:
+        raise OptionError("kg.place takes the name of a device, such as 'cuda:1'")
+    leaves: list[Any] = []
+    tree = flatten(x, leaves)
+    return unflatten(tree, [_placed(leaf, device, where) for leaf in leaves])
+
+
+def _placed(leaf: Any, device: str, where: tuple[str, int]) -> Any:
+    trace = current()
+    if trace is not None and isinstance(leaf, (Traced, np.ndarray, np.generic, Array)):
+        return fresh(trace.builder.placed(array_of(leaf)._value, where))
+    if settings.disable and not isinstance(leaf, Array):  # plain NumPy
+        return leaf
+    return asarray(leaf, device=device) if isinstance(leaf, (np.ndarray, np.generic, Array)) else leaf

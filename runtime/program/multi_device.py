@@ -1,0 +1,95 @@
+"""A plan over several devices: plans of one device each, and copies between devices, over values. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..core.frozen import dataclass, field
+from .plan import Plan
+from .report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceValue:
+    """An array in memory of its own on a device, written once in a call. device: a place in the plan's devices. source:
+    the number of the call's array that fills it before the first step; -1 for what a step writes."""
+
+    nbytes: int
+    device: int
+    source: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RunPart:
+    """Run plan `part` on a device. reads, writes: the values that are its program's inputs and outputs, in order.
+    scalars: which of the call's numbers are the program's."""
+
+    part: int
+    device: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    scalars: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        reads, writes = (", ".join(f"v{v}" for v in values) for values in (self.reads, self.writes))
+        return f"run p{self.part} on d{self.device}: {writes} <- {reads}"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyValue:
+    """Copy a value to another device, as another value."""
+
+    source: int
+    target: int
+
+    def __str__(self) -> str:
+        return f"copy v{self.target} <- v{self.source}"
+
+
+DeviceStep = RunPart | CopyValue
+
+
+@dataclass(frozen=True, slots=True)
+class MultiDevicePlan:
+    """Steps in issue order. A step starts when the values that it reads are written, and waits for nothing else.
+
+    Each part is a plan of its own device: its streams, events and arena are there. outputs: values, in the order of the
+    call's results. A value's memory goes back when all steps of the call are over.
+    """
+
+    devices: tuple[tuple[str, int], ...]
+    values: tuple[DeviceValue, ...]
+    parts: tuple[Plan, ...]
+    steps: tuple[DeviceStep, ...]
+    outputs: tuple[int, ...]
+    name: str = "plan"
+    predicted: float = field(default=0.0, compare=False)
+    report: Report | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def copied_bytes(self) -> int:
+        """What a call moves between devices, beside its arguments."""
+        return sum(self.values[s.target].nbytes for s in self.steps if isinstance(s, CopyValue))
+
+    def peak_bytes(self, device: int) -> int:
+        """Bytes that one call needs on a device: values, and the arenas of the parts that run there."""
+        values = sum(v.nbytes for v in self.values if v.device == device)
+        return values + sum(
+            self.parts[s.part].arena_bytes for s in self.steps if isinstance(s, RunPart) and s.device == device
+        )
+
+    def lines(self) -> Iterator[str]:
+        names = ", ".join(f"d{i} {kind}:{number}" for i, (kind, number) in enumerate(self.devices))
+        runs = sum(isinstance(s, RunPart) for s in self.steps)
+        copies = len(self.steps) - runs
+        yield f"plan {self.name} on {names}: {runs} runs, {copies} copies of {self.copied_bytes} bytes"
+        yield from (f"  {step}" for step in self.steps)
+        for number, value in enumerate(self.values):
+            given = f", argument {value.source}" if value.source >= 0 else ""
+            yield f"  v{number} on d{value.device}, {value.nbytes} bytes{given}"
+        for number, part in enumerate(self.parts):
+            yield from (f"  p{number} {line}" if not i else f"  {line}" for i, line in enumerate(part.lines()))
+        yield "  return " + ", ".join(f"v{v}" for v in self.outputs)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())

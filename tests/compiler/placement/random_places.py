@@ -1,0 +1,130 @@
+"""Random graphs with random places, their plans over several devices, and plans made wrong on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.graph.graph import Graph, Value
+from kernelgraph.compiler.graph.interpret import interpret_graph
+from kernelgraph.compiler.placement.partition import Move, Partition
+from kernelgraph.runtime.program.multi_device import CopyValue, DeviceStep, DeviceValue, MultiDevicePlan, RunPart
+from kernelgraph.runtime.program.plan import Plan
+from kernelgraph.runtime.program.program import Buffer, Program
+
+F64 = np.dtype(np.float64)
+
+
+def random_graph(rng: Random, devices: int, placing: float = 0.2) -> Graph:
+    """Of sums, products, reductions and constants, some of them placed."""
+    b = GraphBuilder("random")
+    values: list[Value] = [b.input(ArrayType((3, 4), F64)) for _ in range(rng.randint(1, 3))]
+    number = b.scalar(float)
+    for _ in range(rng.randint(2, 14)):
+        x, y = (rng.choice(values) for _ in range(2))
+        what = rng.random()
+        if what < placing:
+            made = b.placed(x, ("cpu", rng.randrange(devices)))
+        elif what < 0.5:
+            made = b.map(rng.choice(["add", "multiply", "maximum"]), x, y)
+        elif what < 0.6:
+            made = b.map("multiply", x, number)
+        elif what < 0.7:
+            made = b.broadcast(b.const(rng.random()), (3, 4))
+        elif what < 0.8 and x.shape:
+            made = b.broadcast(b.reduce("sum", x, [0, 1]), (3, 4))
+        else:
+            made = b.map("negative", x)
+        values.append(made)
+    return b.finish([rng.choice(values) for _ in range(rng.randint(1, 3))])
+
+
+def plan_of(partition: Partition, devices: int) -> MultiDevicePlan:
+    """The plan, its parts without tasks."""
+    parts: list[Plan] = []
+    steps: list[DeviceStep] = []
+    for step in partition.steps:
+        if isinstance(step, Move):
+            steps.append(CopyValue(step.source, step.target))
+            continue
+        graph = step.graph
+        types = [graph.nodes[n].type for n in (*graph.inputs, *graph.outputs)]
+        kinds = ["input"] * len(graph.inputs) + ["output"] * len(graph.outputs)
+        buffers = tuple(Buffer(t.nbytes, kind) for t, kind in zip(types, kinds, strict=True))
+        count = len(graph.inputs)
+        places = tuple(range(count)), tuple(range(count, len(buffers)))
+        program = Program(buffers, (), *places, tuple("float64" for _ in graph.numbers))
+        steps.append(RunPart(len(parts), step.slot, step.reads, step.writes, step.numbers))
+        parts.append(Plan(program, (), 1, 0, (None,) * len(buffers), 0))
+    values = tuple(DeviceValue(v.type.nbytes, v.slot, v.source) for v in partition.values)
+    names = tuple(("cpu", i) for i in range(devices))
+    return MultiDevicePlan(names, values, tuple(parts), tuple(steps), partition.outputs)
+
+
+class OnWrongDevice(Exception):
+    """A step reads what its device does not have."""
+
+
+def simulate(
+    plan: MultiDevicePlan, graphs: Sequence[Graph | None], arrays: Sequence[Any], numbers: Sequence[Any]
+) -> list[Any]:
+    """What the plan gives, with a memory for each device: a step sees that of its own. graphs: of the steps."""
+    memories: list[dict[int, Any]] = [{} for _ in plan.devices]
+    for v, value in enumerate(plan.values):
+        if value.source >= 0:
+            memories[value.device][v] = arrays[value.source]
+    for step, graph in zip(plan.steps, graphs, strict=True):
+        try:
+            if isinstance(step, CopyValue):
+                source, target = plan.values[step.source], plan.values[step.target]
+                if source.nbytes != target.nbytes:
+                    raise OnWrongDevice
+                memories[target.device][step.target] = memories[source.device][step.source]
+                continue
+            assert graph is not None
+            given = [memories[step.device][v] for v in step.reads]
+        except KeyError:
+            raise OnWrongDevice from None
+        results = interpret_graph(graph, given, [numbers[i] for i in step.scalars])
+        for v, result in zip(step.writes, results, strict=True):
+            if plan.values[v].device != step.device:
+                raise OnWrongDevice
+            memories[step.device][v] = result
+    return [memories[plan.values[v].device][v] for v in plan.outputs]
+
+
+Mutant = tuple[MultiDevicePlan, list[Graph | None]]
+
+
+def mutants(rng: Random, plan: MultiDevicePlan, graphs: Sequence[Graph | None]) -> Iterator[tuple[str, Mutant]]:
+    """Each with its kind: a step dropped, moved up or down, run elsewhere, a value elsewhere, the wrong value read."""
+    steps = plan.steps
+    count = len(plan.devices)
+
+    def changed(i: int, step: DeviceStep) -> Mutant:
+        return replace(plan, steps=(*steps[:i], step, *steps[i + 1 :])), list(graphs)
+
+    for i, step in enumerate(steps):
+        rest = replace(plan, steps=steps[:i] + steps[i + 1 :]), [*graphs[:i], *graphs[i + 1 :]]
+        yield "dropped", rest
+        order = list(range(len(steps)))
+        order.insert(rng.randrange(len(steps)), order.pop(i))
+        yield "moved", (replace(plan, steps=tuple(steps[k] for k in order)), [graphs[k] for k in order])
+        if isinstance(step, RunPart):
+            yield "device", changed(i, replace(step, device=(step.device + 1) % count))
+            for k, v in enumerate(step.reads):
+                others = [w for w, x in enumerate(plan.values) if x.device != plan.values[v].device]
+                if others:
+                    reads = (*step.reads[:k], rng.choice(others), *step.reads[k + 1 :])
+                    yield "read", changed(i, replace(step, reads=reads))
+        else:
+            yield "source", changed(i, replace(step, source=step.target))
+    for v, value in enumerate(plan.values):
+        wrong = replace(value, device=(value.device + 1) % count)
+        yield "value", (replace(plan, values=(*plan.values[:v], wrong, *plan.values[v + 1 :])), list(graphs))

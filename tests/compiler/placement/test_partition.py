@@ -1,0 +1,119 @@
+"""Graphs on several devices: parts and moves give what the graph gives; the verifier tells right from wrong."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from kernelgraph.compiler.core.cost import CPU
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.graph.graph import Graph, GraphError
+from kernelgraph.compiler.graph.interpret import interpret_graph
+from kernelgraph.compiler.placement.clusters import Link, chosen_slots, clusters_of, place_clusters
+from kernelgraph.compiler.placement.partition import Move, Part, Partition, partition_graph
+from kernelgraph.compiler.placement.places import devices_of, follow_places
+from kernelgraph.runtime.core.errors import PlanError
+from kernelgraph.runtime.verify.multi_device import find_device_violations, require_safe_devices
+from tests.compiler.placement.random_places import F64, OnWrongDevice, mutants, plan_of, random_graph, simulate
+
+NUMBER = 0.5
+
+
+def partitioned(rng: Random) -> tuple[Graph, Partition, int]:
+    """A random graph, placed by its places, by choice, or at random."""
+    count = rng.randint(2, 4)
+    graph = random_graph(rng, count)
+    devices = devices_of(graph, [("cpu", i) for i in range(count)])
+    places = follow_places(graph, devices)
+    slots = list(places.slots)
+    how = rng.random()
+    if how < 0.4:
+        slots = chosen_slots(graph, places, CPU, Link(rng.choice([0.0, 1e3]), 1.0))
+    elif how < 0.8:
+        slots = [None if s is None else rng.randrange(count) for s in slots]
+    wanted = [rng.choice([None, rng.randrange(count)]) for _ in graph.outputs]
+    return graph, partition_graph(graph, slots, wanted), count
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_parts_give_what_the_graph_gives(seed: int) -> None:
+    rng = Random(seed)
+    for _ in range(60):
+        graph, partition, count = partitioned(rng)
+        plan = plan_of(partition, count)
+        assert not find_device_violations(plan)
+        arrays = [np.full((3, 4), rng.random()) for _ in graph.inputs]
+        graphs = [s.graph if isinstance(s, Part) else None for s in partition.steps]
+        for got, want in zip(
+            simulate(plan, graphs, arrays, [NUMBER]), interpret_graph(graph, arrays, [NUMBER]), strict=True
+        ):
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_unsafe_plans_are_found(seed: int) -> None:
+    """A mutant that a machine with a memory for each device stumbles over is one that the verifier finds."""
+    rng = Random(seed)
+    killed: dict[str, int] = {}
+    for _ in range(40):
+        graph, partition, count = partitioned(rng)
+        graphs = [s.graph if isinstance(s, Part) else None for s in partition.steps]
+        arrays = [np.full((3, 4), rng.random()) for _ in graph.inputs]
+        for kind, (mutant, its) in mutants(rng, plan_of(partition, count), graphs):
+            try:
+                simulate(mutant, its, arrays, [NUMBER])
+            except (OnWrongDevice, KeyError):
+                assert find_device_violations(mutant), f"{kind}\n{mutant}"
+                killed[kind] = killed.get(kind, 0) + 1
+    assert {"dropped", "moved", "device", "value", "read"} <= killed.keys()
+    assert sum(killed.values()) > 300
+
+
+def two_branches() -> Graph:
+    b = GraphBuilder("two")
+    x, w, v = (b.input(ArrayType((512, 512), F64)) for _ in range(3))
+    left = b.map("maximum", b.matmul(b.matmul(x, w), w), 0.0)
+    right = b.map("maximum", b.matmul(b.matmul(x, v), v), 0.0)
+    return b.finish([b.map("add", left, right)])
+
+
+def test_branches_go_to_different_devices_if_that_pays() -> None:
+    graph = two_branches()
+    places = follow_places(graph, [("cpu", 0), ("cpu", 1)])
+    clusters = clusters_of(graph, places, CPU)
+    assert [len(c.nodes) for c in clusters] == [3, 3, 1]
+    assert sorted(place_clusters(clusters, 2, Link(10.0, 1e5))) in ([0, 0, 1], [0, 1, 1])
+    assert place_clusters(clusters, 2, Link(1e6, 1e5)) == [0, 0, 0]
+
+
+def test_a_value_is_copied_once_to_each_device() -> None:
+    b = GraphBuilder("once")
+    x = b.map("negative", b.input(ArrayType((4,), F64)))
+    outputs = [b.map(op, b.placed(x, ("cpu", 1))) for op in ("exp", "sin", "cos")]
+    graph = b.finish(outputs)
+    places = follow_places(graph, devices_of(graph, [("cpu", 0)]))
+    steps = partition_graph(graph, places.slots, [None] * 3).steps
+    assert [type(s) for s in steps] == [Part, Move, Part]
+
+
+def test_a_place_in_a_loop_is_refused() -> None:
+    from kernelgraph.compiler.graph.graph import Node
+
+    b = GraphBuilder("body")
+    body = b.finish([b.placed(b.input(ArrayType((4,), F64)), ("cpu", 1))])
+    control = type("Control", (), {"bodies": (body,)})()
+    node = Node("input", (), ArrayType((4,), F64), (("control", control),))
+    with pytest.raises(GraphError, match="body of a loop"):
+        follow_places(Graph((node,), (0,), (), (0,)), [("cpu", 0)])
+
+
+def test_what_is_wrong_is_named() -> None:
+    graph = two_branches()
+    plan = plan_of(partition_graph(graph, [None] * 3 + [0, 0, 0, 1, 1, 1, 0, 1][: len(graph.nodes) - 3], [0]), 2)
+    require_safe_devices(plan)
+    wrong = type(plan)(plan.devices, plan.values, plan.parts, plan.steps[1:], plan.outputs)
+    with pytest.raises(PlanError, match="before it is written"):
+        require_safe_devices(wrong)

@@ -1,0 +1,177 @@
+"""Functions on several devices: where their values are, and that they are NumPy's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.dsl.devices.device_calls import ChosenCall
+from kernelgraph.dsl.jit.launcher import Launcher
+
+A, B, C = (np.random.default_rng(i).random((40, 40)) for i in range(3))
+
+
+@pytest.fixture(autouse=True)
+def four() -> Iterator[None]:
+    with kg.override(cpu_devices=4, verify=True):
+        yield
+
+
+def test_computation_follows_data() -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(x: Any, w: Any) -> Any:
+        a = np.maximum(x @ w, 0.5)
+        b = np.sqrt(kg.place(x, "cpu:1")) + 1
+        with kg.device("cpu:2"):
+            c = a * 2 + b.sum()
+        return a, b, c, [a + b]
+
+    for x in (A, kg.asarray(A, device="cpu:3"), kg.asarray(A, device="cpu")):
+        a, b, c, [d] = f(x, B)
+        assert [r.device for r in (a, b, c, d)] == ["cpu", "cpu:1", "cpu:2", "cpu:1"]
+        p, q = np.maximum(A @ B, 0.5), np.sqrt(A) + 1
+        for got, want in ((a, p), (b, q), (c, p * 2 + q.sum()), (d, p + q)):
+            np.testing.assert_allclose(got, want, rtol=1e-13)
+
+
+def test_a_place_outside_of_a_trace_is_a_copy() -> None:
+    x = kg.place({"a": A, "b": (1, kg.asarray(B, device="cpu"))}, "cpu:2")
+    assert (x["a"].device, x["b"][1].device, x["b"][0]) == ("cpu:2", "cpu:2", 1)
+    assert kg.place(x["a"], "cpu:2") is x["a"]
+
+
+def test_arguments_come_from_anywhere() -> None:
+    @kg.kernel_graph(device=("cpu:0", "cpu:1"))
+    def f(x: Any, y: Any) -> Any:
+        return kg.place(x, "cpu:1") * y
+
+    for at in ("cpu:0", "cpu:1", "cpu:3"):
+        y = f(kg.asarray(A, device=at), kg.asarray(B, device="cpu:2"))
+        assert y.device == "cpu:1"
+        np.testing.assert_array_equal(y, A * B)
+
+
+def test_numbers_constants_and_arrays_from_outside() -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(x: Any, k: float, n: int) -> Any:
+        y = kg.place(x, "cpu:1") * k + C
+        return (y + n).sum(axis=0), x * k, np.ones(3), x, k + 1
+
+    for k, n in ((0.5, 2), (3.0, -1)):
+        r = f(A, k, n)
+        np.testing.assert_allclose(r[0], (A * k + C + n).sum(axis=0), rtol=1e-13)
+        np.testing.assert_array_equal(r[1], A * k)
+        np.testing.assert_array_equal(r[2], np.ones(3))
+        np.testing.assert_array_equal(r[3], A)
+        assert r[4] == k + 1
+
+
+def test_assignment_reaches_the_callers_array() -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(x: Any) -> Any:
+        y = kg.place(x[0], "cpu:1") * 2
+        x[1:] = y
+        return y
+
+    own = A.copy()
+    mine = kg.asarray(A, device="cpu:2")
+    for x in (own, mine):
+        f(x)
+        np.testing.assert_array_equal(np.asarray(x)[1:], np.broadcast_to(A[0] * 2, (39, 40)))
+    assert mine.device == "cpu:2"
+
+
+def test_failures_cross_devices() -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(x: Any, y: Any) -> Any:
+        return kg.place(np.linalg.inv(x), "cpu:1") + 1, np.sqrt(y)
+
+    bad, good = f(np.zeros((200, 200)), A)
+    np.testing.assert_array_equal(good, np.sqrt(A))
+    with pytest.raises(np.linalg.LinAlgError):
+        bad.numpy()
+
+
+def test_the_clock_decides_between_one_device_and_several() -> None:
+    @kg.kernel_graph(device=("cpu:0", "cpu:1"))
+    def f(x: Any, ws: Any) -> Any:
+        total = 0
+        for w in ws:
+            total = total + np.tanh(np.tanh(x @ w) @ w)
+        return total
+
+    x, ws = np.ones((64, 64)), [np.full((64, 64), k / 1e3) for k in range(1, 5)]
+    assert len(f.device_plan(x, ws).devices) == 2
+    want = sum(np.tanh(np.tanh(x @ w) @ w) for w in ws)
+    kinds = set()
+    for _ in range(45):
+        y = f(x, ws)
+        assert y.device == "cpu"
+        np.testing.assert_allclose(y, want, rtol=1e-12)
+        kinds |= {type(entry) for entry in f._entries.values()}
+    assert ChosenCall in kinds
+    assert [type(entry) for entry in f._entries.values()] == [Launcher] or Launcher in kinds
+
+
+def test_what_has_one_branch_runs_on_one_device() -> None:
+    @kg.kernel_graph(device=("cpu:0", "cpu:1"))
+    def f(x: Any) -> Any:
+        return np.sqrt(x) + 1
+
+    np.testing.assert_array_equal(f(A), np.sqrt(A) + 1)
+    assert len(f.device_plan(A).steps) == 1
+
+
+def test_gradients_pass_places() -> None:
+    @kg.kernel_graph(device="cpu")
+    def loss(w: Any, x: Any) -> Any:
+        h = np.tanh(x @ w)
+        return (kg.place(h, "cpu:1") ** 2).sum()
+
+    plain = kg.grad(lambda w, x: (np.tanh(x @ w) ** 2).sum())
+    np.testing.assert_allclose(kg.kernel_graph(kg.grad(loss), device="cpu")(A, B), plain(A, B), rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_programs(seed: int) -> None:
+    rng = Random(seed)
+    steps = [(rng.random(), rng.randrange(9), rng.randrange(9), rng.randrange(4)) for _ in range(10)]
+
+    def program(x: Any, y: Any) -> Any:
+        values = [x, y]
+        for what, i, j, device in steps:
+            a, b = values[i % len(values)], values[j % len(values)]
+            if what < 0.4:
+                a = kg.place(a, f"cpu:{device}")
+            values.append(np.minimum(a, b) if what < 0.6 else a * b if what < 0.8 else a - b.sum(axis=0))
+        return values[-3:]
+
+    got = kg.kernel_graph(program, device="cpu")(A, B)
+    with kg.override(disable=True):
+        want = kg.kernel_graph(program, device="cpu")(A, B)
+    for p, q in zip(got, want, strict=True):
+        np.testing.assert_allclose(np.asarray(p), np.asarray(q), rtol=1e-11)
+
+
+def test_bad_devices() -> None:
+    with pytest.raises(kg.OptionError, match="names a device twice"):
+        kg.kernel_graph(device=("cpu:0", "cpu"))(lambda x: x)
+    with pytest.raises(kg.OptionError, match="of one kind"):
+        kg.kernel_graph(device=("cpu", "fake"))(lambda x: x)
+    with pytest.raises(kg.OptionError, match="write the name"):
+        kg.kernel_graph(device=())(lambda x: x)
+    with pytest.raises(kg.OptionError, match="KERNELGRAPH_CPU_DEVICES"):
+        kg.kernel_graph(lambda x: kg.place(x, "cpu:7"), device="cpu")(A)
+    with pytest.raises(kg.UserError, match=r"test_places.py:\d+: devices of one program are of one kind"):
+        kg.kernel_graph(lambda x: kg.place(x, "fake") + 1, device="cpu")(A)
+
+    def turned(x: Any) -> Any:
+        return kg.fori_loop(0, 3, lambda i, x: kg.place(x, "cpu:1") * 2, x)
+
+    with pytest.raises(kg.UserError, match=r"test_places.py:\d+: the body of a loop or branch runs on one device"):
+        kg.kernel_graph(turned, device="cpu")(A)
