@@ -344,7 +344,7 @@ class World:
                         del real.__dict__[name]
             raise
 
-    def check_missing(self, found: Any, name: str, line: str) -> None:
+    def check_missing(self, found: Any, name: str | None, line: str) -> None:
         """Raises TraceError where a stand-in lacks what the user's object has, which was read past its class."""
         real = self.real(found)
         if name in getattr(real, "__dict__", ()) or any(name in vars(base) for base in type(real).__mro__):

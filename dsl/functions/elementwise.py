@@ -221,9 +221,12 @@ def _masked(result: Tracer, out: Any, where: Any, casting: str) -> Tracer:
     if where is not True:
         other = out if out is not None else result.dtype.type(0)
         result = apply("where", where, result, other)
-    if out is None:
-        return result
-    if result.shape != out.shape:
+    return result if out is None else assign_all(out, result, casting)
+
+
+def assign_all(out: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
+    """`assign` of a ufunc's result, which is broadcast to `out`. Raises ShapeError."""
+    if isinstance(out, np.ndarray) and result.shape != out.shape:
         result = fresh(result._trace.builder.broadcast(result._value, out.shape), result)
     return assign(out, result, casting)
 
@@ -313,7 +316,7 @@ def clip(a: Any, min: Any = None, max: Any = None, out: Any = None, *, dtype: An
         result = apply("clip", a, low, high, dtype=dtype)
     else:
         result = apply("minimum", apply("maximum", a, low, dtype=dtype), high, dtype=dtype)
-    return result if out is None else assign(out, result)
+    return result if out is None else assign_all(out, result)
 
 
 def _minimum_of_maximum(dtype: np.dtype[Any]) -> bool:

@@ -13,6 +13,7 @@ from ..core.errors import (
     DTypeError,
     IndexingError,
     NumberError,
+    Refusal,
     ShapeError,
     TraceError,
     UnsupportedError,
@@ -247,8 +248,10 @@ def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:
 def _slice(entry: slice, n: int) -> tuple[int, int, int]:
     try:
         return entry.indices(n)
-    except TypeError:
-        raise IndexingError("slice bounds must be ints or None; write x[int_a:int_b]") from None
+    except TypeError as error:
+        if isinstance(error, Refusal):
+            raise
+        raise DTypeError("slice indices must be integers or None; write x[int_a:int_b]") from None
     except ValueError as error:
         raise ShapeError(str(error)) from None
 

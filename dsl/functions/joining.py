@@ -11,7 +11,7 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, NumberError, ShapeError, UnsupportedError
-from ..trace.axes import to_axis, to_shape, without_booleans
+from ..trace.axes import to_axis, to_native_axis, to_shape, without_booleans
 from ..trace.dispatch import implements
 from ..trace.items import ITEM, as_element, wrapped
 from ..trace.operands import array_of, fresh, is_traced
@@ -166,7 +166,9 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tracer:
     x = array_of(a)
     if axis is None:
         x, axis = ravel(x), 0
-    at = to_axis(without_booleans(axis), x.ndim)
+    at = to_native_axis(axis, x.ndim)
+    if not x.ndim:
+        x = reshape(x, (1,))
     if isinstance(repeats, (Tracer, np.ndarray, list, tuple)):
         counts = fixed_array(repeats)
         if counts is None:

@@ -14,7 +14,7 @@ from ..trace.dispatch import implements
 from ..trace.memory_layout import resolve
 from ..trace.operands import array_of, fresh, trace_of
 from ..trace.tracer import SCALAR, Tracer
-from .elementwise import apply
+from .elementwise import apply, assign_all
 from .reductions import reduce, sum
 from .views import expand_dims, moveaxis, ravel, reshape, swapaxes, transpose
 
@@ -41,7 +41,11 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
     result = reshape(result, shape)
     if dtype is not None:
         result = result.astype(dtype, casting=casting)
-    return fresh(result._value, a, b) if out is None else assign(out, result, casting)
+    if out is None:
+        return fresh(result._value, a, b)
+    own = 2 - (a.ndim == 1) - (b.ndim == 1)  # axes that are no batch's: those fit exactly
+    fits = isinstance(out, np.ndarray) and (not own or out.shape[-own:] == result.shape[-own:])
+    return assign_all(out, result, casting) if fits else assign(out, result, casting)
 
 
 # A library's product costs a call of some us, which small ones never earn back; as a sum of products they are part of

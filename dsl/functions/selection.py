@@ -10,7 +10,7 @@ import numpy as np
 from ...compiler.ops.table import OPS
 from ..core.errors import DTypeError, IndexingError, ShapeError, UnsupportedError
 from ..trace.aliasing import assign, store
-from ..trace.axes import to_axis, to_shape, without_booleans
+from ..trace.axes import to_axis, to_native_axis, to_shape
 from ..trace.dispatch import call_function, implements
 from ..trace.items import AS_ARRAY, as_element, converted, wrapped
 from ..trace.operands import array_of, fresh, fresh_array, is_traced
@@ -31,7 +31,9 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     if mode not in ("raise", "wrap", "clip"):
         raise ShapeError(f"mode={mode!r} is none of 'raise', 'wrap' and 'clip'")
     x = array_of(a)
-    x, at = (ravel(x), 0) if axis is None else (x, to_axis(without_booleans(axis), x.ndim))
+    at = 0 if axis is None else to_native_axis(axis, x.ndim)
+    if axis is None or not x.ndim:
+        x = ravel(x)
     n, head = x.shape[at], (slice(None),) * at
     if type(indices) in (int, float, range) or (isinstance(indices, (list, tuple)) and not is_traced(indices)):
         numbers = converted(list(indices) if type(indices) is range else indices, np.dtype(np.intp))

@@ -121,6 +121,7 @@ def general_reduce(
     """`ufunc.reduce(array, ...)` of a ufunc that has no kernel for it."""
     x = array_of(array)
     if not x.ndim:
+        to_axes(without_booleans(axis), 1)
         return copy(x)
     axes = to_axes(without_booleans(axis), x.ndim)
     keep = keepdims is True

@@ -164,8 +164,8 @@ def squeeze(a: Any, axis: Axes = None) -> Tracer:
     if axis is None:
         gone = tuple(i for i, n in enumerate(x.shape) if n == 1)
     else:
-        gone = to_axes(without_booleans(axis), x.ndim)
-        if any(x.shape[i] != 1 for i in gone):
+        gone = to_axes(without_booleans(axis), max(x.ndim, 1)) if type(axis) is not tuple or axis else ()
+        if x.ndim and any(x.shape[i] != 1 for i in gone):
             raise ShapeError(
                 f"cannot squeeze axis {axis} of shape {x.shape}: its length is not one; write x.reshape(...)"
             )

@@ -39,6 +39,11 @@ def to_axes(axis: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
     return axes
 
 
+def to_native_axis(axis: Any, ndim: int) -> int:
+    """`to_axis` of what NumPy does in C: it takes no True and False, and an array of no axis has one."""
+    return to_axis(without_booleans(axis), max(ndim, 1))
+
+
 def without_booleans(axis: Any) -> Any:
     """The axes of what NumPy does in C, which takes no True and False. Raises DTypeError."""
     for entry in axis if isinstance(axis, (tuple, list)) else (axis,):

@@ -16,7 +16,7 @@ def test_random_programs() -> None:
     assert report.statements > 200 and report.refused.total() < 40
 
 
-NONE = "made((), 'f8', K)"
+NONE, SQUARE = "made((), 'f8', K)", "made((3, 3), 'f8', K)"
 FOUR, EMPTY, WIDE = "made((4,), 'f8', K)", "made((0, 3), 'f8', K)", "np.broadcast_to(made((4,), 'f8', K), (2, 4))"
 # what random programs found: the argument, statements, results
 FOUND = [
@@ -69,8 +69,16 @@ FOUND = [
     ("made((3, 4, 1), 'f8', K)", "v = a[a.argmin() % 3, np.int64(1)]; v += 1", "a v"),  # and a number a view
     (WIDE, "np.putmask(a, a > 0, [])", "a"),  # nothing changes, and yet NumPy refuses it
     (f"np.broadcast_to({EMPTY}, (2, 0, 3))", "np.putmask(a, a > 0, a)", "a"),
+    # an out is filled with what is broadcast to it
+    (FOUR, "np.matmul(a, a, out=a)", "a"),
+    (SQUARE, "v = np.arange(3.0); v.clip(0, 1, out=a)", "a"),
+    (SQUARE, "v = a.copy(); np.matmul(v, v[0], out=a)", "a v"),
+    (
+        NONE,
+        "v = np.repeat(a, 2, 0); w = np.take(a, [0, 0], -1); u = np.compress([True], a, 0); z = np.squeeze(a, 0)",
+        "u v w z",
+    ),
 ]
-SQUARE = "made((3, 3), 'f8', K)"
 OUT = [  # what writes into an `out` as it lies in memory, or as an array of the result's dtype
     *(
         "np.dot(a, a[0], out=v)",

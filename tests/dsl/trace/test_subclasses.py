@@ -51,7 +51,7 @@ def cpu(function: Any) -> Any:
 
 @pytest.mark.parametrize(
     "array",
-    [np.ones(2).view(Quantity), np.ma.masked_array([1.0, 2.0], [True, False]), np.ones((2, 2)).view(np.matrix_memory)],
+    [np.ones(2).view(Quantity), np.ma.masked_array([1.0, 2.0], [True, False]), np.ones((2, 2)).view(np.matrix)],
 )
 def test_arrays_with_a_meaning_of_their_own_are_refused(array: Any) -> None:
     for f in (lambda p, q: p + q, lambda p, q: np.ones(2)):
