@@ -69,12 +69,12 @@ ALLOWED: dict[str, str] = {
     "compiler/fusion": (
         "compiler/core compiler/graph compiler/layout compiler/ops compiler/passes compiler/targets runtime/core"
     ),
-    "compiler/graph": "compiler/core compiler/ops runtime/core runtime/interpret runtime/program",
+    "compiler/graph": "compiler/core compiler/ops compiler/sequential runtime/core runtime/interpret runtime/program",
     "compiler/kernel": "compiler/core runtime/core runtime/program",
     "compiler/layout": "compiler/core compiler/graph compiler/kernel runtime/core runtime/program",
     "compiler/lowering": (
         "compiler/core compiler/fusion compiler/graph compiler/kernel compiler/layout compiler/ops compiler/passes "
-        "compiler/targets runtime/core runtime/program"
+        "compiler/sequential compiler/targets runtime/core runtime/program"
     ),
     "compiler/ops": "compiler/core compiler/kernel runtime/core runtime/program",
     "compiler/passes": "compiler/core compiler/graph compiler/layout compiler/ops runtime/core",
@@ -83,12 +83,15 @@ ALLOWED: dict[str, str] = {
         "compiler compiler/core compiler/fusion compiler/graph compiler/lowering compiler/ops compiler/passes "
         "compiler/targets runtime/core"
     ),
+    "compiler/sequential": "compiler/core compiler/kernel runtime/core runtime/program",
     "compiler/targets": (
-        "compiler/core compiler/kernel compiler/targets/cpu compiler/targets/cuda compiler/targets/cuda/algorithms "
-        "runtime/codegen runtime/core runtime/program runtime/schedule"
+        "compiler/core compiler/kernel compiler/sequential compiler/targets/cpu compiler/targets/cuda "
+        "compiler/targets/cuda/algorithms runtime/codegen runtime/core runtime/program runtime/schedule"
     ),
-    "compiler/targets/cpu": "compiler/core compiler/kernel compiler/layout runtime/core runtime/program",
-    "compiler/targets/cuda": "compiler/core compiler/kernel runtime/core runtime/program",
+    "compiler/targets/cpu": (
+        "compiler/core compiler/kernel compiler/layout compiler/sequential runtime/core runtime/program"
+    ),
+    "compiler/targets/cuda": "compiler/core compiler/kernel compiler/sequential runtime/core runtime/program",
     "compiler/targets/cuda/algorithms": (
         "compiler/core compiler/kernel compiler/layout compiler/targets/cuda runtime/core runtime/program"
     ),
@@ -116,11 +119,15 @@ ALLOWED: dict[str, str] = {
     "dsl/interop": "compiler/core dsl/array dsl/core runtime/core runtime/program",
     "dsl/jit": (
         "compiler compiler/core compiler/graph compiler/ops compiler/passes compiler/placement compiler/reroll "
-        "dsl/array dsl/core dsl/environment dsl/functions dsl/interop dsl/report dsl/trace runtime/core "
+        "dsl/array dsl/core dsl/environment dsl/functions dsl/interop dsl/report dsl/trace dsl/turns runtime/core "
         "runtime/devices runtime/engine runtime/program runtime/schedule runtime/tune"
     ),
     "dsl/report": "",
     "dsl/trace": "compiler/core compiler/graph compiler/ops dsl/core dsl/interop runtime/core",
+    "dsl/turns": (
+        "compiler/core compiler/graph compiler/kernel compiler/ops compiler/reroll compiler/sequential "
+        "dsl/control_flow dsl/trace runtime/core"
+    ),
     "dsl/view": (
         "compiler compiler/graph dsl/api dsl/array dsl/core dsl/jit dsl/report runtime/core runtime/program "
         "runtime/schedule"
@@ -146,6 +153,7 @@ DOORS: dict[str, set[str]] = {  # named exceptions
     "dsl/gradients": {"compiler/derive", "compiler/derive/core", "compiler/reroll"},
     "dsl/jit": {"runtime/engine"},
     "dsl/view": {"compiler", "runtime/schedule"},  # which shows what these made
+    "dsl/turns": {"compiler/kernel", "compiler/reroll", "compiler/sequential"},  # what is recorded is a kernel
 }
 # what draws stands above, and is loaded when somebody looks
 BY_NAME = {"dsl/api/profile.py": "..view.views", "dsl/jit/kernel_graph.py": "..view.views"}
@@ -191,9 +199,11 @@ HEAVY = {
     "compiler/targets/cpu/kernel",
     "compiler/targets/cpu/matvec",
     "compiler/targets/cpu/running",
+    "compiler/targets/cpu/sequential",
     "compiler/targets/cuda/algorithms/custom_kernel",
     "compiler/targets/cuda/algorithms/table",
     "compiler/targets/cuda/kernel",
+    "compiler/targets/cuda/sequential",
     "dsl/control_flow/hooks",
     "dsl/control_flow/rewrite",
     "dsl/control_flow/source",
@@ -203,6 +213,7 @@ HEAVY = {
     "dsl/interop/device_sharing",
     "dsl/interop/host_import",
     "dsl/jit/kernel_graph",
+    "dsl/turns/record",
     "runtime/core/settings",
     "runtime/engine/run",
 }

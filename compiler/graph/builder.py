@@ -14,6 +14,7 @@ from ...runtime.program.user_function import UserFunction
 from ..core.combiners import COMBINERS
 from ..core.types import INT64, ArrayType, WeakType
 from ..ops.table import OPS, resolve_loop_dtypes
+from ..sequential.form import Routine
 from .graph import Attrs, Graph, GraphError, Node, Value
 
 Scalar = bool | int | float | complex
@@ -46,6 +47,8 @@ class GraphBuilder:
         self.inputs: list[int] = []
         self.numbers: list[int] = []
         self.place: tuple[str, int] | None = None  # the device that operations are to run on, where the user says so
+        self.limit = 1 << 62  # with so many nodes `at_limit` is called before each further one
+        self.at_limit: Callable[[], None] = lambda: None
         self._known: dict[tuple[Any, ...], int] = {}  # what a node is made of: that is hashed faster than the node
 
     # sources
@@ -261,6 +264,12 @@ class GraphBuilder:
         types = [ArrayType(w.shape, np.dtype(w.dtype)) for w in writes]
         return [self.add("kernel", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
 
+    def sequential(self, routine: Routine, args: Sequence[Value]) -> list[Value]:
+        """What a loop nest writes, given the arrays that it reads and those that it starts from, in its order."""
+        numbers, fixed = tuple(a.number for a in args), (("routine", routine),)
+        types = [ArrayType(a.shape, a.dtype) for a in routine.arrays if a.role in ("out", "inout")]
+        return [self.add("sequential", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
+
     def add(self, op: str, args: tuple[int, ...], type: ArrayType, attrs: Attrs = ()) -> Value:
         """The node's number; an equal node is made once."""
         if self.place is not None and args and OPS[op].kind != "device":
@@ -268,6 +277,8 @@ class GraphBuilder:
         key = (op, args, type.shape, type.dtype, exact_attrs(op, attrs))
         number = self._known.get(key)
         if number is None:
+            if len(self.nodes) >= self.limit:
+                self.at_limit()
             if len(type.shape) > 64:
                 raise self.error(f"{op}: {len(type.shape)} dimensions; NumPy's arrays have at most 64; reshape first")
             number = self._known[key] = len(self.nodes)

@@ -12,6 +12,7 @@ from ...runtime.interpret.numpy_calls import HOST
 from ...runtime.program.custom_calls import invoke_callback
 from ..core.combiners import COMBINERS
 from ..ops.table import OPS
+from ..sequential.evaluate import evaluate_routine
 from .control_flow import memory_argument_count
 from .graph import Graph, Node
 
@@ -176,5 +177,6 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
     "branch": _branch,
     "kernel": _kernel,
     "custom": lambda node, *args: args[node.attr("part")],
+    "sequential": lambda node, *args: evaluate_routine(node.attr("routine"), args)[node.attr("part")],
     "cast": lambda node, a: a.astype(node.type.dtype),
 }

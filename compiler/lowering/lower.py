@@ -18,6 +18,7 @@ from ..targets.target import Target
 from .control_flow import PlanBody, lower_control_flow, node_region, refuse_loop_bodies
 from .custom_kernels import lower_custom_kernel
 from .kernels import KernelBuilder
+from .sequential import lower_sequential
 
 HOST_CALL = 5.0  # microseconds to hand a step to Python
 
@@ -122,6 +123,8 @@ class _ProgramLowering:
             return lower_custom_kernel(
                 self.graph, parts, places, buffers, self.target, self._user_lines_of_nodes(parts)
             )
+        if node.op == "sequential":
+            return lower_sequential(self.graph, parts, places, buffers, self.target, self._user_lines_of_nodes(parts))
         if node.op in ("loop", "branch"):
             line = self._user_lines_of_nodes(parts)
             return [lower_control_flow(self.graph, parts, places, buffers, self.plan_body, line)]

@@ -412,6 +412,7 @@ _STRUCTURE = (
     Op("kernel", "library", -1, cost=20, contiguous=True),
     Op("place", "device", 1, ref.placed, rules.common_dtype_rule(), cost=0),
     Op("custom", "library", -1, cost=0),  # its first results, whose derivatives the user has given
+    Op("sequential", "library", -1, cost=20, contiguous=True),
 )
 
 OPS: dict[str, Op] = {

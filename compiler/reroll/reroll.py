@@ -20,6 +20,7 @@ from .periods import RepeatingStretch, TokenSequence, least_traffic_phase, repea
 from .rewrite import Rerolled, reroll_region
 
 MIN_ITERATIONS = 9  # fewer stay as they are,
+FEW_ITERATIONS = 3  # though so many look as if there might be more,
 LEAST_NODES = 64  # and fewer of all iterations together;
 MANY_ITERATIONS = 32  # fewer, or iterations that take longer in a loop, if they are no more than
 WHOLE_NODES = 512  # these: so much is soon compiled
@@ -44,6 +45,15 @@ def reroll_graph(graph: Graph) -> Rerolled:
             return replace(found, why=(*found.why, *more.why))
         found = Rerolled(more.graph, [*found.arrays, *more.arrays], why=(*found.why, *more.why))
     return found
+
+
+def repeats(graph: Graph) -> bool:
+    """Whether half of the graph or more is a few turns of something: with more turns it may become a loop."""
+    for moving in (False, True):
+        row = token_sequence(graph, moving)
+        if any(2 * (s.end - s.begin) >= len(row.order) for s in repeating_stretches(row, FEW_ITERATIONS)):
+            return True
+    return False
 
 
 def _reroll_longest_loop(graph: Graph) -> Rerolled | None:

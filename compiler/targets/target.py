@@ -15,6 +15,7 @@ from ...runtime.schedule.cost_model import MACHINES, MachineModel, machine_of_gp
 from ..core.cost import CPU, CostModel, gpu_cost_model
 from ..core.types import ArrayType
 from ..kernel.loop_nest import LoopNest, user_functions_of
+from ..sequential.form import Routine
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,10 @@ class LaunchShape:
 Calls = Callable[..., list[Task]]
 
 
+def _no_routine(routine: Routine) -> Kernel:
+    raise AssertionError("this target runs no loop nest as one kernel")
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """model: what work costs; machine: what the scheduler assumes; kernel: structured form -> kernel text; launch: form
@@ -40,7 +45,8 @@ class Target:
     rows of shifted views (0: its texts know nothing of those); zips: its texts store outputs together that lie in turn
     in one array; epilogues: its matmuls take a bias and an activation along;
     checks_indices: kernels report bad ones; vector_products: the tasks of a product of a matrix and a vector in memory,
-    None where a library does it."""
+    None where a library does it; routine: a loop nest that runs in order -> its kernel;
+    routine_threads: that kernel's threads."""
 
     name: str
     model: CostModel
@@ -56,6 +62,8 @@ class Target:
     epilogues: bool = False
     checks_indices: bool = False
     vector_products: Callable[..., list[Task] | None] | None = None
+    routine: Callable[[Routine], Kernel] = _no_routine
+    routine_threads: Callable[[Routine], int] = lambda routine: 1
 
 
 def _make_cpu_kernel(form: LoopNest) -> Kernel:
@@ -71,6 +79,12 @@ def _print_cpu_kernel(form: LoopNest, library: str | None, width: int) -> Kernel
     )
 
 
+def _print_cpu_routine(routine: Routine) -> Kernel:
+    from .cpu.sequential import cpu_routine
+
+    return cpu_routine(routine, widest_vector_libm())
+
+
 def _cpu_launch_size(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
     from .cpu.kernel import launch_units
 
@@ -82,6 +96,18 @@ def _make_cuda_kernel(form: LoopNest) -> Kernel:
     from .cuda.kernel import cuda_kernel
 
     return cuda_kernel(form)
+
+
+def _print_cuda_routine(routine: Routine) -> Kernel:
+    from .cuda.sequential import cuda_routine
+
+    return cuda_routine(routine)
+
+
+def _cuda_routine_threads(routine: Routine) -> int:
+    from .cuda.sequential import routine_threads
+
+    return routine_threads(routine)
 
 
 def _cuda_grid_and_block(gpu: GpuProperties, form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
@@ -147,6 +173,7 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
             zips=True,
             checks_indices=True,
             vector_products=_cpu_matvec_of_products,
+            routine=_print_cpu_routine,
         )
     if name != "cuda":
         raise ValueError(f"there is no target {name!r}; write 'cpu' or 'cuda'")
@@ -157,4 +184,13 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
         16 * gpu.multiprocessors * gpu.threads_per_multiprocessor,
     )
     parts = _make_cuda_kernel, launch, _cuda_reduction_width, calls, _make_custom_cuda_kernel
-    return Target(name, model, machine, *parts, windows=lanes, epilogues=True)
+    return Target(
+        name,
+        model,
+        machine,
+        *parts,
+        windows=lanes,
+        epilogues=True,
+        routine=_print_cuda_routine,
+        routine_threads=_cuda_routine_threads,
+    )

@@ -26,7 +26,7 @@ from ..core.pytree import flatten
 from ..functions.creation import empty_ndarray
 from ..functions.elementwise import apply
 from ..trace.concrete_values import concrete_value
-from ..trace.trace import Trace, current
+from ..trace.trace import Recorded, Trace, current, recording
 from ..trace.tracer import SCALAR, Tracer
 from .effects import UNSET, State, changes, journal, restore, write
 from .merge import Merge, Side
@@ -53,6 +53,8 @@ Part = Callable[[], Any]
 
 def is_open(test: Any) -> bool:
     """Whether arrays of the call decide it."""
+    if isinstance(test, Recorded):
+        return True
     return isinstance(test, Tracer) and test.size == 1 and concrete_value(test._trace, test._value) is None
 
 
@@ -94,6 +96,9 @@ def or_test(first: Any, second: Part) -> Any:
 
 
 def _truth(value: Any) -> Any:
+    recorder = recording()
+    if recorder is not None and is_open(value):
+        return recorder.map("not_equal", value, 0)
     return _to_bool(_scalar(value)) if is_open(value) else bool(value)
 
 
@@ -107,7 +112,10 @@ def _false() -> bool:
 
 def not_(value: Any) -> Any:
     """`not value`."""
-    return apply("logical_not", _scalar(value)) if is_open(value) else not value
+    if not is_open(value):
+        return not value
+    recorder = recording()
+    return apply("logical_not", _scalar(value)) if recorder is None else recorder.negation(value)
 
 
 def any_(*flags: Any) -> Any:
@@ -116,8 +124,9 @@ def any_(*flags: Any) -> Any:
     if any(known) or len(known) == len(flags):
         return any(known)
     found, *others = [f for f in flags if is_open(f)]
+    recorder = recording()
     for flag in others:
-        found = apply("logical_or", found, flag)
+        found = apply("logical_or", found, flag) if recorder is None else recorder.map("logical_or", found, flag)
     return found
 
 
@@ -135,6 +144,11 @@ def assert_(test: Any, fail: Part) -> None:
 
 def call(function: Any, *args: Any, **options: Any) -> Any:
     """`function(*args, **options)`, for a builtin that asks arrays for their values, or for `np.ndarray`."""
+    recorder = recording()
+    if recorder is not None:
+        found = recorder.convert(function, args, options)
+        if found is not NotImplemented:
+            return found
     if function is np.ndarray:
         return empty_ndarray(*args, **options)
     convert = _CONVERSIONS.get(function) if isinstance(function, type) else None
@@ -255,6 +269,9 @@ def _scalar(flag: Tracer) -> Any:
 
 
 def _join(test: Tracer, then: Part, otherwise: Part) -> Any:
+    recorder = recording()
+    if recorder is not None:
+        return recorder.join(test, then, otherwise)
     trace = test._trace
     if len(trace.path) >= DEEPEST:
         raise TraceError(

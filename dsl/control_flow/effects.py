@@ -19,7 +19,7 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError
 from ..core.object_state import PLAIN, base_of, contents, is_user_class
-from ..trace.trace import Trace
+from ..trace.trace import Recorded, Trace
 from ..trace.tracer import TracedNumber, Tracer
 
 SMALL = 1 << 20  # bytes of an array of the function's own that are compared
@@ -46,6 +46,11 @@ class Slot:
     @property
     def identity(self) -> tuple[int, Any]:
         return id(self.holder), self.key
+
+    @property
+    def held(self) -> Any:
+        """What it holds now; UNSET where that is nothing."""
+        return _contents(self.holder) if isinstance(self.holder, CellType) else self.holder[self.key]
 
     def put(self, value: Any) -> None:
         if isinstance(self.holder, CellType):
@@ -99,7 +104,7 @@ def _holder(value: Any) -> Any:
     kind = type(value)
     if kind is list or kind is dict:
         return value
-    if kind in PLAIN or kind in (Tracer, TracedNumber) or isinstance(value, type) or not is_user_class(kind):
+    if kind in PLAIN or kind in (Tracer, TracedNumber) or issubclass(kind, (Recorded, type)) or not is_user_class(kind):
         return None
     try:
         return object.__getattribute__(value, "__dict__")
@@ -128,7 +133,7 @@ def _contents(cell: CellType) -> Any:
 
 def _walk(value: Any, name: str, into: Snapshot, visited: set[int]) -> None:
     kind = type(value)
-    if kind in PLAIN or kind in (Tracer, TracedNumber) or id(value) in visited:
+    if kind in PLAIN or kind in (Tracer, TracedNumber) or issubclass(kind, Recorded) or id(value) in visited:
         return
     if kind is FunctionType:
         _walk_function(value, into, visited)

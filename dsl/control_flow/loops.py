@@ -21,7 +21,7 @@ from ..core.errors import TraceError, UnsupportedError
 from ..core.pytree import Tree, flatten, unflatten
 from ..trace.aliasing import root_of
 from ..trace.operands import operand
-from ..trace.trace import Trace
+from ..trace.trace import Trace, current, recording
 from ..trace.tracer import SCALAR, Tracer
 from .decisions import Part, and_, if_, is_open, not_, raised_in_loop
 from .effects import UNSET, Slot, Snapshot, State, changes, journal, restore, write
@@ -34,6 +34,10 @@ Identity = tuple[int, Any]
 
 def while_(test: Part, body: Part, stop: Part | None = None) -> None:
     """`while test(): body()`, until `stop()`."""
+    recorder = recording()
+    if recorder is not None:
+        recorder.run_while(test, body, stop)
+        return
     while True:
         flag = test()
         if is_open(flag):
@@ -53,6 +57,12 @@ def while_(test: Part, body: Part, stop: Part | None = None) -> None:
 
 def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None = None) -> None:
     """`for item in iterable: body(item)`, until `stop()`."""
+    trace = current()
+    if trace is not None and trace.recorder is not None:
+        trace.recorder.run_for(iterable, body, stop)
+        return
+    if trace is not None and trace.loops_of is not None and trace.loops_of.record(trace, iterable, body, stop):
+        return
     items = iter(iterable)
     for item in items:
         body(item)

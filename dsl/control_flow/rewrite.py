@@ -24,7 +24,7 @@ _OF_OTHERS = {"vars", "dir"}  # with an argument these do not
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
 # builtins that ask an array for its value, and NumPy's class, which makes one
-DECIDING_CALLS = frozenset({"bool", "float", "int", "max", "min", "ndarray"})
+DECIDING_CALLS = frozenset({"bool", "float", "int", "len", "max", "min", "ndarray", "range"})
 
 
 def rewritten(code: CodeType) -> CodeType:

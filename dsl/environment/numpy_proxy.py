@@ -15,7 +15,7 @@ from ..functions.sequences import gathered
 from ..trace.dispatch import call_function, given, public_name
 from ..trace.numpy_fallback import constant
 from ..trace.operands import holds_array, is_traced
-from ..trace.trace import current
+from ..trace.trace import current, recording
 from ..trace.tracer import Tracer
 
 OUTSIDE = "call it outside of the traced function"
@@ -33,6 +33,9 @@ class Function:
     def __call__(self, *args: Any, **options: Any) -> Any:
         if current() is None:
             return self._real(*args, **options)
+        recorder = recording()
+        if recorder is not None:
+            return recorder.call_function(self._real, args, options)
         if self._ours is not None:
             name = getattr(self._real, "__name__", "")
             return given(name, self._ours(*args, **options), args, options)

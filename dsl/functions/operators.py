@@ -12,6 +12,7 @@ from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..trace.aliasing import assign
 from ..trace.dispatch import call_function
+from ..trace.trace import recording
 from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_alive
 from .elementwise import check_output, operator_apply
 from .masked_values import Masked
@@ -19,12 +20,17 @@ from .masked_values import Masked
 
 def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: bool = False) -> Callable[..., Any]:
     def unary(self: Tracer) -> Any:
+        if (recorder := recording()) is not None:
+            return recorder.operate(rows[0], (self,))
         return _like_numbers((self,), operator_apply(rows[0], self))
 
     def binary(self: Tracer, other: Any, modulus: Any = None) -> Any:
         if modulus is not None or other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
             return NotImplemented
         args = (other, self) if reflected else (self, other)
+        if (recorder := recording()) is not None:
+            made = tuple(recorder.operate(row, args) for row in rows)
+            return made if len(made) > 1 else made[0]
         results = tuple(_like_numbers(args, operator_apply(row, *args)) for row in rows)
         return results if len(results) > 1 else results[0]
 
@@ -46,6 +52,9 @@ def _like_numbers(args: tuple[Any, ...], result: Any) -> Any:
 
 def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
     def inplace(self: Any, other: Any) -> Any:
+        if (recorder := recording()) is not None:
+            recorder.update_in_place(recorder.lift(self), row, other)
+            return self
         if type(self) is Tracer and self._owner != SCALAR:
             check_output(row, (self, other), self)
         result = operator_apply(row, self, other)

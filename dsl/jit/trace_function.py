@@ -36,8 +36,9 @@ from ..trace.aliasing import itself
 from ..trace.memory_layout import OfArgument
 from ..trace.operands import array_of
 from ..trace.subgraph import Cut, cut
-from ..trace.trace import NeedValue, Trace, Undecided, tracing
+from ..trace.trace import NeedValue, NotFollowed, Recorded, RecordedLoops, TooMany, Trace, Undecided, tracing
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
+from ..turns.long_traces import watch_length
 from .graph_break import GraphBreak, Segment, ValueReader, placed
 from .traced_function import Argument, TracedFunction, Watched
 
@@ -60,18 +61,24 @@ def trace_function(
     reader: ValueReader | None = None,
     rewriting: bool = False,
     where: Callable[[], str] = user_line,
+    loops: RecordedLoops | None = None,
 ) -> TracedFunction | frozenset[int]:
     """Run `function` on stand-ins. Returns the leaves whose values (of arrays: layouts) it needs, where it needs any.
 
     reader: answers where array values decide; without one they do in rewritten functions.
     rewriting: functions run with their control flow rewritten; else, where a value decides, all begins again so.
     where: says, at each node, which line asks for it.
+    loops: which loops are recorded, where any is; a trace that gets long without begins again with.
     Raises UserError at the user's line, NeedProperty, Unfinished; what the function itself raises goes through."""
     from ..functions import tables  # noqa: F401  # fills the tables of what can be traced
 
     trace = Trace(name)
     trace.split, trace.leaves, trace.rewriting = reader, len(arguments), rewriting
+    trace.loops_of = loops
+    if loops is not None:
+        loops.recorded.clear()
     world = trace.world = environment_of(trace)
+    watch_length(trace)
     try:
         with tracing(trace), paused_gc(), contextlib.nullcontext() if world is None else world.undoing():
             leaves = [_stand_in(trace, i, a) for i, a in enumerate(arguments)]
@@ -95,6 +102,7 @@ def trace_function(
             trace.check_refusals()
             if world is not None:
                 world.check()
+            trace.builder.limit = 1 << 62
             return _finished(trace, function, result)
     except NeedValue:
         return frozenset(trace.needed)
@@ -102,7 +110,17 @@ def trace_function(
         need.guards = Guards([] if world is None else [*world.guards.values()])
         raise
     except Undecided:
-        return trace_function(function, name, tree, arguments, reader, True, where)
+        return trace_function(function, name, tree, arguments, reader, True, where, loops)
+    except TooMany:
+        from ..turns.record import record_loop
+
+        return trace_function(function, name, tree, arguments, reader, True, where, RecordedLoops(record_loop))
+    except NotFollowed as error:
+        if loops is None or not loops.recorded:
+            raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
+        for site in loops.recorded if error.site is None else [error.site]:
+            loops.unrolled[site] = error.reason
+        return trace_function(function, name, tree, arguments, reader, True, where, loops)
     except GraphBreak as suspended:
         trace.check_refusals()
         return finished_part(function, trace, suspended.part)
@@ -200,6 +218,8 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Traced
     results: list[tuple[str, Any]] = []
     numbers: list[str] = []
     for leaf in leaves:
+        if isinstance(leaf, Recorded):
+            leaf.refuse()
         if type(leaf) is TracedNumber:
             results.append(("number", len(numbers)))
             numbers.append(leaf._name)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...compiler.ops.table import UFUNC_PARTS
 from ..core.errors import TraceError, UnsupportedError, nearest
+from .trace import recording
 
 Implementation = Callable[..., Any]
 F = TypeVar("F", bound=Implementation)
@@ -46,6 +47,9 @@ class Traced:
     _settable: frozenset[str] = frozenset()
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        recorder = recording()
+        if recorder is not None:
+            return recorder.call_ufunc(ufunc, method, inputs, options)
         for x in (*inputs, *options.get("out", ())):
             if type(x) in SPECIAL:
                 return SPECIAL[type(x)][2](ufunc, method, inputs, options)
@@ -68,6 +72,9 @@ class Traced:
 
 def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Our implementation of a NumPy function. Raises UnsupportedError, naming the nearest supported one."""
+    recorder = recording()
+    if recorder is not None:
+        return recorder.call_function(function, args, options)
     implementation = FUNCTIONS.get(function)
     name = public_name(function)
     for fallback in FALLBACKS if implementation is None else ():

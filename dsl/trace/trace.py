@@ -53,6 +53,42 @@ class NeedValue(BaseException):
         self.leaves = frozenset(leaves)
 
 
+class NotFollowed(BaseException):
+    """A loop cannot be recorded: the trace is run again with that one turn by turn.
+
+    site: the code of its body, where that is known. Not an Exception, so that a user's `except Exception` does not
+    swallow it."""
+
+    def __init__(self, reason: str, site: Any = None) -> None:
+        super().__init__(reason)
+        self.reason, self.site = reason, site
+
+
+class TooMany(BaseException):
+    """The trace has become long where it may be short: it is run again with its loops recorded.
+
+    Not an Exception, so that a user's `except Exception` does not swallow it."""
+
+
+class RecordedLoops:
+    """Loops are recorded, by `record`, but for these: the code of each one's body, and why it is not."""
+
+    def __init__(self, record: Callable[..., bool]) -> None:
+        self.record = record
+        self.recorded: list[Any] = []  # the codes of those that this trace has recorded
+        self.unrolled: dict[Any, str] = {}
+
+
+class Recorded:
+    """What the body of a loop that is traced once computes with: see `turns`."""
+
+    __slots__ = ()
+
+    def refuse(self, *args: Any, **options: Any) -> Any:
+        """Nobody may have it outside of its loop."""
+        raise NotFollowed("a value of a turn is used outside of its loop")
+
+
 class Trace:
     """What one run of the user's function leaves behind."""
 
@@ -92,6 +128,8 @@ class Trace:
         self.returned_later: list[tuple[Any, Any]] = []  # those of values that functions are yet to return
         self.unwritten: dict[str, str] = {}  # functions that run as they are, and why
         self.half_bound: set[str] = set()  # names that one side of a decision has bound
+        self.recorder: Any = None  # what writes down the loop that is traced once, while its body runs
+        self.loops_of: RecordedLoops | None = None  # which loops are traced once; None: none is
         self._living: list[weakref.ref[Any]] = []  # the arrays of a trace that may be split
         self._needs: dict[int, bool] = {}
         self._captured_values: dict[int, Value] = {}
@@ -215,6 +253,12 @@ def current() -> Trace | None:
     """This thread's trace in progress, if any."""
     found: Trace | None = context.trace
     return found
+
+
+def recording() -> Any:
+    """What writes down the loop whose body runs in this thread, if one does."""
+    found: Trace | None = context.trace
+    return None if found is None else found.recorder
 
 
 class Undecided(BaseException):

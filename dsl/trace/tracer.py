@@ -114,6 +114,8 @@ class Tracer(Traced):
 
     @property
     def T(self) -> Any:
+        if self._trace.recorder is not None:
+            return self._trace.recorder.lift(self).T
         return METHODS["transpose"](self)
 
     @property
@@ -155,14 +157,21 @@ class Tracer(Traced):
         return (self[i] for i in range(self.shape[0]))
 
     def __getitem__(self, key: Any) -> Any:
+        if self._trace.recorder is not None:
+            return self._trace.recorder.lift(self)[key]
         found = METHODS["__getitem__"](self, key)
         return METHODS["copy"](found) if getattr(self._step, "flat", False) and found.shape else found
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if self._trace.recorder is not None:
+            self._trace.recorder.lift(self)[key] = value
+            return
         METHODS["__setitem__"](self, key, value)
 
     def __getattr__(self, name: str) -> Any:
         implementation = METHODS.get(name)
+        if implementation is not None and self._trace.recorder is not None:
+            return self._trace.recorder.method(self._trace.recorder.lift(self), name)
         if implementation is not None:
             return _Method(implementation, self, name)
         if name.startswith("__"):

@@ -27,6 +27,7 @@ from . import elf_loader, symbols
 
 _CACHE = DiskCache("cpu")
 _FORMAT = 2
+SCALAR = ("@user_", "@k_seq_")  # how names in texts begin that leave it to LLVM to make vectors; others come as such
 _OBJECTS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\x64\x86", b"\x64\xaa")  # how object files begin: ELF, Mach-O, COFF
 
 
@@ -132,7 +133,7 @@ def optimise_llvm_ir(text: str, name: str = "text") -> Any:
     except RuntimeError as error:
         raise CompileError(f"{name}: LLVM refuses the text: {error}", name) from None
     options = llvm.create_pipeline_tuning_options(speed_level=2)  # 3 takes longer, and makes no kernel faster
-    options.loop_vectorization = "@user_" in text  # kernels come as vectors, but for the user's functions in them
+    options.loop_vectorization = any(name in text for name in SCALAR)
     options.slp_vectorization = False
     options.loop_unrolling = True
     builder = llvm.create_pass_builder(machine, options)

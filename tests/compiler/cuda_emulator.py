@@ -109,6 +109,7 @@ def _exchanged(k: int, warp: range, kind: str, x: Any, which: int, values: list[
     return values[other] if 0 <= other < len(values) else x
 
 
-def pointer(array: np.ndarray[Any, Any], offset: int = 0, name: str = "") -> Pointer:
-    """A pointer to byte `offset` of a contiguous array's memory; writes go to the array."""
-    return Pointer(array.reshape(-1).view(np.uint8), offset, name)
+def pointer(array: np.ndarray[Any, Any], offset: int = 0, name: str = "", again: bool = False) -> Pointer:
+    """A pointer to byte `offset` of a contiguous array's memory; writes go to the array. again: several to one place,
+    where barriers are between them."""
+    return Pointer(array.reshape(-1).view(np.uint8), offset, name, again=again)

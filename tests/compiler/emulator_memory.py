@@ -30,7 +30,8 @@ Access = tuple[Any, int, Any, int, Any]
 
 @dataclass
 class Pointer:
-    """Byte `origin` of a buffer of bytes (whose byte 0 counts as 256-aligned)."""
+    """Byte `origin` of a buffer of bytes (whose byte 0 counts as 256-aligned). again: elements may be written again,
+    after a barrier."""
 
     data: np.ndarray[Any, Any]
     origin: int = 0
@@ -39,6 +40,7 @@ class Pointer:
     stores: Counter[int] = field(default_factory=Counter)
     writer: dict[int, Access] = field(default_factory=dict)
     reader: dict[int, Access] = field(default_factory=dict)
+    again: bool = False
 
 
 @dataclass
@@ -212,7 +214,9 @@ def store(thread: Thread, vector: str, cell: str, length: str, groups: str, mask
         for k, number in enumerate(numbers):
             if flags[k]:
                 where = _bytes_of(pointer, int(number), dtype.itemsize)
-                assert pointer.writer.get(int(number)) is None, f"{pointer.name}[{number}] is written twice"
+                before = pointer.writer.get(int(number))
+                twice = not thread.sees(before) if pointer.again else before is not None
+                assert not twice, f"{pointer.name}[{number}] is written twice"
                 assert thread.sees(pointer.reader.get(int(number))), f"race on {pointer.name}[{number}]"
                 pointer.writer[int(number)] = thread.now
                 pointer.stores[int(number)] += 1

@@ -30,6 +30,7 @@ RULES: dict[str, Rule] = {
     **_SOURCES,
     "assemble": _MADE_LATER,
     "kernel": Refused(NOT_KNOWN),
+    "sequential": Refused("a loop that is recorded has none; differentiate the function that holds the loop"),
     "custom": CUSTOM,
     "host": Choice(lambda call: HOST_RULES[call.attr("function")]),
     "loop": LOOP,

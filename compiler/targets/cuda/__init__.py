@@ -1,4 +1,4 @@
 """Loop nest to CUDA kernel text.
 
-In reading order: kernel, kernel_text, launch_shape, elementwise, reduce, transpose, stencil, algorithms/.
+In reading order: kernel, kernel_text, launch_shape, elementwise, reduce, transpose, stencil, sequential, algorithms/.
 """

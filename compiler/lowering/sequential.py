@@ -1,0 +1,68 @@
+"""A node that is a whole loop nest -> tasks: copies of what it starts from, then one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...runtime.program.program import Buffer, Library, Pointer, Region, Task
+from ..core.types import ArrayType
+from ..graph.graph import Graph
+from ..layout.index_maps import contiguous_strides
+from ..layout.operands import BufferLocation
+from ..sequential.form import Routine
+from ..targets.target import Target
+
+STEP_US = 1e-3  # what a step takes, by and large
+
+
+def lower_sequential(
+    graph: Graph,
+    parts: Sequence[int],
+    places: dict[int, BufferLocation],
+    buffers: list[Buffer],
+    target: Target,
+    line: str,
+) -> list[Task]:
+    """parts: the nodes of the results that are wanted; what else it writes goes to buffers that nobody reads."""
+    node = graph.nodes[parts[0]]
+    routine: Routine = node.attr("routine")
+    wanted = {graph.nodes[n].attr("part"): places[n] for n in parts}
+    given = iter(node.args)
+    copies: list[Task] = []
+    arguments: list[Pointer] = []
+    reads: list[Region] = []
+    writes: list[Region] = []
+    part = 0
+    for array in routine.arrays:
+        type = ArrayType(array.shape, array.dtype)
+        if array.role == "in":
+            region = _region(type, places[next(given)])
+            reads.append(region)
+        else:
+            place = wanted.get(part) if array.role != "temp" else None
+            part += array.role != "temp"
+            if place is None:
+                place = BufferLocation(len(buffers), 0, contiguous_strides(type.shape, type.dtype.itemsize), True)
+                buffers.append(Buffer(type.nbytes, "temp"))
+            region = _region(type, place)
+            if array.role == "inout":
+                source = _region(type, places[next(given)])
+                moved = target.model.time(2 * type.nbytes, 0)
+                if type.size:
+                    cost = round(moved, 3)
+                    copies.append(Task("copy", Library("copy"), (), (source,), (region,), cost=cost, line=line))
+                reads.append(region)
+            writes.append(region)
+        arguments.append(Pointer(region.buffer, region.offset))
+    kernel = target.routine(routine)
+    threads = (target.routine_threads(routine), 1, 1)
+    cost = round(routine.turns * STEP_US + 1, 3)
+    both = frozenset(r.buffer for r in reads) & frozenset(w.buffer for w in writes)  # the kernel orders its steps there
+    regions = tuple(reads), tuple(writes)
+    launch = Task("loop", kernel, tuple(arguments), *regions, both, block=threads, cost=cost, line=line)
+    return [*copies, launch]
+
+
+def _region(type: ArrayType, place: BufferLocation) -> Region:
+    strides = contiguous_strides(type.shape, type.dtype.itemsize)
+    return Region(place.buffer, place.offset, type.shape, strides, type.dtype.itemsize, type.dtype.name)

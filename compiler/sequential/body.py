@@ -1,0 +1,149 @@
+"""The builder of a routine: formulas over kernel values in, statements in blocks out, each pure value once a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ...runtime.program.user_function import UserFunction
+from ..core.types import INT64, DType
+from ..kernel.body_builder import KernelBody
+from ..kernel.loop_nest import Instr
+from ..kernel.value import KernelValue
+from .form import Block, Fold, For, If, Let, Set, Statement, Stop, Store, blocks_of
+
+_IMPURE = frozenset({"load", "get"})
+
+
+class Scope:
+    """A block that is being written, and the pure values that it has."""
+
+    def __init__(self) -> None:
+        self.statements: list[Statement] = []
+        self.known: dict[Instr, int] = {}
+
+
+class RoutineBody(KernelBody):
+    """Writes statements to the innermost open block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scopes = [Scope()]
+
+    @contextmanager
+    def block(self, scope: Scope | None = None) -> Iterator[Scope]:
+        """Opens a block, or one again that was closed."""
+        self.scopes.append(Scope() if scope is None else scope)
+        try:
+            yield self.scopes[-1]
+        finally:
+            self.scopes.pop()
+
+    @contextmanager
+    def outermost(self) -> Iterator[None]:
+        """Writes to the front of the routine, which runs before all else that uses it."""
+        inner, self.scopes = self.scopes, self.scopes[:1]
+        try:
+            yield
+        finally:
+            self.scopes = inner
+
+    def add(self, statement: Statement) -> None:
+        self.scopes[-1].statements.append(statement)
+
+    def value(self, dtype: DType) -> KernelValue:
+        """A new number for a value that a statement other than Let gives."""
+        self._instrs.append(Instr("value", dtype))
+        return KernelValue(self, (len(self._instrs) - 1,), dtype)
+
+    def load_element(self, array: int, dtype: DType, place: KernelValue) -> KernelValue:
+        return KernelValue(self, (self._number_instruction(Instr("load", dtype, place.numbers, array)),), dtype)
+
+    def store_element(self, array: int, place: KernelValue, value: KernelValue) -> None:
+        self.add(Store(array, place.numbers[0], value.numbers[0]))
+
+    def get(self, variable: int, dtype: DType) -> KernelValue:
+        return KernelValue(self, (self._number_instruction(Instr("get", dtype, (), variable)),), dtype)
+
+    def set(self, variable: int, value: KernelValue) -> None:
+        self.add(Set(variable, value.numbers[0]))
+
+    def stop(self, condition: KernelValue, number: int, value: KernelValue) -> None:
+        self.add(Stop(condition.numbers[0], number, value.cast(INT64).numbers[0]))
+
+    def fold(
+        self, combine: str, dtype: DType, start: KernelValue, stop: KernelValue, index: KernelValue, scope: Scope,
+        value: KernelValue,
+    ) -> KernelValue:  # fmt: skip
+        """A reduction over the turns of a block that was written."""
+        found = self.value(dtype)
+        numbers = (index.numbers[0], start.numbers[0], stop.numbers[0])
+        block = tuple(scope.statements)
+        self.add(Fold(found.numbers[0], combine, dtype, *numbers, block, value.numbers[0]))
+        return found
+
+    def literal(self, value: Any, dtype: DType) -> KernelValue:
+        return self.const(value, dtype)
+
+    def call(self, function: UserFunction, part: int, args: Sequence[KernelValue]) -> KernelValue:
+        raise NotImplementedError("a user's scalar function")
+
+    def _number_instruction(self, instr: Instr) -> int:
+        pure = instr.op not in _IMPURE
+        if pure:
+            for scope in self.scopes:
+                if (found := scope.known.get(instr)) is not None:
+                    return found
+        number = len(self._instrs)
+        self._instrs.append(instr)
+        self.scopes[-1].statements.append(Let(number, instr))
+        if pure:
+            self.scopes[-1].known[instr] = number
+        return number
+
+
+def undefined_value(block: Block) -> int | None:
+    """A value that is used where it is not known; None in a routine that is well formed."""
+    return _undefined(block, set())
+
+
+def _undefined(block: Block, known: set[int]) -> int | None:
+    known = set(known)
+    for s in block:
+        for number in _used(s):
+            if number not in known:
+                return number
+        inner = known | ({s.index} if hasattr(s, "index") else set())
+        for part in blocks_of(s):
+            if (found := _undefined(part, inner)) is not None:
+                return found
+            inner = inner | _made(part)  # what follows in the same statement
+        ends = [x for x in (getattr(s, "until", None), _result_of(s)) if x is not None]
+        if any(x not in inner for x in ends):
+            return next(x for x in ends if x not in inner)
+        if isinstance(s, (Let, Fold)):
+            known.add(s.number)
+    return None
+
+
+def _result_of(s: Statement) -> int | None:
+    return s.value if isinstance(s, Fold) else None
+
+
+def _made(block: Block) -> set[int]:
+    return {s.number for s in block if isinstance(s, (Let, Fold))}
+
+
+def _used(s: Statement) -> tuple[int, ...]:
+    if isinstance(s, Let):
+        return s.instr.args
+    if isinstance(s, Store):
+        return (s.place, s.value)
+    if isinstance(s, Set):
+        return (s.value,)
+    if isinstance(s, Stop):
+        return (s.condition, s.value)
+    if isinstance(s, (For, Fold)):
+        return (s.start, s.stop)
+    return (s.condition,) if isinstance(s, If) else ()

@@ -1,0 +1,262 @@
+"""The form of a kernel that runs a loop nest turn by turn: typed values, variables, arrays in memory, statements.
+
+Each target prints its text from it, and `evaluate` is its meaning. Values are numbered through the whole routine; one
+is seen after its statement, in the same block and the blocks within. Arrays are flat: places are element offsets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...runtime.core.frozen import dataclass, replace
+from ..kernel.loop_nest import Instr
+
+ERROR_WORDS = 2  # what a routine that can fail writes: the number of the check from 1 on (0: none), and its value
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """Value `number` is what an instruction gives.
+
+    Beside primitives: `const`; `load`, attr = array, args = (place,); `get`, attr = variable.
+    """
+
+    number: int
+    instr: Instr
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """An element of an array in memory is `value` from now on."""
+
+    array: int
+    place: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """A variable is `value` from now on."""
+
+    variable: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """The body for index = start, start + 1, ... below stop (int64 values).
+
+    parallel: no turn touches what another one writes, and none sets a variable: all may run at once. until: a bool
+    value of the body; the loop ends after a turn where it holds.
+    """
+
+    index: int
+    start: int
+    stop: int
+    body: Block
+    parallel: bool = False
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Value `number` is the reduction `combine` of `value` for index = start, ... below stop, in `dtype`, any order."""
+
+    number: int
+    combine: str
+    dtype: np.dtype[Any]
+    index: int
+    start: int
+    stop: int
+    body: Block
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """One of two blocks."""
+
+    condition: int
+    then: Block
+    otherwise: Block
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    """`test`, which gives `condition`, then `body`, as long as that holds."""
+
+    test: Block
+    condition: int
+    body: Block
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Where the condition holds nothing more runs, and the error words say (number, value)."""
+
+    condition: int
+    number: int
+    value: int
+
+
+Statement: TypeAlias = Let | Store | Set | For | Fold | If | While | Stop
+Block: TypeAlias = tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """An array of the routine. role: `in`, `out` (its first contents are undefined), `inout` or `temp`.
+
+    shape: of the node that fills it or that it fills; a temp's is for its size alone.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    role: str
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Routine:
+    """A whole loop nest. checks: how many checks it has; with any, its last array is the int64 error words.
+
+    turns: about how many innermost steps it takes, for its cost; width: how many of a step are independent at most.
+    """
+
+    arrays: tuple[Memory, ...]
+    variables: tuple[np.dtype[Any], ...]
+    body: Block
+    checks: int = 0
+    turns: float = 1.0
+    width: float = 1.0
+    size: int = 0  # statements
+
+    def lines(self) -> Iterator[str]:
+        for i, array in enumerate(self.arrays):
+            yield f"a{i}: {array}"
+        for i, dtype in enumerate(self.variables):
+            yield f"x{i}: {dtype}"
+        yield from _lines(self.body, "")
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def renumbered(routine: Routine, ends: Container[int]) -> tuple[Routine, list[int]]:
+    """The routine without arrays and variables that nothing touches, and which arrays are left, in order.
+
+    ends: arrays that stay whatever happens; so do the error words."""
+    arrays: set[int] = {i for i in range(len(routine.arrays)) if i in ends}
+    variables: set[int] = set()
+    if routine.checks:
+        arrays.add(len(routine.arrays) - 1)
+    todo = [*routine.body]
+    count = 0
+    while todo:
+        s = todo.pop()
+        count += 1
+        if isinstance(s, Store):
+            arrays.add(s.array)
+        elif isinstance(s, Set):
+            variables.add(s.variable)
+        elif isinstance(s, Let) and s.instr.op in ("load", "get"):
+            (arrays if s.instr.op == "load" else variables).add(s.instr.attr)
+        todo += [x for block in blocks_of(s) for x in block]
+    kept = sorted(arrays)
+    new = {old: i for i, old in enumerate(kept)}
+    own = {old: i for i, old in enumerate(sorted(variables))}
+
+    def moved(block: Block) -> Block:
+        return tuple(map(one, block))
+
+    def one(s: Statement) -> Statement:
+        if isinstance(s, Store):
+            return replace(s, array=new[s.array])
+        if isinstance(s, Set):
+            return replace(s, variable=own[s.variable])
+        if isinstance(s, Let) and s.instr.op in ("load", "get"):
+            number = (new if s.instr.op == "load" else own)[s.instr.attr]
+            return Let(s.number, replace(s.instr, attr=number))
+        if isinstance(s, (For, Fold)):
+            return replace(s, body=moved(s.body))
+        if isinstance(s, If):
+            return replace(s, then=moved(s.then), otherwise=moved(s.otherwise))
+        return replace(s, test=moved(s.test), body=moved(s.body)) if isinstance(s, While) else s
+
+    dtypes = tuple(routine.variables[i] for i in sorted(variables))
+    found = Routine(
+        tuple(routine.arrays[i] for i in kept),
+        dtypes,
+        moved(routine.body),
+        routine.checks,
+        routine.turns,
+        routine.width,
+        count,
+    )
+    return found, kept
+
+
+def _lines(block: Block, indent: str) -> Iterator[str]:
+    deeper = indent + "  "
+    for s in block:
+        if isinstance(s, Let):
+            yield f"{indent}v{s.number} = {_instr(s.instr)}"
+        elif isinstance(s, Store):
+            yield f"{indent}a{s.array}[v{s.place}] = v{s.value}"
+        elif isinstance(s, Set):
+            yield f"{indent}x{s.variable} = v{s.value}"
+        elif isinstance(s, For):
+            kind = "for all" if s.parallel else "for"
+            until = "" if s.until is None else f" until v{s.until}"
+            yield f"{indent}{kind} v{s.index} in v{s.start}..v{s.stop}{until}"
+            yield from _lines(s.body, deeper)
+        elif isinstance(s, Fold):
+            yield f"{indent}v{s.number} = {s.combine} {s.dtype} of v{s.value} for v{s.index} in v{s.start}..v{s.stop}"
+            yield from _lines(s.body, deeper)
+        elif isinstance(s, If):
+            yield f"{indent}if v{s.condition}"
+            yield from _lines(s.then, deeper)
+            if s.otherwise:
+                yield f"{indent}else"
+                yield from _lines(s.otherwise, deeper)
+        elif isinstance(s, While):
+            yield f"{indent}while v{s.condition}"
+            yield from _lines(s.test, deeper)
+            yield f"{indent}do"
+            yield from _lines(s.body, deeper)
+        else:
+            yield f"{indent}stop {s.number} with v{s.value} if v{s.condition}"
+
+
+def _instr(instr: Instr) -> str:
+    args = ", ".join(f"v{a}" for a in instr.args)
+    if instr.op == "const":
+        return f"{instr.dtype} {np.frombuffer(instr.attr, instr.dtype)[0]}"
+    if instr.op == "load":
+        return f"a{instr.attr}[{args}]"
+    if instr.op == "get":
+        return f"x{instr.attr}"
+    return f"{instr.op} {instr.dtype} {args}"
+
+
+def blocks_of(statement: Statement) -> tuple[Block, ...]:
+    """The blocks within a statement."""
+    if isinstance(statement, (For, Fold)):
+        return (statement.body,)
+    if isinstance(statement, If):
+        return (statement.then, statement.otherwise)
+    return (statement.test, statement.body) if isinstance(statement, While) else ()

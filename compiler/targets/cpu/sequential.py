@@ -1,0 +1,232 @@
+"""A routine as LLVM IR text for the CPU: one thread, its loops as they stand, those of independent turns as vectors.
+
+LLVM's vectoriser gets told which loops have independent turns, and that folds may be summed in any order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from ....runtime.program.program import Kernel
+from ...core.combiners import COMBINERS
+from ...core.types import FLOAT32, FLOAT64, DType
+from ...sequential.form import Block, Fold, For, If, Let, Routine, Set, Statement, Stop, Store, While, blocks_of
+from .llvm_ir import UNLIKELY, LlvmFunction, LlvmValue
+from .llvm_module import METADATA, LlvmModule
+from .primitives import emit_cast, emit_primitive, llvm_scalar, memory_type, register_type
+
+_FIRST_NOTE = 100  # metadata numbers of the loops; those below are `llvm_module`'s
+
+
+def cpu_routine(routine: Routine, vector_library: str | None = None) -> Kernel:
+    """The kernel of a routine, in one unit. Its parameters are its arrays."""
+    form = str(routine)
+    name = f"k_seq_{hashlib.sha256(form.encode()).hexdigest()[:16]}"
+    signature = ("ptr",) * len(routine.arrays)
+    return Kernel(name, "cpu", _Printer(routine, name, vector_library).text(), signature, form=routine)
+
+
+class _Printer:
+    def __init__(self, routine: Routine, name: str, vector_library: str | None) -> None:
+        self.routine, self.name = routine, name
+        self.module = LlvmModule(vector_library)
+        self.f = LlvmFunction(self.module)
+        self.values: dict[int, LlvmValue] = {}
+        self.dtypes: dict[int, DType] = {}
+        self.notes: list[str] = []
+        self.groups: list[int] = []  # of the loops around whose turns are independent
+
+    def text(self) -> str:
+        f = self.f
+        slots = LlvmValue(f, "%slots", "ptr")
+        self.pointers = [slots.at(i, "i64").load("ptr") for i in range(len(self.routine.arrays))]
+        self.variables = [f.slot(register_type(dtype)) for dtype in self.routine.variables]
+        for slot, dtype in zip(self.variables, self.routine.variables, strict=True):
+            slot.store(f.const(0, register_type(dtype)))
+        if self.routine.checks:
+            for word in range(2):
+                self.pointers[-1].at(word, "i64").store(f.const(0, "i64"))
+        self.block(self.routine.body)
+        f.jump("finished")
+        f.block("finished")
+        f.do("ret void")
+        text = f.render(f"define void @{self.name}(ptr noundef %slots, i64 %begin, i64 %end)")
+        return "\n".join([str(self.module), text, METADATA, *self.notes, ""])
+
+    def block(self, block: Block) -> None:
+        for statement in block:
+            WRITERS[type(statement)](self, statement)
+
+    def note(self, text: str) -> int:
+        number = _FIRST_NOTE + len(self.notes)
+        self.notes.append(f"!{number} = {text.replace('SELF', f'!{number}')}")
+        return number
+
+    @property
+    def access(self) -> str:
+        """The note of a load or store: which loops it is independent in."""
+        if not self.groups:
+            return ""
+        if len(self.groups) == 1:
+            return f", !llvm.access.group !{self.groups[0]}"
+        together = self.note("!{" + ", ".join(f"!{g}" for g in self.groups) + "}")
+        return f", !llvm.access.group !{together}"
+
+    # statements
+
+    def let(self, s: Let) -> None:
+        instr, f = s.instr, self.f
+        if instr.op == "const":
+            found = llvm_scalar(f, instr.dtype, instr.attr)
+        elif instr.op == "load":
+            elem = memory_type(instr.dtype)
+            raw = self.pointers[instr.attr].at(self.values[instr.args[0]], elem).load(elem, note=self.access)
+            found = raw.ne(0) if instr.dtype.kind == "b" else raw
+        elif instr.op == "get":
+            found = self.variables[instr.attr].load(register_type(instr.dtype))
+        else:
+            source = self.dtypes[instr.args[-1]]
+            found = emit_primitive(instr.op, source, instr.dtype, [self.values[a] for a in instr.args])
+        self.put(s.number, found, instr.dtype)
+
+    def put(self, number: int, value: LlvmValue, dtype: DType) -> None:
+        self.values[number], self.dtypes[number] = value, dtype
+
+    def store(self, s: Store) -> None:
+        array = self.routine.arrays[s.array]
+        elem, value = memory_type(array.dtype), self.values[s.value]
+        value = value.to("zext", "i8") if value.elem == "i1" else value
+        self.pointers[s.array].at(self.values[s.place], elem).store(value, note=self.access)
+
+    def set(self, s: Set) -> None:
+        self.variables[s.variable].store(self.values[s.value])
+
+    def run_for(self, s: For) -> None:
+        index = self.index_dtype(s.start)
+        if s.parallel:
+            group = self.note("distinct !{}")
+            self.groups.append(group)
+
+            def body(i: LlvmValue) -> None:
+                self.put(s.index, i, index)
+                self.block(s.body)
+
+            wide = _is_innermost(s.body)
+            self.loop(self.values[s.start], self.values[s.stop], body, self.loop_note(group) if wide else 0)
+            self.groups.pop()
+            return
+        outside, self.groups = self.groups, []
+        done = None if s.until is None else f"done{self.f.fresh('')}"
+
+        def turn(i: LlvmValue) -> None:
+            self.put(s.index, i, index)
+            self.block(s.body)
+            if s.until is not None:
+                self.branch_out(self.values[s.until], f"{done}")
+
+        self.loop(self.values[s.start], self.values[s.stop], turn, 0)
+        if done is not None:
+            self.f.jump(done)
+            self.f.block(done)
+        self.groups = outside
+
+    def index_dtype(self, number: int) -> DType:
+        return self.dtypes[number]
+
+    def branch_out(self, condition: LlvmValue, label: str, weights: str = "") -> None:
+        """Goes on at a label where the condition holds."""
+        rest = f"on{self.f.fresh('')}"
+        self.f.do(f"br i1 {condition}, label %{label}, label %{rest}{weights}")
+        self.f.block(rest)
+
+    def loop_note(self, group: int | None) -> int:
+        if group is None:
+            return 0
+        part = self.note(f'!{{!"llvm.loop.parallel_accesses", !{group}}}')
+        return self.note(f"distinct !{{SELF, !{part}}}")
+
+    def loop(self, start: LlvmValue, stop: LlvmValue, body: Callable[[LlvmValue], None], note: int) -> None:
+        """Runs the body for start, start + 1, ... below stop. note 0: LLVM decides alone what to do with it."""
+        f, number = self.f, self.f.fresh("")
+        head, inside, latch, done = (f"{part}{number}" for part in ("head", "loop", "latch", "done"))
+        i, before = LlvmValue(f, f"%i{number}", "i64"), f.label
+        f.jump(head)
+        f.block(head)
+        f.do(f"{i} = phi i64 [ {start}, %{before} ], [ %next{number}, %{latch} ]")
+        f.do(f"br i1 {i < stop}, label %{inside}, label %{done}")
+        f.block(inside)
+        body(i)
+        f.jump(latch)
+        f.block(latch)
+        f.do(f"%next{number} = add nsw i64 {i}, 1")
+        f.do(f"br label %{head}" + (f", !llvm.loop !{note}" if note else ""))
+        f.block(done)
+
+    def fold(self, s: Fold) -> None:
+        f, row = self.f, COMBINERS[s.combine]
+        wide = FLOAT64 if s.combine == "sum" and s.dtype == FLOAT32 else s.dtype  # rounded once
+        elem = register_type(wide)
+        total = f.slot(elem)
+        total.store(f.const(row.identity(wide), elem))
+        inner = _is_innermost(s.body)
+
+        def body(i: LlvmValue) -> None:
+            self.put(s.index, i, self.index_dtype(s.start))
+            self.block(s.body)
+            value = emit_cast(self.dtypes[s.value], wide, self.values[s.value])
+            before = total.load(elem)
+            if wide.kind == "f" and row.primitive in ("add", "mul"):
+                total.store(before.binary(f"f{row.primitive} reassoc contract", value))
+            else:
+                total.store(emit_primitive(row.primitive, wide, wide, [before, value]))
+
+        group = self.note("distinct !{}") if inner else None
+        if group is not None:
+            self.groups.append(group)
+        vectors = inner and wide.kind == "f" and row.primitive in ("add", "mul")
+        self.loop(self.values[s.start], self.values[s.stop], body, self.loop_note(group) if vectors else 0)
+        if group is not None:
+            self.groups.pop()
+        self.put(s.number, emit_cast(wide, s.dtype, total.load(elem)), s.dtype)
+
+    def run_if(self, s: If) -> None:
+        self.f.fork(self.values[s.condition], lambda: self.block(s.then), lambda: self.block(s.otherwise))
+
+    def run_while(self, s: While) -> None:
+        f, number = self.f, self.f.fresh("")
+        outside, self.groups = self.groups, []
+        f.jump(f"test{number}")
+        f.block(f"test{number}")
+        self.block(s.test)
+        f.do(f"br i1 {self.values[s.condition]}, label %turn{number}, label %done{number}")
+        f.block(f"turn{number}")
+        self.block(s.body)
+        f.jump(f"test{number}")
+        f.block(f"done{number}")
+        self.groups = outside
+
+    def stop(self, s: Stop) -> None:
+        f, number = self.f, self.f.fresh("")
+        f.do(f"br i1 {self.values[s.condition]}, label %fail{number}, label %on{number}{UNLIKELY}")
+        f.block(f"fail{number}")
+        for word, value in enumerate((f.const(s.number, "i64"), self.values[s.value])):
+            self.pointers[-1].at(word, "i64").store(value)
+        f.jump("finished")
+        f.block(f"on{number}")
+
+
+def _is_innermost(block: Block) -> bool:
+    return not any(blocks_of(s) for s in block)
+
+
+WRITERS: dict[type[Statement], Callable[..., None]] = {
+    Let: _Printer.let,
+    Store: _Printer.store,
+    Set: _Printer.set,
+    For: _Printer.run_for,
+    Fold: _Printer.fold,
+    If: _Printer.run_if,
+    While: _Printer.run_while,
+    Stop: _Printer.stop,
+}

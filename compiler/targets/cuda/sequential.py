@@ -1,0 +1,317 @@
+"""A routine as Python text for numba.cuda: one block, whose threads share independent turns and meet after each step.
+
+What is not shared all threads compute alike; one of them stores it. A barrier stands where a thread may read what
+another one writes, or write what another one reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from ....runtime.program.program import Kernel
+from ...core.combiners import COMBINERS
+from ...core.types import FLOAT32, FLOAT64, SHORT_NAMES, DType
+from ...sequential.form import Block, Fold, For, If, Let, Routine, Set, Statement, Stop, Store, While, blocks_of
+from .kernel_text import constant_text
+
+INT32 = np.dtype(np.int32)
+WARP, MOST_THREADS = 32, 512
+SHARE = 4  # turns of a long loop for each thread
+_KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
+
+
+def routine_threads(routine: Routine) -> int:
+    """How many threads the block has: a power of two."""
+    threads = WARP
+    while threads < MOST_THREADS and threads * SHARE < routine.width:
+        threads *= 2
+    return threads
+
+
+def cuda_routine(routine: Routine) -> Kernel:
+    """The kernel of a routine, for one block of `routine_threads`. Its parameters are its arrays."""
+    name = f"k_seq_{hashlib.sha256(str(routine).encode()).hexdigest()[:16]}"
+    signature = ("ptr",) * len(routine.arrays)
+    return Kernel(name, "cuda", _Printer(routine, name).text(), signature, (("fastmath", False),), form=routine)
+
+
+class _Printer:
+    def __init__(self, routine: Routine, name: str) -> None:
+        self.routine, self.name, self.threads = routine, name, routine_threads(routine)
+        self.lines: list[str] = []
+        self.depth = 1
+        self.dtypes: dict[int, DType] = {}
+        self.shared = False  # whether the turns being written are shared among the threads
+        self.read = self.wrote = False  # what has happened since the threads last met
+        self.names = 0
+
+    def text(self) -> str:
+        arrays = ", ".join(f"a{i}" for i in range(len(self.routine.arrays)))
+        self.add("zero = 0", "tid = i64(tid_x())", f"many = i64({self.threads})")
+        for i, dtype in enumerate(self.routine.variables):
+            self.add(f"x{i} = {constant_text(dtype, dtype.type(0))}")
+        for dtype in sorted(_shared_dtypes(self.routine.body), key=str):
+            self.add(f"s_{SHORT_NAMES[dtype]} = shared_{SHORT_NAMES[dtype]}_{self.threads // WARP}()")
+        if self.routine.checks:
+            self.error("i64(0)", "i64(0)")
+            self.wrote = True
+        self.block(self.routine.body)
+        head = f"THREADS = {self.threads}\ndef {self.name}({arrays}):\n"
+        return head + "\n".join([*self.lines, "    return", ""])
+
+    def add(self, *lines: str) -> None:
+        self.lines += ["    " * self.depth + line for line in lines]
+
+    @contextmanager
+    def suite(self, head: str) -> Iterator[None]:
+        self.add(head)
+        self.depth += 1
+        yield
+        self.depth -= 1
+
+    def fresh(self, hint: str) -> str:
+        self.names += 1
+        return f"{hint}{self.names}"
+
+    def block(self, block: Block) -> None:
+        for statement in block:
+            WRITERS[type(statement)](self, statement)
+
+    # threads
+
+    def meet(self) -> None:
+        """All threads wait for each other, if there is a reason."""
+        if self.read or self.wrote:
+            self.add("barrier()" if self.threads > WARP else "sync_warp()")
+        self.read = self.wrote = False
+
+    def before(self, reads: bool, writes: bool) -> None:
+        """To be called before something that reads or writes memory."""
+        if not self.shared:
+            if (reads and self.wrote) or (writes and (self.read or self.wrote)):
+                self.meet()
+            self.read |= reads
+            self.wrote |= writes
+
+    # statements
+
+    def let(self, s: Let) -> None:
+        instr = s.instr
+        self.dtypes[s.number] = instr.dtype
+        args = [f"v{a}" for a in instr.args]
+        if instr.op == "const":
+            text = constant_text(instr.dtype, np.frombuffer(instr.attr, instr.dtype)[0])
+        elif instr.op == "load":
+            self.before(True, False)
+            text = f"load_{SHORT_NAMES[instr.dtype]}_1x1(a{instr.attr}, {args[0]}, zero, zero)"
+        elif instr.op == "get":
+            text = f"x{instr.attr}"
+        elif instr.op in ("cast", "bitcast"):
+            source = self.dtypes[instr.args[0]]
+            verb = "from" if instr.op == "cast" else "bits"
+            text = f"{SHORT_NAMES[instr.dtype]}_{verb}_{SHORT_NAMES[source]}({args[0]})"
+            text = args[0] if source == instr.dtype else text
+        else:
+            text = f"{_KEYWORDS.get(instr.op, instr.op)}({', '.join(args)})"
+        self.add(f"v{s.number} = {text}")
+
+    def store(self, s: Store) -> None:
+        dtype = self.routine.arrays[s.array].dtype
+        self.before(False, True)
+        line = f"store_{SHORT_NAMES[dtype]}_1x1(a{s.array}, v{s.place}, zero, zero, v{s.value})"
+        if self.shared:
+            self.add(line)
+        else:
+            with self.suite("if tid == 0:"):
+                self.add(line)
+
+    def set(self, s: Set) -> None:
+        self.add(f"x{s.variable} = v{s.value}")
+
+    def run_for(self, s: For) -> None:
+        self.dtypes[s.index] = np.dtype(np.int64)
+        mine = s.parallel and not self.shared and not _has_parallel(s.body)
+        if s.parallel and not self.shared:
+            reads, writes = _touches(s.body)
+            self.before(reads, writes)
+        if mine:
+            self.shared = True
+            self.loop(s, f"v{s.start} + tid", "many", lambda: self.block(s.body))
+            self.shared = False
+        elif s.parallel:  # its turns need no barrier between them
+            before = self.read, self.wrote
+            self.loop(s, f"v{s.start}", "i64(1)", lambda: self.quietly(s.body))
+            self.read, self.wrote = before
+        else:
+            self.meet()
+
+            def turn() -> None:
+                self.block(s.body)
+                self.meet()
+                if s.until is not None:
+                    with self.suite(f"if v{s.until}:"):
+                        self.add("break")
+
+            self.loop(s, f"v{s.start}", "i64(1)", turn)
+
+    def quietly(self, block: Block) -> None:
+        """The body of independent turns around those that are shared: nobody has to wait in it."""
+        for statement in block:
+            if isinstance(statement, For) and statement.parallel:
+                self.dtypes[statement.index] = np.dtype(np.int64)
+                inner = not _has_parallel(statement.body)
+                start = f"v{statement.start} + tid" if inner else f"v{statement.start}"
+                self.shared = inner
+                body: Callable[[], None] = (
+                    (lambda b=statement.body: self.block(b)) if inner else (lambda b=statement.body: self.quietly(b))  # type: ignore[misc]
+                )
+                self.loop(statement, start, "many" if inner else "i64(1)", body)
+                self.shared = False
+            elif isinstance(statement, Let):
+                self.shared = True
+                self.let(statement)
+                self.shared = False
+            else:
+                raise AssertionError("independent turns hold more than values and independent turns")
+
+    def loop(self, s: For | Fold, start: str, step: str, body: Callable[[], None]) -> None:
+        index = self.fresh("at")
+        self.add(f"{index} = {start}")
+        with self.suite(f"while {index} < v{s.stop}:"):
+            self.add(f"v{s.index} = {index}", f"{index} = {index} + {step}")
+            body()
+
+    def fold(self, s: Fold) -> None:
+        wide = _fold_dtype(s)
+        self.dtypes[s.index] = np.dtype(np.int64)
+        joins = _joins(s)
+        total, identity = self.fresh("t"), constant_text(wide, _identity(s, wide))
+        mine = not self.shared
+        if mine:
+            reads, _ = _touches(s.body)
+            self.before(reads, False)
+            self.shared = True
+        self.add(f"{total} = {identity}")
+
+        def turn() -> None:
+            self.block(s.body)
+            value = self.cast(f"v{s.value}", self.dtypes[s.value], wide)
+            self.add(f"{total} = {joins}({total}, {value})")
+
+        self.loop(s, f"v{s.start} + tid" if mine else f"v{s.start}", "many" if mine else "i64(1)", turn)
+        if mine:
+            self.shared = False
+            self.together(total, joins, wide, identity)
+        self.dtypes[s.number] = s.dtype
+        self.add(f"v{s.number} = {self.cast(total, wide, s.dtype)}")
+
+    def together(self, total: str, joins: str, dtype: DType, identity: str) -> None:
+        """Each thread's part becomes the whole in all of them."""
+        self.add(f"{total} = warp_{joins}({total}, 32)")
+        if self.threads == WARP:
+            return
+        short, warps = SHORT_NAMES[dtype], self.threads // WARP
+        self.add("barrier()")  # nobody reads an earlier one any more
+        with self.suite("if (tid & 31) == 0:"):
+            self.add(f"sput_{short}_1x1(s_{short}, tid >> 5, zero, zero, {total})")
+        self.add("barrier()", f"{total} = {identity}")
+        for warp in range(warps):
+            self.add(f"{total} = {joins}({total}, sget_{short}_1x1(s_{short}, {warp}, zero, zero))")
+        self.read = self.wrote = False
+
+    def cast(self, text: str, source: DType, target: DType) -> str:
+        return text if source == target else f"{SHORT_NAMES[target]}_from_{SHORT_NAMES[source]}({text})"
+
+    def run_if(self, s: If) -> None:
+        before = self.read, self.wrote
+        after = [False, False]
+        for head, block in ((f"if v{s.condition}:", s.then), ("else:", s.otherwise)):
+            self.read, self.wrote = before
+            with self.suite(head):
+                self.block(block)
+                self.add("pass")
+            after = [after[0] or self.read, after[1] or self.wrote]
+        self.read, self.wrote = after
+
+    def run_while(self, s: While) -> None:
+        self.meet()
+        with self.suite("while True:"):
+            self.block(s.test)
+            with self.suite(f"if not v{s.condition}:"):
+                self.add("break")
+            self.block(s.body)
+            self.meet()
+
+    def stop(self, s: Stop) -> None:
+        with self.suite(f"if v{s.condition}:"):
+            self.error(f"i64({s.number})", f"v{s.value}")
+            self.add("return")
+
+    def error(self, number: str, value: str) -> None:
+        words = len(self.routine.arrays) - 1
+        with self.suite("if tid == 0:"):
+            for word, text in enumerate((number, value)):
+                self.add(f"store_i64_1x1(a{words}, {word}, zero, zero, {text})")
+
+
+def _fold_dtype(s: Fold) -> DType:
+    """What a fold is computed in: sums of float32 are rounded once, truth values are numbers."""
+    if s.dtype.kind == "b":
+        return INT32
+    return FLOAT64 if s.combine == "sum" and s.dtype == FLOAT32 else s.dtype
+
+
+def _joins(s: Fold) -> str:
+    if s.dtype.kind == "b":
+        return "maximum" if COMBINERS[s.combine].primitive == "or" else "minimum"
+    primitive = COMBINERS[s.combine].primitive
+    return _KEYWORDS.get(primitive, primitive)
+
+
+def _identity(s: Fold, wide: DType) -> np.generic:
+    row = COMBINERS[s.combine]
+    found: np.generic = wide.type(row.identity(s.dtype if s.dtype.kind == "b" else wide))
+    return found
+
+
+def _touches(block: Block) -> tuple[bool, bool]:
+    """Whether it reads and whether it writes memory."""
+    reads = writes = False
+    for s in block:
+        reads |= isinstance(s, Let) and s.instr.op == "load"
+        writes |= isinstance(s, Store)
+        for inner in blocks_of(s):
+            more = _touches(inner)
+            reads, writes = reads or more[0], writes or more[1]
+    return reads, writes
+
+
+def _has_parallel(block: Block) -> bool:
+    return any((isinstance(s, For) and s.parallel) or any(map(_has_parallel, blocks_of(s))) for s in block)
+
+
+def _shared_dtypes(block: Block) -> set[DType]:
+    """What the folds that threads share are computed in."""
+    found: set[DType] = set()
+    for s in block:
+        if isinstance(s, Fold):
+            found.add(_fold_dtype(s))
+        for inner in blocks_of(s):
+            found |= _shared_dtypes(inner)
+    return found
+
+
+WRITERS: dict[type[Statement], Callable[..., None]] = {
+    Let: _Printer.let,
+    Store: _Printer.store,
+    Set: _Printer.set,
+    For: _Printer.run_for,
+    Fold: _Printer.fold,
+    If: _Printer.run_if,
+    While: _Printer.run_while,
+    Stop: _Printer.stop,
+}

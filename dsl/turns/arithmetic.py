@@ -1,0 +1,239 @@
+"""Operators, items and functions on numbers and arrays of a routine that is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import BOOL, INT64, DType
+from ...compiler.graph.builder import WEAK_DTYPES
+from ...compiler.kernel.value import KernelValue
+from ...compiler.ops.table import OPS, resolve_loop_dtypes
+from ..trace.trace import NotFollowed
+from .functions import call, call_ufunc, method
+from .items import section_at
+from .kinds import PLAIN, kind_of, merged_kind
+from .linear import RULES, Linear
+from .memory import Memory
+from .values import Expression, LoopArray, Number, Section, Symbol
+
+
+class Arithmetic(Memory):
+    """What NumPy does, as statements."""
+
+    # arithmetic
+
+    def kinds(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        found: list[Any] = []
+        for x in args:
+            if isinstance(x, Number):
+                found.append(x.weak if x.weak is not None else x.dtype)
+            elif isinstance(x, LoopArray):
+                found.append(x.dtype)
+            else:
+                found.append(BOOL if isinstance(x, bool) else type(x))
+        return tuple(found)
+
+    def loop_dtypes(self, op: str, args: Sequence[Any], dtype: Any = None) -> tuple[list[DType], DType]:
+        kinds = self.kinds(args)
+        if all(isinstance(k, type) for k in kinds):
+            kinds = tuple(WEAK_DTYPES[k] for k in kinds)
+        try:
+            loop, result = resolve_loop_dtypes(OPS[op], kinds, dtype)
+        except TypeError as error:
+            raise NotFollowed(str(error)) from None
+        for d in (*loop, result):
+            self.check_dtype(d)
+        return [*loop], result
+
+    def map(self, op: str, *given: Any, dtype: Any = None) -> Any:
+        """Row `op` on broadcast arguments."""
+        args = [self.lift(x) for x in given]
+        if not any(isinstance(x, LoopArray) for x in args):
+            return self.map_numbers(op, args, dtype)
+        args = [self.light(x) for x in args]
+        loop, result = self.loop_dtypes(op, args, dtype)
+        shape = self.common_shape([x.expression.shape for x in args if isinstance(x, LoopArray)])
+        parts: list[Any] = []
+        leaves: list[Section] = []
+        for x, to in zip(args, loop, strict=True):
+            if isinstance(x, LoopArray):
+                wide = self.broadcast(x.expression, shape)
+                leaves += wide.leaves
+                parts.append(lambda idx, e=wide.element, to=to: e(idx).cast(to))
+            elif isinstance(x, Number):
+                value = x.value.cast(to)
+                parts.append(lambda idx, value=value: value)
+            else:
+                parts.append(lambda idx, x=x, to=to: self.body.const(x, to))
+        row = OPS[op]
+
+        def element(idx: Sequence[KernelValue]) -> KernelValue:
+            return self.body.apply(row, [part(idx) for part in parts], result)
+
+        return LoopArray(self, Expression(shape, result, element, tuple(leaves)))
+
+    def light(self, x: Any) -> Any:
+        """An operand whose elements may be computed more than once."""
+        if isinstance(x, LoopArray) and x.section is None and x.expression.heavy:
+            self.materialize(x)
+        return x
+
+    def common_shape(self, shapes: Sequence[tuple[Linear, ...]]) -> tuple[Linear, ...]:
+        rank = max(map(len, shapes))
+        found = []
+        for axis in range(rank):
+            lengths = {s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0}
+            long = [n for n in lengths if n.known != 1]
+            if len(long) > 1:
+                raise NotFollowed("the lengths of two arrays are not seen to be equal")
+            found.append(long[0] if long else Linear(1))
+        return tuple(found)
+
+    def map_numbers(self, op: str, args: list[Any], dtype: Any = None) -> Any:
+        rule = RULES.get(op)
+        if rule is not None and dtype is None and all(type(x) is int or (isinstance(x, Number) and x.linear is not None)
+                                                      for x in args):  # fmt: skip
+            found = rule(*(self.linear(x) for x in args))
+            if found is not None:
+                return Number(self, None, int, found) if isinstance(found, Linear) else found
+        if not any(isinstance(x, Symbol) for x in args):
+            return OPS[op].numpy(*args)  # type: ignore[misc]
+        loop, result = self.loop_dtypes(op, args, dtype)
+        weak = all(isinstance(k, type) for k in self.kinds(args))
+        values = [
+            x.value.cast(to) if isinstance(x, Number) else self.body.const(x, to)
+            for x, to in zip(args, loop, strict=True)
+        ]
+        if weak and op in ("divide", "floor_divide", "remainder"):
+            self._check_divisor(args[1], values[1])
+        found = self.body.apply(OPS[op], values, result)
+        kind: Any = {"i": int, "f": float}.get(result.kind) if weak else None
+        if op == "remainder" and kind is int and type(args[1]) is int and args[1] > 0:
+            bounds = (Linear(0),), (Linear(args[1] - 1),)
+            return Number(self, None, int, self.atom(found, *bounds))
+        if op == "floor_divide" and kind is int and type(args[1]) is int and args[1] > 0:
+            x = self.linear(args[0])
+            ends = [None if e is None else Linear(e // args[1]) for e in (x.least, x.greatest)]
+            return Number(self, None, int, self.atom(found, *(() if e is None else (e,) for e in ends)))
+        return Number(self, found, kind)
+
+    def _check_divisor(self, given: Any, value: KernelValue) -> None:
+        """Python's own numbers raise where NumPy's give infinity."""
+        if isinstance(given, PLAIN):
+            if not given:
+                raise NotFollowed("a division by zero")
+            return
+        if given.linear is not None and (given.linear.is_at_least(1) or (-given.linear).is_at_least(1)):
+            return
+        self.fail_if(value.eq(0), self.zero(), lambda _: ZeroDivisionError("division by zero"))
+
+    def operate(self, op: str, args: Sequence[Any]) -> Any:
+        """An operator of Python's."""
+        if any(x is NotImplemented or isinstance(x, str) or x is None for x in args):
+            raise NotFollowed("an operator meets something that is no number")
+        if op == "power":
+            return self.power(*args)
+        return self.map(op, *args)
+
+    def power(self, x: Any, exponent: Any) -> Any:
+        x = self.lift(x)
+        if type(exponent) in (int, float) and isinstance(x, Symbol):
+            dtype = x.dtype
+            if exponent == 2:
+                return self.map("multiply", x, x)
+            if exponent == 0.5 and dtype.kind == "f":
+                return self.map("sqrt", x)
+            if dtype.kind in "iu" and isinstance(exponent, int) and exponent < 0:
+                raise NotFollowed("an integer has a negative power")
+            return self.map("power", x, exponent)
+        exponent = self.lift(exponent)
+        kinds = self.kinds([x, exponent])
+        if all(k is int or (isinstance(k, np.dtype) and k.kind in "iub") for k in kinds):
+            raise NotFollowed("an integer has a power that differs from turn to turn")
+        return self.map("power", x, exponent)
+
+    def update_in_place(self, target: Any, op: str, other: Any) -> Any:
+        """`target op= other`; a number is another one then."""
+        if not isinstance(target, LoopArray):
+            return self.operate(op, (target, other))
+        result = self.operate(op, (target, other))
+        if not isinstance(result, LoopArray) or not np.can_cast(result.dtype, target.dtype, "same_kind"):
+            raise NotFollowed("an array is updated in place with values of another kind")
+        if self.common_shape([result.expression.shape, target.expression.shape]) != target.expression.shape:
+            raise NotFollowed("an array is updated in place with more elements than it has")
+        self.assign(self.materialize(target), result)
+        return target
+
+    def better(self, op: str, a: Any, b: Any) -> Any:
+        """b where it is greater (less) than a, else a."""
+        linear = [x.linear if isinstance(x, Number) else Linear(x) if type(x) is int else None for x in (a, b)]
+        if linear[0] is not None and linear[1] is not None:
+            choose = self.greatest if op == "greater" else self.least
+            return Number(self, None, int, choose(linear[0], linear[1]))
+        dtype, weak = merged_kind([kind_of(x) for x in (a, b)])
+        condition = self.truth(self.map(op, b, a))
+        return Number(self, self.body.select(condition, *(self.element_value(x, dtype) for x in (b, a))), weak)
+
+    # truth
+
+    def known_truth(self, x: Symbol) -> bool | None:
+        """The truth of a value, where it is known while tracing."""
+        if not isinstance(x, Number):
+            return None
+        if x.linear is not None:
+            if x.linear.known is not None:
+                return bool(x.linear.known)
+            return True if x.linear.is_at_least(1) or (-x.linear).is_at_least(1) else None
+        known = self.body.constant(x.value)
+        return None if known is None else bool(known)
+
+    def truth(self, x: Any) -> KernelValue:
+        x = self.lift(x)
+        if isinstance(x, LoopArray):
+            if any(n.known != 1 for n in x.expression.shape):
+                raise NotFollowed("an array of several elements decides")
+            return x.expression.element([self.zero()] * x.ndim).cast(BOOL)
+        return x.value.cast(BOOL) if isinstance(x, Number) else self.body.const(bool(x), BOOL)
+
+    # items
+
+    def get_item(self, array: LoopArray, key: Any) -> Any:
+        if array.section is None:
+            self.materialize(array)
+        assert array.section is not None
+        found = section_at(self, array.section, key)
+        if found.shape:
+            return self.array_of_section(found)
+        return Number(self, self.load(found, []))
+
+    def set_item(self, array: LoopArray, key: Any, value: Any) -> None:
+        target = section_at(self, self.materialize(array), key)
+        if isinstance(value, LoopArray) and value.section is not None and value.section.same_elements(target):
+            return
+        self.assign(target, value)
+
+    def array_from(self, x: Any) -> LoopArray:
+        """A list of numbers as an array."""
+        items = [self.lift(i) for i in x]
+        if not items or any(isinstance(i, LoopArray) for i in items):
+            raise NotFollowed("a list of arrays takes part in it")
+        kinds = [WEAK_DTYPES[k] if isinstance(k, type) else k for k in self.kinds(items)]
+        dtype = np.result_type(*kinds)
+        section = self.temporary((Linear(len(items)),), dtype)
+        for i, item in enumerate(items):
+            self._put(section, [self.body.const(i, INT64)], self.element_value(item, dtype))
+        return self.array_of_section(section)
+
+    # functions; see `functions`
+
+    def call_function(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+        return call(self, function, args, options)
+
+    def call_ufunc(self, ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+        return call_ufunc(self, ufunc, method, inputs, options)
+
+    def method(self, x: Symbol, name: str) -> Any:
+        return method(self, x, name)

@@ -1,0 +1,100 @@
+"""Python's builtins that ask for a value, on what the body of a recorded loop computes with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import BuiltinFunctionType
+from typing import Any
+
+from ...compiler.graph.builder import WEAK_DTYPES
+from ..trace.trace import NotFollowed
+from ..trace.tracer import Tracer
+from .kinds import is_number
+from .values import LoopArray, Number, Recorder, Symbol
+
+
+class TurnRange:
+    """A `range` whose ends differ from turn to turn."""
+
+    def __init__(self, start: Any, stop: Any, step: int) -> None:
+        self.start, self.stop, self.step = start, stop, step
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotFollowed("a range whose length differs from turn to turn is used outside of a for")
+
+    def __len__(self) -> int:
+        raise NotFollowed("len() of a range whose length differs from turn to turn")
+
+
+def convert(recorder: Recorder, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """What one of the builtins gives; NotImplemented where Python itself knows."""
+    row = CONVERSIONS.get(function) if isinstance(function, (type, BuiltinFunctionType)) else None
+    return NotImplemented if row is None or options or not args else row(recorder, *args)
+
+
+def _range(recorder: Recorder, *args: Any) -> Any:
+    if not any(isinstance(x, Symbol) for x in args):
+        return NotImplemented
+    start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
+    if type(step) is not int or step == 0:
+        raise NotFollowed("the step of a range differs from turn to turn")
+    return TurnRange(start, stop, step)
+
+
+def _len(recorder: Recorder, x: Any) -> Any:
+    if not isinstance(x, LoopArray):
+        return NotImplemented
+    return x.shape[0]
+
+
+def _to(kind: type) -> Callable[..., Any]:
+    def convert(recorder: Recorder, x: Any) -> Any:
+        if not isinstance(x, (Symbol, Tracer)):
+            return NotImplemented
+        value = recorder.lift(x)
+        if isinstance(value, LoopArray):
+            value = Number(recorder, value.expression.element([recorder.zero()] * value.ndim))
+        if kind is bool:
+            return Number(recorder, recorder.truth(value))
+        if kind is int and isinstance(value, Number) and value.linear is not None:
+            return value
+        if kind is int and value.dtype.kind == "f":
+            whole = value.value
+            recorder.fail_if(
+                whole.ne(whole), recorder.zero(), lambda _: ValueError("cannot convert float NaN to integer")
+            )
+            recorder.fail_if(
+                whole.abs().eq(float("inf")),
+                recorder.zero(),
+                lambda _: OverflowError("cannot convert float infinity to integer"),
+            )
+        return Number(recorder, value.value.cast(WEAK_DTYPES[kind]), kind)
+
+    return convert
+
+
+def _extreme(op: str) -> Callable[..., Any]:
+    def extreme(recorder: Recorder, *args: Any) -> Any:
+        items = args if len(args) > 1 else args[0] if isinstance(args[0], (list, tuple)) else ()
+        if not any(isinstance(x, (Symbol, Tracer)) for x in items):
+            return NotImplemented
+        best = recorder.lift(items[0])
+        for item in map(recorder.lift, items[1:]):
+            if not (is_number(best) and is_number(item)):
+                raise NotFollowed("max() or min() of arrays")
+            best = recorder.better(op, best, item)
+        return best
+
+    return extreme
+
+
+# Python's builtins that ask for a value
+CONVERSIONS: dict[Any, Callable[..., Any]] = {
+    range: _range,
+    len: _len,
+    int: _to(int),
+    float: _to(float),
+    bool: _to(bool),
+    max: _extreme("greater"),
+    min: _extreme("less"),
+}

@@ -1,0 +1,486 @@
+"""NumPy's functions on what the body of a recorded loop computes with: a table of those that are followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import INT64, DType
+from ...compiler.kernel.value import KernelValue
+from ...compiler.ops.table import OPS, UFUNC_PARTS, resolve_loop_dtypes
+from ...compiler.sequential.form import For
+from ..trace.trace import NotFollowed
+from .items import axes_of
+from .linear import Linear
+from .values import Expression, LoopArray, Number, Recorder, Section, Symbol
+
+PRODUCT = 1 << 20  # multiplications of a product of matrices from which a library is faster
+
+
+def call(recorder: Recorder, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """A function of NumPy's. Raises NotFollowed."""
+    if isinstance(function, np.ufunc):
+        return call_ufunc(recorder, function, "__call__", args, options)
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, np.ufunc):
+        return call_ufunc(recorder, owner, function.__name__, args, options)
+    row = FUNCTIONS.get(function)
+    if row is None:
+        raise NotFollowed(f"np.{getattr(function, '__name__', function)} is called in it")
+    try:
+        return row(recorder, *args, **options)
+    except TypeError as error:
+        raise NotFollowed(f"np.{function.__name__}: {error}") from error
+
+
+def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+    """A ufunc, or a method of one."""
+    if ufunc is np.matmul and method == "__call__" and not options:
+        return matmul(recorder, *inputs)
+    if method == "outer" and not options and len(inputs) == 2:
+        a, b = map(recorder.lift, inputs)
+        if isinstance(a, LoopArray):
+            for _ in range(b.ndim if isinstance(b, LoopArray) else 0):
+                a = a[..., None]
+        return call_ufunc(recorder, ufunc, "__call__", (a, b), {})
+    if method == "reduce" and len(inputs) == 1 and ufunc in _REDUCTIONS:
+        return reduce(recorder, _REDUCTIONS[ufunc], inputs[0], **{"axis": 0, **options})
+    out = options.get("out")
+    parts = UFUNC_PARTS.get(ufunc)
+    if method != "__call__" or set(options) - {"out", "dtype"} or parts is None:
+        raise NotFollowed(f"np.{ufunc.__name__}.{method}" if method != "__call__" else f"np.{ufunc.__name__}")
+    dtype = options.get("dtype")
+    if dtype is not None:
+        inputs = [astype(recorder, x, dtype) for x in inputs]
+    if ufunc is np.power:
+        found: Any = recorder.power(*inputs)
+    else:
+        several = tuple(recorder.map(part, *inputs) for part in parts)
+        found = several if len(several) > 1 else several[0]
+    if out is None or out == (None,):
+        return strong(recorder, found)
+    target = out[0] if isinstance(out, tuple) else out
+    if isinstance(found, tuple) or (isinstance(out, tuple) and len(out) > 1):
+        raise NotFollowed(f"np.{ufunc.__name__} with out=")
+    return _into(recorder, target, found)
+
+
+_REDUCTIONS: dict[np.ufunc, str] = {
+    np.add: "sum",
+    np.multiply: "prod",
+    np.minimum: "min",
+    np.maximum: "max",
+    np.logical_and: "all",
+    np.logical_or: "any",
+}
+
+
+def strong(recorder: Recorder, x: Any) -> Any:
+    """What NumPy's functions give is of NumPy's types, not Python's."""
+    if isinstance(x, Number) and x.weak is not None:
+        return Number(recorder, x.value)
+    return x
+
+
+def _into(recorder: Recorder, target: Any, value: Any) -> Any:
+    array = recorder.lift(target)
+    value = recorder.lift(value)
+    if not isinstance(array, LoopArray):
+        raise NotFollowed("out= is no array")
+    kind = value.dtype if isinstance(value, Symbol) else np.asarray(value).dtype
+    shape = value.expression.shape if isinstance(value, LoopArray) else ()
+    if not np.can_cast(kind, array.dtype, "same_kind") or shape != array.expression.shape:
+        raise NotFollowed("out= has another dtype or shape")
+    recorder.assign(recorder.materialize(array), value)
+    return target
+
+
+# reductions
+
+
+def reduce(
+    recorder: Recorder, op: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False
+) -> Any:
+    """The reduction `op` of an array."""
+    x = recorder.lift(a)
+    if not isinstance(x, LoopArray) or out is not None or keepdims not in (False, np._NoValue):
+        raise NotFollowed(f"np.{op} with these arguments")
+    x = recorder.light(x)
+    axes = axes_of(axis, x.ndim)
+    loop, result = resolve_loop_dtypes(OPS[op], [x.dtype], None if dtype is None else np.dtype(dtype))
+    recorder.check_dtype(result)
+    if op in ("min", "max") and not all(x.expression.shape[i].is_at_least(1) for i in axes):
+        raise NotFollowed(f"np.{op} of what may be empty")
+    return reduced(recorder, op, x.expression, axes, loop[0], result)
+
+
+def reduced(recorder: Recorder, op: str, source: Expression, axes: Sequence[int], dtype: DType, result: DType) -> Any:
+    """The elements of `source`, cast to dtype, reduced along axes."""
+    kept = [i for i in range(len(source.shape)) if i not in axes]
+    shape = tuple(source.shape[i] for i in kept)
+
+    def element(idx: Sequence[KernelValue]) -> KernelValue:
+        index: dict[int, KernelValue] = dict(zip(kept, idx, strict=True))
+
+        def fold(rest: Sequence[int]) -> KernelValue:
+            if not rest:
+                return source.element([index[i] for i in range(len(source.shape))]).cast(dtype)
+            n = source.shape[rest[0]]
+            if n.known == 1:
+                index[rest[0]] = recorder.zero()
+                return fold(rest[1:])
+            start = recorder.emit(Linear(0))
+            stop = recorder.emit(n)
+            counter = recorder.body.value(INT64)
+            many = n.greatest
+            before, recorder.weight = recorder.weight, recorder.weight * (many if many is not None else 64)
+            recorder.turns += recorder.weight
+            recorder.width = max(recorder.width, float(many if many is not None else 64))
+            recorder.parallel += 1
+            with recorder.block() as scope:
+                index[rest[0]] = counter
+                value = fold(rest[1:])
+            recorder.parallel -= 1
+            recorder.weight = before
+            found: KernelValue = recorder.body.fold(op, dtype, start, stop, counter, scope, value)
+            return found
+
+        return fold(list(axes)).cast(result)
+
+    recorder._size([source.shape[i] for i in axes])
+    if not kept:
+        return Number(recorder, element([]))
+    places = {old: new for new, old in enumerate([*kept, *axes])}
+    full = (*shape, *(source.shape[i] for i in axes))
+    leaves = tuple(
+        Section(
+            leaf.storage,
+            tuple((start, step, places.get(axis, axis)) for start, step, axis in leaf.subs),
+            (*full, *leaf.shape[len(source.shape) :]),
+        )
+        for leaf in source.leaves
+    )
+    columns = _columns(recorder, op, source, kept, axes, dtype) if result == dtype else None
+    expression = Expression(shape, result, element, leaves, True, columns)
+    return LoopArray(recorder, expression)
+
+
+def _columns(
+    recorder: Recorder, op: str, source: Expression, kept: Sequence[int], axes: Sequence[int], dtype: DType
+) -> Callable[[Section], None] | None:
+    """Writes sums row after row, where the elements of a row lie side by side and those of a column do not."""
+    if op != "sum" or len(axes) != 1 or not kept or dtype.kind != "f":
+        return None
+    inner, (along,) = kept[-1], axes
+
+    def stride(leaf: Section, axis: int) -> int:
+        steps = zip(leaf.subs, leaf.storage.strides, strict=True)
+        return sum(abs(step * s) for (_, step, own), s in steps if own == axis)
+
+    if not any(stride(leaf, inner) == 1 and stride(leaf, along) > 1 for leaf in source.leaves):
+        return None
+
+    def write(target: Section) -> None:
+        n = source.shape[along]
+        with recorder.turns_of(Linear(0), n, parallel=False) as (r, scope):
+
+            def add(idx: Sequence[KernelValue]) -> None:
+                index = dict(zip(kept, idx, strict=True)) | {along: r}
+                term = source.element([index[i] for i in range(len(source.shape))]).cast(dtype)
+                recorder._put(target, idx, recorder.load(target, idx) + term)
+
+            recorder.each([source.shape[i] for i in kept], add)
+        ends = recorder.emit(Linear(0)).numbers[0], recorder.emit(n).numbers[0]
+        recorder.body.add(For(r.numbers[0], *ends, tuple(scope.statements), False))
+
+    return write
+
+
+def mean(
+    recorder: Recorder, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False
+) -> Any:
+    x = recorder.lift(a)
+    if not isinstance(x, LoopArray) or dtype is not None or out is not None or keepdims is True:
+        raise NotFollowed("np.mean with these arguments")
+    count: Any = 1
+    for i in axes_of(axis, x.ndim):
+        n = x.expression.shape[i]
+        if not n.is_at_least(1):
+            raise NotFollowed("np.mean of what may be empty")
+        count = recorder.map("multiply", count, recorder.extent(n))
+    total = reduce(recorder, "sum", astype(recorder, x, np.float64) if x.dtype.kind in "biu" else x, axis)
+    return recorder.map("divide", total, count)
+
+
+# products
+
+
+def matmul(recorder: Recorder, a: Any, b: Any) -> Any:
+    """a @ b of arrays of one or two axes."""
+    x, y = recorder.lift(a), recorder.lift(b)
+    if not (isinstance(x, LoopArray) and isinstance(y, LoopArray)) or x.ndim not in (1, 2) or y.ndim not in (1, 2):
+        raise NotFollowed("a product of arrays of more than two axes, or of no array")
+    x, y = recorder.light(x), recorder.light(y)
+    length, other = x.expression.shape[-1], y.expression.shape[0]
+    if length != other:
+        raise NotFollowed("the lengths of two arrays are not seen to be equal")
+    loop, result = recorder.loop_dtypes("multiply", (x, y))
+    if result.kind == "b":
+        raise NotFollowed("a product of booleans")
+    rows, columns = x.expression.shape[:-1], y.expression.shape[1:]
+    many = 1
+    for n in (*rows, *columns, length):
+        many *= n.greatest if n.greatest is not None else 64
+    if rows and columns and many >= PRODUCT:
+        raise NotFollowed("a library multiplies its matrices")
+    shape = (*rows, *columns, length)  # in this order: the last is summed
+    r, k = len(rows), len(shape) - 1
+    left = recorder.reindexed(x.expression, shape, lambda idx: [*idx[:r], idx[k]], [*range(r), k])
+    right = recorder.reindexed(y.expression, shape, lambda idx: [idx[k], *idx[r:k]], [k, *range(r, k)])
+
+    def element(idx: Sequence[KernelValue]) -> KernelValue:
+        found: KernelValue = left.element(idx).cast(loop[0]) * right.element(idx).cast(loop[1])
+        return found
+
+    product = Expression(shape, result, element, (*left.leaves, *right.leaves))
+    return reduced(recorder, "sum", product, [k], result, result)
+
+
+def dot(recorder: Recorder, a: Any, b: Any, out: Any = None) -> Any:
+    x, y = recorder.lift(a), recorder.lift(b)
+    if out is not None:
+        raise NotFollowed("np.dot with out=")
+    if isinstance(x, LoopArray) and isinstance(y, LoopArray):
+        return matmul(recorder, x, y)
+    return strong(recorder, recorder.map("multiply", x, y))
+
+
+def inner(recorder: Recorder, a: Any, b: Any) -> Any:
+    x, y = recorder.lift(a), recorder.lift(b)
+    if not (isinstance(x, LoopArray) and isinstance(y, LoopArray) and x.ndim == y.ndim == 1):
+        raise NotFollowed("np.inner of arrays of several axes")
+    return matmul(recorder, x, y)
+
+
+def outer(recorder: Recorder, a: Any, b: Any, out: Any = None) -> Any:
+    x, y = recorder.lift(a), recorder.lift(b)
+    if not (isinstance(x, LoopArray) and isinstance(y, LoopArray) and x.ndim == y.ndim == 1) or out is not None:
+        raise NotFollowed("np.outer of arrays of several axes")
+    return recorder.map("multiply", x[:, None], y)
+
+
+def norm(recorder: Recorder, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    a = recorder.lift(x)
+    if not isinstance(a, LoopArray) or a.ndim != 1 or ord not in (None, 2) or axis not in (None, 0) or keepdims:
+        raise NotFollowed("np.linalg.norm with these arguments")
+    a = a if a.dtype.kind == "f" else astype(recorder, a, np.float64)
+    return recorder.map("sqrt", matmul(recorder, a, a))
+
+
+# shapes
+
+
+def transpose(recorder: Recorder, a: Any, axes: Any = None) -> Any:
+    x = recorder.lift(a)
+    if not isinstance(x, LoopArray):
+        raise NotFollowed("np.transpose of a number")
+    order = [*reversed(range(x.ndim))] if axes is None else [*axes_of(tuple(axes), x.ndim)]
+    if sorted(order) != [*range(x.ndim)]:
+        raise NotFollowed("axes that do not match the array")
+    section = recorder.materialize(x)
+    places = {old: new for new, old in enumerate(order)}
+    subs = tuple((start, step, places[axis] if axis >= 0 else -1) for start, step, axis in section.subs)
+    return recorder.array_of_section(Section(section.storage, subs, tuple(section.shape[i] for i in order)))
+
+
+def flip(recorder: Recorder, m: Any, axis: Any = None) -> Any:
+    x = recorder.lift(m)
+    if not isinstance(x, LoopArray):
+        raise NotFollowed("np.flip of a number")
+    axes = axes_of(axis, x.ndim)
+    return x[tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(x.ndim))]
+
+
+def copy(recorder: Recorder, a: Any, order: Any = None, subok: Any = False) -> Any:
+    x = recorder.lift(a)
+    if not isinstance(x, LoopArray):
+        raise NotFollowed("np.copy of a number")
+    section = recorder.temporary(x.expression.shape, x.dtype)
+    recorder.assign(section, x)
+    return recorder.array_of_section(section)
+
+
+def astype(recorder: Recorder, a: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", copy: Any = True) -> Any:
+    x, to = recorder.lift(a), np.dtype(dtype)
+    recorder.check_dtype(to)
+    if isinstance(x, LoopArray):
+        source = x.expression
+        return LoopArray(recorder, Expression(source.shape, to, lambda idx: source.element(idx).cast(to), source.leaves,
+                                              source.heavy))  # fmt: skip
+    if isinstance(x, Number):
+        return Number(recorder, x.value.cast(to))
+    return Number(recorder, recorder.element_value(x, to))
+
+
+def reshape(recorder: Recorder, a: Any, *shape: Any, order: Any = "C", copy: Any = None) -> Any:
+    raise NotFollowed("an array is reshaped in it")
+
+
+# creation
+
+
+def _lengths(recorder: Recorder, shape: Any) -> tuple[Linear, ...]:
+    given = shape if isinstance(shape, (tuple, list)) else (shape,)
+    found = tuple(recorder.linear(n) for n in given)
+    if not all(n.is_at_least(0) for n in found):
+        raise NotFollowed("an array is made of a length that may be negative")
+    return found
+
+
+def filled(value: Any) -> Callable[..., Any]:
+    def function(recorder: Recorder, shape: Any, dtype: Any = None, order: Any = "C", **options: Any) -> Any:
+        if any(v is not None for v in options.values()):
+            raise NotFollowed("an array is made with like= or device=")
+        section = recorder.temporary(_lengths(recorder, shape), np.dtype(np.float64 if dtype is None else dtype))
+        if value is not None:
+            recorder.assign(section, value)
+        return recorder.array_of_section(section)
+
+    return function
+
+
+def filled_like(value: Any) -> Callable[..., Any]:
+    def function(recorder: Recorder, a: Any, dtype: Any = None, *args: Any, **options: Any) -> Any:
+        x = recorder.lift(a)
+        if args or options or not isinstance(x, LoopArray):
+            raise NotFollowed("an array is made like another one, with more arguments")
+        return filled(value)(recorder, x.shape, x.dtype if dtype is None else dtype)
+
+    return function
+
+
+def full(recorder: Recorder, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **options: Any) -> Any:
+    value = recorder.lift(fill_value)
+    own = value.dtype if isinstance(value, Symbol) else np.asarray(value).dtype
+    made = filled(None)(recorder, shape, own if dtype is None else dtype, order, **options)
+    made[...] = value
+    return made
+
+
+def full_like(recorder: Recorder, a: Any, fill_value: Any, dtype: Any = None) -> Any:
+    x = recorder.lift(a)
+    return full(recorder, x.shape, fill_value, x.dtype if dtype is None else dtype)
+
+
+def array(recorder: Recorder, a: Any, dtype: Any = None, **options: Any) -> Any:
+    if set(options) - {"copy"}:
+        raise NotFollowed("np.array with these arguments")
+    x = recorder.lift(a)
+    if not isinstance(x, LoopArray):
+        raise NotFollowed("np.array of a number")
+    made = copy(recorder, x)
+    return made if dtype is None or np.dtype(dtype) == made.dtype else copy(recorder, astype(recorder, made, dtype))
+
+
+def where(recorder: Recorder, condition: Any, x: Any = None, y: Any = None) -> Any:
+    if x is None or y is None:
+        raise NotFollowed("np.where of a condition alone")
+    condition = recorder.lift(condition)
+    if not isinstance(condition, Symbol) or condition.dtype.kind != "b":
+        condition = recorder.map("not_equal", condition, 0)
+    return strong(recorder, recorder.map("where", condition, x, y))
+
+
+def clip(recorder: Recorder, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
+    found = a if a_min is None else recorder.map("maximum", a, a_min)
+    found = found if a_max is None else recorder.map("minimum", found, a_max)
+    return strong(recorder, found) if out is None else _into(recorder, out, found)
+
+
+def _reduction(op: str) -> Callable[..., Any]:
+    def function(recorder: Recorder, a: Any, *args: Any, **options: Any) -> Any:
+        return reduce(recorder, op, a, *args, **options)
+
+    return function
+
+
+def _shape(recorder: Recorder, a: Any) -> Any:
+    return recorder.lift(a).shape
+
+
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.sum: _reduction("sum"),
+    np.prod: _reduction("prod"),
+    np.min: _reduction("min"),
+    np.max: _reduction("max"),
+    np.any: _reduction("any"),
+    np.all: _reduction("all"),
+    np.mean: mean,
+    np.dot: dot,
+    np.vdot: dot,
+    np.inner: inner,
+    np.outer: outer,
+    np.linalg.norm: norm,
+    np.transpose: transpose,
+    np.flip: flip,
+    np.copy: copy,
+    np.where: where,
+    np.clip: clip,
+    np.zeros: filled(0),
+    np.ones: filled(1),
+    np.empty: filled(None),
+    np.full: full,
+    np.zeros_like: filled_like(0),
+    np.ones_like: filled_like(1),
+    np.empty_like: filled_like(None),
+    np.full_like: full_like,
+    np.array: array,
+    np.shape: _shape,
+}
+
+
+# methods
+
+
+def method(recorder: Recorder, x: Symbol, name: str) -> Any:
+    """`x.name`, an attribute or a method ready to be called."""
+    if name == "flat" or name in ("real", "imag"):
+        raise NotFollowed(f"the attribute .{name} is used in it")
+    row = METHODS.get(name)
+    if row is None:
+        raise NotFollowed(f"the attribute .{name} is used in it")
+
+    def bound(*args: Any, **options: Any) -> Any:
+        try:
+            return row(recorder, x, *args, **options)
+        except TypeError as error:
+            raise NotFollowed(f".{name}(): {error}") from error
+
+    return bound
+
+
+def _fill(recorder: Recorder, x: Any, value: Any) -> None:
+    x[...] = value
+
+
+def _dot_method(recorder: Recorder, x: Any, other: Any) -> Any:
+    return dot(recorder, x, other)
+
+
+def _transposed(recorder: Recorder, x: Any, *axes: Any) -> Any:
+    order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
+    return transpose(recorder, x, order or None)
+
+
+METHODS: dict[str, Callable[..., Any]] = {
+    **{name: _reduction(name) for name in ("sum", "prod", "min", "max", "any", "all")},
+    "mean": mean,
+    "dot": _dot_method,
+    "transpose": _transposed,
+    "copy": copy,
+    "astype": astype,
+    "fill": _fill,
+    "clip": clip,
+}

@@ -1,0 +1,131 @@
+"""Integers that are linear in symbols with known bounds, such as the turns of loops; what can be proved of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+from ...compiler.kernel.value import KernelValue
+from ...runtime.core.frozen import dataclass
+
+_order = count()
+
+
+class Atom:
+    """An int64 value of the routine: no less than each of `lows`, no more than each of `highs`, of earlier atoms."""
+
+    __slots__ = ("highs", "lows", "order", "value")
+
+    def __init__(self, value: KernelValue, lows: Sequence[Linear] = (), highs: Sequence[Linear] = ()) -> None:
+        self.order, self.value, self.lows, self.highs = next(_order), value, tuple(lows), tuple(highs)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """`constant + sum(factor * atom)`; atoms in the order in which they were made, none with the factor 0."""
+
+    constant: int
+    terms: tuple[tuple[Atom, int], ...] = ()
+
+    def __add__(self, other: Linear | int) -> Linear:
+        if isinstance(other, int):
+            return Linear(self.constant + other, self.terms)
+        found = dict(self.terms)
+        for atom, factor in other.terms:
+            found[atom] = found.get(atom, 0) + factor
+        terms = sorted(((a, f) for a, f in found.items() if f), key=lambda term: term[0].order)
+        return Linear(self.constant + other.constant, tuple(terms))
+
+    def __neg__(self) -> Linear:
+        return self * -1
+
+    def __sub__(self, other: Linear | int) -> Linear:
+        return self + (-other)
+
+    def __mul__(self, factor: int) -> Linear:
+        if not factor:
+            return Linear(0)
+        return Linear(self.constant * factor, tuple((a, f * factor) for a, f in self.terms))
+
+    @property
+    def known(self) -> int | None:
+        """The number, where no atom decides it."""
+        return None if self.terms else self.constant
+
+    @property
+    def least(self) -> int | None:
+        """A number that it is never below."""
+        if not self.terms:
+            return self.constant
+        *rest, (atom, factor) = self.terms
+        bounds = atom.lows if factor > 0 else atom.highs
+        found = (_least(Linear(self.constant, tuple(rest)) + b * factor) for b in bounds)
+        return max((f for f in found if f is not None), default=None)
+
+    @property
+    def greatest(self) -> int | None:
+        """A number that it is never above."""
+        found = (-self).least
+        return None if found is None else -found
+
+    def is_at_least(self, other: Linear | int) -> bool:
+        """Whether that is proved."""
+        least = (self - other).least
+        return least is not None and least >= 0
+
+
+def _least(x: Linear) -> int | None:
+    return x.least
+
+
+def _add(a: Linear, b: Linear) -> Linear:
+    return a + b
+
+
+def _subtract(a: Linear, b: Linear) -> Linear:
+    return a - b
+
+
+def _multiply(a: Linear, b: Linear) -> Linear | None:
+    if a.known is not None:
+        return b * a.known
+    return a * b.known if b.known is not None else None
+
+
+def _compare(at_least: Callable[[Linear, Linear], bool], never: Callable[[Linear, Linear], bool]) -> Any:
+    def rule(a: Linear, b: Linear) -> bool | None:
+        return True if at_least(a, b) else False if never(a, b) else None
+
+    return rule
+
+
+def _less(a: Linear, b: Linear) -> bool:
+    return b.is_at_least(a + 1)
+
+
+def _less_equal(a: Linear, b: Linear) -> bool:
+    return b.is_at_least(a)
+
+
+def _differ(a: Linear, b: Linear) -> bool:
+    return _less(a, b) or _less(b, a)
+
+
+# rows on linear integers: another one, what is known of a comparison, or None
+RULES: dict[str, Callable[..., Any]] = {
+    "add": _add,
+    "subtract": _subtract,
+    "multiply": _multiply,
+    "negative": lambda a: -a,
+    "positive": lambda a: a,
+    "absolute": lambda a: a if a.is_at_least(0) else -a if (-a).is_at_least(0) else None,
+    "less": _compare(_less, lambda a, b: _less_equal(b, a)),
+    "less_equal": _compare(_less_equal, lambda a, b: _less(b, a)),
+    "greater": _compare(lambda a, b: _less(b, a), _less_equal),
+    "greater_equal": _compare(lambda a, b: _less_equal(b, a), _less),
+    "equal": _compare(lambda a, b: (a - b).known == 0, _differ),
+    "not_equal": _compare(_differ, lambda a, b: (a - b).known == 0),
+    "floor_divide": lambda a, b: Linear(a.known // b.known) if a.known is not None and b.known else None,
+    "remainder": lambda a, b: Linear(a.known % b.known) if a.known is not None and b.known else None,
+}

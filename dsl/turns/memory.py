@@ -1,0 +1,470 @@
+"""Memory and integers of a routine that is written: arrays as sections, and their elements computed and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ...compiler.core.types import HALVES, INT64, DType
+from ...compiler.graph.graph import Value
+from ...compiler.kernel.value import KernelValue
+from ...compiler.sequential.body import RoutineBody, Scope
+from ...compiler.sequential.form import For
+from ..trace.operands import operand
+from ..trace.trace import NotFollowed, Trace
+from ..trace.tracer import SCALAR, TracedNumber, Tracer
+from .kinds import PLAIN
+from .linear import Atom, Linear
+from .outside import steps_of
+from .values import Expression, LoopArray, Number, Section, Spoiled, Storage
+
+LARGE = 1 << 15  # elements of one step whose number does not change: more are left to parallel kernels
+
+
+class Memory:
+    """The routine's statements, its arrays, and what has been asked of the trace around."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.body = RoutineBody()
+        self.storages: list[Storage] = []
+        self.of_root: dict[int, Storage] = {}
+        self.of_view: dict[int, tuple[Tracer, Storage]] = {}
+        self.numbers: dict[int, Number] = {}  # a traced scalar's node -> what it is
+        self.variables: list[DType] = []
+        self.checks: list[Callable[[int], Exception]] = []
+        self.alive: WeakValueDictionary[int, LoopArray] = WeakValueDictionary()  # those to be computed, by identity
+        self.weight = self.turns = self.width = 1.0
+        self.parallel = 0
+        self.atoms: dict[int, Atom] = {}
+
+    # what the outside is
+
+    def lift(self, x: Any) -> Any:
+        """A Number, a LoopArray or a Python number. Raises NotFollowed."""
+        if isinstance(x, (Number, LoopArray)):
+            return x
+        if type(x) in PLAIN:
+            return x
+        if isinstance(x, Spoiled):
+            x.refuse()
+        if isinstance(x, np.generic) and not isinstance(x, Tracer):
+            self.check_dtype(x.dtype)
+            return Number(self, self.body.const(x, x.dtype))
+        if type(x) is TracedNumber or (type(x) is Tracer and x._owner == SCALAR):
+            with self.outside():
+                value = operand(x)
+            return self._number(value) if isinstance(value, Value) else value
+        if type(x) is Tracer:
+            return self.section_of(x)
+        if isinstance(x, np.ndarray) and type(x) is np.ndarray:
+            with self.outside():
+                value = self.trace.capture(x)
+            storage = self.of_root.get(id(x)) or self._storage(value, x)
+            storage.frozen = "an array that is no argument is assigned to"
+            return self._whole(storage)
+        if isinstance(x, (list, tuple)):
+            return self.array_from(x)
+        raise NotFollowed(f"a {type(x).__name__} takes part in it")
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """While the body runs: what would be a node of the trace was not followed."""
+        builder = self.trace.builder
+        before = builder.limit, builder.at_limit
+        builder.limit, builder.at_limit = -1, _refuse_nodes
+        self.trace.recorder = self
+        try:
+            yield
+        finally:
+            self.trace.recorder = None
+            builder.limit, builder.at_limit = before
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """While nodes may be made."""
+        builder = self.trace.builder
+        before, builder.limit = builder.limit, 1 << 62
+        try:
+            yield
+        finally:
+            builder.limit = before
+
+    def check_dtype(self, dtype: DType) -> None:
+        if dtype.kind == "c" or dtype in HALVES or dtype.kind not in "biuf":
+            raise NotFollowed(f"it computes with {dtype}")
+
+    def _number(self, value: Value) -> Number:
+        found = self.numbers.get(value.number)
+        if found is None:
+            self.check_dtype(value.dtype)
+            if value.shape:
+                raise NotFollowed("a scalar has axes")
+            storage = self._storage(value, None, key=("number", value.number))
+            with self.body.outermost():
+                loaded = self.body.load_element(storage.number, storage.dtype, self.body.const(0, INT64))
+            found = self.numbers[value.number] = Number(self, loaded, value.weak)
+        return found
+
+    def _storage(self, value: Value, root: Any, key: Any = None) -> Storage:
+        self.check_dtype(value.dtype)
+        storage = Storage(len(self.storages), value.dtype, value.shape, root, Value(value.number, value.type))
+        self.storages.append(storage)
+        self.of_root[id(root) if key is None else key] = storage
+        return storage
+
+    def section_of(self, x: Tracer) -> LoopArray:
+        """An array of the trace: a section of the memory that it looks at, where that is simple."""
+        steps = steps_of(x)
+        if steps is None:  # a copy, as it were: right as long as nothing is written to what it looks at
+            found = self.of_view.get(id(x))
+            if found is None:
+                with self.outside():
+                    value = x._value
+                found = self.of_view[id(x)] = (x, self._storage(value, None, key=("view", id(x))))
+                found[1].frozen = "an array is assigned to that is a view which is not followed"
+                self._freeze_root(x)
+            return self._whole(found[1])
+        root, subs, shape = steps
+        storage = self.of_root.get(id(root))
+        if storage is None:
+            storage = self._storage(root._value, root)
+        section = Section(storage, subs, tuple(map(Linear, shape)))
+        return self.array_of_section(section)
+
+    def _freeze_root(self, x: Tracer) -> None:
+        root = x
+        while root._parent is not None:
+            root = root._parent
+        storage = self.of_root.get(id(root))
+        if storage is None:
+            with self.outside():
+                storage = self._storage(root._value, root)
+        if storage.written:
+            raise NotFollowed("an array is assigned to, and read through a view that is not followed")
+        storage.frozen = "an array is assigned to, and read through a view that is not followed"
+
+    def _whole(self, storage: Storage) -> LoopArray:
+        subs = tuple((Linear(0), 1, axis) for axis in range(len(storage.shape)))
+        return self.array_of_section(Section(storage, subs, tuple(map(Linear, storage.shape))))
+
+    def array_of_section(self, section: Section) -> LoopArray:
+        expression = Expression(section.shape, section.storage.dtype, lambda idx: self.load(section, idx), (section,))
+        return LoopArray(self, expression, section)
+
+    # integers
+
+    def emit(self, linear: Linear) -> KernelValue:
+        body = self.body
+        found: KernelValue | None = None
+        for atom, factor in linear.terms:
+            term = atom.value if abs(factor) == 1 else atom.value * body.const(abs(factor), INT64)
+            found = (-term if factor < 0 else term) if found is None else found - term if factor < 0 else found + term
+        if found is None:
+            return body.const(linear.constant, INT64)
+        return found + body.const(linear.constant, INT64) if linear.constant else found
+
+    def extent(self, n: Linear) -> Any:
+        return n.known if n.known is not None else Number(self, None, int, n)
+
+    def linear(self, x: Any) -> Linear:
+        """An integer, as NumPy takes it for an index. Raises NotFollowed for other things."""
+        if isinstance(x, (bool, np.bool_)):
+            raise NotFollowed("a bool is an index")
+        if isinstance(x, (int, np.integer)) and not isinstance(x, Tracer):
+            return Linear(int(x))
+        x = self.lift(x)
+        if isinstance(x, int):
+            return Linear(x)
+        if not isinstance(x, Number) or x.dtype.kind not in "iu":
+            raise NotFollowed("an array or a float is an index")
+        if x.linear is not None:
+            return x.linear
+        if x.index is not None:
+            return x.index
+        value = x.value
+        known = self.body.constant(value)
+        if known is not None:
+            return Linear(int(known))
+        info = np.iinfo(x.dtype)
+        small = x.dtype.itemsize < 8
+        bounds = ((Linear(int(info.min)),), (Linear(int(info.max)),)) if small else ((), ())
+        x.index = self.atom(value.cast(INT64), *bounds)
+        return x.index
+
+    def atom(self, value: KernelValue, lows: Sequence[Linear] = (), highs: Sequence[Linear] = ()) -> Linear:
+        number = value.numbers[0]  # an equal value is the same atom: so equal lengths are seen to be equal
+        if number not in self.atoms:
+            self.atoms[number] = Atom(value, lows, highs)
+        return Linear(0, ((self.atoms[number], 1),))
+
+    def least(self, a: Linear, b: Linear) -> Linear:
+        if b.is_at_least(a):
+            return a
+        if a.is_at_least(b):
+            return b
+        value = self.emit(a).minimum(self.emit(b))
+        low, other = a.least, b.least
+        lows = () if low is None or other is None else (Linear(min(low, other)),)
+        return self.atom(value, lows, (a, b))
+
+    def greatest(self, a: Linear, b: Linear) -> Linear:
+        if a.is_at_least(b):
+            return a
+        if b.is_at_least(a):
+            return b
+        value = self.emit(a).maximum(self.emit(b))
+        high, other = a.greatest, b.greatest
+        highs = () if high is None or other is None else (Linear(max(high, other)),)
+        return self.atom(value, (a, b), highs)
+
+    def fail_if(self, condition: KernelValue, value: KernelValue, error: Callable[[int], Exception]) -> None:
+        """The call raises what `error` makes of the value where the condition holds."""
+        trace = self.trace
+        if trace.depth or trace.loops or trace.path:
+            raise NotFollowed("it may raise an error, within what a traced value decides")
+        if self.parallel:
+            raise NotFollowed("an element of an array is checked")
+        self.checks.append(error)
+        self.body.stop(condition, len(self.checks), value)
+
+    # memory
+
+    def load(self, section: Section, index: Sequence[KernelValue]) -> KernelValue:
+        return self.body.load_element(section.storage.number, section.storage.dtype, self.place(section, index))
+
+    def place(self, section: Section, index: Sequence[KernelValue]) -> KernelValue:
+        fixed, moving = Linear(0), None
+        for (start, step, axis), stride in zip(section.subs, section.storage.strides, strict=True):
+            fixed = fixed + start * stride
+            if axis >= 0:
+                factor = step * stride
+                term = index[axis] if factor == 1 else index[axis] * self.body.const(factor, INT64)
+                moving = term if moving is None else moving + term
+        base = self.emit(fixed)
+        if moving is None:
+            return base
+        return moving if fixed.known == 0 else base + moving
+
+    def temporary(self, shape: Sequence[Linear], dtype: DType) -> Section:
+        """New memory for an array of this shape, whatever the turn."""
+        self.check_dtype(dtype)
+        lengths = []
+        for n in shape:
+            most = n.greatest
+            if most is None:
+                raise NotFollowed("an array is made whose length has no known bound")
+            lengths.append(max(most, 0))
+        storage = Storage(len(self.storages), dtype, tuple(lengths))
+        storage.written = True
+        self.storages.append(storage)
+        return Section(storage, tuple((Linear(0), 1, axis) for axis in range(len(shape))), tuple(shape))
+
+    def each(self, shape: Sequence[Linear], do: Callable[[list[KernelValue]], None], inner: int | None = None) -> None:
+        """Independent turns for every index of a shape, the axis `inner` (the last one) fastest."""
+        order = list(range(len(shape)))
+        if inner is not None:
+            order.remove(inner)
+            order.append(inner)
+        self._size(shape)
+        index: dict[int, KernelValue] = {}
+
+        def nest(rest: list[int]) -> None:
+            if not rest:
+                do([index[axis] for axis in range(len(shape))])
+                return
+            axis, n = rest[0], shape[rest[0]]
+            if n.known == 1:
+                index[axis] = self.body.const(0, INT64)
+                nest(rest[1:])
+                return
+            with self.turns_of(Linear(0), n, parallel=True) as (i, _):
+                index[axis] = i
+                nest(rest[1:])
+
+        nest(order)
+
+    def _size(self, shape: Sequence[Linear]) -> None:
+        size, ragged = 1.0, False
+        for n in shape:
+            most = n.greatest
+            size *= most if most is not None else 64
+            ragged |= bool(n.terms)
+        if size > LARGE and not ragged and not self.parallel:
+            raise NotFollowed(f"a step has {size:.0f} elements, which parallel kernels compute")
+
+    @contextmanager
+    def turns_of(self, start: Linear, stop: Linear, parallel: bool) -> Iterator[tuple[KernelValue, Scope]]:
+        first, last = self.emit(start), self.emit(stop)
+        index = self.body.value(INT64)
+        many = (stop - start).greatest
+        before, self.weight = self.weight, self.weight * max(many if many is not None else 64, 0)
+        self.parallel += parallel
+        self.turns += self.weight
+        if parallel:
+            self.width = max(self.width, float(many if many is not None else 64))
+        with self.block() as scope:
+            yield index, scope
+        self.parallel -= parallel
+        self.weight = before
+        if parallel:
+            numbers = index.numbers[0], first.numbers[0], last.numbers[0]
+            self.body.add(For(*numbers, tuple(scope.statements), True))
+
+    def materialize(self, array: LoopArray) -> Section:
+        """The array in memory; from now on it is there."""
+        if array.section is None:
+            expression = array.expression
+            section = self.temporary(expression.shape, expression.dtype)
+            if expression.columns is not None:
+                zero = self.body.const(0, expression.dtype)
+                self.each(expression.shape, lambda idx: self._put(section, idx, zero))
+                expression.columns(section)
+            else:
+                self.each(expression.shape, lambda idx: self._put(section, idx, expression.element(idx)))
+            self._settle(array, section)
+        assert array.section is not None
+        return array.section
+
+    def _settle(self, array: LoopArray, section: Section) -> None:
+        array.section = section
+        array.expression = self.array_of_section(section).expression
+        self.alive.pop(id(array), None)
+
+    def _put(self, section: Section, index: Sequence[KernelValue], value: KernelValue) -> None:
+        place = self.place(section, index)
+        self.body.store_element(section.storage.number, place, value.cast(section.storage.dtype))
+
+    def settle_readers(self, storage: Storage, but: LoopArray | None = None) -> None:
+        """To be called before a storage is written to: what is computed from it later is computed now."""
+        for array in [*self.alive.values()]:
+            if array is not but and any(leaf.storage is storage for leaf in array.expression.leaves):
+                self.materialize(array)
+
+    def settle_all(self) -> None:
+        """Before a block that may run several times, or not at all, and may write to what is read."""
+        for array in [*self.alive.values()]:
+            if array.expression.leaves:
+                self.materialize(array)
+
+    @contextmanager
+    def block(self) -> Iterator[Scope]:
+        """A block of its own. What it has not computed by its end nobody may ask for."""
+        with self.body.block() as scope:
+            yield scope
+        for array in [*self.alive.values()]:
+            if array.scope is scope:
+                array.expression = Expression(array.expression.shape, array.dtype, gone, ())
+                self.alive.pop(id(array), None)
+
+    def assign(self, target: Section, value: Any) -> None:
+        """`target[...] = value`, broadcast and converted."""
+        storage = target.storage
+        if storage.frozen:
+            raise NotFollowed(storage.frozen)
+        value = self.lift(value)
+        if not isinstance(value, LoopArray):
+            scalar = self.element_value(value, storage.dtype)
+            self.settle_readers(storage)
+            self.each(target.shape, lambda idx: self._put(target, idx, scalar), self._inner(target))
+            storage.written = True
+            return
+        expression = self.broadcast(value.expression, target.shape)
+        own = [leaf for leaf in expression.leaves if leaf.storage is storage]
+        safe = all(leaf.same_elements(target) or leaf.is_apart_from(target) for leaf in own)
+        self.settle_readers(storage, value)
+        if value.section is not None and own and value.section.same_elements(target):
+            return  # itself
+        if (not safe) or (expression.columns is not None):
+            self.materialize(value)
+            expression = self.broadcast(value.expression, target.shape)
+        self.each(
+            target.shape,
+            lambda idx: self._put(target, idx, expression.element(idx).cast(storage.dtype)),
+            self._inner(target),
+        )
+        storage.written = True
+        if value.section is None and own and id(value) in self.alive:  # what it was computed from is gone
+            if value.expression.shape == target.shape and value.dtype == storage.dtype:
+                value.expression = self.array_of_section(target).expression
+            else:
+                value.expression = Expression(value.expression.shape, value.dtype, gone, ())
+
+    def _inner(self, target: Section) -> int | None:
+        """The axis along which the elements lie closest."""
+        steps = {
+            axis: abs(step * stride)
+            for (_, step, axis), stride in zip(target.subs, target.storage.strides, strict=True)
+            if axis >= 0 and target.shape[axis].known != 1
+        }
+        return min(reversed(steps), key=lambda axis: steps[axis]) if steps else None
+
+    def element_value(self, x: Any, dtype: DType) -> KernelValue:
+        """A number in a dtype, as assignment converts it."""
+        if isinstance(x, Number):
+            return x.value.cast(dtype)
+        if isinstance(x, (int, float)) and dtype.kind in "iu" and isinstance(x, int):
+            return self.body.const(x, dtype)
+        return self.body.const(np.asarray(x).astype(dtype), dtype)
+
+    def broadcast(self, expression: Expression, shape: tuple[Linear, ...]) -> Expression:
+        """As NumPy's broadcast_to. Raises NotFollowed where that is not proved to be right."""
+        own = expression.shape
+        if own == shape:
+            return expression
+        lead = len(own) - len(shape)
+        if lead > 0 and all(n.known == 1 for n in own[:lead]):
+            return self.broadcast(self.reindexed(expression, own[lead:], lambda idx: [self.zero()] * lead + [*idx],
+                                                 [-1] * lead + [*range(len(shape))]), shape)  # fmt: skip
+        if lead > 0:
+            raise NotFollowed("a value has more axes than what it is assigned to")
+        skip, axes = -lead, []
+        for i, n in enumerate(own):
+            wanted = shape[i + skip]
+            if n == wanted:
+                axes.append(i + skip)
+            elif n.known == 1:
+                axes.append(-1)
+            else:
+                raise NotFollowed("the lengths of two arrays are not seen to be equal")
+        return self.reindexed(expression, shape, lambda idx: [idx[a] if a >= 0 else self.zero() for a in axes], axes)
+
+    def zero(self) -> KernelValue:
+        return self.body.const(0, INT64)
+
+    def reindexed(
+        self,
+        expression: Expression,
+        shape: tuple[Linear, ...],
+        index: Callable[[Sequence[KernelValue]], list[KernelValue]],
+        axes: Sequence[int],
+    ) -> Expression:
+        """axes[i]: the axis of the new one that axis i of the old one is; -1: its index is 0."""
+        element = expression.element
+        leaves = tuple(self._moved(leaf, axes, shape, len(expression.shape)) for leaf in expression.leaves)
+        return Expression(shape, expression.dtype, lambda idx: element(index(idx)), leaves, expression.heavy)
+
+    def _moved(self, leaf: Section, axes: Sequence[int], shape: tuple[Linear, ...], rank: int) -> Section:
+        def moved(axis: int) -> int:
+            if axis < 0:
+                return -1
+            return axes[axis] if axis < rank else axis - rank + len(shape)
+
+        subs = tuple((start, step, moved(axis)) for start, step, axis in leaf.subs)
+        return Section(leaf.storage, subs, (*shape, *leaf.shape[rank:]))
+
+    def array_from(self, x: Any) -> LoopArray:
+        """A list of numbers as an array."""
+        raise NotImplementedError
+
+
+def _refuse_nodes() -> None:
+    raise NotFollowed("it does something that is not recorded")
+
+
+def gone(index: Sequence[KernelValue]) -> KernelValue:
+    raise NotFollowed("an array is used after what it was computed from has changed, or outside of its loop")

@@ -1,0 +1,129 @@
+"""A loop of the function that is traced: recorded as a routine, which becomes one node of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import INT64
+from ...compiler.graph.graph import Value
+from ...compiler.sequential.body import undefined_value
+from ...compiler.sequential.form import ERROR_WORDS, Memory, Routine, renumbered
+from ...runtime.core.errors import KernelGraphError
+from ...runtime.core.frozen import dataclass
+from ..control_flow.effects import Slot, State, changes
+from ..trace.aliasing import assign
+from ..trace.trace import NotFollowed, Trace
+from ..trace.tracer import SCALAR, Tracer
+from .recorder import Recorder
+from .values import Number, Spoiled
+
+FEW = 8  # turns for which a loop is left as it is
+MOST = 20000  # statements of one routine
+
+
+def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: Callable[[], Any] | None) -> bool:
+    """Whether the loop `for item in iterable: body(item)`, until `stop()`, is a node of the trace now.
+
+    Raises NotFollowed, with the loop as its site, where it cannot be recorded: the trace has to begin again."""
+    if trace.loops_of is None or type(iterable) is not range or len(iterable) <= FEW:
+        return False
+    placed = trace.builder.place is not None
+    if (
+        placed or trace.depth or body.__code__ in trace.loops_of.unrolled
+    ):  # nothing is recorded that may be differentiated
+        return False
+    site = body.__code__
+    trace.loops_of.recorded.append(site)
+    recorder = Recorder(trace, site)
+    state = State([body, *([stop] if stop else [])])
+    try:
+        before = state.take()
+        with recorder.recording():
+            recorder.run_for(iterable, body, stop)
+            changed = changes(before, state.take())
+            results = _ends(recorder, [slot for slot, _, value in changed.values() if isinstance(value, Number)])
+        _place(recorder, results)
+    except NotFollowed as error:
+        error.site = error.site or site
+        raise
+    except (KernelGraphError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError, NameError) as error:
+        raise NotFollowed(str(error), site) from error
+    except Exception as error:
+        raise NotFollowed(f"a {type(error).__name__} is raised in it", site) from error
+    recorder.body = Ended(site)  # type: ignore[assignment]
+    for slot, _, value in changed.values():
+        if isinstance(value, Spoiled):
+            value.site = site
+        elif not isinstance(value, Number):
+            slot.put(Spoiled(slot.name, site))
+    return True
+
+
+class Ended:
+    """Where values of a turn would go that somebody has kept for later."""
+
+    def __init__(self, site: Any) -> None:
+        object.__setattr__(self, "_site", site)
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotFollowed("a value of a turn is used outside of its loop", self._site)
+
+
+def _ends(recorder: Recorder, slots: Sequence[Slot]) -> list[tuple[Slot, int, Any]]:
+    """Numbers that live on, in memory: the slot, the number of the array, and the weak type."""
+    found = []
+    for slot in slots:
+        number = recorder.lift(slot.held)
+        section = recorder.temporary((), number.dtype)
+        recorder._put(section, [], number.value)
+        found.append((slot, section.storage.number, number.weak))
+    return found
+
+
+def _place(recorder: Recorder, results: Sequence[tuple[Slot, int, Any]]) -> None:
+    trace = recorder.trace
+    ends = {number for _, number, _ in results}
+    arrays = []
+    for storage in recorder.storages:
+        given = storage.value is not None
+        role = "out" if storage.number in ends else "temp" if not given else "inout" if storage.written else "in"
+        arrays.append(Memory(storage.dtype, storage.shape, role))
+    if recorder.checks:
+        arrays.append(Memory(INT64, (ERROR_WORDS,), "out"))
+    block = tuple(recorder.body.scopes[0].statements)
+    if undefined_value(block) is not None:
+        raise NotFollowed("a value is used outside of the turn that it belongs to")
+    routine, kept = renumbered(
+        Routine(tuple(arrays), tuple(recorder.variables), block, len(recorder.checks), recorder.turns, recorder.width),
+        ends,
+    )
+    if routine.size > MOST:
+        raise NotFollowed(f"its body has {routine.size} steps")
+    inputs = [
+        recorder.storages[n].value for n in kept if n < len(recorder.storages) and arrays[n].role in ("in", "inout")
+    ]
+    values = iter(trace.builder.sequential(routine, inputs))
+    outputs = {n: next(values) for n in kept if arrays[n].role in ("out", "inout")}
+    for number, value in outputs.items():
+        if number < len(recorder.storages) and arrays[number].role == "inout":
+            assign(recorder.storages[number].root, Tracer(trace, value))
+    for slot, number, weak in results:
+        value = outputs[number]
+        slot.put(Tracer(trace, Value(value.number, value.type, weak), SCALAR))
+    if recorder.checks:
+        trace.watched.append(((outputs[len(recorder.storages)],), Checked(tuple(recorder.checks))))
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Raises the error of the check that has failed in a routine, if one has."""
+
+    errors: tuple[Callable[[int], Exception], ...]
+
+    def __call__(self, arrays: Sequence[Any]) -> None:
+        number, value = (int(word) for word in np.asarray(arrays[0]))
+        if number:
+            raise self.errors[number - 1](value)

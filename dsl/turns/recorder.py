@@ -1,0 +1,278 @@
+"""The recorder: what the body of a loop does, as statements of a routine, while the body runs once on symbols.
+
+A name that the body assigns is a variable where it holds numbers; the body is run again until no more are found and
+all keep their dtypes. Arrays are memory, so they need none of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...compiler.core.types import DType, WeakType
+from ...compiler.sequential.body import Scope
+from ...compiler.sequential.form import For, If, While
+from ...runtime.core.frozen import dataclass
+from ..control_flow.effects import UNSET, Slot, State, changes, restore
+from ..control_flow.rewrite import VALUE
+from ..trace.trace import NotFollowed, Trace
+from .arithmetic import Arithmetic
+from .conversions import TurnRange, convert
+from .kinds import PLAIN, grown_kind, is_number, kind_of, merged_kind, zero_like
+from .linear import Atom, Linear
+from .values import LoopArray, Number, Spoiled, Symbol
+
+UNROLLED = 4  # turns of an inner loop of known length that are written one after the other
+ATTEMPTS = 200  # at all loops of a nest together
+CONSTANTS = (*PLAIN, str, type(None), complex, bytes)
+Part = Callable[[], Any]
+
+
+class Recorder(Arithmetic):
+    """Writes one routine."""
+
+    def __init__(self, trace: Trace, site: Any) -> None:
+        """site: the code of the outermost loop's body."""
+        super().__init__(trace)
+        self.site = site
+        self.known: dict[Any, dict[str, tuple[DType, WeakType | None]]] = {}  # body's code -> its variables
+        self.spoiled: dict[Any, set[str]] = {}  # body's code -> names that hold no one kind of value
+        self.attempts = 0
+
+    def convert(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+        """What one of Python's builtins gives; NotImplemented where Python itself knows."""
+        return convert(self, function, args, options)
+
+    # decisions
+
+    def negation(self, x: Any) -> Any:
+        x = self.lift(x)
+        return not x if type(x) in PLAIN else self.map("logical_not", x)
+
+    def join(self, test: Any, then: Part, otherwise: Part) -> Any:
+        """Both sides of a decision, of which one runs."""
+        known = self.known_truth(test) if isinstance(test, Symbol) else None
+        if known is not None:
+            return then() if known else otherwise()
+        if self.trace.handlers:
+            raise NotFollowed("a try is around a decision")
+        flag = self.truth(test)
+        self.settle_all()
+        state = State([then, otherwise])
+        sides = []
+        for part in (then, otherwise):
+            before = state.take()
+            with self.block() as scope:
+                given = part()
+                if isinstance(given, LoopArray) and given.section is None:
+                    self.materialize(given)
+            sides.append((scope, given, changes(before, state.take())))
+            restore(before)
+        (first, a, one), (second, b, two) = sides
+        pending = []
+        for key in {**one, **two}:
+            slot, old, _ = one.get(key) or two[key]
+            x, y = one[key][2] if key in one else old, two[key][2] if key in two else old
+            pending.append((slot, self._merged(x, y, first, second, slot.name)))
+        result = self._merged(a, b, first, second, "what is chosen")
+        self.body.add(If(flag.numbers[0], tuple(first.statements), tuple(second.statements)))
+        for slot, value in pending:
+            slot.put(value())
+        return result()
+
+    def _merged(self, a: Any, b: Any, first: Scope, second: Scope, name: str) -> Part:
+        """What is `a` if the first block has run, else `b`: to be asked for after both."""
+        if a is b or (type(a) is type(b) and type(a) in CONSTANTS and repr(a) == repr(b)):
+            return lambda: a
+        if name.startswith(VALUE) and (a is UNSET or b is UNSET):
+            a, b = (zero_like(b) if a is UNSET else a), (zero_like(a) if b is UNSET else b)
+        if not (is_number(a) and is_number(b)):
+            return lambda: Spoiled(name)
+        dtype, weak = merged_kind([kind_of(x) for x in (a, b)])
+        variable = self.variable(dtype)
+        for x, scope in ((a, first), (b, second)):
+            with self.body.block(scope):
+                self.body.set(variable, self.element_value(self.lift(x), dtype))
+        return lambda: self.read(variable, dtype, weak)
+
+    def variable(self, dtype: DType) -> int:
+        self.check_dtype(dtype)
+        self.variables.append(dtype)
+        return len(self.variables) - 1
+
+    def read(self, variable: int, dtype: DType, weak: WeakType | None) -> Number:
+        return Number(self, self.body.get(variable, dtype), weak)
+
+    # loops
+
+    def run_for(self, iterable: Any, body: Callable[[Any], Any], stop: Part | None) -> None:
+        """`for item in iterable: body(item)`, until `stop()`."""
+        if isinstance(iterable, TurnRange):
+            low, high, item = self.ends(self.linear(iterable.start), self.linear(iterable.stop), iterable.step)
+        elif type(iterable) is range and iterable and (stop is not None or len(iterable) > UNROLLED):
+            low, high, item = self.ends(Linear(iterable.start), Linear(iterable.stop), iterable.step)
+        else:
+            self._unroll(iterable, body, stop)
+            return
+
+        def write(loop: _Loop) -> bool:
+            with self.turns_of(low, high, parallel=False) as (i, scope):
+                loop.enter()
+                body(Number(self, None, int, item(Linear(0, ((Atom(i, (low,), (high - 1,)), 1),)))))
+                until = None if stop is None else self.truth(stop()).numbers[0]
+                if not loop.leave():
+                    return False
+            numbers = i.numbers[0], self.emit(low).numbers[0], self.emit(high).numbers[0]
+            self.body.add(For(*numbers, tuple(scope.statements), False, until))
+            return True
+
+        self.settle(body, [body, *([stop] if stop else [])], write, (high - low).is_at_least(1))
+
+    def ends(self, start: Linear, end: Linear, step: int) -> tuple[Linear, Linear, Callable[[Linear], Linear]]:
+        """The bounds of a counter with the step 1, and the item that it stands for."""
+        if step == 1:
+            return start, end, lambda i: i
+        if step == -1:
+            return Linear(0), start - end, lambda i: start - i
+        span, size = (end - start, step) if step > 0 else (start - end, -step)
+        if span.known is not None:
+            return Linear(0), Linear(max(0, -(-span.known // size))), lambda i: start + i * step
+        count = self.linear(self.map("floor_divide", Number(self, None, int, span + (size - 1)), size))
+        return Linear(0), count, lambda i: start + i * step
+
+    def _unroll(self, iterable: Any, body: Callable[[Any], Any], stop: Part | None) -> None:
+        for item in iterable:
+            body(item)
+            stopped = False if stop is None else stop()
+            if isinstance(stopped, Symbol):
+                known = self.known_truth(stopped)
+                if known is None:
+                    raise NotFollowed("a loop that is not over a long range may end early")
+                stopped = known
+            if stopped:
+                return
+
+    def run_while(self, test: Part, body: Part, stop: Part | None) -> None:
+        """`while test(): body()`, until `stop()`."""
+
+        def write(loop: _Loop) -> bool:
+            before, self.weight = self.weight, self.weight * 64
+            self.turns += self.weight
+            with self.block() as head:
+                loop.enter()
+                going = self.truth(test())
+                if stop is not None:
+                    going = going & self.truth(self.negation(stop()))
+            with self.block() as scope:
+                loop.enter()
+                body()
+                if not loop.leave():
+                    return False
+            self.weight = before
+            self.body.add(While(tuple(head.statements), going.numbers[0], tuple(scope.statements)))
+            return True
+
+        self.settle(body, [test, body, *([stop] if stop else [])], write, False)
+
+    def settle(
+        self, key: Any, functions: Sequence[Callable[..., Any]], write: Callable[[_Loop], bool], ran: bool
+    ) -> None:
+        """Writes a loop until it is known which variables it has. ran: it is known to run once or more."""
+        if self.trace.handlers:
+            raise NotFollowed("a try is around a loop")
+        self.settle_all()
+        while True:
+            before = self.turns, self.weight, self.parallel
+            checks = len(self.checks)
+            with self.body.block() as attempt:
+                loop = _Loop(self, key.__code__, State(functions))
+                done = write(loop)
+            restore(loop.before)
+            if done:
+                break
+            self.turns, self.weight, self.parallel = before
+            del self.checks[checks:]
+            self.attempts += 1
+            if self.attempts > ATTEMPTS:
+                raise NotFollowed("the types of what it carries from turn to turn do not settle")
+        self.body.scopes[-1].statements += attempt.statements
+        loop.after(ran)
+
+
+@dataclass(slots=True)
+class _Carried:
+    """A name whose numbers are a variable."""
+
+    slot: Slot
+    before: Any
+    dtype: DType
+    weak: WeakType | None
+    variable: int
+
+    @property
+    def starts(self) -> bool:
+        """Whether it has a value before the loop, or one that is not read unless it was set."""
+        return is_number(self.before) or self.slot.name.startswith(VALUE)
+
+
+class _Loop:
+    """An attempt at a loop: its variables as far as they are known."""
+
+    def __init__(self, recorder: Recorder, code: Any, state: State) -> None:
+        self.recorder, self.state, self.before = recorder, state, state.take()
+        self.known = recorder.known.setdefault(code, {})
+        self.spoiled = recorder.spoiled.setdefault(code, set())
+        self.carried = []
+        for slot, value in self.before.values.values():
+            if slot.name in self.known and slot.name not in self.spoiled:
+                dtype, weak = self.known[slot.name]
+                self.carried.append(_Carried(slot, value, dtype, weak, recorder.variable(dtype)))
+        for c in self.carried:
+            first = recorder.lift(c.before) if is_number(c.before) else 0
+            recorder.body.set(c.variable, recorder.element_value(first, c.dtype))
+
+    def enter(self) -> None:
+        """At the start of a turn."""
+        for c in self.carried:
+            c.slot.put(self.recorder.read(c.variable, c.dtype, c.weak) if c.starts else Spoiled(c.slot.name))
+        self._spoil()
+
+    def _spoil(self) -> None:
+        for slot, _ in self.before.values.values():
+            if slot.name in self.spoiled:
+                slot.put(Spoiled(slot.name))
+
+    def leave(self) -> bool:
+        """At the end of a turn: whether all that changes was known to change."""
+        mine = {c.slot.identity: c for c in self.carried}
+        settled, ends = True, []
+        for key, (slot, old, value) in changes(self.before, self.state.take()).items():
+            c = mine.get(key)
+            if not is_number(value):
+                if c is not None and not c.starts and isinstance(value, Spoiled):
+                    continue  # it was not assigned
+                if slot.name not in self.spoiled:
+                    self.spoiled.add(slot.name)
+                    settled = False
+            elif slot.name in self.spoiled:
+                continue
+            elif c is None:
+                kinds = ([kind_of(old)] if is_number(old) else []) + [kind_of(value)]
+                self.known[slot.name] = grown_kind(kinds)
+                settled = False
+            else:
+                kind = grown_kind([(c.dtype, c.weak), kind_of(value)])
+                settled &= kind == (c.dtype, c.weak)
+                self.known[slot.name] = kind
+                ends.append((c, value))
+        if settled:
+            for c, value in ends:
+                self.recorder.body.set(c.variable, self.recorder.element_value(self.recorder.lift(value), c.dtype))
+        return settled
+
+    def after(self, ran: bool) -> None:
+        """After the loop."""
+        for c in self.carried:
+            known = c.starts or ran
+            c.slot.put(self.recorder.read(c.variable, c.dtype, c.weak) if known else Spoiled(c.slot.name))
+        self._spoil()

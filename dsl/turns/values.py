@@ -1,0 +1,302 @@
+"""What the body of a recorded loop computes with: numbers, arrays, and names that have no one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from ...compiler.core.types import INT64, DType, WeakType
+from ...compiler.kernel.value import KernelValue
+from ...compiler.ops.table import OPS
+from ...runtime.core.frozen import dataclass
+from ..trace.trace import NotFollowed, Recorded
+from .linear import Linear
+
+Recorder: TypeAlias = Any  # `recorder.Recorder`, which is made of what is here
+Element = Callable[[Sequence[KernelValue]], KernelValue]
+
+
+class Storage:
+    """An array in memory. number: among the routine's arrays. root: the traced array that it is, if it is one."""
+
+    def __init__(self, number: int, dtype: DType, shape: tuple[int, ...], root: Any = None, value: Any = None) -> None:
+        self.number, self.dtype, self.shape, self.root, self.value = number, dtype, shape, root, value
+        self.written = False
+        self.frozen = ""  # why it may not be written to
+        strides, step = [], 1
+        for n in reversed(shape):
+            strides.append(step)
+            step *= n
+        self.strides = tuple(reversed(strides))
+
+
+Sub = tuple[Linear, int, int]  # along an axis of the storage: the first index, the step, which axis of the section
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of an array in memory. Index i of it is index `start + i[axis] * step` of each axis; axis -1: start."""
+
+    storage: Storage
+    subs: tuple[Sub, ...]
+    shape: tuple[Linear, ...]
+
+    def same_elements(self, other: Section) -> bool:
+        """Whether element i of both is one element, for every i."""
+        return self.storage is other.storage and self.subs == other.subs
+
+    def is_apart_from(self, other: Section) -> bool:
+        """Whether they are proved to have no element in common."""
+        for (a, s, i), (b, t, j) in zip(self.subs, other.subs, strict=True):
+            first, last = _ends(a, s, self.shape[i] if i >= 0 else None)
+            low, high = _ends(b, t, other.shape[j] if j >= 0 else None)
+            if low.is_at_least(last + 1) or first.is_at_least(high + 1):
+                return True
+        return False
+
+
+def _ends(start: Linear, step: int, extent: Linear | None) -> tuple[Linear, Linear]:
+    """The least and the greatest index, of an extent of 1 or more."""
+    if extent is None:
+        return start, start
+    other = start + (extent - 1) * step
+    return (start, other) if step > 0 else (other, start)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """Elements that are computed when they are needed. leaves: what they read, in the coordinates of its indices, of
+    which those of a reduction are the last. heavy: an element is a reduction."""
+
+    shape: tuple[Linear, ...]
+    dtype: DType
+    element: Element
+    leaves: tuple[Section, ...]
+    heavy: bool = False
+    columns: Callable[[Section], None] | None = None  # writes all elements to a section of zeros, row by row
+
+
+class Symbol(Recorded):
+    """What numbers and arrays have in common: operators and NumPy's protocols."""
+
+    __slots__ = ("_recorder",)
+    _recorder: Recorder
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return self._recorder.call_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        return self._recorder.call_function(function, args, options)
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise NotFollowed(what, self._recorder.site)
+
+    def refuse(self, *args: Any, **options: Any) -> NoReturn:
+        self._refuse("a value of a turn is used outside of its loop")
+
+    def __bool__(self) -> bool:
+        known: bool | None = self._recorder.known_truth(self)
+        if known is None:
+            self._refuse("Python itself asks for the truth of a value that differs from turn to turn")
+        return known
+
+    def __index__(self) -> int:
+        self._refuse("Python itself asks which number a value is that differs from turn to turn")
+
+    def __int__(self) -> int:
+        self._refuse("int() of a value that differs from turn to turn is called from Python itself")
+
+    def __float__(self) -> float:
+        self._refuse("float() of a value that differs from turn to turn is called from Python itself")
+
+    def __complex__(self) -> complex:
+        self._refuse("complex() of a value that differs from turn to turn")
+
+    def __hash__(self) -> int:
+        self._refuse("a value that differs from turn to turn is a key")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        self._refuse("a value that differs from turn to turn is made a NumPy array")
+
+    def __contains__(self, x: Any) -> bool:
+        self._refuse("`in` a value that differs from turn to turn")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._recorder.method(self, name)
+
+    def __matmul__(self, other: Any) -> Any:
+        return self._recorder.call_function(np.matmul, (self, other), {})
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return self._recorder.call_function(np.matmul, (other, self), {})
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __round__(self, digits: Any = None) -> Any:
+        self._refuse("round() of a value that differs from turn to turn")
+
+
+class Number(Symbol):
+    """A number of the routine: a value, or an int that is linear. weak: the Python type whose promotion it follows."""
+
+    __slots__ = ("_value", "dtype", "index", "linear", "weak")
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        value: KernelValue | None,
+        weak: WeakType | None = None,
+        linear: Linear | None = None,
+    ) -> None:
+        self._recorder, self._value, self.weak, self.linear = recorder, value, weak, linear
+        self.dtype = INT64 if value is None else value.dtype
+        self.index: Linear | None = None  # what it is as an index, once it was one
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def ndim(self) -> int:
+        return 0
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    @property
+    def value(self) -> KernelValue:
+        """Of a linear one, in the block that is being written."""
+        if self.linear is not None:
+            found: KernelValue = self._recorder.emit(self.linear)
+            return found
+        assert self._value is not None
+        return self._value
+
+    @property
+    def T(self) -> Number:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<{self.dtype} of a turn>"
+
+    def __getitem__(self, key: Any) -> Any:
+        if key == () or key is Ellipsis:
+            return self
+        self._refuse("an index into a number")
+
+
+class LoopArray(Symbol):
+    """An array: a section of memory, or elements that are computed when they are needed."""
+
+    __slots__ = ("__weakref__", "expression", "scope", "section")
+
+    def __init__(self, recorder: Recorder, expression: Expression, section: Section | None = None) -> None:
+        self._recorder, self.expression, self.section = recorder, expression, section
+        self.scope = recorder.body.scopes[-1]
+        if section is None:
+            recorder.alive[id(self)] = self
+
+    @property
+    def dtype(self) -> DType:
+        return self.expression.dtype
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return tuple(self._recorder.extent(n) for n in self.expression.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.expression.shape)
+
+    @property
+    def size(self) -> Any:
+        found: Any = 1
+        for n in self.shape:
+            found = found * n
+        return found
+
+    @property
+    def T(self) -> Any:
+        return self._recorder.call_function(np.transpose, (self,), {})
+
+    def __len__(self) -> int:
+        n = self.expression.shape[0].known if self.expression.shape else None
+        if n is None:
+            self._refuse("len() of an array whose length differs from turn to turn")
+        return n
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._recorder.get_item(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._recorder.set_item(self, key, value)
+
+    def __repr__(self) -> str:
+        return f"<{self.dtype} array of a turn>"
+
+
+class Spoiled(Recorded):
+    """What a name stands for whose value depends on how often a loop ran, or on which side of an if: nobody may ask."""
+
+    __slots__ = ("name", "site")
+
+    def __init__(self, name: str, site: Any = None) -> None:
+        self.name, self.site = name, site
+
+    def refuse(self, *args: Any, **options: Any) -> NoReturn:
+        raise NotFollowed(f"{self.name} is not the same kind of value whichever way the program takes", self.site)
+
+    __getattr__ = __getitem__ = __setitem__ = __call__ = __bool__ = __len__ = __iter__ = refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = refuse
+    __int__ = __float__ = __index__ = __array__ = __array_ufunc__ = __array_function__ = refuse
+
+
+def _binary(row: str, reflected: bool) -> Callable[..., Any]:
+    def binary(self: Symbol, other: Any, modulus: Any = None) -> Any:
+        if modulus is not None or other is NotImplemented:
+            return NotImplemented
+        return self._recorder.operate(row, (other, self) if reflected else (self, other))
+
+    return binary
+
+
+def _inplace(row: str) -> Callable[..., Any]:
+    def inplace(self: Symbol, other: Any) -> Any:
+        return self._recorder.update_in_place(self, row, other)
+
+    return inplace
+
+
+def _install() -> None:
+    for op in OPS.values():
+        if op.operator is None or op.kind != "map":
+            continue
+        stem = op.operator.strip("_")
+        if op.arity == 1:
+            setattr(Symbol, op.operator, lambda self, row=op.name: self._recorder.operate(row, (self,)))
+            setattr(Spoiled, op.operator, Spoiled.refuse)
+            continue
+        setattr(Symbol, op.operator, _binary(op.name, False))
+        setattr(Spoiled, op.operator, Spoiled.refuse)
+        if hasattr(int, f"__r{stem}__"):
+            setattr(Symbol, f"__r{stem}__", _binary(op.name, True))
+            setattr(Spoiled, f"__r{stem}__", Spoiled.refuse)
+            setattr(LoopArray, f"__i{stem}__", _inplace(op.name))
+            setattr(Spoiled, f"__i{stem}__", Spoiled.refuse)
+    for name in ("__matmul__", "__rmatmul__"):
+        setattr(Spoiled, name, Spoiled.refuse)
+
+
+_install()

@@ -1,0 +1,90 @@
+"""A routine's texts mean what `evaluate` says: the GPU's, on emulated threads that check every barrier."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.compiler.sequential.evaluate import evaluate_routine
+from kernelgraph.compiler.sequential.form import Routine
+from kernelgraph.compiler.targets.cuda.sequential import cuda_routine, routine_threads
+from kernelgraph.runtime.core.errors import KernelGraphError
+from tests.compiler import cuda_emulator
+from tests.turn_programs import load, programs, recorded
+
+Array = np.ndarray[Any, Any]
+
+
+def routines(seed: int, count: int) -> Iterator[Routine]:
+    """Those of random programs."""
+    made = [*programs(seed, count)]
+    with tempfile.TemporaryDirectory() as folder, recorded():
+        scope = load(made, Path(folder))
+        for p in made:
+            try:
+                nodes = kg.kernel_graph(scope[p.name], device="cpu").graph(*p.arguments(0)).nodes
+            except (KernelGraphError, IndexError):
+                continue
+            yield from (n.attr("routine") for n in nodes if n.op == "sequential" and n.attr("part") == 0)
+
+
+def arguments(routine: Routine) -> list[Array]:
+    rng = np.random.default_rng(1)
+    given = [a for a in routine.arrays if a.role in ("in", "inout")]
+    return [rng.integers(-4, 5, a.shape).astype(a.dtype) for a in given]
+
+
+def emulated(routine: Routine, given: list[Array]) -> list[Array]:
+    """What the GPU's text makes of it, its threads in a random order between barriers."""
+    first = iter(given)
+    arrays = [
+        next(first).reshape(-1).copy() if a.role in ("in", "inout") else np.zeros(a.size, a.dtype)
+        for a in routine.arrays
+    ]
+    kernel, block = cuda_routine(routine), (routine_threads(routine), 1, 1)
+    pointers = [cuda_emulator.pointer(a, name=f"a{i}", again=True) for i, a in enumerate(arrays)]
+    cuda_emulator.run(kernel.source, kernel.name, (1, 1, 1), block, pointers, random.Random(1))
+    found = zip(arrays, routine.arrays, strict=True)
+    return [x.reshape(a.shape) for x, a in found if a.role in ("out", "inout")]
+
+
+@pytest.mark.parametrize("share", [4, 0.2])
+def test_the_text_for_a_gpu_means_the_same(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """share: of one warp, and of several."""
+    module: Any = importlib.import_module("kernelgraph.compiler.targets.cuda.sequential")
+    monkeypatch.setattr(module, "SHARE", share)
+    count = 0
+    for routine in routines(21, 5):
+        given = arguments(routine)
+        for got, want in zip(emulated(routine, given), evaluate_routine(routine, given), strict=True):
+            assert np.array_equal(got, want, equal_nan=True), f"{routine}\n{got}\n{want}"
+        count += 1
+    assert count >= 3
+
+
+def triangle(a: Any, b: Any) -> Any:
+    x = np.zeros_like(b)
+    for i in range(len(b)):
+        x[i] = (b[i] - a[i, :i] @ x[:i]) / a[i, i]
+    return x
+
+
+def test_a_routine_as_text() -> None:
+    with recorded():
+        nodes = kg.kernel_graph(triangle, device="cpu").graph(np.eye(10), np.ones(10)).nodes
+    (routine,) = {n.attr("routine") for n in nodes if n.op == "sequential"}
+    text = str(routine)
+    assert "sum float64 of" in text and text.count("for ") == 2 and "stop" not in text
+    assert [str(a) for a in routine.arrays if a.role != "out"] == [
+        "in float64[10]",
+        "in float64[10, 10]",
+        "inout float64[10]",
+    ]

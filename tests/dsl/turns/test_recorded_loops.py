@@ -1,0 +1,285 @@
+"""Loops that are recorded: what they give is what NumPy gives, and their size that of their source; or unrolled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.dsl.trace.trace import RecordedLoops
+from tests.turn_programs import recorded
+
+Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture
+def notes() -> Iterator[list[RecordedLoops]]:
+    """Loops are recorded however short the trace is."""
+    with recorded() as found:
+        yield found
+
+
+def reasons(notes: list[RecordedLoops]) -> list[str]:
+    return [reason for each in notes for reason in each.unrolled.values()]
+
+
+def square(n: int) -> Array:
+    return np.random.default_rng(n).normal(size=(n, n)) + n * np.eye(n)
+
+
+def lu(a: Any) -> Any:
+    for i in range(a.shape[0]):
+        for j in range(i):
+            a[i, j] -= a[i, :j] @ a[:j, j]
+            a[i, j] /= a[j, j]
+        for j in range(i, a.shape[0]):
+            a[i, j] -= a[i, :i] @ a[:i, j]
+    return a
+
+
+def eliminated(a: Any) -> Any:
+    for k in range(a.shape[0] - 1):
+        a[k + 1 :, k] /= a[k, k]
+        a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
+    return a
+
+
+def cholesky(a: Any) -> Any:
+    a[:] = a @ a.T
+    a[0, 0] = np.sqrt(a[0, 0])
+    for i in range(1, a.shape[0]):
+        for j in range(i):
+            a[i, j] -= np.dot(a[i, :j], a[j, :j])
+            a[i, j] /= a[j, j]
+        a[i, i] -= np.dot(a[i, :i], a[i, :i])
+        a[i, i] = np.sqrt(a[i, i])
+    return a
+
+
+def solved(a: Any) -> Any:
+    x = np.zeros_like(a[0])
+    for i in range(len(x) - 1, -1, -1):
+        x[i] = (a[0, i] - a[i, i + 1 :] @ x[i + 1 :]) / a[i, i]
+    return x
+
+
+def durbin(a: Any) -> Any:
+    r = a[0] / 40
+    y = np.empty_like(r)
+    alpha, beta = -r[0], 1.0
+    y[0] = -r[0]
+    for k in range(1, r.shape[0]):
+        beta *= 1.0 - alpha * alpha
+        alpha = -(r[k] + np.dot(np.flip(r[:k]), y[:k])) / beta
+        y[:k] += alpha * np.flip(y[:k])
+        y[k] = alpha
+    return y
+
+
+def gram_schmidt(a: Any) -> Any:
+    q, r = np.zeros_like(a), np.zeros_like(a)
+    for k in range(a.shape[1]):
+        r[k, k] = np.sqrt(np.dot(a[:, k], a[:, k]))
+        q[:, k] = a[:, k] / r[k, k]
+        for j in range(k + 1, a.shape[1]):
+            r[k, j] = np.dot(q[:, k], a[:, j])
+            a[:, j] -= q[:, k] * r[k, j]
+    return q, r
+
+
+def smoothed(a: Any) -> Any:
+    for _ in range(3):
+        for i in range(1, a.shape[0] - 1):
+            for j in range(1, a.shape[1] - 1):
+                a[i, j] = (a[i - 1, j] + a[i, j - 1] + a[i, j] + a[i, j + 1] + a[i + 1, j]) / 5.0
+    return a
+
+
+def longest(a: Any) -> Any:
+    """The longest common subsequence of signs: dynamic programming."""
+    s, t = a[0] > 0, a[1] > 0
+    table = np.zeros((len(s) + 1, len(t) + 1), np.int64)
+    for i in range(1, len(s) + 1):
+        for j in range(1, len(t) + 1):
+            if s[i - 1] == t[j - 1]:
+                table[i, j] = table[i - 1, j - 1] + 1
+            else:
+                table[i, j] = max(table[i - 1, j], table[i, j - 1])
+    return table
+
+
+def sorted_by_insertion(a: Any) -> Any:
+    x = a.reshape(-1)[:20].copy()
+    for i in range(1, len(x)):
+        key, j = x[i], i - 1
+        while j >= 0 and x[j] > key:
+            x[j + 1] = x[j]
+            j -= 1
+        x[j + 1] = key
+    return x
+
+
+def first_large(a: Any) -> Any:
+    at = -1
+    for i in range(a.shape[0]):
+        if a[i].sum() > 13:
+            at = i
+            break
+    else:
+        at = 99
+    return at
+
+
+PROGRAMS: list[Callable[[Any], Any]] = [
+    lu, eliminated, cholesky, solved, durbin, gram_schmidt, smoothed, longest, sorted_by_insertion, first_large,
+]  # fmt: skip
+
+
+def compared(function: Callable[..., Any], ours: Callable[..., Any], *given: Any) -> None:
+    theirs = [x.copy() if isinstance(x, np.ndarray) else x for x in given]
+    want, got = function(*theirs), ours(*given)
+    pairs = zip(got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,), strict=True)
+    for a, b in (*pairs, *zip(given, theirs, strict=True)):
+        assert np.asarray(a).dtype == np.asarray(b).dtype and np.shape(a) == np.shape(b)
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("function", PROGRAMS)
+def test_published_loops(function: Callable[..., Any], notes: list[RecordedLoops]) -> None:
+    ours = kg.kernel_graph(function, device="cpu")
+    compared(function, ours, square(12))
+    assert not reasons(notes)
+    graphs = [ours.graph(square(n)).nodes for n in (12, 31)]
+    routines = [{node.attr("routine") for node in nodes if node.op == "sequential"} for nodes in graphs]
+    sizes = [sum(r.size for r in each) for each in routines]
+    assert max(map(len, graphs)) < 40 and sizes[0] == sizes[1]
+
+
+def test_a_long_trace_begins_again_with_its_loops_recorded() -> None:
+    """Without anybody's asking: LU of 40 x 40 would be 60,000 nodes."""
+    ours = kg.kernel_graph(lu, device="cpu")
+    compared(lu, ours, square(40))
+    assert len(ours.graph(square(40)).nodes) < 20
+
+
+def test_an_index_out_of_range_raises(notes: list[RecordedLoops]) -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(x: Any, i: Any) -> Any:
+        total = 0.0
+        for k in range(20):
+            total = total + x[i[k]]
+        return total
+
+    x, i = np.arange(5.0), np.arange(20) % 5
+    assert float(f(x, i)) == 40.0
+    i[7] = -5
+    assert float(f(x, i)) == 38.0
+    i[7] = -6
+    with pytest.raises(IndexError, match="index -6 is out of bounds for axis 0 with size 5"):
+        float(f(x, i))
+    i[7] = 5
+    with pytest.raises(IndexError, match="index 5 is out of bounds"):
+        float(f(x, i))
+    assert not reasons(notes)
+
+
+def test_negative_indices_wrap_where_they_are_negative(notes: list[RecordedLoops]) -> None:
+    def f(x: Any) -> Any:
+        for k in range(len(x)):
+            x[k] += 2 * x[k - 3] + x[k - len(x)]
+        return x
+
+    compared(f, kg.kernel_graph(f, device="cpu"), np.arange(11.0))
+    assert not reasons(notes)
+
+
+def test_what_is_read_while_it_is_written_is_what_it_was(notes: list[RecordedLoops]) -> None:
+    def f(a: Any) -> Any:
+        for i in range(1, a.shape[0]):
+            before = a[i - 1] * 2
+            a[i, 1:] = a[i, :-1] + before[1:]
+            a[i - 1] = a[i]
+            a[i] += before
+            a[:i, i] = a[i, :i]
+        return a
+
+    compared(f, kg.kernel_graph(f, device="cpu"), square(10))
+    assert not reasons(notes)
+
+
+def test_numbers_grow_as_they_do_in_python(notes: list[RecordedLoops]) -> None:
+    def f(x: Any) -> Any:
+        total, count = 0, 0
+        for i in range(len(x)):
+            total += x[i]
+            count += i // 2 + i % 3
+        return total, count
+
+    ours = kg.kernel_graph(f, device="cpu")
+    total, count = ours(np.arange(12.0))
+    assert (float(total), int(count)) == f(np.arange(12.0)) and np.asarray(total).dtype == np.float64
+    assert not reasons(notes)
+
+
+def test_a_name_of_the_last_turn_lives_on(notes: list[RecordedLoops]) -> None:
+    def f(x: Any) -> Any:
+        for i in range(len(x)):
+            last = x[i] * 2
+        return last + i
+
+    compared(f, kg.kernel_graph(f, device="cpu"), np.arange(11.0))
+    assert not reasons(notes)
+
+
+@pytest.mark.parametrize("n", [9, 10])
+def test_loops_that_do_not_run(n: int, notes: list[RecordedLoops]) -> None:
+    def f(x: Any) -> Any:
+        for i in range(len(x)):
+            for _ in range(i, 3):
+                x[i] += 1
+            for j in range(i - 1):
+                x[j] -= 0.5
+        return x
+
+    compared(f, kg.kernel_graph(f, device="cpu"), np.zeros(n))
+    assert not reasons(notes)
+
+
+def test_what_is_not_followed_is_unrolled(notes: list[RecordedLoops]) -> None:
+    """With NumPy's values, and a reason."""
+    table = [1.0, -2.0, 0.5] * 5
+
+    def of_a_list(x: Any) -> Any:
+        for i in range(len(x)):
+            x[i] = x[i] * table[i]
+        return x
+
+    def of_an_array_of_the_last_turn(x: Any) -> Any:
+        for i in range(len(x)):
+            part = x[: i + 1] * 2
+        return part
+
+    def of_a_library(x: Any) -> Any:
+        for i in range(len(x)):
+            x[i] = np.linalg.det(x[i] * np.eye(2))
+        return x
+
+    for function in (of_a_list, of_an_array_of_the_last_turn, of_a_library):
+        notes.clear()
+        compared(function, kg.kernel_graph(function, device="cpu"), np.arange(10.0))
+        assert reasons(notes)
+
+
+def test_arrays_that_are_views_share_their_memory(notes: list[RecordedLoops]) -> None:
+    def f(a: Any) -> Any:
+        part, turned = a[2:, 1:], a.T
+        for i in range(1, 9):
+            part[i, i] = turned[i, i - 1] + 1
+            turned[i] += a[i - 1, 0]
+        return a, part.sum()
+
+    compared(f, kg.kernel_graph(f, device="cpu"), square(12))
+    assert not reasons(notes)

@@ -1,0 +1,11 @@
+"""Random programs of nested loops: what they give, write and raise is what NumPy does, recorded or unrolled."""
+
+from __future__ import annotations
+
+from tests.turn_programs import check
+
+
+def test_random_loops() -> None:
+    wrong, seen = check(11, 16)
+    assert not wrong, "\n\n".join(wrong)
+    assert seen["recorded"] >= 10

@@ -1,0 +1,362 @@
+"""Random programs of nested loops over elements and ragged slices: triangles, recurrences, breaks, branches.
+
+NumPy's run is the reference: values, dtypes, what was written to the arguments, IndexErrors. Numbers are small whole
+ones, so that every order of a sum gives the same bits.
+
+python -m tests.turn_programs --count 1000 --seed 1 --device cpu
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import importlib
+import random
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import kernelgraph as kg
+from kernelgraph.dsl.trace.trace import RecordedLoops
+
+LENGTHS = (9, 12)
+DTYPES = ("f8", "f8", "f4", "i8", "i4")
+PRELUDE = """
+import numpy as np
+
+
+def small(x):
+    return np.clip(x, -9, 9)
+
+
+def sign(x):
+    if x > 1:
+        return 1
+    if x < -1:
+        return -1
+    return 0
+
+
+def above(x, s):
+    count = 0
+    for k in range(len(x)):
+        if x[k] > s:
+            count += 1
+    return count
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One function of (A, B, x, y, s, n), its text, the dtypes of A, B and of x, y, and n."""
+
+    name: str
+    text: str
+    dtypes: tuple[str, str]
+    n: int
+
+    def arguments(self, seed: int) -> tuple[Any, ...]:
+        rng = np.random.default_rng(seed)
+        square, line = self.dtypes
+        matrices = (rng.integers(-4, 5, (self.n, self.n)).astype(square) for _ in range(2))
+        return (*matrices, *(rng.integers(-4, 5, self.n).astype(line) for _ in range(2)), 2, self.n)
+
+
+@dataclass
+class _Writer:
+    """Writes one function. bounds: of the names of turns, whether each is known to be below the length."""
+
+    rng: random.Random
+    lines: list[str] = field(default_factory=list)
+    turns: list[str] = field(default_factory=list)
+    budget: int = 9
+    count: int = 0
+    numbers: list[str] = field(default_factory=lambda: ["s"])
+
+    def add(self, indent: int, text: str) -> None:
+        self.lines.append("    " * indent + text)
+
+    def pick(self, *options: str) -> str:
+        return self.rng.choice(options)
+
+    def index(self) -> str:
+        if not self.turns or self.rng.random() < 0.15:
+            return self.pick("0", "1", "-1", "2", "n - 1")
+        turn = self.rng.choice(self.turns)
+        if self.rng.random() < 0.25:
+            return self.pick(
+                f"{turn} - 1", f"{turn} - n", f"n - 1 - {turn}", f"{turn} // 2", f"{turn} % 3", f"{turn} + 1"
+            )
+        return turn
+
+    def bound(self) -> str:
+        if not self.turns or self.rng.random() < 0.2:
+            return self.pick("0", "1", "3", "n", "n - 2", "-1")
+        turn = self.rng.choice(self.turns)
+        return self.pick(turn, turn, f"{turn} + 1", f"{turn} + 1", f"{turn} - 1", f"n - {turn}", f"{turn} + 2")
+
+    def slice(self) -> str:
+        low, high = self.bound(), self.bound()
+        return self.pick(f":{low}", f":{low}", f"{low}:", f"{low}:", f"{low}:{high}", ":")
+
+    def vector(self, part: str | None = None) -> str:
+        """An array of one axis; part: a slice, which says how long it is."""
+        part = part or self.slice()
+        return self.pick(
+            f"x[{part}]", f"y[{part}]", f"A[{self.index()}, {part}]", f"A[{part}, {self.index()}]",
+            f"B[{part}, {self.index()}]", f"B[{self.index()}, {part}]", f"B.T[{self.index()}, {part}]",
+            f"np.flip(x[{part}])", f"y[{part}][::-1]",
+        )  # fmt: skip
+
+    def vectors(self, part: str, depth: int = 0) -> str:
+        kind = self.rng.random()
+        if depth > 1 or kind < 0.4:
+            return self.vector(part)
+        a, b = self.vectors(part, depth + 1), self.vectors(part, depth + 1)
+        return self.pick(
+            f"({a} + {b})", f"({a} - {b})", f"small({a} * {b})", f"small({a} * {self.number(2)})",
+            f"np.maximum({a}, {b})",
+            f"np.where({a} > {b}, {a}, {self.number(2)})", f"-{a}", f"np.abs({a})", f"({a} + {self.number(2)})",
+            f"{a}.copy()",
+        )  # fmt: skip
+
+    def number(self, depth: int = 0) -> str:
+        kind = self.rng.random()
+        if depth > 1 or kind < 0.3:
+            return self.pick(*self.numbers, "1", "2", "3", "0.5" if self.rng.random() < 0.3 else "-1", *self.turns[-1:])
+        if kind < 0.6:
+            i, j = self.index(), self.index()
+            return self.pick(f"A[{i}, {j}]", f"B[{i}, {j}]", f"x[{i}]", f"y[{i}]", f"A[{i}][{j}]")
+        if kind < 0.75:
+            part = self.slice()
+            a, b = self.vectors(part, 1), self.vectors(part, 1)
+            sums = f"small({a} @ {b})", f"small(np.sum({a}))", f"small(np.dot({a}, {b}))", f"small({a}.sum())"
+            return self.pick(*sums, f"above({self.vector()}, {self.number(2)})")
+        a, b = self.number(depth + 1), self.number(depth + 1)
+        return self.pick(
+            f"({a} + {b})", f"({a} - {b})", f"small({a} * {b})", f"max({a}, {b})", f"min({a}, {b})", f"abs({a})",
+            f"({a} if {self.test(1)} else {b})", f"sign({a})", f"int({a})", f"float({a})",
+            f"np.minimum({a}, {b})",
+        )  # fmt: skip
+
+    def test(self, depth: int = 0) -> str:
+        a, b = self.number(depth + 1), self.number(depth + 1)
+        plain = self.pick(f"{a} > {b}", f"{a} <= {b}", f"{a} == {b}", f"{a} != {b}")
+        if depth or self.rng.random() < 0.6:
+            return plain
+        i, j = self.bound(), self.bound()
+        return self.pick(f"{plain} and {self.test(1)}", f"not ({plain})", f"{i} < {j}", f"{plain} or {self.test(1)}")
+
+    def target(self) -> tuple[str, str]:
+        """Part of an array to assign to, and the slice that says how long it is, if it is no element."""
+        part, i, j = self.slice(), self.index(), self.index()
+        kind = self.rng.random()
+        if kind < 0.45:
+            return self.pick(f"A[{i}, {j}]", f"B[{i}, {j}]", f"x[{i}]", f"y[{i}]"), ""
+        return self.pick(f"A[{i}, {part}]", f"A[{part}, {j}]", f"x[{part}]", f"y[{part}]", f"B[{part}, {j}]"), part
+
+    def statement(self, indent: int) -> None:
+        self.budget -= 1
+        kind = self.rng.random()
+        deep = len(self.turns)
+        if self.budget > 0 and deep < 3 and kind < 0.22:
+            self.loop(indent)
+        elif self.budget > 0 and kind < 0.36 and indent < 6:
+            self.add(indent, f"if {self.test()}:")
+            self.inside(indent)
+            if self.rng.random() < 0.4:
+                self.add(indent, "else:")
+                self.inside(indent)
+        elif kind < 0.40 and deep:
+            self.add(indent, f"if {self.test()}:")
+            self.add(indent + 1, self.pick("break", "continue"))
+        elif kind < 0.55:
+            name = self.pick("s", "t", "u")
+            if name in self.numbers and self.rng.random() < 0.6:
+                self.add(indent, f"{name} = small({name} {self.pick('+', '-')} {self.number()})")
+            else:
+                self.add(indent, f"{name} = {self.number()}")
+        elif kind < 0.62:
+            i, j = self.bound(), self.bound()
+            block = f"{i}:, {j}:"
+            self.add(
+                indent,
+                f"A[{block}] {self.pick('+=', '-=', '=')} {self.pick(f'B[{block}]', f'small(A[{block}] * 2)', '1')}",
+            )
+        elif kind < 0.68:
+            i, part = self.index(), self.slice()
+            whole = self.pick(f"A[:, {part}].T @ x", "A @ x", "x @ B", f"A[{part}] @ y")
+            goal = f"x[{part}]" if part in whole else "y[:]"
+            self.add(indent, f"{goal} = small({whole})")
+        elif kind < 0.74:
+            part = self.slice()
+            self.add(indent, f"w = {self.vectors(part)}")
+            self.add(indent, f"{self.pick('x', 'y')}[{part}] = small(w + w)")
+        else:
+            target, part = self.target()
+            value = self.vectors(part) if part and self.rng.random() < 0.8 else self.number()
+            if self.rng.random() < 0.5:
+                self.add(indent, f"{target} = small({value})")
+            else:
+                self.add(indent, f"{target} {self.pick('+', '-')}= {value}")
+                self.add(indent, f"{target} = small({target})")
+
+    def inside(self, indent: int) -> None:
+        known = [*self.numbers]
+        for _ in range(self.rng.choice((1, 2, 2, 3))):
+            self.statement(indent + 1)
+        self.numbers = known
+
+    def loop(self, indent: int) -> None:
+        self.count += 1
+        name = f"i{self.count}"
+        if self.rng.random() < 0.1 and self.turns:
+            counter = f"k{self.count}"
+            self.add(indent, f"{counter} = 0")
+            self.add(indent, f"while {counter} < {self.pick('4', self.turns[-1])} and {self.test(1)}:")
+            self.add(indent + 1, f"{counter} += 1")
+            self.inside(indent)
+            return
+        if not self.turns:
+            span = self.pick("n", "n", "1, n", "n - 1", "n - 1, -1, -1", "n - 1, 0, -1")
+        else:
+            outer = self.rng.choice(self.turns)
+            span = self.pick(
+                "n", outer, f"{outer} + 1", f"{outer}, n", f"{outer} + 1, n", f"{outer} - 1, -1, -1", "0, n, 2",
+                f"{outer}, n, 3", "3", f"n - {outer}",
+            )  # fmt: skip
+        self.add(indent, f"for {name} in range({span}):")
+        self.turns.append(name)
+        self.inside(indent)
+        self.turns.pop()
+        if self.rng.random() < 0.1:
+            self.add(indent, "else:")
+            self.add(indent + 1, "s = small(s + 1)")
+
+
+def programs(seed: int, count: int) -> Iterator[Program]:
+    """Random programs: the same for the same seed."""
+    for number in range(count):
+        rng = random.Random(f"{seed} {number}")
+        writer = _Writer(rng)
+        name = f"program_{seed}_{number}"
+        writer.add(0, f"def {name}(A, B, x, y, s, n):")
+        writer.add(1, "t = u = 1")
+        writer.numbers += ["t", "u"]
+        for _ in range(rng.choice((1, 1, 2))):
+            writer.loop(1)
+        writer.add(1, "return A, x, s, t")
+        yield Program(name, "\n".join(writer.lines), (rng.choice(DTYPES), rng.choice(DTYPES)), rng.choice(LENGTHS))
+
+
+@contextmanager
+def recorded() -> Iterator[list[RecordedLoops]]:
+    """Sees to it that loops are recorded however short the trace is; the traces' notes of those that are not."""
+    traces: Any = importlib.import_module("kernelgraph.dsl.jit.trace_function")
+    lengths: Any = importlib.import_module("kernelgraph.dsl.turns.long_traces")
+    before = lengths.LONG, lengths.TURNS, lengths.LOOPS
+    made: list[RecordedLoops] = []
+
+    def loops(record: Callable[..., bool]) -> RecordedLoops:
+        made.append(RecordedLoops(record))
+        return made[-1]
+
+    lengths.LONG, lengths.TURNS, lengths.LOOPS, traces.RecordedLoops = 1, 0, -1, loops
+    try:
+        yield made
+    finally:
+        lengths.LONG, lengths.TURNS, lengths.LOOPS = before
+        traces.RecordedLoops = RecordedLoops
+
+
+def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[Any]]:
+    """The kind of error, if one was raised, and all values afterwards."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            results = [np.asarray(r) for r in function(*arguments)]
+    except kg.KernelGraphError as error:
+        return f"refused: {error}", []
+    except Exception as error:
+        return type(error).__name__, []
+    return "", [*results, *(np.asarray(a) for a in arguments[:4])]
+
+
+def difference(got: tuple[str, list[Any]], want: tuple[str, list[Any]]) -> str:
+    """In words, how two outcomes differ; nothing where they do not. An int may be a float of its value."""
+    if got[0] != want[0]:
+        return f"{got[0] or 'no error'} for {want[0] or 'no error'}"
+    for i, (a, b) in enumerate(zip(got[1], want[1], strict=True)):
+        if a.shape != b.shape or (a.dtype != b.dtype and (a.ndim or a.dtype.kind == b.dtype.kind == "f")):
+            return f"value {i} is {a.dtype}{list(a.shape)} for {b.dtype}{list(b.shape)}"
+        if not np.array_equal(a, b, equal_nan=True):
+            return f"value {i} differs:\n{a}\n{b}"
+    return ""
+
+
+def load(programs: list[Program], folder: Path) -> dict[str, Callable[..., Any]]:
+    """Their functions, from a file."""
+    path = folder / f"{programs[0].name}.py"
+    text = PRELUDE + "\n\n" + "\n\n\n".join(p.text for p in programs) + "\n"
+    path.write_text(text)
+    scope: dict[str, Any] = {"__name__": path.stem}
+    exec(compile(text, str(path), "exec"), scope)
+    return scope
+
+
+def check(seed: int, count: int, device: str = "cpu") -> tuple[list[str], collections.Counter[str]]:
+    """What went wrong, in words, and how often each thing happened."""
+    wrong: list[str] = []
+    seen: collections.Counter[str] = collections.Counter()
+    made = [*programs(seed, count)]
+    with tempfile.TemporaryDirectory() as folder, recorded() as notes:
+        scope = load(made, Path(folder))
+        for p in made:
+            notes.clear()
+            plain = scope[p.name]
+            ours = kg.kernel_graph(plain, device=device)
+            for turn in range(2):
+                want = outcome(plain, p.arguments(turn))
+                try:
+                    got = outcome(ours, p.arguments(turn))
+                except BaseException as error:
+                    if isinstance(error, KeyboardInterrupt):
+                        raise
+                    got = f"internal {traceback.format_exc()}", []
+                if got[0].startswith("refused"):
+                    seen["refused"] += 1
+                    seen[f"refused, since {got[0][:150]}"] += 1
+                    break
+                if said := difference(got, want):
+                    wrong.append(f"{p.text}\n# {p.dtypes} n={p.n} arguments {turn}: {said}")
+                    break
+            reasons = [r for n in notes for r in n.unrolled.values()]
+            seen["recorded" if notes and not reasons else "in part"] += 1
+            seen.update(f"because {r}" for r in reasons)
+    return wrong, seen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    given = parser.parse_args()
+    start = time.perf_counter()
+    wrong, seen = check(given.seed, given.count, given.device)
+    print("\n\n".join(wrong))
+    for what, times in seen.most_common():
+        print(times, what)
+    print(f"{len(wrong)} wrong of {given.count}, {time.perf_counter() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
