@@ -8,17 +8,10 @@ python -m tests.control_flow_programs --count 5000 --seed 1 --device cpu
 
 from __future__ import annotations
 
-import argparse
 import ast
-import collections
-import faulthandler
 import random
 import re
-import signal
-import tempfile
-import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,10 +20,9 @@ import numpy as np
 
 import kernelgraph as kg
 from kernelgraph.dsl.core.pytree import flatten
-from tests.programs import Hang, Outcome, _words
+from tests import random_cases
+from tests.random_cases import Outcome, describe_refusal, names_in_file, under_alarm
 
-SECONDS = 60
-BATCH = 25
 TURNS = 3  # calls of each program
 LARGEST = 1e9  # numbers below it are exact
 DTYPES = ("f8", "f8", "f8", "f4", "i8")
@@ -294,7 +286,7 @@ def _called(function: Any, program: Program, turn: int) -> tuple[Any, dict[str, 
 def checked(program: Program, function: Any, device: str) -> Outcome:
     """Calls with other numbers; the first difference ends it."""
     traced = kg.kernel_graph(function, device=device)
-    refused = ""
+    refused: tuple[str, ...] = ()
     for turn in range(TURNS):
         wanted, written, problem = _called(function, program, turn)
         if not all(map(_is_exact, [*(wanted or ()), *written.values()])):
@@ -309,7 +301,7 @@ def checked(program: Program, function: Any, device: str) -> Outcome:
             elif not re.match(r"\S+\.py:\d+: ", str(refusal)):
                 words = f"a refusal without a line: {refusal}"
             else:
-                refused = refused or _words(refusal)
+                refused = refused or (describe_refusal(refusal),)
         elif problem is not None:
             words = f"NumPy raises {problem!r}, ours gives {_shown(got)}"
         elif len(got) != len(wanted):
@@ -350,58 +342,13 @@ def _shown(value: Any) -> str:
     return repr([np.asarray(v).tolist() for v in value or ()])[:200]
 
 
-def outcomes(programs: list[Program], folder: Path, device: str, label: str) -> Iterator[tuple[Program, Outcome]]:
+def outcomes(programs: Sequence[Program], folder: Path, device: str, label: str) -> Iterator[tuple[Program, Outcome]]:
     """Each program's outcome; all stand in one file."""
-    path = folder / f"{label}.py"
-    path.write_text(PRELUDE + "\n\n" + "\n\n".join(p.text for p in programs))
-    scope: dict[str, Any] = {"__name__": label, "__file__": str(path)}
-    exec(compile(path.read_text(), str(path), "exec"), scope)
-    previous = signal.signal(signal.SIGALRM, _hangs)
-    try:
-        for program in programs:
-            signal.alarm(SECONDS)
-            try:
-                outcome = checked(program, scope[program.name], device)
-            except Hang:
-                outcome = Outcome(1, wrong=f"no end in {SECONDS} s")
-            finally:
-                signal.alarm(0)
-            yield program, outcome
-    finally:
-        signal.signal(signal.SIGALRM, previous)
-
-
-def _hangs(*_: Any) -> None:
-    raise Hang
+    names = names_in_file([PRELUDE, *(p.text for p in programs)], folder, label)
+    return under_alarm(programs, lambda program: checked(program, names[program.name], device))
 
 
 # making them smaller
-
-
-def shrunk(program: Program, folder: Path, device: str) -> tuple[Program, Outcome]:
-    """The smallest program found, by leaving out one statement after the other, that is still wrong in the same way."""
-    counter = iter(range(10**9))
-
-    def outcome_of(candidate: Program) -> Outcome:
-        try:
-            return next(iter(outcomes([candidate], folder, device, f"shrink_{program.name}_{next(counter)}")))[1]
-        except Exception:
-            return Outcome(0)
-
-    best, found = program, outcome_of(program)
-    kind, going = _mechanism(found), bool(found.wrong)
-    while going:
-        going = False
-        for candidate in _smaller(best):
-            outcome = outcome_of(candidate)
-            if outcome.wrong and _mechanism(outcome) == kind:
-                best, found, going = candidate, outcome, True
-                break
-    return best, found
-
-
-def _mechanism(outcome: Outcome) -> str:
-    return re.sub(r"^call \d+: ", "", outcome.wrong).split(" ")[0]
 
 
 def _smaller(program: Program) -> Iterator[Program]:
@@ -446,76 +393,15 @@ def _change(tree: ast.Module, wanted: int) -> bool:
 # reporting
 
 
-@dataclass
-class Report:
-    """Counts over all programs."""
-
-    programs: int
-    calls: int
-    refused: collections.Counter[str]
-    wrong: list[tuple[Program, Outcome]]
-    seconds: float
-
-    def __str__(self) -> str:
-        kinds = "".join(f"\n  {n:7} {words}" for words, n in self.refused.most_common())
-        total = sum(self.refused.values())
-        return (
-            f"{self.programs} programs, {self.calls} calls, {len(self.wrong)} wrong, "
-            f"{total} refused ({100 * total / max(self.programs, 1):.1f} %), {self.seconds:.0f} s; refused:{kinds}"
-        )
-
-
-def explore(
-    count: int,
-    seed: int,
-    device: str,
-    show: Callable[[Program, Outcome], None] | None = None,
-    most: int = 0,
-    first: int = 0,
-) -> Report:
-    """So many programs, each a function of the seed and its number. The first `most` wrong ones are shown, small."""
-    report = Report(0, 0, collections.Counter(), [], 0.0)
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as made, warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        folder = Path(made)
-        for begin in range(first, first + count, BATCH):
-            numbers = range(begin, min(begin + BATCH, first + count))
-            programs = [random_program(random.Random(f"{seed}:{n}"), f"p{n}") for n in numbers]
-            for program, outcome in outcomes(programs, folder, device, f"control_flow_{seed}_{begin}"):
-                report.programs += 1
-                report.calls += outcome.calls
-                if outcome.refused:
-                    report.refused[outcome.refused] += 1
-                if outcome.wrong:
-                    report.wrong.append((program, outcome))
-                    if show and len(report.wrong) <= most:
-                        small, again = shrunk(program, folder, device)
-                        alone = bool(again.wrong)
-                        show(small, again if alone else replace(outcome, wrong=f"{outcome.wrong} (not alone)"))
-            for path in folder.iterdir():
-                path.unlink()
-    report.seconds = time.monotonic() - start
-    return report
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0, help="the number of the first program")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--show", type=int, default=20, help="how many wrong programs are printed, made small")
-    given = parser.parse_args()
-    faulthandler.enable()
-
-    def show(program: Program, outcome: Outcome) -> None:
-        print(f"# {outcome.wrong[:600]}\n# {program.dtypes}\n{program.text}", flush=True)
-
-    report = explore(given.count, given.seed, given.device, show, given.show, given.first)
-    print(report)
-    raise SystemExit(1 if report.wrong else 0)
+SUITE = random_cases.Suite(
+    "control_flow_programs",
+    25,
+    lambda seed, number: random_program(random.Random(f"{seed}:{number}"), f"p{number}"),
+    outcomes,
+    _smaller,
+    lambda program, outcome: f"# {outcome.wrong[:600]}\n# {program.dtypes}\n{program.text}",
+)
 
 
 if __name__ == "__main__":
-    main()
+    random_cases.report_and_exit(SUITE, random_cases.command_line(__doc__).parse_args())

@@ -7,17 +7,9 @@ python -m tests.programs --count 50000 --seed 1
 
 from __future__ import annotations
 
-import argparse
-import collections
-import faulthandler
-import itertools
 import random
 import re
-import signal
-import tempfile
-import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +17,10 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from tests import shrinking
+from tests import random_cases
 from tests.program_parts import COMPUTED, DTYPES, KEYS, LAYOUTS, MADE, NAMED, NUMBERS, PRELUDE, SHAPES, WHOLE, WRITES
+from tests.random_cases import Outcome, describe_refusal, names_in_file, under_alarm
 
-SECONDS = 60
-BATCH = 50
 MOST, LARGEST = 64, 100  # elements of an array, and their size: sums are exact, casts to int8 defined
 NEAR = {"e": 1e-2, "f": 1e-5, "d": 1e-12, "F": 1e-5, "D": 1e-12}
 _SCOPE: dict[str, Any] = {}
@@ -198,19 +189,6 @@ def _key(rng: random.Random, state: dict[str, Any], name: str) -> str:
 # running them
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a program: refused (in words), wrong (in words), or right."""
-
-    calls: int
-    refused: str = ""
-    wrong: str = ""
-
-
-class Hang(BaseException):
-    """A program took longer than SECONDS."""
-
-
 def _called(function: Any, program: Program, turn: int) -> tuple[Any, dict[str, Any], BaseException | None]:
     state: dict[str, Any] = {**_SCOPE, "K": turn}
     for name, text in program.setup:
@@ -251,8 +229,9 @@ def checked(program: Program, function: Any, device: str) -> Outcome:
             elif not re.match(r"\S+\.py:\d+: ", str(refusal)):
                 words = f"a refusal without a line: {refusal}"
             else:
-                refused = _words(refusal) if problem is None else f"for {_public(problem).__name__} {_words(refusal)}"
-                clean = {name: value for name, value in _called(lambda *_: None, program, turn)[1].items()}
+                kind = "" if problem is None else f"for {_public(problem).__name__} "
+                refused = kind + describe_refusal(refusal)
+                clean = _called(lambda *_: None, program, turn)[1]
                 words = _difference(ours, clean)
                 words = words and f"refused ({refusal}), but an argument was written: {words}"
         elif (
@@ -269,7 +248,7 @@ def checked(program: Program, function: Any, device: str) -> Outcome:
             words = next((f"result {i}: {w}" for i, g, v, w in wrong if not is_rounding(program, turn, g, v)), "")
             words = words or _difference(ours, written)
         if words or refused:
-            return Outcome(turn + 1, refused, f"call {turn + 1}: {words}" if words else "")
+            return Outcome(turn + 1, (refused,) if refused else (), f"call {turn + 1}: {words}" if words else "")
     return Outcome(2)
 
 
@@ -338,54 +317,13 @@ def _shown(value: Any) -> str:
     return re.sub(r" at 0x\w+", "", repr([np.asarray(v).tolist() for v in _leaves(value)]))[:200]
 
 
-def _words(error: BaseException) -> str:
-    text = re.sub(r"^\S+\.py:\d+: ", "", str(error).split("\n")[0])
-    return f"{type(error).__name__}: " + re.sub(r"'[^']*'|[0-9.]+|\[[^]]*\]|\([^)]*\)", "_", text)[:90]
-
-
-def outcomes(programs: list[Program], folder: Path, device: str, label: str) -> Iterator[tuple[Program, Outcome]]:
+def outcomes(programs: Sequence[Program], folder: Path, device: str, label: str) -> Iterator[tuple[Program, Outcome]]:
     """Each program's outcome; all stand in one file."""
-    path = folder / f"{label}.py"
-    path.write_text(PRELUDE + "\n\n" + "\n\n".join(p.text for p in programs))
-    scope: dict[str, Any] = {"__name__": label, "__file__": str(path)}
-    exec(compile(path.read_text(), str(path), "exec"), scope)
-    previous = signal.signal(signal.SIGALRM, _hangs)
-    try:
-        for program in programs:
-            signal.alarm(SECONDS)
-            try:
-                outcome = checked(program, scope[program.name], device)
-            except Hang:
-                outcome = Outcome(1, wrong=f"no end in {SECONDS} s")
-            finally:
-                signal.alarm(0)
-            yield program, outcome
-    finally:
-        signal.signal(signal.SIGALRM, previous)
-
-
-def _hangs(*_: Any) -> None:
-    raise Hang
+    names = names_in_file([PRELUDE, *(p.text for p in programs)], folder, label)
+    return under_alarm(programs, lambda program: checked(program, names[program.name], device))
 
 
 # making them smaller
-
-
-def shrunk(program: Program, folder: Path, device: str) -> tuple[Program, Outcome]:
-    """The smallest program found, by leaving out one thing after the other, that is still wrong in the same way."""
-    counter = itertools.count()
-
-    def outcome_of(candidate: Program) -> Outcome:
-        try:
-            return next(iter(outcomes([candidate], folder, device, f"shrink_{program.name}_{next(counter)}")))[1]
-        except Exception:
-            return Outcome(0)
-
-    return shrinking.shrunk(program, outcome_of, _smaller, _mechanism)
-
-
-def _mechanism(outcome: Outcome) -> str:
-    return re.sub(r"^call \d+: ", "", outcome.wrong).split(" ")[0]
 
 
 def _smaller(program: Program) -> Iterator[Program]:
@@ -412,81 +350,21 @@ def _smaller(program: Program) -> Iterator[Program]:
 # reporting
 
 
-@dataclass
-class Report:
-    """Counts over all programs."""
-
-    programs: int
-    calls: int
-    statements: int
-    refused: collections.Counter[str]
-    wrong: list[tuple[Program, Outcome]]
-    seconds: float
-
-    def __str__(self) -> str:
-        kinds = "".join(f"\n  {n:7} {words}" for words, n in self.refused.most_common())
-        total = sum(self.refused.values())
-        return (
-            f"{self.programs} programs, {self.statements} statements, {self.calls} calls, {len(self.wrong)} wrong, "
-            f"{total} refused ({100 * total / max(self.programs, 1):.1f} %), {self.seconds:.0f} s; refused:{kinds}"
-        )
+def _shown_case(program: Program, outcome: Outcome) -> str:
+    setup = "; ".join(f"{name} = {text}" for name, text in program.setup)
+    called = ", ".join(program.arguments) + (" (split)" if program.split else "")
+    return f"# {outcome.wrong[:400]}\n# {setup}; called with {called}\n{program.text}"
 
 
-def explore(
-    count: int,
-    seed: int,
-    device: str,
-    show: Callable[[Program, Outcome], None] | None = None,
-    most: int = 0,
-) -> Report:
-    """So many programs, each a function of the seed and its number. The first `most` wrong ones are shown, small."""
-    report = Report(0, 0, 0, collections.Counter(), [], 0.0)
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as made, warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        folder = Path(made)
-        for first in range(0, count, BATCH):
-            numbers = range(first, min(first + BATCH, count))
-            programs = [random_program(random.Random(f"{seed}:{n}"), f"p{n}") for n in numbers]
-            for program, outcome in outcomes(programs, folder, device, f"programs_{seed}_{first}"):
-                report.programs += 1
-                report.statements += len(program.lines)
-                report.calls += outcome.calls
-                if outcome.refused:
-                    report.refused[outcome.refused] += 1
-                if outcome.wrong:
-                    report.wrong.append((program, outcome))
-                    if show and len(report.wrong) <= most:
-                        small, again = shrunk(program, folder, device)
-                        alone = bool(again.wrong)
-                        show(small, again if alone else replace(outcome, wrong=f"{outcome.wrong} (not alone)"))
-            for path in folder.iterdir():
-                path.unlink()
-    report.seconds = time.monotonic() - start
-    return report
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--show", type=int, default=20, help="how many wrong programs are printed, made small")
-    given = parser.parse_args()
-    faulthandler.enable()
-
-    def show(program: Program, outcome: Outcome) -> None:
-        setup = "; ".join(f"{name} = {text}" for name, text in program.setup)
-        called = ", ".join(program.arguments) + (" (split)" if program.split else "")
-        print(
-            f"# {outcome.wrong[:400]}\n# {setup}; called with {called}\n{program.text}",
-            flush=True,
-        )
-
-    report = explore(given.count, given.seed, given.device, show, most=given.show)
-    print(report)
-    raise SystemExit(1 if report.wrong else 0)
+SUITE = random_cases.Suite(
+    "programs",
+    50,
+    lambda seed, number: random_program(random.Random(f"{seed}:{number}"), f"p{number}"),
+    outcomes,
+    _smaller,
+    _shown_case,
+)
 
 
 if __name__ == "__main__":
-    main()
+    random_cases.report_and_exit(SUITE, random_cases.command_line(__doc__).parse_args())

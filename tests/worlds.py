@@ -9,22 +9,15 @@ python -m tests.worlds --count 50000 --seed 1
 
 from __future__ import annotations
 
-import argparse
 import collections
 import contextvars
-import faulthandler
 import functools
-import itertools
 import random
 import re
-import signal
 import sys
-import tempfile
 import textwrap
-import time
 import types
-import warnings
-from collections.abc import Callable, Iterator, ValuesView
+from collections.abc import Callable, Iterator, Sequence, ValuesView
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,11 +25,10 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from tests import shrinking
+from tests import random_cases
+from tests.random_cases import Hang, Outcome, under_alarm
 from tests.world_parts import KINDS, LAYERS, PRELUDE, ROOTS
 
-SECONDS = 60  # one world's time; more is a hang
-BATCH = 20  # worlds of one file
 READERS = {
     "in place": "v = $path",
     "helper": "def read():\n    return $path\n\nv = read()",
@@ -243,19 +235,6 @@ def _written(rng: random.Random, world: World) -> Step:
 # running them
 
 
-class Hang(BaseException):
-    """A world took longer than SECONDS."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one world: its calls, what was refused, and in words what was wrong (or nothing)."""
-
-    calls: int
-    refused: tuple[str, ...] = ()
-    wrong: str = ""
-
-
 def plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
     """A value as nested tuples of types, dtypes, shapes and texts: two worlds are the same where these are equal."""
     if isinstance(value, kg.Array):
@@ -441,53 +420,19 @@ def _changes(world: World, turn: tuple[Step, ...], module: types.ModuleType) -> 
     return ""
 
 
-def outcomes(worlds: list[World], folder: Path, device: str, label: str) -> Iterator[tuple[World, Outcome]]:
+def outcomes(worlds: Sequence[World], folder: Path, device: str, label: str) -> Iterator[tuple[World, Outcome]]:
     """Each world's outcome; all stand in one file."""
     text = PRELUDE + "\n\n" + "\n\n".join(w.text for w in worlds)
     theirs = loaded(text, folder, f"{label}_native", lambda f: f)
     mine = loaded(text, folder, f"{label}_traced", lambda f: kg.kernel_graph(f, device=device))
-    previous = signal.signal(signal.SIGALRM, _hangs)
     try:
-        for world in worlds:
-            signal.alarm(SECONDS)
-            try:
-                outcome = checked(world, mine, theirs)
-            except Hang:
-                outcome = Outcome(1, wrong=f"no end in {SECONDS} s")
-            except Exception as error:
-                outcome = Outcome(1, wrong=f"not comparable: {error!r}")
-            finally:
-                signal.alarm(0)
-            yield world, outcome
+        yield from under_alarm(worlds, lambda world: checked(world, mine, theirs))
     finally:
-        signal.signal(signal.SIGALRM, previous)
         for module in (mine, theirs):
             del sys.modules[module.__name__]
 
 
-def _hangs(*_: Any) -> None:
-    raise Hang
-
-
 # making them smaller
-
-
-def shrunk(world: World, folder: Path, device: str) -> tuple[World, Outcome]:
-    """The smallest world found, by leaving out one thing after the other, that is still wrong in the same way."""
-    counter = itertools.count()
-
-    def outcome_of(candidate: World) -> Outcome:
-        label = f"shrink{world.name}_{next(counter)}"
-        try:
-            return next(iter(outcomes([candidate], folder, device, label)))[1]
-        except Exception:
-            return Outcome(0)
-
-    return shrinking.shrunk(world, outcome_of, _smaller, _mechanism)
-
-
-def _mechanism(outcome: Outcome) -> str:
-    return " ".join(re.sub(r"^call \d+: ", "", outcome.wrong).split()[:2])
 
 
 def _smaller(world: World) -> Iterator[World]:
@@ -533,78 +478,21 @@ def _without(world: World, at: int) -> World:
 # reporting
 
 
-@dataclass
-class Report:
-    """Counts over all worlds."""
-
-    worlds: int
-    calls: int
-    refused: collections.Counter[str]
-    refused_worlds: int
-    wrong: list[tuple[World, Outcome]]
-    seconds: float
-
-    def __str__(self) -> str:
-        kinds = "".join(f"\n  {n:7} {words}" for words, n in self.refused.most_common())
-        share = 100 * self.refused_worlds / max(self.worlds, 1)
-        return (
-            f"{self.worlds} worlds, {self.calls} calls, {len(self.wrong)} wrong, {self.refused_worlds} with a refusal "
-            f"({share:.1f} %), {self.seconds:.0f} s; refused calls by kind:{kinds}"
-        )
-
-
-def explore(
-    count: int,
-    seed: int,
-    device: str,
-    show: Callable[[World, Outcome], None] | None = None,
-    layer: str = "",
-    avoid: frozenset[str] = frozenset(),
-    most: int = 0,
-) -> Report:
-    """So many worlds, each a function of the seed and its number, `layer` and `avoid`. The first `most` wrong ones are
-    shown, made small."""
-    report = Report(0, 0, collections.Counter(), 0, [], 0.0)
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as made, warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        folder = Path(made)
-        for first in range(0, count, BATCH):
-            numbers = range(first, min(first + BATCH, count))
-            worlds = [random_world(random.Random(f"{seed}:{n}:{layer}"), f"w{n}", layer, avoid) for n in numbers]
-            for world, outcome in outcomes(worlds, folder, device, f"worlds_{seed}_{first}"):
-                report.worlds += 1
-                report.calls += outcome.calls
-                report.refused.update(outcome.refused)
-                report.refused_worlds += bool(outcome.refused)
-                if outcome.wrong:
-                    report.wrong.append((world, outcome))
-                    if show and len(report.wrong) <= most:
-                        small, again = shrunk(world, folder, device)
-                        show(small, again if again.wrong else replace(outcome, wrong=f"{outcome.wrong} (not alone)"))
-            for path in folder.iterdir():
-                path.unlink()
-    report.seconds = time.monotonic() - start
-    return report
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--layer", default="", help="worlds with this layer only")
-    parser.add_argument("--show", type=int, default=20, help="how many wrong worlds are printed, made small")
-    given = parser.parse_args()
-    faulthandler.enable()
-
-    def show(world: World, outcome: Outcome) -> None:
-        print(f"# {world.name}: {outcome.wrong}\n{world.program()}\n", flush=True)
-
-    report = explore(given.count, given.seed, given.device, show, given.layer, most=given.show)
-    print(report)
-    raise SystemExit(1 if report.wrong else 0)
+def suite(layer: str = "", avoid: frozenset[str] = frozenset()) -> random_cases.Suite[World]:
+    """Worlds with this layer innermost, if one is given, and without some parts."""
+    return random_cases.Suite(
+        "worlds",
+        20,
+        lambda seed, n: random_world(random.Random(f"{seed}:{n}:{layer}"), f"w{n}", layer, avoid),
+        outcomes,
+        _smaller,
+        lambda world, outcome: f"# {world.name}: {outcome.wrong}\n{world.program()}\n",
+        words=2,
+    )
 
 
 if __name__ == "__main__":
-    main()
+    parser = random_cases.command_line(__doc__)
+    parser.add_argument("--layer", default="", help="worlds with this layer only")
+    given = parser.parse_args()
+    random_cases.report_and_exit(suite(given.layer), given)
