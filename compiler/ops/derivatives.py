@@ -289,11 +289,30 @@ COMPLEX = Partials(
 )
 
 
-def _turn(x: Term) -> Term:
-    """i x / |x|^2: the direction in which the angle grows, by its speed."""
+def _turn(x: Term, deg: bool = False) -> Term:
+    """i x / |x|^2: the direction in which the angle grows, by its speed. deg: in degrees."""
     size = real(x) * real(x) + imag(x) * imag(x)
+    size = size * (math.pi / 180) if deg else size
     return pair(-imag(x) / size, real(x) / size)
 
 
-ANGLE = Partials((None,), (Pair(lambda t, x, r: real(conj(_turn(x)) * t), lambda t, x, r: t * _turn(x)),))
-NAN_TO_NUM = bounded(lambda t, x, r: where(x.map("isfinite"), t, 0.0))
+ANGLE = Partials(
+    (None,),
+    (
+        Pair(
+            lambda t, x, r, **way: real(conj(_turn(x, **way)) * t),
+            lambda t, x, r, **way: t * _turn(x, **way),
+        ),
+    ),
+)
+
+
+def _finite(t: Term, x: Term, r: Term, **way: Any) -> Term:
+    return where(x.map("isfinite"), t, 0.0)
+
+
+def _finite_parts(t: Term, x: Term, r: Term, **way: Any) -> Term:
+    return pair(_finite(real(t), real(x), r), _finite(imag(t), imag(x), r))
+
+
+NAN_TO_NUM = bounded(_finite, complex=(Pair(_finite_parts, _finite_parts),))

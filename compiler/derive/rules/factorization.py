@@ -4,9 +4,9 @@ Sources: Murray, Differentiation of the Cholesky decomposition, 2016; Walter and
 linear algebra functions, 2010 (QR); Giles, An extended collection of matrix derivative results, 2008 (eigenvalues);
 Wan and Zhang, Automatic differentiation for complex valued SVD, 2019.
 
-A matrix that NumPy reads one triangle of is taken as Hermitian: both triangles count equally, so that a gradient is
-Hermitian too. Vectors of equal eigenvalues or singular values have no derivative: infinity or NaN. A phase that is free
-(complex `eigh` and `svd`) stays as it is: what is computed of the vectors must not follow it.
+Of a Hermitian matrix NumPy reads one triangle: what its elements do to the result is theirs alone, and a gradient has
+zeros in the other one. Vectors of equal eigenvalues or singular values have no derivative: infinity or NaN. A phase
+that is free (complex `eigh` and `svd`) stays as it is: what is computed of the vectors must not follow it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from ..core.kinds import Maybe, Rule, Tangent
 from ..core.matrix import Matrix, matrix
 
 
-def hermitian(t: Matrix) -> Matrix:
-    """The Hermitian part."""
-    return (t + t.H) * 0.5
+def hermitian(t: Matrix, lower: bool = True) -> Matrix:
+    """The Hermitian matrix that one triangle stands for; of the diagonal the real part."""
+    beside = t.where("greater" if lower else "less")
+    on = (t + t.conj) * 0.5 if t.is_complex else t
+    return beside + beside.H + on.where("equal")
 
 
 def _results(call: Call, function: str, shapes: Sequence[tuple[int, ...]], real: int = -1, **options: Any) -> Any:
@@ -58,7 +60,7 @@ def _cholesky(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     upper = call.options.get("upper")
     factor = matrix(call, call.result)
     lower = factor.H if upper else factor
-    inner = lower.solve(lower.solve(hermitian(Matrix(call.builder, t))).H).H
+    inner = lower.solve(lower.solve(hermitian(Matrix(call.builder, t), not upper)).H).H
     found = lower @ (inner.where("greater") + (inner * 0.5).where("equal"))
     return {0: (found.H if upper else found).value}
 
@@ -110,7 +112,7 @@ def _eigh(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
         return {}
     shape = call.args[0].shape
     w, v = _results(call, "linalg.eigh", [shape[:-1], shape], real=0, UPLO=call.options["UPLO"])
-    inner = v.H @ hermitian(Matrix(call.builder, t)) @ v
+    inner = v.H @ hermitian(Matrix(call.builder, t), call.options["UPLO"] == "L") @ v
     found: dict[int, Maybe] = {0: _vectors(call, inner.real.diagonal)}
     if 1 in call.results:
         row = _row(call, w.value)

@@ -146,14 +146,24 @@ def test_eigenvectors_keep_the_length_and_phase_that_lapack_gives_them() -> None
     check_function(np.linalg.eigvals, well(3, 3, kind="c"), near=1e-4)
 
 
-def test_gradients_of_symmetric_matrices_are_symmetric() -> None:
-    x = definite(numbers(3, 3))
-    for function in (lambda a: np.linalg.eigvalsh(a)[-1], lambda a: np.linalg.cholesky(a)[2, 0]):
-        found = kg.grad(function, argnums=0)(x)
-        np.testing.assert_allclose(found, np.asarray(found).T, atol=1e-12)
-    greatest = np.linalg.eigh(x)[1][:, -1]
-    found = kg.grad(lambda a: np.linalg.eigvalsh(a)[-1])(x)
-    np.testing.assert_allclose(found, np.outer(greatest, greatest), atol=1e-12)
+TRIANGLES: dict[str, Any] = {
+    "eigvalsh": np.linalg.eigvalsh,
+    "eigvalsh U": lambda x: np.linalg.eigvalsh(x, "U"),
+    "eigh": lambda x: projections(np.linalg.eigh(x)[1]),
+    "cholesky": np.linalg.cholesky,
+    "cholesky upper": lambda x: np.linalg.cholesky(x, upper=True),
+    "pinv": lambda x: np.linalg.pinv(x, hermitian=True),
+    "svd": lambda x: np.linalg.svd(x, hermitian=True)[1],
+}
+
+
+@pytest.mark.parametrize("kind", ["r", "c"])
+@pytest.mark.parametrize("name", TRIANGLES)
+def test_the_triangle_that_is_read_has_all_of_the_gradient(name: str, kind: str) -> None:
+    x = definite(numbers(3, 3, kind=kind))
+    check_function(TRIANGLES[name], x, near=2e-5)
+    found = np.asarray(kg.grad(lambda a: np.abs(TRIANGLES[name](a)).sum())(x))
+    assert not (np.tril(found, -1) if name in ("eigvalsh U", "cholesky upper") else np.triu(found, 1)).any()
 
 
 def test_equal_eigenvalues_have_a_derivative_and_their_vectors_none() -> None:

@@ -135,3 +135,14 @@ def test_equal_arguments_share_what_comes_back() -> None:
     _, a, b = interpret_graph(graph, [x, np.array([1.0, 5, 3]), np.ones(3)])
     np.testing.assert_array_equal(a, [0.5, 0, 0.5])
     np.testing.assert_array_equal(b, [0.5, 1, 0.5])
+
+
+def test_options_of_rows() -> None:
+    x = np.array([0.3, np.nan, -1.2])
+    z = np.array([0.3 - 2j, complex(np.nan, 1.5), complex(0.5, np.inf), -1.2j])
+    for given in (x, z):
+        check(lambda g, v: [g.map("nan_to_num", v[0], nan=0.5, posinf=3.0)], given, differences=False)
+    for deg in (True, False):
+        check(lambda g, v, deg=deg: [g.map("angle", v[0], deg=deg)], np.array([0.3 - 2j, -1 - 1.5j]))
+    check(lambda g, v: [g.map("gelu", v[0], approximate=True)], np.array([0.3, -2]))
+    check(lambda g, v: [g.map("hypot", *v)], np.array([0.0, 3.0]), np.array([0.0, 4.0]), differences=False, order=1)
