@@ -15,8 +15,8 @@ ARGS ?=
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 14
 
-demo: $(VENV)/demo.stamp  ## run the demo on a photograph and an elevation model: PNGs go to demo-output/
-	$(BIN)/python examples/demo.py $(ARGS)
+demo: $(VENV)/demo.stamp  ## run the demo on a photograph and an elevation model: pictures and a report go to demo-output/
+	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: lint $(VENV)/interop.stamp  ## lint, type-check, and run every test that needs no GPU
 	$(PYTEST) -n $(WORKERS) --dist worksteal $(ARGS)
@@ -91,7 +91,8 @@ $(VENV)/dev.stamp: EXTRAS := dev
 $(VENV)/cuda.stamp: EXTRAS := cuda,dev
 $(VENV)/peers.stamp: EXTRAS := dev,peers
 $(VENV)/%.stamp: pyproject.toml | $(BIN)/python
-	$(PIP) --editable ".[$(EXTRAS)]"
+	@echo "installing into $(VENV): $(EXTRAS) (a minute or two)" >&2
+	@$(PIP) --editable ".[$(EXTRAS)]"
 	@touch $@
 
 # Where they cannot be had, their tests are skipped (in CI they fail). The indexes that pip is set up with come first.

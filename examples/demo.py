@@ -2,8 +2,8 @@
 
     python examples/demo.py [--device cpu|cuda] [--output demo-output] [--repeat 20]
 
-Prints how the function was fused and scheduled, its time beside NumPy's, the largest difference from NumPy for each
-output, and writes the outputs as PNGs. Both inputs ship inside matplotlib.
+Prints what the function became, its time beside NumPy's, the largest difference from NumPy for each output, and writes
+the outputs as PNGs, and a report of all that happened as one HTML page. Both inputs ship inside matplotlib.
 """
 
 from __future__ import annotations
@@ -124,8 +124,9 @@ def main() -> None:
     first = time.perf_counter() - start
     expected = develop(*arguments)
 
-    print(fused.explain(*arguments))
-    print(f"\nfirst call, tracing and compiling included: {first:.2f} s")
+    nodes, plan = len(fused.graph(*arguments).nodes), fused.plan(*arguments)
+    print(f"{nodes} array operations became {len(plan.tasks)} tasks on {plan.streams} streams ({options.device})")
+    print(f"first call, tracing and compiling included: {first:.2f} s")
     numpy_ms = median_ms(lambda: develop(*arguments), max(3, options.repeat // 4))
     fused_ms = median_ms(call, options.repeat)
     print(f"NumPy {numpy_ms:.1f} ms, kernelgraph on {options.device} {fused_ms:.1f} ms: {numpy_ms / fused_ms:.1f} x")
@@ -136,7 +137,8 @@ def main() -> None:
         difference = float(np.abs(value - expected[name]).max())
         print(f"{name:11} {value.shape!s:16} {difference:.1e}")
         matplotlib.image.imsave(options.output / f"{name}.png", value, cmap=COLOUR_MAPS.get(name, "gray"))
-    print(f"\nwrote {len(outputs)} images to {options.output}/")
+    print(f"\nwrote {len(outputs)} images to {options.output}/, and {options.output}/report.html: open it in a browser")
+    fused.report(*arguments, path=options.output / "report.html")
 
 
 if __name__ == "__main__":

@@ -129,8 +129,8 @@ ALLOWED: dict[str, str] = {
         "dsl/control_flow dsl/trace runtime/core"
     ),
     "dsl/view": (
-        "compiler compiler/graph dsl/api dsl/array dsl/core dsl/jit dsl/report runtime/core runtime/program "
-        "runtime/schedule"
+        "compiler compiler/graph dsl/api dsl/array dsl/core dsl/jit dsl/report runtime/codegen runtime/core "
+        "runtime/devices runtime/program runtime/schedule"
     ),
 }
 # The front end's doors: of compiler and runtime it sees these, and `dsl/jit` also what compiles.
@@ -152,8 +152,8 @@ DOORS: dict[str, set[str]] = {  # named exceptions
     "dsl/functions": {"runtime/interpret"},
     "dsl/gradients": {"compiler/derive", "compiler/derive/core", "compiler/reroll"},
     "dsl/jit": {"runtime/engine"},
-    "dsl/view": {"compiler", "runtime/schedule"},  # which shows what these made
     "dsl/turns": {"compiler/kernel", "compiler/reroll", "compiler/sequential"},  # what is recorded is a kernel
+    "dsl/view": {"compiler", "runtime/codegen", "runtime/schedule"},  # which shows what these made
 }
 # what draws stands above, and is loaded when somebody looks
 BY_NAME = {"dsl/api/profile.py": "..view.views", "dsl/jit/kernel_graph.py": "..view.views"}

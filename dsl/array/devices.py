@@ -16,7 +16,7 @@ from ...runtime.program.gpu_properties import H200, GpuProperties
 from ..core.context import context
 from ..core.errors import OptionError, UserError
 
-INSTALL = 'pip install "kernelgraph[cuda]"'
+INSTALL = "pip install '.[cuda]' in kernelgraph's folder"
 
 
 class DeviceUnavailableError(UserError, RuntimeError):

@@ -86,6 +86,10 @@ class DiskCache:
                 return found if isinstance(found, dict) else None
         return None
 
+    def opened(self) -> contextlib.AbstractContextManager[int | str]:
+        """The kind's folder while the block runs. Raises OSError where it is missing, or not ours alone."""
+        return self._open_kind_folder(create=False)
+
     def _parse_entry(self, key: str, raw: bytes) -> bytes | None:
         end = raw.find(b"\n", 0, _HEADER_LIMIT)
         if end < 0:
@@ -116,25 +120,25 @@ class DiskCache:
             return
         outer = os.open(base, _FOLDER)
         try:
-            _require_own_file(os.fstat(outer), stat.S_ISDIR)
+            require_own_file(os.fstat(outer), stat.S_ISDIR)
             inner = os.open(self.kind, _FOLDER, dir_fd=outer)
         finally:
             os.close(outer)
         try:
-            _require_own_file(os.fstat(inner), stat.S_ISDIR)
+            require_own_file(os.fstat(inner), stat.S_ISDIR)
             yield inner
         finally:
             os.close(inner)
 
 
-def _require_own_file(found: os.stat_result, kind: Any) -> None:
+def require_own_file(found: os.stat_result, kind: Any) -> None:
     if not kind(found.st_mode):
         raise OSError("not a plain entry")
     if _HAS_DIR_FD and (found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
         raise OSError("not ours alone")
 
 
-def _open_in_folder(folder: int | str, name: str, flags: int, mode: int = 0o600) -> int:
+def open_in_folder(folder: int | str, name: str, flags: int, mode: int = 0o600) -> int:
     if os.path.basename(name) != name:
         raise ValueError(f"{name!r} is no key")
     if isinstance(folder, int):
@@ -143,15 +147,15 @@ def _open_in_folder(folder: int | str, name: str, flags: int, mode: int = 0o600)
 
 
 def _read_own_file(folder: int | str, name: str) -> bytes:
-    descriptor = _open_in_folder(folder, name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    descriptor = open_in_folder(folder, name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(descriptor, "rb") as file:
-        _require_own_file(os.fstat(descriptor), stat.S_ISREG)
+        require_own_file(os.fstat(descriptor), stat.S_ISREG)
         return file.read()
 
 
 def _write_atomically(folder: int | str, name: str, data: bytes) -> None:
     temporary = f".{name[:16]}.{os.urandom(8).hex()}"
-    descriptor = _open_in_folder(folder, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    descriptor = open_in_folder(folder, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -162,11 +166,11 @@ def _write_atomically(folder: int | str, name: str, data: bytes) -> None:
         else:
             os.replace(os.path.join(folder, temporary), os.path.join(folder, name))
     except BaseException:
-        _remove_file(folder, temporary)
+        remove_file(folder, temporary)
         raise
 
 
-def _remove_file(folder: int | str, name: str) -> None:
+def remove_file(folder: int | str, name: str) -> None:
     with contextlib.suppress(OSError):
         if isinstance(folder, int):
             os.unlink(name, dir_fd=folder)
@@ -185,7 +189,7 @@ def _evict_oldest_entries(folder: int | str, limit: int) -> None:
     if total <= limit:
         return
     for status, name in sorted(entries, key=lambda found: found[0].st_mtime):
-        _remove_file(folder, name)
+        remove_file(folder, name)
         total -= status.st_size
         if total <= limit * 3 // 4:
             return

@@ -264,7 +264,7 @@ def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     f = kg.kernel_graph(lambda x: x + 1, device="cuda:7")
     unavailable = kg.DeviceUnavailableError
     monkeypatch.setattr(devices.importlib, "import_module", missing)
-    refused(lambda: f(X), unavailable, 'pip install "kernelgraph[cuda]"', "device='cpu'")
+    refused(lambda: f(X), unavailable, "pip install '.[cuda]'", "device='cpu'")
     assert f.program(X).tasks  # its text needs no device
     monkeypatch.undo()
 
@@ -274,7 +274,7 @@ def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         devices.importlib, "import_module", lambda *a: type("M", (), {"CUDADevice": staticmethod(broken)})
     )
-    refused(lambda: f(X), RuntimeError, "no driver", 'pip install "kernelgraph[cuda]"')
+    refused(lambda: f(X), RuntimeError, "no driver", "pip install '.[cuda]'")
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def _import_numba_cuda() -> Any:
                 f"numba-cuda {_package_version('numba-cuda')} does not work with NumPy {numpy}; pip install 'numpy<2.5'"
             )
         else:
-            why = f'numba-cuda cannot be imported ({error}); run pip install "kernelgraph[cuda]"'
+            why = f"numba-cuda cannot be imported ({error}); run pip install '.[cuda]' in kernelgraph's folder"
         raise CompileError(f"CUDA kernels cannot be compiled: {why}") from error
 
 

@@ -17,7 +17,7 @@ from ....engine.engine import thread_count
 from .driver import Driver
 from .early_start import query_gpu_properties, start_context
 
-INSTALL = 'pip install "kernelgraph[cuda]"'
+INSTALL = "pip install '.[cuda]' in kernelgraph's folder"
 OLDEST_DRIVER = (12, 0)
 
 

@@ -1,0 +1,7 @@
+"""`python -m kernelgraph`."""
+
+import sys
+
+from .dsl.view.command_line import main
+
+sys.exit(main())
