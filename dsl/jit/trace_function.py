@@ -15,7 +15,9 @@ from ...runtime.core.errors import add_note_once
 from ...runtime.core.gc_pause import paused_gc
 from ..array.array import Array
 from ..core.errors import (
+    AxisError,
     EscapedValueError,
+    IndexingError,
     TraceError,
     UnsupportedError,
     UserError,
@@ -130,7 +132,7 @@ def trace_function(
         if not is_numpys(error):
             raise found from None
         _check_order(trace, error)
-        raise _after_writes(trace, function, found) from None
+        raise (_after_writes(trace, function, found) if isinstance(found, _AS_NUMPY) else found) from None
     except Exception as error:
         if world is not None and isinstance(error, ValueError) and "read-only" in str(error):
             raise TraceError(
@@ -158,6 +160,9 @@ def trace_function(
         if world is not None:
             world.close()
         trace.refusals.clear()  # whose tracebacks hold the trace: arguments would live on until they are collected
+
+
+_AS_NUMPY = (IndexingError, AxisError)  # which nothing raises that NumPy takes
 
 
 def _check_order(trace: Trace, error: Exception) -> None:
