@@ -257,12 +257,14 @@ def _pad_axis(x: Tracer, axis: int, before: int, after: int, mode: str, constant
     def side(positions: range, constant: Tracer) -> list[Tracer]:
         if not positions:
             return []
+        shape = (*x.shape[:axis], len(positions), *x.shape[axis + 1 :])
         if mode == "constant":
-            shape = (*x.shape[:axis], len(positions), *x.shape[axis + 1 :])
             return [broadcast_to(constant, shape)]
         if n == 0:
             raise ShapeError(f"an empty axis cannot be padded with mode={mode!r}; write mode='constant'")
         sources = [_PADS[mode](i, n) for i in positions]
+        if len({*sources}) == 1:  # an edge: one part, however wide, instead of one for each row
+            return [broadcast_to(getitem(x, (*head, slice(sources[0], sources[0] + 1))), shape)]
         return [getitem(x, (*head, run)) for run in runs(sources)]
 
     return concatenate([*side(range(-before, 0), constants[0]), x, *side(range(n, n + after), constants[1])], axis)

@@ -86,6 +86,8 @@ def _notes(inspection: Inspection) -> Iterator[str]:
     if known:
         yield f"part of the key, since the trace needs the value: {', '.join(known)}"
     yield from inspection.segments[:1]
+    if len(inspection.options.devices) > 1:
+        yield f"as on one device; how it is spread over several: {inspection.name}.device_plan(...)"
     graph = inspection.graph
     given = [graph.nodes[i].type for i in graph.inputs if graph.nodes[i].type.shape]
     if given and any(t.dtype.kind == "f" for t in given) and all(t.dtype.itemsize < 8 for t in given):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
@@ -15,9 +16,13 @@ import numpy as np
 from ...runtime.core.profile import Span
 from ...runtime.core.readable_text import Text
 from ...runtime.program.plan import Plan
+from ...runtime.program.work import least_bytes
+from ...runtime.schedule.cost_model import machine_of_device
+from ...runtime.schedule.timeline import issued_tasks, timeline
 from ..api.profile import profile
 from ..array.in_flight import waitall
 from ..array.spec import Spec
+from ..core.errors import UserError
 from ..core.places import Places
 from ..core.pytree import flatten
 from ..jit.kernel_graph import KernelGraph
@@ -77,10 +82,37 @@ def reports(
     found = []
     for graph, (args, options) in calls.items():
         places = Places()
-        found.append(Report(report_data(graph.inspect(args, options, places.mark), places, spans, made_by())))
+        with contextlib.suppress(UserError):  # of a call that failed, too
+            found.append(Report(report_data(graph.inspect(args, options, places.mark), places, spans, made_by())))
     if path is not None:
         Path(path).write_text(page([report.data for report in found]), encoding="utf-8")
     return found
+
+
+def with_predictions(
+    calls: Mapping[KernelGraph, tuple[tuple[Any, ...], dict[str, Any]]], spans: Sequence[Span]
+) -> tuple[list[Span], dict[str, dict[int, Sequence[int]]]]:
+    """The spans, and beside each program's first run the times that were predicted for it, as those of a process of its
+    own; and which task waits for which of another stream, by program."""
+    every, waits = list(spans), {}
+    for graph, (args, options) in calls.items():
+        try:
+            inspection = graph.inspect(args, options)
+        except UserError:  # of a call that failed, too
+            continue
+        plan, name = inspection.plan, inspection.plan.program.name
+        waits[name] = dict(enumerate(issued_tasks(plan)[2]))
+        own = [s for s in spans if s.task >= 0 and s.program == name]
+        if own and {s.task for s in own} == set(range(len(plan.tasks))):
+            first = min(own, key=lambda s: s.start)
+            for i in timeline(plan, machine_of_device(inspection.device[0], inspection.gpu)):
+                task, times = plan.tasks[i.task], (first.start + i.start, first.start + i.end)
+                process = f"{inspection.device[0]}, as predicted"
+                every.append(
+                    Span("predicted", task.name, *times, process, f"stream {i.stream}", task.line, name,
+                         least_bytes(task), first.run, i.task)
+                )  # fmt: skip
+    return every, waits
 
 
 def measured_spans(graph: KernelGraph, args: tuple[Any, ...], options: dict[str, Any], calls: int) -> Sequence[Span]:

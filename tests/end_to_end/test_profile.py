@@ -17,7 +17,8 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.dsl.jit.kernel_graph import KernelGraph
 from kernelgraph.runtime.core import profile as recording
-from kernelgraph.runtime.core.profile import Span, chrome_trace
+from kernelgraph.runtime.core.perfetto import chrome_trace
+from kernelgraph.runtime.core.profile import Span
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.engine.run import RunEvent
 from tests.faults import opened
@@ -104,10 +105,33 @@ def test_the_trace_nests(tmp_path: Path) -> None:
     p.save(tmp_path / "trace.json")
     found = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     spans = [e for e in found if e["ph"] == "X"]
-    assert len(spans) == len(p.spans)
+    predicted = [e for e in spans if e["cat"] == "predicted"]
+    assert len(spans) == len(p.spans) + len(predicted) and all(e["name"] for e in spans)
+    assert len(predicted) == len(f.plan(x, x).tasks)
     named = {(e["pid"], e["tid"]) for e in found if e["name"] == "thread_name"}
     assert {(e["pid"], e["tid"]) for e in spans} == named
     check_nesting(spans)
+
+
+def test_a_trace_has_tracks_in_order_arrows_and_counters() -> None:
+    """Perfetto orders tracks by number, and takes a track whose number is its process' for the main thread."""
+    spans = [Span("call", "f", 0.0, 40.0, "host", "MainThread"), Span("wait", "", 30.0, 31.0, "host", "MainThread")]
+    for run in range(2):
+        for task, stream in enumerate([10, 2, 2]):
+            start = 20.0 * run + 4 * task
+            spans.append(Span("kernel", f"k{task}", start, start + 3, "cpu", f"stream {stream}", "", "f", 8, run, task))
+    events = chrome_trace(spans, {"f": {1: [0], 2: [], 0: []}})["traceEvents"]
+    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert [names[tid] for tid in sorted(names)] == ["stream 2", "stream 10", "MainThread"]
+    assert not {e["pid"] for e in events} & names.keys() and all(e["name"] for e in events)
+    slices = {(e["args"].get("run"), e["args"].get("task")): e for e in events if e["ph"] == "X"}
+    for number, run in ((1, 0), (2, 1)):
+        leaves, comes = (next(e for e in events if e.get("id") == number and e["ph"] == phase) for phase in "sf")
+        assert leaves["tid"] == slices[run, 0]["tid"] and leaves["ts"] == slices[run, 0]["ts"] + 3
+        assert comes["tid"] == slices[run, 1]["tid"] and comes["ts"] == slices[run, 1]["ts"]
+    assert sum(e["ph"] == "s" for e in events) == 2
+    counts = [e["args"]["tasks"] for e in events if e["ph"] == "C"]
+    assert max(counts) == 1 and counts[-1] == 0
 
 
 def check_nesting(spans: Any) -> None:

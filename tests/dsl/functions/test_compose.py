@@ -269,6 +269,14 @@ def test_functions_along_an_axis(x: Any, data: Any) -> None:
     agrees(lambda x: np.apply_along_axis(lambda v, k: np.multiply.outer(v, v) + k, axis, x, 1), x)
 
 
+def test_an_edge_is_one_part_however_wide() -> None:
+    """It was a store for each row of it: most of the tasks of the demo."""
+    f = kg.kernel_graph(device="cpu")(lambda x: np.pad(x, 24, mode="edge"))
+    x = np.arange(30.0).reshape(5, 6)
+    np.testing.assert_array_equal(f(x), np.pad(x, 24, mode="edge"))
+    assert len(f.plan(x).tasks) <= 5
+
+
 @given(arrays(REALS, (1, 3), 1), data_of)
 @many
 def test_padding_rolling_repeating(x: Any, data: Any) -> None:
