@@ -411,6 +411,10 @@ _STRUCTURE = (
     Op("branch", "library", -1, cost=0),
     Op("kernel", "library", -1, cost=20, contiguous=True),
     Op("place", "device", 1, ref.placed, rules.common_dtype_rule(), cost=0),
+    *(
+        Op(name, "device", 1, cost=0)  # what the devices of a mesh exchange; each is written out for its mesh
+        for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "from_root", "exchange")
+    ),
     Op("custom", "library", -1, cost=0),  # its first results, whose derivatives the user has given
     Op("sequential", "library", -1, cost=20, contiguous=True),
 )

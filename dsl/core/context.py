@@ -16,6 +16,7 @@ class Context(threading.local):
     trace: Any = None  # the Trace in progress
     stream: Any = None  # the kg.Stream that calls are put on
     device: tuple[str, int] | None = None  # kind and number of the one that stands for the default one
+    mesh: Any = None  # the kg.Mesh of the function that is being traced
     busy = False
 
     def put(self, stream: Any, device: tuple[str, int] | None) -> None:

@@ -50,7 +50,7 @@ from .signature import (
     take_apart,
     to_leaf,
 )
-from .specializations import SEVERAL, Specializations, values_of
+from .specializations import ON_MESH, SEVERAL, Specializations, values_of
 from .trace_function import Unfinished
 from .traced_function import Argument, TracedFunction
 
@@ -472,8 +472,12 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpac
     tf32: let a GPU's matmuls of float32 and complex64 round what they multiply to 11 bits (TensorFloat-32).
     untraceable: `refuse`, or `split` for programs that decide on array values: what is traced so far runs, the value is
     read, and tracing goes on; `explain_plan` lists the lines.
+    mesh, in_axes, out_axes: run one body on every device of a `kg.Mesh`, see `kg.shard`.
     Raises OptionError or ArgumentsError for options that make no sense.
     """
+    if options.get("mesh") is not None:
+        made = import_module(ON_MESH, __package__).MeshFunction
+        return made(function, **options) if function is not None else lambda f: made(f, **options)
     if function is None:
         checked(**options)  # at the line that gives them
         return lambda f: KernelGraph(f, **options)

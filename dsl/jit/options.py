@@ -47,6 +47,9 @@ class Given(TypedDict, total=False):
     fastmath: bool
     tf32: bool
     untraceable: str
+    mesh: Any
+    in_axes: Any
+    out_axes: Any
 
 
 def checked(**given: Unpack[Given]) -> Options:

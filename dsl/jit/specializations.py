@@ -37,6 +37,7 @@ MAX_SPECIALIZATIONS = 512  # what a function keeps of traces, plans and entries;
 MANY_VALUES = 8
 MANY_CHANGES = 16  # of what one guard watches
 LOG = 1000  # events that `why` can tell
+ON_MESH = "..devices.mesh_calls"  # what functions with `mesh=` are
 SEVERAL = "..devices.device_calls"  # what runs calls on several devices; it stands above
 
 

@@ -8,6 +8,7 @@ from ..core.call import Call
 from ..core.kinds import ZERO, Choice, Refused, Rule
 from .assignment import GATHER
 from .branch import BRANCH
+from .collectives import COLLECTIVES
 from .custom import CUSTOM
 from .host import HOST_RULES, NOT_KNOWN
 from .loop import LOOP
@@ -27,6 +28,7 @@ RULES: dict[str, Rule] = {
     **REDUCTIONS,
     **STRUCTURE,
     **GATHER,
+    **COLLECTIVES,
     **_SOURCES,
     "assemble": _MADE_LATER,
     "kernel": Refused(NOT_KNOWN),

@@ -1,0 +1,183 @@
+"""One body for all devices of a mesh in, a graph that holds it once for each device out, with collectives written out.
+
+Collectives become copies and ordinary operations, so they fuse with what surrounds them, and their results are the same
+bits on every device and in every run: values are joined in the order of the mesh. Sums of large arrays over more than
+two devices are joined in parts, one on each device, and the parts brought together (reduce-scatter and all-gather, as
+in Thakur, Rabenseifner and Gropp, 2005); every device then sends and receives least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ...runtime.core.frozen import dataclass
+from ..core.types import dtype_kind
+from ..graph.builder import GraphBuilder
+from ..graph.graph import Graph, GraphError, Node, Value
+from .places import bodies_of, made_anywhere
+
+SMALL_BYTES = 64 << 10  # an array of no more is summed on every device
+JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """graph: input i of the body on device r is its input i * count + r; so are outputs. slots: of the nodes."""
+
+    graph: Graph
+    slots: tuple[int | None, ...]
+
+
+def has_collectives(graph: Graph) -> bool:
+    """Whether devices exchange anything in a graph, or in the body of a loop or branch in it."""
+    return any(node.op in COLLECTIVES or any(map(has_collectives, bodies_of(node))) for node in graph.nodes)
+
+
+def replicate_graph(body: Graph, count: int) -> Replicas:
+    """Raises GraphError, at the user's line, for a collective in the body of a loop or branch."""
+    builder = GraphBuilder(body.name)
+    made = _Replicator(builder, count)
+    anywhere = made_anywhere(body)
+    values: list[list[Value]] = []
+    for number, node in enumerate(body.nodes):
+        line = body.lines[number] if body.lines else ""
+        builder.where = partial(str, line)
+        if node.op == "place":
+            raise GraphError("a function on a mesh runs on all of its devices; leave kg.place out", line=line)
+        if any(map(has_collectives, bodies_of(node))):
+            raise GraphError("devices exchange nothing within the body of a loop or branch: not all might", line=line)
+        args = [values[a] for a in node.args]
+        if node.op == "input":
+            values.append([builder.input(node.type) for _ in range(count)])
+        elif node.op == "number":
+            builder.numbers.append(len(builder.nodes))
+            values.append([builder.add(node.op, (), node.type, node.attrs)] * count)
+        elif node.op in COLLECTIVES:
+            values.append(COLLECTIVES[node.op](made, node, args[0]))
+        elif anywhere[number]:
+            own = tuple(a[0].number for a in args)
+            values.append([builder.add(node.op, own, node.type, node.attrs)] * count)
+        else:
+            values.append([made.again(r, node, [a[r] for a in args]) for r in range(count)])
+    outputs = [v for o in body.outputs for v in values[o]]
+    return Replicas(builder.finish(outputs), made.slots_of(outputs))
+
+
+class _Replicator:
+    """slots[n]: the device that node n of the builder was first made for."""
+
+    def __init__(self, builder: GraphBuilder, count: int) -> None:
+        self.builder, self.count = builder, count
+        self.slots: dict[int, int] = {}
+
+    def on(self, slot: int, make: Callable[[], Value]) -> Value:
+        """What `make` gives; what it makes runs on a device."""
+        before = len(self.builder.nodes)
+        made = make()
+        for number in range(before, len(self.builder.nodes)):
+            self.slots[number] = slot
+        return made
+
+    def again(self, slot: int, node: Node, args: Sequence[Value]) -> Value:
+        numbers = tuple(a.number for a in args)
+        return self.on(slot, lambda: self.builder.add(node.op, numbers, node.type, node.attrs))
+
+    def at(self, slot: int, values: Sequence[Value]) -> list[Value]:
+        """Values as a device sees them: what each device makes of the same ones is not the same node."""
+        return [self.builder.placed(v, ("mesh", slot)) for v in values]
+
+    def joined(self, slot: int, how: str, parts: Sequence[Value]) -> Value:
+        """Arrays joined element by element, in their order, on a device."""
+        parts = self.at(slot, parts)
+
+        def make() -> Value:
+            found = parts[0]
+            for part in parts[1:]:
+                found = self.builder.map(JOINED_BY[how], found, part)
+            if how == "mean":
+                return self.builder.map("divide", found, self.builder.const(len(parts), found.dtype))
+            return found
+
+        return self.on(slot, make)
+
+    def pieces(self, parts: Sequence[Value], axis: int) -> list[list[Value]]:
+        """Each device's array in as many pieces along an axis as there are devices, made where it is."""
+        return [
+            [self.on(s, lambda v=v, r=r: self._piece(v, axis, r)) for r in range(self.count)]  # type: ignore[misc]
+            for s, v in enumerate(parts)
+        ]
+
+    def _piece(self, value: Value, axis: int, number: int) -> Value:
+        length = value.shape[axis] // self.count
+        starts = tuple(number * length if i == axis else 0 for i in range(len(value.shape)))
+        shape = tuple(length if i == axis else n for i, n in enumerate(value.shape))
+        return self.builder.slice(value, starts, (1,) * len(starts), shape)
+
+    def brought_together(self, parts: Sequence[Value], axis: int) -> list[Value]:
+        seen = [self.at(r, parts) for r in range(self.count)]
+        return [self.on(r, partial(self.builder.concat, its, axis)) for r, its in enumerate(seen)]
+
+    def slots_of(self, outputs: Sequence[Value]) -> tuple[int | None, ...]:
+        """Of the nodes of the graph that these are the outputs of: of what they need, of inputs and of numbers."""
+        builder = self.builder
+        kept = {*builder.inputs, *builder.numbers}
+        todo = [o.number for o in outputs]
+        while todo:
+            number = todo.pop()
+            if number not in kept:
+                kept.add(number)
+                todo.extend(builder.nodes[number].args)
+        return tuple(self.slots.get(number) for number in sorted(kept))
+
+
+def _all_reduce(made: _Replicator, node: Node, parts: list[Value]) -> list[Value]:
+    how, count, builder = node.attr("how"), made.count, made.builder
+    size, type = parts[0].type.size, parts[0].type
+    if count < 3 or type.nbytes <= SMALL_BYTES or size % count:
+        return [made.joined(r, how, parts) for r in range(count)]
+    flat = [made.on(r, lambda v=v: builder.reshape(v, (size,))) for r, v in enumerate(parts)]  # type: ignore[misc]
+    pieces = made.pieces(flat, 0)
+    sums = [made.joined(r, how, [pieces[s][r] for s in range(count)]) for r in range(count)]
+    whole = made.brought_together(sums, 0)
+    return [made.on(r, lambda v=v: builder.reshape(v, type.shape)) for r, v in enumerate(whole)]  # type: ignore[misc]
+
+
+def _all_gather(made: _Replicator, node: Node, parts: list[Value]) -> list[Value]:
+    return made.brought_together(parts, node.attr("axis"))
+
+
+def _reduce_scatter(made: _Replicator, node: Node, parts: list[Value]) -> list[Value]:
+    pieces = made.pieces(parts, node.attr("axis"))
+    how, count = node.attr("how"), made.count
+    return [made.joined(r, how, [pieces[s][r] for s in range(count)]) for r in range(count)]
+
+
+def _all_to_all(made: _Replicator, node: Node, parts: list[Value]) -> list[Value]:
+    pieces, join = made.pieces(parts, node.attr("split")), node.attr("join")
+
+    def joined(r: int) -> Value:
+        return made.builder.concat(made.at(r, [pieces[s][r] for s in range(made.count)]), join)
+
+    return [made.on(r, lambda r=r: joined(r)) for r in range(made.count)]  # type: ignore[misc]
+
+
+def _from_root(made: _Replicator, node: Node, parts: list[Value]) -> list[Value]:
+    return [made.at(r, [parts[node.attr("root")]])[0] for r in range(made.count)]
+
+
+def _exchange(made: _Replicator, node: Node, parts: list[Value]) -> list[Value]:
+    sources = {target: source for source, target in node.attr("pairs")}
+    builder, type = made.builder, node.type
+    zeros = builder.broadcast(builder.const(False if dtype_kind(type.dtype) == "b" else 0, type.dtype), type.shape)
+    return [made.at(r, [parts[sources[r]]])[0] if r in sources else zeros for r in range(made.count)]
+
+
+COLLECTIVES: dict[str, Callable[[_Replicator, Node, list[Value]], list[Value]]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "from_root": _from_root,
+    "exchange": _exchange,
+}

@@ -1,0 +1,139 @@
+"""What the devices of a mesh exchange, in functions with `mesh=`: `kg.all_reduce` and its kin, as operations.
+
+Each takes an array, or any structure of arrays, of which every device has its own; the meanings are those of MPI and of
+NCCL. On a mesh of one device they are the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...compiler.core.types import ArrayType, dtype_kind
+from ...compiler.graph.graph import Value
+from ..core.context import context
+from ..core.errors import ArgumentsError, DTypeError, OptionError, ShapeError
+from ..core.pytree import flatten, unflatten
+from ..trace.operands import array_of, fresh
+from ..trace.trace import current
+from .mesh import Mesh
+
+JOINS = ("sum", "mean", "max", "min", "prod")
+
+
+def all_reduce(x: Any, op: str = "sum") -> Any:
+    """On each device the sum (`mean`, `max`, `min`, `prod`) of all devices' arrays; the same bits on each."""
+
+    def reduced(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+        _check_join(op, value)
+        return "all_reduce", value.type, {"how": op}
+
+    return _each(x, "all_reduce", reduced)
+
+
+def all_gather(x: Any, axis: int = 0) -> Any:
+    """On each device all devices' arrays joined along an axis, in the order of the mesh."""
+
+    def gathered(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+        at = _axis(value, axis)
+        return "all_gather", _scaled(value, {at: (size, 1)}), {"axis": at}
+
+    return _each(x, "all_gather", gathered)
+
+
+def reduce_scatter(x: Any, op: str = "sum", axis: int = 0) -> Any:
+    """The sum of all devices' arrays in parts along an axis: on each device its part."""
+
+    def scattered(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+        _check_join(op, value)
+        at = _divisible(value, axis, size)
+        return "reduce_scatter", _scaled(value, {at: (1, size)}), {"axis": at, "how": op}
+
+    return _each(x, "reduce_scatter", scattered)
+
+
+def broadcast(x: Any, root: int = 0) -> Any:
+    """On each device the array of one of them. root: its place in the mesh."""
+
+    def copied(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+        return "from_root", value.type, {"root": _place(root, size)}
+
+    return _each(x, "broadcast", copied)
+
+
+def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0) -> Any:
+    """Each device's array in parts along `split_axis`, part r sent to device r, which joins what it gets."""
+
+    def exchanged(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+        split, join = _divisible(value, split_axis, size), _axis(value, concat_axis)
+        scale = {split: (1, size), join: (size, 1)} if split != join else {}
+        return "all_to_all", _scaled(value, scale), {"split": split, "join": join}
+
+    return _each(x, "all_to_all", exchanged)
+
+
+def permute(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
+    """Each array sent from one device to another: pairs of places in the mesh, (source, target). A device that is sent
+    nothing has zeros."""
+
+    def sent(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+        found = tuple((_place(a, size), _place(b, size)) for a, b in pairs)
+        if len({b for _, b in found}) < len(found) or len({a for a, _ in found}) < len(found):
+            raise OptionError(f"pairs={pairs!r}: a device sends once and is sent to once")
+        return "exchange", value.type, {"pairs": found}
+
+    return _each(x, "permute", sent)
+
+
+Typed = Callable[[Value, int], tuple[str, ArrayType, dict[str, Any]]]
+
+
+def _each(x: Any, name: str, typed: Typed) -> Any:
+    trace, mesh = current(), context.mesh
+    if trace is None or not isinstance(mesh, Mesh):
+        raise ArgumentsError(f"kg.{name} is for functions that run on a mesh; write kernel_graph(mesh=kg.Mesh(...))")
+    leaves: list[Any] = []
+    tree = flatten(x, leaves)
+    found = []
+    for leaf in leaves:
+        value = array_of(leaf)._value
+        op, type, attrs = typed(value, len(mesh))
+        fixed = tuple(sorted({**attrs, "size": len(mesh)}.items()))
+        found.append(fresh(trace.builder.add(op, (value.number,), type, fixed)))
+    return unflatten(tree, found)
+
+
+def _check_join(op: str, value: Value) -> None:
+    if op not in JOINS:
+        raise OptionError(f"op={op!r}: write one of {', '.join(map(repr, JOINS))}")
+    kind = dtype_kind(value.dtype)
+    if (
+        (op == "mean" and kind not in "fc")
+        or (kind == "b" and op != "max" and op != "min")
+        or (kind == "c" and op in ("max", "min"))
+    ):
+        raise DTypeError(f"a {op} over devices of {value.dtype} makes no sense; convert it with x.astype(...)")
+
+
+def _axis(value: Value, axis: int) -> int:
+    if not -len(value.shape) <= axis < len(value.shape):
+        raise ShapeError(f"axis {axis} of an array of shape {value.shape} is none of its axes")
+    return axis % len(value.shape)
+
+
+def _divisible(value: Value, axis: int, size: int) -> int:
+    at = _axis(value, axis)
+    if value.shape[at] % size:
+        raise ShapeError(f"axis {at} of an array of shape {value.shape} cannot be shared equally by {size} devices")
+    return at
+
+
+def _scaled(value: Value, scale: dict[int, tuple[int, int]]) -> ArrayType:
+    shape = tuple(n * scale.get(i, (1, 1))[0] // scale.get(i, (1, 1))[1] for i, n in enumerate(value.shape))
+    return ArrayType(shape, value.dtype)
+
+
+def _place(number: int, size: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < size:
+        raise OptionError(f"{number!r} is none of the {size} devices of the mesh")
+    return number

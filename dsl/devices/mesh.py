@@ -1,0 +1,168 @@
+"""`kg.Mesh`, `kg.Sharded`, `kg.shard`, `kg.replicate`: several devices as one, and arrays that lie on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...runtime.program.device import Device
+from ..array.array import Array, asarray, from_numpy
+from ..array.devices import name_of, open_device, parse
+from ..core.errors import ArgumentsError, OptionError, ShapeError
+from ..core.pytree import flatten, unflatten
+
+
+class Mesh:
+    """Devices in a row, of one kind, each once; a function with `mesh=` runs on all of them.
+
+    axis: what the row goes by. Raises OptionError.
+
+        mesh = kg.Mesh(("cuda:0", "cuda:1"), axis="data")
+    """
+
+    __slots__ = ("axis", "names", "places")
+
+    def __init__(self, devices: Sequence[str], axis: str = "data") -> None:
+        if isinstance(devices, str) or not isinstance(devices, Sequence) or not devices:
+            raise OptionError(f"kg.Mesh takes the names of devices, as in ('cuda:0', 'cuda:1'), not {devices!r}")
+        places = [parse(name) for name in devices]
+        self.places: tuple[tuple[str, int], ...] = tuple(place for place in places if place is not None)
+        if len(self.places) < len(devices) or len({*self.places}) < len(devices):
+            raise OptionError(f"kg.Mesh takes the name of each device, each once, not {devices!r}")
+        if len({kind for kind, _ in self.places}) > 1:
+            raise OptionError(f"the devices of a mesh are of one kind, not {devices!r}")
+        if not isinstance(axis, str):
+            raise OptionError(f"axis={axis!r}: write a name, such as 'data'")
+        self.names, self.axis = tuple(devices), axis
+
+    @property
+    def devices(self) -> list[Device]:
+        """Open. Raises DeviceUnavailableError."""
+        return [open_device(place) for place in self.places]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mesh) and (self.places, self.axis) == (other.places, other.axis)
+
+    def __hash__(self) -> int:
+        return hash((self.places, self.axis))
+
+    def __repr__(self) -> str:
+        return f"Mesh({self.names!r}, axis={self.axis!r})"
+
+
+class Sharded:
+    """An array on all devices of a mesh: in parts along an axis, one for each, or (axis None) whole on each."""
+
+    __slots__ = ("__weakref__", "axis", "mesh", "parts")
+
+    def __init__(self, parts: Sequence[Array], mesh: Mesh, axis: int | None) -> None:
+        self.parts, self.mesh, self.axis = tuple(parts), mesh, axis
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the whole array."""
+        first = self.parts[0].shape
+        return tuple(n * len(self.parts) if i == self.axis else n for i, n in enumerate(first))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.parts[0].dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.parts[0].shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the whole array."""
+        return self.parts[0].nbytes * (1 if self.axis is None else len(self.parts))
+
+    def wait(self) -> Sharded:
+        """Wait for all parts. Raises what the work that makes them raised."""
+        for part in self.parts:
+            part.wait()
+        return self
+
+    def is_ready(self) -> bool:
+        return all(part.is_ready() for part in self.parts)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The whole array, its parts joined."""
+        if self.axis is None:
+            return self.parts[0].numpy()
+        return np.concatenate([part.numpy() for part in self.parts], axis=self.axis)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self.numpy(), dtype) if copy else np.asarray(self.numpy(), dtype)
+
+    def __float__(self) -> float:
+        return float(self.numpy())
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        how = "whole on each of" if self.axis is None else f"in parts along axis {self.axis} on"
+        return f"Sharded({self.dtype}{list(self.shape)}, {how} {', '.join(self.mesh.names)})"
+
+
+def shard(x: Any, mesh: Mesh, axis: int = 0) -> Any:
+    """An array in equal parts along an axis, one on each device of a mesh. x: an array, or any structure of arrays.
+
+    Raises ShapeError where the axis is not a multiple of the mesh."""
+    return _spread(x, mesh, axis)
+
+
+def replicate(x: Any, mesh: Mesh) -> Any:
+    """An array whole on each device of a mesh. x: an array, or any structure of arrays."""
+    return _spread(x, mesh, None)
+
+
+def _spread(x: Any, mesh: Mesh, axis: int | None) -> Any:
+    if not isinstance(mesh, Mesh):
+        raise ArgumentsError(f"mesh={mesh!r} is no kg.Mesh")
+    leaves: list[Any] = []
+    tree = flatten(x, leaves)
+    return unflatten(tree, [_spread_array(leaf, mesh, axis) for leaf in leaves])
+
+
+def _spread_array(given: Any, mesh: Mesh, axis: int | None) -> Sharded:
+    if isinstance(given, Sharded):
+        if given.mesh == mesh and given.axis == axis:
+            return given
+        given = given.numpy()
+    if axis is not None:
+        axis = local_axis(np.shape(given), mesh, axis)
+    return Sharded([part_of(given, mesh, axis, r, device) for r, device in enumerate(mesh.devices)], mesh, axis)
+
+
+def local_axis(shape: tuple[int, ...], mesh: Mesh, axis: int) -> int:
+    """The axis, counted from the front. Raises ShapeError where it cannot be split."""
+    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)) or not -len(shape) <= axis < len(shape):
+        raise ShapeError(f"axis {axis!r} of an array of shape {shape} cannot be split; write None for a whole array")
+    axis = int(axis) % len(shape)
+    if shape[axis] % len(mesh):
+        raise ShapeError(
+            f"axis {axis} of an array of shape {shape} has {shape[axis]} rows, which {len(mesh)} devices cannot share "
+            "equally; pad it, or write None for an array that is whole on each"
+        )
+    return axis
+
+
+def part_of(given: Any, mesh: Mesh, axis: int | None, number: int, device: Device) -> Array:
+    """The part of an array that a device of the mesh has, there; a copy on its way, where it is not there yet."""
+    if isinstance(given, Sharded):
+        return given.parts[number]
+    if axis is None:
+        found = asarray(given, device=name_of(device)) if isinstance(given, Array) else from_numpy(given, device)
+        return found
+    length = np.shape(given)[axis] // len(mesh)
+    key = (slice(None),) * axis + (slice(number * length, (number + 1) * length),)
+    if isinstance(given, Array):
+        return asarray(given[key], device=name_of(device))
+    return from_numpy(np.asarray(given)[key], device)

@@ -1,0 +1,238 @@
+"""A function with `mesh=`: one body, traced for what one device has, run on all devices in one plan."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import ArrayType
+from ...compiler.graph.graph import GraphError
+from ...compiler.placement.partition import partition_graph
+from ...compiler.placement.replicate import replicate_graph
+from ...runtime.core.frozen import dataclass
+from ...runtime.core.settings import settings
+from ...runtime.engine.multi_device import MultiDeviceExecutable
+from ...runtime.program.device import Device
+from ...runtime.program.multi_device import MultiDevicePlan
+from ..array.array import Array
+from ..array.spec import Spec, spec_of
+from ..core.context import context
+from ..core.errors import ArgumentsError, OptionError, ShapeError, UserError, located, user_frames
+from ..core.pytree import Tree, unflatten
+from ..core.readable import native, readable
+from ..jit.options import Options, checked
+from ..jit.pickling import Portable
+from ..jit.signature import LEAF_TYPES, Parameters, check_function, is_number, key_of, take_apart, to_leaf
+from ..jit.specializations import Specializations, remember
+from ..jit.traced_function import TracedFunction
+from .device_calls import make_ready, run_plan
+from .device_plans import PlanMaker
+from .mesh import Mesh, Sharded, local_axis, part_of
+
+Axes = Any  # an axis or None, or a tuple of these: for each parameter, or each result
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What runs calls of one kind. axes: of the leaves; specs: of the body's outputs."""
+
+    captured: TracedFunction
+    plan: MultiDevicePlan
+    devices: list[Device]
+    executable: MultiDeviceExecutable
+    specs: tuple[Spec, ...]
+
+
+class MeshFunction(Portable):
+    """A decorated function that runs on a mesh. Call it like the function, with whole arrays or `kg.Sharded`."""
+
+    def __init__(
+        self, function: Callable[..., Any], mesh: Any, in_axes: Axes = 0, out_axes: Axes = 0, **options: Any
+    ) -> None:
+        """in_axes: the axis along which each parameter's arrays are split, None for whole ones; out_axes: along which
+        the devices' results are joined, None where they are equal. Raises OptionError, ArgumentsError."""
+        check_function(function)
+        if not isinstance(mesh, Mesh):
+            raise OptionError(f"mesh={mesh!r}: write kg.Mesh(('cuda:0', 'cuda:1'))")
+        if options.get("device") is not None:
+            raise OptionError("a function with mesh= runs on its devices; leave device= out")
+        self._given = {**options, "mesh": mesh, "in_axes": in_axes, "out_axes": out_axes}
+        self._options: Options = checked(**{**options, "device": mesh.names})
+        self._mesh, self._in_axes, self._out_axes = mesh, in_axes, out_axes
+        self._parameters = Parameters(function, self._options.static)
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._versions = Specializations(function, self._parameters.name, self._options)
+        self._maker = PlanMaker(self._options)
+        self._ready: dict[Any, Ready] = {}
+        self._lock = threading.RLock()
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """The results as `kg.Sharded`. Raises UserError at the user's line."""
+        if context.trace is not None:
+            raise ArgumentsError(f"{self._parameters.name} runs on a mesh, which a traced function cannot call")
+        try:
+            return self._call(args, options)
+        except UserError as error:
+            raise error.with_traceback(user_frames(error.__traceback__)) from None
+
+    def plan(self, *args: Any, **options: Any) -> MultiDevicePlan:
+        """The plan of a call: the plans of its parts on each device, and the copies between them."""
+        try:
+            return self._ready_for(*self._taken(args, options)[:3]).plan
+        except UserError as error:
+            raise error.with_traceback(user_frames(error.__traceback__)) from None
+
+    def why(self) -> str:
+        """What was traced and compiled so far, and which guards failed."""
+        return "\n".join(event.text for event in self._versions.log)
+
+    def _call(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if settings.disable:
+            raise ArgumentsError("a function on a mesh does not run with KERNELGRAPH_DISABLE=1")
+        tree, leaves, local, axes = self._taken(args, options)
+        found = self._ready_for(tree, leaves, local)
+        captured, mesh = found.captured, self._mesh
+        count = len(mesh)
+
+        def given(source: int, device: Device) -> Array:
+            number, r = divmod(source, count)
+            if number < len(captured.feeds):
+                leaf = captured.feeds[number]
+                return part_of(leaves[leaf], mesh, axes[leaf], r, device)
+            return part_of(readable(captured.arrays[number - len(captured.feeds)]), mesh, None, r, device)
+
+        numbers = captured.host(local)
+        specs = [spec for spec in found.specs for _ in range(count)]
+        arrays = run_plan(found.plan, found.devices, found.executable, given, numbers, specs)
+        results: list[Any] = []
+        for kind, x in captured.results:
+            if kind == "array":
+                results.append(arrays[x * count : (x + 1) * count])
+            else:
+                results.append(numbers[x] if kind == "number" else x)
+        return self._joined(captured.tree, results)
+
+    def _taken(
+        self, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[Tree, list[Any], list[Any], list[int | None]]:
+        """The structure of the arguments, their leaves, what one device has of each, and their axes."""
+        args, options = self._parameters.bind(args, options)
+        tree, leaves = take_apart(self._parameters, args, options, False)
+        positional, named = tree.children
+        wanted = [*positional.children, *named.children]
+        axes: list[int | None] = []
+        for part, axis in zip(wanted, _for_each(self._in_axes, len(wanted), "in_axes", "parameters"), strict=True):
+            axes += [axis] * _count(part)
+        local = []
+        for i, leaf in enumerate(leaves):
+            if isinstance(leaf, Sharded):
+                local.append(self._local(leaf, axes[i]))
+                axes[i] = leaf.axis
+                continue
+            leaf = leaf if type(leaf) in LEAF_TYPES else to_leaf(leaf)
+            leaves[i] = leaf
+            if isinstance(leaf, (Array, np.ndarray, np.generic, Spec)):
+                shape = tuple(leaf.shape)
+                if axes[i] is not None:
+                    axis = axes[i] = local_axis(shape, self._mesh, axes[i])  # type: ignore[arg-type]
+                    shape = tuple(n // len(self._mesh) if k == axis else n for k, n in enumerate(shape))
+                local.append(spec_of(ArrayType(shape, native(leaf.dtype))))
+            else:
+                local.append(leaf)
+        return tree, leaves, local, axes
+
+    def _local(self, given: Sharded, axis: int | None) -> Spec:
+        if given.mesh != self._mesh:
+            raise ArgumentsError(f"an argument is on {given.mesh}, and {self._parameters.name} runs on {self._mesh}")
+        if axis is not None:
+            axis = axis % max(1, given.ndim)
+        if given.axis != axis:
+            raise ArgumentsError(
+                f"an argument is split along axis {given.axis}, and in_axes says {axis}; write kg.shard or kg.replicate"
+            )
+        return given.parts[0]._spec
+
+    def _ready_for(self, tree: Tree, leaves: Sequence[Any], local: Sequence[Any]) -> Ready:
+        with self._lock, _on_mesh(self._mesh):
+            captured, _, known = self._versions.trace(tree, local, frozenset())
+            values = tuple(key_of(local[i]) for i in sorted(known) if is_number(local[i]))
+            key = id(captured), values
+            found = self._ready.get(key)
+            if found is None or found.captured is not captured:
+                found = self._made(captured)
+                remember(self._ready, key, found)
+            return found
+
+    def _made(self, captured: TracedFunction) -> Ready:
+        if captured.assigned:
+            name = self._parameters.name
+            raise ArgumentsError(f"{name} assigns to an argument, of which each device has a copy; return the new one")
+        if captured.watched:
+            raise ArgumentsError("kg.debug looks at the values of one device; leave it out of functions on a mesh")
+        count = len(self._mesh)
+        try:
+            replicas = replicate_graph(captured.graph, count)
+            targets = [r for _ in captured.graph.outputs for r in range(count)]
+            partition = partition_graph(replicas.graph, replicas.slots, targets)
+            plan = self._maker.plan(partition, self._mesh.places, captured.graph.name)
+        except GraphError as error:
+            raise located(error) from None
+        devices, executable = make_ready(plan)
+        specs = tuple(spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs)
+        return Ready(captured, plan, devices, executable, specs)
+
+    def _joined(self, tree: Tree, results: Sequence[Any]) -> Any:
+        """The results, those of one array on each device as one `Sharded`."""
+        several = isinstance(self._out_axes, (tuple, list))
+        parts = tree.children if several and tree.kind in (tuple, list) else (tree,)
+        axes: list[int | None] = []
+        for part, axis in zip(parts, _for_each(self._out_axes, len(parts), "out_axes", "results"), strict=True):
+            axes += [axis] * _count(part)
+        found = []
+        for result, axis in zip(results, axes, strict=True):
+            if type(result) is not list:
+                found.append(result)
+                continue
+            rank = len(result[0].shape)
+            if axis is not None and not -rank <= axis < rank:
+                raise ShapeError(
+                    f"a result of shape {result[0].shape} cannot be joined along axis {axis}; reduce it with "
+                    "kg.all_reduce, and write out_axes=None"
+                )
+            found.append(Sharded(result, self._mesh, None if axis is None else axis % rank))
+        return unflatten(tree, found)
+
+    def __repr__(self) -> str:
+        return f"<kernel_graph {self._parameters} on {self._mesh}>"
+
+    def _pickled(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+        return self._function, self._given
+
+
+def _for_each(axes: Axes, count: int, name: str, what: str) -> list[int | None]:
+    """An axis for each of so many."""
+    if not isinstance(axes, (tuple, list)):
+        axes = [axes] * count
+    if len(axes) != count or not all(a is None or (isinstance(a, int) and not isinstance(a, bool)) for a in axes):
+        raise OptionError(f"{name}={axes!r}: write an axis or None, or one for each of the {count} {what}")
+    return list(axes)
+
+
+def _count(tree: Tree) -> int:
+    """The leaves of a structure."""
+    return 1 if tree.kind is None else sum(map(_count, tree.children))
+
+
+@contextmanager
+def _on_mesh(mesh: Mesh) -> Iterator[None]:
+    before, context.mesh = context.mesh, mesh
+    try:
+        yield
+    finally:
+        context.mesh = before

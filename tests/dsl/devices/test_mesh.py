@@ -1,0 +1,199 @@
+"""Functions on a mesh: what each device computes, and what devices exchange, against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+
+RNG = np.random.default_rng(0)
+X = RNG.random((12, 6))
+
+
+@pytest.fixture(autouse=True)
+def four() -> Iterator[None]:
+    with kg.override(cpu_devices=4, verify=True):
+        yield
+
+
+def mesh_of(count: int) -> kg.Mesh:
+    return kg.Mesh([f"cpu:{i}" for i in range(count)])
+
+
+def on_mesh(count: int, body: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Any:
+    return kg.kernel_graph(body, mesh=mesh_of(count), in_axes=in_axes, out_axes=out_axes)
+
+
+def parts(x: Any, count: int, axis: int = 0) -> list[Any]:
+    return np.split(x, count, axis)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_one_body_runs_on_each_device(count: int) -> None:
+    f = on_mesh(count, lambda x, k: (np.sqrt(x) * k, x.sum(keepdims=True)), (0, None), (0, 1))
+    for k in (2.0, 3.0):
+        y, total = f(X, k)
+        np.testing.assert_array_equal(y, np.sqrt(X) * k)
+        assert [p.device for p in y.parts] == ["cpu", "cpu:1", "cpu:2"][:count]
+        np.testing.assert_allclose(total, [[p.sum() for p in parts(X, count)]], rtol=1e-13)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("op", ["sum", "mean", "max", "min", "prod"])
+def test_all_reduce(count: int, op: str) -> None:
+    y = on_mesh(count, lambda x: kg.all_reduce(x, op))(X)
+    want: Any = getattr(np, op)(parts(X, count), axis=0)
+    for part in y.parts:
+        np.testing.assert_allclose(part, want, rtol=1e-13)
+        np.testing.assert_array_equal(part, y.parts[0])
+
+
+def test_a_large_sum_is_shared_by_the_devices() -> None:
+    big = RNG.random((4, 3, 16384)).astype(np.float32)
+    f = on_mesh(4, lambda x: kg.all_reduce(x) * 2)
+    y = f(big)
+    want = ((big[0] + big[1]) + big[2]) + big[3]
+    for part in y.parts:
+        np.testing.assert_array_equal(part, want[None] * 2)
+    plan = f.plan(big)
+    assert plan.copied_bytes == 2 * 3 * big.nbytes // 4  # each of 4 devices sends 3 quarters twice
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_gather_scatter_and_the_rest(count: int) -> None:
+    def body(x: Any) -> Any:
+        return (
+            kg.all_gather(x, 1),
+            kg.reduce_scatter(np.concatenate([x] * count) + 1, axis=0),
+            kg.broadcast(x, count - 1),
+            kg.all_to_all(np.stack([x, x + 1, x * 2, x, x - 1, x]), 0, 1),
+            kg.permute(x, [(i, (i + 1) % count) for i in range(count)]),
+            kg.permute(x, [(0, count - 1)]) if count > 1 else x,
+        )
+
+    found = on_mesh(count, body)(X)
+    local = parts(X, count)
+    stacked = [np.stack([x, x + 1, x * 2, x, x - 1, x]) for x in local]
+    for r in range(count):
+        gathered, scattered, told, exchanged, turned, sent = (f.parts[r] for f in found)
+        np.testing.assert_array_equal(gathered, np.concatenate(local, axis=1))
+        np.testing.assert_allclose(scattered, sum(x + 1 for x in local), rtol=1e-13)
+        np.testing.assert_array_equal(told, local[-1])
+        np.testing.assert_array_equal(exchanged, np.concatenate([parts(s, count)[r] for s in stacked], axis=1))
+        np.testing.assert_array_equal(turned, local[r - 1])
+        np.testing.assert_array_equal(sent, local[0] if r == count - 1 else np.zeros_like(X[: 12 // count]))
+
+
+def test_sharded_arrays() -> None:
+    mesh = mesh_of(2)
+    x = kg.shard({"a": X, "b": [kg.asarray(X, device="cpu:3")]}, mesh, axis=1)
+    assert x["a"].shape == (12, 6) and x["a"].parts[1].shape == (12, 3) and x["a"].dtype == X.dtype
+    assert repr(x["a"]) == "Sharded(float64[12, 6], in parts along axis 1 on cpu:0, cpu:1)"
+    for part in (x["a"], x["b"][0], kg.replicate(X, mesh)):
+        np.testing.assert_array_equal(part, X)
+        np.testing.assert_array_equal(part.wait().numpy(), X)
+        assert part.is_ready() and len(part) == 12
+    assert kg.shard(x["a"], mesh, axis=1) is x["a"]
+    np.testing.assert_array_equal(kg.shard(x["a"], mesh, axis=0).parts[1], X[6:])
+    f = on_mesh(2, lambda x: x * 2, 1, 1)
+    y = f(x["a"])
+    np.testing.assert_array_equal(f(y), X * 4)
+
+
+def test_a_training_step_is_the_same_on_any_mesh() -> None:
+    w, y = RNG.random((6, 3)), RNG.random((12, 3))
+
+    def step(w: Any, x: Any, y: Any) -> Any:
+        loss, g = kg.value_and_grad(lambda w: ((np.tanh(x @ w) - y) ** 2).mean())(w)
+        return w - 0.1 * kg.all_reduce(g, "mean"), kg.all_reduce(loss, "mean")
+
+    want = None
+    for count in (1, 2, 4):
+        f, now = on_mesh(count, step, (None, 0, 0), (None, None)), w
+        for _ in range(3):
+            now, loss = f(now, X, y)
+        want = now.numpy() if want is None else want
+        np.testing.assert_allclose(now, want, rtol=1e-12)
+        assert float(loss) > 0
+
+
+def test_gradients_pass_collectives() -> None:
+    """Of the sum over all devices of each device's loss."""
+
+    def total(x: Any) -> Any:
+        return (kg.all_gather(x, 0) ** 2).sum() + (kg.all_reduce(x) ** 3).sum()
+
+    g = on_mesh(2, lambda x: kg.grad(total)(x))(X)
+    a, b = parts(X, 2)
+    for part, own in zip(g.parts, (a, b), strict=True):
+        np.testing.assert_allclose(part, 2 * 2 * own + 2 * 3 * (a + b) ** 2, rtol=1e-12)
+
+
+def test_structures_and_static_arguments() -> None:
+    @kg.kernel_graph(mesh=mesh_of(2), in_axes=(0, None), out_axes=0, static_argnames="how")
+    def f(batch: Any, how: str) -> Any:
+        return {"y": batch["x"] + batch["z"][0], "how": how}
+
+    for how in ("a", "b"):
+        found = f({"x": X, "z": (X,)}, how=how)
+        np.testing.assert_array_equal(found["y"], X + X)
+        assert found["how"] == how
+    assert len(f.why().splitlines()) == 2
+
+
+def test_failures_are_raised_where_they_are_read() -> None:
+    y, z = on_mesh(2, lambda x: (kg.all_reduce(np.linalg.inv(x)), x + 1))(np.zeros((4, 2, 2)))
+    np.testing.assert_array_equal(z, np.ones((4, 2, 2)))
+    with pytest.raises(np.linalg.LinAlgError):
+        y.wait()
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    mesh = mesh_of(2)
+    with pytest.raises(kg.ShapeError, match=r"65 rows, which 2 devices cannot share equally; pad it"):
+        kg.shard(np.zeros((65, 2)), mesh)
+    with pytest.raises(kg.ShapeError, match=r"test_mesh.py:\d+: .*7 rows"):
+        on_mesh(2, lambda x: x)(np.zeros(7))
+    with pytest.raises(kg.ArgumentsError, match=r"kg\.all_reduce is for functions that run on a mesh"):
+        kg.all_reduce(X)
+    with pytest.raises(kg.OptionError, match="each once"):
+        kg.Mesh(("cpu:0", "cpu"))
+    with pytest.raises(kg.OptionError, match="of one kind"):
+        kg.Mesh(("cpu:0", "fake"))
+    with pytest.raises(kg.OptionError, match="names of devices"):
+        kg.Mesh(2)  # type: ignore[arg-type]
+    with pytest.raises(kg.OptionError, match=r"kg.Mesh\(\("):
+        kg.kernel_graph(lambda x: x, mesh="cpu")
+    with pytest.raises(kg.OptionError, match="leave device= out"):
+        kg.kernel_graph(lambda x: x, mesh=mesh, device="cpu")
+    with pytest.raises(kg.OptionError, match="one for each of the 1 parameters"):
+        on_mesh(2, lambda x: x, (0, 0))(X)
+    with pytest.raises(kg.ShapeError, match="cannot be joined along axis 0; reduce it"):
+        on_mesh(2, lambda x: x.sum())(X)
+    with pytest.raises(kg.ArgumentsError, match="in_axes says 0"):
+        on_mesh(2, lambda x: x)(kg.replicate(X, mesh))
+    with pytest.raises(kg.ArgumentsError, match="runs on"):
+        on_mesh(3, lambda x: x)(kg.shard(X, mesh))
+    with pytest.raises(kg.DTypeError, match=r"test_mesh.py:\d+: a mean over devices of int64"):
+        on_mesh(2, lambda x: kg.all_reduce(x, "mean"))(np.arange(4))
+    with pytest.raises(kg.OptionError, match="op='any'"):
+        on_mesh(2, lambda x: kg.all_reduce(x, "any"))(X)
+    with pytest.raises(kg.UserError, match=r"leave kg\.place out"):
+        on_mesh(2, lambda x: kg.place(x, "cpu:1"))(X)
+
+    def assigns(x: Any) -> Any:
+        x[0] = 1
+        return x
+
+    with pytest.raises(kg.ArgumentsError, match="return the new one"):
+        on_mesh(2, assigns)(X)
+
+    def turned(x: Any) -> Any:
+        return kg.fori_loop(0, 30, lambda i, x: kg.all_reduce(x, "mean"), x)
+
+    with pytest.raises(kg.UserError, match=r"test_mesh.py:\d+: devices exchange nothing within the body of a loop"):
+        on_mesh(2, turned)(X)

@@ -1,0 +1,170 @@
+"""`kg.DataParallel` and `kg.KVStore`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+
+RNG = np.random.default_rng(1)
+X, Y = RNG.random((16, 5)), RNG.random((16, 2))
+WEIGHTS = [RNG.random((5, 7)), RNG.random((7, 2))]
+
+
+@pytest.fixture(autouse=True)
+def four() -> Iterator[None]:
+    with kg.override(cpu_devices=4, verify=True):
+        yield
+
+
+def loss(weights: Any, x: Any, y: Any) -> Any:
+    return ((np.maximum(x @ weights[0], 0) @ weights[1] - y) ** 2).mean()
+
+
+def descend(weights: Any, gradients: Any) -> Any:
+    return [w - 0.05 * g for w, g in zip(weights, gradients, strict=True)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_training_on_several_devices_is_training_on_one(count: int) -> None:
+    mesh = kg.Mesh([f"cpu:{i}" for i in range(count)])
+    train = kg.DataParallel(loss, mesh, update=descend)
+
+    @kg.kernel_graph(device="cpu")
+    def alone(weights: Any, x: Any, y: Any) -> Any:
+        value, gradients = kg.value_and_grad(loss)(weights, x, y)
+        return descend(weights, gradients), value
+
+    weights, own = train.replicate(WEIGHTS), WEIGHTS
+    x, y = train.shard((X, Y))
+    for _ in range(4):
+        weights, value = train(weights, x, y)
+        own, want = alone(own, X, Y)
+        np.testing.assert_allclose(float(value), float(want), rtol=1e-12)
+    for got, one in zip(weights, own, strict=True):
+        np.testing.assert_allclose(got, one, rtol=1e-12)
+        for part in got.parts:
+            np.testing.assert_array_equal(part, got.parts[0])
+
+
+def test_gradients_are_exchanged_while_others_are_computed() -> None:
+    """Each gradient is an output of its own of the first parts: its copy waits for it alone."""
+    mesh = kg.Mesh(("cpu:0", "cpu:1"))
+    plan = kg.DataParallel(loss, mesh, update=descend).plan(WEIGHTS, X, Y)
+    first = plan.parts[0]
+    assert len(first.program.outputs) == 3
+    assert len({*first.completion}) == 3
+
+
+def test_bad_training() -> None:
+    mesh = kg.Mesh(("cpu:0", "cpu:1"))
+    train = kg.DataParallel(loss, mesh, update=descend)
+    with pytest.raises(kg.ShapeError, match="15 rows, which 2 devices cannot share"):
+        train(WEIGHTS, X[:15], Y[:15])
+    with pytest.raises(kg.ArgumentsError, match="a batch"):
+        train(WEIGHTS)
+    with pytest.raises(kg.OptionError, match="update=3"):
+        kg.DataParallel(loss, mesh, update=3)  # type: ignore[arg-type]
+    with pytest.raises(kg.OptionError, match=r"kg\.Mesh"):
+        kg.DataParallel(loss, "cpu", update=descend)  # type: ignore[arg-type]
+
+
+SHAPE = (4, 4)
+
+
+def store_with(kind: str, *keys: Any) -> kg.KVStore:
+    store = kg.KVStore(kind)
+    for key in keys:
+        store.init(key, kg.zeros(SHAPE, dtype=np.float32))
+    return store
+
+
+def ones(value: float = 1, device: str = "cpu") -> kg.Array:
+    return kg.asarray(np.full(SHAPE, value, np.float32), device=device)
+
+
+@pytest.mark.parametrize("kind", ["local", "device"])
+def test_a_sum_over_devices_is_what_is_pulled(kind: str) -> None:
+    store = store_with(kind, 3, "b")
+    store.push(3, [ones(i + 1, f"cpu:{i}") for i in range(4)])
+    outs = [ones(0, f"cpu:{i}") for i in range(4)]
+    store.pull(3, out=outs)
+    for i, out in enumerate(outs):
+        np.testing.assert_array_equal(out, np.full(SHAPE, 10))
+        assert out.device == ("cpu" if not i else f"cpu:{i}")
+    np.testing.assert_array_equal(store.pull("b"), np.zeros(SHAPE))
+
+
+@pytest.mark.parametrize("kind", ["local", "device"])
+def test_lists_of_keys(kind: str) -> None:
+    store = store_with(kind, 5, 7, 9)
+    store.push([5, 7, 9], [ones(4)] * 3)
+    found = [np.zeros(SHAPE, np.float32) for _ in range(3)]
+    store.pull([5, 7, 9], found)
+    np.testing.assert_array_equal(found, np.full((3, *SHAPE), 4))
+    store.push([5, 7], [[ones(1), ones(2, "cpu:1")], ones(3)])
+    for got, want in zip(store.pull([5, 7, 9]), (3, 3, 4), strict=True):
+        np.testing.assert_array_equal(got, np.full(SHAPE, want))
+
+
+@pytest.mark.parametrize("kind", ["local", "device"])
+def test_an_updater(kind: str) -> None:
+    store = store_with(kind, "a", 3)
+
+    def add_twice(key: Any, pushed: Any, stored: Any) -> None:
+        stored += pushed * (2 if key == "a" else 1)
+
+    store.set_updater(add_twice)
+    for turn in range(1, 4):
+        store.push(["a", 3], [[ones(), ones(1, "cpu:1")], ones()])
+        np.testing.assert_array_equal(store.pull("a"), np.full(SHAPE, 4 * turn))
+        np.testing.assert_array_equal(store.pull(3), np.full(SHAPE, turn))
+
+
+def test_what_is_pulled_is_not_what_is_stored() -> None:
+    store = store_with("device", "a")
+    store.push("a", ones(2))
+    got = store.pull("a")
+    got[...] = 9
+    own = ones(0)
+    store.pull("a", own)
+    own[0] = 7
+    np.testing.assert_array_equal(store.pull("a"), np.full(SHAPE, 2))
+
+
+def test_pushpull_and_broadcast() -> None:
+    store = kg.KVStore()
+    outs = [ones(0, f"cpu:{i}") for i in range(3)]
+    store.broadcast("w", ones(5), outs)
+    np.testing.assert_array_equal(outs[2], np.full(SHAPE, 5))
+    store.pushpull("w", outs)
+    np.testing.assert_array_equal(outs[1], np.full(SHAPE, 15))
+    assert (store.type, store.rank, store.num_workers) == ("local", 0, 1)
+
+
+def test_bad_keys_and_values() -> None:
+    store = store_with("local", "a")
+    with pytest.raises(kg.OptionError, match="'local', 'device'"):
+        kg.KVStore("dist_sync")
+    with pytest.raises(kg.ArgumentsError, match="has a value already"):
+        store.init("a", ones())
+    with pytest.raises(kg.ArgumentsError, match=r"store.init\('b', value\)"):
+        store.push("b", ones())
+    with pytest.raises(kg.ArgumentsError, match="list of as many values"):
+        store.push(["a", "b"], ones())
+    with pytest.raises(kg.ArgumentsError, match="is no key"):
+        store.init(1.5, ones())
+    with pytest.raises(kg.ShapeError, match="key 'a' has shape"):
+        store.push("a", np.zeros(3, np.float32))
+    with pytest.raises(kg.DTypeError, match="key 'a' has dtype float32"):
+        store.push("a", np.zeros(SHAPE))
+    with pytest.raises(kg.ShapeError, match="does not fit"):
+        store.pull("a", kg.zeros(3))
+    with pytest.raises(kg.ArgumentsError, match="pulled into arrays"):
+        store.pull("a", 3)
+    with pytest.raises(kg.ArgumentsError, match="set_updater"):
+        store.set_updater(3)  # type: ignore[arg-type]
