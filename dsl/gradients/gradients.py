@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ def grad(
     *,
     has_aux: bool = False,
     holomorphic: bool = False,
+    save: int | str = "1 GB",
 ) -> KernelGraph:
     """The gradient of a function that returns one number, by reverse mode (Linnainmaa, 1970).
 
@@ -37,12 +39,13 @@ def grad(
     argnums: which arguments, by place; several give a tuple. argnames: which of those passed by name; several, or these
     beside places, give a dict. has_aux: the function returns (number, others), and the gradient is (gradient, others).
     holomorphic: of a complex number, its derivative as a holomorphic function; else of a real one, whose gradient in a
-    complex argument a + bi is d/da + i d/db, the direction of steepest ascent.
+    complex argument a + bi is d/da + i d/db, the direction of steepest ascent. save: bytes, or "256 MB", that a loop may
+    keep of its states; one that would keep more goes through its turns again, from snapshots.
 
     Arguments may be any structure of tuples, lists, dicts and dataclasses. An argument that the function assigns to is
     differentiated with respect to the value it came with, and the caller's array stays as it is.
     Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError at the user's line."""
-    return _gradient("grad", function, argnums, argnames, has_aux, holomorphic)
+    return _gradient("grad", function, argnums, argnames, has_aux, holomorphic, save)
 
 
 def value_and_grad(
@@ -52,14 +55,22 @@ def value_and_grad(
     *,
     has_aux: bool = False,
     holomorphic: bool = False,
+    save: int | str = "1 GB",
 ) -> KernelGraph:
     """`kg.grad` with the value before it: (value, gradient), or ((value, others), gradient) with has_aux."""
-    return _gradient("value_and_grad", function, argnums, argnames, has_aux, holomorphic)
+    return _gradient("value_and_grad", function, argnums, argnames, has_aux, holomorphic, save)
 
 
 def _gradient(
-    what: str, function: Any, argnums: Chosen, argnames: str | Sequence[str], has_aux: bool, holomorphic: bool
+    what: str,
+    function: Any,
+    argnums: Chosen,
+    argnames: str | Sequence[str],
+    has_aux: bool,
+    holomorphic: bool,
+    save: int | str,
 ) -> KernelGraph:
+    budget = bytes_of(what, save)
     numbers, names = _places(what, argnums, argnames)
     several = names is not None or not isinstance(argnums, (int, np.integer))
 
@@ -68,7 +79,7 @@ def _gradient(
         region = trace_region(what, function, args, options, chosen)
         loss = _loss(what, region, has_aux, holomorphic)
         trace = trace_in_progress(what)
-        graph = derive_reverse(region.graph, range(len(region.values)), [loss])
+        graph = derive_reverse(region.graph, range(len(region.values)), [loss], budget)
         kind = region.graph.nodes[region.graph.outputs[loss]].type
         outputs = region.inlined(trace, graph, [trace.builder.const(1, kind.dtype)])
         count = len(region.graph.outputs)
@@ -84,7 +95,22 @@ def _gradient(
             return value, result
         return (result, value[1]) if has_aux else result
 
-    return derived(what, function, body, (numbers, names, several, has_aux, holomorphic))
+    return derived(what, function, body, (numbers, names, several, has_aux, holomorphic, budget))
+
+
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def bytes_of(what: str, size: int | str) -> int:
+    """A number of bytes, as `256 MB` too. Raises ArgumentsError."""
+    if isinstance(size, str):
+        number, _, unit = size.strip().rpartition(" ")
+        with contextlib.suppress(KeyError, ValueError):
+            if float(number) > 0:
+                return max(1, int(float(number) * _UNITS[unit]))
+    elif isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size > 0:
+        return int(size)
+    raise ArgumentsError(f"save={size!r} of {what}: write bytes, or a text such as '256 MB'")
 
 
 def _places(

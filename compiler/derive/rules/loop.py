@@ -7,19 +7,23 @@ cotangents of what the loop carries, and adds up those of what all turns share. 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from ....runtime.core.frozen import dataclass
 from ...core.types import INT64, ArrayType
 from ...graph.builder import GraphBuilder
-from ...graph.control_flow import Loop, Window, add_body_scalar, add_control_flow_node, memory_argument_count
-from ...graph.graph import Graph, GraphError, Value
+from ...graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node, memory_argument_count
+from ...graph.graph import Graph, Value
 from ...ops.table import OPS
 from ..core.call import Call, differentiable, zeros
 from ..core.inline import copied, transplant
 from ..core.kinds import Choice, Linear, Maybe, Rule
 from .assignment import add_at
 from .branch import with_zeros
+from .snapshots import Stretch, Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class Backward:
 
     def __init__(self, call: Call, moving: Sequence[int], seeded: Sequence[int]) -> None:
         loop: Loop = call.attr("control")
-        self.body, self.carried, self.windows = loop.body, loop.carried, len(loop.windows)
+        self.body, self.carried, self.windows, self.sliding = loop.body, loop.carried, len(loop.windows), loop.windows
         self.builder, self.new = copied(loop.body)
         self.inputs = [self.new[i] for i in loop.body.inputs]
         self.primal = {v.number: i for i, v in enumerate(self.new)}
@@ -144,6 +148,44 @@ class Backward:
         added = [made.map("add", s, v) for s, v in zip(sums, found[count_state:], strict=False)]
         return made.finish([*ends, *added, *found[count_state + len(sums) :]]), windows, invariants
 
+    def turns(self, shared: Sequence[Value]) -> Turns:
+        """The forward turn and the backward one as graphs of their own, whose windows are read where the number of the
+        turn says. shared: the arrays that windows look at, the invariants, the stacked results' cotangents."""
+        nodes, lines, count = self.builder.nodes, self.builder.lines, len(self.state)
+        step, known = self._turn(GraphBuilder("step"), (), shared)
+        outputs = [self.new[o].number for o in self.body.outputs[: self.carried]]
+        forward = step.finish(transplant(step, nodes, lines, outputs, known))
+        sums = [v.type for _, v in self.of_invariants]
+        made, known = self._turn(GraphBuilder("back"), sums, shared)
+        added = transplant(made, nodes, lines, [v.number for v in self.results], known, self.replaced)
+        first = self.carried + count
+        totals = [made.at(made.inputs[first + i]) for i in range(len(sums))]
+        ends = [made.map("add", total, v) for total, v in zip(totals, added[count:], strict=True)]
+        return Turns(forward, made.finish([*added[:count], *ends]))
+
+    def _turn(
+        self, made: GraphBuilder, sums: Sequence[ArrayType] | tuple[()], shared: Sequence[Value]
+    ) -> tuple[GraphBuilder, dict[int, Value]]:
+        """The inputs of a turn on its own, and what they stand for: the state, for a backward turn the cotangents and
+        sums, what is shared, the number of the turn."""
+        known = {v.number: made.input(v.type) for v in self.inputs[: self.carried]}
+        if made.name == "back":
+            known |= {seed.number: made.input(seed.type) for seed in self.seeds[: len(self.state)]}
+            for type in sums:
+                made.input(type)
+        given = [made.input(v.type) for v in shared]
+        turn, *numbers = [self.new[n] for n in self.body.numbers]
+        index = known[turn.number] = made.input(turn.type)
+        known |= {n.number: add_body_scalar(made, n.type) for n in numbers}
+        inner = self.inputs[self.carried :]
+        for value, array, window in zip(inner, given, self.sliding, strict=False):
+            known[value.number] = _shown(made, array, window, index, value.shape)
+        known |= {v.number: g for v, g in zip(inner[self.windows :], given[self.windows :], strict=False)}
+        for seed, array in zip(self.seeds[len(self.state) :], given[len(inner) :], strict=True):
+            row = Window((0,) * len(array.shape), (1,) * len(array.shape), (1, *(0,) * len(seed.shape)))
+            known[seed.number] = made.reshape(_shown(made, array, row, index, (1, *seed.shape)), seed.shape)
+        return made, known
+
     def _row(self, made: GraphBuilder, type: ArrayType) -> Value:
         row = made.input(ArrayType((1, *type.shape), type.dtype))
         return made.reshape(row, type.shape)
@@ -162,6 +204,9 @@ def _cotangents(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
         return [cts.get(i) if i < loop.carried else None for i in range(len(call.args))]
     seeded = [i for i in sorted(cts) if i >= loop.carried]
     back = Backward(call, moving_inputs(call), seeded)
+    if count * sum(v.type.nbytes for v in back.saved) > call.walks.budget and not back.of_windows:
+        levels = levels_within(call.walks.budget, count, sum(v.type.nbytes for v in parts.initial))
+        return _from_snapshots(call, cts, back, seeded, builder.const(count, INT64), levels)
     stacks = _kept(call, parts, back)
     body, windows, invariants = back.graph(count)
     initial = [cts.get(i) or zeros(builder, parts.initial[i]) for i in back.state]
@@ -230,6 +275,18 @@ def _placed(builder: GraphBuilder, window: Window, stacked: Value, like: Value) 
     return add_at(builder, zeros(builder, like), _places(builder, window, stacked, like), _flat(builder, stacked))
 
 
+def _shown(builder: GraphBuilder, array: Value, window: Window, turn: Value, shape: Sequence[int]) -> Value:
+    """What a window shows at a turn whose number is computed."""
+    indices = []
+    for axis, n in enumerate(shape):
+        length = [n if i == axis else 1 for i in range(len(shape))]
+        steps = builder.map("multiply", builder.index(length, axis), builder.const(window.steps[axis], INT64))
+        first = builder.map("multiply", turn, builder.const(window.moves[axis], INT64))
+        first = builder.map("add", first, builder.const(window.starts[axis], INT64))
+        indices.append(builder.map("add", steps, first))
+    return builder.gather(array, indices, range(len(shape)), [], tuple(shape), checked=False)
+
+
 def _flat(builder: GraphBuilder, value: Value) -> Value:
     return builder.reshape(value, (value.type.size,))
 
@@ -293,16 +350,73 @@ def _tangents(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
 
 def _rule(call: Call) -> Rule:
     loop: Loop = call.attr("control")
-    return Linear(_tangents, _cotangents if loop.count is not None else _refused, is_moving)
+    return Linear(_tangents, _cotangents if loop.count is not None else _unknown_turns, is_moving)
 
 
-def _refused(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
-    raise GraphError(
-        "a loop whose number of turns the call decides has no reverse mode yet; use kg.jvp, or pass the number as a "
-        "Python int",
-        NotImplementedError,
-        call.builder.where(),
-    )
+def _unknown_turns(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    """Of a loop whose number of turns the call decides; one with a flag counts its own."""
+    parts, builder = parts_of(call), call.builder
+    back = Backward(call, moving_inputs(call), [])
+    count = parts.count[0] if parts.loop.counted else _turns_of(call)
+    count = builder.map("maximum", builder.cast(count, INT64), np.int64(0))
+    state = sum(v.type.nbytes for v in parts.initial)
+    pieces = min(MOST_PIECES, max(LEAST_PIECES, call.walks.budget // max(2 * state, 1)))
+    return _from_snapshots(call, cts, back, [], count, [pieces, pieces])
+
+
+def levels_within(budget: int, turns: int, state: int) -> list[int]:
+    """Into how many pieces so many turns are cut, and those again, until a piece is one turn: as few levels as keep no
+    more than so many bytes of states; the forward turns are gone through once more for each."""
+    for count in range(1, MOST_LEVELS + 1):
+        pieces = math.ceil(turns ** (1 / count))
+        if count * pieces * state <= budget:
+            break
+    return [pieces] * count
+
+
+MOST_LEVELS, LEAST_PIECES, MOST_PIECES = 6, 8, 128
+
+
+def _from_snapshots(
+    call: Call, cts: dict[int, Value], back: Backward, seeded: Sequence[int], count: Value, levels: Sequence[int]
+) -> Sequence[Maybe]:
+    parts, builder = parts_of(call), call.builder
+    initial = [cts.get(i) or zeros(builder, parts.initial[i]) for i in back.state]
+    initial += [zeros(builder, call.args[i]) for i, _ in back.of_invariants]
+    shared = [*parts.arrays, *parts.invariants, *(cts[i] for i in seeded)]
+    stretch = Stretch(parts.initial, initial, shared, builder.const(0, INT64), count)
+    turns = back.turns(shared)
+    if parts.loop.count is not None and len(parts.loop.types) == parts.loop.carried:
+        ends, kept = turns.snapshots(builder, stretch, parts.numbers, levels[0])  # which is the forward loop as well
+        call.replaced.update((value.number, ends[part].number) for part, value in call.results.items())
+        results = turns.reverse_pieces(builder, stretch, kept, parts.numbers, levels)
+    else:
+        results = turns.reverse(builder, stretch, parts.numbers, levels)
+    places = [*back.state, *(i for i, _ in back.of_invariants)]
+    found = dict(zip(places, results, strict=True))
+    return [found.get(i) for i in range(len(call.args))]
+
+
+def _turns_of(call: Call) -> Value:
+    """How many turns a loop with a flag makes: it becomes one that counts them."""
+    loop: Loop = call.attr("control")
+    builder, new = copied(loop.body)
+    made = GraphBuilder(loop.body.name)
+    known: dict[int, Value] = {}
+    for i, number in enumerate(loop.body.inputs):
+        if i == loop.carried:
+            counter = made.input(ITERATION)
+        known[new[number].number] = made.input(new[number].type)
+    if len(loop.body.inputs) == loop.carried:
+        counter = made.input(ITERATION)
+    for number in loop.body.numbers:
+        known[new[number].number] = add_body_scalar(made, new[number].type)
+    outputs = transplant(made, builder.nodes, builder.lines, [new[o].number for o in loop.body.outputs], known)
+    body = made.finish([*outputs, made.map("add", counter, np.int64(1))])
+    args = [*call.args[: loop.carried], call.builder.const(0, INT64), *call.args[loop.carried :]]
+    results = add_control_flow_node(call.builder, Loop(body, loop.carried + 1, (), None, True), args)
+    call.replaced.update((value.number, results[part].number) for part, value in call.results.items())
+    return results[-1]
 
 
 def is_moving(call: Call, place: int) -> bool:

@@ -116,6 +116,72 @@ def test_second_order(function: Any, x: Any) -> None:
     np.testing.assert_allclose(np.asarray(forward), np.asarray(found), rtol=1e-8, atol=1e-8)
 
 
+def settled(x: Any) -> Any:
+    """As many turns as the values decide."""
+
+    def turn(c: Any) -> Any:
+        return np.sin(c[0]) * 0.95, c[1] + c[0] * x
+
+    return kg.while_loop(lambda c: (c[0] ** 2).sum() > 0.05, turn, (x, x * 0))[1].sum()
+
+
+def newton(x: Any) -> Any:
+    """Written with `while`."""
+    y = x
+    while np.abs(y * y - x).max() > 1e-12:
+        y = 0.5 * (y + x / y)
+    return (y * np.arange(4.0)).sum()
+
+
+@pytest.mark.parametrize("function, x", [(settled, X), (newton, X**2 + 1)], ids=lambda f: getattr(f, "__name__", ""))
+def test_the_values_decide_how_often(function: Any, x: Any) -> None:
+    value = kg.kernel_graph(function)
+    gradient = np.asarray(kg.grad(function)(x))
+    np.testing.assert_allclose(gradient, quotient(lambda a: float(value(a)), x), rtol=1e-5, atol=1e-7)
+    u = rng.normal(size=4)
+    _, tangent = kg.jvp(function, (x,), (u,))
+    np.testing.assert_allclose(float(tangent), (gradient * u).sum(), rtol=1e-8)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 40, 1500])
+def test_the_call_decides_how_often(count: int) -> None:
+    def f(x: Any, n: Any, y: Any) -> Any:
+        return (kg.fori_loop(0, n, lambda i, c: np.sin(c) * 0.999 + 0.001 * y * i, x) * y).sum()
+
+    value, y = kg.kernel_graph(f), np.cos(X)
+    dx, dy = kg.grad(f, argnums=(0, 2))(X, count, y)
+    expected = quotient(lambda a: float(value(a, count, y)), X)
+    np.testing.assert_allclose(np.asarray(dx), expected, rtol=1e-5, atol=1e-7)
+    expected = quotient(lambda a: float(value(X, count, a)), y)
+    np.testing.assert_allclose(np.asarray(dy), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("save", [4000, "600 B", 200])
+def test_states_within_a_budget(save: Any) -> None:
+    xs = rng.normal(size=(150, 4))
+
+    def f(x: Any, xs: Any) -> Any:
+        def turn(c: Any, row: Any) -> Any:
+            c = np.tanh(c * row + 0.5)
+            return c, c**2
+
+        c, ys = kg.scan(turn, x, xs)
+        return c.sum() + (ys * np.arange(600.0).reshape(150, 4)).sum()
+
+    def g(x: Any) -> Any:
+        return kg.fori_loop(0, 150, lambda i, c: np.sin(c) + 0.01 * i * x, x).sum()
+
+    np.testing.assert_allclose(kg.grad(f, save=save)(X, xs), kg.grad(f)(X, xs), rtol=1e-12)
+    np.testing.assert_allclose(kg.grad(g, save=save)(X), kg.grad(g)(X), rtol=1e-12)
+    assert max(t.nbytes for loop in loops_of(kg.grad(g, save=save).graph(X)) for t in loop.types) < 150 * 32
+
+
+def test_a_budget_is_a_size() -> None:
+    for bad in ("256", "x MB", -1, True, "3 miles"):
+        with pytest.raises(kg.ArgumentsError, match="write bytes"):
+            kg.grad(counted, save=bad)
+
+
 def loops_of(graph: Any) -> list[Any]:
     """The loops of a graph, each once."""
     found = {(n.args, n.attr("control")): n.attr("control") for n in graph.nodes if n.op == "loop"}
