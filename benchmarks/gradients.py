@@ -85,7 +85,7 @@ def gmm(xp: Any) -> Callable[..., Any]:
 
     def f(p: Any, x: Any) -> Any:
         alphas, means, q, lower = p
-        n, d = x.shape
+        n = len(x)
         centred = x[:, None, :] - means
         scaled = xp.exp(q) * centred + xp.einsum("kij,nkj->nki", lower, centred)
         inner = alphas + q.sum(1) - 0.5 * (scaled**2).sum(2)
@@ -216,9 +216,8 @@ def milliseconds(functions: dict[str, Any], args: dict[str, Any]) -> dict[str, f
 
 def main() -> None:
     print(machine(OPTIONS.threads, ("numpy", "jax")))
-    print(
-        f"{'':28} {'value':>8} {'both':>8} {'ratio':>6} | {'jax':>8} {'both':>8} {'ratio':>6} | {'ours:jax':>8} {'planning':>9}"
-    )
+    heads = ("value", "both", "ratio", "jax", "both", "ratio", "jax:ours", "planning")
+    print(" " * 28 + "".join(f"{head:>10}" for head in heads))
     for name, (make, args) in WORKLOADS.items():
         if OPTIONS.only and not any(name.startswith(word) for word in OPTIONS.only):
             continue
@@ -237,10 +236,8 @@ def main() -> None:
         once = [(planning(kg.value_and_grad(fresh(mine)), args), planning(fresh(mine), args)) for _ in range(3)]
         plan = min(a for a, _ in once) / min(b for _, b in once)
         v, b, j, jb = (found.get(k, math.nan) for k in ("value", "both", "jax", "jax both"))
-        print(
-            f"{name:28} {v:8.2f} {b:8.2f} {b / v:6.2f} | {j:8.2f} {jb:8.2f} {jb / j:6.2f} | {jb / b:7.2f}x {plan:8.2f}x",
-            flush=True,
-        )
+        figures = (v, b, b / v, j, jb, jb / j, jb / b, plan)
+        print(f"{name:28}" + "".join(f"{figure:10.2f}" for figure in figures), flush=True)
 
 
 def check(ours: Any, theirs: Any, name: str) -> None:

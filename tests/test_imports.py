@@ -61,11 +61,15 @@ ALLOWED: dict[str, str] = {
     "compiler/decompose": (
         "compiler/core compiler/graph compiler/layout compiler/ops compiler/passes runtime/core runtime/interpret"
     ),
-    "compiler/derive": "compiler/derive/core compiler/derive/rules compiler/graph runtime/core",
-    "compiler/derive/core": "compiler/core compiler/graph compiler/ops runtime/core",
-    "compiler/derive/rules": (
-        "compiler/core compiler/decompose compiler/derive/core compiler/graph compiler/ops runtime/core"
+    "compiler/derive": (
+        "compiler/derive/control_flow compiler/derive/core compiler/derive/rules compiler/graph compiler/ops "
+        "runtime/core"
     ),
+    "compiler/derive/control_flow": (
+        "compiler/core compiler/derive/core compiler/derive/rules compiler/graph compiler/ops runtime/core"
+    ),
+    "compiler/derive/core": "compiler/core compiler/graph compiler/ops runtime/core",
+    "compiler/derive/rules": "compiler/core compiler/decompose compiler/derive/core compiler/graph compiler/ops",
     "compiler/fusion": (
         "compiler/core compiler/graph compiler/layout compiler/ops compiler/passes compiler/targets runtime/core"
     ),

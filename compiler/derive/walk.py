@@ -15,7 +15,7 @@ from ..graph.graph import GraphError, Node, Value
 from .core.call import Call, differentiable
 from .core.cotangents import Part, total, whole
 from .core.kinds import Lifted, Linear, Maybe, Refused, Rule, Tangent, Written, Zero
-from .rules.table import rule_of
+from .table import rule_of
 
 
 class Path:

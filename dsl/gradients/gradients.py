@@ -39,8 +39,8 @@ def grad(
     argnums: which arguments, by place; several give a tuple. argnames: which of those passed by name; several, or these
     beside places, give a dict. has_aux: the function returns (number, others), and the gradient is (gradient, others).
     holomorphic: of a complex number, its derivative as a holomorphic function; else of a real one, whose gradient in a
-    complex argument a + bi is d/da + i d/db, the direction of steepest ascent. save: bytes, or "256 MB", that a loop may
-    keep of its states; one that would keep more goes through its turns again, from snapshots.
+    complex argument a + bi is d/da + i d/db, the direction of steepest ascent. save: bytes, or "256 MB", that a loop
+    may keep of its states; one that would keep more goes through its turns again, from snapshots.
 
     Arguments may be any structure of tuples, lists, dicts and dataclasses. An argument that the function assigns to is
     differentiated with respect to the value it came with, and the caller's array stays as it is.

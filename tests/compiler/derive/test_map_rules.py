@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernelgraph.compiler.core.types import bfloat16
-from kernelgraph.compiler.derive.rules.table import RULES
+from kernelgraph.compiler.derive.table import RULES
 from kernelgraph.compiler.ops.derivatives import ByGraph, Partials, Zero
 from kernelgraph.compiler.ops.table import OPS
 

@@ -21,7 +21,7 @@ from ...ops.table import OPS
 from ..core.call import Call, differentiable, zeros
 from ..core.inline import copied, transplant
 from ..core.kinds import Choice, Linear, Maybe, Rule
-from .assignment import add_at
+from ..rules.assignment import add_at
 from .branch import with_zeros
 from .snapshots import Stretch, Turns
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from ...ops.derivatives import ByGraph, Partials, Zero
-from ...ops.table import OPS
-from ..core.call import Call
-from ..core.kinds import ZERO, Choice, Refused, Rule
-from .assignment import GATHER
-from .branch import BRANCH
-from .collectives import COLLECTIVES
-from .custom import CUSTOM
-from .host import HOST_RULES, NOT_KNOWN
-from .loop import LOOP
-from .map import elementwise
-from .reduce import REDUCTIONS
-from .structure import STRUCTURE
+from ..ops.derivatives import ByGraph, Partials, Zero
+from ..ops.table import OPS
+from .control_flow.branch import BRANCH
+from .control_flow.custom import CUSTOM
+from .control_flow.loop import LOOP
+from .core.call import Call
+from .core.kinds import ZERO, Choice, Refused, Rule
+from .rules.assignment import GATHER
+from .rules.collectives import COLLECTIVES
+from .rules.host import HOST_RULES, NOT_KNOWN
+from .rules.map import elementwise
+from .rules.reduce import REDUCTIONS
+from .rules.structure import STRUCTURE
 
 
 def _of_row(derivative: Zero | Refused | Partials) -> Rule:
