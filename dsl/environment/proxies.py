@@ -654,7 +654,7 @@ def _getstate(self: Any) -> Any:
         held = dict(self.__dict__)
     except AttributeError:
         held = {}
-    return (held or None, known) if known else held
+    return (held or None, known) if known else held or None
 
 
 def _refusing(kind: type, name: str) -> Any:

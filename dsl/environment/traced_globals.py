@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Callable
 from functools import cache
 from types import FunctionType
@@ -100,6 +101,32 @@ def imports(lift: Callable[[Any], Any]) -> Callable[..., Any]:
         return lift(builtins.__import__(name, *args, **options))
 
     return import_
+
+
+class Local(dict[str, Any]):
+    """The names of a function where a text is evaluated: those that it lacks are the module's."""
+
+    def __init__(self, names: Any, scope: Scope) -> None:
+        super().__init__(names)
+        self._scope = scope
+
+    def __missing__(self, name: str) -> Any:
+        return self._scope[name]
+
+
+def run_text(run: Callable[..., Any], source: Any, *names: Any, **options: Any) -> Any:
+    """`eval` or `exec` for traced code, which ask an exact dict of names past `Scope`."""
+    frame = sys._getframe(1)
+    if (names and names[0] is not None) or not isinstance(frame.f_globals, Scope):
+        return run(source, *names, **options)
+    given = names[1] if names[1:] else None
+    local = Local(frame.f_locals if given is None else given, frame.f_globals)
+    found = run(source, frame.f_globals, local, **options)
+    if given is not None:
+        for name, x in local.items():
+            if name not in given or given[name] is not x:
+                given[name] = x
+    return found
 
 
 def print_values(*values: Any, **options: Any) -> None:

@@ -28,7 +28,7 @@ from .environment import StandIn, World
 from .frozen_containers import blank, fill, frozen_kind
 from .numpy_proxy import Random, is_numpys, traced_form
 from .proxies import Cached, ModuleProxy, Super, TracedType, Variable, proxy_of_object, traced_class
-from .traced_globals import print_values, works
+from .traced_globals import print_values, run_text, works
 from .type_proxy import Type
 
 Applies = Callable[[type, Any], bool]
@@ -155,6 +155,14 @@ def _iterator(world: World, value: Any, label: str) -> Any:
     )
 
 
+def _weak_reference(world: World, value: Any, label: str) -> Any:
+    raise TraceError(f"{label} refers to an object weakly, and a trace would keep that alive; pass the object itself")
+
+
+def _is_weak(kind: type) -> bool:
+    return any(base.__module__ in ("weakref", "_weakrefset") for base in kind.__mro__)
+
+
 def _other(world: World, value: Any, label: str) -> Any:
     """An object of a library's: it must stay in the state that it is in."""
     if not is_constant(type(value)):
@@ -184,6 +192,7 @@ _NAMESPACES |= {("collections", name) for name in ("UserDict", "UserList", "User
 # (what, which values, what stands for them); the first that applies
 KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("array", lambda kind, value: kind is np.ndarray, _array),
+    ("weak reference", lambda kind, value: _is_weak(kind), _weak_reference),
     ("random numbers", is_random, lambda world, value, label: Random(label)),
     ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType,
      lambda world, value, label: traced_form(value)),
@@ -219,4 +228,6 @@ def stand_in(world: World, value: Any, label: str) -> Any:
 
 def environment_of(trace: Trace) -> World | None:
     """What a trace sees of what lies outside of its function; None where `Scope` does not work."""
-    return World(trace, stand_in, {"super": Super, "type": Type, "print": print_values}) if works() else None
+    names = {"super": Super, "type": Type, "print": print_values}
+    names |= {run.__name__: functools.partial(run_text, run) for run in (eval, exec)}
+    return World(trace, stand_in, names) if works() else None

@@ -194,7 +194,8 @@ def _through_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tracer] | N
     numbers = tuple(fresh(k._value, k) if isinstance(k, Tracer) else k for k in every)
     part = x if len(keys) == 1 else getitem(x, numbers)
     if mask.shape != part.shape[: mask.ndim]:
-        raise IndexingError(f"a mask of shape {mask.shape} does not fit an array of shape {x.shape}")
+        builder = x._trace.builder
+        mask = fresh_array(builder.broadcast(builder.const(np.False_), _of_nothing(mask, part).shape), x)
     return part, mask
 
 
@@ -215,6 +216,14 @@ def _spread(values: Tracer, mask: np.ndarray[Any, Any]) -> Tracer:
     return gather(values, [places, *(slice(None),) * (values.ndim - 1)])
 
 
+def _of_nothing(mask: Tracer, x: Tracer) -> np.ndarray[Any, Any]:
+    """The mask of another shape that chooses nothing: a length of 0 fits any. Raises IndexingError."""
+    lengths = x.shape[: mask.ndim]
+    if len(lengths) < mask.ndim or not all(m in (0, n) for m, n in zip(mask.shape, lengths, strict=True)):
+        raise IndexingError(f"a mask of shape {mask.shape} does not fit an array of shape {x.shape}")
+    return np.zeros(lengths, np.bool_)
+
+
 def _is_number(k: Any) -> bool:
     """Whether it is an integer, a computed one too; beside a mask an array of no axis is one."""
     return isinstance(k, (int, np.integer)) or (isinstance(k, Tracer) and not k.ndim and k.dtype.kind in "iu")
@@ -223,7 +232,8 @@ def _is_number(k: Any) -> bool:
 def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:
     """x[mask] = value"""
     if mask.shape != x.shape[: mask.ndim]:
-        raise IndexingError(f"a mask of shape {mask.shape} does not fit an array of shape {x.shape}")
+        METHODS["__setitem__"](x, _of_nothing(mask, x), value)
+        return
     rest = x.ndim - mask.ndim
     new = for_mask(value, mask)
     if new is None or new.ndim != x.ndim:

@@ -70,6 +70,7 @@ FOUND = [
     ("made((3, 4, 1), 'f8', K)", "v = a[a.argmin() % 3, np.int64(1)]; v += 1", "a v"),  # and a number a view
     (WIDE, "np.putmask(a, a > 0, [])", "a"),  # nothing changes, and yet NumPy refuses it
     (f"np.broadcast_to({EMPTY}, (2, 0, 3))", "np.putmask(a, a > 0, a)", "a"),
+    (SQUARE, "v = a[:0, 0] > 0; w = a[v]; u = a[a[:0] > 0]; z = a * 2; z[v] = 7", "w u z"),  # a mask of none fits all
     # an out is filled with what is broadcast to it
     (FOUR, "np.matmul(a, a, out=a)", "a"),
     (SQUARE, "v = np.arange(3.0); v.clip(0, 1, out=a)", "a"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import collections
+import copy
 import functools
 import types
+import weakref
 from contextvars import ContextVar
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pytest
@@ -24,6 +26,10 @@ class First(Base):
     weight = 2.0
 
 
+class Point(NamedTuple):
+    x: float
+
+
 T = TypeVar("T")
 
 
@@ -38,6 +44,7 @@ def cached(k: float) -> float:
 
 
 FIRST, ITEMS, VALUES, VARIABLE = First(), [1, 2], np.arange(3.0), ContextVar[float]("VARIABLE", default=2.0)
+POINT = Point(2.0)
 SET, QUEUE = {3, "a", 1}, collections.deque([1, 2])
 TABLE = {id(v): float(i) for i, v in enumerate((FIRST, ITEMS, VALUES, First, cached), 2)}
 TEXT = {str(v): float(i) for i, v in enumerate((FIRST, First, ITEMS, SET, QUEUE, cached, VARIABLE), 2)}
@@ -52,6 +59,7 @@ READS = (
     lambda x: x * len(First.__mro__) * len(First.__bases__) + (First.__base__ is Base) + (First.__bases__ == (Base,)),
     lambda x: x * [c.weight for c in First.__mro__ if c is not object][1],
     lambda x: x * Box[float](2.0).k,
+    lambda x: x * copy.deepcopy(POINT).x + copy.copy(FIRST).weight,
 )
 
 
@@ -99,3 +107,23 @@ def test_an_attribute_that_is_read_past_its_class_is_refused() -> None:
         cpu(lambda x: x * object.__getattribute__(FIRST, "rate"))(X)
     with pytest.raises(AttributeError, match="no attribute 'other'"):
         cpu(lambda x: x * object.__getattribute__(FIRST, "other"))(X)
+
+
+def test_texts_that_are_evaluated_see_what_is_outside() -> None:
+    def function(x: Any) -> Any:
+        k = 2.0  # noqa: F841
+        found: dict[str, Any] = {}
+        exec("first = ITEMS[0]", None, found)
+        return x * eval("k * sum(i for i in ITEMS)") * eval("lambda y: y * ITEMS[-1]")(x) + len(found)
+
+    f = cpu(function)
+    for item in (2, 5, 5, 2):
+        ITEMS[1] = item
+        assert_same(f(X), function(X))
+
+
+@pytest.mark.parametrize("make", [weakref.ref, weakref.proxy, lambda o: weakref.WeakSet([o])])
+def test_weak_references_are_refused(make: Any) -> None:
+    held = make(FIRST)
+    with pytest.raises(kg.TraceError, match=r"test_identities.py:\d+: held refers to an object weakly"):
+        cpu(lambda x: x * bool(held))(X)
