@@ -61,6 +61,11 @@ class Profile:
     def __str__(self) -> str:
         return self.table()
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a picture, and the table below it."""
+        html: str = import_module(VIEW, __package__).profile_html(self.spans, self.table())
+        return html
+
     def __repr__(self) -> str:
         return shorten_lines(self.table().splitlines())
 

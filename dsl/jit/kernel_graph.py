@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
@@ -62,6 +63,12 @@ VIEW = "..view.views"  # what draws stands above this folder, and is loaded when
 
 def _view() -> Any:
     return import_module(VIEW, __package__)
+
+
+def _tell_notebook() -> None:
+    """A notebook, if one runs, is to show what stages give as pictures."""
+    if "IPython" in sys.modules:
+        _view().show_in_notebooks()
 
 
 SHAPES = 256  # of lists and tuples of arguments, kept for each function
@@ -353,15 +360,18 @@ class KernelGraph(Portable):
 
     def graph(self, *args: Any, **options: Any) -> Graph:
         """What a call computes: one node for each array, with its type and the line that made it."""
+        _tell_notebook()
         return self._looked_at(args, options)[0].graph
 
     def program(self, *args: Any, **options: Any) -> Program:
         """The tasks of a call, after fusion: one for each launch. Of a function that is split, those of the first part;
         so do `graph`, `plan` and `source`."""
+        _tell_notebook()
         return self._compiled_for(args, options).program
 
     def plan(self, *args: Any, **options: Any) -> Plan:
         """The tasks of a call on streams, the waits between them, and where their buffers lie."""
+        _tell_notebook()
         return self._compiled_for(args, options).plan
 
     def device_plan(self, *args: Any, **options: Any) -> MultiDevicePlan:

@@ -360,7 +360,8 @@ function drawGraph(context, w, h, hits) {
   const g = state.graph;
   if (!g || !g.x.length) { context.fillStyle = color.faint; context.fillText(g ? "nothing to draw" : "too many nodes to draw", 12, 16); return; }
   const on = selected(), across = Math.max(...g.x) + 1, down = Math.max(...g.y) + 1;
-  const fit = Math.min((w - 16) / across / 74, (h - 12) / down / 30, 1.4), scale = fit * (state.scale ?? 1);
+  const wide = (w - 16) / across / 74, tall = (h - 12) / down / 30;
+  const fit = Math.min(wide, 1.4, Math.max(tall, 0.3)), scale = fit * (state.scale ?? 1);
   const ox = state.scale ? state.ox ?? 0 : (w - across * 74 * fit) / 2, oy = state.scale ? state.oy ?? 0 : 6;
   const box = [62 * scale, 18 * scale];
   const at = (k) => [ox + (g.x[k] * 74 + 6) * scale, oy + g.y[k] * 30 * scale];

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .page import page
+from .svg import Bar, Block, folded, image, schedule_svg
 from .text import duration, size
 
 LARGEST_FRAME = 4 << 20  # bytes of a page that is put into a notebook
@@ -71,10 +72,21 @@ class Report:
     __repr__ = __str__
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """In a notebook: the page in a frame of its own, which an untrusted notebook leaves out, and the text."""
+        """In a notebook: the text; a picture of the schedule and the memory, which stays where the notebook is not
+        trusted; and the page in a frame of its own."""
+        data = self.data
+        tasks = [task for task in data["tasks"] if "parent" not in task]
+        bars = [Bar(task["label"], task["stream"], task["start"], task["end"]) for task in tasks]
+        blocks = []
+        for number, buffer in enumerate(data["buffers"]):
+            users = [task for task in tasks if number in task["reads"] or number in task["writes"]]
+            if buffer["offset"] is not None and users:
+                start, end = min(task["start"] for task in users), max(task["end"] for task in users)
+                blocks.append(Block(buffer["offset"], buffer["bytes"], start, end))
+        html = folded("report", str(self)) + image(schedule_svg(bars, blocks), str(self))
         whole = self.page()
-        if len(whole) > LARGEST_FRAME:
-            return {"text/plain": str(self)}
-        source = base64.b64encode(whole.encode()).decode()
-        frame = f'<iframe src="data:text/html;base64,{source}" style="width:100%;height:860px;border:0"></iframe>'
-        return {"text/plain": str(self), "text/html": frame}
+        if len(whole) <= LARGEST_FRAME:
+            source = base64.b64encode(whole.encode()).decode()
+            frame = f'<iframe src="data:text/html;base64,{source}" style="width:100%;height:860px;border:0"></iframe>'
+            html += f"<details><summary>the page</summary>{frame}</details>"
+        return {"text/plain": str(self), "text/html": html}

@@ -30,6 +30,8 @@ from ..jit.traced_function import Event
 from ..report.page import page
 from ..report.report import Report
 from .explanation import everything, source_text, summary, why_lines
+from .notebook import profile_html as profile_html
+from .notebook import show_in_notebooks as show_in_notebooks
 from .report_data import report_data
 
 CALLS = 3  # that a report measures, after one that compiles
