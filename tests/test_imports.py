@@ -130,7 +130,7 @@ ALLOWED: dict[str, str] = {
     "dsl/trace": "compiler/core compiler/graph compiler/ops dsl/core dsl/interop runtime/core",
     "dsl/turns": (
         "compiler/core compiler/graph compiler/kernel compiler/ops compiler/reroll compiler/sequential "
-        "dsl/control_flow dsl/trace runtime/core"
+        "dsl/control_flow dsl/core dsl/trace runtime/core"
     ),
     "dsl/view": (
         "compiler compiler/graph dsl/api dsl/array dsl/core dsl/jit dsl/report runtime/codegen runtime/core "

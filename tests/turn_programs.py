@@ -180,7 +180,9 @@ class _Writer:
             self.add(indent + 1, self.pick("break", "continue"))
         elif kind < 0.55:
             name = self.pick("s", "t", "u")
-            if name in self.numbers and self.rng.random() < 0.6:
+            if name in self.numbers and self.rng.random() < 0.3:
+                self.add(indent, f"{name} {self.pick('+', '-')}= {self.number()}")
+            elif name in self.numbers and self.rng.random() < 0.6:
                 self.add(indent, f"{name} = small({name} {self.pick('+', '-')} {self.number()})")
             else:
                 self.add(indent, f"{name} = {self.number()}")
@@ -252,6 +254,8 @@ def programs(seed: int, count: int) -> Iterator[Program]:
         writer.add(1, "t = u = 1")
         writer.numbers += ["t", "u"]
         for _ in range(rng.choice((1, 1, 2))):
+            if rng.random() < 0.5:
+                writer.add(1, rng.choice(("s = x[1] * 1", "t = np.float64(s) + y[2]", "x = x + 0", "A = A.T.copy()")))
             writer.loop(1)
         writer.add(1, "return A, x, s, t")
         yield Program(name, "\n".join(writer.lines), (rng.choice(DTYPES), rng.choice(DTYPES)), rng.choice(LENGTHS))
@@ -262,18 +266,18 @@ def recorded() -> Iterator[list[RecordedLoops]]:
     """Sees to it that loops are recorded however short the trace is; the traces' notes of those that are not."""
     traces: Any = importlib.import_module("kernelgraph.dsl.jit.trace_function")
     lengths: Any = importlib.import_module("kernelgraph.dsl.turns.long_traces")
-    before = lengths.LONG, lengths.TURNS, lengths.LOOPS
+    before = lengths.LONG, lengths.TURNS, lengths.RAGGED
     made: list[RecordedLoops] = []
 
     def loops(record: Callable[..., bool]) -> RecordedLoops:
         made.append(RecordedLoops(record))
         return made[-1]
 
-    lengths.LONG, lengths.TURNS, lengths.LOOPS, traces.RecordedLoops = 1, 0, -1, loops
+    lengths.LONG, lengths.TURNS, lengths.RAGGED, traces.RecordedLoops = 1, 0, 10**9, loops
     try:
         yield made
     finally:
-        lengths.LONG, lengths.TURNS, lengths.LOOPS = before
+        lengths.LONG, lengths.TURNS, lengths.RAGGED = before
         traces.RecordedLoops = RecordedLoops
 
 

@@ -53,8 +53,9 @@ def _like_numbers(args: tuple[Any, ...], result: Any) -> Any:
 def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
     def inplace(self: Any, other: Any) -> Any:
         if (recorder := recording()) is not None:
-            recorder.update_in_place(recorder.lift(self), row, other)
-            return self
+            lifted = recorder.lift(self)
+            found = recorder.update_in_place(lifted, row, other)
+            return self if found is lifted else found
         if type(self) is Tracer and self._owner != SCALAR:
             check_output(row, (self, other), self)
         result = operator_apply(row, self, other)

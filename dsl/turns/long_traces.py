@@ -1,33 +1,108 @@
-"""Traces that get long though their source is short: what to look at, and when to begin again with loops recorded."""
+"""Traces that get long though their source is short: when to begin again with loops recorded, and when to give up."""
 
 from __future__ import annotations
 
+import ast
+import sys
+from types import CodeType
+
+from ...compiler.ops.table import OPS
 from ...compiler.reroll.reroll import repeats, reroll_graph
 from ...runtime.core.settings import settings
+from ..control_flow.loops import for_, while_
+from ..control_flow.source import NoSource, source_of
+from ..core.errors import UnsupportedError
 from ..trace.trace import TooMany, Trace
 
-LONG = 512  # nodes from which it is looked at whether they are turns of a loop:
+LONG = 128  # nodes from which it is looked at whether they are turns of a loop, and
+SURE = 512  # from which that can be told for certain:
 TURNS = 8  # so many times as many as lines of the source,
-ROLLED = 3  # and not that much fewer once turns that repeat are a loop again, or
-LOOPS = 6  # more loops than that
+RAGGED = 6  # of so many operations one has a new shape at least; or
+SINGLE = 0.75  # this part of them has one element, in loops one in another; or
+ROLLED = 3  # they are not that much fewer once turns that repeat are a loop again, or
+LOOPS = 6  # more loops than that, or more than one for loops one in another
+LONGEST = 50_000  # nodes of a trace whose turns do not repeat: it would compile for hours
+HOOKS = (for_.__code__, while_.__code__)
 
 
 def watch_length(trace: Trace) -> None:
-    """Sees to it that a trace which gets long, though its source is short, begins again with its loops recorded."""
-    if trace.world is None or trace.split is not None or trace.loops_of is not None or not settings.roll:
+    """Sees to it that a trace which gets long, though its source is short, begins again with its loops recorded.
+
+    One that gets too long even so is refused, at the loop's line (UnsupportedError)."""
+    if trace.world is None or trace.split is not None or not settings.roll:
         return
     builder = trace.builder
-    builder.limit = LONG
+    builder.limit = LONG if trace.loops_of is None else LONGEST
 
     def look() -> None:
         builder.limit *= 4
-        if trace.depth or trace.loops or len(builder.nodes) < TURNS * len({*builder.lines}):
+        few = len(builder.nodes) >= TURNS * len({*builder.lines})
+        if not few or trace.depth or trace.loops:
             return
-        ends = {*range(len(builder.nodes))}.difference(*(n.args for n in builder.nodes))
-        graph = builder.finish([builder.at(n) for n in sorted(ends)])
-        rolled = reroll_graph(graph).graph.nodes
-        loops = sum(node.op == "loop" and node.attr("part") == 0 for node in rolled)
-        if loops > LOOPS or (len(rolled) * ROLLED > len(graph.nodes) and not repeats(graph)):
+        if _is_ragged(trace) or ((nested := loops_around() > 1) and _is_of_elements(trace)):
+            raise TooMany
+        if len(builder.nodes) >= SURE and not _rolls(trace, 1 if nested else LOOPS):
             raise TooMany
 
-    builder.at_limit = look
+    def give_up() -> None:
+        builder.limit *= 4
+        if len(builder.nodes) >= TURNS * len({*builder.lines}) and not _rolls(trace):
+            raise UnsupportedError(_too_long(trace))
+
+    builder.at_limit = look if trace.loops_of is None else give_up
+
+
+def _is_ragged(trace: Trace) -> bool:
+    """Whether many operations are none that there was before, whatever they are done to: their shapes change."""
+    known: dict[tuple[str, tuple[int, ...]], int] = {}
+    for number, node in enumerate(trace.builder.nodes):
+        known.setdefault((node.op, node.type.shape), number)
+    half = len(trace.builder.nodes) // 2
+    return sum(number >= half for number in known.values()) * RAGGED >= half
+
+
+def _is_of_elements(trace: Trace) -> bool:
+    """Whether most is done to single elements."""
+    nodes = [node for node in trace.builder.nodes if OPS[node.op].kind in ("map", "view", "reduce")]
+    return sum(node.type.size == 1 for node in nodes) >= SINGLE * len(nodes)
+
+
+def _rolls(trace: Trace, most: int = LOOPS) -> bool:
+    """Whether the turns that were traced are loops again, `most` at most, or may be with some more."""
+    builder = trace.builder
+    ends = {*range(len(builder.nodes))}.difference(*(n.args for n in builder.nodes))
+    graph = builder.finish([builder.at(n) for n in sorted(ends)])
+    rolled = reroll_graph(graph).graph.nodes
+    loops = sum(node.op == "loop" and node.attr("part") == 0 for node in rolled)
+    return loops <= most and (len(rolled) * ROLLED <= len(graph.nodes) or repeats(graph))
+
+
+def _too_long(trace: Trace) -> str:
+    found = [*dict.fromkeys(trace.loops_of.unrolled.values())] if trace.loops_of is not None else []
+    why = f", since {'; '.join(found[:3])}" if found else ""
+    return (
+        f"a loop is traced turn by turn{why}, and has made {len(trace.builder.nodes)} operations; decorate a function "
+        "of its body, called from a loop in Python, or write kg.fori_loop, kg.scan or whole-array operations"
+    )
+
+
+def loops_around() -> int:
+    """How many `for` and `while` of the user's run now, one in another, in all functions that have been called."""
+    count, frame = 0, sys._getframe(1)
+    while frame is not None:
+        if frame.f_code in HOOKS:  # of a function whose control flow is rewritten
+            count += 1
+        elif type(frame.f_globals) is not dict:  # a function that is traced: see `environment.Scope`
+            count += _loops_at(frame.f_code, frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    return count
+
+
+def _loops_at(code: CodeType, line: int) -> int:
+    """How many loops of a function are around a line of it; 0 where its source is not there."""
+    try:
+        node = source_of(code).node
+    except NoSource:
+        return 0
+    loops = (n for n in ast.walk(node) if isinstance(n, (ast.For, ast.While)))
+    return sum(n.body[0].lineno <= line <= (n.body[-1].end_lineno or 0) for n in loops)
