@@ -108,9 +108,9 @@ ALLOWED: dict[str, str] = {
     "dsl/control_flow": ("compiler/core compiler/graph compiler/ops dsl/core dsl/functions dsl/trace runtime/core"),
     "dsl/core": "compiler/core compiler/graph runtime/core",
     "dsl/devices": (
-        "compiler compiler/core compiler/graph compiler/placement compiler/targets dsl/array dsl/core dsl/gradients "
-        "dsl/jit dsl/trace runtime/core runtime/devices runtime/engine runtime/program runtime/schedule runtime/tune "
-        "runtime/verify"
+        "compiler compiler/core compiler/graph compiler/placement compiler/targets dsl/array dsl/core dsl/environment "
+        "dsl/gradients dsl/jit dsl/trace runtime/core runtime/devices runtime/engine runtime/program "
+        "runtime/schedule runtime/tune runtime/verify"
     ),
     "dsl/environment": "compiler/core dsl/array dsl/control_flow dsl/core dsl/functions dsl/interop dsl/trace",
     "dsl/functions": (

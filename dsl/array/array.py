@@ -368,7 +368,8 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
             return x
         _may_copy(copy)
         target = x._device if place is None else open_device(place)
-        if target is not x._device and target.kind == x._device.kind and dtype in (None, x.dtype):
+        near = target is not x._device and target.kind == x._device.kind
+        if near and dtype in (None, x.dtype) and not hasattr(x._memory, "streams"):  # which others work on
             return _copied(x, target)
         return from_numpy(np.asarray(x.numpy(), dtype), target)
     found = Array.operations.imported(x)

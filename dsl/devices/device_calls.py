@@ -26,7 +26,7 @@ from ..array.devices import name_of, open_device
 from ..array.in_flight import is_idle, make_room, track_memory
 from ..array.spec import Spec, spec_of
 from ..array.streams import join
-from ..core.errors import ArgumentsError
+from ..core.errors import ArgumentsError, OptionError
 from ..core.host_scalars import Respecialise
 from ..core.pytree import flatten, unflatten
 from ..core.readable import readable
@@ -48,8 +48,12 @@ def make_ready(plan: MultiDevicePlan) -> tuple[list[Device], MultiDeviceExecutab
 def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
     """What runs a trace that names several devices, for leaves like these."""
     places = versions.options.devices or (versions.place,)
-    placement = placed_plan(captured.graph, places, PlanMaker(versions.options))
     explicit = has_places(captured.graph)
+    if explicit and versions.options.splits:
+        lines = captured.graph.lines
+        line = next((x for x, node in zip(lines, captured.graph.nodes, strict=False) if node.op == "place"), "")
+        raise OptionError("a function with untraceable='split' runs on one device; leave kg.place out", line or None)
+    placement = placed_plan(captured.graph, places, PlanMaker(versions.options))
     alone = not explicit and kind_is_shared(places)
     if not explicit and not placement.chosen:
         return versions.on_one_device(captured, leaves)

@@ -6,6 +6,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,12 @@ from ..core.context import context
 from ..core.errors import ArgumentsError, OptionError, ShapeError, UserError, located, user_frames
 from ..core.pytree import Tree, unflatten
 from ..core.readable import native, readable
+from ..environment.argument_properties import NeedProperty
 from ..jit.options import Options, checked
 from ..jit.pickling import Portable
-from ..jit.signature import LEAF_TYPES, Parameters, check_function, is_number, key_of, take_apart, to_leaf
+from ..jit.signature import LEAF_TYPES, Parameters, check_function, is_number, take_apart, to_leaf
 from ..jit.specializations import Specializations, remember
+from ..jit.trace_function import Unfinished
 from ..jit.traced_function import TracedFunction
 from .device_calls import make_ready, run_plan
 from .device_plans import PlanMaker
@@ -61,6 +64,8 @@ class MeshFunction(Portable):
             raise OptionError(f"mesh={mesh!r}: write kg.Mesh(('cuda:0', 'cuda:1'))")
         if options.get("device") is not None:
             raise OptionError("a function with mesh= runs on its devices; leave device= out")
+        if options.get("untraceable") == "split":
+            raise OptionError("a function with mesh= cannot be split, since devices could decide differently")
         self._given = {**options, "mesh": mesh, "in_axes": in_axes, "out_axes": out_axes}
         self._options: Options = checked(**{**options, "device": mesh.names})
         self._mesh, self._in_axes, self._out_axes = mesh, in_axes, out_axes
@@ -77,14 +82,29 @@ class MeshFunction(Portable):
         if context.trace is not None:
             raise ArgumentsError(f"{self._parameters.name} runs on a mesh, which a traced function cannot call")
         try:
-            return self._call(args, options)
+            args, options = self._parameters.bind(args, options)
+            return self._call_with_properties(args, options)
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def _call_with_properties(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A call, again with each cached property of an argument that its trace needs."""
+        try:
+            return self._call(args, options)
+        except Unfinished as unfinished:
+            raise unfinished.error from None
+        except NeedProperty as need:
+            with need.computed((args, options), take_apart(self._parameters, args, options, False)[0]):
+                return self._call_with_properties(args, options)
 
     def plan(self, *args: Any, **options: Any) -> MultiDevicePlan:
         """The plan of a call: the plans of its parts on each device, and the copies between them."""
         try:
-            return self._ready_for(*self._taken(args, options)[:3]).plan
+            tree, _, local, _ = self._taken(*self._parameters.bind(args, options))
+            return self._ready_for(tree, local, ()).plan
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
 
@@ -96,7 +116,12 @@ class MeshFunction(Portable):
         if settings.disable:
             raise ArgumentsError("a function on a mesh does not run with KERNELGRAPH_DISABLE=1")
         tree, leaves, local, axes = self._taken(args, options)
-        found = self._ready_for(tree, leaves, local)
+        found = self._ready_for(tree, local, ())
+        try:
+            numbers = found.captured.host(local)
+        except Exception:  # which do not fit the trace: they are taken by value
+            found = self._ready_for(tree, local, [i for i, leaf in enumerate(local) if is_number(leaf)])
+            numbers = found.captured.host(local)
         captured, mesh = found.captured, self._mesh
         count = len(mesh)
 
@@ -107,7 +132,6 @@ class MeshFunction(Portable):
                 return part_of(leaves[leaf], mesh, axes[leaf], r, device)
             return part_of(readable(captured.arrays[number - len(captured.feeds)]), mesh, None, r, device)
 
-        numbers = captured.host(local)
         specs = [spec for spec in found.specs for _ in range(count)]
         arrays = run_plan(found.plan, found.devices, found.executable, given, numbers, specs)
         results: list[Any] = []
@@ -122,7 +146,6 @@ class MeshFunction(Portable):
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[Tree, list[Any], list[Any], list[int | None]]:
         """The structure of the arguments, their leaves, what one device has of each, and their axes."""
-        args, options = self._parameters.bind(args, options)
         tree, leaves = take_apart(self._parameters, args, options, False)
         positional, named = tree.children
         wanted = [*positional.children, *named.children]
@@ -158,15 +181,14 @@ class MeshFunction(Portable):
             )
         return given.parts[0]._spec
 
-    def _ready_for(self, tree: Tree, leaves: Sequence[Any], local: Sequence[Any]) -> Ready:
+    def _ready_for(self, tree: Tree, local: Sequence[Any], known: Sequence[int]) -> Ready:
+        """What runs a call. known: the numbers to take by value."""
         with self._lock, _on_mesh(self._mesh):
-            captured, _, known = self._versions.trace(tree, local, frozenset())
-            values = tuple(key_of(local[i]) for i in sorted(known) if is_number(local[i]))
-            key = id(captured), values
-            found = self._ready.get(key)
+            captured = self._versions.trace(tree, local, frozenset(known))[0]
+            found = self._ready.get(id(captured))
             if found is None or found.captured is not captured:
                 found = self._made(captured)
-                remember(self._ready, key, found)
+                remember(self._ready, id(captured), found)
             return found
 
     def _made(self, captured: TracedFunction) -> Ready:

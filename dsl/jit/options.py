@@ -68,6 +68,8 @@ def checked(**given: Unpack[Given]) -> Options:
         raise OptionError(f"memory={memory!r} is no memory mode; write one of {', '.join(map(repr, MODES))}")
     if untraceable not in UNTRACEABLE:
         raise OptionError(f"untraceable={untraceable!r} is no option; write 'refuse' or 'split'")
+    if untraceable == "split" and len(devices) > 1:
+        raise OptionError("untraceable='split' runs parts one after the other, on one device; name one")
     static = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
     if not isinstance(static, Collection) or not all(isinstance(name, str) for name in static):
         raise OptionError(f"static_argnames={static!r}: write a name, or a tuple of names")

@@ -9,76 +9,104 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..core.frozen import dataclass
 from ..core.settings import settings
 from ..program.device import Device, Event, Executable, error_of_event
 from ..program.multi_device import CopyValue, MultiDevicePlan, RunPart
 from ..program.plan import Plan
 
 Prepare = Callable[[Device, Plan], Executable]
+Events = list[Event | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyPart:
+    """A part on its device. values: of each buffer of its program, None for temporaries; reads: (buffer, value) of what
+    it reads; writes: values; scalars: which of the call's numbers are its own; arena: bytes."""
+
+    executable: Executable
+    device: Device
+    values: tuple[int | None, ...]
+    reads: tuple[tuple[int, int], ...]
+    writes: tuple[int, ...]
+    scalars: tuple[int, ...]
+    arena: int
+
+    def start(self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], events: Events) -> None:
+        after = [(buffer, event) for buffer, v in self.reads if (event := events[v]) is not None]
+        addresses = [None if v is None else memories[v].address for v in self.values]
+        numbers = [scalars[i] for i in self.scalars]
+        found = self.executable.run(addresses, 0 if arena is None else arena.address, numbers, after)
+        for v, event in zip(self.writes, found, strict=True):
+            events[v] = event
+            if settings.engine == "sync":
+                _settle(event)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyCopy:
+    """A copy of value `read` on device `source` to value `write` on device `target`."""
+
+    source: Device
+    target: Device
+    read: int
+    write: int
+    nbytes: int
+
+    def start(self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], events: Events) -> None:
+        given, after = memories[self.read], events[self.read]
+        events[self.write] = self.target.copy_from(self.source, given, memories[self.write], self.nbytes, after)
 
 
 class MultiDeviceExecutable:
-    """See `Executable`; memories are those of values. prepare: what makes a part ready, verified if need be."""
+    """What runs a plan on its devices. prepare: makes a part ready, verified if need be."""
 
     def __init__(self, devices: Sequence[Device], plan: MultiDevicePlan, prepare: Prepare) -> None:
-        self.plan, self._devices = plan, devices
-        made: dict[tuple[int, int], Executable] = {}
-        self._steps: list[tuple[Any, Any, tuple[Any, ...]]] = []
-        for step in plan.steps:
-            if isinstance(step, CopyValue):
-                source, target = (devices[plan.values[v].device] for v in (step.source, step.target))
-                self._steps.append((None, (source, target), (step.source, step.target)))
-                continue
-            key = step.part, step.device
-            if key not in made:
-                made[key] = prepare(devices[step.device], plan.parts[step.part])
-            self._steps.append((made[key], step, self._buffers(plan.parts[step.part], step)))
+        self.plan = plan
+        self._devices = devices
+        self._executables: dict[tuple[int, int], Executable] = {}
+        self._steps = [
+            self._copy(step) if isinstance(step, CopyValue) else self._part(step, prepare) for step in plan.steps
+        ]
 
-    def _buffers(self, part: Plan, step: RunPart) -> tuple[Any, ...]:
-        """The value of each buffer of a part's program, None for temporaries; (buffer, value) of what it reads; the
-        bytes of its arena."""
+    def _copy(self, step: CopyValue) -> ReadyCopy:
+        source, target = self.plan.values[step.source], self.plan.values[step.target]
+        devices = self._devices[source.device], self._devices[target.device]
+        return ReadyCopy(*devices, step.source, step.target, target.nbytes)
+
+    def _part(self, step: RunPart, prepare: Prepare) -> ReadyPart:
+        device, part = self._devices[step.device], self.plan.parts[step.part]
+        key = step.part, step.device
+        if key not in self._executables:
+            self._executables[key] = prepare(device, part)
         program = part.program
-        given = dict(zip(program.inputs, step.reads, strict=True)) | dict(
-            zip(program.outputs, step.writes, strict=True)
-        )
-        pairs = tuple(zip(program.inputs, step.reads, strict=True))
-        return tuple(given.get(b) for b in range(len(program.buffers))), pairs, part.arena_bytes
+        reads = tuple(zip(program.inputs, step.reads, strict=True))
+        held = dict((*reads, *zip(program.outputs, step.writes, strict=True)))
+        values = tuple(held.get(b) for b in range(len(program.buffers)))
+        executable = self._executables[key]
+        return ReadyPart(executable, device, values, reads, step.writes, step.scalars, part.arena_bytes)
 
-    def run(
-        self, memories: Sequence[Any], scalars: Sequence[Any], events: list[Event | None]
-    ) -> tuple[list[Event | None], list[Any]]:
+    def run(self, memories: Sequence[Any], scalars: Sequence[Any], events: Events) -> tuple[Events, list[Any]]:
         """Start the plan once. memories: of each value. events: when each is there, None for what is, or is not yet.
 
-        The events of all values, and memory beside theirs that must live until those have happened. Raises
-        OutOfMemory before anything has started."""
+        The events of all values, and memory beside theirs that must live until those have happened. Raises OutOfMemory
+        before anything has started; where a step cannot start, what has is waited for."""
         arenas = [
-            None if executable is None or not more[2] else self._devices[step.device].allocate(more[2])
-            for executable, step, more in self._steps
+            step.device.allocate(step.arena) if isinstance(step, ReadyPart) and step.arena else None
+            for step in self._steps
         ]
-        plan = self.plan
-        for (executable, step, more), arena in zip(self._steps, arenas, strict=True):
-            if executable is None:
-                (source, target), (read, written) = step, more
-                nbytes = plan.values[read].nbytes
-                events[written] = target.copy_from(source, memories[read], memories[written], nbytes, events[read])
-                continue
-            buffers, pairs, _ = more
-            after = [(buffer, event) for buffer, v in pairs if (event := events[v]) is not None]
-            found = executable.run(
-                [None if v is None else memories[v].address for v in buffers],
-                0 if arena is None else arena.address,
-                [scalars[i] for i in step.scalars],
-                after,
-            )
-            for v, event in zip(step.writes, found, strict=True):
-                events[v] = event
-            if settings.engine == "sync":
-                for event in found:
+        try:
+            for step, arena in zip(self._steps, arenas, strict=True):
+                step.start(memories, arena, scalars, events)
+        except BaseException:  # what has started uses the memory
+            for event in events:
+                if event is not None:
                     _settle(event)
+            raise
         return events, [arena for arena in arenas if arena is not None]
 
 
 def _settle(event: Event) -> None:
     """Wait; what failed raises where it is read."""
-    while not event.query():
+    if not event.query():
         error_of_event(event)

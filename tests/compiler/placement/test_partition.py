@@ -15,6 +15,7 @@ from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.placement.clusters import Link, chosen_slots, clusters_of, place_clusters
 from kernelgraph.compiler.placement.partition import Move, Part, Partition, partition_graph
 from kernelgraph.compiler.placement.places import devices_of, follow_places
+from kernelgraph.compiler.placement.replicate import replicate_graph
 from kernelgraph.runtime.core.errors import PlanError
 from kernelgraph.runtime.verify.multi_device import find_device_violations, require_safe_devices
 from tests.compiler.placement.random_places import F64, OnWrongDevice, mutants, plan_of, random_graph, simulate
@@ -70,6 +71,25 @@ def test_unsafe_plans_are_found(seed: int) -> None:
                 killed[kind] = killed.get(kind, 0) + 1
     assert {"dropped", "moved", "device", "value", "read"} <= killed.keys()
     assert sum(killed.values()) > 300
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_replicas_give_what_each_device_gives(seed: int) -> None:
+    """Of random bodies, and sums over devices of random values in them."""
+    rng = Random(seed)
+    for _ in range(30):
+        count = rng.randint(1, 4)
+        body = random_graph(rng, 1, placing=0.0)
+        replicas = replicate_graph(body, count)
+        partition = partition_graph(replicas.graph, replicas.slots, [r for _ in body.outputs for r in range(count)])
+        plan = plan_of(partition, count)
+        assert not find_device_violations(plan)
+        arrays = [np.full((3, 4), rng.random()) for _ in range(len(body.inputs) * count)]
+        graphs = [s.graph if isinstance(s, Part) else None for s in partition.steps]
+        found = simulate(plan, graphs, arrays, [NUMBER])
+        for r in range(count):
+            for got, want in zip(found[r::count], interpret_graph(body, arrays[r::count], [NUMBER]), strict=True):
+                np.testing.assert_array_equal(got, want)
 
 
 def two_branches() -> Graph:

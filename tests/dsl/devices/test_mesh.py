@@ -197,3 +197,36 @@ def test_what_makes_no_sense_is_refused() -> None:
 
     with pytest.raises(kg.UserError, match=r"test_mesh.py:\d+: devices exchange nothing within the body of a loop"):
         on_mesh(2, turned)(X)
+
+
+def test_numbers_that_do_not_fit_and_numbers_that_decide() -> None:
+    f = on_mesh(2, lambda x, n: x * n, (0, None))
+    for n in (2, 2.5, 3, True):
+        np.testing.assert_array_equal(f(X, n), X * n)
+    turns = on_mesh(2, lambda x, n: sum([x] * n), (0, None))
+    for n in (2, 5, 2):
+        np.testing.assert_allclose(turns(X, n), X * n, rtol=1e-13)
+
+
+def test_methods() -> None:
+    class Model:
+        def __init__(self, k: float) -> None:
+            self.k = k
+
+        @kg.kernel_graph(mesh=kg.Mesh(("cpu",)), in_axes=(None, 0))
+        def scaled(self, x: Any) -> Any:
+            return x * self.k
+
+    for k in (2.0, 3.0):
+        np.testing.assert_array_equal(Model(k).scaled(X), X * k)
+
+
+def test_what_the_function_raises_is_raised() -> None:
+    def f(x: Any) -> Any:
+        x[0] = 0
+        raise KeyError("its own")
+
+    with pytest.raises(KeyError, match="its own"):
+        on_mesh(2, f)(X)
+    with pytest.raises(kg.OptionError, match="cannot be split"):
+        kg.kernel_graph(lambda x: x, mesh=mesh_of(2), untraceable="split")

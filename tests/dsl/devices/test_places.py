@@ -151,11 +151,59 @@ def test_random_programs(seed: int) -> None:
             values.append(np.minimum(a, b) if what < 0.6 else a * b if what < 0.8 else a - b.sum(axis=0))
         return values[-3:]
 
-    got = kg.kernel_graph(program, device="cpu")(A, B)
+    placed = kg.kernel_graph(program, device="cpu")
+    for engine in ("async", "sync", "chaos"):
+        with kg.override(engine=engine):
+            got = [np.asarray(r) for r in placed(A, B)]
     with kg.override(disable=True):
         want = kg.kernel_graph(program, device="cpu")(A, B)
     for p, q in zip(got, want, strict=True):
         np.testing.assert_allclose(np.asarray(p), np.asarray(q), rtol=1e-11)
+
+
+def test_a_step_that_cannot_start_leaves_nothing_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelgraph.dsl.array.devices import open_device
+
+    @kg.kernel_graph(device="cpu")
+    def f(x: Any) -> Any:
+        return kg.place(np.linalg.inv(x), "cpu:1") + 1
+
+    f(A + np.eye(40))
+
+    def refuse(*args: Any) -> Any:
+        raise kg.LaunchError("no copy")
+
+    monkeypatch.setattr(open_device(("cpu", 1)), "copy_from", refuse)
+    with pytest.raises(kg.LaunchError, match="no copy"):
+        f(A + np.eye(40))
+    monkeypatch.undo()
+    np.testing.assert_allclose(f(A + np.eye(40)), np.linalg.inv(A + np.eye(40)) + 1, rtol=1e-9)
+
+
+def test_split_programs_run_on_one_device() -> None:
+    @kg.kernel_graph(device="cpu", untraceable="split")
+    def f(x: Any) -> Any:
+        y = kg.place(x, "cpu:1") * 2
+        return y + 1 if float(y.sum()) > 0 else y - 1
+
+    with pytest.raises(kg.OptionError, match=r"test_places.py:\d+: a function with untraceable='split'"):
+        f(A)
+    with pytest.raises(kg.OptionError, match="name one"):
+        kg.kernel_graph(lambda x: x, device=("cpu:0", "cpu:1"), untraceable="split")
+
+
+def test_threads_share_a_program() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    @kg.kernel_graph(device="cpu")
+    def f(x: Any, k: Any) -> Any:
+        return kg.place(np.tanh(x @ x), "cpu:1") * k
+
+    f(A, 1.0)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda k: f(A, k).numpy(), [float(k) for k in range(20)]))
+    for k, got in enumerate(found):
+        np.testing.assert_allclose(got, np.tanh(A @ A) * k, rtol=1e-12)
 
 
 def test_bad_devices() -> None:
