@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..core.checks import checked_dtype, to_index
-from ..core.errors import IndexingError, UnsupportedError
+from ..core.errors import DTypeError, IndexingError, UnsupportedError
 from ..trace.aliasing import assign
 from ..trace.axes import to_axes, to_axis, without_booleans
 from ..trace.dispatch import FUNCTIONS, METHODS, UFUNCS
@@ -57,10 +57,18 @@ def _first(out: Any) -> Any:
     return out[0] if isinstance(out, tuple) else out
 
 
+def _axis_of(x: Tracer, axis: Any, what: str) -> int:
+    """The axis that NumPy counts along. Raises AxisError, DTypeError."""
+    at = without_booleans(axis)
+    if not x.ndim and at in (0, -1):
+        raise DTypeError(f"cannot {what} on a scalar; write x[None]")
+    return to_axis(at, x.ndim)
+
+
 def accumulate_ufunc(ufunc: np.ufunc, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Tracer:
     """`ufunc.accumulate(array, axis=0)`: as many results as elements."""
     x = array_of(array)
-    at = to_axis(without_booleans(axis), x.ndim)
+    at = _axis_of(x, axis, "accumulate")
     wanted = None if dtype is None else checked_dtype(dtype)
     return host_one("accumulate", [x], x.shape, _first(out), ufunc=ufunc.__name__, axis=at, dtype=wanted)
 
@@ -70,7 +78,7 @@ def reduceat_ufunc(
 ) -> Tracer:
     """`ufunc.reduceat(array, indices, axis=0)`: one result for each index."""
     x, at = array_of(array), array_of(indices)
-    where = to_axis(without_booleans(axis), x.ndim)
+    where = _axis_of(x, axis, "reduceat")
     shape = (*x.shape[:where], at.size, *x.shape[where + 1 :])
     tiny = [(2,) * x.ndim, (2,)]
     wanted = None if dtype is None else checked_dtype(dtype)

@@ -316,3 +316,13 @@ REARRANGED = [np.flip, np.expand_dims, np.sort, np.median, np.average, lambda x,
 def test_a_boolean_is_an_axis_where_numpy_takes_one(function: Any) -> None:
     x = np.arange(6.0).reshape(2, 3)
     assert compared(function(x, True), run(lambda x: function(x, True), x), False) == ("right", "")
+
+
+@pytest.mark.parametrize("method", ["accumulate", "reduceat"])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_methods_of_ufuncs_count_along_an_axis(method: str, axis: int) -> None:
+    rest = ([0],) if method == "reduceat" else ()
+    with pytest.raises(TypeError, match="on a scalar"):
+        getattr(np.add, method)(np.array(1.5), *rest, axis=axis)
+    with pytest.raises(TypeError, match="on a scalar"):
+        kg.kernel_graph(lambda x: getattr(np.add, method)(x, *rest, axis=axis), device="cpu")(np.array(1.5))
