@@ -62,8 +62,8 @@ ALLOWED: dict[str, str] = {
         "compiler/core compiler/graph compiler/layout compiler/ops compiler/passes runtime/core runtime/interpret"
     ),
     "compiler/derive": (
-        "compiler/derive/control_flow compiler/derive/core compiler/derive/rules compiler/graph compiler/ops "
-        "runtime/core"
+        "compiler/core compiler/derive/control_flow compiler/derive/core compiler/derive/rules compiler/graph "
+        "compiler/ops runtime/core"
     ),
     "compiler/derive/control_flow": (
         "compiler/core compiler/derive/core compiler/derive/rules compiler/graph compiler/ops runtime/core"

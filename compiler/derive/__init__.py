@@ -1,4 +1,4 @@
 """Graph to Graph: the derivatives of a graph, forward and reverse.
 
-In reading order: core/, rules/, control_flow/, table, walk, derive.
+In reading order: core/, rules/, control_flow/, table, walk, derive, batch.
 """

@@ -241,8 +241,13 @@ def _types(graph: Any, outputs: Sequence[int]) -> list[Any]:
     return [graph.nodes[graph.outputs[i]].type for i in outputs]
 
 
+def has_derivative(dtype: np.dtype[Any]) -> bool:
+    """Whether numbers of a dtype are real or complex floats."""
+    return dtype_kind(dtype) in "fc"
+
+
 def _has_tangent(graph: Any, output: int) -> bool:
-    return dtype_kind(graph.nodes[graph.outputs[output]].type.dtype) in "fc"
+    return has_derivative(graph.nodes[graph.outputs[output]].type.dtype)
 
 
 def _leaf_count(tree: Any) -> int:
@@ -310,3 +315,14 @@ def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequenc
     result = [fresh(next(found)) if type(x) is Output and _has_tangent(graph, x.number) else None for x in leaves]
     value, tangent = region.result(outputs[:count]), unflatten(tree, result)
     return (value[0], tangent, value[1]) if has_aux else (value, tangent)
+
+
+def linearize(function: Callable[..., Any], *args: Any) -> Any:
+    """(f(*args), push): `push(*tangents)` is the Jacobian's product with tangents of the arguments.
+
+    Outside of a trace, push computes f's values again. Raises as `kg.jvp` does."""
+    if current() is None:
+        value = derived("linearize", function, _value_of, "value", like=False)(*args)
+    else:
+        value = _value_of(plain_function("linearize", function)[0], args, {})
+    return value, lambda *tangents: jvp(function, args, tangents)[1]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import dtype_kind
+from ...compiler.core.types import ArrayType, dtype_kind
 from ...compiler.derive.core.inline import inline
 from ...compiler.graph.control_flow import cut_bodies
 from ...compiler.graph.graph import Graph, Value
@@ -70,11 +70,13 @@ def trace_region(
     options: dict[str, Any],
     chosen: Sequence[Place],
     skips: bool = False,
+    axes: Mapping[Place, int] | None = None,
 ) -> Region:
     """Runs the function on stand-ins for the chosen arguments; it gets copies of the others' arrays.
 
     what: the name of the caller, for errors. skips: leaves of the chosen arguments that have no derivative are left
-    out, else refused. Raises ArgumentsError, DTypeError."""
+    out, else refused. axes: of chosen arguments that the function gets without this axis, in which the values have it
+    first: of these any array is chosen. Raises ArgumentsError, DTypeError."""
     trace = trace_in_progress(what)
     first = len(trace.builder.nodes)
     values: list[Value] = []
@@ -85,17 +87,25 @@ def trace_region(
         for place in chosen:
             leaves: list[Any] = []
             tree = flatten(_argument(what, args, options, place), leaves)
-            arrays = tuple(_is_chosen(what, place, leaf, skips) for leaf in leaves)
+            axis = None if axes is None else axes[place]
+            arrays = tuple(_is_chosen(what, place, leaf, skips) if axis is None else _is_array(leaf) for leaf in leaves)
             trees.append((tree, arrays))
             for i, leaf in enumerate(leaves):
                 if not arrays[i]:
                     leaves[i] = _own(trace, leaf)
                     continue
                 value = _weak_value(leaf)
-                values.append(Value(value.number, value.type))
+                if axis is not None:
+                    value, row = _first(trace, what, place, value, axis)
+                    values.append(value)
+                    value = Value(value.number, row)
+                else:
+                    values.append(Value(value.number, value.type))
                 stand_ins.append(trace.builder.add("placeholder", (), value.type, (("id", len(trace.builder.nodes)),)))
                 held = Value(stand_ins[-1].number, value.type, value.weak)
-                leaves[i] = Tracer(trace, held, _owner_of(leaf, value), layout=_layout_of(leaf))
+                layout = _layout_of(leaf) if axis is None else None
+                scalar = value.shape == () and (axis is not None or _is_scalar(leaf))
+                leaves[i] = Tracer(trace, held, SCALAR if scalar else None, layout=layout)
             found[place] = unflatten(tree, leaves)
         given = [found[i] if i in found else _copies(trace, a) for i, a in enumerate(args)]
         named = {k: found[k] if k in found else _copies(trace, v) for k, v in options.items()}
@@ -185,10 +195,26 @@ def _own(trace: Trace, leaf: Any) -> Any:
     return leaf
 
 
-def _owner_of(leaf: Any, value: Value) -> str | None:
-    """Whether what stands for a leaf is a NumPy scalar, or an array, of shape () too."""
-    scalar = leaf._owner == SCALAR if isinstance(leaf, Tracer) else value.shape == ()
-    return SCALAR if scalar else None
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, (Tracer, TracedNumber, np.ndarray, np.generic, Array, int, float, complex))
+
+
+def _first(trace: Trace, what: str, place: Place, value: Value, axis: int) -> tuple[Value, ArrayType]:
+    """A value with this axis first, and the type of its rows. Raises ArgumentsError."""
+    rank = len(value.shape)
+    if not -rank <= axis < rank:
+        raise ArgumentsError(
+            f"{what} goes along axis {axis} of argument {place!r}, which has shape {value.shape}; write in_axes=None "
+            "for an argument that all share"
+        )
+    order = [axis % rank, *(i for i in range(rank) if i != axis % rank)]
+    moved = trace.builder.permute(value, order)
+    return moved, ArrayType(moved.shape[1:], moved.dtype)
+
+
+def _is_scalar(leaf: Any) -> bool:
+    """Whether a leaf of shape () is a number, and not an array of no axis."""
+    return leaf._owner == SCALAR if isinstance(leaf, Tracer) else True
 
 
 def _layout_of(leaf: Any) -> Layout | None:

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from .dsl.devices.kvstore import KVStore
     from .dsl.devices.mesh import Mesh, Sharded, replicate, shard
     from .dsl.devices.places import place
+    from .dsl.gradients.batching import hessian, hvp, jacobian, vmap
     from .dsl.gradients.custom_rules import custom_jvp, custom_vjp, stop_gradient
-    from .dsl.gradients.gradients import grad, jvp, value_and_grad, vjp
+    from .dsl.gradients.gradients import grad, jvp, linearize, value_and_grad, vjp
     from .dsl.jit.kernel_graph import KernelGraph, kernel_graph
     from .runtime.core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory, PlanError
     from .runtime.core.settings import override, settings
@@ -82,8 +83,9 @@ _HOMES = {
     ),
     "dsl.array.transfer": ("pinned_empty", "prefetch", "to_device"),
     "dsl.array.in_flight": ("waitall",),
+    "dsl.gradients.batching": ("hessian", "hvp", "jacobian", "vmap"),
     "dsl.gradients.custom_rules": ("custom_jvp", "custom_vjp", "stop_gradient"),
-    "dsl.gradients.gradients": ("grad", "jvp", "value_and_grad", "vjp"),
+    "dsl.gradients.gradients": ("grad", "jvp", "linearize", "value_and_grad", "vjp"),
     "dsl.devices.collectives": ("all_gather", "all_reduce", "all_to_all", "broadcast", "permute", "reduce_scatter"),
     "dsl.devices.data_parallel": ("DataParallel",),
     "dsl.devices.kvstore": ("KVStore",),
@@ -188,10 +190,14 @@ __all__ = [
     "elementwise",
     "empty_cache",
     "grad",
+    "hessian",
     "host",
+    "hvp",
+    "jacobian",
     "jvp",
     "kernel",
     "kernel_graph",
+    "linearize",
     "memory_limit",
     "memory_stats",
     "override",
@@ -211,5 +217,6 @@ __all__ = [
     "to_device",
     "value_and_grad",
     "vjp",
+    "vmap",
     "waitall",
 ]

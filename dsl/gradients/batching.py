@@ -1,0 +1,148 @@
+"""`kg.vmap`, `jacobian`, `hessian` and `hvp`: functions of many rows at once, and derivatives in all directions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.derive.batch import batch_graph
+from ...compiler.derive.derive import derive_forward, derive_reverse
+from ...compiler.graph.graph import Graph, Value
+from ..core.errors import ArgumentsError, DTypeError
+from ..core.pytree import unflatten
+from ..jit.kernel_graph import KernelGraph
+from ..trace.operands import fresh
+from ..trace.trace import Trace
+from .derived import derived
+from .gradients import grad, has_derivative, jvp
+from .region import Output, Place, Region, trace_in_progress, trace_region
+
+Axes = int | None | Sequence[int | None]
+
+
+def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> KernelGraph:
+    """The function for each row of its arguments at once, the results stacked: `vmap(f)(x)[i]` is `f(x[i])`.
+
+        distances = kg.vmap(lambda a, b: ((a - b) ** 2).sum(), in_axes=(0, None))
+
+    in_axes: the axis of each argument, or of all; None for an argument that all rows share. out_axes: where the results
+    have theirs. What the function computes of shared arguments alone is computed once. Raises ArgumentsError."""
+    if not isinstance(out_axes, (int, np.integer)):
+        raise ArgumentsError(f"out_axes={out_axes!r} of vmap: write a number")
+    wanted: Any = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else in_axes
+    for axis in wanted if isinstance(wanted, tuple) else (wanted,):
+        if axis is not None and not isinstance(axis, (int, np.integer)):
+            raise ArgumentsError(f"in_axes={in_axes!r} of vmap: write a number or None, or a tuple of them")
+
+    def body(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        every = wanted if isinstance(wanted, tuple) else (wanted,) * len(args)
+        behind = [a for a in args[len(every) :] if a is not None]  # not left out with a default of None
+        if len(every) > len(args) or behind:
+            raise ArgumentsError(f"vmap has {len(every)} in_axes for {len(args)} arguments; write one for each")
+        axes: dict[Place, int] = {i: int(axis) for i, axis in enumerate(every) if axis is not None}
+        region = trace_region("vmap", function, args, options, list(axes), axes=axes)
+        sizes = {v.shape[0] for v in region.values}
+        if len(sizes) != 1:
+            lengths = ", ".join(str(v.shape[0]) for v in region.values) or "none"
+            raise ArgumentsError(f"vmap needs axes of one length, got {lengths}; write in_axes=None for the others")
+        flags = [True] * len(region.values) + [False] * len(region.outer)
+        graph = batch_graph(region.graph, flags, sizes.pop())
+        trace = trace_in_progress("vmap")
+        outputs = [_moved(trace, v, int(out_axes)) for v in region.inlined(trace, graph)]
+        return region.result(outputs)
+
+    return derived("vmap", function, body, (wanted, int(out_axes)))
+
+
+def _moved(trace: Trace, value: Value, axis: int) -> Value:
+    """The value with its first axis at another place."""
+    rank = len(value.shape)
+    if not -rank <= axis < rank:
+        raise ArgumentsError(f"out_axes={axis} of vmap: a result has shape {value.shape}")
+    order = list(range(1, rank))
+    order.insert(axis % rank, 0)
+    return trace.builder.permute(value, order)
+
+
+MODES = ("auto", "forward", "reverse")
+
+
+def jacobian(function: Callable[..., Any], argnums: int = 0, mode: str = "auto") -> KernelGraph:
+    """All partial derivatives of a function's results in one argument: for each result, and in it for each leaf of the
+    argument, an array of the result's shape followed by the leaf's.
+
+    mode: `reverse`, a pull for each number of the results; `forward`, a push for each number of the argument; `auto`,
+    whichever are fewer. All of them are done at once. Raises ArgumentsError, DTypeError, UnsupportedError."""
+    if mode not in MODES:
+        raise ArgumentsError(f"mode={mode!r} of jacobian: write one of {', '.join(map(repr, MODES))}")
+    if not isinstance(argnums, (int, np.integer)):
+        raise ArgumentsError(f"argnums={argnums!r} of jacobian: write a number")
+
+    def body(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        place = int(argnums) + (len(args) if argnums < 0 else 0)
+        region = trace_region("jacobian", function, args, options, [place])
+        outputs = [x.number for x in region.leaves if type(x) is Output]
+        types = [region.graph.nodes[region.graph.outputs[i]].type for i in outputs]
+        if len(outputs) != len(region.leaves) or not all(has_derivative(t.dtype) for t in types):
+            raise DTypeError("jacobian is of functions that return floats alone; return those")
+        if any(v.dtype.kind == "c" for v in region.values) or any(t.dtype.kind == "c" for t in types):
+            raise DTypeError("jacobian is of real numbers; take .real and .imag, or kg.jvp")
+        inside, outside = sum(v.type.size for v in region.values), sum(t.size for t in types)
+        forward = mode == "forward" or (mode == "auto" and inside < outside)
+        blocks = (_by_tangents if forward else _by_cotangents)(region, outputs)
+        rows = [region.like_arguments([fresh(v) for v in row])[0] for row in blocks]
+        return unflatten(region.tree, rows)
+
+    return derived("jacobian", function, body, (int(argnums), mode))
+
+
+def _by_cotangents(region: Region, outputs: Sequence[int]) -> list[list[Value]]:
+    """For each output its derivatives in each value: cotangents of 1 at each of its elements."""
+    trace = trace_in_progress("jacobian")
+    found = []
+    for output in outputs:
+        graph = derive_reverse(region.graph, range(len(region.values)), [output])
+        type = region.graph.nodes[region.graph.outputs[output]].type
+        made = _in_all_directions(trace, region, graph, [type])
+        found.append([trace.builder.reshape(v, (*type.shape, *v.shape[1:])) for v in made])
+    return found
+
+
+def _by_tangents(region: Region, outputs: Sequence[int]) -> list[list[Value]]:
+    """For each output its derivatives in each value: tangents of 1 at each of the value's elements."""
+    trace = trace_in_progress("jacobian")
+    columns = []
+    for i, value in enumerate(region.values):
+        made = _in_all_directions(trace, region, derive_forward(region.graph, [i], outputs), [value.type])
+        turned = [trace.builder.permute(v, (*range(1, len(v.shape)), 0)) for v in made]
+        columns.append([trace.builder.reshape(v, (*v.shape[:-1], *value.shape)) for v in turned])
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _in_all_directions(trace: Trace, region: Region, graph: Graph, types: Sequence[Any]) -> list[Value]:
+    """The derived outputs for each unit direction of one more input, in rows."""
+    (type,) = types
+    size, builder = math.prod(type.shape), trace.builder
+    flags = [False] * (len(graph.inputs) - 1) + [True]
+    batched = batch_graph(graph, flags, size)
+    rows, columns = (builder.index((size, size), axis) for axis in (0, 1))
+    unit = builder.reshape(builder.cast(builder.map("equal", rows, columns), type.dtype), (size, *type.shape))
+    return region.inlined(trace, batched, [unit])[len(region.graph.outputs) :]
+
+
+def hessian(function: Callable[..., Any], argnums: int = 0) -> KernelGraph:
+    """The second derivatives of a function that returns one number, in one argument: forward mode over reverse mode.
+
+    Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError."""
+    return jacobian(grad(function, argnums), argnums, "forward")
+
+
+def hvp(function: Callable[..., Any], args: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    """The Hessian of a function that returns one number times tangents, of all its arguments together: a tuple with one
+    for each. No Hessian is made (Pearlmutter, 1994). Raises ArgumentsError, DTypeError, ShapeError."""
+    if not isinstance(args, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        raise ArgumentsError("hvp takes a tuple of arguments and a tuple of their tangents")
+    return jvp(grad(function, tuple(range(len(args)))), args, tangents)[1]
