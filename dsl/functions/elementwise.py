@@ -295,7 +295,7 @@ def _clip_function(
             raise ShapeError("clip takes a_min and a_max, or min and max; leave out the latter")
         new = old
     low, high = (None if bound is _MISSING else bound for bound in new)
-    return clip(a, low, high, out, dtype=dtype)
+    return clip(array_of(a) if type(a) in _WEAK else a, low, high, out, dtype=dtype)
 
 
 @implements(method="clip")
@@ -353,6 +353,8 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Tracer:
         result = fresh(x._value, x) if kind in "iu" else _rint(x)
     elif kind in "iu":
         raise UnsupportedError("rounding integers to tens is not supported; write x // 10 * 10")
+    elif kind == "c":  # each part by itself, which keeps the signs of zeros
+        result = apply("complex", *(round(apply(part, x), decimals) for part in ("real", "imag")))
     else:
         scale = 10.0 ** abs(decimals)
         up, down = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
