@@ -88,7 +88,7 @@ class Driver:
         self.to_host = quick("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
         self.on_device = quick("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
         # to, its context, from, its context, n, stream
-        self.to_peer = quick("cuMemcpyPeerAsync", c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
+        self.to_peer = function("cuMemcpyPeerAsync", c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
         self.begin_capture = quick("cuStreamBeginCapture_v2", c_void_p, c_int)  # stream, mode
         self.launch_graph = quick("cuGraphLaunch", c_void_p, c_void_p)  # executable graph, stream
         self.update_kernel = quick("cuGraphExecKernelNodeSetParams_v2", c_void_p, c_void_p, c_void_p, long=False)
