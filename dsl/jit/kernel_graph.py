@@ -71,6 +71,7 @@ def _tell_notebook() -> None:
         _view().show_in_notebooks()
 
 
+SHOWN = 8  # lines of a plan over several devices
 SHAPES = 256  # of lists and tuples of arguments, kept for each function
 
 
@@ -388,6 +389,10 @@ class KernelGraph(Portable):
     def explain(self, *args: Any, verbose: bool = False, **options: Any) -> str:
         """How a call was traced, fused and scheduled, and why: at most 15 lines, or, if `verbose`, everything."""
         text: str = _view().explain(self, args, options, verbose)
+        captured, _, leaves = self._looked_at(args, options)
+        if self._versions.runs_on_several(captured):
+            lines = str(import_module(SEVERAL, __package__).device_plan(self._versions, captured, leaves)).splitlines()
+            text += "\nThat is on one device. " + "\n".join(lines[: None if verbose else SHOWN])
         return text
 
     def report(

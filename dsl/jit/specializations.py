@@ -98,10 +98,14 @@ class Specializations:
 
     def _made(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
         """What runs a trace, or a part of one, for leaves like these."""
-        if len(self.options.devices) > 1 or has_places(captured.graph):
+        if self.runs_on_several(captured):
             several: Launcher = import_module(SEVERAL, __package__).launcher(self, captured, leaves)
             return several
         return self.on_one_device(captured, leaves)
+
+    def runs_on_several(self, captured: TracedFunction) -> bool:
+        """Whether the options or the trace name several devices."""
+        return len(self.options.devices) > 1 or has_places(captured.graph)
 
     def on_one_device(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
         """What runs a trace on the first device."""

@@ -118,6 +118,43 @@ def test_the_clock_decides_between_one_device_and_several() -> None:
     assert [type(entry) for entry in f._entries.values()] == [Launcher] or Launcher in kinds
 
 
+def test_what_people_see() -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(x: Any) -> Any:
+        return np.sqrt(x), kg.place(x, "cpu:1") + 1
+
+    lines = f.explain(A).splitlines()
+    assert "That is on one device. plan f on d0 cpu:0, d1 cpu:1: 2 runs, 0 copies of 0 bytes" in lines
+    assert f.plan(A).tasks and f.source(A) and f.report(A, calls=0) and f.compile(kg.spec((40, 40)))
+    assert "That is on one device" not in kg.kernel_graph(np.sqrt, device="cpu").explain(A)
+
+
+def test_calls_on_a_stream() -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(x: Any) -> Any:
+        return kg.place(x, "cpu:1") + 1
+
+    stream = kg.Stream("cpu")
+    with kg.stream(stream):
+        y = f(A)
+    stream.synchronize()
+    np.testing.assert_array_equal(y, A + 1)
+
+
+def test_pickles() -> None:
+    import pickle
+
+    f = pickle.loads(pickle.dumps(on_the_second))
+    y = pickle.loads(pickle.dumps(f(A)))
+    assert y.device == "cpu:1"
+    np.testing.assert_array_equal(y, A * 3)
+
+
+@kg.kernel_graph(device="cpu")
+def on_the_second(x: Any) -> Any:
+    return kg.place(x, "cpu:1") * 3
+
+
 def test_what_has_one_branch_runs_on_one_device() -> None:
     @kg.kernel_graph(device=("cpu:0", "cpu:1"))
     def f(x: Any) -> Any:
