@@ -217,6 +217,7 @@ HEAVY = {
     "dsl/interop/device_sharing",
     "dsl/interop/host_import",
     "dsl/jit/kernel_graph",
+    "dsl/turns/long_traces",
     "dsl/turns/record",
     "runtime/core/settings",
     "runtime/engine/run",

@@ -266,18 +266,18 @@ def recorded() -> Iterator[list[RecordedLoops]]:
     """Sees to it that loops are recorded however short the trace is; the traces' notes of those that are not."""
     traces: Any = importlib.import_module("kernelgraph.dsl.jit.trace_function")
     lengths: Any = importlib.import_module("kernelgraph.dsl.turns.long_traces")
-    before = lengths.LONG, lengths.TURNS, lengths.RAGGED
+    before = traces.LONG, lengths.TURNS, lengths.RAGGED
     made: list[RecordedLoops] = []
 
     def loops(record: Callable[..., bool]) -> RecordedLoops:
         made.append(RecordedLoops(record))
         return made[-1]
 
-    lengths.LONG, lengths.TURNS, lengths.RAGGED, traces.RecordedLoops = 1, 0, 10**9, loops
+    traces.LONG, lengths.TURNS, lengths.RAGGED, traces.RecordedLoops = 1, 0, 10**9, loops
     try:
         yield made
     finally:
-        lengths.LONG, lengths.TURNS, lengths.RAGGED = before
+        traces.LONG, lengths.TURNS, lengths.RAGGED = before
         traces.RecordedLoops = RecordedLoops
 
 

@@ -13,6 +13,7 @@ from ...compiler.graph.graph import Graph, GraphError, Value
 from ...compiler.reroll.reroll import reroll_graph
 from ...runtime.core.errors import add_note_once
 from ...runtime.core.gc_pause import paused_gc
+from ...runtime.core.settings import settings
 from ..array.array import Array
 from ..core.errors import (
     AxisError,
@@ -40,11 +41,14 @@ from ..trace.operands import array_of
 from ..trace.subgraph import Cut, cut
 from ..trace.trace import NeedValue, NotFollowed, Recorded, RecordedLoops, TooMany, Trace, Undecided, tracing
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from ..turns.long_traces import watch_length
 from .graph_break import GraphBreak, Segment, ValueReader, placed
 from .traced_function import Argument, TracedFunction, Watched
 
 NUMBERS = (int, float, complex)
+
+
+LONG = 128  # nodes from which it is looked at whether they are turns of a loop
+LONGEST = 50_000  # nodes of a trace that is not taken if its turns do not repeat
 
 
 class Unfinished(BaseException):
@@ -80,7 +84,7 @@ def trace_function(
     if loops is not None:
         loops.recorded.clear()
     world = trace.world = environment_of(trace)
-    watch_length(trace)
+    _watch_length(trace)
     try:
         with tracing(trace), paused_gc(), contextlib.nullcontext() if world is None else world.undoing():
             leaves = [_stand_in(trace, i, a) for i, a in enumerate(arguments)]
@@ -181,6 +185,19 @@ def _after_writes(trace: Trace, function: Callable[..., Any], error: Exception) 
         return error
     with tracing(trace):
         return Unfinished(error, _finished(trace, function, None))
+
+
+def _watch_length(trace: Trace) -> None:
+    """Sees to it that a trace that gets long is looked at: see `long_traces`."""
+    if trace.world is None or trace.split is not None or not settings.roll:
+        return
+
+    def look() -> None:
+        from ..turns.long_traces import check_length
+
+        check_length(trace)
+
+    trace.builder.limit, trace.builder.at_limit = LONG if trace.loops_of is None else LONGEST, look
 
 
 def finished_part(function: Callable[..., Any], trace: Trace, part: Segment) -> TracedFunction:

@@ -8,48 +8,38 @@ from types import CodeType
 
 from ...compiler.ops.table import OPS
 from ...compiler.reroll.reroll import repeats, reroll_graph
-from ...runtime.core.settings import settings
 from ..control_flow.loops import for_, while_
 from ..control_flow.source import NoSource, source_of
 from ..core.errors import UnsupportedError
 from ..trace.trace import TooMany, Trace
 
-LONG = 128  # nodes from which it is looked at whether they are turns of a loop, and
-SURE = 512  # from which that can be told for certain:
+SURE = 512  # nodes from which it can be told for certain whether they are turns of a loop:
 TURNS = 8  # so many times as many as lines of the source,
 RAGGED = 6  # of so many operations one has a new shape at least; or
 SINGLE = 0.75  # this part of them has one element, in loops one in another; or
 ROLLED = 3  # they are not that much fewer once turns that repeat are a loop again, or
 LOOPS = 6  # more loops than that, or more than one for loops one in another
-LONGEST = 50_000  # nodes of a trace whose turns do not repeat: it would compile for hours
 HOOKS = (for_.__code__, while_.__code__)
 
 
-def watch_length(trace: Trace) -> None:
-    """Sees to it that a trace which gets long, though its source is short, begins again with its loops recorded.
-
-    One that gets too long even so is refused, at the loop's line (UnsupportedError)."""
-    if trace.world is None or trace.split is not None or not settings.roll:
-        return
+def check_length(trace: Trace) -> None:
+    """To be called where a trace has become long. Raises TooMany where it may be shorter with its loops recorded, and
+    UnsupportedError, at the loop's line, where it would compile for hours."""
     builder = trace.builder
-    builder.limit = LONG if trace.loops_of is None else LONGEST
-
-    def look() -> None:
-        builder.limit *= 4
-        few = len(builder.nodes) >= TURNS * len({*builder.lines})
-        if not few or trace.depth or trace.loops:
-            return
-        if _is_ragged(trace) or ((nested := loops_around() > 1) and _is_of_elements(trace)):
-            raise TooMany
-        if len(builder.nodes) >= SURE and not _rolls(trace, 1 if nested else LOOPS):
-            raise TooMany
-
-    def give_up() -> None:
-        builder.limit *= 4
-        if len(builder.nodes) >= TURNS * len({*builder.lines}) and not _rolls(trace):
+    builder.limit *= 4
+    if len(builder.nodes) < TURNS * len({*builder.lines}):
+        return
+    if trace.loops_of is not None:
+        if not _rolls(trace):
             raise UnsupportedError(_too_long(trace))
-
-    builder.at_limit = look if trace.loops_of is None else give_up
+        return
+    if trace.depth or trace.loops:
+        return
+    nested = loops_around() > 1
+    if _is_ragged(trace) or (nested and _is_of_elements(trace)):
+        raise TooMany
+    if len(builder.nodes) >= SURE and not _rolls(trace, 1 if nested else LOOPS):
+        raise TooMany
 
 
 def _is_ragged(trace: Trace) -> bool:
