@@ -269,8 +269,8 @@ def recorded() -> Iterator[list[RecordedLoops]]:
     before = traces.LONG, lengths.TURNS, lengths.RAGGED
     made: list[RecordedLoops] = []
 
-    def loops(record: Callable[..., bool]) -> RecordedLoops:
-        made.append(RecordedLoops(record))
+    def loops(record: Callable[..., bool], whole: bool) -> RecordedLoops:
+        made.append(RecordedLoops(record, whole))
         return made[-1]
 
     traces.LONG, lengths.TURNS, lengths.RAGGED, traces.RecordedLoops = 1, 0, 10**9, loops

@@ -117,15 +117,19 @@ def trace_function(
         raise
     except Undecided:
         return trace_function(function, name, tree, arguments, reader, True, where, loops)
-    except TooMany:
+    except TooMany as long:
         from ..turns.record import record_loop
 
-        return trace_function(function, name, tree, arguments, reader, True, where, RecordedLoops(record_loop))
+        return trace_function(
+            function, name, tree, arguments, reader, True, where, RecordedLoops(record_loop, long.rolls)
+        )
     except NotFollowed as error:
         if loops is None or not loops.recorded:
             raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
         for site in loops.recorded if error.site is None else [error.site]:
             loops.unrolled[site] = error.reason
+        if loops.whole:
+            loops.record = _records_nothing
         return trace_function(function, name, tree, arguments, reader, True, where, loops)
     except GraphBreak as suspended:
         trace.check_refusals()
@@ -185,6 +189,10 @@ def _after_writes(trace: Trace, function: Callable[..., Any], error: Exception) 
         return error
     with tracing(trace):
         return Unfinished(error, _finished(trace, function, None))
+
+
+def _records_nothing(*loop: Any) -> bool:
+    return False
 
 
 def _watch_length(trace: Trace) -> None:

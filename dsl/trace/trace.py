@@ -67,14 +67,21 @@ class NotFollowed(BaseException):
 class TooMany(BaseException):
     """The trace has become long where it may be short: it is run again with its loops recorded.
 
-    Not an Exception, so that a user's `except Exception` does not swallow it."""
+    rolls: its turns repeat, so that they are a loop again after the trace. Not an Exception, so that a user's
+    `except Exception` does not swallow it."""
+
+    def __init__(self, rolls: bool) -> None:
+        super().__init__()
+        self.rolls = rolls
 
 
 class RecordedLoops:
-    """Loops are recorded, by `record`, but for these: the code of each one's body, and why it is not."""
+    """Loops are recorded, by `record`, but for these: the code of each one's body, and why it is not.
 
-    def __init__(self, record: Callable[..., bool]) -> None:
-        self.record = record
+    whole: all of them or none."""
+
+    def __init__(self, record: Callable[..., bool], whole: bool) -> None:
+        self.record, self.whole = record, whole
         self.recorded: list[Any] = []  # the codes of those that this trace has recorded
         self.unrolled: dict[Any, str] = {}
 

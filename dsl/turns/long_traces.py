@@ -13,12 +13,12 @@ from ..control_flow.source import NoSource, source_of
 from ..core.errors import UnsupportedError
 from ..trace.trace import TooMany, Trace
 
-SURE = 512  # nodes from which it can be told for certain whether they are turns of a loop:
+SURE = 512  # nodes from which loops one in another are recorded; and others, if it is certain that these are turns:
 TURNS = 8  # so many times as many as lines of the source,
 RAGGED = 6  # of so many operations one has a new shape at least; or
 SINGLE = 0.75  # this part of them has one element, in loops one in another; or
 ROLLED = 3  # they are not that much fewer once turns that repeat are a loop again, or
-LOOPS = 6  # more loops than that, or more than one for loops one in another
+LOOPS = 6  # more loops than that
 HOOKS = (for_.__code__, while_.__code__)
 
 
@@ -37,9 +37,9 @@ def check_length(trace: Trace) -> None:
         return
     nested = loops_around() > 1
     if _is_ragged(trace) or (nested and _is_of_elements(trace)):
-        raise TooMany
-    if len(builder.nodes) >= SURE and not _rolls(trace, 1 if nested else LOOPS):
-        raise TooMany
+        raise TooMany(False)
+    if len(builder.nodes) >= SURE and ((rolls := _rolls(trace)) is False or nested):
+        raise TooMany(rolls)
 
 
 def _is_ragged(trace: Trace) -> bool:
@@ -57,14 +57,14 @@ def _is_of_elements(trace: Trace) -> bool:
     return sum(node.type.size == 1 for node in nodes) >= SINGLE * len(nodes)
 
 
-def _rolls(trace: Trace, most: int = LOOPS) -> bool:
-    """Whether the turns that were traced are loops again, `most` at most, or may be with some more."""
+def _rolls(trace: Trace) -> bool:
+    """Whether the turns that were traced are a few loops again, or may be with some more."""
     builder = trace.builder
     ends = {*range(len(builder.nodes))}.difference(*(n.args for n in builder.nodes))
     graph = builder.finish([builder.at(n) for n in sorted(ends)])
     rolled = reroll_graph(graph).graph.nodes
     loops = sum(node.op == "loop" and node.attr("part") == 0 for node in rolled)
-    return loops <= most and (len(rolled) * ROLLED <= len(graph.nodes) or repeats(graph))
+    return loops <= LOOPS and (len(rolled) * ROLLED <= len(graph.nodes) or repeats(graph))
 
 
 def _too_long(trace: Trace) -> str:

@@ -30,10 +30,7 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
     Raises NotFollowed, with the loop as its site, where it cannot be recorded: the trace has to begin again."""
     if trace.loops_of is None or type(iterable) is not range or len(iterable) <= FEW:
         return False
-    placed = trace.builder.place is not None
-    if (
-        placed or trace.depth or body.__code__ in trace.loops_of.unrolled
-    ):  # nothing is recorded that may be differentiated
+    if trace.depth or body.__code__ in trace.loops_of.unrolled:  # what may be differentiated is not recorded
         return False
     site = body.__code__
     trace.loops_of.recorded.append(site)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -132,8 +133,9 @@ PROGRAMS = {
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loops of few turns are rolled, too."""
+    """Loops of few turns are rolled, too, and none is recorded."""
     monkeypatch.setattr(rolling, "WHOLE_NODES", 64)
+    monkeypatch.setattr(importlib.import_module("kernelgraph.dsl.jit.trace_function"), "LONG", 1 << 30)
 
 
 @pytest.fixture
