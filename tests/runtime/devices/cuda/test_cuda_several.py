@@ -6,7 +6,9 @@ import threading
 from typing import Any
 
 import numpy as np
+import pytest
 
+from kernelgraph.runtime.devices.cuda.driver import context as module
 from kernelgraph.runtime.devices.cuda.driver.context import GpuContext
 from tests.runtime.cuda_calls import counted, device_on
 from tests.runtime.cuda_fake import FakeContext
@@ -76,6 +78,18 @@ def test_each_thread_has_a_current_gpu_of_its_own() -> None:
     thread.join()
     first.enter()
     assert (seen, Gpu.current.index) == ([0, 1], 0)
+
+
+def test_what_another_library_makes_current_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_opened", [2])
+    first, second = contexts()
+    for context in (first, second):
+        context.handle = context.index
+        context.driver = type("Driver", (), {"current_context": lambda self: Gpu.current.index})()
+    first.enter()
+    second._device.set_current()  # as torch.cuda.set_device(1) does
+    first.enter()
+    assert Gpu.current.index == 0
 
 
 def test_a_copy_to_a_peer_follows_what_it_copies() -> None:
