@@ -12,7 +12,7 @@ from .core.kinds import ZERO, Choice, Refused, Rule
 from .rules.assignment import GATHER
 from .rules.collectives import COLLECTIVES
 from .rules.host import HOST_RULES, NOT_KNOWN
-from .rules.map import elementwise
+from .rules.map import USER_FUNCTIONS, elementwise
 from .rules.reduce import REDUCTIONS
 from .rules.structure import STRUCTURE
 
@@ -29,6 +29,7 @@ RULES: dict[str, Rule] = {
     **STRUCTURE,
     **GATHER,
     **COLLECTIVES,
+    **USER_FUNCTIONS,
     **_SOURCES,
     "assemble": _MADE_LATER,
     "kernel": Refused(NOT_KNOWN),

@@ -103,7 +103,6 @@ class ByGraph:
 
 Derivative: TypeAlias = Zero | Refused | Partials | ByGraph
 ZERO, BY_GRAPH = Zero(), ByGraph()
-USER_FUNCTION = Refused("a user's scalar function has no derivative; give it one with kg.custom_jvp")
 
 
 def partials(*formulas: Formula | Pair | None, complex: Any = None) -> Partials:

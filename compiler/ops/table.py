@@ -353,7 +353,7 @@ _OWN = (
         30,
         call_user_function,
         widen=False,
-        derivative=d.USER_FUNCTION,
+        derivative=d.BY_GRAPH,
     ),
     _own(
         "call_loop",
@@ -363,7 +363,7 @@ _OWN = (
         1e5,
         call_user_function,
         widen=False,
-        derivative=d.USER_FUNCTION,
+        derivative=d.BY_GRAPH,
     ),
     _own(
         "philox", 6, rnd.philox_reference, rules.raw_bits_rule("u4"), 20, widen=False, u=rnd.philox, derivative=d.ZERO

@@ -22,6 +22,7 @@ from ..trace.memory_layout import Layout
 from ..trace.operands import array_of, fresh, operand
 from ..trace.trace import Trace, current
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
+from .user_functions import check_user_functions
 
 Place = int | str  # of an argument: its number, or its name
 
@@ -44,6 +45,7 @@ class Region:
 
     def inlined(self, trace: Trace, graph: Graph, extra: Sequence[Value] = ()) -> list[Value]:
         """The outputs of a graph that was derived from this one, which has extra inputs, in the trace."""
+        check_user_functions(graph)
         return inline(trace.builder, graph, [*self.values, *self.outer, *extra], self.numbers)
 
     def result(self, values: Sequence[Value]) -> Any:

@@ -11,6 +11,7 @@ import re
 import threading
 from functools import cache
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,13 @@ import numpy as np
 from ..core.disk_cache import DiskCache, sha256_digest
 from ..core.frozen import replace
 from ..program.user_function import FunctionSource, UserFunction, float_constant_dtype, rebuild_python_function
-from . import llvm_jit, symbols
+from . import dual_numbers, llvm_jit, symbols
 from .numba_errors import ScalarFunctionError, explain_numba_error, missing_symbols_message
 
-FORMAT = 1
+FORMAT = 2
 _CACHE = DiskCache("scalar")
 _lock = threading.Lock()
-_known: dict[tuple[FunctionSource, tuple[str, ...]], tuple[UserFunction, str]] = {}
+_known: dict[tuple[str, FunctionSource, tuple[str, ...]], tuple[UserFunction, str]] = {}  # IR says the name
 
 
 def infer_result_dtypes(source: FunctionSource, arguments: tuple[str, ...]) -> UserFunction:
@@ -56,11 +57,13 @@ def _numba_version() -> str:
 
 
 def _user_function_cache_key(source: FunctionSource, arguments: tuple[str, ...]) -> str:
-    return llvm_jit.llvm_cache_key(sha256_digest("scalar", FORMAT, source.digest, arguments, _numba_version()))
+    return llvm_jit.llvm_cache_key(
+        sha256_digest("scalar", FORMAT, source.name, source.digest, arguments, _numba_version())
+    )
 
 
 def _cached_user_function(source: FunctionSource, arguments: tuple[str, ...]) -> tuple[UserFunction, str]:
-    found = _known.get((source, arguments))
+    found = _known.get((source.name, source, arguments))
     if found is None:
         import json
 
@@ -76,7 +79,7 @@ def _cached_user_function(source: FunctionSource, arguments: tuple[str, ...]) ->
                 entry = json.loads(data)
                 function = UserFunction(source, arguments, tuple(entry["results"]), entry["several"])
                 ir = entry["ir"]
-            found = _known[source, arguments] = function, ir
+            found = _known[source.name, source, arguments] = function, ir
     return found
 
 
@@ -89,6 +92,8 @@ def _compile_with_numba(function: UserFunction) -> tuple[UserFunction, str]:
     core: Any = import_module("numba.core.compiler")
     target = import_module("numba.core.registry").cpu_target
     helpers = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    if function.order:
+        register_dual_numbers()
     plain = rebuild_python_function(function.source, float_constant_dtype(function.arguments), helpers)
     flags = core.Flags()
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
@@ -109,6 +114,33 @@ def _compile_with_numba(function: UserFunction) -> tuple[UserFunction, str]:
     if missing:
         raise ScalarFunctionError(missing_symbols_message(missing))
     return function, ir
+
+
+@cache
+def register_dual_numbers() -> None:
+    """Makes dual numbers known to numba on the CPU."""
+    numba, extending = import_module("numba"), import_module("numba.extending")
+    names = ("register_model", "models", "lower_cast", "lower_builtin")
+    templates: Any = import_module("numba.core.typing.templates")
+    dual_numbers.register(
+        SimpleNamespace(
+            types=import_module("numba.core.types"),
+            cgutils=import_module("numba.core.cgutils"),
+            Conversion=import_module("numba.core.typeconv").Conversion,
+            TypingError=numba.core.errors.TypingError,
+            signature=import_module("numba.core.typing").signature,
+            AbstractTemplate=templates.AbstractTemplate,
+            infer_global=templates.infer_global,
+            **{name: getattr(extending, name) for name in names},
+        )
+    )
+
+
+def compile_reference(function: UserFunction) -> Any:
+    """A function with dual numbers as Python calls it, compiled on its own."""
+    register_dual_numbers()
+    helpers = import_module("numba").njit(error_model="numpy")
+    return helpers(rebuild_python_function(function.source, float_constant_dtype(function.arguments), helpers))
 
 
 def _dtype_of_numba_type(result: Any, numba: Any) -> str:

@@ -79,12 +79,50 @@ class UserFunction:
         return _has_loops(self.source)
 
     @property
+    def order(self) -> int:
+        """How many times it was differentiated."""
+        return _order(self.source)
+
+    @property
     def symbol(self) -> str:
         """What kernel text calls it."""
         return f"user_{self.source.name}_{sha256_digest(self.source.digest, self.arguments)[:12]}"
 
     def __str__(self) -> str:
         return self.symbol
+
+
+_CODEGEN = f"{__name__.rpartition('.program.')[0]}.codegen"  # which imports this folder
+DUAL_NUMBERS = f"{_CODEGEN}.dual_numbers"
+
+
+@cache
+def differentiate_function(function: UserFunction, places: tuple[int, ...]) -> UserFunction:
+    """The partial derivatives of each real result in turn by the real arguments in these places.
+
+    It is a function like any other, which calls the given one with dual numbers; see `runtime/codegen/dual_numbers`."""
+    tag, n = function.order + 1, len(places)
+    names = [f"a{i}" for i in range(len(function.arguments))]
+    given = [f"lift({a}, {n}, {places.index(i)}, {tag})" if i in places else a for i, a in enumerate(names)]
+    kinds = [(i, np.dtype(r)) for i, r in enumerate(function.results) if np.dtype(r).kind == "f"]
+    one = "found[{}]" if function.several else "found"
+    parts = [f"partial({one.format(i)}, {k}, {tag}, {8 * d.itemsize})" for i, d in kinds for k in range(n)]
+    lines = [
+        f"def partials_of_{function.source.name}({', '.join(names)}):",
+        f" found = function({', '.join(given)})",
+        f" return ({', '.join(parts)},)",
+    ]
+    (code,) = (c for c in compile("\n".join(lines), function.source.file, "exec").co_consts if isinstance(c, CodeType))
+    captured: dict[str, Any] = {name: ImportableName(DUAL_NUMBERS, name) for name in ("lift", "partial")}
+    source = FunctionSource.from_code(code, {**captured, "function": function.source})
+    return UserFunction(source, function.arguments, tuple(d.name for _, d in kinds for _ in range(n)), True)
+
+
+@cache
+def _order(source: FunctionSource) -> int:
+    captured = dict(source.captured)
+    lifts = captured.get("lift") == ImportableName(DUAL_NUMBERS, "lift")
+    return 1 + _order(captured["function"]) if lifts else 0
 
 
 def float_constant_dtype(arguments: tuple[str, ...]) -> type[np.float32] | type[np.float64]:
@@ -148,7 +186,9 @@ def python_reference(function: UserFunction) -> Callable[..., tuple[Any, ...]]:
     """The function in Python, on scalars of its arguments' dtypes, as a tuple of results.
 
     Floats are NumPy's, so that a division by zero gives inf or nan; what raises gives nan, or 0 for whole numbers."""
-    plain = rebuild_python_function(function.source, float_constant_dtype(function.arguments))
+    plain: Callable[..., Any] = rebuild_python_function(function.source, float_constant_dtype(function.arguments))
+    if function.order:  # which Python's own numbers cannot do
+        plain = ImportableName(f"{_CODEGEN}.numba_functions", "compile_reference").import_object()(function)
     kinds = [np.dtype(a) for a in function.arguments]
     nothing = tuple(np.dtype(r).type(np.nan if np.dtype(r).kind in "fc" else 0) for r in function.results)
 

@@ -1,13 +1,15 @@
-"""The rule that the formulas of an elementwise row make, in both modes."""
+"""The rule that the formulas of an elementwise row make, in both modes; and that of a user's scalar function."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....runtime.program.user_function import UserFunction, differentiate_function
 from ...graph.graph import Value
 from ...ops.derivatives import Formula, Pair, Partials, Term
 from ..core.call import Call, conjugated, differentiable, fitted
-from ..core.kinds import Linear, Maybe
+from ..core.kinds import Choice, Linear, Maybe, Refused, Rule
+from .structure import plus
 
 
 def elementwise(row: Partials) -> Linear:
@@ -70,3 +72,73 @@ def _cotangent(call: Call, row: Partials, formula: Formula | Pair, place: int, c
 
 def is_differentiable(call: Call, place: int) -> bool:
     return differentiable(call.args[place])
+
+
+# a user's scalar function: its partial derivatives are one more function, of dual numbers
+
+
+def _function(call: Call) -> UserFunction:
+    found: UserFunction = call.attr("function")
+    return found
+
+
+def _partials(call: Call, places: Sequence[int]) -> dict[tuple[int, int], Value]:
+    """(result, argument) -> the partial derivative."""
+    function, builder = _function(call), call.builder
+    count = len(function.arguments)
+    mask = call.args[count] if len(call.args) > count else None
+    derived = differentiate_function(function, tuple(places))
+    values = iter(builder.call(derived, *call.args[:count], where=mask))
+    floats = [i for i, r in enumerate(function.results) if r.startswith("float")]
+    return {(part, place): next(values) for part in floats for place in places}
+
+
+def _user_tangent(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    builder = call.builder
+    places = [i for i, t in enumerate(tangents) if t is not None]
+    partials = _partials(call, places)
+    found: dict[int, Maybe] = {}
+    for part, result in call.results.items():
+        total: Maybe = None
+        for place in places:
+            t = tangents[place]
+            assert t is not None
+            if (part, place) in partials:
+                change = builder.map("multiply", t, partials[part, place])
+                total = plus(builder, total, builder.cast(change, result.dtype))
+        found[part] = None if total is None else builder.broadcast(total, result.shape)
+    return found
+
+
+def _user_cotangent(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    """Where a mask says that it was not called, partial derivatives are of no use."""
+    builder, count = call.builder, len(_function(call).arguments)
+    places = [i for i, active in enumerate(call.active) if active]
+    partials = _partials(call, places)
+    found: list[Maybe] = [None] * len(call.args)
+    for place in places:
+        total: Maybe = None
+        for part, ct in cts.items():
+            total = plus(builder, total, builder.map("multiply", ct, partials[part, place]))
+        if total is not None and len(call.args) > count:
+            total = builder.map("where", call.args[count], total, builder.const(0, total.dtype))
+        found[place] = None if total is None else fitted(builder, total, call.args[place])
+    return found
+
+
+def _is_argument(call: Call, place: int) -> bool:
+    return place < len(_function(call).arguments)
+
+
+_DUAL = Linear(_user_tangent, _user_cotangent, _is_argument)
+
+
+def _user_rule(call: Call) -> Rule:
+    kinds = [call.args[i].dtype.kind for i, active in enumerate(call.active) if active]
+    kinds += [value.dtype.kind for value in call.results.values()]
+    if "c" in kinds:
+        return Refused("of complex numbers a scalar function has none; pass two reals, or give one with kg.custom_jvp")
+    return _DUAL
+
+
+USER_FUNCTIONS: dict[str, Rule] = {"call": Choice(_user_rule), "call_loop": Choice(_user_rule)}

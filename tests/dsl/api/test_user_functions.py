@@ -424,3 +424,20 @@ def test_of_masked_elements_only_the_chosen_are_computed(a, data):
 def CHANGED(a, m):
     a[m] = collatz(a[m])
     return a + 1
+
+
+def test_two_functions_may_do_the_same() -> None:
+    """Machine code knows a function by its name."""
+
+    @kg.elementwise
+    def one(x):
+        return x * 7.5 if x > 0.123 else -x
+
+    @kg.elementwise
+    def another(x):
+        return x * 7.5 if x > 0.123 else -x
+
+    x = np.array([1.0, -1.0])
+    np.testing.assert_array_equal(one(x), [7.5, 1.0])
+    np.testing.assert_array_equal(another(x), [7.5, 1.0])
+    np.testing.assert_array_equal(kg.kernel_graph(lambda x: one(x) + another(x * 2), device="cpu")(x), [22.5, 3.0])

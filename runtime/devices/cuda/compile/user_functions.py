@@ -7,13 +7,15 @@ compiles the Python function with the kernel that calls it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
+from ....codegen import dual_numbers
 from ....program.user_function import UserFunction, float_constant_dtype, rebuild_python_function
 from .lanes import NUMBA, emit_branch, lane_count, lane_intrinsic, signature, types
 from .primitives import LLVM, Value
@@ -22,6 +24,8 @@ from .primitives import LLVM, Value
 def user_function_intrinsics(functions: Sequence[UserFunction], cc: tuple[int, int]) -> dict[str, Any]:
     """The names that a kernel's text may use for these functions, and the intrinsics that they stand for."""
     found = {}
+    if any(function.order for function in functions):
+        _register_dual_numbers()
     for function in functions:
         if not function.results:  # a kernel of the user's: see `compiler/targets/cuda/algorithms/custom_kernel.py`
             found[function.symbol] = _compile_called_function(
@@ -31,6 +35,26 @@ def user_function_intrinsics(functions: Sequence[UserFunction], cc: tuple[int, i
         found[function.symbol] = _user_function_intrinsic(function, False, cc)
         found[f"{function.symbol}_if"] = _user_function_intrinsic(function, True, cc)
     return found
+
+
+@cache
+def _register_dual_numbers() -> None:
+    """Makes dual numbers known to numba.cuda."""
+    extending: Any = import_module("numba.cuda.extending")
+    names = ("register_model", "models", "lower_cast", "lower_builtin")
+    templates: Any = import_module("numba.cuda.typing.templates")
+    dual_numbers.register(
+        SimpleNamespace(
+            types=types,
+            cgutils=import_module("numba.cuda.cgutils"),
+            Conversion=import_module("numba.cuda.typeconv").Conversion,
+            TypingError=import_module("numba.cuda.core.errors").TypingError,
+            signature=signature,
+            AbstractTemplate=templates.AbstractTemplate,
+            infer_global=templates.infer_global,
+            **{name: getattr(extending, name) for name in names},
+        )
+    )
 
 
 def _scalar_part_names(dtype: str) -> list[str]:

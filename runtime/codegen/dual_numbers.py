@@ -1,0 +1,448 @@
+"""Dual numbers as numba types: a user's scalar function compiled with them gives its partial derivatives too.
+
+A dual number is a value and what it changes by along each of some directions (Clifford, 1873; as in Griewank and
+Walther, Evaluating Derivatives, 2008, chapter 3). The same Python function, given arguments of such a type, computes
+both: numba infers the types of what depends on them, loops, branches and helper functions included. The parts of a dual
+number may be dual numbers themselves, of another tag: that is the second order.
+
+`lift` and `partial` are what `differentiate_function` writes calls of; they have a meaning in compiled code alone.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+
+def lift(x: Any, count: int, place: int, tag: int) -> Any:
+    """x as a dual number of `count` directions, along which it changes as direction `place` says."""
+    raise TypeError("lift is a function of compiled code")
+
+
+def partial(x: Any, place: int, tag: int, bits: int) -> Any:
+    """What x changes by along a direction of this tag, as a float of so many bits."""
+    raise TypeError("partial is a function of compiled code")
+
+
+class Jet:
+    """A value in code that is being made: a number of numba's, or a dual one. parts: along each direction."""
+
+    __slots__ = ("code", "parts", "tag", "type", "value")
+
+    def __init__(self, code: Code, type: Any, value: Any, parts: Sequence[Jet] = (), tag: int = 0) -> None:
+        self.code, self.type, self.value, self.parts, self.tag = code, type, value, tuple(parts), tag
+
+    def __add__(self, other: Any) -> Jet:
+        return self.code.apply("add", self, other)
+
+    def __sub__(self, other: Any) -> Jet:
+        return self.code.apply("sub", self, other)
+
+    def __mul__(self, other: Any) -> Jet:
+        return self.code.apply("mul", self, other)
+
+    def __truediv__(self, other: Any) -> Jet:
+        return self.code.apply("truediv", self, other)
+
+    def __rsub__(self, other: Any) -> Jet:
+        return self.code.apply("sub", other, self)
+
+    def __rtruediv__(self, other: Any) -> Jet:
+        return self.code.apply("truediv", other, self)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> Jet:
+        return self.code.apply("neg", self)
+
+    def of(self, name: str, *others: Any) -> Jet:
+        """A function of FUNCTIONS of this and of others."""
+        return self.code.apply(name, self, *others)
+
+
+Partial = Callable[..., Any]  # (*arguments, result) -> the factor of the argument's change
+_RATE = 2 / math.sqrt(math.pi)
+
+# name -> the function, and the partial of each argument; those without one have a result that is no dual number.
+FUNCTIONS: dict[str, tuple[Any, tuple[Partial, ...]]] = {
+    "add": (operator.add, (lambda x, y, r: 1.0, lambda x, y, r: 1.0)),
+    "sub": (operator.sub, (lambda x, y, r: 1.0, lambda x, y, r: -1.0)),
+    "mul": (operator.mul, (lambda x, y, r: y, lambda x, y, r: x)),
+    "truediv": (operator.truediv, (lambda x, y, r: 1.0 / y, lambda x, y, r: -(r / y))),
+    "mod": (operator.mod, (lambda x, y, r: 1.0, lambda x, y, r: -x.code.apply("floordiv", x, y))),
+    "neg": (operator.neg, (lambda x, r: -1.0,)),
+    "float": (float, (lambda x, r: 1.0,)),
+    "pos": (operator.pos, (lambda x, r: 1.0,)),
+    "abs": (abs, (lambda x, r: x.of("sign"),)),
+    "fabs": (math.fabs, (lambda x, r: x.of("sign"),)),
+    "copysign": (math.copysign, (lambda x, y, r: _sign(x) * _sign(y), lambda x, y, r: 0.0)),
+    "sqrt": (math.sqrt, (lambda x, r: 0.5 / r,)),
+    "exp": (math.exp, (lambda x, r: r,)),
+    "expm1": (math.expm1, (lambda x, r: r + 1.0,)),
+    "log": (math.log, (lambda x, r: 1.0 / x,)),
+    "log2": (math.log2, (lambda x, r: 1.0 / (x * math.log(2)),)),
+    "log10": (math.log10, (lambda x, r: 1.0 / (x * math.log(10)),)),
+    "log1p": (math.log1p, (lambda x, r: 1.0 / (x + 1.0),)),
+    "sin": (math.sin, (lambda x, r: x.of("cos"),)),
+    "cos": (math.cos, (lambda x, r: -x.of("sin"),)),
+    "tan": (math.tan, (lambda x, r: r * r + 1.0,)),
+    "asin": (math.asin, (lambda x, r: 1.0 / (1.0 - x * x).of("sqrt"),)),
+    "acos": (math.acos, (lambda x, r: -1.0 / (1.0 - x * x).of("sqrt"),)),
+    "atan": (math.atan, (lambda x, r: 1.0 / (x * x + 1.0),)),
+    "atan2": (math.atan2, (lambda y, x, r: x / (x * x + y * y), lambda y, x, r: -(y / (x * x + y * y)))),
+    "hypot": (math.hypot, (lambda x, y, r: x / r, lambda x, y, r: y / r)),
+    "sinh": (math.sinh, (lambda x, r: x.of("cosh"),)),
+    "cosh": (math.cosh, (lambda x, r: x.of("sinh"),)),
+    "tanh": (math.tanh, (lambda x, r: (1.0 - r) * (r + 1.0),)),
+    "asinh": (math.asinh, (lambda x, r: 1.0 / (x * x + 1.0).of("sqrt"),)),
+    "acosh": (math.acosh, (lambda x, r: 1.0 / ((x - 1.0).of("sqrt") * (x + 1.0).of("sqrt")),)),
+    "atanh": (math.atanh, (lambda x, r: 1.0 / (1.0 - x * x),)),
+    "erf": (math.erf, (lambda x, r: (-(x * x)).of("exp") * _RATE,)),
+    "erfc": (math.erfc, (lambda x, r: (-(x * x)).of("exp") * -_RATE,)),
+    "degrees": (math.degrees, (lambda x, r: 180 / math.pi,)),
+    "radians": (math.radians, (lambda x, r: math.pi / 180,)),
+    "pow": (operator.pow, (lambda x, y, r: _power_of_base(x, y), lambda x, y, r: _power_of_exponent(x, r))),
+    "min": (min, (lambda x, y, r: _chosen(x, y, "le"), lambda x, y, r: _chosen(x, y, "gt"))),
+    "max": (max, (lambda x, y, r: _chosen(x, y, "ge"), lambda x, y, r: _chosen(x, y, "lt"))),
+    "select": (lambda c, x, y: x if c else y, (lambda c, x, y, r: 0.0,)),
+    "sign": (lambda x: (x > 0) * 1.0 - (x < 0) * 1.0, ()),
+    "floordiv": (operator.floordiv, ()),
+    "floor": (math.floor, ()),
+    "ceil": (math.ceil, ()),
+    "trunc": (math.trunc, ()),
+    "isnan": (math.isnan, ()),
+    "isinf": (math.isinf, ()),
+    "isfinite": (math.isfinite, ()),
+    "int": (int, ()),
+    "bool": (bool, ()),
+    "round": (round, ()),
+    **{name: (getattr(operator, name), ()) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+}
+# other names of these in a user's function
+_ALIKE = "sqrt exp expm1 log log2 log10 log1p sin cos tan hypot sinh cosh tanh copysign"
+SAME: dict[str, tuple[Any, ...]] = {
+    **{name: (getattr(operator, f"i{name}"),) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod")},
+    "pow": (math.pow, pow, np.power, operator.ipow),
+    "abs": (np.abs,),
+    "fabs": (np.fabs,),
+    "min": (np.minimum, np.fmin),
+    "max": (np.maximum, np.fmax),
+    "asin": (np.arcsin,),
+    "acos": (np.arccos,),
+    "atan": (np.arctan,),
+    "atan2": (np.arctan2,),
+    "asinh": (np.arcsinh,),
+    "acosh": (np.arccosh,),
+    "atanh": (np.arctanh,),
+    "isnan": (np.isnan,),
+    "isfinite": (np.isfinite,),
+    "isinf": (np.isinf,),
+    "sign": (np.sign,),
+    **{name: (getattr(np, name),) for name in _ALIKE.split()},
+}
+
+
+def _sign(x: Jet) -> Any:
+    """1 or -1, of zeros too."""
+    return x.code.apply("copysign", 1.0, x)
+
+
+def _power_of_base(x: Jet, y: Any) -> Any:
+    """y x^(y-1), and 0 for y = 0 whatever x is."""
+    less = x.code.apply("sub", y, 1.0)
+    none = x.code.apply("eq", y, 0.0)
+    return y * x.code.select(none, 1.0, x.of("pow", x.code.select(none, 1.0, less)))
+
+
+def _power_of_exponent(x: Jet, r: Jet) -> Any:
+    """r log x, and 0 for x = 0, where all powers near are 0."""
+    zero = x.of("eq", 0.0)
+    return r * x.code.select(zero, 1.0, x).of("log")
+
+
+def _chosen(x: Jet, y: Any, relation: str) -> Any:
+    return x.code.select(x.code.apply(relation, x, y), x.code.constant(1.0, x.type), 0.0)
+
+
+class Code:
+    """Where code is made. In `context` and `builder` it is made indeed, without them only types are found out."""
+
+    def __init__(self, api: Any, typing: Any, context: Any = None, builder: Any = None) -> None:
+        self.api, self.typing, self.context, self.builder = api, typing, context, builder
+
+    def jet(self, type: Any, value: Any = None) -> Jet:
+        """A value of one of numba's types, taken apart."""
+        type = self.api.types.unliteral(type)
+        if not isinstance(type, self.api.Dual):
+            return Jet(self, type, value)
+        if self.builder is None:
+            inner = self.jet(type.real)
+            return Jet(self, type, inner, [inner] * type.count, type.tag)
+        struct = self.api.cgutils.create_struct_proxy(type)(self.context, self.builder, value=value)
+        parts = [self.jet(type.real, self.builder.extract_value(struct.parts, i)) for i in range(type.count)]
+        return Jet(self, type, self.jet(type.real, struct.value), parts, type.tag)
+
+    def packed(self, jet: Jet) -> Any:
+        """The value of numba's type."""
+        if not jet.tag or self.builder is None:
+            return jet.value
+        struct = self.api.cgutils.create_struct_proxy(jet.type)(self.context, self.builder)
+        struct.value = self.packed(jet.value)
+        struct.parts = self.api.cgutils.pack_array(self.builder, [self.packed(part) for part in jet.parts])
+        return struct._getvalue()
+
+    def constant(self, number: float, like: Any) -> Jet:
+        """A float, of the kind of floats that a type has."""
+        real = self.leaf(like)
+        real = real if isinstance(real, self.api.types.Float) else self.api.types.float64
+        made = self.builder is not None
+        return Jet(self, real, self.context.get_constant(real, number) if made else None)
+
+    def leaf(self, type: Any) -> Any:
+        while isinstance(type, self.api.Dual):
+            type = type.real
+        return type
+
+    def cast(self, jet: Jet, to: Any) -> Jet:
+        """To a type that can hold it."""
+        if jet.type == to:
+            return jet
+        if not isinstance(to, self.api.Dual):
+            made = self.builder is not None
+            return Jet(self, to, self.context.cast(self.builder, jet.value, jet.type, to) if made else None)
+        if jet.tag == to.tag:
+            return Jet(self, to, self.cast(jet.value, to.real), [self.cast(p, to.real) for p in jet.parts], to.tag)
+        zero = self.cast(self.constant(0.0, to), to.real)
+        return Jet(self, to, self.cast(jet, to.real), [zero] * to.count, to.tag)
+
+    def dual(self, value: Jet, parts: Sequence[Any], tag: int) -> Jet:
+        """A value and its changes, all of one type."""
+        jets = [p if isinstance(p, Jet) else self.constant(p, value.type) for p in parts]
+        floats = self.leaf(value.type)
+        floats = floats if isinstance(floats, self.api.types.Float) else self.api.types.float64
+        real = self.with_leaf(value.type, floats)
+        for jet in jets:
+            real = self.api.joined(real, self.with_leaf(jet.type, floats))
+        type = self.api.Dual(real, len(jets), tag)
+        fitted = [self.cast(self.refloated(jet, floats), real) for jet in (value, *jets)]
+        return Jet(self, type, fitted[0], fitted[1:], tag)
+
+    def with_leaf(self, type: Any, leaf: Any) -> Any:
+        dual = isinstance(type, self.api.Dual)
+        return self.api.Dual(self.with_leaf(type.real, leaf), type.count, type.tag) if dual else leaf
+
+    def refloated(self, jet: Jet, leaf: Any) -> Jet:
+        """Made of another kind of numbers."""
+        return self.cast(jet, self.with_leaf(jet.type, leaf))
+
+    def apply(self, name: str, *given: Any) -> Jet:
+        """A function of FUNCTIONS of jets and floats: its value, and by the chain rule what it changes by."""
+        known = next(g for g in given if isinstance(g, Jet))
+        like = next((g.type for g in given if isinstance(g, Jet) and self.is_float(g)), known.type)
+        jets = [g if isinstance(g, Jet) else self.constant(g, like) for g in given]
+        tags = [jet.tag for jet in jets if jet.tag]
+        if not tags:
+            return self.plain(name, jets)
+        tag = min(tags)  # that of the function that is differentiated first is the outermost
+        lower = [jet.value if jet.tag == tag else jet for jet in jets]
+        value = self.apply(name, *lower)
+        partials = FUNCTIONS[name][1]
+        if not partials:
+            return value
+        count = next(len(jet.parts) for jet in jets if jet.tag == tag)
+        total: list[Any] = [0.0] * count
+        for place, jet in enumerate(jets):
+            if jet.tag == tag:
+                factor = partials[place](*lower, value)
+                total = [_plus(old, _times(factor, part)) for old, part in zip(total, jet.parts, strict=True)]
+        return self.dual(value, total, tag)
+
+    def is_float(self, jet: Jet) -> bool:
+        return isinstance(self.leaf(jet.type), self.api.types.Float)
+
+    def plain(self, name: str, jets: Sequence[Jet]) -> Jet:
+        """The function on numba's own numbers, as numba has it."""
+        if name == "sign":
+            (x,) = jets
+            less = self.select(x.of("lt", 0.0), -1.0, self.constant(0.0, x.type))
+            return self.select(x.of("gt", 0.0), 1.0, less)
+        if name in ("min", "max"):
+            x, y = jets
+            return self.select(y.of("lt" if name == "min" else "gt", x), y, x)
+        types, api = tuple(jet.type for jet in jets), self.api
+        if name == "truediv" and self.is_float(jets[0]) and types[0] == types[1]:
+            made = self.builder is not None  # which raises nothing
+            return Jet(self, types[0], self.builder.fdiv(jets[0].value, jets[1].value) if made else None)
+        function = self.typing.resolve_value_type(FUNCTIONS[name][0])
+        signature = function.get_call_type(self.typing, types, {})
+        if signature is None:
+            raise api.TypingError(f"no {name} of {types}")
+        if self.builder is None:
+            return Jet(self, signature.return_type, None)
+        values = [self.cast(jet, to).value for jet, to in zip(jets, signature.args, strict=True)]
+        return Jet(self, signature.return_type, self.context.get_function(function, signature)(self.builder, values))
+
+    def select(self, condition: Jet, a: Any, b: Any) -> Jet:
+        """a where the condition holds, else b; one of the two is a jet."""
+        like = (a if isinstance(a, Jet) else b).type
+        first, second = (x if isinstance(x, Jet) else self.constant(x, like) for x in (a, b))
+        type = self.api.joined(first.type, second.type)
+        first, second = self.cast(first, type), self.cast(second, type)
+        if self.builder is None:
+            return self.jet(type)
+        return self.jet(type, self.builder.select(condition.value, self.packed(first), self.packed(second)))
+
+
+def _times(factor: Any, part: Jet) -> Any:
+    if not isinstance(factor, Jet) and factor in (0.0, 1.0, -1.0):
+        return 0.0 if factor == 0 else part if factor == 1 else -part
+    return part * factor
+
+
+def _plus(a: Any, b: Any) -> Any:
+    if not isinstance(a, Jet) and a == 0.0:
+        return b
+    return a if not isinstance(b, Jet) and b == 0.0 else a + b
+
+
+# numba
+
+
+def register(api: Any) -> None:
+    """Makes dual numbers known to one of numba's targets.
+
+    api: its `types`, `cgutils`, `Conversion`, `TypingError`, `signature`, `AbstractTemplate`, `infer_global`,
+    `register_model`, `models`, `lower_cast` and `lower_builtin`."""
+    types: Any = api.types
+    kind: Any = types.Type
+
+    class Dual(kind):  # type: ignore[misc]
+        """A number of numba's or a dual number of a greater tag, and as many changes as directions."""
+
+        def __init__(self, real: Any, count: int, tag: int) -> None:
+            self.real, self.count, self.tag = real, count, tag
+            super().__init__(name=f"Dual({real}, {count}, {tag})")
+
+        def unify(self, typingctx: Any, other: Any) -> Any:
+            numbers = isinstance(other, (Dual, types.Number, types.Boolean))
+            return joined(self, types.unliteral(other)) if numbers else None
+
+        def can_convert_from(self, typingctx: Any, other: Any) -> Any:
+            return api.Conversion.promote if isinstance(other, (types.Number, types.Boolean)) else None
+
+        def can_convert_to(self, typingctx: Any, other: Any) -> Any:
+            wider = isinstance(other, Dual) and joined(self, other) == other
+            return api.Conversion.promote if wider else None
+
+    def joined(a: Any, b: Any) -> Any:
+        """The type that holds both."""
+        if a == b:
+            return a
+        tags = [t.tag for t in (a, b) if isinstance(t, Dual)]
+        if not tags:
+            floats = [t for t in (a, b) if isinstance(t, types.Float)]
+            return max(floats, key=lambda t: t.bitwidth) if floats else types.float64
+        tag = min(tags)
+        count = next(t.count for t in (a, b) if isinstance(t, Dual) and t.tag == tag)
+        reals = (t.real if isinstance(t, Dual) and t.tag == tag else t for t in (a, b))
+        return Dual(joined(*reals), count, tag)
+
+    api.Dual, api.joined = Dual, joined
+
+    @api.register_model(Dual)
+    class DualModel(api.models.StructModel):  # type: ignore[misc]
+        def __init__(self, manager: Any, type: Any) -> None:
+            members = [("value", type.real), ("parts", types.UniTuple(type.real, type.count))]
+            super().__init__(manager, type, members)
+
+    def convert(context: Any, builder: Any, given: Any, to: Any, value: Any) -> Any:
+        code = Code(api, context.typing_context, context, builder)
+        return code.packed(code.cast(code.refloated(code.jet(given, value), code.leaf(to)), to))
+
+    for source in (types.Number, types.Boolean, Dual):
+        api.lower_cast(source, Dual)(convert)
+    for name, (function, _) in FUNCTIONS.items():
+        for each in (*(() if name in ("select", "sign") else (function,)), *SAME.get(name, ())):
+            _register_function(api, each, name)
+    _register_seeds(api)
+
+
+# what is computed of jets, and of the values of arguments that are literals
+Compute = Callable[[Code, Sequence[Any]], Jet]
+
+
+def _register_function(api: Any, function: Any, name: str) -> None:
+    """A function of dual numbers, beside numba's of others."""
+    plain = (api.types.Number, api.types.Boolean)
+    if FUNCTIONS[name][0] not in _OF_TWO:
+        _register(api, function, lambda code, jets: code.apply(name, *jets), [(api.Dual,)])
+        return
+    pairs = [(api.Dual, api.Dual), *((api.Dual, other) for other in plain), *((other, api.Dual) for other in plain)]
+    _register(api, function, lambda code, jets: code.apply(name, *jets), pairs)
+    if function in (min, max):
+        kinds = (api.Dual, *plain)
+        threes = [(a, b, c) for a in kinds for b in kinds for c in kinds if api.Dual in (a, b, c)]
+        _register(api, function, lambda code, jets: _of_three(code, name, jets), threes)
+
+
+def _of_three(code: Code, name: str, jets: Sequence[Jet]) -> Jet:
+    x, y, z = jets
+    return code.apply(name, code.apply(name, x, y), z)
+
+
+_OF_TWO = [function for function, partials in FUNCTIONS.values() if len(partials) == 2]
+_OF_TWO += [operator.floordiv, *(getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne"))]
+
+
+def _register(api: Any, function: Any, compute: Compute, patterns: Sequence[tuple[Any, ...]], seed: int = 0) -> None:
+    """patterns: the classes of types that it takes. seed: how many arguments are dual numbers or become them; those
+    that follow are literals."""
+
+    def split(code: Code, given: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+        count = seed or len(given)
+        jets = [code.jet(t, v) for t, v in zip(given[:count], values, strict=False)]
+        return [*jets, *(t.literal_value for t in given[count:])]
+
+    class DualTemplate(api.AbstractTemplate):  # type: ignore[misc]
+        key = function
+        prefer_literal = bool(seed)
+
+        def generic(self, given: Any, named: Any) -> Any:
+            if named or not any(_fits(given, pattern) for pattern in patterns):
+                return None
+            code = Code(api, self.context)
+            return api.signature(compute(code, split(code, given, [None] * len(given))).type, *given)
+
+    api.infer_global(function)(DualTemplate)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        code = Code(api, context.typing_context, context, builder)
+        return code.packed(compute(code, split(code, signature.args, values)))
+
+    for pattern in patterns:
+        api.lower_builtin(function, *pattern)(generate)
+
+
+def _fits(given: Sequence[Any], pattern: Sequence[Any]) -> bool:
+    return len(given) == len(pattern) and all(isinstance(t, kind) for t, kind in zip(given, pattern, strict=True))
+
+
+def _register_seeds(api: Any) -> None:
+    """`lift` and `partial`."""
+
+    def lifted(code: Code, given: Sequence[Any]) -> Jet:
+        jet, count, place, tag = given
+        return code.dual(jet, [float(i == place) for i in range(count)], tag)
+
+    def taken(code: Code, given: Sequence[Any]) -> Jet:
+        jet, place, tag, bits = given
+        real = {32: api.types.float32, 64: api.types.float64}[bits]
+        return code.refloated(jet.parts[place] if jet.tag == tag else code.constant(0.0, real), real)
+
+    numbers = [(kind, *(api.types.Number,) * 3) for kind in (api.Dual, api.types.Number, api.types.Boolean)]
+    _register(api, lift, lifted, numbers, 1)
+    _register(api, partial, taken, numbers, 1)
