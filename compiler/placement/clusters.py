@@ -8,6 +8,7 @@ earliest, the arrival of what it reads included.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from ...runtime.core.frozen import dataclass
@@ -112,10 +113,10 @@ def place_clusters(clusters: Sequence[Cluster], count: int, link: Link) -> list[
     ends = [0.0] * len(clusters)
     slots = [0] * len(clusters)
     left = [len(cluster.after) for cluster in clusters]
-    open_ = [number for number, n in enumerate(left) if not n]
+    open_ = [(-rank[number], number) for number, n in enumerate(left) if not n]
+    heapify(open_)
     while open_:
-        number = max(open_, key=lambda n: (rank[n], -n))
-        open_.remove(number)
+        number = heappop(open_)[1]
         cluster = clusters[number]
         ends[number], slots[number] = min(
             (_end(cluster, slot, ready, ends, slots, link), slot)
@@ -125,7 +126,7 @@ def place_clusters(clusters: Sequence[Cluster], count: int, link: Link) -> list[
         for user, _ in users[number]:
             left[user] -= 1
             if not left[user]:
-                open_.append(user)
+                heappush(open_, (-rank[user], user))
     return slots
 
 

@@ -16,7 +16,6 @@ from ...compiler.graph.graph import Graph
 from ...compiler.pipeline import compile_stages
 from ...runtime.core.errors import KernelGraphError, add_note_once
 from ...runtime.core.settings import settings
-from ...runtime.program.multi_device import MultiDevicePlan
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ..array.array import Array
@@ -56,6 +55,7 @@ from .trace_function import Unfinished
 from .traced_function import Argument, TracedFunction
 
 if TYPE_CHECKING:
+    from ...runtime.program.multi_device import MultiDevicePlan
     from ..report.report import Report
 
 VIEW = "..view.views"  # what draws stands above this folder, and is loaded when somebody looks
