@@ -149,6 +149,7 @@ class Specializations:
                     self._count_values(known, leaves)
             if isinstance(found, TracedFunction):
                 return found, arguments, known
+            assert not found <= known, "what is known is asked for again, and would be without end"
             known |= found
 
     def _captured(self, tree: Tree, arguments: Sequence[Argument]) -> TracedFunction | frozenset[int]:

@@ -88,7 +88,7 @@ class OfArgument:
         return ()
 
     def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
-        strides = self.trace.strides.get(self.leaf)
+        strides = self.trace.strides.get(self.leaf) if type.shape else ()
         if strides is None:
             raise self.trace.need([self.leaf])
         return stand_in(type, strides)

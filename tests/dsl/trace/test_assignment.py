@@ -554,3 +554,14 @@ def test_a_mask_of_all_axes_takes_values_in_one_axis(value: Any) -> None:
             kg.kernel_graph(assigning, device="cpu")(np.arange(4.0))
     else:
         np.testing.assert_array_equal(np.asarray(kg.kernel_graph(assigning, device="cpu")(np.arange(4.0))), want)
+
+
+def test_an_argument_of_no_axis_is_out_of_a_product() -> None:
+    """Its layout is known, and is not asked for without end."""
+
+    def squared(a: Any, b: Any) -> Any:
+        return np.dot(b, b, out=a)
+
+    a = np.array(3, "i1")
+    np.testing.assert_array_equal(kg.kernel_graph(squared, device="cpu")(a, np.array(2, "i1")), 4)
+    assert a == 4
