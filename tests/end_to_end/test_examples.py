@@ -152,19 +152,19 @@ def test_demo_writes_pictures(tmp_path: Path) -> None:
 def test_digits(tmp_path: Path) -> None:
     """The gradient is that of differences, and the network learns."""
     example = load("10_*")
-    (x, y), _ = example.data()
+    x, y = (a[:64] for a in example.load_digits(return_X_y=True))
     p = {k: a.astype(np.float64) for k, a in example.start(hidden=4).items()}
-    gradient = example.kg.grad(example.loss)(p, x[:64].astype(np.float64), y[:64])
+    gradient = example.kg.grad(example.loss)(p, x / 16, y)
     loss = example.kg.kernel_graph(example.loss)
     for name, place in (("w", (20, 1)), ("b", (2,)), ("v", (3, 7)), ("c", (5,))):
         ends = []
         for sign in (1, -1):
             moved = {k: a.copy() for k, a in p.items()}
             moved[name][place] += sign * 1e-6
-            ends.append(float(loss(moved, x[:64].astype(np.float64), y[:64])))
+            ends.append(float(loss(moved, x / 16, y)))
         assert abs(np.asarray(gradient[name])[place] - (ends[0] - ends[1]) / 2e-6) < 1e-6
     curve, right = example.main(epochs=10, path=tmp_path / "curve.png")
-    assert curve[-1] < 0.2 * curve[0] and right > 0.94
+    assert curve[-1] < 0.2 * curve[0] and right > 0.85
     assert (tmp_path / "curve.png").stat().st_size > 5000
 
 
