@@ -8,7 +8,7 @@ from typing import Any
 from ...compiler.core.types import INT64
 from ..trace.trace import NotFollowed
 from .linear import Linear
-from .values import LoopArray, Recorder, Section, Sub
+from .values import LoopArray, Number, Recorder, Section, Sub
 
 
 def section_at(recorder: Recorder, section: Section, key: Any) -> Section:
@@ -33,7 +33,7 @@ def section_at(recorder: Recorder, section: Section, key: Any) -> Section:
             start, step, extent = _slice(recorder, item, n)
             moves[axis] = (start, step, len(shape))
             shape.append(extent)
-        elif isinstance(item, (list, LoopArray)) or getattr(item, "shape", None):
+        elif not isinstance(item, Number) and (isinstance(item, (list, LoopArray)) or getattr(item, "shape", None)):
             raise NotFollowed("an array is an index")
         else:
             moves[axis] = (_index(recorder, recorder.linear(item), n, axis), 0, -1)

@@ -15,7 +15,7 @@ from ...compiler.kernel.value import KernelValue
 from ...compiler.sequential.body import RoutineBody, Scope
 from ...compiler.sequential.form import For
 from ..trace.operands import operand
-from ..trace.trace import NotFollowed, Trace
+from ..trace.trace import NotFollowed, Recorded, Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .kinds import PLAIN
 from .linear import Atom, Linear
@@ -173,12 +173,12 @@ class Memory:
 
     def linear(self, x: Any) -> Linear:
         """An integer, as NumPy takes it for an index. Raises NotFollowed for other things."""
-        if isinstance(x, (bool, np.bool_)):
+        if type(x) in (bool, np.bool_):
             raise NotFollowed("a bool is an index")
-        if isinstance(x, (int, np.integer)) and not isinstance(x, Tracer):
+        if isinstance(x, (int, np.integer)) and not isinstance(x, (Tracer, Recorded)):
             return Linear(int(x))
         x = self.lift(x)
-        if isinstance(x, int):
+        if type(x) is int:
             return Linear(x)
         if not isinstance(x, Number) or x.dtype.kind not in "iu":
             raise NotFollowed("an array or a float is an index")
@@ -407,7 +407,7 @@ class Memory:
         """A number in a dtype, as assignment converts it."""
         if isinstance(x, Number):
             return x.value.cast(dtype)
-        if isinstance(x, (int, float)) and dtype.kind in "iu" and isinstance(x, int):
+        if dtype.kind in "iu" and type(x) is int:
             return self.body.const(x, dtype)
         return self.body.const(np.asarray(x).astype(dtype), dtype)
 

@@ -12,6 +12,7 @@ from ...compiler.kernel.value import KernelValue
 from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass
 from ..trace.trace import NotFollowed, Recorded
+from ..trace.tracer import is_asked_by_traced_code
 from .linear import Linear
 
 Recorder: TypeAlias = Any  # `recorder.Recorder`, which is made of what is here
@@ -140,6 +141,17 @@ class Symbol(Recorded):
     def __rdivmod__(self, other: Any) -> Any:
         return other // self, other % self
 
+    def __str__(self) -> str:
+        self._refuse("a value that differs from turn to turn is made a text")
+
+    def __format__(self, spec: str) -> str:
+        self._refuse("a value that differs from turn to turn is made a text")
+
+    def __repr__(self) -> str:
+        if is_asked_by_traced_code():
+            self._refuse("a value that differs from turn to turn is made a text")
+        return "<a value of a turn>"
+
     def __round__(self, digits: Any = None) -> Any:
         self._refuse("round() of a value that differs from turn to turn")
 
@@ -160,17 +172,9 @@ class Number(Symbol):
         self.dtype = INT64 if value is None else value.dtype
         self.index: Linear | None = None  # what it is as an index, once it was one
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return ()
-
-    @property
-    def ndim(self) -> int:
-        return 0
-
-    @property
-    def size(self) -> int:
-        return 1
+    def __getattr__(self, name: str) -> Any:
+        constant = None if self.weak is not None else {"shape": (), "ndim": 0, "size": 1}.get(name)
+        return super().__getattr__(name) if constant is None else constant
 
     @property
     def value(self) -> KernelValue:
@@ -185,8 +189,9 @@ class Number(Symbol):
     def T(self) -> Number:
         return self
 
-    def __repr__(self) -> str:
-        return f"<{self.dtype} of a turn>"
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return self.dtype.type if self.weak is None else self.weak
 
     def __getitem__(self, key: Any) -> Any:
         if key == () or key is Ellipsis:
@@ -243,8 +248,9 @@ class LoopArray(Symbol):
     def __setitem__(self, key: Any, value: Any) -> None:
         self._recorder.set_item(self, key, value)
 
-    def __repr__(self) -> str:
-        return f"<{self.dtype} array of a turn>"
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return np.ndarray
 
 
 class Spoiled(Recorded):
@@ -259,6 +265,7 @@ class Spoiled(Recorded):
         raise NotFollowed(f"{self.name} is not the same kind of value whichever way the program takes", self.site)
 
     __getattr__ = __getitem__ = __setitem__ = __call__ = __bool__ = __len__ = __iter__ = refuse
+    __str__ = __repr__ = __format__ = refuse
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = refuse
     __int__ = __float__ = __index__ = __array__ = __array_ufunc__ = __array_function__ = refuse
 

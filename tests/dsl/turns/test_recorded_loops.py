@@ -283,3 +283,44 @@ def test_arrays_that_are_views_share_their_memory(notes: list[RecordedLoops]) ->
 
     compared(f, kg.kernel_graph(f, device="cpu"), square(12))
     assert not reasons(notes)
+
+
+def test_symbols_are_what_they_stand_for(notes: list[RecordedLoops]) -> None:
+    """Python's own questions have the answers that the turns have, or the loop is unrolled."""
+    texts = {"w0": 1.0, "w7": 2.0}
+
+    def of_types(x: Any) -> Any:
+        for i in range(12):
+            x[i] += 1.0 if isinstance(i, int) and type(i) is int else 7.0
+            x[i] += 2.0 if isinstance(x[i], float) and isinstance(x[:i], np.ndarray) else 7.0
+        return x
+
+    def of_texts(x: Any) -> Any:
+        for i in range(12):
+            x[i] += texts.get(f"w{i}", 3.0) + len(str(i))
+        return x
+
+    def of_attributes(x: Any) -> Any:
+        for i in range(12):
+            x[i] += 1.0 if hasattr(i, "shape") else 7.0
+        return x
+
+    for function in (of_types, of_texts, of_attributes):
+        notes.clear()
+        compared(function, kg.kernel_graph(function, device="cpu"), np.zeros(12))
+        assert bool(reasons(notes)) == (function is not of_types)
+
+
+def test_numbers_that_were_traced_before_are_carried(notes: list[RecordedLoops]) -> None:
+    def f(x: Any) -> Any:
+        total, held = x[0] * 2, {"s": x[1]}
+        for i in range(len(x)):
+            total += x[i]
+            held["s"] -= i
+        for i in range(len(x)):
+            total += i
+            held["s"] += total
+        return total, held["s"]
+
+    compared(f, kg.kernel_graph(f, device="cpu"), np.arange(11.0))
+    assert not reasons(notes)
