@@ -49,3 +49,12 @@ def test_a_loop_counts_its_turns() -> None:
     assert least_bytes(one) == 2 * 4 << 16 and flops_of(one) >= 2 << 16
     assert least_bytes(loop) == 10 * least_bytes(one) and flops_of(loop) == 10 * flops_of(one)
     assert one.nodes and loop.nodes
+
+
+def test_a_stencils_shifted_reads_cost_once() -> None:
+    """Each read was counted: a stencil of 25 points was predicted to take thirteen times as long as a copy."""
+    plain = kg.kernel_graph(device="fake")(lambda x: x[12:-12] + 1)
+    wide = kg.kernel_graph(device="fake")(lambda x: sum(x[i : x.shape[0] - 24 + i] for i in range(25)))
+    x = kg.spec((1 << 22,), np.float32)
+    (one,), (many,) = plain.program(x).tasks, wide.program(x).tasks
+    assert many.cost < 1.2 * one.cost
