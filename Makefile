@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
-.PHONY: help demo browser test test-more lint format test-gpu sanitize soak conformance cupy-fuse autograd-suite golden bench bench-gpu bench-peers wheel-test clean
+.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse autograd-suite golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -62,6 +62,11 @@ autograd-suite: $(VENV)/dev.stamp  ## HIPS/autograd's own tests, with kg.vjp and
 golden: $(VENV)/dev.stamp  ## write golden files and printed text in the pages anew: read the diff
 	$(PYTEST) tests/golden tests/end_to_end/test_readme.py tests/test_architecture.py --update-golden $(ARGS)
 
+docs: $(VENV)/docs.stamp  ## the documentation as a site, with the report of the demo: build/docs/index.html
+	@mkdir -p docs/_reports
+	@$(BIN)/python examples/demo.py --output docs/_reports --repeat 1 >/dev/null
+	$(BIN)/python -m sphinx -b html -q --keep-going docs build/docs
+
 soak: $(VENV)/dev.stamp  ## 100,000 calls of mixed programs from 8 threads: wrong results, memory
 	$(BIN)/python -m tests.soak $(ARGS)
 
@@ -88,6 +93,7 @@ $(BIN)/python:
 # One stamp for each set of extras; a change to pyproject.toml installs again.
 $(VENV)/demo.stamp: EXTRAS := demo
 $(VENV)/dev.stamp: EXTRAS := dev
+$(VENV)/docs.stamp: EXTRAS := docs
 $(VENV)/cuda.stamp: EXTRAS := cuda,dev
 $(VENV)/peers.stamp: EXTRAS := dev,peers
 $(VENV)/%.stamp: pyproject.toml | $(BIN)/python

@@ -17,7 +17,7 @@ assert tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["pro
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 html_theme = "furo"
-html_extra_path = ["_reports"]  # pages of reports, which `make docs` writes
+html_extra_path = ["_reports"] if (Path(__file__).parent / "_reports").is_dir() else []  # which `make docs` writes
 exclude_patterns = ["_build", "_reports", "curves"]
 default_role = "code"  # docstrings quote names as Markdown does
 autodoc_typehints = "description"

@@ -28,7 +28,7 @@ from ..jit.specializations import Specializations
 
 
 class Profile:
-    """What `with kg.profile() as p:` gives; complete after the block. spans: `Span`s by their start.
+    """What `with kg.profile() as p:` gives; complete after the block. spans: spans by their start.
 
     It holds the arguments of the first call of each function, which `report` needs."""
 

@@ -6,7 +6,6 @@ are cheap to compute, else by a branch, of which one side runs.
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -357,6 +356,8 @@ class Raising:
 
     def __call__(self, arrays: Sequence[Any]) -> None:
         if bool(arrays[0]):
+            import copy
+
             raise copy.copy(self.error)
 
 

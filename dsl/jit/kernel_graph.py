@@ -407,7 +407,7 @@ class KernelGraph(Portable):
 
         path: where the page goes (its data, if that ends in `.json`); the last argument may say it too:
         `f.report(x, "page.html")`. calls: how many are made and measured, with these arguments: 3, but none where
-        arguments are assigned to, or are `kg.spec`s. source: whether the page shows the function's text.
+        arguments are assigned to, or stand for arrays (`kg.spec`). source: whether the page shows the function's text.
         """
         made: Report = _view().report(self, args, options, path, calls, source)
         return made
