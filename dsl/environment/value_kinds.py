@@ -20,6 +20,7 @@ import numpy as np
 from ...compiler.core.types import dtype_of
 from ..core.errors import TraceError
 from ..core.object_state import VIEWS, base_of, is_constant, is_user_class, is_user_module
+from ..core.pytree import is_stand_in
 from ..core.readable import native
 from ..interop.host_import import is_foreign
 from ..trace.trace import Trace
@@ -111,6 +112,8 @@ def _import_module(world: World, value: Any, label: str) -> Any:
 def _container(world: World, value: Any, label: str) -> Any:
     """A copy with what stands for its items."""
     kind, base = type(value), base_of(type(value))
+    if is_stand_in(kind):  # a container of the arguments, read through what holds it
+        return value
     if base is tuple or base is frozenset:
         items = [world.lift(i, label) for i in base.__iter__(value)]
         if all(a is b for a, b in zip(items, value, strict=True)):

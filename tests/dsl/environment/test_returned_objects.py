@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import collections
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -141,3 +141,22 @@ def test_containers_from_outside_are_what_they_are(number: int) -> None:
 def test_methods_of_the_users_objects_are_the_users() -> None:
     found = kg.kernel_graph(lambda x: PLAIN.scaled, device="cpu")(X)
     assert found.__self__ is PLAIN and found.__func__ is Plain.scaled
+
+
+class Rows(NamedTuple):
+    rows: Any
+
+
+class Table:
+    def __init__(self, held: Rows) -> None:
+        self.held = held
+
+    @kg.kernel_graph(device="cpu")
+    def read(self, x: Any) -> Any:
+        return x, self.held.rows
+
+
+@pytest.mark.parametrize("rows", [[], [1], {"a": 1}, (1, [2])])
+def test_containers_in_named_tuples_of_an_argument_are_pythons(rows: Any) -> None:
+    found = Table(Rows(rows)).read(X)[1]
+    assert type(found) is type(rows) and found == rows
