@@ -147,7 +147,7 @@ class Rows(NamedTuple):
     rows: Any
 
 
-class Table:
+class Shelf:
     def __init__(self, held: Rows) -> None:
         self.held = held
 
@@ -158,5 +158,5 @@ class Table:
 
 @pytest.mark.parametrize("rows", [[], [1], {"a": 1}, (1, [2])])
 def test_containers_in_named_tuples_of_an_argument_are_pythons(rows: Any) -> None:
-    found = Table(Rows(rows)).read(X)[1]
+    found = Shelf(Rows(rows)).read(X)[1]
     assert type(found) is type(rows) and found == rows
