@@ -53,19 +53,20 @@ def check_graph(
     seed: int = 0,
     near: float = 2e-6,
     still: Sequence[int] = (),
+    numbers: Sequence[Any] = (),
 ) -> None:
     """J u in forward mode is the difference quotient along u; <v, J u> is <J^T v, u> in reverse mode; and so for the
     graph of the cotangents, up to `order`. arrays: float64 or complex128 where differences are asked for. still: those
     that are constants."""
     rng = np.random.default_rng(seed)
     moving = [i for i, a in enumerate(arrays) if is_float(a.dtype) and i not in still]
-    results = interpret_graph(graph, arrays)
+    results = interpret_graph(graph, arrays, numbers)
     wanted = [i for i, r in enumerate(results) if is_float(r.dtype)]
     u = [like(arrays[i], rng) for i in moving]
     v = [like(results[i], rng) for i in wanted]
-    tangents = interpret_graph(derive_forward(graph, moving, wanted), [*arrays, *u])[len(results) :]
+    tangents = interpret_graph(derive_forward(graph, moving, wanted), [*arrays, *u], numbers)[len(results) :]
     reverse = derive_reverse(graph, moving, wanted)
-    cotangents = interpret_graph(reverse, [*arrays, *v])[len(results) :]
+    cotangents = interpret_graph(reverse, [*arrays, *v], numbers)[len(results) :]
     for found, to in zip([*tangents, *cotangents], [*v, *u], strict=True):
         assert found.dtype == to.dtype and found.shape == to.shape
     eps = max(EPS[a.dtype.char if a.dtype.char in EPS else "e"] for a in (*u, *v))
@@ -73,16 +74,14 @@ def check_graph(
     assert abs(inner(v, tangents) - inner(cotangents, u)) <= 200 * eps * size
     if differences:
         step = 1e-6
-        far, back = (interpret_graph(graph, _moved(arrays, moving, u, sign * step)) for sign in (1, -1))
+        far, back = (interpret_graph(graph, _moved(arrays, moving, u, sign * step), numbers) for sign in (1, -1))
         quotient = [(far[i] - back[i]) / (2 * step) for i in wanted]
         for found, expected in zip(tangents, quotient, strict=True):
             scale = 1 + float(np.max(np.abs(expected), initial=0))
             np.testing.assert_allclose(found, expected, rtol=0, atol=near * scale)
     if order > 1:
-        given = [*arrays, *v]
-        check_graph(
-            reverse, given, differences=differences, order=order - 1, seed=seed + 1, near=10 * near, still=still
-        )
+        options: Any = {"differences": differences, "still": still, "numbers": numbers}
+        check_graph(reverse, [*arrays, *v], order=order - 1, seed=seed + 1, near=10 * near, **options)
 
 
 def _moved(arrays: Sequence[Array], moving: Sequence[int], u: Sequence[Array], step: float) -> list[Array]:
@@ -99,6 +98,7 @@ def check(build: Build, *arrays: Any, **options: Any) -> None:
 def check_function(function: Callable[..., Any], *arrays: Any, **options: Any) -> None:
     """`check_graph` of what a function is traced to; arrays that it has of its own stay as they are."""
     given = [np.asarray(a) for a in arrays]
-    traced, _, _ = kg.kernel_graph(function, device="cpu")._looked_at(tuple(given), {})
+    traced, _, leaves = kg.kernel_graph(function, device="cpu")._looked_at(tuple(given), {})
     every = [*given, *traced.arrays]
-    check_graph(traced.graph, every, still=range(len(given), len(every)), **options)
+    numbers = traced.host(leaves) if traced.graph.numbers else ()
+    check_graph(traced.graph, every, still=range(len(given), len(every)), numbers=numbers, **options)
