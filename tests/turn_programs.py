@@ -182,6 +182,7 @@ class _Writer:
             name = self.pick("s", "t", "u")
             if name in self.numbers and self.rng.random() < 0.3:
                 self.add(indent, f"{name} {self.pick('+', '-')}= {self.number()}")
+                self.add(indent, f"{name} = small({name})")
             elif name in self.numbers and self.rng.random() < 0.6:
                 self.add(indent, f"{name} = small({name} {self.pick('+', '-')} {self.number()})")
             else:
@@ -204,6 +205,9 @@ class _Writer:
             self.add(indent, f"{self.pick('x', 'y')}[{part}] = small(w + w)")
         else:
             target, part = self.target()
+            if part and self.rng.random() < 0.3:  # a view, perhaps of the same memory
+                self.add(indent, f"{target} = {self.vector(part)}")
+                return
             value = self.vectors(part) if part and self.rng.random() < 0.8 else self.number()
             if self.rng.random() < 0.5:
                 self.add(indent, f"{target} = small({value})")

@@ -330,6 +330,12 @@ class Memory:
         assert array.section is not None
         return array.section
 
+    def copied(self, array: LoopArray) -> LoopArray:
+        """The array in memory of its own."""
+        section, expression = self.temporary(array.expression.shape, array.dtype), array.expression
+        self.each(expression.shape, lambda idx: self._put(section, idx, expression.element(idx)))
+        return self.array_of_section(section)
+
     def _settle(self, array: LoopArray, section: Section) -> None:
         array.section = section
         array.expression = self.array_of_section(section).expression
@@ -379,7 +385,9 @@ class Memory:
         self.settle_readers(storage, value)
         if value.section is not None and own and value.section.same_elements(target):
             return  # itself
-        if (not safe) or (expression.columns is not None):
+        if value.section is not None and not safe:  # a view of what is written to
+            expression = self.broadcast(self.copied(value).expression, target.shape)
+        elif not safe or expression.columns is not None:
             self.materialize(value)
             expression = self.broadcast(value.expression, target.shape)
         self.each(

@@ -203,6 +203,10 @@ def test_what_is_read_while_it_is_written_is_what_it_was(notes: list[RecordedLoo
             a[i, 1:] = a[i, :-1] + before[1:]
             a[i - 1] = a[i]
             a[i] += before
+            a[i, 1:] = a[i, :-1]
+            a[:-1, i] = a[1:, i]
+            a[i, :] = a[i, ::-1]
+            a[:i] = a[i]
             a[:i, i] = a[i, :i]
         return a
 
