@@ -221,6 +221,7 @@ HEAVY = {
     "dsl/jit/kernel_graph",
     "dsl/turns/long_traces",
     "dsl/turns/record",
+    "runtime/core/readable_text",
     "runtime/core/settings",
     "runtime/engine/run",
 }

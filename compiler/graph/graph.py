@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.frozen import dataclass, field
-from ...runtime.core.readable_text import shorten_lines
 from ..core.types import ArrayType, WeakType
 
 Attrs = tuple[tuple[str, Any], ...]
@@ -80,6 +79,8 @@ class Graph:
         return "\n".join(self.lines_of_text())
 
     def __repr__(self) -> str:
+        from ...runtime.core.readable_text import shorten_lines
+
         return shorten_lines(self.lines_of_text())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..core.frozen import dataclass, field
-from ..core.readable_text import shorten_lines
 from .program import Program, Task, control_flow_bodies
 from .report import Report
 
@@ -105,4 +104,6 @@ class Plan:
         return "\n".join(self.lines())
 
     def __repr__(self) -> str:
+        from ..core.readable_text import shorten_lines
+
         return shorten_lines(self.lines())

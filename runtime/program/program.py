@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..core.frozen import dataclass, field, replace
-from ..core.readable_text import shorten_lines
 
 if TYPE_CHECKING:
     from .control_flow import Branch, Loop
@@ -233,6 +232,8 @@ class Program:
         return "\n".join(self.lines())
 
     def __repr__(self) -> str:
+        from ..core.readable_text import shorten_lines
+
         return shorten_lines(self.lines())
 
 
