@@ -150,6 +150,13 @@ class Trace:
     def capture(self, array: np.ndarray[Any, Any]) -> Value:
         """An array that is no argument: it is read, as it then is, at every call."""
         value = self._captured_values.get(id(array))
+        if value is None and self.recorder is not None:
+            with self.recorder.outside():
+                recorder, self.recorder = self.recorder, None
+                try:
+                    value = self.capture(array)
+                finally:
+                    self.recorder = recorder
         if value is None:
             value = self._captured_values[id(array)] = self.builder.input(ArrayType(array.shape, native(array.dtype)))
             self.captured_at[value.number] = len(self.captured)

@@ -17,7 +17,7 @@ from .items import section_at
 from .kinds import PLAIN, kind_of, merged_kind
 from .linear import RULES, Linear
 from .memory import Memory
-from .values import Expression, LoopArray, Number, Section, Symbol
+from .values import Expression, Fixed, LoopArray, Number, Section, Symbol
 
 
 class Arithmetic(Memory):
@@ -128,7 +128,7 @@ class Arithmetic(Memory):
             return
         if given.linear is not None and (given.linear.is_at_least(1) or (-given.linear).is_at_least(1)):
             return
-        self.fail_if(value.eq(0), self.zero(), lambda _: ZeroDivisionError("division by zero"))
+        self.fail_if(value.eq(0), self.zero(), Fixed(ZeroDivisionError, "division by zero"))
 
     def operate(self, op: str, args: Sequence[Any]) -> Any:
         """An operator of Python's."""

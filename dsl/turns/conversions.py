@@ -10,7 +10,7 @@ from ...compiler.graph.builder import WEAK_DTYPES
 from ..trace.trace import NotFollowed
 from ..trace.tracer import Tracer
 from .kinds import is_number
-from .values import LoopArray, Number, Recorder, Symbol
+from .values import Fixed, LoopArray, Number, Recorder, Symbol
 
 
 class TurnRange:
@@ -60,13 +60,11 @@ def _to(kind: type) -> Callable[..., Any]:
             return value
         if kind is int and value.dtype.kind == "f":
             whole = value.value
-            recorder.fail_if(
-                whole.ne(whole), recorder.zero(), lambda _: ValueError("cannot convert float NaN to integer")
-            )
+            recorder.fail_if(whole.ne(whole), recorder.zero(), Fixed(ValueError, "cannot convert float NaN to integer"))
             recorder.fail_if(
                 whole.abs().eq(float("inf")),
                 recorder.zero(),
-                lambda _: OverflowError("cannot convert float infinity to integer"),
+                Fixed(OverflowError, "cannot convert float infinity to integer"),
             )
         return Number(recorder, value.value.cast(WEAK_DTYPES[kind]), kind)
 

@@ -59,7 +59,7 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: Sequenc
     else:
         several = tuple(recorder.map(part, *inputs) for part in parts)
         found = several if len(several) > 1 else several[0]
-    if out is None or out == (None,):
+    if out is None or (isinstance(out, tuple) and out == (None,)):
         return strong(recorder, found)
     target = out[0] if isinstance(out, tuple) else out
     if isinstance(found, tuple) or (isinstance(out, tuple) and len(out) > 1):

@@ -6,9 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...compiler.core.types import INT64
+from ...runtime.core.frozen import dataclass
 from ..trace.trace import NotFollowed
 from .linear import Linear
 from .values import LoopArray, Number, Recorder, Section, Sub
+
+
+@dataclass(frozen=True)
+class OutOfRange:
+    """Makes NumPy's error of an index."""
+
+    axis: int
+    size: int | None
+
+    def __call__(self, value: int) -> Exception:
+        size = "" if self.size is None else f" with size {self.size}"
+        return IndexError(f"index {value} is out of bounds for axis {self.axis}{size}")
 
 
 def section_at(recorder: Recorder, section: Section, key: Any) -> Section:
@@ -58,13 +71,7 @@ def _index(recorder: Recorder, i: Linear, n: Linear, axis: int) -> Linear:
         return i + n
     body = recorder.body
     given, length = recorder.emit(i), recorder.emit(n)
-    size = n.known
-
-    def error(value: int) -> Exception:
-        if size is None:
-            return IndexError(f"index {value} is out of bounds for axis {axis}")
-        return IndexError(f"index {value} is out of bounds for axis {axis} with size {size}")
-
+    error = OutOfRange(axis, n.known)
     if i.is_at_least(0):
         recorder.fail_if(given >= length, given, error)
         return i

@@ -19,6 +19,17 @@ Recorder: TypeAlias = Any  # `recorder.Recorder`, which is made of what is here
 Element = Callable[[Sequence[KernelValue]], KernelValue]
 
 
+@dataclass(frozen=True)
+class Fixed:
+    """Makes an error that is the same whatever the value."""
+
+    kind: type[Exception]
+    text: str
+
+    def __call__(self, value: int) -> Exception:
+        return self.kind(self.text)
+
+
 class Storage:
     """An array in memory. number: among the routine's arrays. root: the traced array that it is, if it is one."""
 

@@ -328,3 +328,31 @@ def test_numbers_that_were_traced_before_are_carried(notes: list[RecordedLoops])
 
     compared(f, kg.kernel_graph(f, device="cpu"), np.arange(11.0))
     assert not reasons(notes)
+
+
+WEIGHTS = np.random.default_rng(3).random((14, 14))
+
+
+def test_outs_captured_arrays_and_verified_traces(notes: list[RecordedLoops]) -> None:
+    """A trace that is made twice is the same, its checks included."""
+
+    def f(a: Any) -> Any:
+        large, sums = np.zeros(14, bool), np.empty(14)
+        for i in range(14):
+            np.multiply(a[i], 2.0, out=a[i])
+            sums[i] = WEIGHTS[i, : i + 1] @ a[: i + 1, i]
+            large[i] = (a[i, : i + 1] > 1.0).any() and not large[int(a[i, 0]) - 1]
+        return sums, large
+
+    with kg.override(verify=True):
+        compared(f, kg.kernel_graph(f, device="cpu"), np.random.default_rng(1).random((14, 14)))
+    assert not reasons(notes)
+
+
+@pytest.mark.parametrize("layout", [lambda a: a[::2, ::2], lambda a: a[::-1, ::-1][:14, :14], np.asfortranarray])
+def test_arguments_of_any_layout(layout: Callable[[Array], Array], notes: list[RecordedLoops]) -> None:
+    given, other = layout(square(28)), layout(square(28))
+    lu(other)
+    kg.kernel_graph(lu, device="cpu")(given)
+    np.testing.assert_allclose(given, other, rtol=1e-9)
+    assert not reasons(notes)
