@@ -15,6 +15,7 @@ from kernelgraph.dsl.view import report_data
 from kernelgraph.runtime.schedule.plan_candidates import predicted_microseconds
 from tests.dsl.view import viewed
 from tests.dsl.view.viewed import turns, two_ways
+from tests.golden.programs import PROGRAMS
 
 IMAGE, MASK = kg.spec((200, 300), np.float32), kg.spec((64, 64), np.float32)
 
@@ -136,6 +137,16 @@ def test_a_report_changes_nothing() -> None:
 def test_without_source_no_text_of_the_users_is_in_it() -> None:
     data = kg.kernel_graph(device="fake")(two_ways).report(IMAGE, MASK, source=False).data
     assert "np.tanh" not in json.dumps(data) and data["paths"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_kind_of_program_has_a_report(name: str) -> None:
+    function, args = PROGRAMS[name]
+    f = kg.kernel_graph(device="fake", streams="max")(function)
+    report = f.report(*args)
+    json.loads(report.json())
+    assert report.page() and len(top(report.data)) == len(f.plan(*args).tasks)
+    assert all(task["paths"] for task in top(report.data)) and len(f.explain(*args).splitlines()) <= 15
 
 
 def test_methods_have_reports() -> None:
