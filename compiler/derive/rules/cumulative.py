@@ -67,6 +67,8 @@ def _products(call: Call) -> dict[int, Value]:
 def _undone(call: Call, ufunc: str, inverse: str) -> dict[int, Value]:
     """x[0] - x[1] - x[2], ...: the first less the running sum of the others; quotients as these."""
     builder, (x,), axis = call.builder, call.args, call.options.get("axis", 0)
+    if not x.type.size:
+        return {0: builder.cast(x, call.node.type.dtype)}
     ones, first = (1,) * len(x.shape), [1 if i == axis else n for i, n in enumerate(x.shape)]
     start = builder.slice(x, (0,) * len(ones), ones, first)
     unit = builder.broadcast(builder.const(0 if ufunc == "add" else 1, x.dtype), first)
@@ -92,11 +94,14 @@ def _reduced(call: Call) -> dict[int, Value]:
     x = builder.cast(x, options.get("dtype", call.node.type.dtype))
     if mask:
         x = builder.map("where", builder.broadcast(mask[0], x.shape), x, builder.const(UNITS[ufunc], x.dtype))
-    rest = builder.reshape(builder.permute(x, [*kept, *axes]), (*(x.shape[i] for i in kept), -1))
+    count = math.prod(x.shape[i] for i in axes)
+    rest = builder.reshape(builder.permute(x, [*kept, *axes]), (*(x.shape[i] for i in kept), count))
     lead = (0,) * len(kept)
     if "initial" in options:
         one = builder.broadcast(builder.const(options["initial"], x.dtype), (*rest.shape[:-1], 1))
         rest = builder.concat([one, rest], len(kept))
+    if not rest.shape[-1]:
+        rest = builder.broadcast(builder.const(UNITS[ufunc], x.dtype), (*rest.shape[:-1], 1))
     while (n := rest.shape[-1]) > 1:
         ones, half = (1,) * len(rest.shape), n // 2
         low, high = (builder.slice(rest, (*lead, i), ones, (*rest.shape[:-1], half)) for i in (0, half))

@@ -127,3 +127,10 @@ def test_a_mask_at_places_is_refused() -> None:
 
     with pytest.raises(UnsupportedError, match=r"x\[mask\] \+= values"):
         kg.grad(function)(X, np.array([True, False, True, True, False]))
+
+
+def test_arrays_without_elements() -> None:
+    for x in (np.ones((0, 3)), np.ones((3, 0))):
+        for function in (np.subtract.accumulate, np.maximum.accumulate, np.hypot.reduce, np.logaddexp.reduce):
+            for axis in (0, 1):
+                check_function(lambda x, f=function, axis=axis: f(x, axis), x, differences=False)
