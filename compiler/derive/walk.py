@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import dataclass, replace
 from ..graph.builder import GraphBuilder, exact_attrs
 from ..graph.graph import GraphError, Node, Value
 from .core.call import Call, differentiable
@@ -21,7 +21,7 @@ from .table import rule_of
 class Path:
     """The operations between inputs and outputs through which derivatives flow, in order.
 
-    calls[n]: the operation whose first result, by number, is node n, as (its node, its results by part)."""
+    calls[n]: the operation whose first result, by number, is node n; rules[n]: its rule."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class Path:
         self.flows = {v.number for v in inputs}  # nodes that follow the inputs
         self.inputs = frozenset(self.flows)
         self.masks: dict[int, Value] = {}
-        self.calls: dict[int, tuple[Node, dict[int, Value]]] = {}
-        self.first: dict[Any, int] = {}
+        self.calls: dict[int, Call] = {}
+        self.results: dict[Any, tuple[int, dict[int, Value]]] = {}  # of operations that have several
         self.rules: dict[int, Rule] = {}
         needed = self._needed([v.number for v in outputs])
         for number in needed:
@@ -54,43 +54,37 @@ class Path:
         return sorted(found)
 
     def _take(self, number: int) -> None:
-        node = self.builder.nodes[number]
-        if not any(a in self.flows for a in node.args):
+        node, value = self.builder.nodes[number], self.builder.at(number)
+        if not any(a in self.flows for a in node.args) or not differentiable(value):
             return
-        if not differentiable(self.builder.at(number)):
-            return
-        key, part = _call_key(node, number)
-        first = self.first.setdefault(key, number)
-        results = self.calls[first][1] if first in self.calls else {}
-        results[part] = self.builder.at(number)
-        if first not in self.calls:
-            self.rules[first] = rule_of(self.call(first, node, results))
-            self.calls[first] = (node, results)
-        rule = self.rules[first]
-        if isinstance(rule, Zero):
-            return
-        if any(self.call(first, node, results).active):
+        key, part = _call_key(node)
+        first, results = self.results.setdefault(key, (number, {})) if key is not None else (number, {})
+        results[part] = value
+        if first == number:
+            self.calls[first] = self._call(first, node, results)
+        if any(self.calls[first].active):
             self.flows.add(number)
 
-    def call(self, first: int, node: Node, results: Mapping[int, Value]) -> Call:
+    def _call(self, first: int, node: Node, results: Mapping[int, Value]) -> Call:
         """The operation as rules see it."""
-        args = tuple(self.builder.at(a) for a in node.args)
-        flows = tuple(a.number in self.flows and differentiable(a) for a in args)
+        args = tuple(map(self.builder.at, node.args))
+        flows = tuple([a.number in self.flows and differentiable(a) for a in args])
         call = Call(self.builder, node, args, results, flows, self.masks, self.replaced, self.walks)
-        rule = self.rules.get(first)
+        rule = self.rules[first] = rule_of(call)
+        if isinstance(rule, Zero):
+            return replace(call, active=(False,) * len(args))
         if isinstance(rule, Linear | Tangent) and rule.follows is not None:
-            active = tuple(f and rule.follows(call, i) for i, f in enumerate(flows))
-            return Call(self.builder, node, args, results, active, self.masks, self.replaced, self.walks)
+            active = tuple([f and rule.follows(call, i) for i, f in enumerate(flows)])
+            return call if active == flows else replace(call, active=active)
         return call
 
 
-def _call_key(node: Node, number: int) -> tuple[Any, int]:
-    """What the results of one operation have in common, and which one a node is."""
-    attrs = dict(node.attrs)
-    if "part" not in attrs:
-        return number, 0
-    part = attrs.pop("part")
-    return (node.op, node.args, exact_attrs(node.op, tuple(attrs.items()))), part
+def _call_key(node: Node) -> tuple[Any, int]:
+    """What the results of one operation have in common, None where it has one; and which one a node is."""
+    for at, (name, part) in enumerate(node.attrs):
+        if name == "part":
+            return (node.op, node.args, exact_attrs(node.op, (*node.attrs[:at], *node.attrs[at + 1 :]))), part
+    return None, 0
 
 
 def refused(call: Call, line: str, why: str) -> GraphError:
@@ -121,9 +115,8 @@ class Walks:
             if ct is not None:
                 parts.setdefault(output.number, []).append(whole(ct))
         for first in sorted(path.calls, reverse=True):
-            node, results = path.calls[first]
-            if any(r.number in parts for r in results.values()):
-                _pull_call(path, first, node, results, parts)
+            if any(r.number in parts for r in path.calls[first].results.values()):
+                _pull_call(builder, path.calls[first], path.rules[first], builder.lines[first], parts)
         return [_summed(builder, parts, v) for v in inputs]
 
     def push_forward(
@@ -139,8 +132,7 @@ class Walks:
         moving = [v for v, t in zip(inputs, tangents, strict=True) if t is not None]
         path = Path(builder, moving, outputs, self, replaced)
         for first in sorted(path.calls):
-            node, results = path.calls[first]
-            _push_call(path, first, node, results, known)
+            _push_call(builder, path.calls[first], path.rules[first], builder.lines[first], known)
         return [known.get(v.number) for v in outputs]
 
     def following(self, builder: GraphBuilder, inputs: Sequence[Value], outputs: Sequence[Value]) -> list[bool]:
@@ -159,21 +151,18 @@ def _summed(builder: GraphBuilder, parts: dict[int, list[Part]], value: Value) -
     return result
 
 
-def _pull_call(path: Path, first: int, node: Node, results: Mapping[int, Value], parts: dict[int, list[Part]]) -> None:
-    builder, rule = path.builder, path.rules[first]
-    call = path.call(first, node, results)
-    if isinstance(rule, Zero) or not any(call.active):
+def _pull_call(builder: GraphBuilder, call: Call, rule: Rule, line: str, parts: dict[int, list[Part]]) -> None:
+    if not any(call.active):
         return
-    line = builder.lines[first]
     if isinstance(rule, Refused):
         raise refused(call, line, rule.why)
     before, builder.where = builder.where, lambda: line
     try:
         if isinstance(rule, Lifted):
             for part in _merged(builder, parts[call.result.number], call.result):
-                parts.setdefault(node.args[0], []).append(rule.lift(call, part))
+                parts.setdefault(call.args[0].number, []).append(rule.lift(call, part))
             return
-        cts = {part: ct for part, value in results.items() if (ct := _summed(builder, parts, value)) is not None}
+        cts = {part: ct for part, value in call.results.items() if (ct := _summed(builder, parts, value)) is not None}
         for arg, found in zip(call.args, _cotangents(rule, call, cts), strict=True):
             if found is not None:
                 parts.setdefault(arg.number, []).append(found if isinstance(found, Part) else whole(found))
@@ -221,13 +210,10 @@ def stand_in(builder: GraphBuilder, like: Value) -> Value:
     return builder.add("placeholder", (), like.type, (("id", len(builder.nodes)),))
 
 
-def _push_call(path: Path, first: int, node: Node, results: Mapping[int, Value], known: dict[int, Maybe]) -> None:
-    builder, rule = path.builder, path.rules[first]
-    call = path.call(first, node, results)
+def _push_call(builder: GraphBuilder, call: Call, rule: Rule, line: str, known: dict[int, Maybe]) -> None:
     tangents = [known.get(a.number) if active else None for a, active in zip(call.args, call.active, strict=True)]
-    if isinstance(rule, Zero) or all(t is None for t in tangents):
+    if all(t is None for t in tangents):
         return
-    line = builder.lines[first]
     if isinstance(rule, Refused):
         raise refused(call, line, rule.why)
     before, builder.where = builder.where, lambda: line
@@ -235,7 +221,7 @@ def _push_call(path: Path, first: int, node: Node, results: Mapping[int, Value],
         found = _tangents(rule, call, tangents)
     finally:
         builder.where = before
-    for part, value in results.items():
+    for part, value in call.results.items():
         known[value.number] = found.get(part)
 
 
