@@ -146,6 +146,7 @@ DIVIDE = partials(lambda t, x, y, r: t / y, lambda t, x, y, r: -(t / y) * r)
 REMAINDER = partials(lambda t, x, y, r: t, lambda t, x, y, r: -t * floor_divide(x, y))
 FMOD = partials(lambda t, x, y, r: t, lambda t, x, y, r: -t * trunc(x / y))
 NEGATIVE = bounded(lambda t, x, r: -t)
+BARRIER = bounded(lambda t, x, after, r: t, None)
 SAME = bounded(lambda t, x, r: t)
 ABSOLUTE = bounded(
     lambda t, x, r: t * sign(x),

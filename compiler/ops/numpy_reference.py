@@ -58,6 +58,10 @@ def placed(x: Any, device: tuple[str, int]) -> Array:
     return np.asarray(x)
 
 
+def first(x: Any, after: Any) -> Array:
+    return np.broadcast_arrays(x, after)[0]
+
+
 def relu(x: Any) -> Array:
     x = np.asarray(x)
     return np.asarray(np.where(x < 0, x.dtype.type(0), x))

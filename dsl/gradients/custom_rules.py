@@ -1,4 +1,4 @@
-"""`kg.stop_gradient`, `kg.custom_vjp` and `kg.custom_jvp`: derivatives that the user says."""
+"""`kg.stop_gradient`, `custom_vjp`, `custom_jvp` and `checkpoint`: derivatives as the user says."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import dtype_kind
+from ...compiler.derive.derive import derive_reverse
 from ...compiler.graph.control_flow import CustomDerivative, cut_bodies
 from ...compiler.graph.graph import Value
 from ..core.errors import ArgumentsError, ShapeError
@@ -20,6 +21,7 @@ from ..trace.dispatch import Traced
 from ..trace.operands import array_of, fresh
 from ..trace.trace import Trace, current
 from ..trace.tracer import Tracer
+from .region import trace_region
 
 
 def stop_gradient(x: Any) -> Any:
@@ -138,6 +140,47 @@ class CustomJVP(_Custom):
         return part.node(trace, control, [*cut.inputs, *cut.numbers])
 
 
+class Checkpoint(_Custom):
+    """A function of which reverse mode keeps the arguments alone, and computes the rest again."""
+
+    _kind = "checkpoint"
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._rules = (function,)
+
+    def _derived(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
+        function = _lifted(trace, self.function)
+        part = _Part(args, function(*args))
+        first, builder = len(trace.builder.nodes), trace.builder
+        stand_ins = [_stand_in(trace, v) for v in part.moving_results]
+        if not stand_ins or not part.inputs:
+            return unflatten(part.tree, [fresh(v) for v in part.results])
+        after = builder.slice(builder.reshape(stand_ins[0], (-1,)), (0,), (1,), (1,))
+        after = builder.reshape(builder.map("real", after) if after.dtype.kind == "c" else after, ())
+        late = [builder.map("barrier", v, builder.cast(after, v.dtype)) for v in part.inputs]
+        rest = iter(late)
+        again = tuple(
+            unflatten(tree, [leaf if v is None else fresh(next(rest)) for leaf, v in zip(leaves, values, strict=True)])
+            for (tree, values), leaves in zip(part.trees, part.leaves, strict=True)
+        )
+        with _rule_inside(trace):
+            region = trace_region(name, function, again, {}, range(len(args)), skips=True)
+        count = len(region.graph.outputs)
+        graph = derive_reverse(region.graph, range(len(region.values)), part.moving_places)
+        (cut,) = cut_bodies(builder, [stand_ins], [region.inlined(trace, graph, stand_ins)[count:]], first)
+        control = CustomDerivative(len(part.results), len(part.inputs), cut.body, None)
+        return part.node(trace, control, [*cut.inputs, *cut.numbers])
+
+
+def checkpoint(function: Callable[..., Any]) -> Checkpoint:
+    """The function; reverse mode keeps its arguments alone, and computes what is between again when the cotangents of
+    its results are there (Chen et al., Training deep nets with sublinear memory cost, 2016). No forward mode.
+
+    Raises ArgumentsError for what cannot be called."""
+    return Checkpoint(function)
+
+
 def custom_vjp(function: Callable[..., Any]) -> CustomVJP:
     """Gives a function a derivative for reverse mode: `f = kg.custom_vjp(f); f.defvjp(forward, backward)`.
 
@@ -206,15 +249,18 @@ class _Part:
 
     def __init__(self, args: tuple[Any, ...], result: Any) -> None:
         self.trees: list[tuple[Tree, list[Value | None]]] = []
+        self.leaves: list[list[Any]] = []
         for arg in args:
             leaves: list[Any] = []
             tree = flatten(arg, leaves)
             self.trees.append((tree, [_value_of(leaf) for leaf in leaves]))
+            self.leaves.append(leaves)
         self.inputs = [v for _, values in self.trees for v in values if v is not None]
         found: list[Any] = []
         self.tree = flatten(result, found, results=True)
         self.results = [array_of(x)._value for x in found]
-        self.moving_results = [v for v in self.results if _moves(v)]
+        self.moving_places = [i for i, v in enumerate(self.results) if _moves(v)]
+        self.moving_results = [self.results[i] for i in self.moving_places]
 
     def like_result(self, values: Sequence[Any]) -> Any:
         rest = iter(values)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .dsl.devices.mesh import Mesh, Sharded, replicate, shard
     from .dsl.devices.places import place
     from .dsl.gradients.batching import hessian, hvp, jacobian, vmap
-    from .dsl.gradients.custom_rules import custom_jvp, custom_vjp, stop_gradient
+    from .dsl.gradients.custom_rules import checkpoint, custom_jvp, custom_vjp, stop_gradient
     from .dsl.gradients.gradients import grad, jvp, linearize, value_and_grad, vjp
     from .dsl.jit.kernel_graph import KernelGraph, kernel_graph
     from .runtime.core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory, PlanError
@@ -84,7 +84,7 @@ _HOMES = {
     "dsl.array.transfer": ("pinned_empty", "prefetch", "to_device"),
     "dsl.array.in_flight": ("waitall",),
     "dsl.gradients.batching": ("hessian", "hvp", "jacobian", "vmap"),
-    "dsl.gradients.custom_rules": ("custom_jvp", "custom_vjp", "stop_gradient"),
+    "dsl.gradients.custom_rules": ("checkpoint", "custom_jvp", "custom_vjp", "stop_gradient"),
     "dsl.gradients.gradients": ("grad", "jvp", "linearize", "value_and_grad", "vjp"),
     "dsl.devices.collectives": ("all_gather", "all_reduce", "all_to_all", "broadcast", "permute", "reduce_scatter"),
     "dsl.devices.data_parallel": ("DataParallel",),
@@ -182,6 +182,7 @@ __all__ = [
     "asarray",
     "bfloat16",
     "broadcast",
+    "checkpoint",
     "current_stream",
     "custom_jvp",
     "custom_vjp",

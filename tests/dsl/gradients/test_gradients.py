@@ -246,6 +246,28 @@ def test_rules_of_the_user_s() -> None:
     close(kg.grad(lambda x: kg.grad(lambda x: softplus(x).sum())(x).sum())(X), s * (1 - s))
 
 
+def test_what_is_between_is_computed_again() -> None:
+    def layer(p: Any, x: Any, n: Any) -> Any:
+        return np.tanh(np.exp(x * p["a"]) + p["b"]) * n, x.sum()
+
+    def model(p: Any, x: Any, f: Any) -> Any:
+        y, z = f(p, x, 2)
+        return (f(p, y, 1)[0] ** 2).sum() * z
+
+    p = {"a": 0.3, "b": X[0]}
+    expected = kg.grad(lambda p, x: model(p, x, layer), argnums=(0, 1))(p, X)
+    kept = kg.grad(lambda p, x: model(p, x, kg.checkpoint(layer)), argnums=(0, 1))
+    found = kept(p, X)
+    close(found[0]["a"], expected[0]["a"], 1e-12)
+    close(found[0]["b"], expected[0]["b"], 1e-12)
+    close(found[1], expected[1], 1e-12)
+    assert sum(node.op == "exp" for node in kept.graph(p, X).nodes) == 4
+    close(kg.checkpoint(np.sin)(X), np.sin(X))
+    u = rng.normal(size=X.shape)
+    twice = kg.grad(lambda x: (kg.grad(lambda x: kg.checkpoint(np.sin)(x).sum())(x) * u).sum())
+    close(twice(X), -np.sin(X) * u)
+
+
 class Model:
     def __init__(self) -> None:
         self.scale = 3.0
